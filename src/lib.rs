@@ -122,6 +122,7 @@
 //!     7      ├ session         the only writer of a thread
 //!     6      ├ hooks           programs that run at events of a session
 //!            │ mcp             tools of MCP servers
+//!            │ diagnostics     language servers
 //!     5      ├ tools           tools of the model, and permissions
 //!            │ acp_check       checks any ACP agent with rules and protocol fixtures
 //!     4      ├ provider        model services: wire formats, HTTP, properties of models
@@ -219,6 +220,7 @@ pub use epitome_checkpoint as checkpoint;
 pub use epitome_compaction as compaction;
 pub use epitome_config as config;
 pub use epitome_daemon as daemon;
+pub use epitome_diagnostics as diagnostics;
 pub use epitome_files::{atomic_file, paths};
 pub use epitome_hooks as hooks;
 pub use epitome_mcp as mcp;

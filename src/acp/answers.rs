@@ -128,6 +128,7 @@ pub fn session_error(error: &SessionError) -> wire::Error {
         }
         SessionError::Provider { hint: None, .. }
         | SessionError::TooLong(_)
+        | SessionError::OverBudget(_)
         | SessionError::InUse(_)
         | SessionError::Store(_)
         | SessionError::Internal(_) => wire::Error::new(INTERNAL, sentence),

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use super::{CliError, inspect, serve, terminal};
 use crate::config::{LoginSecret, Logins, Settings, StoredLogin, origin};
 use crate::paths::Paths;
-use crate::provider::ProviderError;
 use crate::provider::endpoint::{self, CredentialOrigin, Endpoint, provider_title};
 use crate::provider::http::Http;
 use crate::provider::login::{KeyCheck, check_key};
 use crate::provider::sign_in::{SignIn, has_sign_in, needs_sign_in, revoke};
+use crate::provider::{ErrorClass, ProviderError};
 use crate::thread::visible::visible;
 
 /// Maximum length of a key in bytes; real ones have about a hundred, signed tokens two thousand.
@@ -28,8 +28,9 @@ const SIGN_IN_TIME_MAX: Duration = Duration::from_secs(10 * 60);
 /// precedence over a stored one.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Providers: anthropic, openai, gemini, openrouter, chatgpt, and those in config.toml.
-You sign in to openrouter and chatgpt with the browser; the others need an API key.
+Providers: anthropic, openai, gemini, openrouter, chatgpt, groq, xai, mistral, deepseek, together, fireworks,
+cerebras, moonshot, zai, azure, bedrock, and those in config.toml. You sign in to openrouter and chatgpt with the
+browser; the others need an API key.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 cancelled.")]
 pub struct LoginArgs {
@@ -163,7 +164,15 @@ fn service(provider: &str, settings: &Settings) -> Result<Endpoint, CliError> {
         let hint = "`epitome models` lists the models of a server on this machine".to_owned();
         return Err(CliError::failed("local models need no login", Some(hint)));
     }
-    endpoint::service(provider, settings, &serve::environment()).map_err(|_| {
+    if provider == "vertex" {
+        let hint = "Vertex AI takes Google's Application Default Credentials: run `gcloud auth application-default login`, or \
+                    set GOOGLE_APPLICATION_CREDENTIALS to the file of a service account";
+        return Err(CliError::failed("vertex has no keys to log in with", Some(hint.to_owned())));
+    }
+    endpoint::service(provider, settings, &serve::environment()).map_err(|error| {
+        if error.class == ErrorClass::Auth {
+            return CliError::failed(error.message, error.hint);
+        }
         let hint = format!("the providers are {}", providers(settings).join(", "));
         CliError { code: 2, ..CliError::failed(format!("there is no provider {provider:?}"), Some(hint)) }
     })
@@ -345,6 +354,7 @@ fn status(settings: &Settings, as_json: bool) -> Result<i32, CliError> {
                 "environment" => format!("key in the environment variable {}", text(row, "variable")),
                 "stored" => format!("stored login, since {}", text(row, "since")),
                 "configured" => "header in config.toml".to_owned(),
+                "cloud" => format!("the credentials of {}", text(row, "cloud")),
                 "unreadable" => "the stored login can't be read: log in again".to_owned(),
                 _ => "no key".to_owned(),
             };
@@ -363,6 +373,10 @@ fn row(provider: &str, service: &Endpoint, settings: &Settings) -> Value {
     match service.credential_origin() {
         CredentialOrigin::Absent => row["source"] = json!("none"),
         CredentialOrigin::Configured => row["source"] = json!("configured"),
+        CredentialOrigin::Cloud(cloud) => {
+            row["source"] = json!("cloud");
+            row["cloud"] = json!(cloud);
+        }
         CredentialOrigin::Variable(variable) => {
             row["source"] = json!("environment");
             row["variable"] = json!(variable);

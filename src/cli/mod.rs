@@ -56,7 +56,10 @@ const EXIT_CANCELLED: i32 = 130;
 /// The exit code after wrong arguments.
 const EXIT_USAGE: i32 = 2;
 
-/// Maximum line width of the help, in columns.
+/// The exit code if the budget is used up.
+const EXIT_OVER_BUDGET: i32 = 3;
+
+/// The widest that help is wrapped at.
 const HELP_COLUMNS_MAX: usize = 100;
 
 const AFTER_HELP: &str = "\

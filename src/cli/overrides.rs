@@ -23,6 +23,9 @@ pub struct OverrideArgs {
     /// Largest number of model calls in one turn
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS_MAX)))]
     max_rounds: Option<u32>,
+    /// What the session may cost in US dollars, with subagents and summaries
+    #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
+    max_cost: Option<f64>,
     /// Let tool calls run that match this rule, for example "bash(cargo test *)"; can be repeated
     #[arg(long, value_name = "RULE", value_parser = rule)]
     allow: Vec<String>,
@@ -68,6 +71,7 @@ impl From<OverrideArgs> for Overrides {
             mode: args.mode,
             thought: args.thought,
             max_rounds: args.max_rounds,
+            max_cost: args.max_cost,
             allow: args.allow,
             hooks: args.no_hooks.then_some(false),
             trust: args.trust_hooks.then_some(HookTrust::Run),
@@ -89,6 +93,15 @@ fn model(written: &str) -> Result<ModelName, String> {
 /// A permission rule as in `[permissions] allow`.
 fn rule(written: &str) -> Result<String, String> {
     Settings::default().allow(written, ALLOW_OPTION).map(|()| written.to_owned())
+}
+
+fn dollars(written: &str) -> Result<f64, &'static str> {
+    let dollars = written
+        .trim_start_matches('$')
+        .parse()
+        .ok()
+        .filter(|dollars: &f64| dollars.is_finite() && *dollars > 0.0);
+    dollars.ok_or("expected a number of dollars above 0, such as 2.50")
 }
 
 fn efforts() -> impl TypedValueParser<Value = ThoughtLevel> {

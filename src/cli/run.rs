@@ -22,7 +22,7 @@ use super::printer::Printer;
 use super::queue::{InputQueue, UserInput};
 use super::sessions::IN_USE_HINT;
 use super::terminal::{self, Style};
-use super::{CliError, EXIT_CANCELLED, log, serve};
+use super::{CliError, EXIT_CANCELLED, EXIT_OVER_BUDGET, log, serve};
 use crate::daemon::control::ControlClient;
 use crate::daemon::control::fault::Fault;
 use crate::daemon::control::remote::RemoteSessions;
@@ -206,10 +206,12 @@ fn failed(error: &SessionError) -> CliError {
         SessionError::AuthRequired(_)
         | SessionError::Invalid(_)
         | SessionError::TooLong(_)
+        | SessionError::OverBudget(_)
         | SessionError::Store(_)
         | SessionError::Busy(_)
         | SessionError::Interrupted(_)
         | SessionError::Internal(_) => None,
     };
-    CliError::failed(error.to_string(), hint)
+    let code = if matches!(error, SessionError::OverBudget(_)) { EXIT_OVER_BUDGET } else { 1 };
+    CliError { code, ..CliError::failed(error.to_string(), hint) }
 }

@@ -76,6 +76,7 @@ pub fn services(paths: Paths) -> SessionServices {
         watch: RecipeWatch::new(),
         reaper,
         running: RunningCommands::default(),
+        languages: crate::diagnostics::LanguageServers::default(),
         rulers: Rulers::with_vocabulary(),
         functions: Functions::default(),
         suspend_after: suspend_after(),

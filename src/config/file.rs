@@ -22,7 +22,29 @@ use super::{
 use epitome_problem::{Problem, nearest, place_in};
 
 /// Providers with a default address.
-const BUILT_IN: [&str; 6] = ["anthropic", "openai", "gemini", "openrouter", "chatgpt", "local"];
+pub const BUILT_IN: [&str; 21] = [
+    "anthropic",
+    "openai",
+    "gemini",
+    "openrouter",
+    "chatgpt",
+    "groq",
+    "xai",
+    "mistral",
+    "deepseek",
+    "together",
+    "fireworks",
+    "cerebras",
+    "moonshot",
+    "zai",
+    "azure",
+    "bedrock",
+    "vertex",
+    "ollama",
+    "lmstudio",
+    "vllm",
+    "local",
+];
 
 /// Applies the text. Returns the values that it set, and its problems in line order.
 pub(super) fn apply(
@@ -192,6 +214,10 @@ impl<'a> ConfigReader<'a> {
             "compaction" => self.compaction(value, &mut settings.compaction),
             "environment" => if self.is_users(&key) { self.exposure(value, &mut settings.exposure); },
             "hooks" => if self.is_users(&key) { self.hooks(value, &mut settings.hooks); },
+            "diagnostics" => if self.is_users(&key) {
+                self.diagnostics(value, &mut settings.diagnostics);
+            },
+            "budget" => if self.is_users(&key) { self.budget(value, &mut settings.budget); },
             "agents" => if self.is_users(&key) { self.agents(value, &mut settings.agents); },
             "mcp" => self.mcp(value, &mut settings.mcp),
             "permissions" => self.permissions(value, &mut settings.permissions),

@@ -6,6 +6,8 @@
 //! where the conversation is sent: such keys are refused with a hint that names the file where they belong.
 
 mod agents;
+mod budget;
+mod diagnostics;
 mod exposure;
 mod file;
 mod hooks;
@@ -27,6 +29,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 pub use agents::AgentSettings;
+pub use budget::BudgetSettings;
+pub use diagnostics::{DiagnosticsSettings, StartServers};
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
 use epitome_rules::WrittenRule;
@@ -36,6 +40,7 @@ pub use epitome_settings::{
 };
 use epitome_thread::{Mode, ThoughtLevel};
 pub use exposure::ExposureSettings;
+pub use file::BUILT_IN as BUILT_IN_PROVIDERS;
 pub use hooks::MANIFEST_KEYS;
 pub use hooks::{HookSettings, HookTrust};
 pub use keys::{ANY_NAME, ConfigKey, SetValue, schema};
@@ -68,7 +73,11 @@ pub struct Settings {
     pub small_model: Option<String>,
     pub compaction: CompactionSettings,
     pub hooks: HookSettings,
+    /// `budget`: limits on cost.
+    pub budget: BudgetSettings,
     pub agents: AgentSettings,
+    /// `diagnostics`: language servers.
+    pub diagnostics: DiagnosticsSettings,
     pub mcp: McpSettings,
     pub sandbox: SandboxSettings,
     /// `environment`: the variables that programs get.
@@ -111,7 +120,9 @@ impl Default for Settings {
             small_model: None,
             compaction: CompactionSettings::default(),
             hooks: HookSettings::default(),
+            budget: BudgetSettings::default(),
             agents: AgentSettings::default(),
+            diagnostics: DiagnosticsSettings::default(),
             mcp: McpSettings::default(),
             sandbox: SandboxSettings::default(),
             exposure: ExposureSettings::default(),

@@ -46,6 +46,15 @@ pub(super) fn authority_of(url: &str) -> &str {
     authority.rsplit('@').next().unwrap_or(authority)
 }
 
+/// What is sent as the request's host: without the port if that is the scheme's own.
+pub(super) fn sent_authority(url: &str) -> String {
+    let own = if url.starts_with("http:") { 80 } else { 443 };
+    match port_of(url) {
+        port if port == own => host_of(url).to_owned(),
+        port => format!("{}:{port}", host_of(url)),
+    }
+}
+
 /// Whether requests can be sent to this URL: its scheme is HTTP(S) and it has a host.
 pub(super) fn is_http(url: &str) -> bool {
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);

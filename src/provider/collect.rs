@@ -101,17 +101,7 @@ impl Collector {
                 None
             }
             ProviderEvent::Usage(later) => {
-                let usage = self.usage.get_or_insert_default();
-                let replace = |field: &mut u64, later: u64| {
-                    if later != 0 {
-                        *field = later;
-                    }
-                };
-                replace(&mut usage.input, later.input);
-                replace(&mut usage.output, later.output);
-                replace(&mut usage.cache_read, later.cache_read);
-                replace(&mut usage.cache_write, later.cache_write);
-                replace(&mut usage.thinking, later.thinking);
+                self.usage.get_or_insert_default().update(&later);
                 None
             }
             ProviderEvent::Stopped(stop) => {

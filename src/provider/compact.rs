@@ -85,10 +85,16 @@ async fn request_compaction(
     url: &str,
     encoded: &Encoded,
 ) -> Result<NativeCompaction, ProviderError> {
+    let mut reservation = http.admit(endpoint, encoded).await?;
     let answer = http.ask(endpoint, url, Some(encoded), ANSWER_BYTES_MAX, ANSWER_TIME_MAX).await?;
     match answer.status {
         200 => match compaction::answered(endpoint, &answer.body) {
-            Some((part, usage)) => Ok(NativeCompaction { parts: vec![part], text: None, usage }),
+            Some((part, usage)) => {
+                if let Some(reservation) = &mut reservation {
+                    reservation.used(&usage);
+                }
+                Ok(NativeCompaction { parts: vec![part], text: None, usage })
+            }
             None => Err(nothing_made(endpoint, None)),
         },
         404 | 405 | 501 => Err(unsupported(endpoint)),

@@ -5,8 +5,13 @@
 
 use std::io;
 
+use jiff::Timestamp;
+
 use super::chatgpt::{self, RefreshError, TokenRefresher};
-use super::endpoint::{Endpoint, Secret};
+use super::cloud::aws::{AwsKeys, AwsSource, Scope, Unsigned, signature};
+use super::cloud::google::GoogleSource;
+use super::endpoint::{Endpoint, KeyHeader, Secret, provider_title};
+use super::failure;
 use super::http::Http;
 use super::{ErrorClass, ProviderError};
 use epitome_config::{LoginSecret, Logins, StoredLogin, WireFormat, origin};
@@ -21,6 +26,36 @@ pub enum Credential {
     Fixed(Vec<(String, Secret)>),
     /// What `epitome login` stored.
     Stored(Box<LoginSource>),
+    /// Keys of an AWS account, which sign each request.
+    Aws(Box<AwsCredential>),
+    /// The same with the keys, for one request.
+    AwsSigner(Box<AwsSigner>),
+    /// Google's Application Default Credentials.
+    Google(Box<GoogleSource>),
+}
+
+/// AWS keys that are looked up, and what they are used for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AwsCredential {
+    source: AwsSource,
+    region: String,
+    service: &'static str,
+}
+
+/// Signs requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AwsSigner {
+    keys: AwsKeys,
+    region: String,
+    service: &'static str,
+}
+
+impl AwsSigner {
+    /// The headers that sign this request now.
+    pub(super) fn sign(&self, request: &Unsigned<'_>) -> Vec<(String, Secret)> {
+        let scope = Scope { region: &self.region, service: self.service };
+        signature(request, &self.keys, scope, Timestamp::now())
+    }
 }
 
 /// Where the login of a provider is looked up.
@@ -43,6 +78,20 @@ impl Credential {
         }
     }
 
+    /// AWS keys for the service at this base URL: that of a region, or a gateway in front of it.
+    pub(super) fn aws(base_url: &str, variable: impl Fn(&str) -> Option<String>) -> Credential {
+        let (region, service) = match Scope::of_host(base_url) {
+            Some(scope) => (Some(scope.region.to_owned()), scope.service),
+            None => (variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION")), "bedrock"),
+        };
+        let region = region.unwrap_or_else(|| "us-east-1".to_owned());
+        Credential::Aws(Box::new(AwsCredential { source: AwsSource::read(variable), region, service }))
+    }
+
+    pub(super) fn google(variable: impl Fn(&str) -> Option<String>) -> Credential {
+        Credential::Google(Box::new(GoogleSource::read(variable)))
+    }
+
     pub(super) fn is_absent(&self) -> bool {
         *self == Credential::Absent
     }
@@ -55,7 +104,11 @@ impl Credential {
     pub(super) fn fixed(&self) -> &[(String, Secret)] {
         match self {
             Credential::Fixed(headers) => headers,
-            Credential::Absent | Credential::Stored(_) => &[],
+            Credential::Absent
+            | Credential::Stored(_)
+            | Credential::Aws(_)
+            | Credential::AwsSigner(_)
+            | Credential::Google(_) => &[],
         }
     }
 
@@ -70,7 +123,11 @@ impl Credential {
     fn into_fixed(self) -> Vec<(String, Secret)> {
         match self {
             Credential::Fixed(headers) => headers,
-            Credential::Absent | Credential::Stored(_) => Vec::new(),
+            Credential::Absent
+            | Credential::Stored(_)
+            | Credential::Aws(_)
+            | Credential::AwsSigner(_)
+            | Credential::Google(_) => Vec::new(),
         }
     }
 }
@@ -94,7 +151,7 @@ impl LoginSource {
             }
         };
         match login.secret {
-            LoginSecret::ApiKey { key } => Ok(vec![key_header(endpoint.wire, &key)]),
+            LoginSecret::ApiKey { key } => Ok(vec![key_header(endpoint, &key)]),
             LoginSecret::ChatGpt(login) => {
                 let issuer = chatgpt::issuer(&endpoint.base_url)
                     .ok_or_else(|| self.unusable("The sign-in is for another service than that of"))?;
@@ -105,7 +162,7 @@ impl LoginSource {
                     http: http.within(endpoint.network.clone()),
                 };
                 match refresher.token(&login, rejected).await {
-                    Ok(token) => Ok(vec![key_header(endpoint.wire, &token)]),
+                    Ok(token) => Ok(vec![key_header(endpoint, &token)]),
                     Err(RefreshError::SignedOut) => Err(self.unusable("The sign-in is no longer valid for")),
                     Err(RefreshError::Failed(why)) => Err(ProviderError {
                         class: ErrorClass::Retry { after: None },
@@ -137,10 +194,30 @@ impl Endpoint {
         http: &Http,
         rejected: Option<&str>,
     ) -> Result<Endpoint, ProviderError> {
-        let Credential::Stored(source) = &self.credential else { return Ok(self.clone()) };
-        let mut headers = source.headers(self, http, rejected).await?;
+        let mut headers = match &self.credential {
+            Credential::Stored(source) => source.headers(self, http, rejected).await?,
+            Credential::Google(source) => {
+                let found = source.headers(&http.within(self.network.clone())).await;
+                found.map_err(|why| self.without_credential(&why))?
+            }
+            Credential::Aws(aws) => {
+                let AwsCredential { source, region, service } = (**aws).clone();
+                let found = tokio::task::spawn_blocking(move || source.find()).await;
+                let keys = found.unwrap_or_else(|error| Err(error.to_string()));
+                let keys = keys.map_err(|why| self.without_credential(&why))?;
+                let credential = Credential::AwsSigner(Box::new(AwsSigner { keys, region, service }));
+                return Ok(Endpoint { credential, ..self.clone() });
+            }
+            Credential::Absent | Credential::Fixed(_) | Credential::AwsSigner(_) => return Ok(self.clone()),
+        };
         headers.extend(self.headers.iter().cloned());
         Ok(Endpoint { headers, ..self.clone() })
+    }
+
+    /// Nothing authenticates requests; `why` is a clause.
+    fn without_credential(&self, why: &str) -> ProviderError {
+        let message = format!("{} can't be called: {why}.", provider_title(self.provider()));
+        ProviderError { class: ErrorClass::Auth, message: failure::scrub(self, &message), hint: None }
     }
 
     /// The endpoint for a second attempt after the service rejected the credential of the first; `None` if there is no
@@ -157,11 +234,14 @@ impl Endpoint {
     }
 }
 
-/// The header that holds a key in requests of this format.
-pub(super) fn key_header(wire: WireFormat, key: &str) -> (String, Secret) {
-    let (name, value) = match wire {
+/// The header that holds a key in requests to this service.
+pub(super) fn key_header(endpoint: &Endpoint, key: &str) -> (String, Secret) {
+    let bearer = || format!("Bearer {key}");
+    let (name, value) = match endpoint.wire {
+        _ if endpoint.quirks.key_header == KeyHeader::Bearer => ("authorization", bearer()),
+        _ if endpoint.quirks.key_header == KeyHeader::ApiKey => ("api-key", key.to_owned()),
         WireFormat::AnthropicMessages => ("x-api-key", key.to_owned()),
-        WireFormat::OpenAiChat | WireFormat::OpenAiResponses => ("authorization", format!("Bearer {key}")),
+        WireFormat::OpenAiChat | WireFormat::OpenAiResponses => ("authorization", bearer()),
         WireFormat::Gemini => ("x-goog-api-key", key.to_owned()),
     };
     (name.to_owned(), Secret::new(value))

@@ -2,7 +2,9 @@
 //! settings and an environment; `offered` lists the models for pickers. Nothing is sent from here.
 
 mod errors;
+mod form;
 mod offered;
+mod quirks;
 mod resolve;
 
 use std::fmt;
@@ -17,7 +19,9 @@ use epitome_thread::ModelName;
 
 pub use super::local::{LocalServer, find_local};
 pub use errors::{no_local_server, nothing_configured};
+pub use form::ToolForm;
 pub use offered::offered;
+pub use quirks::{KeyHeader, Quirks};
 pub(crate) use resolve::key_check_url;
 pub use resolve::{
     ConfiguredModel, EnvironmentPairs, NO_MODEL, built_in_providers, choose, configured, exposure,
@@ -46,9 +50,13 @@ pub struct Endpoint {
     pub max_output: u32,
     /// Whether this is the service of the vendor that defined the wire format, not a compatible one.
     pub own_api: bool,
+    /// What the service does differently.
+    pub quirks: Quirks,
     /// Whether calls use a ChatGPT plan, which takes fewer fields and endpoints.
     pub is_plan: bool,
     pub abilities: Abilities,
+    /// How the model is given tools, where the service refuses the usual form.
+    pub form: ToolForm,
     /// Whether the user has enabled compaction by the provider. Its compactions are only sent while this is
     /// set.
     pub native_compaction: bool,
@@ -68,6 +76,10 @@ impl Endpoint {
     /// others' base URLs don't. Both forms are accepted for all.
     pub fn url(&self) -> String {
         match self.wire {
+            WireFormat::AnthropicMessages if self.quirks.is_vertex => {
+                let path = format!("/publishers/anthropic/models/{}:streamRawPredict", self.model);
+                beneath(&self.base_url, &path)
+            }
             WireFormat::AnthropicMessages => self.at("/messages"),
             WireFormat::OpenAiResponses => self.at("/responses"),
             WireFormat::OpenAiChat => self.at("/chat/completions"),
@@ -82,6 +94,7 @@ impl Endpoint {
     pub fn count_url(&self) -> Option<String> {
         match self.wire {
             _ if self.is_plan => None,
+            WireFormat::AnthropicMessages if self.quirks.is_vertex => None,
             WireFormat::AnthropicMessages => Some(self.at("/messages/count_tokens")),
             WireFormat::OpenAiResponses => Some(self.at("/responses/input_tokens")),
             WireFormat::OpenAiChat => None,
@@ -116,6 +129,7 @@ impl Endpoint {
             {
                 "/v1"
             }
+            WireFormat::Gemini if self.quirks.is_vertex => "/publishers/google",
             WireFormat::Gemini if !has_version(base) => "/v1beta",
             WireFormat::AnthropicMessages
             | WireFormat::OpenAiResponses
@@ -140,6 +154,8 @@ impl Endpoint {
     pub fn credential_origin(&self) -> CredentialOrigin<'_> {
         match (&self.credential, &self.key_variable) {
             (Credential::Stored(_), _) => CredentialOrigin::Stored,
+            (Credential::Aws(_) | Credential::AwsSigner(_), _) => CredentialOrigin::Cloud("AWS"),
+            (Credential::Google(_), _) => CredentialOrigin::Cloud("Google Cloud"),
             (Credential::Fixed(_), Some(variable)) => CredentialOrigin::Variable(variable),
             (Credential::Fixed(_) | Credential::Absent, _) if self.has_key() => CredentialOrigin::Configured,
             (Credential::Fixed(_) | Credential::Absent, _) => CredentialOrigin::Absent,
@@ -163,6 +179,8 @@ pub enum CredentialOrigin<'a> {
     Variable(&'a str),
     /// What `epitome login` stored.
     Stored,
+    /// The credentials of this cloud's own tools.
+    Cloud(&'static str),
 }
 
 /// Omits the base URL, which may contain a user and a password.

@@ -304,7 +304,7 @@ fn missing_configuration_is_reported() {
         ("anthropic/claude-sonnet-5-5", ErrorClass::Auth, "ANTHROPIC_API_KEY"),
         ("openai/gpt-6-sol", ErrorClass::Auth, "OPENAI_API_KEY"),
         ("gemini/gemini-4-argon", ErrorClass::Auth, "GOOGLE_API_KEY (or GEMINI_API_KEY)"),
-        ("nobody/x", ErrorClass::Refused, "anthropic, openai, gemini, openrouter, chatgpt, local"),
+        ("nobody/x", ErrorClass::Refused, "anthropic, openai, gemini, openrouter, chatgpt, groq"),
         ("nobody/x", ErrorClass::Refused, "[providers.nobody]"),
         ("bare", ErrorClass::Refused, "provider/name"),
     ] {
@@ -476,4 +476,167 @@ fn variables_with_keys_of_all_providers_are_withheld() {
     let variables = names.map(|name| (name, "made-up")).into_iter().chain([("PATH", "/bin")]);
     let left = exposure(&settings).for_users_programs(&env(&variables.collect::<Vec<_>>()));
     assert_eq!(left, env(&[("PATH", "/bin")]));
+}
+
+/// Each preset needs its key and nothing else.
+#[test]
+fn presets_need_only_their_key() {
+    for (model, variable, url, name, value) in [
+        (
+            "groq/m",
+            "GROQ_API_KEY",
+            "https://api.groq.com/openai/v1/chat/completions",
+            "authorization",
+            "Bearer k",
+        ),
+        ("xai/m", "XAI_API_KEY", "https://api.x.ai/v1/responses", "authorization", "Bearer k"),
+        (
+            "mistral/m",
+            "MISTRAL_API_KEY",
+            "https://api.mistral.ai/v1/chat/completions",
+            "authorization",
+            "Bearer k",
+        ),
+        (
+            "deepseek/m",
+            "DEEPSEEK_API_KEY",
+            "https://api.deepseek.com/v1/chat/completions",
+            "authorization",
+            "Bearer k",
+        ),
+        (
+            "together/a/m",
+            "TOGETHER_API_KEY",
+            "https://api.together.ai/v1/chat/completions",
+            "authorization",
+            "Bearer k",
+        ),
+        (
+            "fireworks/a/m",
+            "FIREWORKS_API_KEY",
+            "https://api.fireworks.ai/inference/v1/chat/completions",
+            "authorization",
+            "Bearer k",
+        ),
+        (
+            "cerebras/m",
+            "CEREBRAS_API_KEY",
+            "https://api.cerebras.ai/v1/chat/completions",
+            "authorization",
+            "Bearer k",
+        ),
+        (
+            "moonshot/m",
+            "MOONSHOT_API_KEY",
+            "https://api.moonshot.ai/v1/chat/completions",
+            "authorization",
+            "Bearer k",
+        ),
+        (
+            "zai/m",
+            "ZAI_API_KEY",
+            "https://api.z.ai/api/paas/v4/chat/completions",
+            "authorization",
+            "Bearer k",
+        ),
+        (
+            "azure/m",
+            "AZURE_OPENAI_API_KEY",
+            "https://unit.openai.azure.com/openai/v1/responses",
+            "api-key",
+            "k",
+        ),
+        (
+            "bedrock/anthropic.claude-opus-5-5",
+            "AWS_BEARER_TOKEN_BEDROCK",
+            "https://bedrock-runtime.eu-west-1.amazonaws.com/anthropic/v1/messages",
+            "authorization",
+            "Bearer k",
+        ),
+    ] {
+        let place = [("AZURE_OPENAI_RESOURCE_NAME", "unit"), ("AWS_DEFAULT_REGION", "eu-west-1")];
+        let pairs = env(&[&[(variable, "k")], &place[..]].concat());
+        let name_of = ModelName(model.into());
+        let endpoint = resolve(&name_of, &Settings::default(), &pairs).expect("its key is there");
+        assert_eq!(endpoint.url(), url);
+        assert_eq!(header(&endpoint, name), Some(value), "{model}");
+        if !model.starts_with("bedrock") {
+            let error =
+                resolve(&name_of, &Settings::default(), &env(&place)).expect_err("its key is missing");
+            assert!(error.hint.is_some_and(|hint| hint.contains(variable)), "{model}");
+        }
+        let chosen = choose(&Settings::default(), &pairs);
+        let provider = endpoint.provider().to_owned();
+        assert!(
+            matches!(chosen, ConfiguredModel::Named(model) if model.0.starts_with(&provider)),
+            "{provider}"
+        );
+    }
+    let error = resolve(&ModelName("azure/m".into()), &Settings::default(), &[]).expect_err("no address");
+    assert!(error.hint.is_some_and(|hint| hint.contains("AZURE_OPENAI_RESOURCE_NAME")));
+}
+
+#[test]
+fn local_presets_need_no_key() {
+    for (model, url) in [
+        ("ollama/m", "http://127.0.0.1:11434/v1/chat/completions"),
+        ("lmstudio/m", "http://127.0.0.1:1234/v1/chat/completions"),
+        ("vllm/a/m", "http://127.0.0.1:8000/v1/chat/completions"),
+    ] {
+        let endpoint =
+            resolve(&ModelName(model.into()), &Settings::default(), &[]).expect("no key is needed");
+        assert_eq!(endpoint.url(), url);
+    }
+}
+
+#[test]
+fn vertex_names_project_location_and_model_in_its_address() {
+    for (model, location, url) in [
+        (
+            "vertex/claude-opus-5-5",
+            "global",
+            "https://aiplatform.googleapis.com/v1/projects/p/locations/global/publishers/anthropic/models/claude-opus-5-5:streamRawPredict",
+        ),
+        (
+            "vertex/gemini-3.8-flash",
+            "eu",
+            "https://aiplatform.eu.rep.googleapis.com/v1/projects/p/locations/eu/publishers/google/models/gemini-3.8-flash:streamGenerateContent?alt=sse",
+        ),
+        (
+            "vertex/gemini-3.8-flash",
+            "us-east5",
+            "https://us-east5-aiplatform.googleapis.com/v1/projects/p/locations/us-east5/publishers/google/models/gemini-3.8-flash:streamGenerateContent?alt=sse",
+        ),
+    ] {
+        let pairs = env(&[("GOOGLE_CLOUD_PROJECT", "p"), ("GOOGLE_CLOUD_LOCATION", location)]);
+        let endpoint =
+            resolve(&ModelName(model.into()), &Settings::default(), &pairs).expect("its place is known");
+        assert_eq!(endpoint.url(), url);
+        assert_eq!(endpoint.credential_origin(), CredentialOrigin::Cloud("Google Cloud"));
+        assert_eq!(endpoint.window, 1_000_000.max(endpoint.window), "the table knows the model");
+    }
+}
+
+/// A service that is configured by its address has the same quirks as its preset.
+#[test]
+fn quirks_follow_the_host() {
+    let of = |base: &str| {
+        let settings = with_provider("mine", WireFormat::OpenAiChat, base, None);
+        resolve(&ModelName("mine/m".into()), &settings, &[]).expect("no key is named").quirks
+    };
+    assert!(of("https://api.mistral.ai/v1").short_call_ids);
+    assert!(of("https://api.deepseek.com").reasoning_back);
+    assert_eq!(of("https://unit.openai.azure.com/openai/v1").key_header, KeyHeader::ApiKey);
+    assert_eq!(of("https://generativelanguage.googleapis.com/v1beta/openai"), Quirks::NONE);
+    assert_eq!(of("https://api.mistral.ai.example.org/v1"), Quirks::NONE);
+}
+
+/// The configuration checks the names of tables without this crate.
+#[test]
+fn the_configuration_knows_all_built_in_providers() {
+    let mut known: Vec<&str> = built_in_providers().chain(["local"]).collect();
+    let mut configurable = epitome_config::BUILT_IN_PROVIDERS.to_vec();
+    known.sort_unstable();
+    configurable.sort_unstable();
+    assert_eq!(known, configurable);
 }

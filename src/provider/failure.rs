@@ -10,7 +10,7 @@ mod secrets;
 
 use std::time::Duration;
 
-use super::endpoint::{Endpoint, NO_MODEL};
+use super::endpoint::{CredentialOrigin, Endpoint, NO_MODEL, provider_title};
 use super::retry::RETRY_AFTER_MAX;
 use super::{ErrorClass, ProviderError, models};
 use body::ErrorBody;
@@ -184,6 +184,15 @@ fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> 
     if let Some(class) = overflow::too_long(failure.status, said) {
         return class;
     }
+    if endpoint.quirks.bare_error_is_overflow
+        && matches!(failure.status, 400 | 413)
+        && failure.body.trim().is_empty()
+    {
+        return ErrorClass::TooLong { used: None, limit: None, window: true };
+    }
+    if is_tool_form(endpoint, failure.status, said) {
+        return ErrorClass::ToolForm;
+    }
     if is_billing(failure.status, said) {
         return ErrorClass::Auth;
     }
@@ -208,6 +217,8 @@ fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> 
         {
             ErrorClass::Refused
         }
+        // What a service does not implement, it won't a moment later.
+        501 => ErrorClass::Refused,
         408 | 409 | 425 | 429 | 500.. => retry,
         200 if said.is(&MOMENTARY) => retry,
         _ => ErrorClass::Refused,
@@ -216,6 +227,15 @@ fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> 
 
 fn is_bad_reasoning(status: u16, said: &ErrorBody) -> bool {
     said.is(&BAD_SIGNATURES) || (matches!(status, 200 | 400 | 404 | 422) && said.mentions(&BAD_REASONING))
+}
+
+/// Whether tools are refused because the model reasons: the parameter says so, or OpenAI's sentence where a gateway
+/// passes on only that.
+fn is_tool_form(endpoint: &Endpoint, status: u16, said: &ErrorBody) -> bool {
+    endpoint.wire == WireFormat::OpenAiChat
+        && matches!(status, 200 | 400 | 422)
+        && (said.param.as_deref() == Some("reasoning_effort")
+            || said.mentions(&["tools with reasoning_effort"]))
 }
 
 fn is_billing(status: u16, said: &ErrorBody) -> bool {
@@ -238,10 +258,8 @@ pub(super) fn subject(endpoint: &Endpoint) -> String {
         "anthropic" => "Anthropic".into(),
         "openai" => "OpenAI".into(),
         "gemini" => "Gemini".into(),
-        "openrouter" => "OpenRouter".into(),
-        "chatgpt" => "ChatGPT".into(),
         "local" => format!("The local server at {}", endpoint.place()),
-        other => other.to_owned(),
+        other => provider_title(other).to_owned(),
     }
 }
 
@@ -262,6 +280,8 @@ fn verdict(class: &ErrorClass, status: u16, said: &ErrorBody) -> &'static str {
         ErrorClass::Auth if is_billing(status, said) => "wants the account's billing settled",
         ErrorClass::Auth => "did not accept the key",
         ErrorClass::TooLong { .. } => "says that the conversation is too long for the model",
+        ErrorClass::ToolForm => "does not take tools in this form",
+        ErrorClass::Budget => "was not asked",
         ErrorClass::BadReasoning => "rejects the model's earlier reasoning",
         ErrorClass::Refused | ErrorClass::Broken if status == 404 => "does not know this model or address",
         ErrorClass::Refused | ErrorClass::Broken if status == 407 => {
@@ -277,7 +297,6 @@ fn hint(
     failure: &ErrorResponse<'_>,
     said: &ErrorBody,
 ) -> Option<String> {
-    let is_chat = endpoint.wire == WireFormat::OpenAiChat;
     match class {
         ErrorClass::Retry { after: Some(after) } if *after > RETRY_AFTER_MAX => Some(format!(
             "It asks to wait {} seconds, which is longer than we wait. Try again then, or choose another model.",
@@ -293,9 +312,9 @@ fn hint(
         ErrorClass::BadReasoning => {
             Some("Run /compact, after which none of it is sent, or choose another model.".into())
         }
-        ErrorClass::Refused if is_chat && said.param.as_deref() == Some("reasoning_effort") => Some(format!(
-            "This model takes tools only over the Responses API. Where the service has it, put \
-             wire = \"openai_responses\" into [providers.{}] of config.toml, else choose another model.",
+        ErrorClass::ToolForm => Some(format!(
+            "Its Responses API was tried too. Choose another model; where the service has the Responses API at another \
+             address, put that and wire = \"openai_responses\" into [providers.{}] of config.toml.",
             endpoint.provider()
         )),
         ErrorClass::Refused if is_unknown_model(endpoint, failure.status, said) => {
@@ -317,7 +336,7 @@ fn hint(
         ErrorClass::Refused if failure.status == 429 => {
             Some("A limit with no end given is most often a spending cap of the account.".into())
         }
-        ErrorClass::Refused | ErrorClass::Broken => None,
+        ErrorClass::Budget | ErrorClass::Refused | ErrorClass::Broken => None,
     }
 }
 
@@ -330,6 +349,9 @@ fn check_key(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody)
                 "The stored login was rejected: run `epitome login {}` in a terminal.",
                 endpoint.provider()
             )
+        }
+        None if matches!(endpoint.credential_origin(), CredentialOrigin::Cloud(_)) => {
+            format!("Check the credentials of the cloud: the service{place} rejected them.")
         }
         Some(variable) => format!("Check {variable}: it must be a key of the service{place}."),
         None => format!(

@@ -238,8 +238,20 @@ fn long_provider_messages_are_cut() {
 fn models_without_tools_in_this_format_get_a_hint() {
     let body = r#"{"error":{"message":"Function tools with reasoning_effort are not supported for gpt-6-astra in /v1/chat/completions.","type":"invalid_request_error","param":"reasoning_effort","code":null}}"#;
     let error = classify(&test_chat_endpoint("openai/gpt-6-astra"), &plain(400, body));
-    assert_eq!(error.class, ErrorClass::Refused);
+    assert_eq!(error.class, ErrorClass::ToolForm);
     assert!(error.hint.is_some_and(|hint| hint.contains("openai_responses")));
+    // A gateway may pass on only the sentence.
+    let sentence = r#"{"error":"Function tools with reasoning_effort are not supported for gpt-5.4"}"#;
+    assert_eq!(
+        classify(&test_chat_endpoint("openai/gpt-5.4"), &plain(400, sentence)).class,
+        ErrorClass::ToolForm
+    );
+}
+
+/// A service that doesn't implement an address was asked six times.
+#[test]
+fn what_is_not_implemented_is_not_tried_again() {
+    assert_eq!(classify(&local(), &plain(501, "")).class, ErrorClass::Refused);
 }
 
 fn gemini() -> Endpoint {

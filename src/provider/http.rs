@@ -23,6 +23,9 @@ use tokio::time::timeout;
 
 use super::ProviderError;
 use super::address::is_http;
+use super::budget::{CostBudget, Reservation};
+use super::cloud::aws::Unsigned;
+use super::credential::Credential;
 use super::endpoint::{Endpoint, Secret};
 use super::network::Network;
 use super::wire::encoding::Encoded;
@@ -47,6 +50,8 @@ pub struct Http {
     network: Network,
     /// Overrides the limits derived from the endpoint.
     limits: Option<CallTimeouts>,
+    /// Limits what calls may cost.
+    budget: Option<CostBudget>,
     /// Answers requests to providers in the place of the network.
     simulated: Option<Arc<dyn SimulatedNetwork>>,
 }
@@ -94,6 +99,23 @@ impl Http {
         Http { limits: Some(limits), ..self.clone() }
     }
 
+    /// The same clients, with this budget for all calls of models, unless there is one already.
+    pub fn with_budget(&self, budget: impl FnOnce() -> Option<CostBudget>) -> Http {
+        Http { budget: self.budget.clone().or_else(budget), ..self.clone() }
+    }
+
+    /// Reserves what a call is estimated to cost, if costs are limited.
+    pub(super) async fn admit(
+        &self,
+        endpoint: &Endpoint,
+        encoded: &Encoded,
+    ) -> Result<Option<Reservation>, ProviderError> {
+        match &self.budget {
+            Some(budget) => budget.admit(endpoint, encoded.len()).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// The same clients, but what is sent to providers is answered by this.
     pub fn simulated(&self, network: Arc<dyn SimulatedNetwork>) -> Http {
         Http { simulated: Some(network), ..self.clone() }
@@ -111,15 +133,16 @@ impl Http {
             accept: "text/event-stream",
         };
         let sending = self.sending(endpoint, asked, limits)?;
-        let prefix = encoded.prefix.clone();
+        let (http, encoded) = (self.clone(), encoded.clone());
         let endpoint = endpoint.clone();
         let mut logged = Logged::new(&endpoint);
         Ok(Box::pin(async move {
+            let reservation = http.admit(&endpoint, &encoded).await.map_err(|error| logged.failed(error))?;
             let (endpoint, response) = match sending.send(&endpoint).await {
                 Ok(sent) => sent,
                 Err(error) => return Err(logged.failed(error)),
             };
-            ReplyStream::open(endpoint, prefix, response, limits, logged).await
+            ReplyStream::open(endpoint, encoded.prefix, response, limits, logged, reservation).await
         }))
     }
 
@@ -256,6 +279,16 @@ impl RequestShape {
             headers.insert("content-type", HeaderValue::from_static("application/json"));
         }
         headers.extend(header_map(endpoint.sent_headers()).map_err(|why| unusable(endpoint, &why))?);
+        if let Credential::AwsSigner(signer) = &endpoint.credential {
+            let body = self.body.as_deref();
+            let unsigned = Unsigned {
+                method: self.method.as_str(),
+                url: &self.url,
+                content_type: body.map(|_| "application/json"),
+                body: body.unwrap_or_default(),
+            };
+            headers.extend(header_map(&signer.sign(&unsigned)).map_err(|why| unusable(endpoint, &why))?);
+        }
         let mut request = client.request(self.method.clone(), &self.url).headers(headers);
         if let Some(body) = &self.body {
             request = request.body(Body::wrap(BodyPieces::new(body)));

@@ -14,11 +14,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::endpoint::Endpoint;
+use super::ErrorClass;
+use super::endpoint::{Endpoint, ToolForm};
 use super::http::Http;
 use super::listing::{self, ListError, ListedModel, ModelFacts};
 use super::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
-use cache::{Calibrated, LearnedCache, LearnedWindow, ModelEntry, WindowOrigin};
+use cache::{Calibrated, LearnedCache, LearnedForm, LearnedWindow, ModelEntry, WindowOrigin};
 use epitome_config::Settings;
 use epitome_files::atomic_file::replace_in_private_directory;
 use epitome_platform::blocking;
@@ -146,6 +147,7 @@ impl Learned {
     pub fn apply(&self, settings: &Settings, endpoint: &mut Endpoint) -> FactSource {
         let known = self.known(endpoint);
         let (window, source) = window(settings, endpoint, &known);
+        self.apply_form(settings, endpoint);
         endpoint.max_output = max_output(endpoint, &known.facts).0;
         endpoint.set_window(window);
         let configured = settings.models.get(&endpoint.name.0);
@@ -171,6 +173,48 @@ impl Learned {
         if tokens >= WINDOW_TOKENS_MIN {
             let learnt = LearnedWindow { tokens, by: WindowOrigin::Overflow, at: now() };
             self.change(|cache| cache.learn(&endpoint.place(), &endpoint.model, learnt));
+        }
+    }
+
+    /// Gives tools in the form that is known to be taken.
+    pub fn apply_form(&self, settings: &Settings, endpoint: &mut Endpoint) {
+        if let Some(form) = self.known(endpoint).form(now()).filter(|form| *form != endpoint.form) {
+            let limits = (endpoint.window, endpoint.max_output);
+            endpoint.take_form(form, settings.models.get(&endpoint.name.0));
+            (endpoint.window, endpoint.max_output) = limits;
+        }
+    }
+
+    /// The endpoint to ask instead after an error, if another form of giving tools has not been tried. The form that
+    /// the Responses API is tried in is given up for any refusal, unless it has worked before.
+    pub fn other_form(
+        &self,
+        settings: &Settings,
+        endpoint: &Endpoint,
+        class: &ErrorClass,
+    ) -> Option<Endpoint> {
+        let known = self.known(endpoint).form(now());
+        let next = match (endpoint.form, class) {
+            (ToolForm::Usual, ErrorClass::ToolForm) => ToolForm::Responses,
+            (ToolForm::Responses, ErrorClass::ToolForm | ErrorClass::Refused | ErrorClass::Broken)
+                if known != Some(ToolForm::Responses) =>
+            {
+                ToolForm::WithoutReasoning
+            }
+            _ => return None,
+        };
+        let mut other = endpoint.clone();
+        other.take_form(next, settings.models.get(&endpoint.name.0));
+        (other.window, other.max_output) = (endpoint.window, endpoint.max_output);
+        Some(other)
+    }
+
+    /// Records that the service took tools in the form that the endpoint uses.
+    pub fn learn_form(&self, endpoint: &Endpoint) {
+        let is_news = self.known(endpoint).form(now()) != Some(endpoint.form);
+        if endpoint.form != ToolForm::Usual && is_news {
+            let learned = LearnedForm { form: endpoint.form, at: now() };
+            self.change(|cache| cache.learn_form(&endpoint.place(), &endpoint.model, learned));
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! `wire` contains the pure encoders and decoders, one file each per wire format. Only `http` sends anything,
 //! on its own behalf and for `listing`, `local`, `count`, `compact`, `login`, `sign_in` and `chatgpt`. A `credential`
-//! gives it the headers that authenticate a request. Providers contain no agent loop.
+//! gives it the headers that authenticate a request, with keys of clouds from `cloud`. A `budget` limits what calls may cost.
+//! Providers contain no agent loop.
 //!
 //! Data flow of a call: `wire::encoding` encodes a `ModelRequest` for an `Endpoint`, `http` sends it and yields
 //! `ProviderEvent`s, and a `collect::Collector` assembles them into a reply.
@@ -10,8 +11,10 @@
 pub mod abilities;
 mod address;
 pub mod attachments;
+pub mod budget;
 pub mod catalog;
 mod chatgpt;
+mod cloud;
 pub mod collect;
 pub mod compact;
 pub mod count;
@@ -143,6 +146,10 @@ pub enum ErrorClass {
     /// The provider rejects reasoning or a compaction that is sent back to it: altered, from another account,
     /// or no longer known. The same request without them would be accepted.
     BadReasoning,
+    /// The service rejects tools in this form for the model; `Learned::other_form` has the next one to try.
+    ToolForm,
+    /// A limit of the user's budget doesn't allow the call, and nothing was sent.
+    Budget,
     /// The provider rejects this request and would reject it again.
     Refused,
     /// The answer is malformed or incomplete.

@@ -26,7 +26,7 @@ pub enum KeyCheck {
 
 /// Asks a service for its models, or for the key itself where the list is public, with this key. Costs nothing.
 pub async fn check_key(http: &Http, service: &Endpoint, key: &str) -> KeyCheck {
-    let headers = vec![key_header(service.wire, key)];
+    let headers = vec![key_header(service, key)];
     let endpoint = Endpoint { credential: Credential::Fixed(headers), ..service.clone() };
     let url = key_check_url(&endpoint);
     let error = match http.ask(&endpoint, &url, None, CHECK_BYTES_MAX, CHECK_TIME_MAX).await {
@@ -37,8 +37,11 @@ pub async fn check_key(http: &Http, service: &Endpoint, key: &str) -> KeyCheck {
     match error.class {
         ErrorClass::Auth => KeyCheck::Rejected(error),
         ErrorClass::Retry { .. } => KeyCheck::Unreachable(error),
-        ErrorClass::TooLong { .. } | ErrorClass::BadReasoning | ErrorClass::Refused | ErrorClass::Broken => {
-            KeyCheck::Unknown(error)
-        }
+        ErrorClass::TooLong { .. }
+        | ErrorClass::BadReasoning
+        | ErrorClass::ToolForm
+        | ErrorClass::Budget
+        | ErrorClass::Refused
+        | ErrorClass::Broken => KeyCheck::Unknown(error),
     }
 }

@@ -85,11 +85,33 @@ impl KnownModel {
 /// ignored.
 pub fn known(model: &ModelName) -> Option<&'static KnownModel> {
     let exact = |name: &str| KNOWN.iter().find(|known| known.name == name);
-    // A plan has models of OpenAI.
-    let name =
-        model.0.strip_prefix(PLAN).map_or(Cow::from(&*model.0), |name| format!("openai/{name}").into());
+    let name = vendors_name(&model.0);
     let shorter = || undated(&name).strip_suffix("-latest").unwrap_or(undated(&name));
     exact(&name).or_else(|| exact(shorter()))
+}
+
+/// The name of a model at its vendor: a plan and Azure have models of OpenAI, clouds those of several.
+fn vendors_name(model: &str) -> Cow<'_, str> {
+    let Some((provider, name)) = model.split_once('/') else { return model.into() };
+    match provider {
+        "chatgpt" | "azure" => format!("openai/{name}").into(),
+        "vertex" if name.starts_with("claude") => format!("anthropic/{}", undated_at(name)).into(),
+        "vertex" => format!("gemini/{name}").into(),
+        // `us.anthropic.claude-opus-5-5-v1:0`
+        "bedrock" => match name.split_once("anthropic.") {
+            Some((_, name)) => {
+                let name = name.split_once(':').map_or(name, |(name, _)| name);
+                format!("anthropic/{}", name.strip_suffix("-v1").unwrap_or(name)).into()
+            }
+            None => model.into(),
+        },
+        _ => model.into(),
+    }
+}
+
+/// Without the release date of Google's cloud: `claude-opus-4-5@20251101`.
+fn undated_at(name: &str) -> &str {
+    name.split_once('@').map_or(name, |(name, _)| name)
 }
 
 /// The provider whose calls use a plan, which have no price.

@@ -100,9 +100,15 @@ mod tests {
     #[test]
     fn other_failures_are_not_retried() {
         let too_long = ErrorClass::TooLong { used: None, limit: None, window: true };
-        for class in
-            [ErrorClass::Auth, too_long, ErrorClass::BadReasoning, ErrorClass::Refused, ErrorClass::Broken]
-        {
+        for class in [
+            ErrorClass::Auth,
+            too_long,
+            ErrorClass::BadReasoning,
+            ErrorClass::ToolForm,
+            ErrorClass::Budget,
+            ErrorClass::Refused,
+            ErrorClass::Broken,
+        ] {
             assert_eq!(delay(&class, 1, 0.5), None);
         }
     }

@@ -81,7 +81,7 @@ enum ArgumentKind {
 
 /// Tools for which typos are detected; of two equally similar names the first is suggested. Capitalized names are
 /// Claude Code's aliases, which cover all tools of that kind.
-const TOOLS: [(&str, ArgumentKind); 21] = [
+const TOOLS: [(&str, ArgumentKind); 22] = [
     ("bash", ArgumentKind::Command),
     ("bash_output", ArgumentKind::Words),
     ("bash_kill", ArgumentKind::Words),
@@ -91,6 +91,7 @@ const TOOLS: [(&str, ArgumentKind); 21] = [
     ("apply_patch", ArgumentKind::Path),
     ("glob_tool", ArgumentKind::Path),
     ("grep_tool", ArgumentKind::Path),
+    ("diagnostics", ArgumentKind::Path),
     ("web_fetch", ArgumentKind::Host),
     ("view_image", ArgumentKind::Path),
     ("todo_write", ArgumentKind::Nothing),

@@ -27,6 +27,7 @@ use super::subagents::Subagents;
 use super::tool_host::{ToolHost, ToolNews};
 use super::work::{Attaching, BackgroundResult, JobResult, RunningTurn};
 use super::{ClientId, Opening, SessionCommand, SessionEvent};
+use super::{budget, diagnostics};
 use epitome_mcp::McpEvent;
 use epitome_store::Journal;
 use epitome_thread::{CallId, Thread};
@@ -81,12 +82,14 @@ impl Session {
         let questions = Questions::new();
         let ask_user = AskUser { door: questions.sender() };
         core.services.toolbox = core.services.toolbox.with(vec![Arc::new(ask_user)]);
+        budget::limit_costs(&mut core, questions.sender());
+        let edits = diagnostics::edit_watch(&mut core, questions.sender());
         core.show_problems(&problems);
         Session {
             inbox: Inbox::new(channel),
             work: None,
             recipes: SessionRecipes::default(),
-            tools: ToolHost::new(),
+            tools: ToolHost::new(edits),
             hooks: HookHost::default(),
             compactor: Compactor::default(),
             editors: EditorBuffers::new(&core.thread),

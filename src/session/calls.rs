@@ -12,7 +12,7 @@ use super::core::Core;
 use super::permissions::{Ruling, RulingContext};
 use super::work::JobResult;
 use super::{AskId, SessionEvent, UserDecision};
-use super::{checkpoints, editor_buffers, effects, hooks_aside, output_truncation, trace};
+use super::{checkpoints, diagnostics, editor_buffers, effects, hooks_aside, output_truncation, trace};
 use epitome_recall::RecallLog;
 use epitome_thread::{
     CallId, Change, Mode, OutcomeStatus, PlanStep, RecordedDecision, ToolCall, ToolDisplay, ToolOutcome,
@@ -208,6 +208,7 @@ impl Session {
         let look = access.as_ref().ok().and_then(|access| self.editor_look(&tool, access));
         let entrance = self.tools.enter(&access.unwrap_or(Access::Nothing));
         let masker = self.tools.masker(&self.core);
+        let edits = self.tools.edits().clone();
         let stop = Arc::new(Notify::new());
         self.tools.call(&id).stop = Some(stop.clone());
         let Some(work) = &mut self.work else { return };
@@ -225,7 +226,8 @@ impl Session {
                 // Dropping the tool's future stops what it runs.
                 () = stop.notified() => (stopped(id.clone()), None),
             };
-            // Masked here and not in the session's task, because an outcome may have several megabytes.
+            edits.edited(diagnostics::edits_of(&outcome));
+            // Here and not on the session's task: an outcome may have some megabytes.
             if let Some(masker) = masker {
                 output_truncation::mask(&mut outcome, &masker);
             }

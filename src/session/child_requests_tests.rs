@@ -102,6 +102,7 @@ impl Parent {
             watch: RecipeWatch::new(),
             reaper: Arc::new(epitome_platform::reaper::Reaper::disabled()),
             running: RunningCommands::default(),
+            languages: Default::default(),
             rulers: epitome_tokens::Rulers::default(),
             functions: epitome_hooks::functions::Functions::default(),
             suspend_after: REST_AFTER,

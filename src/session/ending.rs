@@ -230,6 +230,7 @@ fn failed(work: &RunningTurn) -> SessionError {
     let message = work.turn.failure().unwrap_or("the model call failed").to_owned();
     match work.fault {
         TurnFault::TooLong => SessionError::TooLong(message),
+        TurnFault::OverBudget => SessionError::OverBudget(message),
         TurnFault::Unauthorised => SessionError::AuthRequired(message),
         TurnFault::Provider => SessionError::Provider { message, hint: None },
     }

@@ -204,8 +204,12 @@ impl Session {
             return self.continue_after_look(before);
         }
         let look = self.instructions.look_at(&self.core);
+        let (edits, learned) = (self.tools.edits().clone(), self.core.services.learned.clone());
         let Some(work) = &mut self.work else { return };
         work.jobs.spawn(async move {
+            edits.settle().await;
+            // Read once; a first call would not know yet how its model is given tools.
+            learned.load().await;
             let looked = blocking::start(|| look.take()).await.ok();
             JobResult::Looked(Box::new(looked), before)
         });

@@ -35,6 +35,7 @@
 
 mod actor;
 mod background_callback;
+mod budget;
 mod callbacks;
 mod calls;
 mod checkpoints;
@@ -51,6 +52,7 @@ mod core;
 pub mod counts;
 pub mod cpu_worker;
 pub mod cross_session_edit;
+mod diagnostics;
 mod draft;
 mod driving;
 mod editor_buffers;
@@ -746,7 +748,10 @@ pub enum SessionError {
     /// The prompt and its attachments are longer than the model accepts.
     #[error("{0}")]
     TooLong(String),
-    /// The process that handled the request ended before it could answer.
+    /// A limit of the budget does not allow another call of a model.
+    #[error("{0}")]
+    OverBudget(String),
+    /// The process that worked on the request ended before it could answer.
     #[error("{0}")]
     Interrupted(String),
     /// Another process has its log open.

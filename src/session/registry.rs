@@ -24,6 +24,7 @@ use super::work::{Attaching, Responder};
 use super::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, SessionEvent, Ticket};
 use epitome_checkpoint::Checkpoints;
 use epitome_config::{CompactionThreshold, HookTrust, Settings};
+use epitome_diagnostics::LanguageServers;
 use epitome_files::paths::Paths;
 use epitome_hooks::functions::Functions;
 use epitome_platform::reaper::Reaper;
@@ -57,7 +58,9 @@ pub struct SessionServices {
     pub reaper: Arc<Reaper>,
     /// The running commands of all sessions.
     pub running: RunningCommands,
-    /// Token counters.
+    /// The language servers that run, of all sessions.
+    pub languages: LanguageServers,
+    /// What tokens are counted with.
     pub rulers: Rulers,
     /// Callbacks and handlers of the embedding program.
     pub functions: Functions,
@@ -77,6 +80,9 @@ pub struct Overrides {
     pub thought: Option<ThoughtLevel>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_rounds: Option<u32>,
+    /// What a session may cost, in US dollars.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cost: Option<f64>,
     /// Permission rules of the kind `allow`, as written.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
@@ -96,6 +102,7 @@ impl Overrides {
         settings.mode = self.mode.unwrap_or(settings.mode);
         settings.thought = self.thought.unwrap_or(settings.thought);
         settings.max_rounds = self.max_rounds.unwrap_or(settings.max_rounds);
+        settings.budget.session_usd = self.max_cost.or(settings.budget.session_usd);
         for rule in &self.allow {
             // The command line has reported an invalid rule; here it must not allow anything.
             if let Err(error) = settings.allow(rule, ALLOW_OPTION) {

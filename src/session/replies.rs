@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::actor::Session;
 use super::core::Core;
+use super::diagnostics;
 use super::effects::{self, ModelCall, ModelCallEvent, RequestSnapshot};
 use super::instructions;
 use super::model_link::Located;
@@ -153,7 +154,10 @@ impl Session {
     /// to the turn.
     pub(super) fn endpoint_for(&mut self, ask: &Effect) -> Option<Endpoint> {
         match self.core.locate() {
-            Located::Ready => self.core.model.endpoint().cloned(),
+            Located::Ready => {
+                self.core.model.recall_form(&self.core.settings);
+                self.core.model.endpoint().cloned()
+            }
             Located::Searching => {
                 if let Some(work) = &mut self.work {
                     work.postponed = Some(ask.clone());
@@ -216,6 +220,10 @@ impl Session {
             self.instructions.remind(&mut self.core)?;
             for (hook, text) in self.hooks.late().take_contexts() {
                 let said = self.core.context(hook, text);
+                self.core.commit(said).map_err(|error| error.to_string())?;
+            }
+            if let Some(text) = self.tools.edits().take_news() {
+                let said = self.core.context(diagnostics::BY.to_owned(), text);
                 self.core.commit(said).map_err(|error| error.to_string())?;
             }
         }
@@ -316,6 +324,13 @@ impl Session {
                         if is_refused && self.core.drop_thinking(&error) {
                             return self.scan_first(ScanPurpose::Call);
                         }
+                        if !call.seen
+                            && let Some(effects) =
+                                self.core.model.take_other_form(&error, &self.core.settings)
+                        {
+                            self.core.model_learned(effects);
+                            return self.scan_first(ScanPurpose::Call);
+                        }
                         self.call_failed(call, &error);
                     }
                 }
@@ -373,6 +388,8 @@ impl Session {
                 ErrorClass::Retry { .. }
                 | ErrorClass::Auth
                 | ErrorClass::BadReasoning
+                | ErrorClass::ToolForm
+                | ErrorClass::Budget
                 | ErrorClass::Refused
                 | ErrorClass::Broken => ModelResult::Failed(reason),
             },
@@ -461,6 +478,8 @@ fn give_up_message(error: &ProviderError, seen: bool, attempts: u32) -> String {
             ErrorClass::Auth
             | ErrorClass::TooLong { .. }
             | ErrorClass::BadReasoning
+            | ErrorClass::ToolForm
+            | ErrorClass::Budget
             | ErrorClass::Refused
             | ErrorClass::Broken,
         ) => sentence(error),

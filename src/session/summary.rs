@@ -370,6 +370,8 @@ fn narrowed(window: u64, error: &ProviderError) -> u64 {
         | ErrorClass::Retry { .. }
         | ErrorClass::Auth
         | ErrorClass::BadReasoning
+        | ErrorClass::ToolForm
+        | ErrorClass::Budget
         | ErrorClass::Refused
         | ErrorClass::Broken => window,
     }

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, mpsc};
 use super::core::Core;
 use super::output_truncation::StoredOutputs;
 use super::permissions::HookDecision;
+use epitome_diagnostics::EditWatch;
 use epitome_secrets::Masker;
 use epitome_thread::{CallId, RecordedDecision, Thread};
 use epitome_tools::background::BackgroundCommands;
@@ -45,6 +46,8 @@ pub(super) struct ToolHost {
     files: Arc<ReadState>,
     /// The model's background commands; they end with the session.
     background: Arc<BackgroundCommands>,
+    /// What checks edited files.
+    edits: EditWatch,
     output: (mpsc::Sender<CallOutput>, mpsc::Receiver<CallOutput>),
     masker: Option<KnownMasker>,
     /// Size of the stored full texts of outcomes that were too long for the view.
@@ -70,10 +73,11 @@ pub(super) struct CallNotes {
 }
 
 impl ToolHost {
-    pub fn new() -> ToolHost {
+    pub fn new(edits: EditWatch) -> ToolHost {
         ToolHost {
             files: Arc::default(),
             background: Arc::default(),
+            edits,
             output: mpsc::channel(OUTPUT_MAX),
             masker: None,
             stored: StoredOutputs::default(),
@@ -85,6 +89,10 @@ impl ToolHost {
     /// not have been read.
     pub fn resume(&mut self, background: Arc<BackgroundCommands>) {
         self.background = background;
+    }
+
+    pub fn edits(&self) -> &EditWatch {
+        &self.edits
     }
 
     pub fn background(&self) -> &Arc<BackgroundCommands> {

@@ -117,13 +117,19 @@ pub enum TurnFault {
     Provider,
     /// The key is missing, wrong or lacks a permission.
     Unauthorised,
+    /// The user's budget does not allow the call.
+    OverBudget,
     /// The initial request exceeds the window; the parent must shorten the history.
     TooLong,
 }
 
 impl TurnFault {
     pub fn classify(error: &ProviderError) -> TurnFault {
-        if error.class == ErrorClass::Auth { TurnFault::Unauthorised } else { TurnFault::Provider }
+        match error.class {
+            ErrorClass::Auth => TurnFault::Unauthorised,
+            ErrorClass::Budget => TurnFault::OverBudget,
+            _ => TurnFault::Provider,
+        }
     }
 }
 

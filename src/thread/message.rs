@@ -322,6 +322,20 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// Applies a later report of the same call; its fields that are zero say nothing.
+    pub fn update(&mut self, later: &Usage) {
+        let replace = |field: &mut u64, later: u64| {
+            if later != 0 {
+                *field = later;
+            }
+        };
+        replace(&mut self.input, later.input);
+        replace(&mut self.output, later.output);
+        replace(&mut self.cache_read, later.cache_read);
+        replace(&mut self.cache_write, later.cache_write);
+        replace(&mut self.thinking, later.thinking);
+    }
+
     /// Adds another call's tokens.
     pub fn add(&mut self, other: &Usage) {
         self.input = self.input.saturating_add(other.input);

@@ -46,6 +46,7 @@ pub fn services(paths: &Paths) -> SessionServices {
         watch: RecipeWatch::new(),
         reaper,
         running: RunningCommands::default(),
+        languages: Default::default(),
         rulers: Rulers::default(),
         functions: Functions::default(),
         suspend_after: REST_AFTER,

@@ -35,6 +35,8 @@ mod sample;
 
 use std::path::{Path, PathBuf};
 
+use epitome::provider::endpoint::built_in_providers;
+
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
@@ -58,6 +60,21 @@ fn the_examples_in_the_guides_work() {
 #[test]
 fn the_commands_in_cli_md_have_this_help() {
     run::page(&root().join("docs/cli.md"));
+}
+
+#[test]
+fn the_examples_in_diagnostics_md_work() {
+    run::page(&root().join("docs/diagnostics.md"));
+}
+
+#[test]
+fn the_examples_in_providers_md_work() {
+    let path = root().join("docs/providers.md");
+    run::page(&path);
+    let page = text(&path) + &text(&root().join("docs/configuration.md"));
+    let is_named = |name: &str| page.contains(&format!("`{name}`")) || page.contains(&format!("{name}/"));
+    let missing: Vec<&str> = built_in_providers().filter(|name| !is_named(name)).collect();
+    assert_eq!(missing, Vec::<&str>::new());
 }
 
 #[test]
@@ -166,6 +183,7 @@ fn every_page_is_tested() {
             "conformance.md",
             "control.md",
             "daemon.md",
+            "diagnostics.md",
             "first-hook.md",
             "hooks.md",
             "import.md",
@@ -176,6 +194,7 @@ fn every_page_is_tested() {
             "migrating.md",
             "observe.md",
             "permissions.md",
+            "providers.md",
             "recipes.md",
             "red-team.md",
             "sandbox.md",

@@ -211,6 +211,11 @@ impl ScriptedModel {
         lock(&self.shared.refusals).clone()
     }
 
+    /// The same, for a test that expects them.
+    pub fn take_refusals(&self) -> Vec<String> {
+        std::mem::take(&mut *lock(&self.shared.refusals))
+    }
+
     /// Releases one `ModelStep::Wait`, the current one or the next.
     pub fn release(&self) {
         self.shared.released.add_permits(1);

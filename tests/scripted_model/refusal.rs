@@ -60,6 +60,10 @@ impl Refusal {
         if let Some((_, code)) = CODES.iter().find(|(words, _)| message.contains(words)) {
             refusal.body["error"]["details"] = json!({ "error_code": code });
         }
+        if message.contains("tools with reasoning_effort") {
+            refusal.body["error"]["param"] = "reasoning_effort".into();
+            refusal.body["error"]["code"] = Value::Null;
+        }
         refusal
     }
 

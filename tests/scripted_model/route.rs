@@ -58,7 +58,10 @@ pub(super) fn route(head: &Head, body: &[u8]) -> Result<Asked, Refusal> {
         ("POST", "/v1/responses/compact" | "/responses/compact", _) => {
             (WireFormat::OpenAiResponses, Means::Compact)
         }
-        ("POST", "/v1/chat/completions" | "/chat/completions", _) => (WireFormat::OpenAiChat, Means::Reply),
+        // `/chat-only` is a service without the Responses API.
+        ("POST", "/v1/chat/completions" | "/chat/completions" | "/chat-only/chat/completions", _) => {
+            (WireFormat::OpenAiChat, Means::Reply)
+        }
         ("POST", _, Some((_, "streamGenerateContent"))) => (WireFormat::Gemini, Means::Reply),
         ("POST", _, Some((_, "countTokens"))) => (WireFormat::Gemini, Means::Count),
         (method, _, _) => {

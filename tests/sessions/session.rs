@@ -2,6 +2,7 @@
 
 mod absent;
 mod agents_shown;
+mod budget;
 mod buffers;
 mod caching;
 mod checkpoints;
@@ -11,6 +12,7 @@ mod commands;
 mod compaction;
 mod files;
 mod formats;
+mod gateway;
 mod guards;
 mod held;
 mod hooks_callbacks;

@@ -44,6 +44,7 @@ Exit codes:
   0    the turn ended normally
   1    it failed, or a command was refused
   2    wrong usage
+  3    the budget is used up
   130  cancelled
 
 --output json prints one object at the end: session, reason, text (of the last reply), usage and

@@ -32,6 +32,8 @@ pub enum FaultKind {
     Provider,
     /// The prompt is longer than the model's context window.
     TooLong,
+    /// A limit of the budget does not allow another call of a model.
+    OverBudget,
     /// A failure of the disk or of stored data.
     Store,
     /// Too many calls are waiting already.
@@ -45,7 +47,7 @@ pub enum FaultKind {
 }
 
 /// Each kind with its code and its name, in the order of the enum.
-const KINDS: [(FaultKind, i32, &str); 15] = [
+const KINDS: [(FaultKind, i32, &str); 16] = [
     (FaultKind::Parse, -32700, "parse"),
     (FaultKind::InvalidRequest, -32600, "invalid_request"),
     (FaultKind::UnknownMethod, -32601, "unknown_method"),
@@ -56,6 +58,7 @@ const KINDS: [(FaultKind, i32, &str); 15] = [
     (FaultKind::Refused, -32002, "refused"),
     (FaultKind::Provider, -32003, "provider"),
     (FaultKind::TooLong, -32004, "too_long"),
+    (FaultKind::OverBudget, -32010, "over_budget"),
     (FaultKind::Store, -32005, "store"),
     (FaultKind::Busy, -32006, "busy"),
     (FaultKind::InUse, -32007, "in_use"),
@@ -137,6 +140,7 @@ impl From<SessionError> for Fault {
             SessionError::Invalid(_) => FaultKind::Refused,
             SessionError::Provider { .. } => FaultKind::Provider,
             SessionError::TooLong(_) => FaultKind::TooLong,
+            SessionError::OverBudget(_) => FaultKind::OverBudget,
             SessionError::Store(_) => FaultKind::Store,
             SessionError::Busy(_) => FaultKind::Busy,
             SessionError::InUse(_) => FaultKind::InUse,

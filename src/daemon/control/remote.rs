@@ -204,6 +204,7 @@ fn error_of(fault: Fault) -> SessionError {
             SessionError::Invalid(fault.message)
         }
         FaultKind::Store => SessionError::Store(fault.message),
+        FaultKind::OverBudget => SessionError::OverBudget(fault.message),
         FaultKind::TooLong => SessionError::TooLong(fault.message),
         FaultKind::Provider => SessionError::Provider { message: fault.message, hint: fault.hint },
         FaultKind::Parse

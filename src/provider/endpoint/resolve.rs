@@ -10,10 +10,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use super::errors::{missing_key, nothing_configured, unknown_provider};
-use super::{Endpoint, LocalServer};
+use super::{Endpoint, LocalServer, Quirks, ToolForm};
 use crate::ProviderError;
 use crate::abilities::{Abilities, Thinking};
 use crate::address::{beneath, host_of, is_loopback, port_of, without_v1};
+use crate::cloud::aws;
 use crate::credential::{Credential, key_header};
 use crate::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use crate::network::Network;
@@ -92,7 +93,11 @@ pub fn service(
     settings: &Settings,
     env: &EnvironmentPairs,
 ) -> Result<Endpoint, ProviderError> {
-    place(&ModelName(format!("{provider}/{NO_MODEL}")), settings, env).map(|(endpoint, _)| endpoint)
+    match place(&ModelName(format!("{provider}/{NO_MODEL}")), settings, env)? {
+        // Not even its address is known.
+        (endpoint, Some(missing)) if endpoint.base_url.is_empty() => Err(missing),
+        (endpoint, _) => Ok(endpoint),
+    }
 }
 
 /// The endpoint of a model, and the error if it lacks a key.
@@ -117,6 +122,9 @@ fn place(
             endpoint.set_header(name, value.as_str());
         }
         endpoint.use_stored_login(settings);
+        if variable.is_none() && !endpoint.has_key() && aws::Scope::of_host(&configured.base_url).is_some() {
+            endpoint.credential = Credential::aws(&configured.base_url, |name| get(env, name));
+        }
         if let (true, Some(variable)) = (endpoint.credential.is_absent(), variable) {
             missing = Some(missing_key(provider, how_to_set(variable, provider)));
         }
@@ -221,18 +229,21 @@ impl Endpoint {
             window,
             max_output,
             own_api: false,
+            quirks: Quirks::NONE,
             is_plan: false,
             abilities: Abilities::likely(wire, name),
+            form: ToolForm::Usual,
             native_compaction: false,
             silence: None,
             network: Network::default(),
         }
     }
 
-    fn set_place(&mut self, wire: WireFormat, base: &str) {
+    pub(super) fn set_place(&mut self, wire: WireFormat, base: &str) {
         self.wire = wire;
         self.base_url = base.trim().trim_end_matches('/').to_owned();
         self.own_api = is_own_host(wire, host_of(&self.base_url));
+        self.quirks = hosted::quirks_at(host_of(&self.base_url));
         if wire == WireFormat::AnthropicMessages {
             // Compatible servers were written against the old version, and some reject any other; a
             // configured header overrides this one.
@@ -256,7 +267,7 @@ impl Endpoint {
     }
 
     /// Sets what follows from the URL and the wire format: abilities and beta features.
-    fn set_what_is_known(&mut self, configured: Option<&ModelSettings>) {
+    pub(super) fn set_what_is_known(&mut self, configured: Option<&ModelSettings>) {
         self.abilities = match models::known(&self.name) {
             Some(known) if self.is_spoken_to_as_usual() => known.abilities(),
             Some(_) | None => Abilities::likely(self.wire, &self.model),
@@ -308,7 +319,7 @@ impl Endpoint {
 
     fn set_key(&mut self, key: &str, variable: &str) {
         self.key_variable = Some(variable.to_owned());
-        let (name, value) = key_header(self.wire, key);
+        let (name, value) = key_header(self, key);
         self.credential.set(&name, value.expose());
     }
 
@@ -320,7 +331,8 @@ impl Endpoint {
     }
 
     pub(super) fn has_key(&self) -> bool {
-        let is_key = |name: &str| matches!(name, "x-api-key" | "authorization" | "x-goog-api-key");
+        let is_key =
+            |name: &str| matches!(name, "x-api-key" | "api-key" | "authorization" | "x-goog-api-key");
         !self.credential.is_absent() || self.headers.iter().any(|(name, _)| is_key(name))
     }
 }

@@ -47,6 +47,8 @@ impl Logged {
             ErrorClass::Auth => "not authorised",
             ErrorClass::TooLong { .. } => "too long",
             ErrorClass::BadReasoning => "thinking not taken",
+            ErrorClass::ToolForm => "tools not taken in this form",
+            ErrorClass::Budget => "budget used up",
             ErrorClass::Refused => "refused",
             ErrorClass::Broken => "broken",
         });

@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::limits::{CallTimeouts, TRIED_AGAIN_MAX, format_duration};
 use super::logged::Logged;
 use super::trouble::reason;
+use crate::budget::Reservation;
 use crate::endpoint::Endpoint;
 use crate::failure::{self, ErrorResponse};
 use crate::wire::stream::Decoding;
@@ -38,6 +39,8 @@ pub struct ReplyStream {
     /// When the last piece of the reply arrived.
     moved_on: Instant,
     logged: Logged,
+    /// Charges what the call cost when it is dropped.
+    reservation: Option<Reservation>,
 }
 
 #[derive(Debug)]
@@ -94,6 +97,13 @@ impl ReplyStream {
                     let result = self.decoding.push(&piece, &mut events);
                     // Some services repeat the usage while they wait.
                     let is_progress = |event: &ProviderEvent| !matches!(event, ProviderEvent::Usage(_));
+                    if let Some(reservation) = &mut self.reservation {
+                        for event in &events[known..] {
+                            if let ProviderEvent::Usage(usage) = event {
+                                reservation.used(usage);
+                            }
+                        }
+                    }
                     if events[known..].iter().any(is_progress) {
                         self.moved_on = self.heard;
                     }
@@ -130,6 +140,7 @@ impl ReplyStream {
         mut response: Response,
         limits: CallTimeouts,
         mut logged: Logged,
+        mut reservation: Option<Reservation>,
     ) -> Result<ReplyStream, ProviderError> {
         let status = response.status().as_u16();
         logged.answered(status);
@@ -141,6 +152,9 @@ impl ReplyStream {
         if status == 200 && !is_text_of_another_kind {
             let decoding = Decoding::new(endpoint, prefix, request_id.map(str::to_owned));
             let heard = Instant::now();
+            if let Some(reservation) = &mut reservation {
+                reservation.answered();
+            }
             return Ok(ReplyStream {
                 response,
                 decoding,
@@ -150,6 +164,7 @@ impl ReplyStream {
                 heard,
                 moved_on: heard,
                 logged,
+                reservation,
             });
         }
         let body = read_error(&mut response).await;

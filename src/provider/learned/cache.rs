@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use crate::endpoint::ToolForm;
 use crate::listing::{LISTED_MAX, Lifecycle, ListedModel, ModelFacts};
 use epitome_tokens::Calibration;
 
@@ -24,6 +25,14 @@ const LEARNT_AGE_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
 pub struct LearnedWindow {
     pub tokens: u64,
     pub by: WindowOrigin,
+    /// Milliseconds since the epoch.
+    pub at: u64,
+}
+
+/// The form in which a service took tools after it had refused the usual one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LearnedForm {
+    pub form: ToolForm,
     /// Milliseconds since the epoch.
     pub at: u64,
 }
@@ -48,8 +57,10 @@ pub struct ModelEntry {
     pub listed_at: u64,
     /// When the listed window last changed: lessons from before refer to another window.
     pub window_since: u64,
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "learned_window")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "if_known")]
     pub learnt: Option<LearnedWindow>,
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "if_known")]
+    pub form: Option<LearnedForm>,
     /// When the user was told that the window is unknown.
     pub told_at: u64,
 }
@@ -61,6 +72,12 @@ impl ModelEntry {
         self.learnt.filter(|learnt| learnt.at >= self.window_since && learnt.at >= limit)
     }
 
+    /// The form in which tools are taken; a service may have got another API since.
+    pub fn form(&self, now: u64) -> Option<ToolForm> {
+        let limit = now.saturating_sub(LEARNT_AGE_MAX);
+        self.form.filter(|known| known.at >= limit).map(|known| known.form)
+    }
+
     fn merge(&mut self, other: ModelEntry) {
         if other.listed_at > self.listed_at {
             (self.facts, self.life) = (other.facts, other.life);
@@ -69,11 +86,15 @@ impl ModelEntry {
         if other.learnt.map(|learnt| learnt.at) > self.learnt.map(|learnt| learnt.at) {
             self.learnt = other.learnt;
         }
+        if other.form.map(|known| known.at) > self.form.map(|known| known.at) {
+            self.form = other.form;
+        }
         self.told_at = self.told_at.max(other.told_at);
     }
 
     fn newest(&self) -> u64 {
-        self.listed_at.max(self.told_at).max(self.learnt.map_or(0, |learnt| learnt.at))
+        let learnt = self.learnt.map_or(0, |learnt| learnt.at).max(self.form.map_or(0, |known| known.at));
+        self.listed_at.max(self.told_at).max(learnt)
     }
 }
 
@@ -175,6 +196,10 @@ impl LearnedCache {
         self.note(place, model, ModelEntry { learnt: Some(learnt), ..ModelEntry::default() });
     }
 
+    pub fn learn_form(&mut self, place: &str, model: &str, form: LearnedForm) {
+        self.note(place, model, ModelEntry { form: Some(form), ..ModelEntry::default() });
+    }
+
     pub fn mark_reported(&mut self, place: &str, model: &str, now: u64) {
         self.note(place, model, ModelEntry { told_at: now, ..ModelEntry::default() });
     }
@@ -244,10 +269,10 @@ fn known_entries<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     Ok(entries.filter_map(|(name, entry)| Some((name, serde_json::from_value(entry).ok()?))).collect())
 }
 
-/// Deserializes a learned_window; `None` for kinds that are no longer used, such as windows guessed from a server's
-/// low token counts.
-fn learned_window<'de, D: Deserializer<'de>>(known: D) -> Result<Option<LearnedWindow>, D::Error> {
-    Ok(LearnedWindow::deserialize(Value::deserialize(known)?).ok())
+/// Deserializes a lesson; `None` for kinds that this version doesn't know, or that are no longer used, such as windows
+/// guessed from a server's low token counts.
+fn if_known<'de, D: Deserializer<'de>, T: DeserializeOwned>(known: D) -> Result<Option<T>, D::Error> {
+    Ok(serde_json::from_value(Value::deserialize(known)?).ok())
 }
 
 /// Keeps the newest entries.

@@ -127,12 +127,14 @@ fn any_cache() -> impl Strategy<Value = LearnedCache> {
             ..ModelFacts::default()
         },
     );
-    let known = (facts, 0u64..50, 0u64..50, proptest::option::of(learnt), 0u64..50).prop_map(
-        |(facts, listed_at, window_since, learnt, told_at)| {
+    let form = (0u64..50).prop_map(|at| LearnedForm { form: ToolForm::Responses, at });
+    let learnt = (proptest::option::of(learnt), proptest::option::of(form));
+    let known = (facts, 0u64..50, 0u64..50, learnt, 0u64..50).prop_map(
+        |(facts, listed_at, window_since, (learnt, form), told_at)| {
             // A model that was never listed has no facts.
             let facts = if listed_at == 0 { ModelFacts::default() } else { facts };
             let window_since = window_since.min(listed_at);
-            ModelEntry { facts, life: Lifecycle::Active, listed_at, window_since, learnt, told_at }
+            ModelEntry { facts, life: Lifecycle::Active, listed_at, window_since, learnt, form, told_at }
         },
     );
     let models = proptest::collection::btree_map("[abc]", known, 0..3);

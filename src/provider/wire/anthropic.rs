@@ -101,7 +101,9 @@ impl Format for Anthropic {
             }
         };
         let fields = json!({
-            "model": endpoint.model,
+            // There, the address names the model.
+            "model": (!endpoint.quirks.is_vertex).then_some(&endpoint.model),
+            "anthropic_version": endpoint.quirks.is_vertex.then_some(VERTEX_VERSION),
             "max_tokens": is_answered.then_some(max_tokens),
             "stream": is_answered.then_some(true),
             "cache_control": mark(endpoint.own_api && goes_on && is_answered),
@@ -117,6 +119,9 @@ impl Format for Anthropic {
         BodyEnvelope { head: BodyHead::new(fields).tools(meta).list("messages"), tail: "]}", marks }
     }
 }
+
+/// The version of the format in requests to Google's cloud.
+const VERTEX_VERSION: &str = "vertex-2023-10-16";
 
 fn block(part: Sendable<'_>) -> Value {
     let source = |media_type, data| json!({ "type": "base64", "media_type": media_type, "data": data });

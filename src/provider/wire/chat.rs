@@ -1,20 +1,25 @@
 //! Encodes requests in OpenAI's Chat Completions format for OpenAI and the many compatible servers. Pure;
 //! nothing is sent from here. Only OpenAI itself gets OpenAI's own fields.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::parts::{Sendable, UNNAMED, data_url, said, text_and_rest};
 use super::turns::{NO_OUTCOME, WireTurn, without_blanks};
-use super::{BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, RequestMeta, list_of_tools, put, write};
+use super::{
+    BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, RequestMeta, is_own, list_of_tools, put, write,
+};
 use crate::ModelRequest;
 use crate::abilities::{Effort, Thinking, limits_completion, needs_responses};
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, ToolForm};
 use epitome_thread::{Content, ThoughtLevel, ToolSpec};
 use epitome_tokens::model_name::ParsedName;
 
 /// The Chat Completions format.
 ///
-/// Thinking is omitted, as the format has no field for it. Images and documents of tool outcomes follow in a
+/// Thinking is omitted, as the format has no field for it, except for services that want it back. Images and documents of tool outcomes follow in a
 /// user message, because tool messages can only contain text.
 pub struct Chat;
 
@@ -35,7 +40,7 @@ impl Format for Chat {
         out: &mut Vec<u8>,
     ) -> EncodedTurn {
         match turn {
-            WireTurn::Agent { replies } => put(&agent(replies), prefix, out),
+            WireTurn::Agent { replies } => put(&agent(endpoint, replies), prefix, out),
             WireTurn::User { compacted: _, answers, parts } => {
                 let mut content: Vec<Value> = Vec::new();
                 for answer in answers {
@@ -44,7 +49,8 @@ impl Format for Chat {
                         None => (NO_OUTCOME.into(), Vec::new()),
                         Some(outcome) => text_and_rest(outcome, endpoint),
                     };
-                    put(&json!({ "role": "tool", "tool_call_id": id.0, "content": text }), prefix, out);
+                    let named = call_id(endpoint, &id.0);
+                    put(&json!({ "role": "tool", "tool_call_id": named, "content": text }), prefix, out);
                     if !rest.is_empty() {
                         content.push(part(Sendable::Text(format!("What call {id} shows:").into())));
                         content.extend(rest.into_iter().map(part));
@@ -64,9 +70,12 @@ impl Format for Chat {
         let own = endpoint.own_api;
         let max_tokens = request.max_output.min(endpoint.max_output);
         // OpenAI's thinking models reject the old field behind gateways too.
-        let is_new = own || limits_completion(&endpoint.model);
+        let is_new = own || endpoint.quirks.limits_completion || limits_completion(&endpoint.model);
         // For other services, the user's settings say what they accept.
         let effort = match own {
+            _ if endpoint.form == ToolForm::WithoutReasoning => {
+                (!request.tools.is_empty()).then_some(Effort::None.word())
+            }
             true => effort(endpoint, request),
             false => endpoint.abilities.thinking.effort(request.thought).map(Effort::word),
         };
@@ -112,7 +121,8 @@ fn part(part: Sendable<'_>) -> Value {
 
 /// Encodes a reply. Consecutive replies, as after a pause, are merged into one message: templates of local
 /// models require alternating roles.
-fn agent(replies: &[Vec<&Content>]) -> Value {
+fn agent(endpoint: &Endpoint, replies: &[Vec<&Content>]) -> Value {
+    let mut reasoning: Option<(&str, String)> = None;
     let mut texts: Vec<&str> = Vec::new();
     let mut calls: Vec<Value> = Vec::new();
     for part in replies.iter().flat_map(|parts| without_blanks(parts)) {
@@ -121,7 +131,14 @@ fn agent(replies: &[Vec<&Content>]) -> Value {
             Content::Call(call) => {
                 // The arguments are JSON in a string.
                 let function = json!({ "name": call.name, "arguments": call.input.to_string() });
-                calls.push(json!({ "id": call.id.0, "type": "function", "function": function }));
+                let id = call_id(endpoint, &call.id.0);
+                calls.push(json!({ "id": id, "type": "function", "function": function }));
+            }
+            Content::Thinking { text, native: Some(native) } if endpoint.quirks.reasoning_back => {
+                let field = native.data["field"].as_str().filter(|_| is_own(native, endpoint));
+                if let Some(field) = field {
+                    reasoning.get_or_insert((field, String::new())).1.push_str(text);
+                }
             }
             Content::Thinking { .. }
             | Content::Image { .. }
@@ -136,8 +153,28 @@ fn agent(replies: &[Vec<&Content>]) -> Value {
     if !calls.is_empty() {
         message["tool_calls"] = calls.into();
     }
+    if let Some((field, text)) = reasoning {
+        message[field] = text.into();
+    }
     message
 }
+
+/// The id of a call as the service takes it. Of ids that other services made, a digest is sent.
+fn call_id<'a>(endpoint: &Endpoint, id: &'a str) -> Cow<'a, str> {
+    let is_short = id.len() == SHORT_ID && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if !endpoint.quirks.short_call_ids || is_short {
+        return id.into();
+    }
+    let digits = Sha256::digest(id);
+    digits
+        .iter()
+        .take(SHORT_ID)
+        .map(|byte| char::from(b"0123456789abcdefghijklmnopqrstuvwxyz"[usize::from(byte % 36)]))
+        .collect()
+}
+
+/// Characters of a short id.
+const SHORT_ID: usize = 9;
 
 /// From this version on, OpenAI's models think by default.
 const THINKS_UNTOLD_SINCE: (u32, u32) = (5, 4);

@@ -1,9 +1,9 @@
 //! Decodes the stream of Chat Completions, chunk by chunk, including the deviations of compatible servers:
-//! calls without an index, repeated ids, complete arguments at once, `null` instead of text, two field names
+//! calls without an index, text in parts, repeated ids, complete arguments at once, `null` instead of text, two field names
 //! for thinking, a missing `[DONE]`. Pure.
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Decode;
 use super::stream::{DecodeError, Unfinished, append, index_of, read_event};
@@ -18,6 +18,10 @@ pub(super) struct ChatDecoder {
     /// A refusal in the model's own words.
     refusal: String,
     stop: Option<ReplyStop>,
+    /// Whether the service wants reasoning back, so that the field that it came in is kept.
+    keeps_reasoning: bool,
+    /// The field of the reasoning that is running.
+    reasoning: Option<&'static str>,
     /// Any part of a reply was seen.
     begun: bool,
     whole: bool,
@@ -60,6 +64,10 @@ impl Decode for ChatDecoder {
             if let Some(reason) = choice.finish_reason {
                 self.stop = Some(stop(&reason));
             }
+            // Moonshot.
+            if let Some(said) = choice.usage {
+                out.push(ProviderEvent::Usage(usage(&said)));
+            }
         }
         if let Some(said) = chunk.usage {
             out.push(ProviderEvent::Usage(usage(&said)));
@@ -81,7 +89,19 @@ impl Decode for ChatDecoder {
 }
 
 impl ChatDecoder {
+    pub(super) fn new(keeps_reasoning: bool) -> ChatDecoder {
+        ChatDecoder { keeps_reasoning, ..ChatDecoder::default() }
+    }
+
+    /// Ends running reasoning.
+    fn seal(&mut self, out: &mut Vec<ProviderEvent>) {
+        if let Some(field) = self.reasoning.take().filter(|_| self.keeps_reasoning) {
+            out.push(ProviderEvent::ThinkingSealed { data: json!({ "field": field }) });
+        }
+    }
+
     fn finish(&mut self, out: &mut Vec<ProviderEvent>) {
+        self.seal(out);
         for at in 0..self.calls.len() {
             self.announce(at, String::new(), out);
         }
@@ -94,21 +114,32 @@ impl ChatDecoder {
     }
 
     fn delta(&mut self, delta: ChatDelta, out: &mut Vec<ProviderEvent>) {
-        if let Some(text) = delta.reasoning_content.or(delta.reasoning).filter(|text| !text.is_empty()) {
+        let (thought, text) = delta.content.map_or_else(Default::default, ChatText::split);
+        let thoughts = [
+            ("reasoning_content", delta.reasoning_content),
+            ("reasoning", delta.reasoning),
+            ("content", Some(thought)),
+        ];
+        let said = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+        if let Some((field, Some(text))) = thoughts.into_iter().find(|(_, text)| said(text)) {
             self.begun = true;
+            self.reasoning = Some(field);
             append(out, ProviderEvent::Thinking(text));
         }
-        if let Some(text) = delta.content.filter(|text| !text.is_empty()) {
+        if !text.is_empty() {
             self.begun = true;
+            self.seal(out);
             append(out, ProviderEvent::Text(text));
         }
         if let Some(text) = delta.refusal.filter(|text| !text.is_empty()) {
             self.begun = true;
+            self.seal(out);
             self.refusal.push_str(&text);
             append(out, ProviderEvent::Text(text));
         }
         for call in delta.tool_calls.into_iter().flatten() {
             self.begun = true;
+            self.seal(out);
             self.call(call, out);
         }
     }
@@ -193,17 +224,39 @@ struct ChatChoice {
     index: Option<u32>,
     delta: Option<ChatDelta>,
     finish_reason: Option<String>,
+    usage: Option<Value>,
 }
 
 #[derive(Deserialize)]
 struct ChatDelta {
-    content: Option<String>,
+    content: Option<ChatText>,
     refusal: Option<String>,
     /// llama.cpp, vLLM, DeepSeek.
     reasoning_content: Option<String>,
     /// Ollama, OpenRouter.
     reasoning: Option<String>,
     tool_calls: Option<Vec<CallDelta>>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum ChatText {
+    Plain(String),
+    /// Mistral's models that reason.
+    Parts(Vec<Value>),
+}
+
+impl ChatText {
+    /// The thinking and the text.
+    fn split(self) -> (String, String) {
+        let parts = match self {
+            ChatText::Plain(text) => return (String::new(), text),
+            ChatText::Parts(parts) => parts,
+        };
+        let texts = |list: &[Value]| list.iter().filter_map(|part| part["text"].as_str()).collect::<String>();
+        let thoughts = parts.iter().filter_map(|part| part["thinking"].as_array());
+        (thoughts.map(|list| texts(list)).collect(), texts(&parts))
+    }
 }
 
 #[derive(Deserialize)]
@@ -223,7 +276,10 @@ fn usage(said: &Value) -> Usage {
     Usage {
         input: tokens_at(said, "/prompt_tokens"),
         output: tokens_at(said, "/completion_tokens"),
-        cache_read: tokens_at(said, "/prompt_tokens_details/cached_tokens"),
+        // The others are DeepSeek's and Moonshot's.
+        cache_read: tokens_at(said, "/prompt_tokens_details/cached_tokens")
+            .max(tokens_at(said, "/prompt_cache_hit_tokens"))
+            .max(tokens_at(said, "/cached_tokens")),
         cache_write: tokens_at(said, "/prompt_tokens_details/cache_write_tokens"),
         thinking: tokens_at(said, "/completion_tokens_details/reasoning_tokens"),
     }

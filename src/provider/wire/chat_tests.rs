@@ -184,3 +184,77 @@ fn other_services_get_the_configured_thinking() {
         assert_eq!(body(&endpoint, &request)["reasoning_effort"], expected, "{thinking:?} {level:?}");
     }
 }
+
+/// A service with other rules for ids of calls refused each conversation that another one had begun.
+#[test]
+fn ids_of_calls_have_the_form_that_the_service_takes() {
+    let view = OwnedView::default()
+        .with_tools()
+        .user(vec![text("what is here?")])
+        .agent(vec![call("toolu_01ABCdef", json!({})), call("abcDEF123", json!({}))])
+        .outcomes(vec![
+            outcome("toolu_01ABCdef", OutcomeStatus::Completed, "a"),
+            outcome("abcDEF123", OutcomeStatus::Completed, "b"),
+        ]);
+    let mut endpoint = compatible();
+    endpoint.quirks.short_call_ids = true;
+    let sent = body(&endpoint, &view.request());
+    let messages = sent["messages"].as_array().expect("a list");
+    let calls = messages.iter().find_map(|message| message["tool_calls"].as_array()).expect("calls");
+    let answers: Vec<&Value> = messages.iter().filter(|message| message["role"] == "tool").collect();
+    for (at, (call, answer)) in calls.iter().zip(answers).enumerate() {
+        let id = call["id"].as_str().expect("an id");
+        assert_eq!(answer["tool_call_id"], id);
+        assert!(id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{id}");
+        assert_eq!(id == "abcDEF123", at == 1);
+    }
+}
+
+/// DeepSeek refuses the second step of a turn without the reasoning of the first.
+#[test]
+fn reasoning_is_sent_back_in_its_field_where_the_service_wants_it() {
+    let view = OwnedView::default()
+        .with_tools()
+        .user(vec![text("what is here?")])
+        .agent(vec![
+            thinking("openai", "qwen3", json!({"field": "reasoning_content"})),
+            call("c1", json!({"command": "ls"})),
+        ])
+        .outcomes(vec![outcome("c1", OutcomeStatus::Completed, "a b")]);
+    let mut endpoint = compatible();
+    let reply = |endpoint: &Endpoint| {
+        let sent = body(endpoint, &view.request());
+        let messages = sent["messages"].as_array().expect("a list");
+        messages.iter().find(|message| message["role"] == "assistant").expect("a reply").clone()
+    };
+    assert!(reply(&endpoint).get("reasoning_content").is_none());
+    endpoint.quirks.reasoning_back = true;
+    assert!(reply(&endpoint)["reasoning_content"].as_str().is_some_and(|text| !text.is_empty()));
+    // That of another model is not its own.
+    endpoint.model = "other".into();
+    assert!(reply(&endpoint).get("reasoning_content").is_none());
+}
+
+#[test]
+fn reasoning_keeps_its_field_where_the_service_wants_it_back() {
+    use crate::ProviderEvent::{CallStarted, Stopped, Text, Thinking, ThinkingSealed};
+    use crate::wire::stream::Decoding;
+    let stream = "data: {\"choices\":[{\"delta\":{\"reasoning_content\":\"Hm\"}}]}\n\n\
+                  data: {\"choices\":[{\"delta\":{\"content\":\"I look.\"}}]}\n\n\
+                  data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"c\",\"function\":{\"name\":\"ls\"}}]}}]}\n\n\
+                  data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\ndata: [DONE]\n\n";
+    let mut endpoint = compatible();
+    endpoint.quirks.reasoning_back = true;
+    let mut events = Vec::new();
+    Decoding::new(endpoint, String::new(), None).push(stream.as_bytes(), &mut events).expect("a reply");
+    assert_eq!(
+        events,
+        [
+            Thinking("Hm".into()),
+            ThinkingSealed { data: json!({"field": "reasoning_content"}) },
+            Text("I look.".into()),
+            CallStarted { index: 0, id: "c".into(), name: "ls".into() },
+            Stopped(crate::ReplyStop::Finished),
+        ]
+    );
+}

@@ -141,11 +141,11 @@ trait Decode: fmt::Debug + Send {
 }
 
 /// `prefix` is the digest from the request's encoder.
-fn decoder_of(wire: WireFormat, prefix: String) -> Box<dyn Decode> {
-    match wire {
+fn decoder_of(endpoint: &Endpoint, prefix: String) -> Box<dyn Decode> {
+    match endpoint.wire {
         WireFormat::AnthropicMessages => Box::new(anthropic_stream::AnthropicDecoder::new(prefix)),
         WireFormat::OpenAiResponses => Box::new(responses_stream::ResponsesDecoder::new(prefix)),
-        WireFormat::OpenAiChat => Box::new(chat_stream::ChatDecoder::default()),
+        WireFormat::OpenAiChat => Box::new(chat_stream::ChatDecoder::new(endpoint.quirks.reasoning_back)),
         WireFormat::Gemini => Box::new(gemini_stream::GeminiDecoder::new(prefix)),
     }
 }

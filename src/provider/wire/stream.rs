@@ -52,7 +52,7 @@ impl Decoding {
     /// Starts a reply. `prefix` is the digest from the request's encoder; `request_id` identifies the call in
     /// error messages.
     pub fn new(endpoint: Endpoint, prefix: String, request_id: Option<String>) -> Decoding {
-        let decoder = decoder_of(endpoint.wire, prefix);
+        let decoder = decoder_of(&endpoint, prefix);
         Decoding { endpoint, request_id, events: SseParser::default(), decoder, received: 0, shown: false }
     }
 

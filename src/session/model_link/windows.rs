@@ -6,9 +6,9 @@ use super::counting::recall;
 use super::{ModelEffect, ModelLink};
 use crate::NoticeSeverity;
 use epitome_config::Settings;
-use epitome_provider::endpoint::Endpoint;
+use epitome_provider::endpoint::{Endpoint, ToolForm};
 use epitome_provider::learned::{FactSource, RefreshTime, WINDOW_TOKENS_MIN};
-use epitome_provider::{ErrorClass, listing};
+use epitome_provider::{ErrorClass, ProviderError, listing};
 use epitome_thread::{ModelName, Thread};
 
 /// A request of fewer tokens that is rejected as too long, without numbers, is ignored: no real model has so small a
@@ -126,13 +126,50 @@ impl ModelLink {
             | ErrorClass::Retry { .. }
             | ErrorClass::Auth
             | ErrorClass::BadReasoning
+            | ErrorClass::ToolForm
+            | ErrorClass::Budget
             | ErrorClass::Refused
             | ErrorClass::Broken => Vec::new(),
         }
     }
 
-    /// Queries that become possible once a model has answered.
+    /// Gives tools in another form from now on, where the service refuses them in the present one; `None` where there
+    /// is no other to try.
+    pub fn take_other_form(
+        &mut self,
+        error: &ProviderError,
+        settings: &Settings,
+    ) -> Option<Vec<ModelEffect>> {
+        let endpoint = self.endpoint.as_ref()?;
+        let other = self.learned.other_form(settings, endpoint, &error.class)?;
+        tracing::info!(model = %other.name, form = ?other.form, %error, "tools are given in another form");
+        let notice = (other.form == ToolForm::WithoutReasoning).then(|| {
+            let text = format!(
+                "{} at {} takes tools only without reasoning, and the service has no Responses API for it. It is asked \
+                 without reasoning.",
+                other.name,
+                other.place()
+            );
+            ModelEffect::Notice(NoticeSeverity::Warning, text)
+        });
+        self.endpoint = Some(other);
+        Some(Vec::from_iter(notice))
+    }
+
+    /// Gives tools in the form that earlier processes learned, which was read after the endpoint was found.
+    pub fn recall_form(&mut self, settings: &Settings) {
+        if let Some(endpoint) = &mut self.endpoint
+            && endpoint.form == ToolForm::Usual
+        {
+            self.learned.apply_form(settings, endpoint);
+        }
+    }
+
+    /// What can be found out of a model once it has answered.
     pub fn learn_from_reply(&mut self, model: &ModelName) -> Vec<ModelEffect> {
+        if let Some(endpoint) = self.endpoint.as_ref().filter(|endpoint| endpoint.name == *model) {
+            self.learned.learn_form(endpoint);
+        }
         let list = if self.list_asked { None } else { self.ask_provider(RefreshTime::Due) };
         let mut effects = Vec::from_iter(list);
         let endpoint = self.endpoint.as_ref().filter(|endpoint| endpoint.name == *model && !endpoint.own_api);

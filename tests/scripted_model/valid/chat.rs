@@ -8,8 +8,9 @@ use super::{is_name, list, text};
 const NAME_MAX: usize = 64;
 
 /// Why the body would be rejected.
-pub fn problems(body: &Value) -> Vec<String> {
+pub fn problems(model: &str, body: &Value) -> Vec<String> {
     let mut found = Vec::new();
+    found.extend(tools_with_reasoning(model, body));
     let messages = list(&body["messages"]);
     if messages.is_empty() {
         found.push(
@@ -75,6 +76,29 @@ pub fn problems(body: &Value) -> Vec<String> {
         function(&tool["function"], &format!("tools[{at}].function"), &mut found);
     }
     found
+}
+
+/// The refusal of tools for models that reason, as reported of OpenAI's service in openai/openai-openapi#541,
+/// pipecat-ai/pipecat#4043 and BerriAI/litellm#34569: GPT-5.4 and 5.5 take tools without an effort or with `none`, from
+/// 5.6 on the default effort counts, and the models that always reason take none here.
+fn tools_with_reasoning(model: &str, body: &Value) -> Option<String> {
+    let name = model.rsplit('/').next()?;
+    let version = name.strip_prefix("gpt-")?;
+    let is = |lines: &[&str]| lines.iter().any(|line| version.starts_with(line));
+    let effort = body["reasoning_effort"].as_str();
+    let is_refused = if is(&["6.1-sol", "6.2"]) || version.contains("astra") {
+        true
+    } else if is(&["5.6", "6"]) {
+        effort != Some("none")
+    } else {
+        is(&["5.4", "5.5"]) && effort.is_some_and(|effort| effort != "none")
+    };
+    (is_refused && !list(&body["tools"]).is_empty()).then(|| {
+        format!(
+            "Function tools with reasoning_effort are not supported for {name} in /v1/chat/completions. To use \
+             function tools, use /v1/responses or set reasoning_effort to 'none'."
+        )
+    })
 }
 
 fn unanswered(open: &[&str], found: &mut Vec<String>) {

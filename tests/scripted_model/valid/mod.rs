@@ -19,7 +19,7 @@ pub fn problems(wire: WireFormat, model: &str, body: &Value) -> Vec<String> {
     match wire {
         WireFormat::AnthropicMessages => anthropic::problems(body),
         WireFormat::OpenAiResponses => responses::problems(body),
-        WireFormat::OpenAiChat => chat::problems(body),
+        WireFormat::OpenAiChat => chat::problems(model, body),
         WireFormat::Gemini => gemini::problems(model, body),
     }
 }

@@ -65,6 +65,7 @@ impl Machine {
             watch: RecipeWatch::disabled(),
             reaper: Arc::new(Reaper::disabled()),
             running: RunningCommands::default(),
+            languages: Default::default(),
             rulers: Rulers::default(),
             functions: Functions::default(),
             suspend_after: REST_AFTER,

@@ -1,12 +1,12 @@
 //! Built-in providers: their URLs and the variables that contain their keys.
 
 use super::{EnvironmentPairs, get, how_to_set, is_own_host};
-use crate::ProviderError;
 use crate::abilities::needs_chat;
 use crate::address::{beneath, host_of};
 use crate::credential::Credential;
-use crate::endpoint::Endpoint;
 use crate::endpoint::errors::missing_key;
+use crate::endpoint::{Endpoint, KeyHeader, Quirks};
+use crate::{ErrorClass, ProviderError};
 use epitome_config::{BuiltInSettings, Settings, WireFormat};
 
 /// A provider that needs no configuration except a key.
@@ -15,45 +15,79 @@ pub struct Hosted {
     /// Display name.
     title: &'static str,
     wire: WireFormat,
+    /// `{A|B}` is replaced by the first of these variables that is set.
     base: &'static str,
     base_variable: &'static str,
     /// Whether setting the base URL is enough to select the provider: self-hosted servers need no key.
     base_suffices: bool,
     /// Variables of the key; the first that is set counts.
     keys: &'static [&'static str],
+    /// What authenticates requests where no key is set.
+    without_key: WithoutKey,
     /// Variable of a token that is sent in addition to the key, or instead of it.
     token: Option<&'static str>,
     /// Variables that are sent as headers.
     headers: &'static [(&'static str, &'static str)],
     /// A variable with `Name: value` lines.
     custom_headers: Option<&'static str>,
-    /// The page where the vendor makes keys.
+    /// The page where the vendor makes keys, or explains what is needed instead.
     key_page: &'static str,
     /// Path below the base URL that only accepts a valid key, if the list of models is public.
     key_check: Option<&'static str>,
     /// Whether calls use a plan and not an account that pays for each.
     is_plan: bool,
+    quirks: Quirks,
     /// The model to use if only a key is set.
     pub default_model: &'static str,
 }
 
+/// What authenticates requests to a provider for which no key is set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WithoutKey {
+    /// A key has to be set.
+    Missing,
+    /// The servers need none.
+    Nothing,
+    /// The access keys of an AWS account.
+    Aws,
+    /// Google's Application Default Credentials.
+    Google,
+}
+
+/// What most providers have in common.
+const USUAL: Hosted = Hosted {
+    name: "",
+    title: "",
+    wire: WireFormat::OpenAiChat,
+    base: "",
+    base_variable: "",
+    base_suffices: false,
+    keys: &[],
+    without_key: WithoutKey::Missing,
+    token: None,
+    headers: &[],
+    custom_headers: None,
+    key_page: "",
+    key_check: None,
+    is_plan: false,
+    quirks: Quirks::NONE,
+    default_model: "",
+};
+
 /// In order of preference.
-pub const HOSTED: [Hosted; 5] = [
+pub const HOSTED: [Hosted; 20] = [
     Hosted {
         name: "anthropic",
         title: "Anthropic",
         wire: WireFormat::AnthropicMessages,
         base: "https://api.anthropic.com",
         base_variable: "ANTHROPIC_BASE_URL",
-        base_suffices: false,
         keys: &["ANTHROPIC_API_KEY"],
         token: Some("ANTHROPIC_AUTH_TOKEN"),
-        headers: &[],
         custom_headers: Some("ANTHROPIC_CUSTOM_HEADERS"),
         key_page: "https://platform.claude.com/settings/keys",
-        key_check: None,
-        is_plan: false,
         default_model: "anthropic/claude-sonnet-5-5",
+        ..USUAL
     },
     Hosted {
         name: "openai",
@@ -63,13 +97,11 @@ pub const HOSTED: [Hosted; 5] = [
         base_variable: "OPENAI_BASE_URL",
         base_suffices: true,
         keys: &["OPENAI_API_KEY"],
-        token: None,
         headers: &[("OPENAI_ORG_ID", "openai-organization"), ("OPENAI_PROJECT_ID", "openai-project")],
         custom_headers: Some("OPENAI_CUSTOM_HEADERS"),
         key_page: "https://platform.openai.com/api-keys",
-        key_check: None,
-        is_plan: false,
         default_model: "openai/gpt-6-sol",
+        ..USUAL
     },
     Hosted {
         name: "gemini",
@@ -77,33 +109,23 @@ pub const HOSTED: [Hosted; 5] = [
         wire: WireFormat::Gemini,
         base: "https://generativelanguage.googleapis.com",
         base_variable: "GOOGLE_GEMINI_BASE_URL",
-        base_suffices: false,
         // Same precedence as the vendor's own clients.
         keys: &["GOOGLE_API_KEY", "GEMINI_API_KEY"],
-        token: None,
-        headers: &[],
-        custom_headers: None,
         key_page: "https://aistudio.google.com/apikey",
-        key_check: None,
-        is_plan: false,
         default_model: "gemini/gemini-3.8-flash",
+        ..USUAL
     },
     Hosted {
         name: "openrouter",
         title: "OpenRouter",
-        wire: WireFormat::OpenAiChat,
         base: "https://openrouter.ai/api/v1",
         base_variable: "OPENROUTER_BASE_URL",
-        base_suffices: false,
         keys: &["OPENROUTER_API_KEY"],
-        token: None,
-        headers: &[],
-        custom_headers: None,
         key_page: "https://openrouter.ai/settings/keys",
         key_check: Some("/key"),
-        is_plan: false,
         // Their router, which chooses a model for each request.
         default_model: "openrouter/openrouter/auto",
+        ..USUAL
     },
     // A ChatGPT plan, by the sign-in that OpenAI offers to open-source programs.
     Hosted {
@@ -112,15 +134,181 @@ pub const HOSTED: [Hosted; 5] = [
         wire: WireFormat::OpenAiResponses,
         base: "https://api.openai.com/v1",
         base_variable: "CHATGPT_BASE_URL",
-        base_suffices: false,
-        keys: &[],
-        token: None,
-        headers: &[],
-        custom_headers: None,
         key_page: "https://chatgpt.com/settings/usage",
-        key_check: None,
         is_plan: true,
         default_model: "chatgpt/gpt-6-sol",
+        ..USUAL
+    },
+    Hosted {
+        name: "groq",
+        title: "Groq",
+        base: "https://api.groq.com/openai/v1",
+        base_variable: "GROQ_BASE_URL",
+        keys: &["GROQ_API_KEY"],
+        key_page: "https://console.groq.com/keys",
+        quirks: Quirks { limits_completion: true, ..Quirks::NONE },
+        default_model: "groq/openai/gpt-oss-120b",
+        ..USUAL
+    },
+    Hosted {
+        name: "xai",
+        title: "xAI",
+        wire: WireFormat::OpenAiResponses,
+        base: "https://api.x.ai/v1",
+        base_variable: "XAI_BASE_URL",
+        keys: &["XAI_API_KEY"],
+        key_page: "https://console.x.ai",
+        default_model: "xai/grok-4",
+        ..USUAL
+    },
+    Hosted {
+        name: "mistral",
+        title: "Mistral",
+        base: "https://api.mistral.ai/v1",
+        base_variable: "MISTRAL_BASE_URL",
+        keys: &["MISTRAL_API_KEY"],
+        key_page: "https://console.mistral.ai/api-keys",
+        quirks: Quirks { short_call_ids: true, ..Quirks::NONE },
+        default_model: "mistral/devstral-latest",
+        ..USUAL
+    },
+    Hosted {
+        name: "deepseek",
+        title: "DeepSeek",
+        base: "https://api.deepseek.com",
+        base_variable: "DEEPSEEK_BASE_URL",
+        keys: &["DEEPSEEK_API_KEY"],
+        key_page: "https://platform.deepseek.com/api_keys",
+        quirks: Quirks { reasoning_back: true, ..Quirks::NONE },
+        default_model: "deepseek/deepseek-chat",
+        ..USUAL
+    },
+    Hosted {
+        name: "together",
+        title: "Together AI",
+        base: "https://api.together.ai/v1",
+        base_variable: "TOGETHER_BASE_URL",
+        keys: &["TOGETHER_API_KEY"],
+        key_page: "https://api.together.ai/settings/api-keys",
+        default_model: "together/Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8",
+        ..USUAL
+    },
+    Hosted {
+        name: "fireworks",
+        title: "Fireworks AI",
+        base: "https://api.fireworks.ai/inference/v1",
+        base_variable: "FIREWORKS_BASE_URL",
+        keys: &["FIREWORKS_API_KEY"],
+        key_page: "https://app.fireworks.ai/settings/users/api-keys",
+        default_model: "fireworks/accounts/fireworks/models/kimi-k2-instruct",
+        ..USUAL
+    },
+    Hosted {
+        name: "cerebras",
+        title: "Cerebras",
+        base: "https://api.cerebras.ai/v1",
+        base_variable: "CEREBRAS_BASE_URL",
+        keys: &["CEREBRAS_API_KEY"],
+        key_page: "https://cloud.cerebras.ai",
+        quirks: Quirks { limits_completion: true, bare_error_is_overflow: true, ..Quirks::NONE },
+        default_model: "cerebras/gpt-oss-120b",
+        ..USUAL
+    },
+    Hosted {
+        name: "moonshot",
+        title: "Moonshot AI",
+        base: "https://api.moonshot.ai/v1",
+        base_variable: "MOONSHOT_BASE_URL",
+        keys: &["MOONSHOT_API_KEY"],
+        key_page: "https://platform.moonshot.ai/console/api-keys",
+        quirks: Quirks { reasoning_back: true, ..Quirks::NONE },
+        default_model: "moonshot/kimi-latest",
+        ..USUAL
+    },
+    Hosted {
+        name: "zai",
+        title: "Z.ai",
+        base: "https://api.z.ai/api/paas/v4",
+        base_variable: "ZAI_BASE_URL",
+        keys: &["ZAI_API_KEY"],
+        key_page: "https://z.ai/manage-apikey/apikey-list",
+        quirks: Quirks { reasoning_back: true, ..Quirks::NONE },
+        default_model: "zai/glm-4.6",
+        ..USUAL
+    },
+    Hosted {
+        name: "azure",
+        title: "Azure OpenAI",
+        wire: WireFormat::OpenAiResponses,
+        base: "https://{AZURE_OPENAI_RESOURCE_NAME}.openai.azure.com/openai/v1",
+        base_variable: "AZURE_OPENAI_BASE_URL",
+        keys: &["AZURE_OPENAI_API_KEY"],
+        key_page: "https://ai.azure.com",
+        quirks: Quirks { key_header: KeyHeader::ApiKey, limits_completion: true, ..Quirks::NONE },
+        default_model: "azure/gpt-5.4",
+        ..USUAL
+    },
+    Hosted {
+        name: "bedrock",
+        title: "Amazon Bedrock",
+        wire: WireFormat::AnthropicMessages,
+        base: "https://bedrock-runtime.{AWS_REGION|AWS_DEFAULT_REGION}.amazonaws.com/anthropic",
+        base_variable: "ANTHROPIC_BEDROCK_BASE_URL",
+        keys: &["AWS_BEARER_TOKEN_BEDROCK"],
+        without_key: WithoutKey::Aws,
+        key_page: "https://console.aws.amazon.com/bedrock",
+        quirks: Quirks { key_header: KeyHeader::Bearer, ..Quirks::NONE },
+        default_model: "bedrock/anthropic.claude-sonnet-5-5",
+        ..USUAL
+    },
+    Hosted {
+        name: "vertex",
+        title: "Google Vertex AI",
+        wire: WireFormat::Gemini,
+        base: "https://{vertex-host}googleapis.com/v1/projects/\
+               {GOOGLE_CLOUD_PROJECT|ANTHROPIC_VERTEX_PROJECT_ID}/locations/{GOOGLE_CLOUD_LOCATION|CLOUD_ML_REGION}",
+        base_variable: "VERTEX_BASE_URL",
+        without_key: WithoutKey::Google,
+        key_page: "https://cloud.google.com/docs/authentication/provide-credentials-adc",
+        quirks: Quirks { key_header: KeyHeader::Bearer, is_vertex: true, ..Quirks::NONE },
+        default_model: "vertex/gemini-3.8-flash",
+        ..USUAL
+    },
+    Hosted {
+        name: "ollama",
+        title: "Ollama",
+        base: "http://127.0.0.1:11434/v1",
+        base_variable: "OLLAMA_BASE_URL",
+        base_suffices: true,
+        keys: &["OLLAMA_API_KEY"],
+        without_key: WithoutKey::Nothing,
+        key_page: "https://ollama.com/settings/keys",
+        default_model: "ollama/gpt-oss",
+        ..USUAL
+    },
+    Hosted {
+        name: "lmstudio",
+        title: "LM Studio",
+        base: "http://127.0.0.1:1234/v1",
+        base_variable: "LMSTUDIO_BASE_URL",
+        base_suffices: true,
+        keys: &["LMSTUDIO_API_KEY"],
+        without_key: WithoutKey::Nothing,
+        key_page: "https://lmstudio.ai/docs/developer",
+        default_model: "lmstudio/openai/gpt-oss-20b",
+        ..USUAL
+    },
+    Hosted {
+        name: "vllm",
+        title: "vLLM",
+        base: "http://127.0.0.1:8000/v1",
+        base_variable: "VLLM_BASE_URL",
+        base_suffices: true,
+        keys: &["VLLM_API_KEY"],
+        without_key: WithoutKey::Nothing,
+        key_page: "https://docs.vllm.ai",
+        default_model: "vllm/Qwen/Qwen3-Coder-30B-A3B-Instruct",
+        ..USUAL
     },
 ];
 
@@ -129,7 +317,9 @@ impl Hosted {
     pub fn is_there(&self, settings: &Settings, env: &EnvironmentPairs) -> bool {
         !settings.providers.contains_key(self.name)
             && (self.key(settings.built_in.get(self.name), env).is_some()
-                || !Credential::stored(&settings.logins, self.name, &self.base(env)).is_absent()
+                || self
+                    .base(env)
+                    .is_ok_and(|base| !Credential::stored(&settings.logins, self.name, &base).is_absent())
                 || self.token.is_some_and(|token| get(env, token).is_some())
                 || (self.base_suffices && get(env, self.base_variable).is_some()))
     }
@@ -139,8 +329,36 @@ impl Hosted {
         self.keys.iter().copied().chain(self.token).chain(self.custom_headers)
     }
 
-    fn base(&self, env: &EnvironmentPairs) -> String {
-        get(env, self.base_variable).unwrap_or_else(|| self.base.to_owned())
+    /// The base URL; the error names the variables of which none is set.
+    fn base(&self, env: &EnvironmentPairs) -> Result<String, &'static str> {
+        if let Some(base) = get(env, self.base_variable) {
+            return Ok(base);
+        }
+        let mut base = String::new();
+        let mut rest = self.base;
+        while let Some((before, (variables, after))) =
+            rest.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)))
+        {
+            let value = match variables {
+                "vertex-host" => Some(vertex_host(env)),
+                variables => variables.split('|').find_map(|variable| get(env, variable)),
+            };
+            base.push_str(before);
+            base.push_str(&value.ok_or(variables)?);
+            rest = after;
+        }
+        Ok(base + rest)
+    }
+
+    /// Whether this is the provider's host. A part of it may be the user's.
+    fn is_at(&self, host: &str) -> bool {
+        match host_of(self.base).split_once('{') {
+            None => host == host_of(self.base),
+            Some((before, rest)) => {
+                let after = rest.split_once('}').map_or("", |(_, after)| after);
+                host.strip_prefix(before).is_some_and(|rest| rest.ends_with(after))
+            }
+        }
     }
 
     /// The name of the key's variable, and the key.
@@ -163,11 +381,16 @@ impl Hosted {
         env: &EnvironmentPairs,
     ) -> Option<ProviderError> {
         let configured = settings.built_in.get(self.name);
-        let base = self.base(env);
+        let base = match self.base(env) {
+            Ok(base) => base,
+            Err(variables) => return Some(self.without_address(variables)),
+        };
+        let is_claude = endpoint.model.starts_with("claude");
         let wire = configured.and_then(|configured| configured.wire).unwrap_or_else(|| match self.wire {
+            WireFormat::Gemini if self.quirks.is_vertex && is_claude => WireFormat::AnthropicMessages,
             // Services that are compatible with OpenAI usually support Chat Completions first.
             WireFormat::OpenAiResponses
-                if !self.is_plan && !is_own_host(self.wire, host_of(&base))
+                if self.name == "openai" && !is_own_host(self.wire, host_of(&base))
                     || needs_chat(&endpoint.model) =>
             {
                 WireFormat::OpenAiChat
@@ -175,6 +398,7 @@ impl Hosted {
             wire => wire,
         });
         endpoint.set_place(wire, &base);
+        endpoint.quirks = self.quirks;
         endpoint.is_plan = self.is_plan;
         // Both may be set, as Anthropic's own clients allow; the service prefers the key.
         if let Some((variable, key)) = self.key(configured, env) {
@@ -198,10 +422,29 @@ impl Hosted {
         }
         endpoint.adjust(configured);
         endpoint.use_stored_login(settings);
+        if !endpoint.has_key() {
+            let variable = |name: &str| get(env, name);
+            match self.without_key {
+                WithoutKey::Missing => {}
+                WithoutKey::Nothing => return None,
+                WithoutKey::Aws => endpoint.credential = Credential::aws(&base, variable),
+                WithoutKey::Google => endpoint.credential = Credential::google(variable),
+            }
+        }
         // Self-hosted servers may need no key; the vendor's service does.
         let is_vendor = endpoint.own_api || self.is_plan || get(env, self.base_variable).is_none();
         let is_missing = is_vendor && !endpoint.has_key();
         is_missing.then(|| missing_key(self.title, self.how_to_get_a_key(configured)))
+    }
+
+    /// The address is the user's, and what it is made of is not set.
+    fn without_address(&self, variables: &str) -> ProviderError {
+        let variables = variables.replace('|', " or ");
+        ProviderError {
+            class: ErrorClass::Auth,
+            message: format!("It is not known where to call {}.", self.title),
+            hint: Some(format!("Set {variables}, or {} to the address.", self.base_variable)),
+        }
     }
 
     fn how_to_get_a_key(&self, configured: Option<&BuiltInSettings>) -> String {
@@ -218,6 +461,21 @@ impl Hosted {
             self.name, key
         )
     }
+}
+
+/// The host of Vertex AI at a location, up to its domain.
+fn vertex_host(env: &EnvironmentPairs) -> String {
+    let location = get(env, "GOOGLE_CLOUD_LOCATION").or_else(|| get(env, "CLOUD_ML_REGION"));
+    match location.as_deref() {
+        None | Some("global") => "aiplatform.".to_owned(),
+        Some(wide @ ("us" | "eu")) => format!("aiplatform.{wide}.rep."),
+        Some(region) => format!("{region}-aiplatform."),
+    }
+}
+
+/// The quirks of the service at a host.
+pub fn quirks_at(host: &str) -> Quirks {
+    HOSTED.iter().find(|hosted| hosted.is_at(host)).map_or(Quirks::NONE, |hosted| hosted.quirks)
 }
 
 /// The names of the providers that need no configuration except a key.

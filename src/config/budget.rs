@@ -1,0 +1,46 @@
+//! Limits on cost: the `[budget]` table. Only the user's own file may set them.
+
+use serde_json::json;
+
+use super::file::{ConfigReader, TomlValue, fields};
+use super::kind::Kind;
+use super::values::{number, tokens, wrong_type};
+
+/// Limits on what model calls may cost. Money is US dollars; tokens are uncached input and output.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BudgetSettings {
+    /// Of one session, with its subagents and summaries.
+    pub session_usd: Option<f64>,
+    /// Of all sessions of a day, by local time.
+    pub day_usd: Option<f64>,
+    /// Of all sessions of a calendar month.
+    pub month_usd: Option<f64>,
+    pub session_tokens: Option<u64>,
+    pub day_tokens: Option<u64>,
+    pub month_tokens: Option<u64>,
+}
+
+impl ConfigReader<'_> {
+    pub(super) fn budget(&mut self, value: &TomlValue<'_>, budget: &mut BudgetSettings) {
+        let Some(table) = self.table(value, "budget") else { return };
+        fields!(self, table, key, value, {
+            "session_usd" => self.set(value, &mut budget.session_usd, dollars()),
+            "day_usd" => self.set(value, &mut budget.day_usd, dollars()),
+            "month_usd" => self.set(value, &mut budget.month_usd, dollars()),
+            "session_tokens" => self.set(value, &mut budget.session_tokens, tokens()),
+            "day_tokens" => self.set(value, &mut budget.day_tokens, tokens()),
+            "month_tokens" => self.set(value, &mut budget.month_tokens, tokens()),
+        });
+    }
+}
+
+fn dollars() -> Kind<f64> {
+    Kind::new(
+        json!({ "type": "number", "exclusiveMinimum": 0 }),
+        |dollars| json!(dollars),
+        |value| {
+            let dollars = number(value).filter(|dollars| dollars.is_finite() && *dollars > 0.0);
+            dollars.ok_or_else(|| wrong_type("dollars, above 0", value))
+        },
+    )
+}

@@ -1,0 +1,421 @@
+//! One running language server.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::{Instant, timeout};
+
+use super::finding::Diagnostic;
+use super::known::Installed;
+use super::wire;
+use epitome_platform::group::RunningCommand;
+use epitome_platform::reaper::Reaper;
+use epitome_tools::Workspace;
+use epitome_tools::sandbox::{GitChanges, SandboxRules, confinement};
+
+/// How long a server may take to start. rust-analyzer loads a large workspace in a minute, but answers this at once.
+const INITIALIZE_TIME_MAX: Duration = Duration::from_secs(45);
+/// How long an answer is waited for.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
+/// Findings count as complete when nothing has been published for so long.
+const QUIET: Duration = Duration::from_millis(400);
+/// Messages to the server that wait to be written.
+const OUTBOX_MAX: usize = 256;
+/// Requests that wait for their answers.
+const PENDING_MAX: usize = 64;
+/// Files whose findings are kept.
+const FILES_MAX: usize = 2_000;
+
+pub struct LanguageServer {
+    outbox: mpsc::Sender<Vec<u8>>,
+    next: AtomicI64,
+    has_ended: AtomicBool,
+    state: Mutex<LanguageServerState>,
+    published: Notify,
+    running: RunningCommand,
+}
+
+#[derive(Default)]
+struct LanguageServerState {
+    pending: HashMap<i64, oneshot::Sender<Result<Value, String>>>,
+    open: HashMap<PathBuf, OpenFile>,
+    /// By URI.
+    findings: HashMap<String, Published>,
+    last_used: Option<Instant>,
+}
+
+struct OpenFile {
+    version: i64,
+    text: String,
+}
+
+struct Published {
+    version: Option<i64>,
+    findings: Vec<Diagnostic>,
+    at: Instant,
+}
+
+impl LanguageServer {
+    /// Starts a server in a workspace, in the sandbox of its commands where that is on.
+    pub async fn start(
+        installed: &Installed,
+        workspace: &Arc<Workspace>,
+        rules: &SandboxRules,
+        reaper: &Arc<Reaper>,
+    ) -> Result<Arc<LanguageServer>, String> {
+        let (program, name) = (installed.program.clone(), installed.server.name);
+        let (arguments, rules) = (installed.arguments(), rules.clone());
+        let (in_workspace, reaper) = (workspace.clone(), reaper.clone());
+        let spawned =
+            tokio::task::spawn_blocking(move || spawn(&program, arguments, &in_workspace, &rules, &reaper));
+        let started = spawned.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let failed = |why: &dyn std::fmt::Display| format!("{name} could not be started: {why}");
+        let (running, stream) = started.map_err(|error| failed(&error))?;
+        let stream = UnixStream::from_std(stream).map_err(|error| failed(&error))?;
+        let (input, mut output) = stream.into_split();
+        let (outbox, mut queued) = mpsc::channel::<Vec<u8>>(OUTBOX_MAX);
+        let client = Arc::new(LanguageServer {
+            outbox,
+            next: AtomicI64::new(1),
+            has_ended: AtomicBool::new(false),
+            state: Mutex::default(),
+            published: Notify::new(),
+            running,
+        });
+        tokio::spawn(async move {
+            while let Some(message) = queued.recv().await {
+                if output.write_all(&message).await.is_err() {
+                    break;
+                }
+            }
+        });
+        let reader = Arc::downgrade(&client);
+        tokio::spawn(async move {
+            let mut input = BufReader::new(input);
+            loop {
+                let message = wire::read(&mut input).await;
+                let Some(client) = reader.upgrade() else { break };
+                match message {
+                    Ok(Some(message)) => client.received(&message),
+                    Ok(None) | Err(_) => {
+                        client.ended();
+                        break;
+                    }
+                }
+            }
+        });
+        let root = uri(&workspace.cwd);
+        let folder = json!({ "uri": root, "name": "workspace" });
+        let asked = json!({
+            "processId": null,
+            "clientInfo": { "name": "epitome" },
+            "rootUri": root,
+            "workspaceFolders": [folder],
+            "initializationOptions": options(name),
+            "capabilities": {
+                "textDocument": {
+                    "synchronization": { "didSave": true },
+                    "publishDiagnostics": { "versionSupport": true },
+                    "definition": {},
+                    "references": {},
+                },
+                "workspace": { "configuration": true, "workspaceFolders": true },
+                "window": { "workDoneProgress": true },
+            },
+        });
+        let initialized = timeout(INITIALIZE_TIME_MAX, client.request("initialize", asked)).await;
+        initialized
+            .unwrap_or_else(|_| Err(format!("no answer within {} s", INITIALIZE_TIME_MAX.as_secs())))
+            .map_err(|why| failed(&why))?;
+        client.notify("initialized", json!({})).await;
+        Ok(client)
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
+    /// How long nothing was asked.
+    pub fn idle_for(&self) -> Duration {
+        self.state().last_used.map_or(Duration::ZERO, |at| at.elapsed())
+    }
+
+    /// Tells the server a file's text, unless it knows it, and waits for what it finds in it. The findings are `None`
+    /// while nothing has been published about this text; then the server is still working, or has nothing to say.
+    pub async fn check(
+        &self,
+        path: &Path,
+        language: &str,
+        text: &str,
+        wait: Duration,
+    ) -> Option<Vec<Diagnostic>> {
+        let (uri, asked_at) = (uri(path), Instant::now());
+        let version = {
+            let mut state = self.state();
+            state.last_used = Some(asked_at);
+            match state.open.get_mut(path) {
+                Some(open) if open.text == text => None,
+                Some(open) => {
+                    open.version += 1;
+                    open.text = text.to_owned();
+                    Some(open.version)
+                }
+                None => {
+                    state.open.insert(path.to_path_buf(), OpenFile { version: 1, text: text.to_owned() });
+                    Some(1)
+                }
+            }
+        };
+        match version {
+            None => {}
+            Some(1) => {
+                let document = json!({ "uri": uri, "languageId": language, "version": 1, "text": text });
+                self.notify("textDocument/didOpen", json!({ "textDocument": document })).await;
+            }
+            Some(version) => {
+                let changed = json!({
+                    "textDocument": { "uri": uri, "version": version }, "contentChanges": [{ "text": text }],
+                });
+                self.notify("textDocument/didChange", changed).await;
+            }
+        }
+        if version.is_some() {
+            self.notify("textDocument/didSave", json!({ "textDocument": { "uri": uri }, "text": text }))
+                .await;
+        }
+        self.settled(&uri, version, asked_at, asked_at + wait).await
+    }
+
+    /// Waits until the findings of a text have been published and no more follow.
+    async fn settled(
+        &self,
+        uri: &str,
+        version: Option<i64>,
+        since: Instant,
+        until: Instant,
+    ) -> Option<Vec<Diagnostic>> {
+        loop {
+            let news = self.published.notified();
+            let quiet_at = {
+                let state = self.state();
+                // Findings with a version are of that text; without one, those that came after it was sent.
+                let found = state.findings.get(uri).filter(|published| match (version, published.version) {
+                    (None, _) => true,
+                    (Some(wanted), Some(published)) => published >= wanted,
+                    (Some(_), None) => published.at >= since,
+                });
+                match found {
+                    Some(found) if version.is_none() || found.at.elapsed() >= QUIET => {
+                        return Some(found.findings.clone());
+                    }
+                    Some(found) => Some(found.at + QUIET),
+                    None => None,
+                }
+            };
+            let now = Instant::now();
+            if now >= until || self.has_ended() {
+                let state = self.state();
+                let found = state.findings.get(uri).filter(|published| published.at >= since);
+                return found.map(|found| found.findings.clone());
+            }
+            let next = quiet_at.map_or(until, |at| at.min(until));
+            tokio::select! {
+                () = news => {}
+                () = tokio::time::sleep_until(next) => {}
+            }
+        }
+    }
+
+    pub async fn request(&self, method: &str, params: Value) -> Result<Value, String> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        {
+            let mut state = self.state();
+            state.last_used = Some(Instant::now());
+            if self.has_ended() || state.pending.len() >= PENDING_MAX {
+                return Err("it has ended, or does not answer".to_owned());
+            }
+            state.pending.insert(id, answer);
+        }
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
+        let limit = if method == "initialize" { INITIALIZE_TIME_MAX } else { ANSWER_TIME_MAX };
+        let answer = timeout(limit, answered).await;
+        self.state().pending.remove(&id);
+        match answer {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err("it ended".to_owned()),
+            Err(_) => Err(format!("no answer within {} s", limit.as_secs())),
+        }
+    }
+
+    async fn notify(&self, method: &str, params: Value) {
+        self.send(&json!({ "jsonrpc": "2.0", "method": method, "params": params })).await;
+    }
+
+    async fn send(&self, message: &Value) {
+        // A server that has ended is noticed by the reader.
+        drop(self.outbox.send(wire::frame(message)).await);
+    }
+
+    fn received(&self, message: &Value) {
+        match (message["method"].as_str(), message.get("id")) {
+            (Some(method), Some(id)) => self.answer(method, id, &message["params"]),
+            (Some("textDocument/publishDiagnostics"), None) => self.publish(&message["params"]),
+            (Some(_), None) => {}
+            (None, Some(id)) => {
+                let pending = id.as_i64().and_then(|id| self.state().pending.remove(&id));
+                let answer = match message.get("error") {
+                    Some(error) => Err(error["message"].as_str().unwrap_or("it failed").to_owned()),
+                    None => Ok(message["result"].clone()),
+                };
+                // Who asked may have gone.
+                if let Some(pending) = pending {
+                    drop(pending.send(answer));
+                }
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Answers a request of the server: some wait for it before they go on.
+    fn answer(&self, method: &str, id: &Value, params: &Value) {
+        let result = match method {
+            "workspace/configuration" => {
+                let items = params["items"].as_array().map_or(0, Vec::len);
+                Some(Value::Array(vec![Value::Null; items]))
+            }
+            "client/registerCapability"
+            | "client/unregisterCapability"
+            | "window/workDoneProgress/create"
+            | "workspace/diagnostic/refresh"
+            | "workspace/workspaceFolders" => Some(Value::Null),
+            // Nothing is edited at a server's request.
+            "workspace/applyEdit" => Some(json!({ "applied": false })),
+            _ => None,
+        };
+        let answer = match result {
+            Some(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
+            None => {
+                let error = json!({ "code": -32601, "message": "not supported" });
+                json!({ "jsonrpc": "2.0", "id": id, "error": error })
+            }
+        };
+        // A server that asks more than it reads gets no answer.
+        drop(self.outbox.try_send(wire::frame(&answer)));
+    }
+
+    fn publish(&self, params: &Value) {
+        let Some(uri) = params["uri"].as_str() else { return };
+        let listed = params["diagnostics"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let findings = listed.iter().map(Diagnostic::read).collect();
+        let published = Published { version: params["version"].as_i64(), findings, at: Instant::now() };
+        let mut state = self.state();
+        if state.findings.len() >= FILES_MAX && !state.findings.contains_key(uri) {
+            state.findings.clear();
+        }
+        state.findings.insert(decoded(uri), published);
+        drop(state);
+        self.published.notify_waiters();
+    }
+
+    fn ended(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+        self.state().pending.clear();
+        self.published.notify_waiters();
+    }
+
+    fn state(&self) -> MutexGuard<'_, LanguageServerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the server with everything that it started.
+impl Drop for LanguageServer {
+    fn drop(&mut self) {
+        self.running.end();
+    }
+}
+
+/// The options of a server. rust-analyzer's own checks would wait for the agent's builds, and make those wait.
+fn options(server: &str) -> Value {
+    match server {
+        "rust-analyzer" => json!({ "cargo": { "targetDir": true } }),
+        _ => Value::Null,
+    }
+}
+
+/// Starts the program with one socket as its input and its output. Blocks.
+fn spawn(
+    program: &Path,
+    arguments: &[&str],
+    workspace: &Workspace,
+    rules: &SandboxRules,
+    reaper: &Arc<Reaper>,
+) -> io::Result<(RunningCommand, StdUnixStream)> {
+    let (ours, theirs) = StdUnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    // A sandboxed program gets an output and no input; the socket is both.
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "exec \"$0\" \"$@\" 0<&1 2>/dev/null"]).arg(program).args(arguments);
+    let environment = workspace.exposure().for_commands(&workspace.environment);
+    command.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
+    command.env("PWD", &workspace.cwd);
+    let sandbox = rules.enabled.then(|| confinement(rules, workspace, GitChanges::None)).flatten();
+    let running = match sandbox {
+        Some(sandbox) => reaper.spawn_confined(&command, theirs.as_fd(), sandbox.confinement)?,
+        None => {
+            command.current_dir(&workspace.cwd).stdin(Stdio::null()).stderr(Stdio::null());
+            command.stdout(Stdio::from(std::os::fd::OwnedFd::from(theirs)));
+            reaper.spawn_marked(&mut command)?
+        }
+    };
+    Ok((running, ours))
+}
+
+/// The URI of a file.
+pub fn uri(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt as _;
+    let mut uri = "file://".to_owned();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
+                uri.push(char::from(*byte))
+            }
+            _ => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri
+}
+
+/// The path of a URI of a file.
+pub fn path_of(uri: &str) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStringExt as _;
+    let mut bytes = Vec::new();
+    let mut rest = uri.strip_prefix("file://")?.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digits = [rest.next()?, rest.next()?];
+                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            byte => byte,
+        });
+    }
+    Some(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
+}
+
+/// A URI as we write it: servers escape more or less than that.
+fn decoded(written: &str) -> String {
+    path_of(written).map_or_else(|| written.to_owned(), |path| uri(&path))
+}

@@ -1,0 +1,108 @@
+//! What a server reports about a file, and which of it is new. Pure.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+/// Characters of a message.
+const MESSAGE_CHARS_MAX: usize = 240;
+
+/// A diagnostic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// From 1.
+    pub line: u32,
+    /// From 1, in UTF-16 units as servers count.
+    pub column: u32,
+    pub is_error: bool,
+    pub code: String,
+    pub message: String,
+}
+
+impl Diagnostic {
+    /// Reads one of the protocol.
+    pub fn read(diagnostic: &Value) -> Diagnostic {
+        let start = &diagnostic["range"]["start"];
+        let at = |name: &str| {
+            start[name].as_u64().and_then(|at| u32::try_from(at).ok()).unwrap_or(0).saturating_add(1)
+        };
+        let code = match &diagnostic["code"] {
+            Value::String(code) => code.clone(),
+            Value::Number(code) => code.to_string(),
+            _ => String::new(),
+        };
+        let message = diagnostic["message"].as_str().unwrap_or_default();
+        let message: Vec<&str> = message.split_whitespace().collect();
+        let message: String = message.join(" ").chars().take(MESSAGE_CHARS_MAX).collect();
+        // Without a severity, it is the client's to decide.
+        let is_error = diagnostic["severity"].as_u64().unwrap_or(1) == 1;
+        Diagnostic { line: at("line"), column: at("character"), is_error, code, message }
+    }
+
+    /// One line, as compilers write it.
+    pub fn shown(&self, path: &Path) -> String {
+        let Diagnostic { line, column, is_error, code, message } = self;
+        let kind = if *is_error { "error" } else { "warning" };
+        let code = if code.is_empty() { String::new() } else { format!(" [{code}]") };
+        format!("{}:{line}:{column}: {kind}{code}: {message}", path.display())
+    }
+
+    /// What makes it the same finding after lines were moved.
+    fn identity<'a>(&'a self, text: &'a str) -> (&'a str, &'a str, &'a str) {
+        let line = text.lines().nth(self.line as usize - 1).unwrap_or_default();
+        (&self.code, &self.message, line.trim())
+    }
+}
+
+/// The errors of a text that its earlier version did not have.
+pub fn new_errors(
+    before: &[Diagnostic],
+    text_before: &str,
+    now: &[Diagnostic],
+    text: &str,
+) -> Vec<Diagnostic> {
+    let mut known: HashMap<(&str, &str, &str), usize> = HashMap::new();
+    for finding in before.iter().filter(|finding| finding.is_error) {
+        *known.entry(finding.identity(text_before)).or_default() += 1;
+    }
+    let mut new = Vec::new();
+    for finding in now.iter().filter(|finding| finding.is_error) {
+        match known.get_mut(&finding.identity(text)) {
+            Some(count) if *count > 0 => *count -= 1,
+            Some(_) | None => new.push(finding.clone()),
+        }
+    }
+    new
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn finding(line: u32, message: &str, severity: u64) -> Diagnostic {
+        Diagnostic::read(&json!({
+            "range": {"start": {"line": line - 1, "character": 4}, "end": {"line": line - 1, "character": 5}},
+            "severity": severity, "code": "E1", "message": message,
+        }))
+    }
+
+    #[test]
+    fn errors_that_only_moved_are_not_new() {
+        let (before, after) = ("bad()\nfine()\n", "import os\nbad()\nworse()\n");
+        let old = [finding(1, "bad", 1), finding(2, "slow", 2)];
+        let now = [finding(2, "bad", 1), finding(3, "worse", 1), finding(3, "slow", 2)];
+        assert_eq!(new_errors(&old, before, &now, after), [finding(3, "worse", 1)]);
+        // The same error a second time is new.
+        let twice = [finding(1, "bad", 1), finding(2, "bad", 1)];
+        assert_eq!(new_errors(&old, before, &twice, "bad()\nbad()\n"), [finding(2, "bad", 1)]);
+    }
+
+    #[test]
+    fn a_finding_is_one_line() {
+        let shown = finding(3, "mismatched\n   types", 1).shown(Path::new("src/a.rs"));
+        assert_eq!(shown, "src/a.rs:3:5: error [E1]: mismatched types");
+    }
+}

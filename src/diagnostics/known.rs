@@ -1,0 +1,90 @@
+//! The language servers that are known, as data, and where they are installed.
+
+use std::path::{Path, PathBuf};
+
+use epitome_tools::Workspace;
+
+/// A language server.
+#[derive(Debug)]
+pub struct KnownServer {
+    /// The name in `[diagnostics] servers`.
+    pub name: &'static str,
+    /// The program and its arguments.
+    command: &'static [&'static str],
+    /// Extensions of files with the language's id in the protocol.
+    languages: &'static [(&'static str, &'static str)],
+}
+
+const PYTHON: &[(&str, &str)] = &[("py", "python"), ("pyi", "python")];
+const C: &[(&str, &str)] =
+    &[("c", "c"), ("h", "c"), ("cc", "cpp"), ("cpp", "cpp"), ("cxx", "cpp"), ("hh", "cpp"), ("hpp", "cpp")];
+const TYPESCRIPT: &[(&str, &str)] = &[
+    ("ts", "typescript"),
+    ("mts", "typescript"),
+    ("cts", "typescript"),
+    ("tsx", "typescriptreact"),
+    ("js", "javascript"),
+    ("mjs", "javascript"),
+    ("cjs", "javascript"),
+    ("jsx", "javascriptreact"),
+];
+
+/// Of several for one language, the first that is installed is used.
+pub static KNOWN: [KnownServer; 9] = [
+    KnownServer { name: "rust-analyzer", command: &["rust-analyzer"], languages: &[("rs", "rust")] },
+    KnownServer { name: "gopls", command: &["gopls"], languages: &[("go", "go")] },
+    KnownServer { name: "basedpyright", command: &["basedpyright-langserver", "--stdio"], languages: PYTHON },
+    KnownServer { name: "pyright", command: &["pyright-langserver", "--stdio"], languages: PYTHON },
+    KnownServer { name: "pylsp", command: &["pylsp"], languages: PYTHON },
+    KnownServer {
+        name: "typescript-language-server",
+        command: &["typescript-language-server", "--stdio"],
+        languages: TYPESCRIPT,
+    },
+    KnownServer { name: "clangd", command: &["clangd"], languages: C },
+    KnownServer { name: "zls", command: &["zls"], languages: &[("zig", "zig")] },
+    KnownServer { name: "ruby-lsp", command: &["ruby-lsp"], languages: &[("rb", "ruby")] },
+];
+
+/// A server that is installed, for one language.
+#[derive(Clone, Debug)]
+pub struct Installed {
+    pub server: &'static KnownServer,
+    pub program: PathBuf,
+    pub language: &'static str,
+}
+
+impl Installed {
+    pub fn arguments(&self) -> &'static [&'static str] {
+        &self.server.command[1..]
+    }
+}
+
+/// The installed server for a file, on the `PATH` of the workspace's environment. `wanted` are the names that the
+/// user's settings allow; `None` allows all. Looks at the disk.
+pub fn for_file(path: &Path, workspace: &Workspace, wanted: Option<&[String]>) -> Option<Installed> {
+    let extension = path.extension()?.to_str()?;
+    KNOWN
+        .iter()
+        .filter(|server| wanted.is_none_or(|wanted| wanted.iter().any(|name| name == server.name)))
+        .find_map(|server| {
+            let (_, language) = server.languages.iter().find(|(known, _)| *known == extension)?;
+            let program = on_path(server.command[0], workspace)?;
+            Some(Installed { server, program, language })
+        })
+}
+
+/// A program on the `PATH`. Directories of the workspace don't count: what a repository brings is no program of the
+/// user's.
+fn on_path(program: &str, workspace: &Workspace) -> Option<PathBuf> {
+    let (_, path) = workspace.environment.iter().find(|(name, _)| name == "PATH")?;
+    std::env::split_paths(path)
+        .filter(|directory| directory.is_absolute() && !workspace.contains(directory))
+        .map(|directory| directory.join(program))
+        .find(|program| is_executable(program))
+}
+
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}

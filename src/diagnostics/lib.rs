@@ -1,0 +1,221 @@
+//! Diagnostics, definitions and references from the language servers that the user has.
+//!
+//! A server is started when the first file of its language is edited or asked about, is shared by all sessions of a
+//! workspace, and ends when nothing was asked of it for a while, or with the daemon. It runs the repository's code
+//! (build scripts, plugins), so the user is asked first, and it runs in the sandbox of commands.
+//!
+//! Edits never wait. After an edit the changed file is checked in the background; what is new is told to the model
+//! before its next call, once. [`EditWatch`] does that for one session.
+
+mod client;
+mod finding;
+mod known;
+pub mod tool;
+mod watch;
+mod wire;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::sync::OnceCell;
+
+use client::LanguageServer;
+use epitome_config::{DiagnosticsSettings, StartServers};
+use epitome_platform::reaper::Reaper;
+use epitome_tools::Workspace;
+use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSender, UserQuestion};
+use epitome_tools::sandbox::SandboxRules;
+use known::Installed;
+pub use watch::{Edit, EditWatch};
+
+/// Servers that run at a time; the least recently used one makes place.
+const SERVERS_MAX: usize = 6;
+/// A server that nobody asked for so long is ended.
+const IDLE_MAX: Duration = Duration::from_secs(10 * 60);
+const IDLE_CHECKED_EVERY: Duration = Duration::from_secs(60);
+/// Starts of one server in one workspace, in the life of the daemon: one that keeps crashing is given up.
+const STARTS_MAX: u32 = 4;
+/// Memory of one server, where the sandbox limits it.
+const MEMORY_MAX: u64 = 4 * 1024 * 1024 * 1024;
+
+/// The running servers of a process. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct LanguageServers {
+    inner: Arc<ServersInner>,
+}
+
+#[derive(Default)]
+struct ServersInner {
+    state: Mutex<ServersState>,
+    /// Held while the user is asked, so that concurrent edits ask once.
+    asking: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct ServersState {
+    running: HashMap<ServerKey, Arc<OnceCell<Arc<LanguageServer>>>>,
+    starts: HashMap<ServerKey, u32>,
+    /// What the user answered, by workspace.
+    consents: HashMap<PathBuf, bool>,
+}
+
+/// The workspace and the server's name.
+type ServerKey = (PathBuf, &'static str);
+
+/// What a server is started with.
+#[derive(Clone)]
+pub struct ServerContext {
+    pub workspace: Arc<Workspace>,
+    pub sandbox: Arc<SandboxRules>,
+    pub settings: DiagnosticsSettings,
+    pub reaper: Arc<Reaper>,
+    pub door: QuestionSender,
+}
+
+impl ServerContext {
+    /// The installed server for a file. Looks at the disk.
+    fn installed(&self, path: &Path) -> Option<Installed> {
+        let wanted = self.settings.servers.as_deref();
+        if self.settings.start == StartServers::Never || !self.workspace.contains(path) {
+            return None;
+        }
+        known::for_file(path, &self.workspace, wanted)
+    }
+}
+
+impl LanguageServers {
+    /// The running server for a file's language, which is started if the user agrees. An error is a sentence.
+    async fn client(
+        &self,
+        installed: &Installed,
+        context: &ServerContext,
+    ) -> Result<Arc<LanguageServer>, String> {
+        let key = (context.workspace.cwd.clone(), installed.server.name);
+        let cell = self.cell(&key);
+        if let Some(client) = cell.get().filter(|client| !client.has_ended()) {
+            return Ok(client.clone());
+        }
+        if !self.may_start(installed, context).await {
+            return Err(format!(
+                "{} is not started in this workspace: the user did not agree. `start = \"always\"` in [diagnostics] of \
+                 config.toml starts it without asking.",
+                installed.server.name
+            ));
+        }
+        let started = cell.get_or_try_init(|| self.start(&key, installed, context)).await;
+        started.cloned().map_err(|why| format!("{why}."))
+    }
+
+    /// The place of a server; a new one where the old server has ended.
+    fn cell(&self, key: &ServerKey) -> Arc<OnceCell<Arc<LanguageServer>>> {
+        let mut state = self.state();
+        let cell = state.running.entry(key.clone()).or_default();
+        if cell.get().is_some_and(|client| client.has_ended()) {
+            *cell = Arc::default();
+        }
+        cell.clone()
+    }
+
+    async fn start(
+        &self,
+        key: &ServerKey,
+        installed: &Installed,
+        context: &ServerContext,
+    ) -> Result<Arc<LanguageServer>, String> {
+        {
+            let mut state = self.state();
+            let starts = state.starts.entry(key.clone()).or_default();
+            *starts += 1;
+            if *starts > STARTS_MAX {
+                return Err(format!(
+                    "{} ended {STARTS_MAX} times and is not started again",
+                    installed.server.name
+                ));
+            }
+            while state.running.len() > SERVERS_MAX {
+                let idle = |cell: &OnceCell<Arc<LanguageServer>>| cell.get().map(|client| client.idle_for());
+                let others = state.running.iter().filter(|(other, _)| *other != key);
+                let longest = others.max_by_key(|(_, cell)| idle(cell)).map(|(other, _)| other.clone());
+                let Some(longest) = longest else { break };
+                state.running.remove(&longest);
+            }
+        }
+        let mut rules = (*context.sandbox).clone();
+        rules.memory = Some(rules.memory.map_or(MEMORY_MAX, |memory| memory.min(MEMORY_MAX)));
+        let client = LanguageServer::start(installed, &context.workspace, &rules, &context.reaper).await?;
+        tracing::info!(server = installed.server.name, workspace = %key.0.display(), "a language server was started");
+        tokio::spawn(end_when_idle(Arc::downgrade(&self.inner), key.clone()));
+        Ok(client)
+    }
+
+    /// Whether the user agrees that servers run in this workspace. Asked once in the life of the daemon.
+    async fn may_start(&self, installed: &Installed, context: &ServerContext) -> bool {
+        if context.settings.start == StartServers::Always {
+            return true;
+        }
+        let _asking = self.inner.asking.lock().await;
+        let root = &context.workspace.cwd;
+        let known = self.state().consents.get(root).copied();
+        if let Some(known) = known {
+            return known;
+        }
+        let held = if context.sandbox.enabled {
+            "It runs in the sandbox of commands."
+        } else {
+            "The sandbox is off."
+        };
+        let question = UserQuestion {
+            message: format!(
+                "Start {} ({}) in {} to show the agent the errors of what it edits? Language servers can run code of the \
+                 repository, such as build scripts. {held}",
+                installed.server.name,
+                installed.program.display(),
+                root.display()
+            ),
+            wants: QuestionKind::Form {
+                schema: json!({
+                    "type": "object",
+                    "properties": {"start": {"type": "string", "title": "Start it?", "enum": ["yes", "no"]}},
+                    "required": ["start"],
+                }),
+            },
+            call: None,
+        };
+        let agreed = match context.door.ask(question).await {
+            QuestionReply::Accepted(fields) => {
+                fields.get("start").and_then(|start| start.as_str()) == Some("yes")
+            }
+            QuestionReply::Declined => false,
+            // Somebody who can answer may come later.
+            QuestionReply::Cancelled | QuestionReply::Unable | QuestionReply::TimedOut => return false,
+        };
+        self.state().consents.insert(root.clone(), agreed);
+        agreed
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, ServersState> {
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends a server that is no longer used. Dropping it ends its processes.
+async fn end_when_idle(servers: Weak<ServersInner>, key: ServerKey) {
+    loop {
+        tokio::time::sleep(IDLE_CHECKED_EVERY).await;
+        let Some(inner) = servers.upgrade() else { return };
+        let mut state = inner.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(client) = state.running.get(&key).and_then(|cell| cell.get()) else { return };
+        if client.has_ended() || client.idle_for() >= IDLE_MAX {
+            let ended = state.running.remove(&key);
+            drop(state);
+            drop(ended);
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

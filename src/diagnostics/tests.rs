@@ -1,0 +1,182 @@
+//! Tests with a server that is a shell script: it knows one error, `bad`, and says so of each text that it is sent.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Map;
+use tempfile::TempDir;
+
+use super::*;
+use epitome_tools::question::{QuestionMessage, QuestionSupport};
+
+/// Answers `initialize`, whose id is 1, and publishes an error for each text with `bad` in it.
+const SERVER: &str = r#"#!/bin/sh
+echo started >> "$0.starts"
+emit() { printf 'Content-Length: %d\r\n\r\n%s' "${#1}" "$1"; }
+emit '{"jsonrpc":"2.0","id":1,"result":{"capabilities":{}}}'
+while IFS= read -r line; do
+  case "$line" in
+  *textDocument/didOpen*|*textDocument/didChange*)
+    uri=$(printf '%s' "$line" | sed 's/.*"uri":"\([^"]*\)".*/\1/')
+    version=$(printf '%s' "$line" | sed 's/.*"version":\([0-9]*\).*/\1/')
+    found=
+    case "$line" in *bad*) found='{"range":{"start":{"line":0,"character":0},"end":{"line":0,"character":3}},"severity":1,"code":"E7","message":"this is bad"}';; esac
+    emit '{"jsonrpc":"2.0","method":"textDocument/publishDiagnostics","params":{"uri":"'"$uri"'","version":'"$version"',"diagnostics":['"$found"']}}' ;;
+  esac
+done
+"#;
+
+struct GoProject {
+    directory: TempDir,
+    servers: LanguageServers,
+}
+
+impl GoProject {
+    fn new() -> GoProject {
+        let directory = tempfile::tempdir().expect("a directory");
+        for name in ["bin", "work"] {
+            fs::create_dir(directory.path().join(name)).expect("a directory");
+        }
+        let program = directory.path().join("bin/gopls");
+        fs::write(&program, SERVER).expect("a script");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it can be run");
+        GoProject { directory, servers: LanguageServers::default() }
+    }
+
+    fn file(&self, text: &str) -> PathBuf {
+        let path = self.work().join("a.go");
+        fs::write(&path, text).expect("a file");
+        path
+    }
+
+    fn work(&self) -> PathBuf {
+        fs::canonicalize(self.directory.path().join("work")).expect("it is there")
+    }
+
+    fn starts(&self) -> usize {
+        let log = self.directory.path().join("bin/gopls.starts");
+        fs::read_to_string(log).unwrap_or_default().lines().count()
+    }
+
+    fn watch(&self, start: StartServers, door: QuestionSender) -> EditWatch {
+        let path = format!("{}:/usr/bin:/bin", self.directory.path().join("bin").display());
+        let workspace = Workspace::new(self.work(), Vec::new(), vec![("PATH".into(), path.into())]);
+        let settings =
+            DiagnosticsSettings { start, wait: Duration::from_secs(60), ..DiagnosticsSettings::default() };
+        EditWatch::new(
+            self.servers.clone(),
+            ServerContext {
+                workspace: Arc::new(workspace),
+                sandbox: Arc::default(),
+                settings,
+                reaper: Arc::new(Reaper::disabled()),
+                door,
+            },
+        )
+    }
+}
+
+/// Makes an edit and returns what is news after it.
+async fn edit(watch: &EditWatch, path: &Path, before: Option<&str>, text: &str) -> Option<String> {
+    fs::write(path, text).expect("a file");
+    watch
+        .check(Edit { path: path.to_path_buf(), before: before.map(str::to_owned) })
+        .await
+        .expect("it is checked");
+    watch.settle().await;
+    watch.take_news()
+}
+
+#[tokio::test]
+async fn new_errors_are_told_once() {
+    let project = GoProject::new();
+    let watch = project.watch(StartServers::Always, QuestionSender::new().0);
+    let path = project.file("fine()\n");
+    let news = edit(&watch, &path, Some("fine()\n"), "bad()\n").await.expect("there is an error");
+    assert!(news.contains("gopls:\na.go:1:1: error [E7]: this is bad"), "{news}");
+    assert_eq!(watch.take_news(), None);
+    assert_eq!(edit(&watch, &path, Some("bad()\n"), "bad() \n").await, None, "the model knows it");
+    assert_eq!(edit(&watch, &path, Some("bad() \n"), "fine()\n").await, None);
+    assert!(edit(&watch, &path, Some("fine()\n"), "bad()\n").await.is_some(), "it is back");
+}
+
+#[tokio::test]
+async fn errors_that_a_file_had_before_are_not_told() {
+    let project = GoProject::new();
+    let watch = project.watch(StartServers::Always, QuestionSender::new().0);
+    let path = project.file("bad()\n");
+    assert_eq!(edit(&watch, &path, Some("bad()\n"), "bad()\nmore()\n").await, None);
+}
+
+#[tokio::test]
+async fn an_error_that_a_second_edit_mends_is_not_told() {
+    let project = GoProject::new();
+    let watch = project.watch(StartServers::Always, QuestionSender::new().0);
+    let path = project.file("bad()\n");
+    let edit = |before: &str| Edit { path: path.clone(), before: Some(before.to_owned()) };
+    watch.check(edit("fine()\n")).await.expect("it is checked");
+    fs::write(&path, "good()\n").expect("a file");
+    watch.check(edit("bad()\n")).await.expect("it is checked");
+    assert_eq!(watch.take_news(), None);
+}
+
+#[tokio::test]
+async fn sessions_of_a_workspace_share_a_server() {
+    let project = GoProject::new();
+    let path = project.file("bad()\n");
+    for _ in 0..2 {
+        let watch = project.watch(StartServers::Always, QuestionSender::new().0);
+        let (_, found) = watch.findings(&path).await.expect("an answer");
+        assert_eq!(found.expect("it was checked").len(), 1);
+    }
+    assert_eq!(project.starts(), 1);
+}
+
+/// A server can run code of the repository.
+#[tokio::test]
+async fn no_server_is_started_before_the_user_agrees() {
+    let project = GoProject::new();
+    let path = project.file("bad()\n");
+    // Nobody can be asked.
+    let unasked = project.watch(StartServers::Ask, QuestionSender::new().0);
+    assert!(unasked.findings(&path).await.is_err_and(|why| why.contains("did not agree")));
+    let never = project.watch(StartServers::Never, QuestionSender::new().0);
+    assert!(never.findings(&path).await.is_err());
+    assert_eq!(project.starts(), 0);
+    let (door, mut asked) = QuestionSender::new();
+    door.set_shows(QuestionSupport { forms: true, urls: false });
+    let user = tokio::spawn(async move {
+        let mut questions = 0;
+        while let Some(message) = asked.recv().await {
+            let QuestionMessage::Question { question, reply } = message else { continue };
+            assert!(
+                question.message.contains("gopls") && question.message.contains("code of the repository")
+            );
+            questions += 1;
+            let answer = Map::from_iter([("start".to_owned(), "yes".into())]);
+            reply.send(QuestionReply::Accepted(answer)).expect("somebody waits");
+        }
+        questions
+    });
+    let watch = project.watch(StartServers::Ask, door);
+    for _ in 0..2 {
+        watch.findings(&path).await.expect("an answer");
+    }
+    drop(watch);
+    assert_eq!((user.await.expect("an end"), project.starts()), (1, 1));
+}
+
+/// A program of the repository is not a program of the user.
+#[tokio::test]
+async fn servers_in_the_workspace_are_not_used() {
+    let project = GoProject::new();
+    let path = project.file("bad()\n");
+    fs::rename(project.directory.path().join("bin/gopls"), project.work().join("gopls"))
+        .expect("it is moved");
+    let environment = vec![("PATH".into(), format!("{}:/usr/bin:/bin", project.work().display()).into())];
+    let workspace = Workspace::new(project.work(), Vec::new(), environment);
+    assert!(known::for_file(&path, &workspace, None).is_none());
+}

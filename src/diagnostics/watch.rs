@@ -1,0 +1,241 @@
+//! The edits of one session: what is new in the files that it changes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::client::LanguageServer;
+use super::finding::{Diagnostic, new_errors};
+use super::known::Installed;
+use super::{LanguageServers, ServerContext};
+use epitome_config::StartServers;
+
+/// How long a check of a file in the background may take. A server that is starting loads the workspace first.
+const CHECK_TIME_MAX: Duration = Duration::from_secs(60);
+/// How long the findings of a file before its first edit are waited for.
+const BASELINE_TIME_MAX: Duration = Duration::from_secs(30);
+/// Errors that the model is told of a file, and in all.
+const ERRORS_PER_FILE_MAX: usize = 10;
+const ERRORS_MAX: usize = 20;
+/// Files whose state before the edits is kept.
+const FILES_MAX: usize = 200;
+/// Maximum bytes of a file that is checked.
+const FILE_BYTES_MAX: usize = 1024 * 1024;
+
+/// Files that tell the language of a workspace, with the name of a file in it.
+const MARKERS: [(&str, &str); 12] = [
+    ("Cargo.toml", "a.rs"),
+    ("go.mod", "a.go"),
+    ("pyproject.toml", "a.py"),
+    ("setup.py", "a.py"),
+    ("requirements.txt", "a.py"),
+    ("tsconfig.json", "a.ts"),
+    ("package.json", "a.js"),
+    ("compile_commands.json", "a.c"),
+    ("CMakeLists.txt", "a.cc"),
+    ("Makefile", "a.c"),
+    ("build.zig", "a.zig"),
+    ("Gemfile", "a.rb"),
+];
+
+/// A file that was changed.
+#[derive(Clone, Debug)]
+pub struct Edit {
+    pub path: PathBuf,
+    /// Its text before; `None` for a new file.
+    pub before: Option<String>,
+}
+
+/// See the module. Cheap to clone.
+#[derive(Clone)]
+pub struct EditWatch {
+    servers: LanguageServers,
+    context: ServerContext,
+    inner: Arc<WatchInner>,
+}
+
+#[derive(Default)]
+struct WatchInner {
+    state: Mutex<WatchState>,
+    checked: Notify,
+}
+
+#[derive(Default)]
+struct WatchState {
+    /// What was known of each file when the model was last told: findings and text.
+    told: HashMap<PathBuf, (Vec<Diagnostic>, String)>,
+    /// What was found since.
+    news: BTreeMap<PathBuf, FileNews>,
+    /// Checks that a running server works on.
+    checking: usize,
+}
+
+/// What a server finds in an edited file now.
+struct FileNews {
+    server: &'static str,
+    /// What the model has not been told of it.
+    errors: Vec<Diagnostic>,
+    findings: Vec<Diagnostic>,
+    text: String,
+}
+
+impl EditWatch {
+    pub fn new(servers: LanguageServers, context: ServerContext) -> EditWatch {
+        EditWatch { servers, context, inner: Arc::default() }
+    }
+
+    /// Whether the workspace seems to have files of a language whose server is installed. Looks at the disk.
+    pub fn is_useful(&self) -> bool {
+        self.context.settings.start != StartServers::Never
+            && MARKERS.iter().any(|(marker, file)| {
+                let root = &self.context.workspace.cwd;
+                root.join(marker).exists() && self.context.installed(&root.join(file)).is_some()
+            })
+    }
+
+    /// Checks changed files in the background.
+    pub fn edited(&self, edits: Vec<Edit>) {
+        for edit in edits {
+            let watch = self.clone();
+            tokio::spawn(async move {
+                if let Err(why) = watch.check(edit).await {
+                    tracing::debug!(why, "a changed file was not checked");
+                }
+            });
+        }
+    }
+
+    /// Waits until running servers have checked what was edited, for the configured time at most. A server that is
+    /// still starting is not waited for.
+    pub async fn settle(&self) {
+        let until = Instant::now() + self.context.settings.wait;
+        loop {
+            let checked = self.inner.checked.notified();
+            if self.state().checking == 0 {
+                return;
+            }
+            tokio::select! {
+                () = checked => {}
+                () = tokio::time::sleep_until(until) => return,
+            }
+        }
+    }
+
+    /// The new errors of edited files, which are told once; `None` if there are none.
+    pub fn take_news(&self) -> Option<String> {
+        let mut state = self.state();
+        let news = std::mem::take(&mut state.news);
+        let root = self.context.workspace.cwd.clone();
+        let mut lines = String::new();
+        let (mut left, mut servers) = (ERRORS_MAX, Vec::new());
+        for (path, FileNews { server, errors, findings, text }) in news {
+            let shown = errors.iter().take(ERRORS_PER_FILE_MAX.min(left)).count();
+            left -= shown;
+            for error in &errors[..shown] {
+                let line = error.shown(path.strip_prefix(&root).unwrap_or(&path));
+                writeln!(lines, "{line}").expect("a string takes all");
+            }
+            if errors.len() > shown {
+                writeln!(lines, "({} more errors in {})", errors.len() - shown, path.display())
+                    .expect("a string takes all");
+            }
+            if !errors.is_empty() && !servers.contains(&server) {
+                servers.push(server);
+            }
+            state.told.insert(path, (findings, text));
+        }
+        (!lines.is_empty()).then(|| {
+            format!(
+                "New errors in files that you changed, from {}:\n{}",
+                servers.join(" and "),
+                lines.trim_end()
+            )
+        })
+    }
+
+    /// All findings of a file now, for the tool.
+    pub(super) async fn findings(&self, path: &Path) -> Result<(Installed, Option<Vec<Diagnostic>>), String> {
+        let (installed, client, text) = self.open(path).await?;
+        let found = client.check(path, installed.language, &text, CHECK_TIME_MAX).await;
+        Ok((installed, found))
+    }
+
+    /// The server of a file, to which its text was sent, and the text.
+    pub(super) async fn open(&self, path: &Path) -> Result<(Installed, Arc<LanguageServer>, String), String> {
+        let context = &self.context;
+        let (installed, text) = read(context, path).await?;
+        let client = self.servers.client(&installed, context).await?;
+        Ok((installed, client, text))
+    }
+
+    async fn check(&self, edit: Edit) -> Result<(), String> {
+        let context = &self.context;
+        let (installed, text) = read(context, &edit.path).await?;
+        let client = self.servers.client(&installed, context).await?;
+        let path = &edit.path;
+        self.state().checking += 1;
+        let done = CheckDone(self);
+        let language = installed.language;
+        let is_known = self.state().told.contains_key(path);
+        if !is_known {
+            let before = edit.before.clone().unwrap_or_default();
+            let found = match edit.before {
+                Some(_) => client.check(path, language, &before, BASELINE_TIME_MAX).await,
+                None => None,
+            };
+            let mut state = self.state();
+            if state.told.len() >= FILES_MAX {
+                state.told.clear();
+            }
+            state.told.entry(path.clone()).or_insert((found.unwrap_or_default(), before));
+        }
+        let found = client.check(path, language, &text, CHECK_TIME_MAX).await;
+        let Some(now) = found else { return Err(format!("{} reports nothing", installed.server.name)) };
+        let mut state = self.state();
+        let Some((before, text_before)) = state.told.get(path) else { return Ok(()) };
+        let errors = new_errors(before, text_before, &now, &text);
+        // It replaces what an earlier edit broke: this one may have mended it.
+        let news = FileNews { server: installed.server.name, errors, findings: now, text };
+        state.news.insert(path.clone(), news);
+        drop(state);
+        drop(done);
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, WatchState> {
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends a check when it is dropped.
+struct CheckDone<'a>(&'a EditWatch);
+
+impl Drop for CheckDone<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.checking = state.checking.saturating_sub(1);
+        drop(state);
+        self.0.inner.checked.notify_waiters();
+    }
+}
+
+/// The installed server for a file and the file's text.
+async fn read(context: &ServerContext, path: &Path) -> Result<(Installed, String), String> {
+    let (context, path) = (context.clone(), path.to_path_buf());
+    let read = tokio::task::spawn_blocking(move || {
+        let installed = context.installed(&path).ok_or_else(|| {
+            format!("There is no language server on PATH for {}, or the settings exclude it.", path.display())
+        })?;
+        let text =
+            std::fs::read(&path).map_err(|error| format!("{} can't be read: {error}.", path.display()))?;
+        let text = String::from_utf8(text).ok().filter(|text| text.len() <= FILE_BYTES_MAX);
+        let text = text.ok_or_else(|| format!("{} is too large, or no text.", path.display()))?;
+        Ok((installed, text))
+    });
+    read.await.unwrap_or_else(|error| Err(error.to_string()))
+}

@@ -1,0 +1,361 @@
+//! Limits on what model calls may cost, in money and in tokens: per session, day and month.
+//!
+//! A session gives its budget to the `Http` that it calls models with, so every call is checked before it is sent and
+//! charged when it ends, whoever makes it: a turn, a summary, a subagent, a hook. If the limit does not allow the
+//! estimate of a call, the user is asked; without an answer the call fails and nothing is sent.
+
+mod ledger;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+
+use super::endpoint::Endpoint;
+use super::models;
+use super::spent::Spent;
+use super::{ErrorClass, ProviderError};
+use epitome_config::{BudgetSettings, Settings};
+use epitome_thread::{ModelName, Thread, Usage};
+use ledger::Ledger;
+
+/// Bytes of a request per token, for estimates.
+const BYTES_PER_TOKEN: usize = 4;
+
+/// Tokens that a reply is expected to have. Most have a few hundred.
+const OUTPUT_EXPECTED: u32 = 2_000;
+
+/// For how long calls that begin while the user refuses are refused without asking again.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+
+/// Asks the user whether to go on. The text ends with the question.
+pub type AskToGoOn = Box<dyn Fn(String) -> BoxFuture<'static, bool> + Send + Sync>;
+
+/// The budget of a session and its children. Cheap to clone.
+#[derive(Clone)]
+pub struct CostBudget {
+    inner: Arc<BudgetInner>,
+}
+
+struct BudgetInner {
+    settings: Settings,
+    ledger: Ledger,
+    ask: AskToGoOn,
+    state: Mutex<BudgetState>,
+    /// Held while the user is asked, so that concurrent calls ask once.
+    asking: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct BudgetState {
+    /// Of the session, including what its log has from before.
+    spent: Amount,
+    /// Estimates of the calls that run.
+    reserved: Amount,
+    /// How often the user allowed each limit again.
+    granted: [u32; LIMITS],
+    refused_at: Option<Instant>,
+    /// The last call, of whose input the next one reads most from the provider's cache.
+    last: Option<(ModelName, Usage)>,
+}
+
+/// What calls cost. Money is US dollars, tokens are uncached input and output.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Amount {
+    pub usd: f64,
+    pub tokens: u64,
+}
+
+impl Amount {
+    fn plus(self, other: Amount) -> Amount {
+        Amount { usd: self.usd + other.usd, tokens: self.tokens.saturating_add(other.tokens) }
+    }
+
+    fn minus(self, other: Amount) -> Amount {
+        Amount { usd: (self.usd - other.usd).max(0.0), tokens: self.tokens.saturating_sub(other.tokens) }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Period {
+    Session,
+    Day,
+    Month,
+}
+
+#[derive(Clone, Copy)]
+enum Unit {
+    Usd,
+    Tokens,
+}
+
+const LIMITS: usize = 6;
+
+/// Every limit: its key in `[budget]`, and what it limits.
+const TABLE: [(&str, Period, Unit, fn(&BudgetSettings) -> Option<f64>); LIMITS] = [
+    ("session_usd", Period::Session, Unit::Usd, |budget| budget.session_usd),
+    ("day_usd", Period::Day, Unit::Usd, |budget| budget.day_usd),
+    ("month_usd", Period::Month, Unit::Usd, |budget| budget.month_usd),
+    ("session_tokens", Period::Session, Unit::Tokens, |budget| {
+        budget.session_tokens.map(|tokens| tokens as f64)
+    }),
+    ("day_tokens", Period::Day, Unit::Tokens, |budget| budget.day_tokens.map(|tokens| tokens as f64)),
+    ("month_tokens", Period::Month, Unit::Tokens, |budget| budget.month_tokens.map(|tokens| tokens as f64)),
+];
+
+impl Unit {
+    fn of(self, amount: Amount) -> f64 {
+        match self {
+            Unit::Usd => amount.usd,
+            Unit::Tokens => amount.tokens as f64,
+        }
+    }
+
+    fn shown(self, amount: f64) -> String {
+        match self {
+            // Less than a cent is shown as well.
+            Unit::Usd if amount < 0.1 => format!("${amount:.4}"),
+            Unit::Usd => format!("${amount:.2}"),
+            Unit::Tokens => format!("{amount:.0} tokens"),
+        }
+    }
+}
+
+/// A limit that does not allow a call.
+struct Exceeded {
+    at: usize,
+    text: String,
+}
+
+impl CostBudget {
+    /// The budget of a session with this log; `None` if nothing is limited. Totals of days and months are below `data`.
+    pub fn of_session(
+        settings: &Settings,
+        thread: &Thread,
+        data: &Path,
+        ask: AskToGoOn,
+    ) -> Option<CostBudget> {
+        if TABLE.iter().all(|(_, _, _, limit)| limit(&settings.budget).is_none()) {
+            return None;
+        }
+        let Spent { usage, cost } = Spent::total(settings, thread);
+        let spent = Amount { usd: cost.unwrap_or(0.0), tokens: tokens(&usage) };
+        let inner = BudgetInner {
+            settings: settings.clone(),
+            ledger: Ledger::below(data),
+            ask,
+            state: Mutex::new(BudgetState { spent, ..BudgetState::default() }),
+            asking: tokio::sync::Mutex::default(),
+        };
+        Some(CostBudget { inner: Arc::new(inner) })
+    }
+
+    /// Reserves the estimate of a call with a body of so many bytes, and asks the user if a limit does not allow it.
+    pub(super) async fn admit(
+        &self,
+        endpoint: &Endpoint,
+        bytes: usize,
+    ) -> Result<Reservation, ProviderError> {
+        let estimate = self.estimate(endpoint, bytes)?;
+        let Some(_) = self.exceeded(estimate).await? else { return Ok(self.reserve(endpoint, estimate)) };
+        let _asking = self.inner.asking.lock().await;
+        // Another call may have been answered in the meantime.
+        while let Some(exceeded) = self.exceeded(estimate).await? {
+            let refused = self.state().refused_at.is_some_and(|at| at.elapsed() < REFUSED_FOR);
+            let question = format!("{} Go on, and allow the same amount again?", exceeded.text);
+            if refused || !(self.inner.ask)(question).await {
+                self.state().refused_at.get_or_insert_with(Instant::now);
+                return Err(used_up(&exceeded.text));
+            }
+            let mut state = self.state();
+            state.granted[exceeded.at] = state.granted[exceeded.at].saturating_add(1);
+            state.refused_at = None;
+        }
+        Ok(self.reserve(endpoint, estimate))
+    }
+
+    fn reserve(&self, endpoint: &Endpoint, estimate: Amount) -> Reservation {
+        let mut state = self.state();
+        state.reserved = state.reserved.plus(estimate);
+        state.refused_at = None;
+        drop(state);
+        let model = endpoint.name.clone();
+        Reservation { budget: self.clone(), model, estimate, usage: None, is_answered: false }
+    }
+
+    /// What a call probably costs: its input, of which the cache has what the last call sent, and an ordinary reply.
+    fn estimate(&self, endpoint: &Endpoint, bytes: usize) -> Result<Amount, ProviderError> {
+        let input = u64::try_from(bytes / BYTES_PER_TOKEN).unwrap_or(u64::MAX).min(endpoint.window);
+        let output = u64::from(OUTPUT_EXPECTED.min(endpoint.max_output));
+        let cache_read = match &self.state().last {
+            Some((model, usage)) if *model == endpoint.name && usage.cache_read + usage.cache_write > 0 => {
+                usage.input.min(input)
+            }
+            _ => 0,
+        };
+        let usage = Usage { input, output, cache_read, ..Usage::default() };
+        match self.cost(&endpoint.name, &usage) {
+            Some(usd) => Ok(Amount { usd, tokens: tokens(&usage) }),
+            None if !self.limits_money() => Ok(Amount { usd: 0.0, tokens: tokens(&usage) }),
+            None => Err(unknown_price(endpoint)),
+        }
+    }
+
+    fn cost(&self, model: &ModelName, usage: &Usage) -> Option<f64> {
+        models::cost(&self.inner.settings, model, usage)
+    }
+
+    fn limits_money(&self) -> bool {
+        let budget = &self.inner.settings.budget;
+        TABLE.iter().any(|(_, _, unit, limit)| matches!(unit, Unit::Usd) && limit(budget).is_some())
+    }
+
+    fn limits_periods(&self) -> bool {
+        let budget = &self.inner.settings.budget;
+        TABLE.iter().any(|(_, period, _, limit)| *period != Period::Session && limit(budget).is_some())
+    }
+
+    async fn exceeded(&self, estimate: Amount) -> Result<Option<Exceeded>, ProviderError> {
+        let (day, month) = match self.limits_periods() {
+            false => Default::default(),
+            true => {
+                let ledger = self.inner.ledger.clone();
+                let read = tokio::task::spawn_blocking(move || ledger.totals()).await;
+                read.unwrap_or_else(|error| Err(error.to_string())).map_err(|why| unreadable(&why))?
+            }
+        };
+        let state = self.state();
+        for (at, (key, period, unit, limit)) in TABLE.iter().enumerate() {
+            let Some(limit) = limit(&self.inner.settings.budget) else { continue };
+            let spent = match period {
+                Period::Session => state.spent,
+                Period::Day => day,
+                Period::Month => month,
+            };
+            let (spent, next) = (unit.of(spent.plus(state.reserved)), unit.of(estimate));
+            let allowed = limit * f64::from(state.granted[at].saturating_add(1));
+            if spent + next > allowed {
+                let whose = match period {
+                    Period::Session => "This session",
+                    Period::Day => "Today's sessions",
+                    Period::Month => "This month's sessions",
+                };
+                let text = format!(
+                    "{whose} spent {} of {} (budget.{key}); {} are left, and the next call takes about {}.",
+                    unit.shown(spent),
+                    unit.shown(allowed),
+                    unit.shown((allowed - spent).max(0.0)),
+                    unit.shown(next)
+                );
+                return Ok(Some(Exceeded { at, text }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn charge(&self, reservation: &Reservation) {
+        let Reservation { model, estimate, usage, is_answered, .. } = reservation;
+        let spent = match usage {
+            Some(usage) => Amount { usd: self.cost(model, usage).unwrap_or(0.0), tokens: tokens(usage) },
+            // A reply that was broken off before its usage was reported is charged by the provider all the same.
+            None if *is_answered => *estimate,
+            None => Amount::default(),
+        };
+        let mut state = self.state();
+        state.reserved = state.reserved.minus(*estimate);
+        state.spent = state.spent.plus(spent);
+        if let Some(usage) = usage {
+            state.last = Some((model.clone(), *usage));
+        }
+        drop(state);
+        if spent != Amount::default()
+            && self.limits_periods()
+            && let Err(why) = self.inner.ledger.add(spent)
+        {
+            tracing::warn!(why, "what a model call cost could not be recorded");
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, BudgetState> {
+        // Nothing that could panic leaves it half changed.
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for CostBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CostBudget").field("limits", &self.inner.settings.budget).finish_non_exhaustive()
+    }
+}
+
+/// The estimate of a running call. Dropping it charges what the call really cost.
+#[derive(Debug)]
+pub(super) struct Reservation {
+    budget: CostBudget,
+    model: ModelName,
+    estimate: Amount,
+    usage: Option<Usage>,
+    is_answered: bool,
+}
+
+impl Reservation {
+    /// The service has begun to answer.
+    pub(super) fn answered(&mut self) {
+        self.is_answered = true;
+    }
+
+    /// Notes a report of the usage; later ones replace earlier ones, except for fields that are zero.
+    pub(super) fn used(&mut self, later: &Usage) {
+        let usage = self.usage.get_or_insert_default();
+        usage.update(later);
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let budget = self.budget.clone();
+        budget.charge(self);
+    }
+}
+
+/// The measure of `agents.max_tokens`: uncached input and output.
+fn tokens(usage: &Usage) -> u64 {
+    usage.input.saturating_sub(usage.cache_read).saturating_add(usage.output)
+}
+
+fn used_up(text: &str) -> ProviderError {
+    ProviderError {
+        class: ErrorClass::Budget,
+        message: format!("The budget is used up. {text}"),
+        hint: Some(
+            "Nothing was sent. Raise the limit in [budget] of config.toml or with --max-cost, then go on."
+                .into(),
+        ),
+    }
+}
+
+fn unknown_price(endpoint: &Endpoint) -> ProviderError {
+    ProviderError {
+        class: ErrorClass::Budget,
+        message: format!("The budget limits money, and the price of {} is not known.", endpoint.name),
+        hint: Some(format!(
+            "Set price = {{ input = …, output = … }} in [models.\"{}\"] of config.toml (US dollars per million tokens), \
+             or limit tokens instead of money: session_tokens in [budget].",
+            endpoint.name
+        )),
+    }
+}
+
+fn unreadable(why: &str) -> ProviderError {
+    ProviderError {
+        class: ErrorClass::Budget,
+        message: format!("What was spent today can't be read, so the budget can't be kept: {why}."),
+        hint: None,
+    }
+}
+
+#[cfg(test)]
+#[path = "budget/tests.rs"]
+mod tests;

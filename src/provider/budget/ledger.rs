@@ -1,0 +1,103 @@
+//! What was spent on each day, by all sessions of all processes of a home directory: a small file behind a lock.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use jiff::Zoned;
+use serde::{Deserialize, Serialize};
+
+use super::Amount;
+use epitome_files::atomic_file::replace_in_private_directory;
+
+/// Days that are kept: more than any month.
+const DAYS_MAX: usize = 62;
+
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    file: PathBuf,
+}
+
+/// By local date, such as `2026-11-26`.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Days {
+    days: BTreeMap<String, SpentOnDay>,
+}
+
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct SpentOnDay {
+    usd: f64,
+    tokens: u64,
+}
+
+impl Ledger {
+    pub fn below(data: &Path) -> Ledger {
+        Ledger { file: data.join("spent.json") }
+    }
+
+    /// What was spent today and this month. Blocks.
+    pub fn totals(&self) -> Result<(Amount, Amount), String> {
+        let today = today();
+        let month = &today[..today.len() - "-26".len()];
+        let (mut of_day, mut of_month) = (Amount::default(), Amount::default());
+        for (date, SpentOnDay { usd, tokens }) in self.read()?.days {
+            let spent = Amount { usd, tokens };
+            if date == today {
+                of_day = of_day.plus(spent);
+            }
+            if date.starts_with(month) {
+                of_month = of_month.plus(spent);
+            }
+        }
+        Ok((of_day, of_month))
+    }
+
+    /// Adds to today's total. Blocks, for as long as writing a small file takes.
+    pub fn add(&self, spent: Amount) -> Result<(), String> {
+        let _lock = self.lock().map_err(|error| self.failed(&error))?;
+        let mut days = self.read()?;
+        let today = days.days.entry(today()).or_default();
+        today.usd += spent.usd;
+        today.tokens = today.tokens.saturating_add(spent.tokens);
+        while days.days.len() > DAYS_MAX {
+            days.days.pop_first();
+        }
+        let text = serde_json::to_vec_pretty(&days).map_err(|error| error.to_string())?;
+        replace_in_private_directory(&self.file, &text).map_err(|error| self.failed(&error))
+    }
+
+    fn read(&self) -> Result<Days, String> {
+        match std::fs::read(&self.file) {
+            Ok(text) => serde_json::from_slice(&text).map_err(|error| {
+                format!("{} is damaged ({error}); delete it to start over", self.file.display())
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Days::default()),
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    /// Held until the file is dropped.
+    fn lock(&self) -> io::Result<File> {
+        if let Some(directory) = self.file.parent() {
+            std::fs::create_dir_all(directory)?;
+        }
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(self.file.with_extension("lock"))?;
+        file.lock()?;
+        Ok(file)
+    }
+
+    fn failed(&self, error: &io::Error) -> String {
+        format!("{}: {error}", self.file.display())
+    }
+}
+
+fn today() -> String {
+    Zoned::now().date().to_string()
+}

@@ -1,0 +1,39 @@
+//! How a model is given tools at a service that refuses the usual form.
+//!
+//! OpenAI's models since GPT-5.4 take function tools over Chat Completions only without reasoning, the newest not at
+//! all, and all of them over the Responses API. Gateways differ in which of the two they have. The refusal says so;
+//! the other forms are then tried in order, and the one that works is remembered (`learned`).
+
+use serde::{Deserialize, Serialize};
+
+use super::Endpoint;
+use epitome_config::{ModelSettings, WireFormat};
+
+/// The form of requests with tools. The order is that in which they are tried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolForm {
+    /// The format that the settings or the address select.
+    #[default]
+    Usual,
+    /// The Responses API below the same base URL.
+    Responses,
+    /// Chat Completions with reasoning explicitly off.
+    WithoutReasoning,
+}
+
+impl Endpoint {
+    /// Uses this form from now on. `configured` are the user's settings of the model.
+    pub(crate) fn take_form(&mut self, form: ToolForm, configured: Option<&ModelSettings>) {
+        let wire = match form {
+            ToolForm::Usual => return,
+            ToolForm::Responses => WireFormat::OpenAiResponses,
+            ToolForm::WithoutReasoning => WireFormat::OpenAiChat,
+        };
+        let (base, quirks) = (std::mem::take(&mut self.base_url), self.quirks);
+        self.set_place(wire, &base);
+        self.quirks = quirks;
+        self.set_what_is_known(configured);
+        self.form = form;
+    }
+}
