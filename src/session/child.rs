@@ -42,7 +42,7 @@ use epitome_hooks::handlers::HandlerTable;
 use epitome_provider::endpoint::Endpoint;
 use epitome_store::Journal;
 use epitome_thread::{
-    Change, Content, Entry, FORMAT_VERSION, Mode, ModelName, Origin, Seq, SessionId, StopReason,
+    CallOutput, Change, Content, Entry, FORMAT_VERSION, Mode, ModelName, Origin, Seq, SessionId, StopReason,
     ThoughtLevel, Thread, Usage, View,
 };
 use epitome_tools::{BoxFuture, Workspace};
@@ -130,7 +130,7 @@ pub struct ChildAgent {
     /// Whether a mode that the user chooses meanwhile is its own.
     pub follows_mode: bool,
     /// Takes a line for what it does now.
-    pub progress: Arc<dyn Fn(String) + Send + Sync>,
+    pub progress: Arc<dyn Fn(CallOutput) + Send + Sync>,
     /// Its entries, as they come: who stops it has what it did so far.
     pub child_log: Arc<ChildLog>,
 }

@@ -49,8 +49,8 @@ impl Core {
     /// The share of the window at which a compaction happens by itself; `None` when it does not.
     pub(super) fn auto_compact_at(&self, size: u64) -> Option<f64> {
         let settings = &self.settings.compaction;
-        // A callback's settings have it off.
-        if !settings.auto {
+        // A callback's settings have it off, and its thread has no choice of the user.
+        if !self.thread.auto_compact().unwrap_or(settings.auto) {
             return None;
         }
         let share = |tokens: u64| tokens as f64 / size.max(1) as f64;

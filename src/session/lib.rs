@@ -70,6 +70,7 @@ mod mcp;
 pub mod meter;
 mod model_link;
 mod models;
+mod output_as_text;
 mod output_truncation;
 mod permissions;
 pub mod port;
@@ -106,13 +107,15 @@ use tokio::sync::oneshot;
 
 pub use clients::provider_error;
 pub use commands::why;
-pub use epitome_config::{MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpServer, McpSource, McpTransport};
+pub use epitome_config::{
+    MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpServer, McpSource, McpTransport, ProviderSettings, WireFormat,
+};
 use epitome_problem::Problem;
 pub use epitome_provider::endpoint::provider_title;
 pub use epitome_recipe::command::CommandInfo;
 use epitome_thread::{
-    CallDisplay, CallId, Change, ClientInstructions, Content, Entry, MessageId, Mode, ModelName, SessionId,
-    StopReason, ThoughtLevel, ToolDisplay, ToolOutcome, Usage,
+    CallDisplay, CallId, CallOutput, Change, ClientInstructions, Content, Entry, MessageId, Mode, ModelName,
+    SessionId, StopReason, ThoughtLevel, ToolDisplay, ToolOutcome, Usage,
 };
 pub use epitome_tools::buffers::{EditorRequest, EditorResponse, EditorSupport};
 pub use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSupport, UserQuestion};
@@ -443,7 +446,8 @@ pub enum SessionEvent {
     /// Newest output of a running command.
     CallProgress {
         call: CallId,
-        output: String,
+        #[serde(with = "output_as_text")]
+        output: CallOutput,
     },
     /// A call that is not in the log has its outcome: a child's, of which a card was shown.
     CallFinished {
@@ -550,8 +554,8 @@ pub struct BackgroundTerminal {
 #[derive(Clone, Debug)]
 pub struct SessionNow {
     pub state: SessionState,
-    /// `None` while recipes are being read.
-    pub commands: Option<Arc<[CommandInfo]>>,
+    /// While recipes are being read, those of Epitome itself; the complete list follows.
+    pub commands: Arc<[CommandInfo]>,
 }
 
 /// How a compaction stands that is not done.
@@ -680,6 +684,9 @@ pub struct SessionOptions {
     pub thought: ThoughtLevel,
     /// What levels come to with the model, where they are not what they say.
     pub remarks: Vec<(ThoughtLevel, String)>,
+    /// Whether it compacts automatically.
+    #[serde(default)]
+    pub auto_compact: bool,
 }
 
 /// A model that a client can choose.
