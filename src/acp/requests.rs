@@ -31,7 +31,7 @@ pub enum RequestKind {
     Authenticate,
     AuthStatus,
     Logout,
-    /// `providers/list` and `providers/set`.
+    /// `providers/list`.
     Providers,
     /// The end of one call or terminal.
     CancelOne,
@@ -45,7 +45,8 @@ impl RequestKind {
             | RequestKind::Status
             | RequestKind::Options
             | RequestKind::Authenticate
-            | RequestKind::AuthStatus => true,
+            | RequestKind::AuthStatus
+            | RequestKind::Providers => true,
             RequestKind::New
             | RequestKind::Fork
             | RequestKind::Load
@@ -59,7 +60,6 @@ impl RequestKind {
             | RequestKind::SetTitle
             | RequestKind::Archive
             | RequestKind::Logout
-            | RequestKind::Providers
             | RequestKind::CancelOne => false,
         }
     }

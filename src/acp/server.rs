@@ -210,7 +210,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
             "auth/status" => self.auth_status(id),
             "logout" => self.log_out(id),
             "providers/list" => self.list_providers(id),
-            "providers/set" => self.route_provider(id, params),
+            "providers/set" => self.route_provider(params),
             "providers/disable" => Err(providers::is_required()),
             "session/new" => self.new_session(id, params),
             "session/load" => self.attach(id, params, RequestKind::Load, Replay::Everything),

@@ -60,7 +60,9 @@ impl<P: StoredSessionPort> AcpServer<P> {
         })
     }
 
-    pub(super) fn route_provider(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
+    /// On the reader's thread, although it reads the settings: it holds for the requests behind it, among them those
+    /// that a front end repeats for a new daemon.
+    pub(super) fn route_provider(&self, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
         let provider: String = params.required("providerId")?;
         let (asked, base_url): (String, String) = (params.required("apiType")?, params.required("baseUrl")?);
         let headers: BTreeMap<String, String> = params.optional("headers")?.unwrap_or_default();
@@ -77,17 +79,14 @@ impl<P: StoredSessionPort> AcpServer<P> {
         if !headers.iter().all(|(name, value)| is_name(name) && is_text(value)) {
             return wrong("`headers` has a header that is no name with a line of text");
         }
-        let login = self.config.login.clone();
-        self.in_background(id, RequestKind::Providers, None, move |_| {
-            let known = login.routes().into_iter().find(|route| route.id == provider);
-            let wrong = |why: &str| Err(answers::bad_params(&BadParams(why.to_owned())));
-            let Some(known) = known else { return wrong("`providerId` names no provider of this agent") };
-            if api_type(known.wire) != Some(asked.as_str()) {
-                return wrong("`apiType` is none that this provider supports");
-            }
-            let wire = known.wire;
-            login.route(provider, ProviderSettings { wire, base_url, key_variable: None, headers });
-            Ok(answers::empty())
-        })
+        let login = &self.config.login;
+        let known = login.routes().into_iter().find(|route| route.id == provider);
+        let Some(known) = known else { return wrong("`providerId` names no provider of this agent") };
+        if api_type(known.wire) != Some(asked.as_str()) {
+            return wrong("`apiType` is none that this provider supports");
+        }
+        let to = ProviderSettings { wire: known.wire, base_url, key_variable: None, headers };
+        login.route(provider, to);
+        Ok(Routed::Now(Ok(answers::empty())))
     }
 }

@@ -62,7 +62,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
             "session/options" => self.options(id, params),
             "auth/status" => self.auth_status(id),
             "providers/list" => self.list_providers(id),
-            "providers/set" => self.route_provider(id, params),
+            "providers/set" => self.route_provider(params),
             "providers/disable" => Err(providers::is_required()),
             "session/prompt" => {
                 let content = match unpublished::skill_prompt(params)? {

@@ -1,7 +1,7 @@
 //! V15: the system prompt of a client.
 
 use epitome_scripted_model::RecordedRequest;
-use epitome_test_harness::agent::{end_by, obey};
+use epitome_test_harness::agent::{end_by, obey, wants_summary};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -30,8 +30,11 @@ fn it_is_at_system_level_also_after_a_compaction_a_resume_and_a_fork() {
     let mut window = Window::start(&user, &[]);
     let made = window.call("session/new", json!({ "cwd": user.project(), "systemPrompt": rhymes() }));
     let session = made["sessionId"].as_str().expect("an id").to_owned();
-    window.turn(&session, "say one");
+    for _ in 0..2 {
+        window.turn(&session, &format!("say {}", "several words of text ".repeat(2_500)));
+    }
     window.turn(&session, "/compact");
+    assert!(user.model().requests().iter().any(wants_summary), "it was compacted");
     window.turn(&session, "say two");
     end_by(user.daemon().expect("a daemon serves"), Signal::KILL);
     let mut second = Window::start(&user, &[]);
