@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::connection::LINE_BYTES_MAX;
 use super::envelope::INVALID_REQUEST;
-use super::from_wire::BadParams;
+use super::from_wire::{BadParams, ClientTraits};
 use super::requests::RequestKind;
 use super::unpublished;
 use super::updates::{tokens, wire_path};
@@ -38,6 +38,13 @@ const MODELS_FLAT_MAX: usize = 8;
 pub const MODEL: &str = "model";
 pub const MODE: &str = "mode";
 pub const THOUGHT: &str = "thought_level";
+pub const AUTO_COMPACT: &str = "auto_compact";
+
+const AUTO_COMPACT_NAME: &str = "Automatic compaction";
+
+/// The values of a boolean option, with their names, for clients that have selections only.
+const ON: (&str, &str) = ("on", "On");
+const OFF: (&str, &str) = ("off", "Off");
 
 /// The id of the method that this program handles: the user logs in elsewhere, or sets an API key, and retries.
 pub const AUTH_METHOD: &str = "environment";
@@ -70,7 +77,12 @@ pub struct LoginProgram {
 }
 
 /// The result of a request, from the session's answer.
-pub fn result(kind: RequestKind, answer: SessionAnswer) -> Result<Box<RawValue>, wire::Error> {
+pub fn result(
+    kind: RequestKind,
+    answer: SessionAnswer,
+    traits: &ClientTraits,
+) -> Result<Box<RawValue>, wire::Error> {
+    let config_options = |options: &SessionOptions| config_options(options, traits.boolean_options);
     match (kind, answer) {
         // `session/fork` is unstable in the schema crate; its response has the same form as that of
         // `session/new`.
@@ -270,9 +282,9 @@ pub fn initialize(methods: Vec<wire::AuthMethod>) -> Result<Box<RawValue>, wire:
     raw(&response)
 }
 
-/// All config options of a session, most important first.
-pub fn config_options(options: &SessionOptions) -> Vec<wire::SessionConfigOption> {
-    let mut offered = Vec::with_capacity(3);
+/// All config options of a session, most important first. `booleans`: whether the client shows boolean ones.
+pub fn config_options(options: &SessionOptions, booleans: bool) -> Vec<wire::SessionConfigOption> {
+    let mut offered = Vec::with_capacity(4);
     if let Some(model) = &options.model {
         let models = model_options(model, &options.models);
         offered.push(
@@ -305,7 +317,25 @@ pub fn config_options(options: &SessionOptions) -> Vec<wire::SessionConfigOption
         wire::SessionConfigOption::select(THOUGHT, "Thinking", options.thought.id(), levels)
             .category(wire::SessionConfigOptionCategory::ThoughtLevel),
     );
+    let auto_compact = if booleans {
+        wire::SessionConfigOption::boolean(AUTO_COMPACT, AUTO_COMPACT_NAME, options.auto_compact)
+    } else {
+        let choices = [ON, OFF].map(|(value, name)| wire::SessionConfigSelectOption::new(value, name));
+        let (current, _) = if options.auto_compact { ON } else { OFF };
+        wire::SessionConfigOption::select(AUTO_COMPACT, AUTO_COMPACT_NAME, current, choices.to_vec())
+    };
+    let about = "Compact the conversation automatically before it fills the model's window";
+    offered.push(auto_compact.description(about.to_owned()));
     offered
+}
+
+/// The value of an option in a request: text, or for a boolean `true` and `false`.
+pub fn option_value(value: &Value) -> Option<&str> {
+    match value {
+        Value::String(value) => Some(value),
+        Value::Bool(is_on) => Some(if *is_on { ON.0 } else { OFF.0 }),
+        _ => None,
+    }
 }
 
 /// The models of the model option, grouped by provider if there are many and from several providers. A short
@@ -415,8 +445,8 @@ pub fn auth_status(login: &LoginState) -> wire::AuthStatusResponse {
 }
 
 /// The options of a session that is not open, in the form of those of a new one.
-pub fn options(options: &SessionOptions) -> Result<Box<RawValue>, wire::Error> {
-    raw(&json!({ "modes": modes(options), "configOptions": config_options(options) }))
+pub fn options(options: &SessionOptions, booleans: bool) -> Result<Box<RawValue>, wire::Error> {
+    raw(&json!({ "modes": modes(options), "configOptions": config_options(options, booleans) }))
 }
 
 /// The modes in the older form, for clients that don't know the `mode` option.

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::answers;
 use super::attached;
 use super::model::AcpVersion;
 use epitome_session::{
@@ -58,6 +59,8 @@ pub struct ClientTraits {
     pub read_text_file: bool,
     pub write_text_file: bool,
     pub boolean_options: bool,
+    /// Shows skills as a kind of commands.
+    pub skills: bool,
     pub elicitation_form: bool,
     pub elicitation_url: bool,
     /// Can run this program in a terminal to log in.
@@ -115,6 +118,7 @@ impl ClientTraits {
             read_text_file: !is_v2 && flag("/fs/readTextFile"),
             write_text_file: !is_v2 && flag("/fs/writeTextFile"),
             boolean_options: is_v2 || marker("/session/configOptions/boolean"),
+            skills: is_v2 && marker("/session/commands/skill"),
             elicitation_form: marker("/elicitation/form"),
             elicitation_url: marker("/elicitation/url"),
             subagents: is_v2 || marker("/subagents"),
@@ -265,12 +269,31 @@ impl<'a> RequestParams<'a> {
         }
     }
 
+    /// The value of an option, as text: a boolean is on or off. A value of another `type` is an error.
+    pub fn option_value(&self) -> Result<String, BadParams> {
+        let (kind, value): (Option<String>, Value) = (self.optional("type")?, self.required("value")?);
+        let fits = match kind.as_deref() {
+            None => value.is_string(),
+            Some("id") => value.is_string(),
+            Some("boolean") => value.is_boolean(),
+            Some(_) => return Err(BadParams("`type` must be id or boolean".to_owned())),
+        };
+        let value = answers::option_value(&value).filter(|_| fits);
+        value
+            .map(str::to_owned)
+            .ok_or_else(|| BadParams("`value` has another type than `type` says".to_owned()))
+    }
+
     /// The content of a prompt.
     pub fn prompt(&self) -> Result<Vec<Content>, BadParams> {
         if !self.fields.contains_key("prompt") {
             return Err(BadParams("`prompt` is missing".to_owned()));
         }
-        let blocks: Vec<ContentBlock> = self.list("prompt")?;
+        self.prompt_of(self.list("prompt")?)
+    }
+
+    /// The content of a prompt of these blocks.
+    pub fn prompt_of(&self, blocks: Vec<ContentBlock>) -> Result<Vec<Content>, BadParams> {
         let content: Vec<Content> = blocks
             .into_iter()
             .enumerate()

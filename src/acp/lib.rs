@@ -10,7 +10,7 @@
 //! and out in two steps. `to_wire`, with `updates`, `tool_wire`, `subagent_wire` and `compaction_wire`, decides what a
 //! client is shown as updates of the `model`, which has the shape of version 2. `v1` and `v2` write each of them as lines
 //! of the version that the connection has chosen in `initialize`. Results are made by `answers` and `v2_answers`. What is
-//! newer than the schema crate is in `newer`.
+//! newer than the schema crate is in `unpublished`.
 
 pub mod answers;
 pub mod attached;
@@ -19,7 +19,6 @@ pub mod connection;
 pub mod envelope;
 pub mod from_wire;
 pub mod model;
-mod newer;
 pub mod outbox;
 pub mod requests;
 pub mod server;

@@ -35,10 +35,11 @@ pub enum Update {
         meta: Option<wire::Meta>,
     },
     Call(Box<CallUpdate>),
-    /// New output of a terminal.
+    /// New output of a terminal, as text and, for version 2, as bytes.
     TerminalOutput {
         id: CallId,
         text: String,
+        bytes: Option<Vec<u8>>,
     },
     /// The whole output of a terminal, in the place of what was sent of it. Version 1 has no such update.
     TerminalReplaced {
@@ -58,10 +59,16 @@ pub enum Update {
     },
     /// The complete plan.
     Plan(Vec<PlanStep>),
-    /// The complete list of slash commands.
-    Commands(Arc<[CommandInfo]>),
-    /// All options, complete.
-    Options(Arc<SessionOptions>),
+    /// The complete list of slash commands, with skills as a kind of their own or as commands like all others.
+    Commands {
+        list: Arc<[CommandInfo]>,
+        shows_skills: bool,
+    },
+    /// All options, complete, with boolean ones as such or as selections.
+    Options {
+        options: Arc<SessionOptions>,
+        shows_booleans: bool,
+    },
     /// Only in version 1; version 2 has an option for it.
     Mode(Mode),
     /// Only in version 2. In version 1 the response to a prompt says how its turn ended.

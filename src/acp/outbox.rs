@@ -17,7 +17,7 @@ use epitome_thread::SessionId;
 /// Limits of what is queued for a client that does not read.
 const LIMITS: QueueLimits = QueueLimits {
     bytes: 1024 * 1024,
-    output_bytes: 16 * 1024,
+    output_bytes: 512 * 1024,
     notices: 64,
     replaces_states: true,
     ..QueueLimits::NONE

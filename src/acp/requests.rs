@@ -31,6 +31,8 @@ pub enum RequestKind {
     Authenticate,
     AuthStatus,
     Logout,
+    /// `providers/list`.
+    Providers,
     /// The end of one call or terminal.
     CancelOne,
 }
@@ -43,7 +45,8 @@ impl RequestKind {
             | RequestKind::Status
             | RequestKind::Options
             | RequestKind::Authenticate
-            | RequestKind::AuthStatus => true,
+            | RequestKind::AuthStatus
+            | RequestKind::Providers => true,
             RequestKind::New
             | RequestKind::Fork
             | RequestKind::Load
@@ -143,8 +146,8 @@ pub struct Requests {
     open: HashMap<Ticket, IncomingRequest>,
     next_own: u64,
     asked: HashMap<u64, OutgoingRequest>,
-    /// The sessions that the client has opened.
-    sessions: HashSet<SessionId>,
+    /// The sessions that the client has opened, with the skills that it was shown of each as a kind of their own.
+    sessions: HashMap<SessionId, HashSet<String>>,
     /// Sessions whose opening the client has cancelled, until it opens them again.
     abandoned: HashSet<SessionId>,
     /// Running subagents that the client knows of, each with its parent.
@@ -158,7 +161,7 @@ impl Requests {
             open: HashMap::new(),
             next_own: first_own,
             asked: HashMap::new(),
-            sessions: HashSet::new(),
+            sessions: HashMap::new(),
             abandoned: HashSet::new(),
             agents: HashMap::new(),
         }
@@ -247,7 +250,7 @@ impl Requests {
     /// Records that the client opens a session: what it sends after that finds the session.
     pub fn session_opens(&mut self, session: SessionId) {
         self.abandoned.remove(&session);
-        self.sessions.insert(session);
+        self.sessions.entry(session).or_default();
     }
 
     pub fn session_closed(&mut self, session: &SessionId) {
@@ -256,7 +259,19 @@ impl Requests {
 
     /// Whether the client has opened a session, or is about to.
     pub fn has_opened(&self, session: &SessionId) -> bool {
-        self.sessions.contains(session)
+        self.sessions.contains_key(session)
+    }
+
+    /// Records the skills that the client is shown.
+    pub fn lists_skills(&mut self, session: &SessionId, names: impl Iterator<Item = String>) {
+        if let Some(listed) = self.sessions.get_mut(session) {
+            *listed = names.collect();
+        }
+    }
+
+    /// Whether the client was shown this skill.
+    pub fn has_skill(&self, session: &SessionId, name: &str) -> bool {
+        self.sessions.get(session).is_some_and(|listed| listed.contains(name))
     }
 
     /// Records a request to the client and returns its id.

@@ -3,10 +3,12 @@
 
 mod login;
 mod opening;
+mod providers;
 mod stored;
 mod v2;
 
 pub use login::UserLogin;
+pub use providers::ProviderRoute;
 pub use stored::PAGE_SESSIONS;
 
 use std::ffi::OsString;
@@ -30,7 +32,6 @@ use super::v2_answers;
 use super::writer::{self, Positions};
 use epitome_platform::blocking;
 use epitome_session::port::StoredSessionPort;
-use epitome_session::registry::Overrides;
 use epitome_session::{
     ClientId, EditorResponse, EditorSupport, EventSink, QuestionSupport, Replay, SessionCommand,
     SessionEvent, Ticket, UserDecision,
@@ -45,8 +46,6 @@ pub struct ConnectionConfig<P> {
     pub client: ClientId,
     /// The editor's environment.
     pub environment: Arc<Vec<(OsString, OsString)>>,
-    /// Overrides from the command line that the editor launched.
-    pub overrides: Arc<Overrides>,
     pub login: Arc<dyn UserLogin>,
     /// The highest id of our requests that this client has seen from an earlier process.
     pub ids_above: u64,
@@ -210,6 +209,9 @@ impl<P: StoredSessionPort> AcpServer<P> {
             "authenticate" => self.authenticate(id, params),
             "auth/status" => self.auth_status(id),
             "logout" => self.log_out(id),
+            "providers/list" => self.list_providers(id),
+            "providers/set" => self.route_provider(params),
+            "providers/disable" => Err(providers::is_required()),
             "session/new" => self.new_session(id, params),
             "session/load" => self.attach(id, params, RequestKind::Load, Replay::Everything),
             "session/resume" => self.attach(id, params, RequestKind::Resume, Replay::Nothing),
@@ -238,8 +240,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
                 self.command(id, params, RequestKind::SetMode, set)
             }
             "session/set_config_option" => {
-                // All our options are selects, so a boolean value has the wrong type.
-                let (option, value) = (params.required("configId")?, params.required("value")?);
+                let (option, value) = (params.required("configId")?, params.option_value()?);
                 let set = |ticket, client| SessionCommand::SetOption { ticket, client, option, value };
                 self.command(id, params, RequestKind::SetOption, set)
             }

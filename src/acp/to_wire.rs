@@ -22,8 +22,8 @@ use epitome_session::{
     TextKind, TextShown,
 };
 use epitome_thread::{
-    CallId, Change, ChangeGroup, Content, Entry, Message, MessageId, Origin, OutcomeStatus, PLAN_TOOL, Seq,
-    SessionId, ToolCall, ToolOutcome, describe, text,
+    CallId, CallOutput, Change, ChangeGroup, Content, Entry, Message, MessageId, Origin, OutcomeStatus,
+    PLAN_TOOL, Seq, SessionId, ToolCall, ToolOutcome, WrittenBytes, describe, text,
 };
 
 /// Bytes of progress sent for one call before its result. Each update replaces the previous one and so
@@ -96,6 +96,35 @@ struct RunningCall {
     terminal: bool,
     tail: String,
     sent: usize,
+    written: SentBytes,
+}
+
+/// Which of the bytes that a command wrote were sent.
+#[derive(Debug, Default)]
+struct SentBytes {
+    /// They were all sent up to here.
+    up_to: u64,
+    /// Some are missing.
+    has_gap: bool,
+    /// The command has written no more.
+    has_last: bool,
+}
+
+impl SentBytes {
+    fn take(&mut self, written: Option<&WrittenBytes>) {
+        match written {
+            Some(written) if written.at == self.up_to => {
+                self.up_to = written.end();
+                self.has_last |= written.is_last;
+            }
+            Some(_) | None => self.has_gap = true,
+        }
+    }
+
+    /// Whether a client has everything, of a command that has ended or goes on in the background.
+    fn are_all(&self, goes_on: bool) -> bool {
+        !self.has_gap && (self.has_last || (goes_on && self.up_to > 0))
+    }
 }
 
 impl Cursor {
@@ -234,7 +263,9 @@ impl Cursor {
                     updates.push(Update::Call(Box::new(started)));
                 }
             }
-            SessionEvent::CallProgress { call, output } => updates.extend(self.progress(&call, &output)),
+            SessionEvent::CallProgress { call, output } => {
+                updates.extend(self.progress(&call, output, traits.version))
+            }
             SessionEvent::CallFinished { outcome } => {
                 self.finish(&outcome, CallDetail::Live, traits.version, updates);
             }
@@ -242,8 +273,12 @@ impl Cursor {
             SessionEvent::Usage(usage) => {
                 updates.push(Update::Shared(SessionUpdate::UsageUpdate(usage_update(&usage))));
             }
-            SessionEvent::Commands(commands) => updates.push(Update::Commands(commands)),
-            SessionEvent::Options(options) => updates.push(Update::Options(options)),
+            SessionEvent::Commands(commands) => {
+                updates.push(Update::Commands { list: commands, shows_skills: traits.skills });
+            }
+            SessionEvent::Options(options) => {
+                updates.push(Update::Options { options, shows_booleans: traits.boolean_options });
+            }
             SessionEvent::Notice { severity, text } => self.notice(severity, text, traits, updates),
             SessionEvent::Subagent(now) => {
                 if traits.subagents {
@@ -448,10 +483,15 @@ impl Cursor {
                 updates.extend(tool_wire::terminal_outcome(outcome, running.sent, detail));
             }
             AcpVersion::V2 if running.terminal => {
-                if tool_wire::runs_on(outcome) {
+                let goes_on = tool_wire::runs_on(outcome);
+                if goes_on {
                     self.terminals.insert(outcome.call.clone());
                 }
-                updates.extend(tool_wire::own_terminal_outcome(outcome, running.sent, detail));
+                updates.extend(tool_wire::own_terminal_outcome(
+                    outcome,
+                    running.written.are_all(goes_on),
+                    detail,
+                ));
             }
             AcpVersion::V1 | AcpVersion::V2 => {
                 updates.push(Update::Call(Box::new(tool_wire::outcome(outcome, detail))));
@@ -511,9 +551,13 @@ impl Cursor {
         }
     }
 
-    fn progress(&mut self, call: &CallId, output: &str) -> Option<Update> {
+    fn progress(&mut self, call: &CallId, output: CallOutput, version: AcpVersion) -> Option<Update> {
+        let CallOutput { text, written } = output;
+        let bytes =
+            written.as_ref().filter(|_| version == AcpVersion::V2).map(|written| written.bytes.clone());
+        let is_empty = bytes.as_ref().map_or(text.is_empty(), Vec::is_empty);
         if self.terminals.contains(call) {
-            return Some(Update::TerminalOutput { id: call.clone(), text: output.to_owned() });
+            return (!is_empty).then(|| Update::TerminalOutput { id: call.clone(), text, bytes });
         }
         let running = self.calls.get_mut(call)?;
         let most = if running.terminal { TERMINAL_SENT_BYTES_MAX } else { PROGRESS_SENT_BYTES_MAX };
@@ -521,10 +565,16 @@ impl Cursor {
             return None;
         }
         Some(if running.terminal {
-            running.sent += output.len();
-            Update::TerminalOutput { id: call.clone(), text: output.to_owned() }
+            running.sent += text.len();
+            running.written.take(written.as_ref());
+            if is_empty {
+                return None;
+            }
+            Update::TerminalOutput { id: call.clone(), text, bytes }
+        } else if text.is_empty() {
+            return None;
         } else {
-            running.tail.push_str(output);
+            running.tail.push_str(&text);
             let from =
                 running.tail.ceil_char_boundary(running.tail.len().saturating_sub(PROGRESS_TAIL_BYTES_MAX));
             running.tail.drain(..from);

@@ -14,6 +14,7 @@ use super::model::{
     CallContent, CallUpdate, PermissionCard, ShownStatus, TerminalChange, TerminalExit, Update,
 };
 use super::updates::fenced;
+use epitome_secrets::has_mask;
 use epitome_session::PermissionRequest;
 use epitome_thread::visible::{invisible_in, visible, visible_line};
 use epitome_thread::{
@@ -140,7 +141,7 @@ pub fn terminal_outcome(outcome: &ToolOutcome, streamed: usize, detail: CallDeta
     let mut updates = Vec::with_capacity(2);
     if streamed == 0 {
         let text = cut(&outcome.model_text(), detail.text_bytes_max());
-        updates.push(Update::TerminalOutput { id: outcome.call.clone(), text });
+        updates.push(Update::TerminalOutput { id: outcome.call.clone(), text, bytes: None });
     }
     let mut content = vec![CallContent::Terminal];
     if streamed > 0 && printed(outcome).is_some_and(|output| output.len() > streamed) {
@@ -150,15 +151,15 @@ pub fn terminal_outcome(outcome: &ToolOutcome, streamed: usize, detail: CallDeta
     updates
 }
 
-/// The same for a client whose terminals are ours: where what was sent of the output is not all of it, the whole replaces
-/// it.
-pub fn own_terminal_outcome(outcome: &ToolOutcome, streamed: usize, detail: CallDetail) -> Vec<Update> {
+/// The same for a client whose terminals are ours: unless all bytes that the command wrote were sent, the text that the
+/// log has of them replaces what was sent. A key may be masked only there, because it came in two pieces.
+pub fn own_terminal_outcome(outcome: &ToolOutcome, has_all: bool, detail: CallDetail) -> Vec<Update> {
     let mut updates = Vec::with_capacity(2);
     let whole = match printed(outcome) {
         Some(output) => Cow::Borrowed(output),
         None => Cow::Owned(outcome.model_text()),
     };
-    if streamed != whole.len() {
+    if !whole.is_empty() && (!has_all || has_mask(&whole)) {
         let text = cut(&whole, detail.text_bytes_max());
         updates.push(Update::TerminalReplaced { id: outcome.call.clone(), text });
     }

@@ -1,16 +1,27 @@
 //! Shapes that are newer than the published schema crate (1.15.1), written by hand. A newer crate replaces this file.
 //!
-//! Sources: the documentation of schema 1.17 to 1.21 and the protocol's RFDs on session options, session cursors and
-//! subagent sessions (which became stable on 2026-11-20, with the `session` content of a call).
+//! Sources: the documentation of schema 1.17 to 1.21 and the protocol's RFDs on session options, session cursors, agent
+//! skills and subagent sessions (which became stable on 2026-11-20, with the `session` content of a call).
 
+use std::path::Path;
+
+use agent_client_protocol::v1::schema::ContentBlock;
 use serde_json::{Value, json};
 
+use super::answers::option_value;
 use super::from_wire::{BadParams, RequestParams};
-use epitome_thread::{PartId, Seq, SessionId};
+use super::updates::wire_path;
+use epitome_session::CommandInfo;
+use epitome_thread::{Content, PartId, Seq, SessionId};
+
+/// Longest `idempotencyKey`, in characters: the schema's `maxLength`.
+const KEY_CHARS_MAX: usize = 255;
 
 /// Adds the capabilities that the crate does not have. Session cursors have none: the client asks for them.
 pub fn advertise(agent_capabilities: &mut Value) {
     agent_capabilities["sessionCapabilities"]["options"] = json!({});
+    // It is in the crate, but its types are not used: headers stay out of types that print them.
+    agent_capabilities["providers"] = json!({});
 }
 
 /// `configOptions` of a request that opens a session: ids and values of options to start with. An option that is
@@ -27,8 +38,9 @@ pub fn initial_options(params: &RequestParams<'_>) -> Result<Vec<(String, String
                 return Err(BadParams(format!("`configOptions[{at}].type` is none that this agent knows")));
             }
         }
-        // All our options are selects, so a boolean has the wrong type.
-        if let (Some(id), Some(value)) = (option["configId"].as_str(), option["value"].as_str()) {
+        let is_boolean = option["type"] == "boolean";
+        let value = option_value(&option["value"]).filter(|_| option["value"].is_boolean() == is_boolean);
+        if let (Some(id), Some(value)) = (option["configId"].as_str(), value) {
             options.push((id.to_owned(), value.to_owned()));
         }
     }
@@ -72,6 +84,50 @@ pub fn session_content(child: &SessionId) -> Value {
     json!({ "type": "session", "sessionId": child.0 })
 }
 
+/// `idempotencyKey` of `session/prompt` in version 2 (schema 1.19 and later, `PromptRequest`): 1 to 255 characters,
+/// opaque, of one session. The same key inserts at most one message, and every request with it gets that message's id. It
+/// has no capability of its own.
+pub fn idempotency_key(params: &RequestParams<'_>) -> Result<Option<String>, BadParams> {
+    let key: Option<String> = params.optional("idempotencyKey")?;
+    match key.as_ref().map(|key| key.chars().count()) {
+        None | Some(1..=KEY_CHARS_MAX) => Ok(key),
+        Some(_) => Err(BadParams(format!("`idempotencyKey` must have 1 to {KEY_CHARS_MAX} characters"))),
+    }
+}
+
+/// A skill in the list of commands, for clients with `session.commands.skill`. Only in version 2.
+pub fn skill(command: &CommandInfo, file: &Path) -> Value {
+    json!({
+        "type": "skill",
+        "name": command.name,
+        "description": command.description,
+        "path": wire_path(file),
+    })
+}
+
+/// The skill that the first block of a prompt starts (`session.prompt.skill`), and the prompt as if it had been typed:
+/// the command of the skill, with the text that follows as its arguments.
+pub fn skill_prompt(params: &RequestParams<'_>) -> Result<Option<(String, Vec<Content>)>, BadParams> {
+    let blocks: Vec<Value> = params.list("prompt")?;
+    let Some(first) = blocks.first().filter(|block| block["type"] == "skill") else { return Ok(None) };
+    let name = first["name"].as_str().filter(|name| !name.is_empty() && !name.contains(char::is_whitespace));
+    let name = name.ok_or_else(|| BadParams("`prompt[0].name` must be the name of a skill".to_owned()))?;
+    let mut typed = format!("/{name}");
+    let mut rest = blocks[1..].iter().peekable();
+    while let Some(text) = rest.peek().and_then(|block| block["text"].as_str()) {
+        typed.push(' ');
+        typed.push_str(text);
+        rest.next();
+    }
+    let rest = rest.enumerate().map(|(at, block)| {
+        serde_json::from_value::<ContentBlock>(block.clone())
+            .map_err(|_| BadParams(format!("block {} after the skill is none that this agent takes", at + 1)))
+    });
+    let first = std::iter::once(Ok(ContentBlock::from(typed)));
+    let blocks: Vec<ContentBlock> = first.chain(rest).collect::<Result<_, _>>()?;
+    Ok(Some((name.to_owned(), params.prompt_of(blocks)?)))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::value::RawValue;
@@ -89,11 +145,15 @@ mod tests {
             {"configId":"mode","value":"allow"},
             {"configId":"thought_level","type":"id","value":"high"},
             {"configId":"web","type":"boolean","value":true},
+            {"configId":"web","value":true},
             {"configId":7,"value":"x"},
             "nonsense"]}"#;
         let options = with(json, initial_options).expect("nothing in it is refused");
         let text = |(id, value): &(String, String)| format!("{id}={value}");
-        assert_eq!(options.iter().map(text).collect::<Vec<_>>(), ["mode=allow", "thought_level=high"]);
+        assert_eq!(
+            options.iter().map(text).collect::<Vec<_>>(),
+            ["mode=allow", "thought_level=high", "web=on"]
+        );
         assert_eq!(with("{}", initial_options), Ok(Vec::new()));
         let unknown = r#"{"configOptions":[{"configId":"mode","type":"slider","value":3}]}"#;
         assert!(with(unknown, initial_options).is_err());

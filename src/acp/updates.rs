@@ -128,8 +128,8 @@ pub(super) fn last_shown(update: &Update, before: Option<TextKind>) -> Option<Te
         Update::Text(text) => Some(text.kind),
         // These are shown outside the conversation.
         Update::Shared(SessionUpdate::UsageUpdate(_) | SessionUpdate::SessionInfoUpdate(_))
-        | Update::Commands(_)
-        | Update::Options(_)
+        | Update::Commands { .. }
+        | Update::Options { .. }
         | Update::Mode(_)
         | Update::State(_) => before,
         Update::Shared(_)

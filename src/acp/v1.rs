@@ -32,18 +32,18 @@ pub fn project(update: Update, send: &mut dyn FnMut(SessionUpdate)) {
         }
         Update::Call(call) if call.is_new => SessionUpdate::ToolCall(announcement(*call)),
         Update::Call(call) => SessionUpdate::ToolCallUpdate(change(*call)),
-        Update::TerminalOutput { id, text } => {
+        Update::TerminalOutput { id, text, .. } => {
             let fields = wire::ToolCallUpdateFields::new().status(wire::ToolCallStatus::InProgress);
             let meta = object("terminal_output", json!({ "terminal_id": id.0, "data": text }));
             SessionUpdate::ToolCallUpdate(wire::ToolCallUpdate::new(id.0, fields).meta(meta))
         }
         Update::Plan(steps) => SessionUpdate::Plan(plan(&steps)),
-        Update::Commands(commands) => SessionUpdate::AvailableCommandsUpdate(
+        Update::Commands { list: commands, .. } => SessionUpdate::AvailableCommandsUpdate(
             wire::AvailableCommandsUpdate::new(commands.iter().map(command).collect()),
         ),
-        Update::Options(options) => SessionUpdate::ConfigOptionUpdate(wire::ConfigOptionUpdate::new(
-            answers::config_options(&options),
-        )),
+        Update::Options { options, shows_booleans } => SessionUpdate::ConfigOptionUpdate(
+            wire::ConfigOptionUpdate::new(answers::config_options(&options, shows_booleans)),
+        ),
         Update::Mode(mode) => SessionUpdate::CurrentModeUpdate(wire::CurrentModeUpdate::new(mode.id())),
         Update::TerminalReplaced { .. }
         | Update::TerminalOpened { .. }

@@ -14,6 +14,7 @@ use super::model::{
     CallContent, CallUpdate, MessagePiece, PermissionCard, ShownStatus, TerminalChange, TerminalExit,
     TextUpdate, Update,
 };
+use super::unpublished;
 use super::updates::wire_path;
 use epitome_session::{CommandInfo, Foreground, SessionOptions, SessionState, TextKind, WorkEnd};
 use epitome_thread::diff::git_patch;
@@ -57,8 +58,9 @@ pub fn project(update: Update, send: &mut dyn FnMut(UpdateV2)) {
             }
             typed(wire::SessionUpdate::ToolCallUpdate(call_update(*call)))
         }
-        Update::TerminalOutput { id, text } => {
-            let chunk = wire::TerminalOutputChunk::new(id.0, STANDARD.encode(text));
+        Update::TerminalOutput { id, text, bytes } => {
+            let bytes = bytes.unwrap_or_else(|| text.into_bytes());
+            let chunk = wire::TerminalOutputChunk::new(id.0, STANDARD.encode(bytes));
             typed(wire::SessionUpdate::TerminalOutputChunk(chunk))
         }
         Update::TerminalReplaced { id, text } => {
@@ -72,10 +74,10 @@ pub fn project(update: Update, send: &mut dyn FnMut(UpdateV2)) {
             let plan = wire::PlanUpdate::new(wire::PlanUpdateContent::Items(items));
             typed(wire::SessionUpdate::PlanUpdate(plan))
         }
-        Update::Commands(list) => UpdateV2::Json(json!({
-            "sessionUpdate": "available_commands_update", "availableCommands": commands(&list),
+        Update::Commands { list, shows_skills } => UpdateV2::Json(json!({
+            "sessionUpdate": "available_commands_update", "availableCommands": commands(&list, shows_skills),
         })),
-        Update::Options(options) => UpdateV2::Json(json!({
+        Update::Options { options, .. } => UpdateV2::Json(json!({
             "sessionUpdate": "config_option_update", "configOptions": config_options(&options),
         })),
         // It is an option.
@@ -233,9 +235,12 @@ fn plan(steps: &[PlanStep]) -> Vec<wire::PlanEntry> {
     steps.iter().map(entry).collect()
 }
 
-/// The slash commands.
-pub fn commands(list: &[CommandInfo]) -> Vec<Value> {
+/// The slash commands, with skills as a kind of their own for clients that show them so.
+pub fn commands(list: &[CommandInfo], shows_skills: bool) -> Vec<Value> {
     let command = |command: &CommandInfo| {
+        if let Some(file) = command.skill.as_ref().filter(|_| shows_skills) {
+            return unpublished::skill(command, file);
+        }
         let mut shown =
             json!({ "type": "command", "name": command.name, "description": command.description });
         if let Some(hint) = &command.hint {
@@ -248,7 +253,7 @@ pub fn commands(list: &[CommandInfo]) -> Vec<Value> {
 
 /// The options: those of version 1, whose ids have other names.
 pub fn config_options(options: &SessionOptions) -> Value {
-    let mut offered = json!(answers::config_options(options));
+    let mut offered = json!(answers::config_options(options, true));
     for option in offered.as_array_mut().into_iter().flatten() {
         rename(option, "id", "configId");
         for group in option.get_mut("options").and_then(Value::as_array_mut).into_iter().flatten() {

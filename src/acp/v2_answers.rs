@@ -5,9 +5,10 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::answers;
+use super::from_wire::ClientTraits;
 use super::requests::RequestKind;
 use super::v2;
-use epitome_session::{SessionAnswer, SessionNow};
+use epitome_session::{SessionAnswer, SessionNow, SessionOptions};
 use epitome_thread::{MessageId, StopReason};
 
 /// No version that the client can speak, or another one than before.
@@ -32,13 +33,17 @@ pub fn initialize(methods: &[AuthMethod]) -> Result<Box<RawValue>, Error> {
         "protocolVersion": 2,
         "info": { "name": "epitome", "title": "Epitome", "version": env!("CARGO_PKG_VERSION") },
         "capabilities": { "session": {
-            "prompt": { "image": {}, "embeddedContext": {} },
+            "prompt": { "image": {}, "embeddedContext": {}, "skill": {} },
             "mcp": { "stdio": {}, "http": {} },
             "delete": {},
             "additionalDirectories": {},
             "systemPrompt": { "mode": { "override": {} } },
             "fork": {},
-        } },
+            "archive": {},
+            "status": {},
+            "title": {},
+            "options": {},
+        }, "auth": { "status": {} }, "providers": {} },
         "authMethods": methods,
         "_meta": { "steering": { "supported": true } },
     }))
@@ -68,16 +73,17 @@ pub fn result(
     kind: RequestKind,
     answer: SessionAnswer,
     refused: Option<String>,
+    traits: &ClientTraits,
 ) -> Result<Box<RawValue>, Error> {
     match (kind, answer) {
         (RequestKind::New | RequestKind::Fork, SessionAnswer::Attached { session, options, now, .. }) => {
             let mut result = json!({ "sessionId": session.0, "configOptions": v2::config_options(&options) });
-            add_commands(&mut result, now.as_deref());
+            add_commands(&mut result, now.as_deref(), traits);
             answers::raw(&result)
         }
         (RequestKind::Resume | RequestKind::Load, SessionAnswer::Attached { options, now, .. }) => {
             let mut result = json!({ "configOptions": v2::config_options(&options) });
-            add_commands(&mut result, now.as_deref());
+            add_commands(&mut result, now.as_deref(), traits);
             answers::raw(&result)
         }
         (RequestKind::SetOption, SessionAnswer::Options(options)) => {
@@ -94,12 +100,17 @@ pub fn result(
                 refused.unwrap_or_else(|| "The prompt was kept out of the conversation".to_owned());
             Err(Error::new(REFUSED, sentence))
         }
-        (kind, answer) => answers::result(kind, answer),
+        (kind, answer) => answers::result(kind, answer, traits),
     }
 }
 
-fn add_commands(result: &mut Value, now: Option<&SessionNow>) {
-    if let Some(commands) = now.and_then(|now| now.commands.as_ref()) {
-        result["availableCommands"] = json!(v2::commands(commands));
+/// The options of a session that is not open, or of a new one.
+pub fn options(options: &SessionOptions) -> Result<Box<RawValue>, Error> {
+    answers::raw(&json!({ "configOptions": v2::config_options(options) }))
+}
+
+fn add_commands(result: &mut Value, now: Option<&SessionNow>, traits: &ClientTraits) {
+    if let Some(now) = now {
+        result["availableCommands"] = json!(v2::commands(&now.commands, traits.skills));
     }
 }

@@ -20,8 +20,9 @@ use super::unpublished::{self, CursorAnchor};
 use super::updates::wire_path;
 use super::{v1, v2, v2_answers};
 use epitome_session::{
-    AskId, AskedByAgent, EditorRequest, PermissionRequest, Position, QuestionKind, QuestionSupport,
-    SessionAnswer, SessionError, SessionEvent, Subagent, SubagentState, TextKind, Ticket, UserQuestion,
+    AskId, AskedByAgent, CommandInfo, EditorRequest, PermissionRequest, Position, QuestionKind,
+    QuestionSupport, SessionAnswer, SessionError, SessionEvent, Subagent, SubagentState, TextKind, Ticket,
+    UserQuestion,
 };
 use epitome_thread::visible::visible;
 use epitome_thread::{CallDisplay, CallId, Change, Entry, MessageId, SessionId, ToolCall};
@@ -161,6 +162,9 @@ impl UpdateWriter {
             &out,
             SessionEvent::Entry { entry, replay: true, .. } if matches!(entry.change, Change::Opened { .. })
         );
+        if let SessionEvent::Commands(commands) = &out {
+            list_skills(session, commands, target);
+        }
         let entry = match &out {
             SessionEvent::Entry { entry, .. } if target.traits.cursors => Some(entry.clone()),
             _ => None,
@@ -410,10 +414,11 @@ impl UpdateWriter {
             target.outbox.requests().session_opens(session.clone());
             self.cursor(session).works_in(cwd);
         }
-        if let Ok(SessionAnswer::Attached { now: Some(now), .. }) = &answer
-            && open.kind == RequestKind::Resume
-        {
-            self.translate(session, SessionEvent::State(Arc::new(now.state.clone())), target);
+        if let Ok(SessionAnswer::Attached { session, now: Some(now), .. }) = &answer {
+            list_skills(session, &now.commands, target);
+            if open.kind == RequestKind::Resume {
+                self.translate(session, SessionEvent::State(Arc::new(now.state.clone())), target);
+            }
         }
         let refused = match open.kind {
             RequestKind::Prompt => self.cursors.get_mut(session).and_then(Cursor::take_refused),
@@ -428,8 +433,8 @@ impl UpdateWriter {
         }
         let result = match answer {
             Ok(_) if is_cancelled => Err(answers::cancelled()),
-            Ok(answer) if is_v2 => v2_answers::result(open.kind, answer, refused),
-            Ok(answer) => answers::result(open.kind, answer),
+            Ok(answer) if is_v2 => v2_answers::result(open.kind, answer, refused, target.traits),
+            Ok(answer) => answers::result(open.kind, answer, target.traits),
             Err(error) if target.traits.details_alone => {
                 Err(answers::put_message_in_details(answers::session_error(&error)))
             }
@@ -443,6 +448,15 @@ impl UpdateWriter {
             self.cursors.insert(session.clone(), Cursor::new(session));
         }
         self.cursors.get_mut(session).expect("it was put in if it was missing")
+    }
+}
+
+/// Remembers the skills that a client is shown, which are those that it can start by name.
+fn list_skills(session: &SessionId, commands: &[CommandInfo], target: &WriteTarget<'_>) {
+    if target.traits.skills {
+        let names = commands.iter().filter(|command| command.skill.is_some());
+        let names = names.map(|command| command.name.clone());
+        target.outbox.requests().lists_skills(session, names);
     }
 }
 
@@ -621,6 +635,7 @@ mod tests {
             models: Vec::new(),
             thought: epitome_thread::ThoughtLevel::Medium,
             remarks: Vec::new(),
+            auto_compact: true,
         });
         let attached =
             SessionAnswer::Attached { session: session.clone(), cwd: "/w".into(), options, now: None };

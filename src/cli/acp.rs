@@ -171,17 +171,15 @@ fn standalone(
     tap: Option<Tap>,
 ) -> Result<i32, CliError> {
     let runtime = serve::runtime()?;
-    let overrides = Arc::new(overrides);
     let sessions = serve::sessions(paths.clone(), runtime.handle());
     let environment = serve::environment();
     let v2_paths = paths.clone();
-    let login = ClientLogin { paths, overrides: overrides.clone(), environment: environment.clone() };
+    let login = ClientLogin::new(paths, overrides, environment.clone());
     let parts = ConnectionConfig {
         sessions: sessions.clone(),
         runtime: runtime.handle().clone(),
         client: ClientId(1),
         environment,
-        overrides,
         login: Arc::new(login),
         ids_above: 0,
         positions: Positions::Untold,

@@ -1,5 +1,6 @@
 //! Options that override the configuration, common to `acp`, `run` and `compact`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -78,6 +79,7 @@ impl From<OverrideArgs> for Overrides {
             auto_compact: args.disable_auto_compact.then_some(false),
             threshold: args.compact_ratio,
             recipe_dirs: args.recipes.directories(),
+            routes: BTreeMap::new(),
         }
     }
 }

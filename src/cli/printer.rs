@@ -154,7 +154,7 @@ impl<'a> Printer<'a> {
                 ..
             } => Ok(()),
             SessionEvent::CallProgress { call, output } => {
-                self.live.printed(call, output);
+                self.live.printed(call, &output.text);
                 match self.progress_at {
                     Some(at) if at.elapsed() < REDRAW => Ok(()),
                     Some(_) | None => self.tick(),

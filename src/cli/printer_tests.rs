@@ -53,8 +53,7 @@ fn a_terminal_shows_the_last_lines_of_what_runs_and_takes_them_back() {
         input: json!({}),
         card: CallDisplay { title: "make".into(), ..CallDisplay::default() },
     };
-    let progress =
-        |output: &str| SessionEvent::CallProgress { call: call.id.clone(), output: output.to_owned() };
+    let progress = |output: &str| SessionEvent::CallProgress { call: call.id.clone(), output: output.into() };
     let stream = |printer: &mut Printer<'_>, quiet: bool| {
         for item in
             [replied(vec![Content::Call(call.clone())]), SessionEvent::CallStarted { call: call.id.clone() }]

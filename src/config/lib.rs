@@ -130,7 +130,7 @@ impl Default for Settings {
             mask_secrets: true,
             go_compat: false,
             editor_writes: EditorWrites::default(),
-            acp_v2: false,
+            acp_v2: true,
             fetch_private: false,
             logins: Logins::default(),
         }

@@ -553,14 +553,14 @@ fn only_the_user_decides_when_edits_go_through_the_editor() {
 }
 
 #[test]
-fn only_the_user_turns_version_2_of_the_protocol_on() {
+fn only_the_user_turns_version_2_of_the_protocol_off() {
     let read = |user: &str, repository: &str| {
         let (settings, problems) = ConfigDisk::new(user, repository).load(&[]);
         (settings.acp_v2, problems.len())
     };
-    assert_eq!(read("", ""), (false, 0));
-    assert_eq!(read("acp_v2 = true\n", ""), (true, 0));
-    assert_eq!(read("", "acp_v2 = true\n"), (false, 1));
+    assert_eq!(read("", ""), (true, 0));
+    assert_eq!(read("acp_v2 = false\n", ""), (false, 0));
+    assert_eq!(read("", "acp_v2 = false\n"), (true, 1));
 }
 
 #[test]

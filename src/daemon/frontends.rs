@@ -1,6 +1,6 @@
 //! Connected front ends; each has a reader and a writer thread.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -19,7 +19,7 @@ use super::messages::{Farewell, MessageWriter};
 use super::token::Token;
 use epitome_acp::answers::{LoginNeed, LoginState};
 use epitome_acp::connection::Connection;
-use epitome_acp::server::{ConnectionConfig, UserLogin};
+use epitome_acp::server::{ConnectionConfig, ProviderRoute, UserLogin};
 use epitome_acp::writer::Positions;
 use epitome_config::{Logins, Settings, StoredLogin};
 use epitome_files::paths::Paths;
@@ -27,7 +27,10 @@ use epitome_provider::endpoint::{self, ConfiguredModel, CredentialOrigin, provid
 use epitome_provider::http::Http;
 use epitome_provider::sign_in;
 use epitome_session::registry::Overrides;
-use epitome_session::{ClientId, SessionError, provider_error};
+use epitome_session::{ClientId, ProviderSettings, SessionError, provider_error};
+
+/// Hosted providers that clients may route elsewhere without any settings. Others are those of the settings.
+const HOSTED_ROUTES: [&str; 2] = ["anthropic", "openai"];
 
 /// Time limit for a front end to send its hello, which it does immediately.
 const HELLO_TIME_MAX: Duration = Duration::from_secs(5);
@@ -39,16 +42,25 @@ const READ_BYTES: usize = 8 * 1024;
 /// The logins of a client with this environment and these overrides.
 pub struct ClientLogin {
     pub paths: Paths,
-    pub overrides: Arc<Overrides>,
+    /// Those of the command line that the client launched, and where it routes providers.
+    overrides: Mutex<Arc<Overrides>>,
     pub environment: Arc<Vec<(OsString, OsString)>>,
 }
 
 impl ClientLogin {
+    pub fn new(
+        paths: Paths,
+        overrides: Overrides,
+        environment: Arc<Vec<(OsString, OsString)>>,
+    ) -> ClientLogin {
+        ClientLogin { paths, overrides: Mutex::new(Arc::new(overrides)), environment }
+    }
+
     fn settings(&self) -> Settings {
         let value = |name: &str| {
             self.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
         };
-        self.overrides.over(Settings::load(&self.paths, None, value).0)
+        self.overrides().over(Settings::load(&self.paths, None, value).0)
     }
 }
 
@@ -91,6 +103,26 @@ impl UserLogin for ClientLogin {
         let account =
             |provider: String| (provider_title(&provider).to_owned(), in_use == Some(provider.as_str()));
         LoginState { need, accounts: stored.into_iter().map(account).collect() }
+    }
+
+    fn routes(&self) -> Vec<ProviderRoute> {
+        let settings = self.settings();
+        let configured = settings.providers.keys().map(String::as_str);
+        let ids: BTreeSet<&str> = HOSTED_ROUTES.into_iter().chain(configured).collect();
+        let route = |id: &str| {
+            let endpoint = endpoint::service(id, &settings, &self.environment).ok()?;
+            Some(ProviderRoute { id: id.to_owned(), wire: endpoint.wire, base_url: endpoint.place() })
+        };
+        ids.into_iter().filter_map(route).collect()
+    }
+
+    fn route(&self, provider: String, to: ProviderSettings) {
+        let mut overrides = self.overrides.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::make_mut(&mut overrides).routes.insert(provider, to);
+    }
+
+    fn overrides(&self) -> Arc<Overrides> {
+        self.overrides.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn log_out(&self) -> Result<bool, String> {
@@ -240,18 +272,13 @@ impl Frontends {
         if hello.build.is_newer(Build::current()) {
             self.0.newer.send_replace(Some(hello.build.clone()));
         }
-        let (environment, overrides) = (hello.environment.shared(), Arc::new(hello.overrides));
-        let login = ClientLogin {
-            paths: daemon.paths.clone(),
-            overrides: overrides.clone(),
-            environment: environment.clone(),
-        };
+        let environment = hello.environment.shared();
+        let login = ClientLogin::new(daemon.paths.clone(), hello.overrides, environment.clone());
         let parts = ConnectionConfig {
             sessions: daemon.sessions.clone(),
             runtime: self.0.runtime.clone(),
             client,
             environment,
-            overrides,
             login: Arc::new(login),
             ids_above: hello.ids_above,
             positions: Positions::Told,

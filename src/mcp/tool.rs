@@ -69,7 +69,8 @@ impl Tool for McpTool {
 
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
         let (server, known) = (self.server.clone(), self.known.clone());
-        Box::pin(async move { server.call(&known, object(input), context.progress).await })
+        let progress = move |text: String| (context.progress)(text.into());
+        Box::pin(async move { server.call(&known, object(input), Arc::new(progress)).await })
     }
 }
 

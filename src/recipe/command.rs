@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +41,9 @@ pub struct CommandInfo {
     pub description: String,
     /// What may be typed after the name; `None` if the command takes no arguments.
     pub hint: Option<String>,
+    /// The file of a skill, which the model may use as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skill: Option<PathBuf>,
 }
 
 /// A possible command; the caller checks whether `name` exists. `/usr/bin is full` also parses as a command,
@@ -284,6 +288,7 @@ pub fn commands<'a>(recipes: impl IntoIterator<Item = &'a Recipe>) -> Vec<Comman
             name: recipe.id.clone(),
             description: described(recipe),
             hint: takes_arguments(recipe).then(|| hint(recipe)),
+            skill: recipe.is_skill().then(|| recipe.source.path().to_path_buf()),
         })
         .collect()
 }

@@ -30,7 +30,7 @@ use super::{ClientId, Opening, SessionCommand, SessionEvent};
 use super::{budget, diagnostics};
 use epitome_mcp::McpEvent;
 use epitome_store::Journal;
-use epitome_thread::{CallId, Thread};
+use epitome_thread::{CallId, CallOutput, Thread};
 use epitome_tools::ask_user::AskUser;
 use epitome_tools::buffers::PendingEditorRequest;
 use epitome_tools::question::QuestionMessage;
@@ -57,7 +57,7 @@ enum ActorEvent {
     Command(Option<SessionCommand>),
     Model(ModelCallEvent),
     Job(Result<JobResult, tokio::task::JoinError>),
-    Progress(CallId, String),
+    Progress(CallId, CallOutput),
     /// A background command has ended. Clients that follow the session's state are notified.
     CommandEnded,
     /// The next piece of a summary.
@@ -230,7 +230,7 @@ impl Session {
         self.work.as_ref()?.responders.first().map(|(responder, _)| responder.client())
     }
 
-    fn progressed(&mut self, call: CallId, output: String) {
+    fn progressed(&mut self, call: CallId, output: CallOutput) {
         if self.tools.background().is_from(&call) {
             return self.core.clients.announce_to_followers(&SessionEvent::CallProgress { call, output });
         }

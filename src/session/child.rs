@@ -42,7 +42,7 @@ use epitome_hooks::handlers::HandlerTable;
 use epitome_provider::endpoint::Endpoint;
 use epitome_store::Journal;
 use epitome_thread::{
-    Change, Content, Entry, FORMAT_VERSION, Mode, ModelName, Origin, Seq, SessionId, StopReason,
+    CallOutput, Change, Content, Entry, FORMAT_VERSION, Mode, ModelName, Origin, Seq, SessionId, StopReason,
     ThoughtLevel, Thread, Usage, View,
 };
 use epitome_tools::{BoxFuture, Workspace};
@@ -130,7 +130,7 @@ pub struct ChildAgent {
     /// Whether it adopts a mode that the user chooses while it runs.
     pub follows_mode: bool,
     /// Receives a line that describes its current activity.
-    pub progress: Arc<dyn Fn(String) + Send + Sync>,
+    pub progress: Arc<dyn Fn(CallOutput) + Send + Sync>,
     /// Its entries so far, so that stopping it doesn't lose its work.
     pub child_log: Arc<ChildLog>,
 }

@@ -260,6 +260,7 @@ pub(super) fn listed() -> impl Iterator<Item = CommandInfo> {
         name: built_in.name.to_owned(),
         description: built_in.description.to_owned(),
         hint: built_in.hint.map(str::to_owned),
+        skill: None,
     })
 }
 

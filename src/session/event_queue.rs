@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::mem::discriminant;
 
 use super::{CompactionState, SessionEvent};
-use epitome_thread::{Change, MessageId, SessionId};
+use epitome_thread::{CallId, CallOutput, Change, MessageId, SessionId};
 
 /// Overhead counted for each queued piece of text or output, so that empty pieces are bounded as well.
 const PIECE_BYTES: usize = 160;
@@ -69,7 +69,7 @@ enum EventClass<'a> {
     /// Streamed text of a message or summary.
     Text(MessageId, &'a str),
     /// Output of a running call.
-    Output(&'a str),
+    Output(&'a CallOutput),
     /// Complete information that replaces earlier information of the same kind.
     State,
     Notice,
@@ -115,7 +115,8 @@ impl EventClass<'_> {
     /// The bytes that count towards [`QueueLimits::bytes`].
     fn bytes(&self) -> usize {
         match self {
-            EventClass::Text(_, text) | EventClass::Output(text) => text.len() + PIECE_BYTES,
+            EventClass::Text(_, text) => text.len() + PIECE_BYTES,
+            EventClass::Output(output) => output.bytes() + PIECE_BYTES,
             EventClass::State | EventClass::Notice | EventClass::Event | EventClass::Barrier => 0,
         }
     }
@@ -229,16 +230,18 @@ impl<T> EventQueue<T> {
 
     fn put_output(&mut self, session: &SessionId, mut out: SessionEvent) -> PutResult {
         let (most, room) = (self.limits.output_bytes, self.limits.bytes - self.bytes);
-        if let Some((output, more)) = self.continued(session, &out) {
-            let before = output.len();
-            output.push_str(more);
-            keep_newest(output, most.min(before + room));
-            let after = output.len();
+        if let SessionEvent::CallProgress { call, output: more } = &out
+            && let Some(output) = self.output_of(session, call)
+        {
+            let before = output.bytes();
+            output.append(more);
+            output.keep_newest(most.min(before + room));
+            let after = output.bytes();
             self.bytes = self.bytes - before + after;
             return PutResult::Queued;
         }
         if let SessionEvent::CallProgress { output, .. } = &mut out {
-            keep_newest(output, most);
+            output.keep_newest(most);
         }
         if EventClass::classify(&out).bytes() > room {
             return PutResult::Dropped;
@@ -259,6 +262,14 @@ impl<T> EventQueue<T> {
         PutResult::Queued
     }
 
+    /// The output of the session's newest event, if that is output of this call.
+    fn output_of(&mut self, session: &SessionId, call: &CallId) -> Option<&mut CallOutput> {
+        match self.recent(session).next()? {
+            SessionEvent::CallProgress { call: same, output } if same == call => Some(output),
+            _ => None,
+        }
+    }
+
     /// The text of the session's newest event, if the new event continues it, and the text to append.
     fn continued<'a>(
         &'a mut self,
@@ -274,10 +285,6 @@ impl<T> EventQueue<T> {
                 SessionEvent::Compaction { id, state: CompactionState::Wrote(text) },
                 SessionEvent::Compaction { id: same, state: CompactionState::Wrote(more) },
             ) if id == same => Some((text, more)),
-            (
-                SessionEvent::CallProgress { call, output },
-                SessionEvent::CallProgress { call: same, output: more },
-            ) if call == same => Some((output, more)),
             _ => None,
         }
     }
@@ -335,7 +342,7 @@ mod tests {
     }
 
     fn output(call: &str, output: &str) -> SessionEvent {
-        SessionEvent::CallProgress { call: CallId(call.to_owned()), output: output.to_owned() }
+        SessionEvent::CallProgress { call: CallId(call.to_owned()), output: output.into() }
     }
 
     fn reply(seq: u64, message: u64, text: &str) -> SessionEvent {
@@ -358,7 +365,7 @@ mod tests {
             .map(|item| match item {
                 QueuedItem::Event { out: SessionEvent::Text { text, .. }, .. } => text,
                 QueuedItem::Event { out: SessionEvent::Usage(usage), .. } => format!("usage {}", usage.used),
-                QueuedItem::Event { out: SessionEvent::CallProgress { output, .. }, .. } => output,
+                QueuedItem::Event { out: SessionEvent::CallProgress { output, .. }, .. } => output.text,
                 QueuedItem::Event {
                     out: SessionEvent::Compaction { state: CompactionState::Wrote(piece), .. },
                     ..
@@ -480,7 +487,7 @@ mod tests {
                 SessionEvent::Text { message, text, .. } => {
                     self.texts.entry((session, message.0)).or_default().push_str(&text);
                 }
-                SessionEvent::CallProgress { output, .. } => assert!(output.len() <= limits.output_bytes),
+                SessionEvent::CallProgress { output, .. } => assert!(output.bytes() <= limits.output_bytes),
                 SessionEvent::Usage(now) => drop(self.usage.insert(session, now.used)),
                 SessionEvent::Notice { .. } => {}
                 SessionEvent::CallStarted { call } => self.kept.push(call.0.parse().expect("a number")),

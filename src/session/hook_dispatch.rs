@@ -49,8 +49,8 @@ impl Core {
     /// The fraction of the context window at which a compaction starts automatically; `None` if it doesn't.
     pub(super) fn auto_compact_at(&self, size: u64) -> Option<f64> {
         let settings = &self.settings.compaction;
-        // Off in the settings of a callback.
-        if !settings.auto {
+        // A callback's settings have it off, and its thread has no choice of the user.
+        if !self.thread.auto_compact().unwrap_or(settings.auto) {
             return None;
         }
         let share = |tokens: u64| tokens as f64 / size.max(1) as f64;

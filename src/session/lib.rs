@@ -71,6 +71,7 @@ mod mcp;
 pub mod meter;
 mod model_link;
 mod models;
+mod output_as_text;
 mod output_truncation;
 mod permissions;
 pub mod port;
@@ -107,13 +108,15 @@ use tokio::sync::oneshot;
 
 pub use clients::provider_error;
 pub use commands::why;
-pub use epitome_config::{MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpServer, McpSource, McpTransport};
+pub use epitome_config::{
+    MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpServer, McpSource, McpTransport, ProviderSettings, WireFormat,
+};
 use epitome_problem::Problem;
 pub use epitome_provider::endpoint::provider_title;
 pub use epitome_recipe::command::CommandInfo;
 use epitome_thread::{
-    CallDisplay, CallId, Change, ClientInstructions, Content, Entry, MessageId, Mode, ModelName, SessionId,
-    StopReason, ThoughtLevel, ToolDisplay, ToolOutcome, Usage,
+    CallDisplay, CallId, CallOutput, Change, ClientInstructions, Content, Entry, MessageId, Mode, ModelName,
+    SessionId, StopReason, ThoughtLevel, ToolDisplay, ToolOutcome, Usage,
 };
 pub use epitome_tools::buffers::{EditorRequest, EditorResponse, EditorSupport};
 pub use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSupport, UserQuestion};
@@ -445,7 +448,8 @@ pub enum SessionEvent {
     /// The newest output of a running command.
     CallProgress {
         call: CallId,
-        output: String,
+        #[serde(with = "output_as_text")]
+        output: CallOutput,
     },
     /// The outcome of a child's call whose permission request was shown. The call is not in this log.
     CallFinished {
@@ -553,8 +557,8 @@ pub struct BackgroundTerminal {
 #[derive(Clone, Debug)]
 pub struct SessionNow {
     pub state: SessionState,
-    /// `None` while recipes are being read.
-    pub commands: Option<Arc<[CommandInfo]>>,
+    /// While recipes are being read, those of Epitome itself; the complete list follows.
+    pub commands: Arc<[CommandInfo]>,
 }
 
 /// The state of a compaction that has not succeeded yet.
@@ -683,6 +687,9 @@ pub struct SessionOptions {
     pub thought: ThoughtLevel,
     /// Descriptions of thought levels whose effect with this model differs from their name.
     pub remarks: Vec<(ThoughtLevel, String)>,
+    /// Whether it compacts automatically.
+    #[serde(default)]
+    pub auto_compact: bool,
 }
 
 /// A model that a client can choose.

@@ -181,7 +181,8 @@ impl ModelLink {
         }
         let remarks = self.thinking(model.as_ref(), choices).map_or(Vec::new(), remarks);
         let (mode, thought) = (choices.thread.mode(), choices.thread.thought());
-        Arc::new(SessionOptions { mode, model, models, thought, remarks })
+        let auto_compact = choices.thread.auto_compact().unwrap_or(choices.settings.compaction.auto);
+        Arc::new(SessionOptions { mode, model, models, thought, remarks, auto_compact })
     }
 
     /// Returns the model with this name, or an error if it is unknown.

@@ -139,6 +139,13 @@ impl Session {
             "thought_level" => Change::ThoughtChosen {
                 level: ThoughtLevel::parse(value).ok_or_else(|| unknown("thought level"))?,
             },
+            "auto_compact" => Change::AutoCompactChosen {
+                is_on: match value {
+                    "on" => true,
+                    "off" => false,
+                    _ => return Err(unknown("choice")),
+                },
+            },
             "model" => {
                 let choices = Choices::new(&self.core.thread, &self.core.settings, &self.core.workspace);
                 let model = self.core.model.chosen(value, choices)?;

@@ -23,7 +23,7 @@ use super::suspended::SuspendedSession;
 use super::work::{Attaching, Responder};
 use super::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, SessionEvent, Ticket};
 use epitome_checkpoint::Checkpoints;
-use epitome_config::{CompactionThreshold, HookTrust, Settings};
+use epitome_config::{CompactionThreshold, HookTrust, ProviderSettings, Settings};
 use epitome_diagnostics::LanguageServers;
 use epitome_files::paths::Paths;
 use epitome_hooks::functions::Functions;
@@ -94,6 +94,9 @@ pub struct Overrides {
     pub threshold: Option<CompactionThreshold>,
     /// Additional directories of recipes; relative ones are relative to the session's directory.
     pub recipe_dirs: Vec<PathBuf>,
+    /// Where the client sends the requests to some providers, such as a gateway. It is not part of a command line.
+    #[serde(skip)]
+    pub routes: BTreeMap<String, ProviderSettings>,
 }
 
 impl Overrides {
@@ -113,6 +116,7 @@ impl Overrides {
         settings.hooks.trust = self.trust.unwrap_or(settings.hooks.trust);
         settings.compaction.auto = self.auto_compact.unwrap_or(settings.compaction.auto);
         settings.compaction.threshold = self.threshold.unwrap_or(settings.compaction.threshold);
+        settings.providers.extend(self.routes.clone());
         settings
     }
 }

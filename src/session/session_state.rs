@@ -95,7 +95,7 @@ pub(super) fn now(session: &Session) -> SessionNow {
     };
     SessionNow {
         state: SessionState { foreground, background: background(session) },
-        commands: session.recipes.are_read().then(|| session.recipes.command_list()),
+        commands: session.recipes.command_list(),
     }
 }
 

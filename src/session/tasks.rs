@@ -206,7 +206,7 @@ impl AgentStarter {
         let slot = match self.slots.clone().try_acquire_owned() {
             Ok(slot) => Ok(slot),
             Err(_) => {
-                (context.progress)("waiting for another agent to end\n".to_owned());
+                (context.progress)("waiting for another agent to end\n".into());
                 self.slots.clone().acquire_owned().await
             }
         };

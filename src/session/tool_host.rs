@@ -13,7 +13,7 @@ use super::output_truncation::StoredOutputs;
 use super::permissions::HookDecision;
 use epitome_diagnostics::EditWatch;
 use epitome_secrets::Masker;
-use epitome_thread::{CallId, RecordedDecision, Thread};
+use epitome_thread::{CallId, CallOutput, RecordedDecision, Thread};
 use epitome_tools::background::BackgroundCommands;
 use epitome_tools::read_state::{QueuedAccess, ReadState};
 use epitome_tools::{Access, Workspace};
@@ -23,11 +23,11 @@ use epitome_tools::{Access, Workspace};
 const OUTPUT_MAX: usize = 64;
 
 /// New output of a running call.
-type CallOutput = (CallId, String);
+type OutputOfCall = (CallId, CallOutput);
 
 /// An event of a running command.
 pub(super) enum ToolNews {
-    Output(CallId, String),
+    Output(CallId, CallOutput),
     CommandEnded,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct ToolHost {
     background: Arc<BackgroundCommands>,
     /// What checks edited files.
     edits: EditWatch,
-    output: (mpsc::Sender<CallOutput>, mpsc::Receiver<CallOutput>),
+    output: (mpsc::Sender<OutputOfCall>, mpsc::Receiver<OutputOfCall>),
     masker: Option<KnownMasker>,
     /// Size of the stored full texts of outcomes that were too long for the view.
     stored: StoredOutputs,
@@ -149,14 +149,14 @@ impl ToolHost {
         call: CallId,
         masker: Option<Arc<Masker>>,
         is_hidden: bool,
-    ) -> Arc<dyn Fn(String) + Send + Sync> {
+    ) -> Arc<dyn Fn(CallOutput) + Send + Sync> {
         let sender = self.output.0.clone();
-        Arc::new(move |mut output: String| {
+        Arc::new(move |mut output: CallOutput| {
             if is_hidden {
                 return;
             }
-            if let Some(masker) = &masker {
-                masker.mask_in(&mut output);
+            if masker.as_ref().is_some_and(|masker| masker.mask_in(&mut output.text)) {
+                output.written = None;
             }
             // A full channel drops the piece: the outcome contains all of it.
             let _ = sender.try_send((call.clone(), output));
@@ -172,7 +172,7 @@ impl ToolHost {
     }
 
     /// The waiting live output, at most `OUTPUT_MAX` pieces.
-    pub fn output_by_now(&mut self) -> Vec<CallOutput> {
+    pub fn output_by_now(&mut self) -> Vec<OutputOfCall> {
         std::iter::from_fn(|| self.output.1.try_recv().ok()).take(OUTPUT_MAX).collect()
     }
 

@@ -276,6 +276,10 @@ pub enum Change {
     ThoughtChosen {
         level: ThoughtLevel,
     },
+    /// Whether the session compacts automatically, whatever is configured.
+    AutoCompactChosen {
+        is_on: bool,
+    },
     Titled {
         title: String,
     },
@@ -374,6 +378,7 @@ impl Change {
             Change::ModelChosen { .. } => ("model_chosen", ChangeGroup::Setting),
             Change::ModeChosen { .. } => ("mode_chosen", ChangeGroup::Setting),
             Change::ThoughtChosen { .. } => ("thought_chosen", ChangeGroup::Setting),
+            Change::AutoCompactChosen { .. } => ("auto_compact_chosen", ChangeGroup::Setting),
             Change::Titled { .. } => ("titled", ChangeGroup::Setting),
             Change::Archived { .. } => ("archived", ChangeGroup::Setting),
             Change::Planned { .. } => ("planned", ChangeGroup::Note),

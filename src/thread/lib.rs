@@ -24,6 +24,7 @@
 
 pub mod attached;
 pub mod boundary;
+mod call_output;
 pub mod change;
 pub mod choices;
 pub mod decided;
@@ -49,6 +50,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use call_output::{CallOutput, WrittenBytes};
 pub use change::*;
 pub use choices::*;
 pub use decided::{Decider, PermissionChoice, RecordedDecision};
@@ -84,6 +86,7 @@ pub struct Thread {
     model: Option<ModelName>,
     mode: Mode,
     thought: ThoughtLevel,
+    auto_compact: Option<bool>,
     title: Option<String>,
     plan: Vec<PlanStep>,
     rules: Vec<Rule>,
@@ -133,6 +136,7 @@ impl Thread {
             model: None,
             mode: Mode::default(),
             thought: ThoughtLevel::default(),
+            auto_compact: None,
             title: None,
             plan: Vec::new(),
             rules: Vec::new(),
@@ -242,6 +246,7 @@ impl Thread {
             Change::ModelChosen { model } => self.model = Some(model.clone()),
             Change::ModeChosen { mode } => self.mode = *mode,
             Change::ThoughtChosen { level } => self.thought = *level,
+            Change::AutoCompactChosen { is_on } => self.auto_compact = Some(*is_on),
             Change::Titled { title } => self.title = Some(title.clone()),
             Change::Archived { .. } => {}
             Change::Planned { steps } => self.plan = steps.clone(),
@@ -358,6 +363,11 @@ impl Thread {
 
     pub fn thought(&self) -> ThoughtLevel {
         self.thought
+    }
+
+    /// Whether the user wants automatic compactions in this session; `None` if the settings decide.
+    pub fn auto_compact(&self) -> Option<bool> {
+        self.auto_compact
     }
 
     pub fn title(&self) -> Option<&str> {

@@ -17,7 +17,7 @@ use super::output::{Cleaner, drawn};
 use super::shell_run::{self, OutputReader, StartedShell};
 use super::{ToolContext, ToolResult, disk, sandbox, truncate};
 use epitome_platform::group::CommandExit;
-use epitome_thread::{CallId, OutcomeContent, OutcomeStatus, ToolDisplay};
+use epitome_thread::{CallId, CallOutput, OutcomeContent, OutcomeStatus, ToolDisplay, WrittenBytes};
 
 /// Maximum number of commands that run at a time: a server, a watcher or two, a long build.
 pub const RUNNING_MAX: usize = 8;
@@ -59,7 +59,7 @@ pub struct BackgroundCommand {
     /// The call that started it.
     call: Option<CallId>,
     /// Receives output as it arrives, for display.
-    progress: Arc<dyn Fn(String) + Send + Sync>,
+    progress: Arc<dyn Fn(CallOutput) + Send + Sync>,
     /// Woken when it ends.
     ends: Arc<Notify>,
     /// The command line, truncated.
@@ -76,6 +76,8 @@ pub struct BackgroundCommand {
 #[derive(Default)]
 struct CommandState {
     unread: String,
+    /// Bytes that the command has written.
+    written: u64,
     /// Bytes of output that precede `unread`, whether read or not.
     before: u64,
     /// Bytes discarded unread since the last read.
@@ -257,12 +259,12 @@ async fn follow(command: Arc<BackgroundCommand>, started: StartedShell) {
             biased;
             ending = &mut running.ending => break ending.unwrap_or(CommandExit::Unknown),
             () = command.end.notified() => running.end(),
-            bytes = reading.next() => command.take(&cleaner.clean(bytes)),
+            bytes = reading.next() => command.take(cleaner.clean(bytes), bytes),
         }
     };
-    reading.drain(|bytes| command.take(&cleaner.clean(bytes))).await;
+    reading.drain(|bytes| command.take(cleaner.clean(bytes), bytes)).await;
     running.release();
-    command.take(&cleaner.finish());
+    command.take(cleaner.finish(), &[]);
     command.state().ending = Some(ending);
     command.notify_waiters();
     command.ends.notify_one();
@@ -393,12 +395,15 @@ impl BackgroundCommand {
         }
     }
 
-    fn take(&self, text: &str) {
-        if text.is_empty() {
+    /// Takes what the command wrote, and its text.
+    fn take(&self, text: String, bytes: &[u8]) {
+        if text.is_empty() && bytes.is_empty() {
             return;
         }
         let mut state = self.state();
-        state.unread.push_str(text);
+        let at = state.written;
+        state.written += bytes.len() as u64;
+        state.unread.push_str(&text);
         // Truncated only at twice the limit, so that each byte is moved once on average.
         if state.unread.len() > 2 * UNREAD_BYTES_MAX {
             let from = state.unread.ceil_char_boundary(state.unread.len() - UNREAD_BYTES_MAX);
@@ -407,7 +412,8 @@ impl BackgroundCommand {
             state.forgotten += from as u64;
         }
         drop(state);
-        (self.progress)(text.to_owned());
+        let written = WrittenBytes { at, bytes: bytes.to_vec(), is_last: false };
+        (self.progress)(CallOutput { text, written: Some(written) });
         self.notify_waiters();
     }
 

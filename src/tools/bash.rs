@@ -292,11 +292,11 @@ async fn follow(started: StartedShell, timeout: Duration, context: &ToolContext)
                 limit.as_mut().reset(Instant::now() + KILL_GRACE + GIVE_UP);
             }
             () = live.wait() => live.pass_on(Instant::now()),
-            bytes = reading.next() => live.take(&output.take(bytes), Instant::now()),
+            bytes = reading.next() => live.take(&output.take(bytes), bytes, Instant::now()),
         }
     };
-    reading.drain(|bytes| live.take(&output.take(bytes), Instant::now())).await;
-    live.pass_on(Instant::now());
+    reading.drain(|bytes| live.take(&output.take(bytes), bytes, Instant::now())).await;
+    live.end();
     running.release();
     let report = match settings {
         Some(settings) => disk::blocking(move |_| settings.finish()).await,

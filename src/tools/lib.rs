@@ -60,8 +60,8 @@ use epitome_recall::RecallLog;
 pub use epitome_secrets::exposure::Exposure;
 use epitome_thread::titles::name_in_title;
 use epitome_thread::{
-    CallDisplay, CallId, Location, Mode, OutcomeContent, OutcomeStatus, PlanStep, ToolDisplay, ToolKind,
-    ToolSpec,
+    CallDisplay, CallId, CallOutput, Location, Mode, OutcomeContent, OutcomeStatus, PlanStep, ToolDisplay,
+    ToolKind, ToolSpec,
 };
 
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -141,7 +141,7 @@ pub struct ToolContext {
     pub call: Option<CallId>,
     pub workspace: Arc<Workspace>,
     /// Receives the newest output of a running command, possibly ending in a partial line; never blocks.
-    pub progress: Arc<dyn Fn(String) + Send + Sync>,
+    pub progress: Arc<dyn Fn(CallOutput) + Send + Sync>,
     /// The conversation of the call, as of its start.
     pub log: Arc<RecallLog>,
     /// The session's mode at the start of the call.

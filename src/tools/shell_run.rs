@@ -20,6 +20,7 @@ use super::running::RunningNote;
 use super::sandbox::{self, GitChanges, SandboxRules, StagedSettings};
 use epitome_platform::group::{CommandExit, RunningCommand};
 use epitome_platform::reaper::Reaper;
+use epitome_thread::{CallOutput, WrittenBytes};
 
 /// How long output is still read after the shell has ended, if another process keeps the pipe open.
 const DRAIN: Duration = Duration::from_millis(200);
@@ -36,6 +37,9 @@ const PASS_ON_PART: u32 = 50;
 
 /// Maximum bytes of one piece. If more output arrives in so short a time, only its end is useful.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
+
+/// Bytes of text and of what it was made from that are passed on at any speed, before pieces are left out.
+const AT_ONCE_BYTES_MAX: usize = 512 * 1024;
 
 /// Marks omitted output at the start of a piece.
 const LEFT_OUT: &str = "[…]\n";
@@ -206,51 +210,80 @@ impl OutputReader {
 pub(super) struct LiveOutput {
     began: Instant,
     passed_on: Instant,
-    waiting: String,
+    waiting: CallOutput,
+    passed_bytes: usize,
     has_left_out: bool,
-    progress: Arc<dyn Fn(String) + Send + Sync>,
+    progress: Arc<dyn Fn(CallOutput) + Send + Sync>,
 }
 
 impl LiveOutput {
-    pub fn new(progress: Arc<dyn Fn(String) + Send + Sync>) -> LiveOutput {
+    pub fn new(progress: Arc<dyn Fn(CallOutput) + Send + Sync>) -> LiveOutput {
         let began = Instant::now();
+        let written = Some(WrittenBytes::default());
         LiveOutput {
             began,
             passed_on: began - PASS_ON_EVERY,
-            waiting: String::new(),
+            waiting: CallOutput { text: String::new(), written },
+            passed_bytes: 0,
             has_left_out: false,
             progress,
         }
     }
 
-    pub fn take(&mut self, text: &str, now: Instant) {
-        self.waiting.push_str(text);
-        if self.waiting.len() > PIECE_BYTES_MAX {
-            let from = self.waiting.ceil_char_boundary(self.waiting.len() - PIECE_BYTES_MAX);
-            self.waiting.drain(..from);
-            self.has_left_out = true;
+    /// Takes what the command wrote, and its text.
+    pub fn take(&mut self, text: &str, bytes: &[u8], now: Instant) {
+        self.waiting.text.push_str(text);
+        if let Some(written) = &mut self.waiting.written {
+            written.bytes.extend_from_slice(bytes);
         }
-        if self.due() <= now {
-            self.pass_on(now);
+        let is_long = self.waiting.text.len() > PIECE_BYTES_MAX;
+        let takes_much = self.waiting.bytes() > 2 * PIECE_BYTES_MAX;
+        if self.due() <= now || ((is_long || takes_much) && self.passed_bytes < AT_ONCE_BYTES_MAX) {
+            return self.pass_on(now);
+        }
+        if is_long || takes_much {
+            self.waiting.keep_newest(PIECE_BYTES_MAX);
+            self.has_left_out |= is_long;
         }
     }
 
     /// Waits until pending output is due; forever if there is no pending output.
     pub async fn wait(&self) {
-        match self.waiting.is_empty() {
-            true => pending().await,
-            false => sleep_until(self.due()).await,
+        match self.waiting.bytes() {
+            0 => pending().await,
+            _ => sleep_until(self.due()).await,
         }
     }
 
     pub fn pass_on(&mut self, now: Instant) {
-        if self.waiting.is_empty() {
-            return;
+        if self.waiting.bytes() > 0 {
+            self.pass(now);
         }
+    }
+
+    /// Passes on what is left; nothing follows.
+    pub fn end(mut self) {
+        if let Some(written) = &mut self.waiting.written {
+            written.is_last = true;
+        }
+        self.pass(Instant::now());
+    }
+
+    fn pass(&mut self, now: Instant) {
         self.passed_on = now;
-        let text = std::mem::take(&mut self.waiting);
-        let head = if std::mem::take(&mut self.has_left_out) { LEFT_OUT } else { "" };
-        (self.progress)(format!("{head}{text}"));
+        // Once something was left out, the next piece follows nothing.
+        let next = self
+            .waiting
+            .written
+            .as_ref()
+            .map(|written| WrittenBytes { at: written.end(), ..WrittenBytes::default() });
+        let mut output =
+            std::mem::replace(&mut self.waiting, CallOutput { text: String::new(), written: next });
+        self.passed_bytes += output.bytes();
+        if std::mem::take(&mut self.has_left_out) {
+            output.text.insert_str(0, LEFT_OUT);
+        }
+        (self.progress)(output);
     }
 
     fn due(&self) -> Instant {
@@ -283,15 +316,17 @@ mod tests {
     fn fast_output_is_passed_on_in_few_bounded_pieces() {
         let pieces: Arc<Mutex<Vec<String>>> = Arc::default();
         let kept = pieces.clone();
-        let mut live = LiveOutput::new(Arc::new(move |text| kept.lock().expect("not poisoned").push(text)));
+        let keep = move |output: CallOutput| kept.lock().expect("not poisoned").push(output.text);
+        let mut live = LiveOutput::new(Arc::new(keep));
         let mut now = Instant::now();
         for second in 0..60 {
             for _ in 0..100 {
-                live.take(&format!("{second} {}\n", "x".repeat(1_000)), now);
+                let line = format!("{second} {}\n", "x".repeat(1_000));
+                live.take(&line, line.as_bytes(), now);
             }
             now += Duration::from_secs(1);
         }
-        live.pass_on(now);
+        live.end();
         let pieces = pieces.lock().expect("not poisoned");
         assert!((20..=120).contains(&pieces.len()), "{}", pieces.len());
         assert!(pieces.iter().all(|piece| piece.len() <= PIECE_BYTES_MAX + LEFT_OUT.len()));

@@ -45,7 +45,7 @@ impl Tool for Does {
         Box::pin(async move {
             assert_ne!(input["do"], "panic", "the tool was told to panic");
             if let Some(live) = input["prints"].as_str() {
-                (context.progress)(live.to_owned());
+                (context.progress)(live.into());
             }
             if input["do"] == "wait" || input["command"].as_str().is_some_and(|line| line.contains("wait")) {
                 gate.acquire().await.expect("the gate stays").forget();

@@ -40,7 +40,7 @@ impl Place {
     async fn run(&self, tool: &str, input: Value) -> ToolResult {
         let progress = self.progress.clone();
         let context = ToolContext {
-            progress: Arc::new(move |text| progress.lock().expect("not poisoned").push(text)),
+            progress: Arc::new(move |output| progress.lock().expect("not poisoned").push(output.text)),
             background: self.background.clone(),
             ..ToolContext::bare(self.workspace.clone())
         };

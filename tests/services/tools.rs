@@ -67,7 +67,7 @@ impl Place {
     fn start(&self, tool: &str, input: Value) -> epitome::tools::BoxFuture<ToolResult> {
         let progress = self.progress.clone();
         let context = ToolContext {
-            progress: Arc::new(move |text| progress.lock().expect("not poisoned").push_str(&text)),
+            progress: Arc::new(move |output| progress.lock().expect("not poisoned").push_str(&output.text)),
             files: self.files.clone(),
             background: self.background.clone(),
             ..ToolContext::bare(self.workspace.clone())

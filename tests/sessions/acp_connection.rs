@@ -46,6 +46,7 @@ fn initialize_reports_the_agents_capabilities() {
                         "resume": {}, "close": {}, "fork": {}, "systemPrompt": { "mode": { "override": {} } },
                         "archive": {}, "status": {}, "title": {}, "options": {} },
                     "auth": { "logout": {}, "status": {} },
+                    "providers": {},
                 },
                 "authMethods": [],
                 "agentInfo": { "name": "epitome", "title": "Epitome", "version": env!("CARGO_PKG_VERSION") },
@@ -232,7 +233,7 @@ fn invalid_methods_and_invalid_params_have_different_errors() {
         ("session/set_mode", json!({ "sessionId": session, "modeId": "no" }), -32602),
         (
             "session/set_config_option",
-            json!({ "sessionId": session, "configId": "model", "type": "boolean", "value": true }),
+            json!({ "sessionId": session, "configId": "model", "type": "boolean", "value": "x" }),
             -32602,
         ),
         ("session/prompt", prompt("not-ours", "hi"), -32002),
@@ -270,7 +271,7 @@ fn small_requests_have_small_answers() {
     assert_eq!(done["result"], json!({ "stopReason": "end_turn" }));
     assert_eq!(editor.call("session/set_mode", on(json!({ "modeId": "full" })))["result"], json!({}));
     let set = editor.call("session/set_config_option", on(json!({ "configId": "mode", "value": "full" })));
-    assert_eq!(set["result"]["configOptions"].as_array().unwrap().len(), 3);
+    assert_eq!(set["result"]["configOptions"].as_array().unwrap().len(), 4);
     assert_eq!(editor.call("session/close", on(json!({})))["result"], json!({}));
     assert_eq!(code(&editor.call("session/prompt", prompt(&session, "hi"))), -32002);
     for id in [session.as_str(), "never-was"] {
@@ -641,7 +642,7 @@ fn the_reference_client_completes_a_session() {
                 let about = connection.send_request(initialize).block_task().await?;
                 assert!(about.agent_capabilities.load_session);
                 let new = connection.send_request(wire::NewSessionRequest::new("/w")).block_task().await?;
-                assert_eq!(new.config_options.unwrap().len(), 3);
+                assert_eq!(new.config_options.unwrap().len(), 4);
                 let session = new.session_id;
                 let prompt = wire::PromptRequest::new(session.clone(), vec!["ask".into()]);
                 let done = connection.send_request(prompt).block_task().await?;

@@ -1,18 +1,19 @@
 //! Logging in and out. The login itself happens elsewhere: in a terminal, or in the environment of the editor.
 
 use std::ffi::OsString;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use agent_client_protocol::v1::schema as wire;
 
-use super::{AcpServer, Routed};
+use super::{AcpServer, ProviderRoute, Routed};
 use crate::answers::{self, LoginProgram, LoginState};
 use crate::from_wire::{BadParams, RequestParams};
 use crate::requests::RequestKind;
 use crate::writer;
-use epitome_session::SessionError;
 use epitome_session::port::StoredSessionPort;
+use epitome_session::registry::Overrides;
+use epitome_session::{ProviderSettings, SessionError};
 
 /// The logins of a client's user. All methods read files.
 pub trait UserLogin: Send + Sync {
@@ -22,6 +23,15 @@ pub trait UserLogin: Send + Sync {
 
     /// The state of the login, without using the network.
     fn state(&self) -> LoginState;
+
+    /// The providers whose requests the client may route elsewhere.
+    fn routes(&self) -> Vec<ProviderRoute>;
+
+    /// Sends the requests of sessions that are opened from now on to another place.
+    fn route(&self, provider: String, to: ProviderSettings);
+
+    /// What holds above the settings for the sessions that this client opens.
+    fn overrides(&self) -> Arc<Overrides>;
 
     /// Removes all stored logins, and returns whether there were any. An error is a clause.
     fn log_out(&self) -> Result<bool, String>;

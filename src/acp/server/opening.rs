@@ -12,7 +12,6 @@ use serde_json::value::RawValue;
 use super::{AcpServer, OutboxHandle, Routed, respond, session_of};
 use crate::answers;
 use crate::from_wire::{BadParams, RequestParams};
-use crate::newer;
 use crate::requests::{OpeningState, RequestKind};
 use crate::unpublished;
 use epitome_session::port::StoredSessionPort;
@@ -132,7 +131,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         let mut pending = Vec::with_capacity(prompts.len());
         for prompt in &prompts {
             let params = RequestParams::read(Some(prompt.params))?;
-            let (content, key) = (params.prompt()?, newer::idempotency_key(&params)?);
+            let (content, key) = (params.prompt()?, unpublished::idempotency_key(&params)?);
             let open = |id: &RawValue| {
                 self.open(id.get(), RequestKind::Prompt, Some(session.clone()), OpeningState::None)
             };
@@ -184,7 +183,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
             directories: params.directories()?,
             mcp_servers: params.mcp_servers(self.outbox.traits().version)?,
             environment: self.config.environment.clone(),
-            overrides: self.config.overrides.clone(),
+            overrides: self.config.login.overrides(),
             instructions: params.system_prompt()?,
             choices: unpublished::initial_options(params)?,
         })

@@ -7,7 +7,9 @@ use agent_client_protocol::v1::schema as wire;
 use super::{AcpServer, Routed, session_of};
 use crate::answers;
 use crate::from_wire::{self, BadParams, RequestParams};
+use crate::model::AcpVersion;
 use crate::requests::RequestKind;
+use crate::v2_answers;
 use epitome_session::SessionError;
 use epitome_session::port::{OptionsQuery, SessionStatus, StoredSessionPort};
 use epitome_session::registry::Header;
@@ -106,11 +108,15 @@ impl<P: StoredSessionPort> AcpServer<P> {
             None => None,
             Some(text) => Some(from_wire::session_id(&text).ok_or_else(|| answers::not_found(&text))?),
         };
-        let (environment, overrides) = (self.config.environment.clone(), self.config.overrides.clone());
+        let (environment, overrides) = (self.config.environment.clone(), self.config.login.overrides());
+        let traits = self.outbox.traits();
         self.in_background(id, RequestKind::Options, session.clone(), move |sessions| {
             let query = OptionsQuery { session, cwd, environment, overrides };
             let options = sessions.options(&query).map_err(|error| answers::session_error(&error))?;
-            answers::options(&options)
+            match traits.version {
+                AcpVersion::V1 => answers::options(&options, traits.boolean_options),
+                AcpVersion::V2 => v2_answers::options(&options),
+            }
         })
     }
 }

@@ -4,12 +4,12 @@ use agent_client_protocol::v1::schema as wire;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{AcpServer, Routed, session_of};
+use super::{AcpServer, Routed, providers, session_of};
 use crate::answers;
 use crate::from_wire::{BadParams, RequestParams};
 use crate::model::AcpVersion;
-use crate::newer;
 use crate::requests::RequestKind;
+use crate::unpublished;
 use crate::v2_answers;
 use epitome_session::port::StoredSessionPort;
 use epitome_session::{CancelTarget, Replay, SessionCommand};
@@ -55,8 +55,27 @@ impl<P: StoredSessionPort> AcpServer<P> {
             "session/fork" => self.fork(id, params),
             "session/list" => self.list(id, params),
             "session/delete" => self.delete(id, params),
+            "session/status" => self.status(id, params),
+            "session/set_title" => self.set_title(id, params),
+            "session/archive" => self.archive(id, params, true),
+            "session/unarchive" => self.archive(id, params, false),
+            "session/options" => self.options(id, params),
+            "auth/status" => self.auth_status(id),
+            "providers/list" => self.list_providers(id),
+            "providers/set" => self.route_provider(params),
+            "providers/disable" => Err(providers::is_required()),
             "session/prompt" => {
-                let (content, key) = (params.prompt()?, newer::idempotency_key(params)?);
+                let content = match unpublished::skill_prompt(params)? {
+                    Some((skill, content)) => {
+                        let session = session_of(params)?;
+                        if !self.outbox.requests().has_skill(&session, &skill) {
+                            return Err(BadParams(format!("there is no skill {skill:?}")).into());
+                        }
+                        content
+                    }
+                    None => params.prompt()?,
+                };
+                let key = unpublished::idempotency_key(params)?;
                 let prompt = |ticket, client| SessionCommand::Prompt { ticket, client, content, key };
                 self.command(id, params, RequestKind::Prompt, prompt)
             }
@@ -66,12 +85,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
                 self.command(id, params, RequestKind::Steer, steer)
             }
             "session/set_config_option" => {
-                let kind: String = params.required("type")?;
-                let wrong = || BadParams("`type` must be id: all options are selections".to_owned());
-                let (option, value) = (params.required("configId")?, params.required("value")?);
-                if kind != "id" {
-                    return Err(wrong().into());
-                }
+                params.required::<String>("type")?;
+                let (option, value) = (params.required("configId")?, params.option_value()?);
                 let set = |ticket, client| SessionCommand::SetOption { ticket, client, option, value };
                 self.command(id, params, RequestKind::SetOption, set)
             }

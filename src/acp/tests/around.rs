@@ -149,7 +149,7 @@ fn session_wide_updates() {
         last: Usage::default(),
     }));
     let hint = Some("what to keep".to_owned());
-    let command = CommandInfo { name: "compact".into(), description: "Compacts".into(), hint };
+    let command = CommandInfo { name: "compact".into(), description: "Compacts".into(), hint, skill: None };
     client.put(SessionEvent::Commands(Arc::new([command])));
     client.put(SessionEvent::Notice { severity: NoticeSeverity::Warning, text: "Retrying\nin 2 s".into() });
     client.put(SessionEvent::Notice { severity: NoticeSeverity::Error, text: " \n".into() });
@@ -179,6 +179,7 @@ fn options_are_complete_and_in_order() {
         models: vec![ModelOption { name: ModelName("a/c".into()), about: "C".into() }],
         thought: ThoughtLevel::Low,
         remarks: vec![(ThoughtLevel::Off, "always thinks".into())],
+        auto_compact: true,
     };
     let mut client = WireClient::new(PLAIN);
     client.put(SessionEvent::Options(Arc::new(options)));
@@ -187,7 +188,8 @@ fn options_are_complete_and_in_order() {
         .iter()
         .map(|option| {
             let text = |name: &str| option[name].as_str().unwrap();
-            (text("id"), text("category"), text("currentValue"), option["options"].as_array().unwrap().len())
+            let category = option["category"].as_str().unwrap_or_default();
+            (text("id"), category, text("currentValue"), option["options"].as_array().unwrap().len())
         })
         .collect();
     assert_eq!(
@@ -195,7 +197,8 @@ fn options_are_complete_and_in_order() {
         [
             ("model", "model", "a/b", 2),
             ("mode", "mode", "ask", 5),
-            ("thought_level", "thought_level", "low", 5)
+            ("thought_level", "thought_level", "low", 5),
+            ("auto_compact", "", "on", 2),
         ]
     );
     assert_eq!(
@@ -215,6 +218,7 @@ fn offered_models(names: &[&str]) -> Value {
         models: models.collect(),
         thought: ThoughtLevel::Low,
         remarks: vec![(ThoughtLevel::Off, "always thinks".into())],
+        auto_compact: true,
     };
     let mut client = WireClient::new(PLAIN);
     client.put(SessionEvent::Options(Arc::new(options)));

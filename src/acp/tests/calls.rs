@@ -26,8 +26,8 @@ fn a_call_goes_from_pending_through_running_to_its_outcome() {
     let id = CallId("c1".to_owned());
     client.entry(replied(vec![call("c1", ToolKind::Execute)], None));
     client.put(SessionEvent::CallStarted { call: id.clone() });
-    client.put(SessionEvent::CallProgress { call: id.clone(), output: "one\n".to_owned() });
-    client.put(SessionEvent::CallProgress { call: id.clone(), output: "two\n".to_owned() });
+    client.put(SessionEvent::CallProgress { call: id.clone(), output: "one\n".into() });
+    client.put(SessionEvent::CallProgress { call: id.clone(), output: "two\n".into() });
     client.entry(finished("c1", OutcomeStatus::Interrupted, "The command was stopped."));
     let steps: Vec<(&Value, &Value)> = client
         .told
@@ -164,7 +164,7 @@ fn old_output_is_capped_in_a_replay_and_progress_is_bounded() {
     let mut live = WireClient::new(PLAIN);
     live.entry(replied(vec![call("c1", ToolKind::Execute)], None));
     for _ in 0..10_000 {
-        live.put(SessionEvent::CallProgress { call: CallId("c1".into()), output: "é".repeat(1000) });
+        live.put(SessionEvent::CallProgress { call: CallId("c1".into()), output: "é".repeat(1000).into() });
     }
     let sent: usize = live.told.iter().map(|update| update.to_string().len()).sum();
     assert!(sent < 2 * PROGRESS_SENT_BYTES_MAX, "{sent} bytes");

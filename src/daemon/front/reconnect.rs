@@ -64,6 +64,8 @@ pub enum DaemonMessage {
 #[derive(Debug, Default)]
 pub struct ReconnectState {
     initialize: Option<Initialize>,
+    /// The newest `providers/set` of each provider.
+    routes: BTreeMap<String, Box<RawValue>>,
     /// The open sessions, each with the params it was opened with.
     open: BTreeMap<String, Box<RawValue>>,
     /// The position up to which each session was shown.
@@ -124,12 +126,15 @@ enum RequestEffect {
         is_resuming: bool,
     },
     Steer,
+    /// Where a provider's requests go from now on.
+    Route(Box<RawValue>),
     Other,
 }
 
 #[derive(Debug)]
 enum OwnRequest {
     Initialize,
+    Route,
     Resume(String),
 }
 
@@ -191,6 +196,7 @@ impl ReconnectState {
                     begun: false,
                 })
             }
+            ("providers/set", Some(params)) => RequestEffect::Route(params.to_owned()),
             ("session/close", _) => session().map_or(RequestEffect::Other, RequestEffect::Close),
             ("session/delete", _) => session().map_or(RequestEffect::Other, RequestEffect::Delete),
             ("session/prompt", _) => session().map_or(RequestEffect::Other, |session| {
@@ -205,6 +211,7 @@ impl ReconnectState {
             | RequestEffect::Attach { .. }
             | RequestEffect::Delete(_)
             | RequestEffect::Prompt { .. }
+            | RequestEffect::Route(_)
             | RequestEffect::Other => self.kept_bytes + line.len() <= KEPT_BYTES_MAX,
             RequestEffect::Initialize
             | RequestEffect::Fork(_)
@@ -316,6 +323,11 @@ impl ReconnectState {
                     initialize.answered = true;
                 }
             }
+            RequestEffect::Route(params) => {
+                if let Some(provider) = routed(&params).filter(|_| succeeded) {
+                    self.routes.insert(provider, params);
+                }
+            }
             RequestEffect::New(params) | RequestEffect::Fork(params) => {
                 if succeeded && let Some(session) = session_made(message.lines) {
                     self.open.insert(session, params);
@@ -344,7 +356,7 @@ impl ReconnectState {
 
     fn own_answered(&mut self, own: OwnRequest, succeeded: bool) -> Vec<u8> {
         match own {
-            OwnRequest::Initialize => Vec::new(),
+            OwnRequest::Initialize | OwnRequest::Route => Vec::new(),
             OwnRequest::Resume(session) => {
                 if !succeeded {
                     self.forget(&session);
@@ -426,7 +438,12 @@ impl ReconnectState {
                     }
                     (None, OwedAnswer::Interrupted)
                 }
-                RequestEffect::New(_) | RequestEffect::Attach { .. } | RequestEffect::Other if may_repeat => {
+                RequestEffect::New(_)
+                | RequestEffect::Attach { .. }
+                | RequestEffect::Route(_)
+                | RequestEffect::Other
+                    if may_repeat =>
+                {
                     self.wait_on(waiting);
                     continue;
                 }
@@ -440,6 +457,7 @@ impl ReconnectState {
                 | RequestEffect::New(_)
                 | RequestEffect::Fork(_)
                 | RequestEffect::Steer
+                | RequestEffect::Route(_)
                 | RequestEffect::Other => (None, OwedAnswer::Interrupted),
             };
             self.owed.push(Owed { id: waiting.id, behind, answer });
@@ -465,7 +483,11 @@ impl ReconnectState {
         } else {
             lines.extend_from_slice(&initialize.line);
         }
-        // The editor opens such a session itself, and may have cleared its own view for that.
+        // Before the sessions, which it holds for.
+        for params in self.routes.values().map(|params| params.get().to_owned()).collect::<Vec<_>>() {
+            self.ask(&mut lines, "providers/set", &params, OwnRequest::Route);
+        }
+        // The editor opens such a session itself, and may have cleared its window for that.
         let is_attaching = |name: &String| {
             let attaches = |waiting: &WaitingRequest| matches!(&waiting.wants, RequestEffect::Attach { session, .. } if session == name);
             self.waiting.iter().any(attaches)
@@ -499,7 +521,13 @@ impl ReconnectState {
                     let params = continued(params, None, self.rest(session, from));
                     lines.extend_from_slice(request(&waiting.id, &method, &params).as_bytes());
                 }
-                (RequestEffect::New(_) | RequestEffect::Delete(_) | RequestEffect::Other, Some(line)) => {
+                (
+                    RequestEffect::New(_)
+                    | RequestEffect::Delete(_)
+                    | RequestEffect::Route(_)
+                    | RequestEffect::Other,
+                    Some(line),
+                ) => {
                     lines.extend_from_slice(line);
                 }
                 (
@@ -511,6 +539,7 @@ impl ReconnectState {
                     | RequestEffect::New(_)
                     | RequestEffect::Attach { .. }
                     | RequestEffect::Delete(_)
+                    | RequestEffect::Route(_)
                     | RequestEffect::Other,
                     _,
                 ) => {}
@@ -635,6 +664,16 @@ fn error(id: &str, error: answers::Error) -> Vec<u8> {
 
 /// Whether a request that opens a session asks for all of its conversation: `session/load`, or `session/resume` of
 /// version 2 with a start.
+/// The provider that a `providers/set` names.
+fn routed(params: &RawValue) -> Option<String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Named {
+        provider_id: String,
+    }
+    serde_json::from_str::<Named>(params.get()).ok().map(|named| named.provider_id)
+}
+
 fn is_replay(method: &str, params: &RawValue) -> bool {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

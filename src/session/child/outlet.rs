@@ -183,8 +183,8 @@ impl ChildOutlet {
             kept.lines
         };
         match lines {
-            ..LINES_MAX => (agent.progress)(format!("{}\n", one_line(line))),
-            LINES_MAX => (agent.progress)("… (continued in its report)\n".to_owned()),
+            ..LINES_MAX => (agent.progress)(format!("{}\n", one_line(line)).into()),
+            LINES_MAX => (agent.progress)("… (continued in its report)\n".into()),
             _ => {}
         }
     }

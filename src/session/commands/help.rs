@@ -51,6 +51,7 @@ mod tests {
             name: "goal".to_owned(),
             description: "Show, set or clear the goal".to_owned(),
             hint: Some("[goal | clear]".to_owned()),
+            skill: None,
         };
         let told = text(&[command], &RecipeCatalog::built_in(), Path::new("/home/ada/.epitome"));
         assert!(told.starts_with("Commands:\n\n- /goal [goal | clear]: Show, set or clear the goal\n"));

@@ -19,6 +19,7 @@ impl McpHost {
                 name: prompt.name,
                 description: prompt.description,
                 hint: prompt.hint,
+                skill: None,
             })
             .collect()
     }

@@ -130,6 +130,7 @@ pub fn one_of_each() -> Vec<Change> {
         Change::ModelChosen { model },
         Change::ModeChosen { mode: Mode::AcceptEdits },
         Change::ThoughtChosen { level: ThoughtLevel::Max },
+        Change::AutoCompactChosen { is_on: false },
         Change::Titled { title: "Title".into() },
         Change::Archived { archived: true },
         Change::Planned {
@@ -238,6 +239,7 @@ fn kind(change: &Change) -> usize {
         Change::ModelChosen { .. } => 9,
         Change::ModeChosen { .. } => 10,
         Change::ThoughtChosen { .. } => 11,
+        Change::AutoCompactChosen { .. } => 37,
         Change::Titled { .. } => 12,
         Change::Planned { .. } => 13,
         Change::Allowed { .. } => 14,

@@ -8,9 +8,10 @@ use std::thread::JoinHandle;
 use agent_client_protocol::v1::schema::{RequestPermissionRequest, SessionNotification};
 use epitome::acp::answers::{LoginNeed, LoginState};
 use epitome::acp::connection::{Connection, ConnectionExit, Tap};
-use epitome::acp::server::{ConnectionConfig, UserLogin};
+use epitome::acp::server::{ConnectionConfig, ProviderRoute, UserLogin};
 use epitome::acp::writer::Positions;
-use epitome::session::{ClientId, SessionError};
+use epitome::session::registry::Overrides;
+use epitome::session::{ClientId, ProviderSettings, SessionError};
 use serde_json::{Value, json};
 
 use super::played::Played;
@@ -50,6 +51,16 @@ impl UserLogin for PlayedLogin {
         LoginState { need, accounts: Vec::new() }
     }
 
+    fn routes(&self) -> Vec<ProviderRoute> {
+        Vec::new()
+    }
+
+    fn route(&self, _: String, _: ProviderSettings) {}
+
+    fn overrides(&self) -> Arc<Overrides> {
+        Arc::default()
+    }
+
     fn log_out(&self) -> Result<bool, String> {
         Ok(!self.0)
     }
@@ -76,7 +87,6 @@ impl Editor {
             sessions: played.clone(),
             runtime: runtime.handle().clone(),
             client: ClientId(1),
-            overrides: Default::default(),
             environment: Arc::new(Vec::new()),
             login: Arc::new(PlayedLogin(configured)),
             ids_above: 0,

@@ -41,6 +41,7 @@ fn options() -> Arc<SessionOptions> {
         models: vec![ModelOption { name: model, about: "Claude".into() }],
         thought: ThoughtLevel::Medium,
         remarks: Vec::new(),
+        auto_compact: true,
     })
 }
 
@@ -62,7 +63,8 @@ fn ended(reason: StopReason) -> Result<SessionAnswer, SessionError> {
 }
 
 fn commands() -> SessionEvent {
-    let compact = CommandInfo { name: "compact".into(), description: "Compacts".into(), hint: None };
+    let compact =
+        CommandInfo { name: "compact".into(), description: "Compacts".into(), hint: None, skill: None };
     SessionEvent::Commands(Arc::new([compact]))
 }
 

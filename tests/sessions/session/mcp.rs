@@ -195,7 +195,7 @@ fn a_cancel_reaches_the_server_and_progress_the_client() {
     let mut stage = served("plain", vec![call("mcp__s__waits", json!({}))]);
     let ticket = stage.test.prompt("Go");
     let progress = stage.test.client.until(|out| match out {
-        SessionEvent::CallProgress { output, .. } => Some(output.clone()),
+        SessionEvent::CallProgress { output, .. } => Some(output.text.clone()),
         _ => None,
     });
     assert_eq!(progress, "1 of 2: half\n");

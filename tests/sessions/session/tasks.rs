@@ -128,7 +128,7 @@ fn a_subagents_work_is_shown_as_progress() {
         .seen
         .iter()
         .filter_map(|out| match out {
-            SessionEvent::CallProgress { output, .. } => Some(output.as_str()),
+            SessionEvent::CallProgress { output, .. } => Some(output.text.as_str()),
             _ => None,
         })
         .collect();
@@ -235,7 +235,7 @@ fn a_subagent_ends_with_its_turn_and_its_work_is_kept() {
     let mut test = started("", vec![vec![hand("general", "Go")]], vec![waits]);
     let ticket = test.prompt("Go");
     test.client.until(|out| {
-        matches!(out, SessionEvent::CallProgress { output, .. } if output.contains('→')).then_some(())
+        matches!(out, SessionEvent::CallProgress { output, .. } if output.text.contains('→')).then_some(())
     });
     test.send(SessionCommand::Cancel);
     assert_eq!(test.reason(ticket), StopReason::Cancelled);
@@ -269,7 +269,7 @@ fn no_more_than_max_parallel_subagents_work_concurrently() {
     let ticket = test.prompt("Go");
     for wanted in ["→ Doing\n", "→ Doing\n", "waiting for another agent to end\n"] {
         test.client.until(|out| {
-            matches!(out, SessionEvent::CallProgress { output, .. } if output == wanted).then_some(())
+            matches!(out, SessionEvent::CallProgress { output, .. } if output.text == wanted).then_some(())
         });
     }
     assert_eq!(test.model.requests().len(), 3, "the parent and two agents");
@@ -310,7 +310,7 @@ fn a_mode_change_applies_to_running_subagents() {
     let mut test = started("", vec![vec![hand("general", "Go")]], agents);
     let ticket = test.prompt("Go");
     test.client.until(|out| {
-        matches!(out, SessionEvent::CallProgress { output, .. } if output.contains('→')).then_some(())
+        matches!(out, SessionEvent::CallProgress { output, .. } if output.text.contains('→')).then_some(())
     });
     test.choose("mode", "full").expect("a mode");
     test.release_tool();

@@ -38,7 +38,7 @@ impl Tool for Work {
         Box::pin(async move {
             let number = input["number"].as_u64().unwrap_or_default();
             *executions.lock().expect("no panic under it").entry(number).or_default() += 1;
-            (context.progress)("working".to_owned());
+            (context.progress)("working".into());
             tokio::time::sleep(Duration::from_millis(input["ms"].as_u64().unwrap_or_default())).await;
             let bytes = input["bytes"].as_u64().unwrap_or_default() as usize;
             let result = ToolResult::completed(format!("work {number} {}", "x".repeat(bytes)));

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use epitome::acp::answers::{LoginNeed, LoginState};
 use epitome::acp::connection::Inline;
-use epitome::acp::server::{ConnectionConfig, UserLogin};
+use epitome::acp::server::{ConnectionConfig, ProviderRoute, UserLogin};
 use epitome::acp::writer::Positions;
 use epitome::daemon::front::reconnect::{DaemonMessage, LineAction, ReconnectState};
 use epitome::daemon::messages::MessageReader;
-use epitome::session::registry::Sessions;
-use epitome::session::{ClientId, SessionError};
+use epitome::session::registry::{Overrides, Sessions};
+use epitome::session::{ClientId, ProviderSettings, SessionError};
 use serde_json::{Value, json};
 
 use super::process::Process;
@@ -28,6 +28,16 @@ impl UserLogin for LoggedIn {
 
     fn state(&self) -> LoginState {
         LoginState { need: LoginNeed::None, accounts: Vec::new() }
+    }
+
+    fn routes(&self) -> Vec<ProviderRoute> {
+        Vec::new()
+    }
+
+    fn route(&self, _: String, _: ProviderSettings) {}
+
+    fn overrides(&self) -> Arc<Overrides> {
+        Arc::default()
     }
 
     fn log_out(&self) -> Result<bool, String> {
@@ -183,7 +193,6 @@ impl Window {
             runtime: process.handle(),
             client,
             environment: Arc::new(environment.into()),
-            overrides: Arc::default(),
             login: Arc::new(LoggedIn),
             ids_above: self.front.ids_above(),
             positions: Positions::Told,

@@ -1,0 +1,92 @@
+//! Clients that send the requests to a provider through a gateway (`providers/list` and `providers/set`). It holds for the
+//! sessions that the connection opens from then on, and is not stored. What was set is never shown again but for its
+//! address, because headers contain keys.
+
+use std::collections::BTreeMap;
+
+use agent_client_protocol::v1::schema as wire;
+use serde_json::{Value, json};
+
+use super::{AcpServer, Routed};
+use crate::answers;
+use crate::from_wire::{BadParams, RequestParams};
+use crate::requests::RequestKind;
+use epitome_session::port::StoredSessionPort;
+use epitome_session::{ProviderSettings, WireFormat};
+
+/// The headers that one provider may have, and the length of all in bytes.
+const HEADERS_MAX: usize = 64;
+const HEADERS_BYTES_MAX: usize = 64 * 1024;
+
+/// A provider whose requests can be routed elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderRoute {
+    /// The part of a model's name before the slash.
+    pub id: String,
+    pub wire: WireFormat,
+    /// Without user, password and query.
+    pub base_url: String,
+}
+
+/// The protocol's name for a format; `None` if it has none.
+pub fn api_type(wire: WireFormat) -> Option<&'static str> {
+    match wire {
+        WireFormat::AnthropicMessages => Some("anthropic"),
+        WireFormat::OpenAiResponses | WireFormat::OpenAiChat => Some("openai"),
+        WireFormat::Gemini => None,
+    }
+}
+
+/// Requests to providers can be routed elsewhere, not turned off.
+pub(super) fn is_required() -> wire::Error {
+    answers::bad_params(&BadParams("`providerId`: every provider of this agent is required".to_owned()))
+}
+
+impl<P: StoredSessionPort> AcpServer<P> {
+    pub(super) fn list_providers(&self, id: &str) -> Result<Routed, wire::Error> {
+        let login = self.config.login.clone();
+        self.in_background(id, RequestKind::Providers, None, move |_| {
+            let shown = |route: &ProviderRoute| {
+                let kind = api_type(route.wire)?;
+                Some(json!({
+                    "providerId": route.id,
+                    "supported": [kind],
+                    "required": true,
+                    "current": { "apiType": kind, "baseUrl": route.base_url },
+                }))
+            };
+            let providers: Vec<Value> = login.routes().iter().filter_map(shown).collect();
+            answers::raw(&json!({ "providers": providers }))
+        })
+    }
+
+    /// On the reader's thread, although it reads the settings: it holds for the requests behind it, among them those
+    /// that a front end repeats for a new daemon.
+    pub(super) fn route_provider(&self, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
+        let provider: String = params.required("providerId")?;
+        let (asked, base_url): (String, String) = (params.required("apiType")?, params.required("baseUrl")?);
+        let headers: BTreeMap<String, String> = params.optional("headers")?.unwrap_or_default();
+        let wrong = |why: &str| Err(BadParams(why.to_owned()).into());
+        if !["http://", "https://"].iter().any(|scheme| base_url.starts_with(scheme)) {
+            return wrong("`baseUrl` must begin with https:// or http://");
+        }
+        let length: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if headers.len() > HEADERS_MAX || length > HEADERS_BYTES_MAX {
+            return wrong("`headers` has too many headers, or they are too long");
+        }
+        let is_text = |text: &str| text.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
+        let is_name = |name: &str| !name.is_empty() && is_text(name) && !name.contains([' ', ':', '\t']);
+        if !headers.iter().all(|(name, value)| is_name(name) && is_text(value)) {
+            return wrong("`headers` has a header that is no name with a line of text");
+        }
+        let login = &self.config.login;
+        let known = login.routes().into_iter().find(|route| route.id == provider);
+        let Some(known) = known else { return wrong("`providerId` names no provider of this agent") };
+        if api_type(known.wire) != Some(asked.as_str()) {
+            return wrong("`apiType` is none that this provider supports");
+        }
+        let to = ProviderSettings { wire: known.wire, base_url, key_variable: None, headers };
+        login.route(provider, to);
+        Ok(Routed::Now(Ok(answers::empty())))
+    }
+}
