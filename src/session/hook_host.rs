@@ -68,6 +68,8 @@ pub struct TurnHooks {
     pub(super) wanted_compaction: Option<String>,
     /// Recipes and model calls that resident ones started.
     pub(super) paid_calls: u32,
+    /// Times that they asked a model.
+    pub(super) judgements: u32,
     /// The round's end that waits for its action.
     pub(super) pending: Option<PendingResolution>,
 }

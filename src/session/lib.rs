@@ -119,6 +119,7 @@ pub use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSupport, 
 pub use instructions::folders as instruction_files;
 pub use mcp::{LISTINGS as MCP_LISTINGS, LOGINS as MCP_LOGINS};
 pub use resumed::{PendingPrompt, Position, Seen, TextShown};
+pub use sandbox::sandbox_rules;
 
 /// Names one request of a client; its answer carries it back. Given out by the client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

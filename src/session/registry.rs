@@ -63,6 +63,8 @@ pub struct SessionServices {
     pub functions: Functions,
     /// How long nothing happens before a session rests.
     pub suspend_after: Duration,
+    /// Whether this process ends with its sessions; a daemon does not.
+    pub ends_with_sessions: bool,
     /// Where what files were is kept, in a session and its children; `None` where no session has these yet.
     pub checkpoints: Option<Checkpoints>,
 }

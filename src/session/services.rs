@@ -29,6 +29,9 @@ const SERVICE_CALLS_MAX: usize = 64;
 /// Model calls and recipes that resident hooks may start in one turn.
 const PAID_CALLS_MAX: u32 = 8;
 
+/// Times that hooks may ask a model in one turn whether something is well.
+const JUDGEMENTS_MAX: u32 = 100;
+
 /// Tokens of a completion, at most.
 const COMPLETION_TOKENS_MAX: u32 = 4_096;
 
@@ -152,7 +155,7 @@ impl Session {
                 other => Err(format!("\"mode\" can be plan, dry_run or do, not {other:?}")),
             },
             "recipe.run" => return self.service_recipe(hook, params, answer),
-            "model.complete" => return self.service_model(hook, params, answer),
+            "model.complete" | "model.judge" => return self.service_model(hook, &method, params, answer),
             other => Err(format!(
                 "there is no method {other:?}; there are context.read, compact, recipe.run, model.complete and notice"
             )),
@@ -234,6 +237,15 @@ impl Session {
         }
     }
 
+    fn count_judgement(&mut self) -> Result<(), String> {
+        let judgements = &mut self.hooks.turn().judgements;
+        *judgements += 1;
+        match *judgements {
+            ..=JUDGEMENTS_MAX => Ok(()),
+            _ => Err(format!("hooks may ask a model {JUDGEMENTS_MAX} times in one turn")),
+        }
+    }
+
     fn service_recipe(&mut self, hook: String, params: &Map<String, Value>, answer: ServiceReply) {
         let name = params.get("name").and_then(Value::as_str).unwrap_or_default();
         let run = self.count_paid_call().and_then(|()| {
@@ -262,11 +274,22 @@ impl Session {
         });
     }
 
-    fn service_model(&mut self, hook: String, params: &Map<String, Value>, answer: ServiceReply) {
-        if let Err(why) = self.count_paid_call() {
-            return self.serve_now(&hook, "model.complete", Err(why), answer);
+    /// `model.judge` is for hooks of which the user's consent shows that they ask a model, at each of their events.
+    fn service_model(
+        &mut self,
+        hook: String,
+        method: &str,
+        params: &Map<String, Value>,
+        answer: ServiceReply,
+    ) {
+        let counted = match method {
+            "model.judge" => self.count_judgement(),
+            _ => self.count_paid_call(),
+        };
+        if let Err(why) = counted {
+            return self.serve_now(&hook, method, Err(why), answer);
         }
-        self.serve_noted(&hook, "model.complete", Ok(()));
+        self.serve_noted(&hook, method, Ok(()));
         let utterances = utterances_in(params.get("messages"));
         let wanted =
             params.get("max_tokens").and_then(Value::as_u64).and_then(|count| u32::try_from(count).ok());

@@ -116,6 +116,10 @@ pub struct RecipeRun {
 pub enum TurnFault {
     #[default]
     Provider,
+    /// The provider wants fewer requests.
+    Limited,
+    /// It rejects the request.
+    Refused,
     /// The key is missing, wrong or without the right.
     Unauthorised,
     /// The initial request exceeds the window; the parent must shorten the history.
@@ -123,8 +127,25 @@ pub enum TurnFault {
 }
 
 impl TurnFault {
+    /// Its name in Claude Code's hooks.
+    pub fn name(self) -> &'static str {
+        match self {
+            TurnFault::Provider => "server_error",
+            TurnFault::Limited => "rate_limit",
+            TurnFault::Refused | TurnFault::TooLong => "invalid_request",
+            TurnFault::Unauthorised => "authentication_failed",
+        }
+    }
+
     pub fn classify(error: &ProviderError) -> TurnFault {
-        if error.class == ErrorClass::Auth { TurnFault::Unauthorised } else { TurnFault::Provider }
+        match error.class {
+            ErrorClass::Auth => TurnFault::Unauthorised,
+            ErrorClass::Retry { after: Some(_) } => TurnFault::Limited,
+            ErrorClass::Refused | ErrorClass::BadReasoning => TurnFault::Refused,
+            ErrorClass::Retry { after: None } | ErrorClass::TooLong { .. } | ErrorClass::Broken => {
+                TurnFault::Provider
+            }
+        }
     }
 }
 

@@ -160,9 +160,15 @@ fn on_failure_block_sets_the_fail_mode() {
 #[test]
 fn faults_are_reported_with_line_and_column() {
     let table = [
-        (r#""Stop": [{"hooks": [{"type": "prompt", "prompt": "Done?"}]}]"#, r#"{"type""#, "`prompt`"),
-        (r#""Stop": [{"hooks": [{"type": "http", "url": "http://x"}]}]"#, r#"{"type""#, "`http`"),
-        (r#""FileChanged": [{"hooks": []}]"#, r#"{"hooks""#, "no such moment"),
+        (r#""Stop": [{"hooks": [{"type": "agent", "prompt": "Done?"}]}]"#, r#"{"type""#, "`agent`"),
+        (r#""Stop": [{"hooks": [{"type": "prompt"}]}]"#, r#"{"type""#, "no `prompt`"),
+        (
+            r#""Notification": [{"hooks": [{"type": "prompt", "prompt": "Done?"}]}]"#,
+            r#"{"type""#,
+            "a model can decide nothing",
+        ),
+        (r#""Stop": [{"hooks": [{"type": "http", "url": "ftp://x"}]}]"#, r#"{"type""#, "neither http://"),
+        (r#""FileChanged": [{"hooks": []}]"#, r#"{"hooks""#, "never run here: files are not watched"),
         (r#""PreToolUsed": [{"hooks": []}]"#, r#"{"hooks""#, "no such event"),
         (r#""Stop": {"hooks": []}"#, r#"{"hooks""#, "must be a list"),
         (r#""Stop": ["./check.sh"]"#, r#""./check"#, "this group of `Stop` is not run"),
