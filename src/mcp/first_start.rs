@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -32,10 +32,10 @@ pub struct FirstStart {
 
 impl FirstStart {
     /// Starts the helper, which is in a process group of its own, and does not wait for it.
-    pub(super) fn hand_over(&self, cwd: &PathBuf, environment: &[(OsString, OsString)]) -> io::Result<()> {
+    pub(super) fn hand_over(&self, cwd: &Path, environment: &[(OsString, OsString)]) -> io::Result<()> {
         // This path refers to the running executable even after an upgrade replaced or removed the file.
         let own = Path::new("/proc/self/exe");
-        let program = if own.exists() { own.to_path_buf() } else { std::env::current_exe()? };
+        let program = if own.exists() { own.to_owned() } else { std::env::current_exe()? };
         let mut command = Command::new(program);
         command.arg0("epitome").arg(FIRST_START_ARGUMENT).process_group(0).current_dir(cwd);
         command.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));

@@ -6,10 +6,10 @@
 //! environment; it knows nothing and forks fast.
 //!
 //! A request is a message on the helper's standard input with descriptors: a file with the text of the request, a pipe
-//! for errors, the command's three standard streams, and the reaper's pipe. The reply is the number of the command's process. That
-//! process is a child of the daemon, not of the helper (`CLONE_PARENT`), so that it is waited for like any other. It
-//! prepares and enters the sandbox and executes the command; what fails before is written to the error pipe, which
-//! closes unused when the command's program starts.
+//! for errors, the command's three standard streams, and the reaper's pipe. The reply is the number of the command's
+//! process. That process is a child of the daemon, not of the helper (`CLONE_PARENT`), so that it is waited for like any
+//! other. It prepares and enters the sandbox and executes the command; what fails before is written to the error pipe,
+//! which closes unused when the command's program starts.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;

@@ -38,6 +38,13 @@ impl BroughtItems {
         let agents = AgentCatalog::of_plugin(plugin);
         let mut problems = plugin.problems.clone();
         problems.extend(recipes.problems.iter().chain(&agents.problems).chain(&agents.remarks).cloned());
+        let shadowed = recipes.shadowed.iter().map(|recipe| Problem {
+            path: recipe.source.path().to_path_buf(),
+            place: None,
+            message: format!("it is not used: {} has the same name", recipe.by.path().display()),
+            hint: None,
+        });
+        problems.extend(shadowed);
         let names = |of_skills: bool| {
             let recipes = recipes.recipes.iter().filter(move |recipe| recipe.is_skill() == of_skills);
             recipes.map(|recipe| format!("/{}", recipe.id)).collect()
