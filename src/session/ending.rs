@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::actor::Session;
 use super::core::{Core, Unwritten, settle};
 use super::registry::Sessions;
+use super::session_state;
 use super::work::{Attaching, BackgroundResult, JobResult, RunningTurn, TurnFault};
 use super::{CompactionState, SessionAnswer, SessionCommand, SessionError, SessionEvent, Ticket, WorkEnd};
-use super::{hooks_aside, session_state};
 use epitome_hooks::hook_context::EventData;
 use epitome_thread::{Change, MessageId, ReplyCut, StopReason, Thread, Usage};
 use epitome_turn::{HookPoint, interrupted};
@@ -86,7 +86,8 @@ impl Session {
         let error = answer.as_ref().err().cloned();
         if let Some(error) = error.as_ref().filter(|_| reason == StopReason::Failed) {
             let what = EventData::TurnFailed { kind: work.fault.name(), message: error.to_string() };
-            hooks_aside::start(self, what, None);
+            // Not aside: a program that runs one prompt ends with it.
+            self.run_last_hooks(what).await;
         }
         session_state::ended(self, WorkEnd { reason, usage: work.turn.usage(), error });
         for (responder, _) in work.responders {

@@ -23,6 +23,9 @@ use epitome_hooks::trust::{TrustSubject, TrustVerdict};
 use epitome_recipe::watch::Registration;
 use late::LateHooks;
 
+/// Times that hooks may ask a model in one turn whether something is well.
+const JUDGEMENTS_MAX: u32 = 100;
+
 /// The hooks of one session.
 #[derive(Default)]
 pub struct HookHost {
@@ -69,9 +72,20 @@ pub struct TurnHooks {
     /// Recipes and model calls that resident ones started.
     pub(super) paid_calls: u32,
     /// Times that they asked a model.
-    pub(super) judgements: u32,
+    judgements: u32,
     /// The round's end that waits for its action.
     pub(super) pending: Option<PendingResolution>,
+}
+
+impl TurnHooks {
+    /// Counts a call of a model that decides for a hook.
+    pub(super) fn count_judgement(&mut self) -> Result<(), String> {
+        self.judgements += 1;
+        match self.judgements {
+            ..=JUDGEMENTS_MAX => Ok(()),
+            _ => Err(format!("hooks may ask a model {JUDGEMENTS_MAX} times in one turn")),
+        }
+    }
 }
 
 impl HookHost {

@@ -1,6 +1,5 @@
 //! Hooks of events that nothing waits for: a permission request, a notification, an agent's start, a completed item of
-//! the plan, a failed prompt. What they say comes when it comes; one of a permission request may answer the card while it
-//! is open.
+//! the plan. What they say comes when it comes; one of a permission request may answer the card while it is open.
 
 use tracing::Instrument as _;
 

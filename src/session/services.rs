@@ -29,9 +29,6 @@ const SERVICE_CALLS_MAX: usize = 64;
 /// Model calls and recipes that resident hooks may start in one turn.
 const PAID_CALLS_MAX: u32 = 8;
 
-/// Times that hooks may ask a model in one turn whether something is well.
-const JUDGEMENTS_MAX: u32 = 100;
-
 /// Tokens of a completion, at most.
 const COMPLETION_TOKENS_MAX: u32 = 4_096;
 
@@ -237,15 +234,6 @@ impl Session {
         }
     }
 
-    fn count_judgement(&mut self) -> Result<(), String> {
-        let judgements = &mut self.hooks.turn().judgements;
-        *judgements += 1;
-        match *judgements {
-            ..=JUDGEMENTS_MAX => Ok(()),
-            _ => Err(format!("hooks may ask a model {JUDGEMENTS_MAX} times in one turn")),
-        }
-    }
-
     fn service_recipe(&mut self, hook: String, params: &Map<String, Value>, answer: ServiceReply) {
         let name = params.get("name").and_then(Value::as_str).unwrap_or_default();
         let run = self.count_paid_call().and_then(|()| {
@@ -283,7 +271,7 @@ impl Session {
         answer: ServiceReply,
     ) {
         let counted = match method {
-            "model.judge" => self.count_judgement(),
+            "model.judge" => self.hooks.turn().count_judgement(),
             _ => self.count_paid_call(),
         };
         if let Err(why) = counted {

@@ -33,10 +33,10 @@ fn user(first: &str, more: &str) -> User {
     user
 }
 
-/// Servers could read and write everything that their user can.
+/// Servers could read everything that their user can, and each API key with it.
 #[test]
-fn a_server_in_the_sandbox_reads_no_secrets_and_writes_only_in_the_workspace() {
-    let first = "cat \"$EPITOME_HOME/config.toml\" > read 2>&1; echo x > \"$HOME/written\" 2>&1";
+fn a_server_in_the_sandbox_can_not_read_what_commands_can_not() {
+    let first = "cat \"$EPITOME_HOME/config.toml\" > read 2>&1";
     for (more, is_held) in [("", false), ("sandbox = true\n", true)] {
         let user = user(first, more);
         let said = user.run(&["doctor"]);
@@ -48,7 +48,6 @@ fn a_server_in_the_sandbox_reads_no_secrets_and_writes_only_in_the_workspace() {
         assert!(said.out.contains("x is connected, with 0 tools"), "{said:?}");
         let read = std::fs::read_to_string(user.project().join("read")).expect("it wrote to the workspace");
         assert_eq!(read.contains("[mcp.servers.x]"), !is_held, "{read}");
-        assert_eq!(user.home().join("written").exists(), !is_held);
     }
     let user = user("", "sandbox_network = true\n");
     let said = user.run(&["config", "check"]);

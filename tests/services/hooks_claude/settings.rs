@@ -148,7 +148,8 @@ fn arguments_of_a_program_are_quoted_for_the_shell() {
         r#"'node' ''"${CLAUDE_PROJECT_DIR}"'/a b.js' 'it'\''s' '$HOME'"#
     );
     // The variables of plugins stayed as they were, and no script of such a plugin was found.
-    let command = json!({"type": "command", "command": "${CLAUDE_PLUGIN_ROOT}/run", "args": ["${CLAUDE_PLUGIN_DATA}"]});
+    let command =
+        json!({"type": "command", "command": "${CLAUDE_PLUGIN_ROOT}/run", "args": ["${CLAUDE_PLUGIN_DATA}"]});
     assert_eq!(
         line(&with("Stop", "", command)),
         r#"''"${CLAUDE_PLUGIN_ROOT}"'/run' ''"${CLAUDE_PLUGIN_DATA}"''"#
