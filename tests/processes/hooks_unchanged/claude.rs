@@ -271,8 +271,8 @@ fn a_prompt_that_fails_is_an_event() {
     let project = Project::with(fails);
     let hook = json!({ "type": "command", "command": "cat >> \"$HOME/seen\"" });
     let hooks = json!({ "hooks": { "StopFailure": [{ "matcher": "invalid_request", "hooks": [hook] }] } });
-    project.write(".claude/settings.json", &hooks.to_string());
-    project.user.run(&["run", "--trust-hooks", "say hello"]).exited(1);
+    project.user.write(".claude/settings.json", &hooks.to_string());
+    project.user.run(&["run", "say hello"]).exited(1);
     let seen = project.read_home("seen");
     assert!(
         seen.contains("\"hook_event_name\":\"StopFailure\"")
