@@ -21,9 +21,11 @@ use crate::problem::Problem;
 use crate::provider::endpoint;
 use crate::provider::http::Http;
 use crate::provider::network::Network;
-use crate::session::{MCP_LISTINGS, MCP_LOGINS};
+use crate::session::{MCP_LISTINGS, MCP_LOGINS, sandbox_rules};
 use crate::thread::visible::visible;
+use crate::tools::Workspace;
 use crate::tools::reaper::Reaper;
+use crate::tools::sandbox::of_server;
 
 /// Number of digest digits that are shown, enough to distinguish two versions.
 const DIGEST_SHOWN: usize = 12;
@@ -127,6 +129,8 @@ impl Project {
     /// The context for starting the user's MCP servers. Those of a repository are not started, because that would
     /// need the user's consent.
     pub fn mcp_context(&self) -> McpContext {
+        let rules = sandbox_rules(&self.settings, &self.paths);
+        let workspace = Workspace::new(self.cwd.clone(), Vec::new(), self.environment.clone());
         McpContext {
             cwd: self.cwd.clone(),
             roots: vec![self.cwd.clone()],
@@ -137,6 +141,11 @@ impl Project {
             logins: self.paths.data.join(MCP_LOGINS),
             listings: ListingCache::new(self.paths.data.join(MCP_LISTINGS)),
             unchanged: Arc::new(|_| Err("it is the repository's".to_owned())),
+            sandbox: Arc::new(move |directory, sandbox| {
+                of_server(&rules, &workspace, directory.to_path_buf(), sandbox.network)
+            }),
+            starts_at_use: false,
+            ends_with_sessions: false,
         }
     }
 

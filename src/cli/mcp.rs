@@ -6,6 +6,7 @@ mod import;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -14,7 +15,8 @@ use super::hooks::Project;
 use super::{CliError, serve, terminal};
 use crate::atomic_file::{lock_for_change, replace_private};
 use crate::config::{McpServer, McpSource, McpTransport, origin};
-use crate::mcp::{Hub, McpEvent, ServerState, is_logged_in, log_out};
+use crate::hooks::servers;
+use crate::mcp::{FirstStart, Hub, McpContext, McpEvent, ServerState, is_logged_in, log_out};
 use crate::paths::Paths;
 use crate::session::MCP_LOGINS;
 use crate::tools::question::QuestionSender;
@@ -341,7 +343,23 @@ fn url_of(project: &Project, name: &str) -> Result<String, CliError> {
     }
 }
 
-/// Connects to the server, which shows the link for its login if it requires one.
+/// Completes the first start of a server whose session has ended; the server is read from stdin.
+pub fn first_start() -> Result<i32, CliError> {
+    let start: FirstStart = serde_json::from_reader(std::io::stdin())
+        .map_err(|error| failed(format!("no MCP server can be read from stdin: {error}")))?;
+    let project = Project::load(serve::paths())?;
+    let (roots, environment) = (project.paths.repository_roots(&project.cwd), project.environment.clone());
+    let context = McpContext {
+        // The session has asked about it.
+        unchanged: Arc::new(move |server| servers::unchanged(server, &roots, &environment)),
+        ..project.mcp_context()
+    };
+    let name = start.server.name.clone();
+    let completed = serve::runtime()?.block_on(start.complete(context));
+    completed.map(|()| 0).map_err(|why| failed(format!("the MCP server {name} is not connected: {why}")))
+}
+
+/// Connects the server, which shows the link for its login if it requires one.
 fn login(project: &Project, name: &str, as_json: bool) -> Result<i32, CliError> {
     url_of(project, name)?;
     let server = server_named(project, name)?.clone();

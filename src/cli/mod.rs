@@ -45,6 +45,7 @@ use std::ffi::OsString;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::daemon::control::fault::Fault;
+use crate::mcp::FIRST_START_ARGUMENT;
 use crate::session_library::LibraryError;
 use crate::store::StoreError;
 use crate::tools::launcher::{LAUNCH_ARGUMENT, launch_main};
@@ -193,6 +194,7 @@ fn run_internal(arguments: &[OsString]) -> Option<Result<i32, CliError>> {
     match words[..] {
         [REAP_ARGUMENT, ..] => Some(Ok(reap_main())),
         [LAUNCH_ARGUMENT] => Some(Ok(launch_main())),
+        [FIRST_START_ARGUMENT] => Some(mcp::first_start()),
         ["daemon", "serve"] => Some(daemon_serve::main()),
         [manual::COMPLETE, what] => Some(manual::complete(what)),
         _ => None,

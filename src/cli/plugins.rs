@@ -47,13 +47,13 @@ enum PluginsCommand {
     List,
     /// Show what a plugin brings, and its problems
     Check {
-        /// Directory, Git address or OWNER/NAME on GitHub, with #REFERENCE; PLUGIN@ before it for one of a marketplace
+        /// Directory, Git address, OWNER/NAME on GitHub or npm:PACKAGE, with #REFERENCE; PLUGIN@ before it for one of a marketplace
         #[arg(value_name = "[PLUGIN@]SOURCE", value_hint = clap::ValueHint::DirPath)]
         source: String,
     },
     /// Show what a plugin brings, and copy it to your own plugins
     Install {
-        /// Directory, Git address or OWNER/NAME on GitHub, with #REFERENCE; PLUGIN@ before it for one of a marketplace
+        /// Directory, Git address, OWNER/NAME on GitHub or npm:PACKAGE, with #REFERENCE; PLUGIN@ before it for one of a marketplace
         #[arg(value_name = "[PLUGIN@]SOURCE", value_hint = clap::ValueHint::DirPath)]
         source: String,
         /// Do not ask for confirmation

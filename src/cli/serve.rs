@@ -58,9 +58,10 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
         .map_err(|error| CliError::failed(format!("the runtime could not be started: {error}"), None))
 }
 
-/// Creates the sessions of this process. Opens no files or connections; expensive parts start on first use.
+/// All sessions of a process that ends with them. Opens no file and no connection; expensive parts start on first use.
 pub fn sessions(paths: Paths, runtime: &tokio::runtime::Handle) -> Sessions {
-    Sessions::new(services(paths), runtime.clone())
+    let services = SessionServices { ends_with_sessions: true, ..services(paths) };
+    Sessions::new(services, runtime.clone())
 }
 
 /// Creates the services that the sessions of a process share.
@@ -80,6 +81,7 @@ pub fn services(paths: Paths) -> SessionServices {
         rulers: Rulers::with_vocabulary(),
         functions: Functions::default(),
         suspend_after: suspend_after(),
+        ends_with_sessions: false,
         checkpoints: None,
     }
 }

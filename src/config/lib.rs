@@ -45,7 +45,9 @@ pub use hooks::MANIFEST_KEYS;
 pub use hooks::{HookSettings, HookTrust};
 pub use keys::{ANY_NAME, ConfigKey, SetValue, schema};
 pub use logins::{ChatGptLogin, ChatGptTokens, LockedLogin, LoginSecret, Logins, RemovedLogin, StoredLogin};
-pub use mcp::{MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpServer, McpSettings, McpSource, McpTransport, origin};
+pub use mcp::{
+    MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpSandbox, McpServer, McpSettings, McpSource, McpTransport, origin,
+};
 pub use mcp_variables::{VariableUse, variable};
 pub use models::{Effort, ModelSettings, PriceSettings, ThinkingSettings};
 pub use sandbox::SandboxSettings;

@@ -74,6 +74,19 @@ pub struct McpServer {
     /// The directory in which the process is started, relative to the session's directory; `None` is the session's.
     #[serde(default)]
     pub directory: Option<PathBuf>,
+    /// Whether a process is started with the session, also if its tools are known from an earlier one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub start_with_session: bool,
+    /// The sandbox of a process, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<McpSandbox>,
+}
+
+/// The sandbox of a server's process: that of commands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct McpSandbox {
+    /// Whether the network may be used; `None` as by commands.
+    pub network: Option<bool>,
 }
 
 /// The origin of a server definition.
@@ -145,15 +158,17 @@ impl McpServer {
             tools: None,
             allowed_variables: Vec::new(),
             directory: None,
+            start_with_session: false,
+            sandbox: None,
         }
     }
 
     /// The definition as text: everything that determines which command is run or which host is contacted.
     pub fn definition(&self) -> String {
-        match &self.directory {
-            None => serde_json::json!([self.name, self.way]).to_string(),
-            Some(directory) => serde_json::json!([self.name, self.way, directory]).to_string(),
-        }
+        let mut definition = vec![serde_json::json!(self.name), serde_json::json!(self.way)];
+        definition.extend(self.directory.as_ref().map(|directory| serde_json::json!(directory)));
+        definition.extend(self.sandbox.as_ref().map(|sandbox| serde_json::json!({ "sandbox": sandbox })));
+        serde_json::Value::Array(definition).to_string()
     }
 
     /// Describes a repository's server for the permission prompt, in Markdown: the full command line or address as
@@ -168,7 +183,8 @@ impl McpServer {
                 let line: Vec<&str> = std::iter::once(command).chain(args).map(String::as_str).collect();
                 let directory = self.directory.as_ref().map(|path| code(&path.display().to_string()));
                 let directory = directory.map(|path| format!(" in {path}")).unwrap_or_default();
-                format!("runs {}{directory}{}", code(&line.join(" ")), given(env, "the variables"))
+                let sandbox = if self.sandbox.is_some() { " in the sandbox" } else { "" };
+                format!("runs {}{directory}{sandbox}{}", code(&line.join(" ")), given(env, "the variables"))
             }
             McpTransport::Http { url, headers, key_variable: _ } => {
                 format!("asks {}{}", code(url), given(headers, "the headers"))
@@ -212,6 +228,9 @@ struct ServerFields {
     enabled: bool,
     timeout: Option<Duration>,
     tools: Option<Vec<String>>,
+    start_with_session: bool,
+    sandbox: bool,
+    sandbox_network: Option<bool>,
 }
 
 impl ConfigReader<'_> {
@@ -284,6 +303,9 @@ impl ConfigReader<'_> {
             "enabled" => self.set(value, &mut fields.enabled, truth()),
             "timeout_s" => self.set(value, &mut fields.timeout, seconds(TIMEOUT_S)),
             "tools" => self.set(value, &mut fields.tools, names()),
+            "start_with_session" => self.set(value, &mut fields.start_with_session, truth()),
+            "sandbox" => self.set(value, &mut fields.sandbox, truth()),
+            "sandbox_network" => self.set(value, &mut fields.sandbox_network, truth()),
         });
         // Without the invalid value, the server could differ from the intended one.
         if self.problem_count() > before {
@@ -311,7 +333,7 @@ impl ConfigReader<'_> {
 impl ServerFields {
     /// Builds the server. The error is a message and a hint.
     fn server(self, name: &str, from: &McpSource) -> Result<McpServer, (String, String)> {
-        let ServerFields { command, args, env, url, headers, key_variable, enabled, timeout, tools } = self;
+        let ServerFields { command, args, env, url, headers, key_variable, .. } = self;
         named(name)?;
         let of_http = url.is_some() || !headers.is_empty() || key_variable.is_some();
         let way = match (command, url) {
@@ -330,9 +352,25 @@ impl ServerFields {
             }
         };
         let mut server = McpServer::new(name.to_owned(), from.clone(), way);
-        server.enabled = enabled;
-        server.timeout = timeout.unwrap_or(MCP_TIMEOUT);
-        server.tools = tools;
+        if let McpTransport::Http { .. } = server.way
+            && (self.sandbox || self.sandbox_network.is_some())
+        {
+            return Err((
+                format!("the MCP server {name:?} is on the network, and only processes run in a sandbox"),
+                "take out `sandbox` and `sandbox_network`".to_owned(),
+            ));
+        }
+        if self.sandbox_network.is_some() && !self.sandbox {
+            return Err((
+                format!("the MCP server {name:?} has `sandbox_network` and no sandbox"),
+                "add `sandbox = true`".to_owned(),
+            ));
+        }
+        server.enabled = self.enabled;
+        server.timeout = self.timeout.unwrap_or(MCP_TIMEOUT);
+        server.tools = self.tools;
+        server.start_with_session = self.start_with_session;
+        server.sandbox = self.sandbox.then_some(McpSandbox { network: self.sandbox_network });
         Ok(server)
     }
 }

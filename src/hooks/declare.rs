@@ -1,5 +1,6 @@
 //! Reads what a hook candidate declares, and describes candidates that are not trusted yet.
 
+use super::claude::action::ClaudeAction;
 use super::discover::{Declaration, HookCandidate, HookFinder};
 use super::hook::{Hook, HookKind};
 use super::manifest::{self, Given, ParsedManifest};
@@ -128,7 +129,17 @@ fn described(events: &str, kind: &HookKind) -> String {
             };
             format!("at {events} posts what happens to {url}{with}")
         }
-        HookKind::Claude { line, matcher, .. } if matcher.is_empty() => format!("at {events} runs: {line}"),
-        HookKind::Claude { line, matcher, .. } => format!("at {events} of {matcher} runs: {line}"),
+        HookKind::Claude { line, matcher, options, .. } => {
+            let of = if matcher.is_empty() { String::new() } else { format!(" of {matcher}") };
+            let with = match &options.action {
+                ClaudeAction::Post { variables, .. } if !variables.is_empty() => {
+                    format!(", with the variables {}", variables.join(", "))
+                }
+                ClaudeAction::Command | ClaudeAction::Prompt { .. } | ClaudeAction::Post { .. } => {
+                    String::new()
+                }
+            };
+            format!("at {events}{of} {}: {line}{with}", options.action.verb())
+        }
     }
 }

@@ -41,7 +41,7 @@ pub fn unchanged(hook: &Hook) -> bool {
 
 /// The digest of a hook as it is on disk now.
 pub fn hash_hook(hook: &Hook) -> Result<String, String> {
-    let HookKind::Claude { line, group: _, matcher, only_if, options: _ } = &hook.kind else {
+    let HookKind::Claude { line, group: _, matcher, only_if, options } = &hook.kind else {
         return hash_files(&hook.files);
     };
     // The settings file contains more than this line, and the rest is irrelevant.
@@ -49,6 +49,7 @@ pub fn hash_hook(hook: &Hook) -> Result<String, String> {
     let limit = hook.manifest.timeout.as_millis().to_string();
     let mut parts: Vec<Sha256Sum> =
         [line.as_str(), matcher, only_if, &limit].into_iter().chain(names).map(hash_text).collect();
+    parts.extend(options.action.digested().map(|text| hash_text(&text)));
     for file in hook.files.iter().skip(1) {
         parts.push(hash_named(file)?);
     }

@@ -15,6 +15,8 @@ pub enum HookEvent {
     Notification,
     /// The model hands work to an agent.
     SubagentStart,
+    /// The model has marked an item of its plan as done.
+    TaskCompleted,
     /// End of a round: the model's reply and the results of its tool calls are complete.
     TurnEnd,
     /// The agent is about to stop work on this prompt.
@@ -22,10 +24,12 @@ pub enum HookEvent {
     PreCompact,
     PostCompact,
     SessionEnd,
+    /// A prompt ends with an error of the model's provider.
+    TurnFailed,
 }
 
 impl HookEvent {
-    pub const ALL: [HookEvent; 12] = [
+    pub const ALL: [HookEvent; 14] = [
         HookEvent::SessionStart,
         HookEvent::UserMessageSend,
         HookEvent::BeforeToolCall,
@@ -33,11 +37,13 @@ impl HookEvent {
         HookEvent::PermissionRequest,
         HookEvent::Notification,
         HookEvent::SubagentStart,
+        HookEvent::TaskCompleted,
         HookEvent::TurnEnd,
         HookEvent::AgentStop,
         HookEvent::PreCompact,
         HookEvent::PostCompact,
         HookEvent::SessionEnd,
+        HookEvent::TurnFailed,
     ];
 
     /// The canonical name, used in payloads, logs and documentation.
@@ -55,11 +61,13 @@ impl HookEvent {
             HookEvent::PermissionRequest => &["permission_request", "PermissionRequest"],
             HookEvent::Notification => &["notification", "Notification"],
             HookEvent::SubagentStart => &["subagent_start", "SubagentStart"],
+            HookEvent::TaskCompleted => &["task_completed", "TaskCompleted"],
             HookEvent::TurnEnd => &["turn_end", "after_turn", "turn.end"],
             HookEvent::AgentStop => &["agent_stop", "agent.end", "Stop", "SubagentStop"],
             HookEvent::PreCompact => &["pre_compact", "PreCompact"],
             HookEvent::PostCompact => &["post_compact", "PostCompact"],
             HookEvent::SessionEnd => &["session_end", "session.end", "SessionEnd"],
+            HookEvent::TurnFailed => &["turn_failed", "StopFailure"],
         }
     }
 

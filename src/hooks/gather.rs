@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::claude;
+use super::claude::action::ClaudeAction;
 use super::digest;
 use super::discover::{
     DECLARATION_BYTES_MAX, Declaration, ENTRIES_MAX, HOOKS_MAX, HookCandidate, HookFinder,
@@ -127,7 +128,7 @@ impl HookFinder<'_> {
     /// The files that consent to a line covers. What needs no consent has nothing to pin.
     fn pinned(&self, place: HookOrigin, line: &str, options: &ClaudeOptions) -> Result<Vec<PathBuf>, String> {
         let needs_consent = place == HookOrigin::Repository && self.search.settings.trust != HookTrust::Run;
-        if !needs_consent {
+        if !needs_consent || options.action != ClaudeAction::Command {
             return Ok(Vec::new());
         }
         let line = match &options.plugin {

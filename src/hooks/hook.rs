@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::claude::action::ClaudeAction;
 use super::event::HookEvent;
 use epitome_recipe::foreign::PluginFolders;
 use epitome_tools::Exposure;
@@ -71,7 +72,7 @@ pub enum HookKind {
     /// The payload is posted; the body of a 2xx response is the result. `secret` signs the body. A header's
     /// value or a secret `$NAME` is a variable, so that no key has to be written to a file.
     Webhook { url: String, headers: BTreeMap<String, String>, secret: Option<String> },
-    /// A Claude Code hook: a shell command line. Hooks of one `group` run concurrently, groups run
+    /// A Claude Code hook: a shell command line, or what its action does with another text. Hooks of one `group` run concurrently, groups run
     /// sequentially in the order of their settings files. `only_if` is a permission rule (`Bash(git *)`) that
     /// a tool call has to match; empty matches all.
     Claude { line: String, group: usize, matcher: String, only_if: String, options: ClaudeOptions },
@@ -82,6 +83,8 @@ pub enum HookKind {
 pub struct ClaudeOptions {
     /// `async`: its end is not waited for.
     pub runs_async: bool,
+    /// What is done with the line.
+    pub action: ClaudeAction,
     /// The plugin that it belongs to.
     pub plugin: Option<PluginFolders>,
     /// Line and column of the hook in its file.

@@ -109,6 +109,11 @@ pub enum EventData {
         /// The id of its session.
         id: String,
     },
+    TaskCompleted {
+        /// Its place in the plan, from 1.
+        number: usize,
+        subject: String,
+    },
     TurnEnd(HookRound),
     AgentStop {
         round: HookRound,
@@ -142,6 +147,11 @@ pub enum EventData {
     SessionEnd {
         reason: &'static str,
     },
+    TurnFailed {
+        /// In Claude Code's words: `server_error`, `rate_limit`, `authentication_failed` or `invalid_request`.
+        kind: &'static str,
+        message: String,
+    },
 }
 
 impl EventData {
@@ -154,11 +164,13 @@ impl EventData {
             EventData::PermissionRequest(_) => HookEvent::PermissionRequest,
             EventData::Notification { .. } => HookEvent::Notification,
             EventData::SubagentStart { .. } => HookEvent::SubagentStart,
+            EventData::TaskCompleted { .. } => HookEvent::TaskCompleted,
             EventData::TurnEnd(_) => HookEvent::TurnEnd,
             EventData::AgentStop { .. } => HookEvent::AgentStop,
             EventData::PreCompact { .. } => HookEvent::PreCompact,
             EventData::PostCompact { .. } => HookEvent::PostCompact,
             EventData::SessionEnd { .. } => HookEvent::SessionEnd,
+            EventData::TurnFailed { .. } => HookEvent::TurnFailed,
         }
     }
 

@@ -33,10 +33,11 @@ fn fields_of(event: HookEvent) -> &'static str {
         HookEvent::PreCompact => {
             "blocked reason custom_instructions context summary context_edits revision notice"
         }
-        HookEvent::SessionStart => "context notice",
+        HookEvent::SessionStart | HookEvent::TaskCompleted => "context notice",
         HookEvent::PermissionRequest => "decision reason notice",
         HookEvent::PostCompact
         | HookEvent::SessionEnd
+        | HookEvent::TurnFailed
         | HookEvent::Notification
         | HookEvent::SubagentStart => "notice",
     }
@@ -87,13 +88,14 @@ pub fn normalise(event: HookEvent, object: &Map<String, Value>) -> HookOutput {
             output.summary = fields.text("summary");
             output.edits = edits(&mut fields);
         }
-        HookEvent::SessionStart => output.context = fields.texts("context"),
+        HookEvent::SessionStart | HookEvent::TaskCompleted => output.context = fields.texts("context"),
         HookEvent::PermissionRequest => {
             output.decision = decision(&mut fields);
             output.decision_reason = fields.text("reason");
         }
         HookEvent::PostCompact
         | HookEvent::SessionEnd
+        | HookEvent::TurnFailed
         | HookEvent::Notification
         | HookEvent::SubagentStart => {}
     }

@@ -1,5 +1,7 @@
 //! The outcome of one hook run: exit status and normalized output.
 
+use serde_json::Value;
+
 use super::claude;
 use super::event::HookEvent;
 use super::hook::{FailMode, Hook, HookKind};
@@ -44,6 +46,16 @@ pub fn interpret(hook: &Hook, hook_context: &HookContext, registered: &str, ran:
                 Some(output) => result(&end_of(*exit), output, cut_remark(*stdout_cut)),
                 None => interpret_plain(event, ran),
             }
+        }
+        (HookKind::Claude { .. }, RawOutcome::Replied { status, body }) => {
+            let read = claude::output::normalise(registered, hook_context, ProcessExit::Code(0), body, "");
+            result(&format!("HTTP {status}"), read.unwrap_or_default(), Vec::new())
+        }
+        (HookKind::Claude { .. }, RawOutcome::Object(object)) => {
+            let text = Value::Object(object.clone()).to_string();
+            let exit = ProcessExit::Code(0);
+            let read = claude::output::normalise(registered, hook_context, exit, text.as_bytes(), "");
+            result("answered", read.unwrap_or_default(), Vec::new())
         }
         (HookKind::Claude { .. }, _) => interpret_plain(event, ran),
         (_, RawOutcome::Ended { exit: ProcessExit::Code(2), stderr, .. })

@@ -54,6 +54,14 @@ pub fn payload(hook_context: &HookContext, to: &Addressee<'_>) -> Value {
             payload.put("agent", agent.as_str());
             payload.put("agent_id", id.as_str());
         }
+        EventData::TaskCompleted { number, subject } => {
+            payload.put("number", *number);
+            payload.put("subject", subject.as_str());
+        }
+        EventData::TurnFailed { kind, message } => {
+            payload.put("kind", *kind);
+            payload.put("message", message.as_str());
+        }
         EventData::TurnEnd(round) => {
             // Rounds end often and conversations are long: messages are included only on request.
             payload.put_some("messages", requested_messages(hook_context, to));

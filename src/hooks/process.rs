@@ -78,7 +78,14 @@ pub(super) async fn start(order: &ProcessSpec) -> io::Result<Piped> {
         let environment = order.environment.iter().cloned();
         let more = order.more.iter().map(|(name, value)| (OsString::from(name), value.clone()));
         let command = order.program.command(&order.environment);
-        Piped::start(order.reaper.clone(), EndPolicy::Terminate, command, &order.cwd, environment.chain(more))
+        Piped::start(
+            order.reaper.clone(),
+            EndPolicy::Terminate,
+            None,
+            command,
+            &order.cwd,
+            environment.chain(more),
+        )
     });
     started.await.map_err(|error| explained(order, error))
 }

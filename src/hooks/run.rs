@@ -20,6 +20,7 @@ use tracing::{Instrument as _, Span, info_span};
 
 use super::aside::AsideHooks;
 use super::chain::{Chain, ChainLink, ChainRun};
+use super::claude::action::{self, ClaudeAction};
 use super::event::HookEvent;
 use super::hook::{Hook, HookKind, HookOrigin};
 use super::hook_context::HookContext;
@@ -154,6 +155,20 @@ pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOn
         HookKind::Script { path } => {
             run_process(order(runner, hook, event, HookProgram::script(path), line(&input()))).await
         }
+        HookKind::Claude { line: prompt, options, .. }
+            if let ClaudeAction::Prompt { small } = options.action =>
+        {
+            ask_model(runner, hook, action::question(prompt, small, &input())).await
+        }
+        HookKind::Claude { line: url, options, .. }
+            if let ClaudeAction::Post { headers, variables } = &options.action =>
+        {
+            let workspace = &runner.at.workspace;
+            let environment = hook.place.environment(workspace.exposure(), &workspace.environment);
+            let headers = action::headers(headers, variables, &environment);
+            let to = Webhook { url, headers: &headers, secret: None };
+            webhook::post(&runner.http, to, line(&input()), limit).await
+        }
         HookKind::Claude { line: shell_line, options, .. } => {
             let program = HookProgram::Line(shell_line.clone());
             let mut order = order(runner, hook, event, program, line(&input()));
@@ -183,6 +198,20 @@ pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOn
             let resident = Resident { name, digest, order, services: runner.services.clone() };
             runner.residents.ask(resident, input(), limit).await
         }
+    }
+}
+
+/// Has a model decide.
+async fn ask_model(runner: &Runner, hook: &Hook, question: Value) -> RawOutcome {
+    let limit = hook.manifest.timeout;
+    let asking = runner.services.call(&hook.name, "model.judge", question);
+    match tokio::time::timeout(limit, asking).await {
+        Ok(Ok(answer)) => match action::verdict(answer["text"].as_str().unwrap_or_default()) {
+            Ok(object) => RawOutcome::Object(object),
+            Err(why) => RawOutcome::Failed(why),
+        },
+        Ok(Err(why)) => RawOutcome::Failed(format!("the model could not be asked: {why}")),
+        Err(_) => RawOutcome::Failed(format!("the model gave no answer within {} s", limit.as_secs())),
     }
 }
 

@@ -7,7 +7,7 @@
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -20,6 +20,8 @@ use epitome_files::atomic_file::replace_in_private_directory;
 const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Maximum files; the oldest are removed.
 const FILES_MAX: usize = 256;
+/// How long a server is taken to offer what it did; servers are updated.
+const RECENT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The listings below one directory. All functions block on disk I/O.
 #[derive(Clone, Debug)]
@@ -39,6 +41,13 @@ impl ListingCache {
         serde_json::from_slice(&bytes).ok()
     }
 
+    /// Whether the server has offered this lately.
+    pub fn is_recent(&self, way: &McpTransport) -> bool {
+        let stored = fs::metadata(self.file_of(way)).and_then(|file| file.modified());
+        // One from the future is of a clock that was wrong.
+        stored.is_ok_and(|stored| stored.elapsed().is_ok_and(|age| age < RECENT))
+    }
+
     /// Stores a listing. A failure only costs the next session time.
     pub fn store(&self, way: &McpTransport, listing: &RawListing) {
         if let Err(error) = self.try_store(way, listing) {
@@ -49,8 +58,11 @@ impl ListingCache {
     fn try_store(&self, way: &McpTransport, listing: &RawListing) -> io::Result<()> {
         let bytes = serde_json::to_vec(listing)?;
         let file = self.file_of(way);
-        if bytes.len() > FILE_BYTES_MAX || fs::read(&file).is_ok_and(|known| known == bytes) {
+        if bytes.len() > FILE_BYTES_MAX {
             return Ok(());
+        }
+        if fs::read(&file).is_ok_and(|known| known == bytes) {
+            return fs::File::options().append(true).open(&file)?.set_modified(SystemTime::now());
         }
         replace_in_private_directory(&file, &bytes)?;
         self.remove_oldest()
@@ -119,6 +131,21 @@ mod tests {
         assert_eq!(cache.load(&process(&["-y", "another"], &[("KEY", "sk-1")])), None);
         fs::write(cache.file_of(&way), "damaged").expect("it can be damaged");
         assert_eq!(cache.load(&way), None);
+    }
+
+    /// A server that is started when it is used, and is not used, must not offer forever what it once did.
+    #[test]
+    fn a_listing_is_recent_for_a_day_after_it_was_seen() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let (cache, way) = (below(folder.path()), process(&["server"], &[]));
+        assert!(!cache.is_recent(&way));
+        cache.store(&way, &RawListing::default());
+        assert!(cache.is_recent(&way));
+        let file = fs::File::options().append(true).open(cache.file_of(&way)).expect("it is there");
+        file.set_modified(SystemTime::now() - RECENT).expect("it can be dated back");
+        assert!(!cache.is_recent(&way));
+        cache.store(&way, &RawListing::default());
+        assert!(cache.is_recent(&way), "it was seen again, though unchanged");
     }
 
     #[test]

@@ -184,7 +184,7 @@ impl ReadyConnection {
     }
 }
 
-fn failed(error: ServiceError) -> CallFailure {
+pub(super) fn failed(error: ServiceError) -> CallFailure {
     match error {
         ServiceError::TransportClosed => CallFailure::Gone,
         ServiceError::McpError(error)

@@ -22,6 +22,7 @@ use super::McpContext;
 use epitome_config::{McpServer, McpSource};
 use epitome_platform::group::{EndPolicy, RunningCommand};
 use epitome_platform::piped::Piped;
+use epitome_platform::sandbox::Confinement;
 
 /// Maximum bytes of one message; a longer one ends the connection. A result with several images takes some of
 /// that.
@@ -66,6 +67,11 @@ impl Diagnostics {
         self.stderr.lock().unwrap_or_else(PoisonError::into_inner).trim().to_owned()
     }
 
+    /// Drops what it printed before it was connected, such as a banner: that is no reason for a later end.
+    pub fn forget_start(&self) {
+        self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     fn set_cut(&self, why: String) {
         self.cut.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
     }
@@ -99,14 +105,27 @@ pub async fn start(
     let cwd = context.cwd.join(server.directory.as_deref().unwrap_or(Path::new("")));
     let mut program = Command::new(found(command, &cwd, &environment)?);
     program.args(args);
-    let started =
-        Piped::start(context.reaper.clone(), EndPolicy::ClosedInput, program, &cwd, environment).await;
+    let sandbox = sandbox(server, context, cwd.clone()).await?;
+    let reaper = context.reaper.clone();
+    let started = Piped::start(reaper, EndPolicy::ClosedInput, sandbox, program, &cwd, environment).await;
     let Piped { running, stdin, stdout, stderr } =
         started.map_err(|error| format!("{} cannot be started: {error}", redact(command)))?;
     let diagnostics = Arc::new(Diagnostics::default());
     tokio::spawn(follow_stderr(server.name.clone(), stderr, diagnostics.clone(), redact));
     let stdout = BoundedReader::new(stdout, diagnostics.clone());
     Ok(ServerProcess { running, stdin, stdout, diagnostics })
+}
+
+/// The sandbox that the settings want for a server.
+async fn sandbox(
+    server: &McpServer,
+    context: &McpContext,
+    cwd: PathBuf,
+) -> Result<Option<Confinement>, String> {
+    let Some(wanted) = server.sandbox else { return Ok(None) };
+    let make = context.sandbox.clone();
+    let made = tokio::task::spawn_blocking(move || make(&cwd, wanted)).await;
+    made.unwrap_or_else(|_| Err("its sandbox could not be prepared".to_owned())).map(Some)
 }
 
 /// Resolves a command to a file, as a shell would with this environment.
@@ -263,6 +282,9 @@ mod tests {
             logins: "/nowhere".into(),
             listings: ListingCache::new("/nowhere".into()),
             unchanged: Arc::new(|_| Ok(())),
+            sandbox: Arc::new(|_, _| Err("there is none".to_owned())),
+            starts_at_use: false,
+            ends_with_sessions: false,
         };
         let repository = McpSource::Repository { file: "/w/.mcp.json".into(), digest: String::new() };
         let own = [("OWN".to_owned(), "made-up-own".to_owned())];
@@ -273,16 +295,8 @@ mod tests {
         ] {
             let line = "echo \"$A_PROVIDER-$GH_TOKEN-$OWN\"".to_owned();
             let args = ["-c".to_owned(), line];
-            let server = McpServer {
-                name: "x".to_owned(),
-                from: from.clone(),
-                way: McpTransport::Stdio { command: String::new(), args: Vec::new(), env: Vec::new() },
-                enabled: true,
-                timeout: std::time::Duration::ZERO,
-                tools: None,
-                allowed_variables: Vec::new(),
-                directory: None,
-            };
+            let way = McpTransport::Stdio { command: String::new(), args: Vec::new(), env: Vec::new() };
+            let server = McpServer::new("x".to_owned(), from.clone(), way);
             let started = start(&server, ("sh", &args, &own), &context, str::to_owned).await;
             let mut child = started.expect("it starts");
             let mut printed = String::new();

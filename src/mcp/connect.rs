@@ -18,8 +18,9 @@ use super::errors::{initialize_reason, is_refused_post, service_reason};
 use super::listed::{self, PROMPTS_MAX, RawListing, TOOLS_MAX};
 use super::redact::ServerRedactor;
 use super::server::{ENDING_WITHIN, ServerHandle, bounded};
+use super::sse::{self, SseError, SseHeaders};
 use super::stderr::last_words;
-use super::{McpContext, McpEvent, login, sse};
+use super::{McpContext, McpEvent, login};
 use epitome_config::{McpSource, McpTransport, variable};
 use epitome_platform::group::{CommandExit, RunningCommand};
 use epitome_tools::question::QuestionSender;
@@ -27,7 +28,7 @@ use epitome_tools::question::QuestionSender;
 /// Timeout from starting a server to knowing what it offers.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(60);
 /// The same for the first start of a process, which may install it first (`npx`, `uvx`).
-const FIRST_START_TIME_MAX: Duration = Duration::from_secs(120);
+pub const FIRST_START_TIME_MAX: Duration = Duration::from_secs(120);
 /// Maximum pages of a list.
 const PAGES_MAX: usize = 20;
 /// Minimum delay between a change notification and fetching the list, for lists that change constantly.
@@ -147,7 +148,12 @@ impl ServerConnector {
         let transport = AsyncRwTransport::new_client(stdout, stdin).with_max_line_length(LINE_BYTES_MAX + 1);
         let mut process = Some((running, diagnostics));
         match serve_client(self.client(&redactor), transport).await {
-            Ok(service) => self.connection(service, redactor, process),
+            Ok(service) => {
+                if let Some((_, diagnostics)) = &process {
+                    diagnostics.forget_start();
+                }
+                self.connection(service, redactor, process)
+            }
             Err(error) => {
                 let own = exit_reason(&mut process, &redactor).await;
                 let own = own.unwrap_or_else(|| bounded(&redactor.redact(&initialize_reason(&error))));
@@ -178,9 +184,11 @@ impl ServerConnector {
         let kept = if has_key { None } else { login::stored_login(url, &self.context).await };
         let is_logged_in = kept.is_some();
         let client = self.client(&redactor);
+        let mut login = None;
         let served = match kept {
             Some(kept) => {
                 let asker = AuthClient::new(asker, kept);
+                login = Some(asker.auth_manager.clone());
                 serve_client(client, StreamableHttpClientTransport::with_client(asker, config)).await
             }
             None => serve_client(client, StreamableHttpClientTransport::with_client(asker, config)).await,
@@ -190,11 +198,16 @@ impl ServerConnector {
             Err(error) => error,
         };
         let mut why = initialize_reason(&error);
+        let mut challenge =
+            error.is_authorization_required().then(|| error.auth_challenge().map(str::to_owned));
         if is_refused_post(&why) {
             // The specification has clients try the older transport then (Transports, Backwards Compatibility).
-            match self.over_sse(url, headers, key_header.as_deref(), &redactor).await {
+            let key = key_header.map(|value| ("authorization".to_owned(), value));
+            let headers = SseHeaders { fixed: headers.iter().cloned().chain(key).collect(), login };
+            match self.over_sse(url, headers, &redactor).await {
                 Ok(service) => return self.connection(service, redactor, None),
-                Err(also) => why = format!("{why}; over the older SSE transport: {also}"),
+                Err(SseError::Unauthorized(asked)) => challenge = Some(asked),
+                Err(SseError::Other(also)) => why = format!("{why}; over the older SSE transport: {also}"),
             }
         }
         if is_logged_in && why.contains(INVALID_CLIENT) {
@@ -202,13 +215,10 @@ impl ServerConnector {
             login::forget(url, &self.context).await?;
             return Err(ConnectError::Login { url: url.to_owned(), challenge: None });
         }
-        Err(match (error.is_authorization_required(), has_key) {
-            (true, false) => ConnectError::Login {
-                url: url.to_owned(),
-                challenge: error.auth_challenge().map(str::to_owned),
-            },
-            (true, true) => ConnectError::Other("it rejected its API key".to_owned()),
-            (false, _) => ConnectError::Other(bounded(&redactor.redact(&why))),
+        Err(match challenge {
+            Some(challenge) if !has_key => ConnectError::Login { url: url.to_owned(), challenge },
+            Some(_) => ConnectError::Other("it rejected its API key".to_owned()),
+            None => ConnectError::Other(bounded(&redactor.redact(&why))),
         })
     }
 }
@@ -217,15 +227,12 @@ impl ServerConnector {
     async fn over_sse(
         &self,
         url: &str,
-        headers: &[(String, String)],
-        authorization: Option<&str>,
+        headers: SseHeaders,
         redactor: &ServerRedactor,
-    ) -> Result<RunningService<RoleClient, McpClient>, String> {
-        let authorization = authorization.map(|value| ("authorization".to_owned(), value.to_owned()));
-        let headers = headers.iter().cloned().chain(authorization).collect();
+    ) -> Result<RunningService<RoleClient, McpClient>, SseError> {
         let transport = sse::open(&self.context.http, url, headers).await?;
         let served = serve_client(self.client(redactor), transport).await;
-        served.map_err(|error| initialize_reason(&error))
+        served.map_err(|error| SseError::Other(initialize_reason(&error)))
     }
 }
 

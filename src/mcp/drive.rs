@@ -17,7 +17,7 @@ use super::listed;
 use super::retry::{AttemptEnd, NextAttempt, RetryPolicy};
 use super::server::{ConnectionState, ServerHandle};
 use super::{McpContext, McpEvent, login};
-use epitome_config::McpTransport;
+use epitome_config::{McpServer, McpTransport};
 use epitome_tools::question::QuestionSender;
 
 /// Connects a server and maintains it until the session drops the task.
@@ -27,10 +27,21 @@ pub async fn drive(
     door: QuestionSender,
     news: mpsc::Sender<McpEvent>,
 ) {
-    load_listing(&server, &context, &news).await;
+    let is_recent = load_listing(&server, &context).await;
+    let starts_at_use = is_recent && context.starts_at_use && starts_at_use(&server.spec);
+    if server.has_listing() {
+        if starts_at_use {
+            server.set(ConnectionState::Idle);
+        }
+        drop(news.send(McpEvent::Changed { server: server.spec.name.clone() }).await);
+    }
     let driver = ServerDriver { server, context, door, news };
     let mut policy = RetryPolicy::default();
     let mut is_reported = false;
+    if starts_at_use {
+        driver.server.wanted.notified().await;
+        driver.server.set(ConnectionState::Connecting);
+    }
     loop {
         let (why, end) = driver.attempt(&mut is_reported).await;
         let next = policy.next(end);
@@ -43,23 +54,31 @@ pub async fn drive(
     }
 }
 
-/// Takes over what the server offered in an earlier session.
-async fn load_listing(server: &Arc<ServerHandle>, context: &McpContext, news: &mpsc::Sender<McpEvent>) {
+/// Whether a server whose tools are known waits until something needs it. One on the network costs nothing until then,
+/// and may first ask for a login.
+fn starts_at_use(spec: &McpServer) -> bool {
+    matches!(spec.way, McpTransport::Stdio { .. }) && !spec.start_with_session
+}
+
+/// Takes over what the server offered in an earlier session. Returns whether that was lately; not so of a server that
+/// this session has already started.
+async fn load_listing(server: &Arc<ServerHandle>, context: &McpContext) -> bool {
+    let mut is_recent = false;
     if !server.has_listing() {
         let (listings, way) = (context.listings.clone(), server.spec.way.clone());
-        let loaded = tokio::task::spawn_blocking(move || listings.load(&way)).await;
-        if let Ok(Some(raw)) = loaded {
+        let load = move || (listings.load(&way), listings.is_recent(&way));
+        if let Ok((Some(raw), recent)) = tokio::task::spawn_blocking(load).await {
+            is_recent = recent;
             let spec = &server.spec;
             server.remember_task_tools(&raw.task_tools);
             let listing = listed::validate(&spec.name, &server.label, spec.tools.as_deref(), &raw);
             server.set_listing(Arc::new(listing));
         }
     }
-    if server.has_listing() {
-        drop(news.send(McpEvent::Changed { server: server.spec.name.clone() }).await);
-    } else if matches!(server.spec.way, McpTransport::Stdio { .. }) {
+    if !server.has_listing() && matches!(server.spec.way, McpTransport::Stdio { .. }) {
         server.completes_start.store(true, Ordering::Relaxed);
     }
+    is_recent
 }
 
 struct ServerDriver {

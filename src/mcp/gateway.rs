@@ -111,10 +111,10 @@ impl McpGatewayTool {
         for server in &servers {
             let name = &server.spec.name;
             let _ = match server.state() {
-                ConnectionState::Ready(_) if server.listing().has_resources => {
+                ConnectionState::Ready(_) | ConnectionState::Idle if server.listing().has_resources => {
                     writeln!(out, "The MCP server {name} has resources; \"resources\" lists them.")
                 }
-                ConnectionState::Ready(_) => Ok(()),
+                ConnectionState::Ready(_) | ConnectionState::Idle => Ok(()),
                 ConnectionState::Connecting => {
                     writeln!(out, "The MCP server {name} is still being connected.")
                 }

@@ -26,6 +26,7 @@ mod client;
 mod connect;
 mod drive;
 mod errors;
+mod first_start;
 mod gateway;
 mod listed;
 mod login;
@@ -38,10 +39,11 @@ mod schema;
 mod server;
 mod sse;
 mod stderr;
+mod task;
 mod tool;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -49,8 +51,9 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
-use epitome_config::{McpServer, McpTransport};
+use epitome_config::{McpSandbox, McpServer, McpTransport};
 use epitome_platform::reaper::Reaper;
+use epitome_platform::sandbox::Confinement;
 use epitome_provider::http::Http;
 use epitome_thread::ToolSpec;
 use epitome_tools::question::QuestionSender;
@@ -62,6 +65,7 @@ use tool::{LateTool, McpTool, MissingTool};
 pub use attachments::AttachedResources;
 pub use budget::{ListBudget, tokens};
 pub use cache::ListingCache;
+pub use first_start::{FIRST_START_ARGUMENT, FirstStart};
 pub use gateway::REACH;
 pub use login::{is_logged_in, log_out};
 pub use names::PREFIX;
@@ -74,6 +78,9 @@ const OFF: &str = "it is switched off";
 
 /// Checks a server before it is started.
 pub type ServerCheck = Arc<dyn Fn(&McpServer) -> Result<(), String> + Send + Sync>;
+
+/// Makes the sandbox of a process that is started in a directory. Reads the disk; the error completes a sentence.
+pub type ServerSandbox = Arc<dyn Fn(&Path, McpSandbox) -> Result<Confinement, String> + Send + Sync>;
 
 /// The environment that servers are started in.
 #[derive(Clone)]
@@ -95,6 +102,12 @@ pub struct McpContext {
     /// Whether a repository's server still is what the user consented to; the error completes a sentence. Blocks on
     /// disk I/O, and is called before each start.
     pub unchanged: ServerCheck,
+    /// The sandbox for a server's process in a directory, if it is to have one.
+    pub sandbox: ServerSandbox,
+    /// Whether a process whose tools are known is started when something needs it.
+    pub starts_at_use: bool,
+    /// Whether this process ends with its sessions, so that another one has to complete the first start of a server.
+    pub ends_with_sessions: bool,
 }
 
 /// Server events that the session handles.
@@ -130,6 +143,8 @@ pub struct ServerStatus {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerState {
+    /// It is started once something needs it.
+    Idle,
     Connecting,
     Ready,
     Gone(String),
@@ -152,6 +167,24 @@ pub struct Hub {
     news: mpsc::Sender<McpEvent>,
     servers: Vec<DrivenServer>,
     tasks: JoinSet<()>,
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        if !self.context.ends_with_sessions {
+            return;
+        }
+        for DrivenServer { handle, task } in &self.servers {
+            if !handle.completes_start.swap(false, Ordering::Relaxed) {
+                continue;
+            }
+            task.abort();
+            let start = FirstStart { server: handle.spec.clone() };
+            if let Err(error) = start.hand_over(&self.context.cwd, &self.context.environment) {
+                tracing::info!(server = %handle.spec.name, %error, "its first start could not be handed over");
+            }
+        }
+    }
 }
 
 /// A server and the task that drives it.
@@ -283,7 +316,9 @@ impl Hub {
     pub fn unlisted_tool_lines(&self, framed: &[ToolSpec]) -> Vec<String> {
         let mut lines = Vec::new();
         for server in self.handles() {
-            let ConnectionState::Ready(_) = server.state() else { continue };
+            if !matches!(server.state(), ConnectionState::Ready(_) | ConnectionState::Idle) {
+                continue;
+            }
             for known in &server.listing().tools {
                 if !framed.iter().any(|spec| spec.name == known.spec.name) {
                     let tool = McpTool { server: server.clone(), known: known.clone(), listed: false };
@@ -310,6 +345,7 @@ impl Hub {
 fn status(server: &ServerHandle) -> ServerStatus {
     let listing = server.listing();
     let (state, log) = match server.state() {
+        ConnectionState::Idle => (ServerState::Idle, Vec::new()),
         ConnectionState::Connecting => (ServerState::Connecting, Vec::new()),
         ConnectionState::Gone(why) => (ServerState::Gone(why), Vec::new()),
         ConnectionState::Ready(link) => (ServerState::Ready, link.shared.log_lines()),

@@ -118,13 +118,6 @@ fn validate_tools(
     let names = names::tool_names(label, wanted.iter().map(|tool| &*tool.name));
     let mut known = Vec::new();
     for (tool, name) in wanted.into_iter().zip(names) {
-        if raw.task_tools.iter().any(|name| *name == tool.name) {
-            remarks.push(format!(
-                "its tool {:?} is left out: it can only be called as a task, which Epitome does not support",
-                short(&tool.name)
-            ));
-            continue;
-        }
         let mut schema = (*tool.input_schema).clone();
         // Providers require an explicit type.
         schema.insert("type".to_owned(), json!("object"));
@@ -240,17 +233,6 @@ mod tests {
         assert_eq!(validated.len(), 1);
         assert_eq!(validated[0].command, "mcp__docs__code_review");
         assert_eq!(validated[0].arguments, [("language".to_owned(), true)]);
-    }
-
-    /// A tool that requires a task was offered, and each call of it failed.
-    #[test]
-    fn tools_that_require_a_task_are_left_out_with_a_remark() {
-        let tools = ["a", "b"].map(|name| tool(name, String::new(), json!({}))).into();
-        let raw =
-            RawListing { tools, has_tools: true, task_tools: vec!["a".to_owned()], ..RawListing::default() };
-        let listing = validate("s", "s", None, &raw);
-        assert_eq!(listing.tools.len(), 1);
-        assert!(listing.remarks[0].contains("only be called as a task"), "{:?}", listing.remarks);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rmcp::model::GetPromptResult;
+use rmcp::model::{CallToolResult, GetPromptResult};
 use serde_json::{Map, Value};
 use tokio::sync::{Notify, watch};
 
@@ -22,7 +22,7 @@ use epitome_tools::ToolResult;
 /// How long a call waits for a server that is starting or restarting.
 const READY_TIME_MAX: Duration = Duration::from_secs(30);
 /// Maximum duration of one call, regardless of progress.
-const CALL_TIME_MAX: Duration = Duration::from_secs(60 * 60);
+pub(super) const CALL_TIME_MAX: Duration = Duration::from_secs(60 * 60);
 /// Maximum bytes of a server's text in an error.
 const REASON_BYTES_MAX: usize = 500;
 /// How long to wait for a process to exit after its pipe has closed.
@@ -31,6 +31,8 @@ pub(super) const ENDING_WITHIN: Duration = Duration::from_millis(300);
 /// Connection state of a server.
 #[derive(Clone)]
 pub enum ConnectionState {
+    /// It is started once something needs it.
+    Idle,
     Connecting,
     Ready(Arc<ReadyConnection>),
     /// Why it is not connected; completes a sentence.
@@ -56,7 +58,7 @@ pub struct ServerHandle {
     is_exhausted: AtomicBool,
     /// A first start, which may include an installation, is completed when the session ends.
     pub(super) completes_start: AtomicBool,
-    /// Tools that can only be called as tasks, for the next listing.
+    /// Tools that can only be called as tasks.
     pub(super) task_tools: Mutex<Vec<String>>,
 }
 
@@ -148,7 +150,7 @@ impl ServerHandle {
 
     /// Has it connected again if it is gone. Does not wait.
     pub fn wake(&self) {
-        let is_gone = matches!(*self.state.borrow(), ConnectionState::Gone(_));
+        let is_gone = matches!(*self.state.borrow(), ConnectionState::Gone(_) | ConnectionState::Idle);
         if is_gone && !self.is_exhausted.load(Ordering::Relaxed) {
             self.wanted.notify_one();
         }
@@ -184,6 +186,10 @@ impl ServerHandle {
                 self.wanted.notify_one();
                 Some(why)
             }
+            ConnectionState::Idle => {
+                self.wanted.notify_one();
+                None
+            }
             ConnectionState::Connecting => None,
         };
         let settled = async {
@@ -195,6 +201,8 @@ impl ServerHandle {
                 match now {
                     ConnectionState::Ready(link) => return Some(Ok(link)),
                     ConnectionState::Gone(why) => return Some(Err(why)),
+                    // It was found in this state while the call already waited.
+                    ConnectionState::Idle => self.wanted.notify_one(),
                     ConnectionState::Connecting => {}
                 }
             }
@@ -228,19 +236,11 @@ impl ServerHandle {
             Ok(link) => link,
             Err(why) => return ToolResult::failed(why),
         };
-        let calling = link.call(&tool.own_name, arguments, self.spec.timeout, progress);
+        let calling = self.call_over(&link, &tool.own_name, arguments, progress);
         match tokio::time::timeout(CALL_TIME_MAX, calling).await {
             Ok(Ok(came)) => {
                 self.set_trouble(None);
                 outcome::result(&self.spec.name, &tool.own_name, came, |text| link.redactor.mask(text))
-            }
-            Ok(Err(CallFailure::NeedsTask)) => {
-                self.note_task_tool(&tool.own_name, &link);
-                ToolResult::failed(format!(
-                    "The tool {:?} of the MCP server {} can only be called as a task, which Epitome does not support. \
-                     Go on without it.",
-                    tool.own_name, self.spec.name
-                ))
             }
             Ok(Err(failure)) => ToolResult::failed(self.failure_message(failure, &link).await),
             Err(_) => ToolResult::failed(format!(
@@ -248,6 +248,24 @@ impl ServerHandle {
                 CALL_TIME_MAX.as_secs() / 60
             )),
         }
+    }
+
+    /// Calls a tool, as a task if it can't be called otherwise.
+    async fn call_over(
+        &self,
+        link: &ReadyConnection,
+        tool: &str,
+        arguments: Map<String, Value>,
+        progress: Arc<dyn Fn(String) + Send + Sync>,
+    ) -> Result<CallToolResult, CallFailure> {
+        let quiet = self.spec.timeout;
+        if !self.task_tools().iter().any(|known| known == tool) {
+            match link.call(tool, arguments.clone(), quiet, progress.clone()).await {
+                Err(CallFailure::NeedsTask) => self.note_task_tool(tool, link),
+                came => return came,
+            }
+        }
+        link.call_as_task(tool, arguments, quiet, progress).await
     }
 
     /// Lists its resources. An error is a sentence for the model.
@@ -305,7 +323,7 @@ impl ServerHandle {
                 format!("The MCP server {name} refused the call: {}", bounded(&link.redactor.redact(&why)))
             }
             CallFailure::NeedsTask => {
-                format!("The MCP server {name} needs a task for this, which is not supported.")
+                format!("The MCP server {name} needs a task for this, and has none.")
             }
             CallFailure::Unreachable(why) => {
                 let why = bounded(&link.redactor.redact(&why));
@@ -325,7 +343,7 @@ impl ServerHandle {
         }
     }
 
-    /// Has the list fetched again, without the tool.
+    /// Has it stored that this tool is called as a task.
     fn note_task_tool(&self, tool: &str, link: &ReadyConnection) {
         let mut known = self.task_tools.lock().unwrap_or_else(PoisonError::into_inner);
         if !known.iter().any(|known| known == tool) {
@@ -341,7 +359,7 @@ impl ServerHandle {
         let why = match tokio::time::timeout(ENDING_WITHIN * 2, gone).await {
             Ok(Ok(state)) => match &*state {
                 ConnectionState::Gone(why) => Some(why.clone()),
-                ConnectionState::Connecting | ConnectionState::Ready(_) => None,
+                ConnectionState::Idle | ConnectionState::Connecting | ConnectionState::Ready(_) => None,
             },
             Ok(Err(_)) | Err(_) => None,
         };

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
-use tokio::sync::mpsc;
+use rmcp::transport::auth::AuthorizationManager;
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 
 use epitome_provider::http::Http;
@@ -19,6 +20,8 @@ use epitome_tools::BoxFuture;
 const OPEN_TIME_MAX: Duration = Duration::from_secs(15);
 /// Messages that may wait for the client.
 const WAITING_MAX: usize = 64;
+/// The status of an answer to somebody who is not logged in.
+const UNAUTHORIZED: u16 = 401;
 /// The type of the response.
 const EVENTS: &str = "text/event-stream";
 
@@ -38,29 +41,68 @@ impl Drop for SseTransport {
     }
 }
 
-/// Opens a connection; `headers` go with each request. The error completes a sentence.
-pub async fn open(http: &Http, url: &str, headers: Vec<(String, String)>) -> Result<SseTransport, String> {
+/// Why a connection could not be opened.
+pub enum SseError {
+    /// The user has to log in; with the server's challenge.
+    Unauthorized(Option<String>),
+    /// Completes a sentence.
+    Other(String),
+}
+
+impl From<String> for SseError {
+    fn from(why: String) -> SseError {
+        SseError::Other(why)
+    }
+}
+
+impl From<&str> for SseError {
+    fn from(why: &str) -> SseError {
+        SseError::Other(why.to_owned())
+    }
+}
+
+/// What goes with each request.
+#[derive(Clone)]
+pub struct SseHeaders {
+    pub fixed: Vec<(String, String)>,
+    /// Has the access token of a login, and renews it.
+    pub login: Option<Arc<Mutex<AuthorizationManager>>>,
+}
+
+impl SseHeaders {
+    async fn current(&self) -> Result<Vec<(String, String)>, String> {
+        let mut headers = self.fixed.clone();
+        if let Some(login) = &self.login {
+            let token = login.lock().await.get_access_token().await.map_err(|error| error.to_string())?;
+            headers.push(("authorization".to_owned(), format!("Bearer {token}")));
+        }
+        Ok(headers)
+    }
+}
+
+/// Opens a connection.
+pub async fn open(http: &Http, url: &str, headers: SseHeaders) -> Result<SseTransport, SseError> {
     let opening = open_unbounded(http, url, headers);
     let opened = tokio::time::timeout(OPEN_TIME_MAX, opening).await;
     opened.unwrap_or_else(|_| {
-        Err(format!("it named no address for messages within {} s", OPEN_TIME_MAX.as_secs()))
+        Err(format!("it named no address for messages within {} s", OPEN_TIME_MAX.as_secs()).into())
     })
 }
 
-async fn open_unbounded(
-    http: &Http,
-    url: &str,
-    headers: Vec<(String, String)>,
-) -> Result<SseTransport, String> {
+async fn open_unbounded(http: &Http, url: &str, headers: SseHeaders) -> Result<SseTransport, SseError> {
     let client = http.client(url)?;
     let mut request = client.get(url).header("accept", EVENTS);
-    for (name, value) in &headers {
+    for (name, value) in headers.current().await? {
         request = request.header(name, value);
     }
-    let mut response = request.send().await.map_err(|_| "it cannot be reached".to_owned())?;
+    let mut response = request.send().await.map_err(|_| "it cannot be reached")?;
+    if response.status().as_u16() == UNAUTHORIZED {
+        let challenge = response.headers().get("www-authenticate").and_then(|value| value.to_str().ok());
+        return Err(SseError::Unauthorized(challenge.map(str::to_owned)));
+    }
     let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if !response.status().is_success() || !kind.starts_with(EVENTS) {
-        return Err(format!("it answers with HTTP {}, not with events", response.status().as_u16()));
+        return Err(format!("it answers with HTTP {}, not with events", response.status().as_u16()).into());
     }
     let mut parser = SseParser::default();
     let mut events: Vec<String> = Vec::new();
@@ -71,18 +113,18 @@ async fn open_unbounded(
     }
     let rest = events.split_off(1);
     let named = events.pop().unwrap_or_default();
-    let address =
-        response.url().join(named.trim()).map_err(|_| "it named no address for messages".to_owned())?;
+    let address = response.url().join(named.trim()).map_err(|_| "it named no address for messages")?;
     if address.origin() != response.url().origin() {
         // The headers, which may contain a key, would go to somebody else.
-        return Err("it named an address on another host for messages".to_owned());
+        return Err("it named an address on another host for messages".into());
     }
     let post = move |body: Vec<u8>| -> BoxFuture<io::Result<()>> {
         let mut request = client.post(address.clone()).header("content-type", "application/json").body(body);
-        for (name, value) in &headers {
-            request = request.header(name, value);
-        }
+        let headers = headers.clone();
         Box::pin(async move {
+            for (name, value) in headers.current().await.map_err(io::Error::other)? {
+                request = request.header(name, value);
+            }
             let response = request.send().await.map_err(|_| io::Error::other("it cannot be reached"))?;
             match response.status().is_success() {
                 true => Ok(()),

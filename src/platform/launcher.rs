@@ -5,11 +5,11 @@
 //! The helper is Epitome's executable, started once with a hidden argument and an empty environment; it contains no
 //! secrets and forks fast.
 //!
-//! A request is a message on the helper's standard input with descriptors: a file with the text of the request, the
-//! command's output, a pipe for errors, and the reaper's pipe. The reply is the number of the command's process. That
-//! process is a child of the daemon, not of the helper (`CLONE_PARENT`), so that the daemon waits for it like for any
-//! other. It prepares and enters the sandbox and executes the command; errors before that are written to the error
-//! pipe, which is closed when the command's program starts.
+//! A request is a message on the helper's standard input with descriptors: a file with the text of the request, a pipe
+//! for errors, the command's three standard streams, and the reaper's pipe. The reply is the number of the command's
+//! process. That process is a child of the daemon, not of the helper (`CLONE_PARENT`), so that it is waited for like any
+//! other. It prepares and enters the sandbox and executes the command; what fails before is written to the error pipe,
+//! which closes unused when the command's program starts.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -37,7 +37,7 @@ use super::sandbox::{Confinement, Namespaces, SandboxAllowances, SandboxPaths, S
 pub const LAUNCH_ARGUMENT: &str = "__launch";
 
 /// Number of descriptors of one request.
-const DESCRIPTORS_MAX: usize = 4;
+const DESCRIPTORS_MAX: usize = 6;
 
 /// Timeout for the helper's reply, which takes it a fork. A stopped or stuck helper is replaced.
 const REPLY_WAIT: Duration = Duration::from_secs(10);
@@ -81,18 +81,19 @@ impl Launched {
 }
 
 impl Launcher {
-    /// Starts a command; its output is written to `output`, and its process group is announced on `reaper`.
+    /// Starts a command with these standard streams; its process group is announced on `reaper`.
     pub fn launch(
         &mut self,
         helper: &Path,
         request: &Request,
-        output: BorrowedFd<'_>,
+        streams: [BorrowedFd<'_>; 3],
         reaper: Option<BorrowedFd<'_>>,
     ) -> io::Result<Launched> {
         let text = rustix::fs::memfd_create(c"request", MemfdFlags::CLOEXEC)?;
         File::from(text.try_clone()?).write_all(&request.encode())?;
         let (errors, errors_written) = io::pipe()?;
-        let mut descriptors = vec![text.as_fd(), output, errors_written.as_fd()];
+        let mut descriptors = vec![text.as_fd(), errors_written.as_fd()];
+        descriptors.extend(streams);
         descriptors.extend(reaper);
         let process = match self.0.as_ref().map(|(_, socket)| send(socket, &descriptors)) {
             Some(Ok(())) => self.receive(),
@@ -221,10 +222,11 @@ fn fork_for_parent() -> io::Result<libc::pid_t> {
 /// Runs a command's process until its program starts.
 fn run(descriptors: Vec<OwnedFd>) -> ! {
     let mut descriptors = descriptors.into_iter();
-    if let (Some(text), Some(output), Some(errors)) =
-        (descriptors.next(), descriptors.next(), descriptors.next())
+    let mut next = || descriptors.next();
+    if let (Some(text), Some(errors), Some(input), Some(output), Some(diagnostics)) =
+        (next(), next(), next(), next(), next())
     {
-        let error = execute(text, &output, &errors, descriptors.next()).err();
+        let error = execute(text, &errors, [input, output, diagnostics], next()).err();
         let error = error.unwrap_or_else(|| io::Error::other("the program did not start"));
         let mut text = error.raw_os_error().unwrap_or_default().to_le_bytes().to_vec();
         if error.raw_os_error().is_none() {
@@ -239,8 +241,8 @@ fn run(descriptors: Vec<OwnedFd>) -> ! {
 
 fn execute(
     text: OwnedFd,
-    output: &OwnedFd,
     errors: &OwnedFd,
+    streams: [OwnedFd; 3],
     reaper: Option<OwnedFd>,
 ) -> io::Result<std::convert::Infallible> {
     let group = setsid()?;
@@ -258,10 +260,10 @@ fn execute(
     if let Some(limit) = request.descriptors {
         setrlimit(Resource::Nofile, limit)?;
     }
-    let null = rustix::fs::open(c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::stdio::dup2_stdin(&null)?;
+    let [input, output, diagnostics] = streams;
+    rustix::stdio::dup2_stdin(input)?;
     rustix::stdio::dup2_stdout(output)?;
-    rustix::stdio::dup2_stderr(output)?;
+    rustix::stdio::dup2_stderr(diagnostics)?;
     let c = |text: &OsString| CString::new(text.as_bytes()).map_err(io::Error::from);
     let program = c(&request.program)?;
     let arguments = std::iter::once(&request.program).chain(&request.arguments).map(c);

@@ -12,6 +12,7 @@ use tokio::net::unix::pipe;
 
 use super::group::{EndPolicy, RunningCommand};
 use super::reaper::Reaper;
+use super::sandbox::Confinement;
 
 /// A running command with this process's ends of its pipes.
 pub struct Piped {
@@ -22,11 +23,13 @@ pub struct Piped {
 }
 
 impl Piped {
-    /// Starts a command in a directory with exactly the given environment and `PWD`. Runs on a blocking thread,
-    /// because fork and exec block. `policy` determines how its group is ended.
+    /// Starts a command in a directory with exactly the given environment and `PWD`, on a blocking thread, since
+    /// fork and exec block. `policy` says how its group is ended. In a sandbox, it is the sandbox that has the directory
+    /// to start in.
     pub async fn start(
         reaper: Arc<Reaper>,
         policy: EndPolicy,
+        sandbox: Option<Confinement>,
         mut command: Command,
         cwd: &Path,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -38,13 +41,21 @@ impl Piped {
             let (child_stdin, stdin) = io::pipe()?;
             let (stdout, child_stdout) = io::pipe()?;
             let (stderr, child_stderr) = io::pipe()?;
-            command.stdin(Stdio::from(OwnedFd::from(child_stdin)));
-            command.stdout(Stdio::from(OwnedFd::from(child_stdout)));
-            command.stderr(Stdio::from(OwnedFd::from(child_stderr)));
-            let running = match policy {
-                EndPolicy::Terminate => reaper.spawn(&mut command),
-                EndPolicy::ClosedInput => reaper.spawn_server(&mut command),
-            }?;
+            let running = match sandbox {
+                Some(sandbox) => {
+                    let streams = [child_stdin.as_fd(), child_stdout.as_fd(), child_stderr.as_fd()];
+                    reaper.spawn_confined(&command, streams, policy, sandbox)?
+                }
+                None => {
+                    command.stdin(Stdio::from(OwnedFd::from(child_stdin)));
+                    command.stdout(Stdio::from(OwnedFd::from(child_stdout)));
+                    command.stderr(Stdio::from(OwnedFd::from(child_stderr)));
+                    match policy {
+                        EndPolicy::Terminate => reaper.spawn(&mut command),
+                        EndPolicy::ClosedInput => reaper.spawn_server(&mut command),
+                    }?
+                }
+            };
             // `command` owns this process's copies of the pipes' other ends; the reader gets no EOF while they are
             // open.
             drop(command);

@@ -151,13 +151,14 @@ impl Reaper {
         RunningCommand::new(group, mark, policy, self.clone(), key)
     }
 
-    /// Starts a marked command in a sandbox. Uses only the program, the arguments and the explicitly set variables of
-    /// `command`; the process gets no other variables and no input, and writes its output and errors to `output`.
-    /// Requires the helper's executable.
+    /// Starts a marked command in a sandbox. Of `command` counts the program, its arguments, and the variables that are
+    /// set; it gets no others, and `streams` for its input, output and errors. `policy` says how its group is ended.
+    /// Needs the helper's executable.
     pub fn spawn_confined(
         self: &Arc<Reaper>,
         command: &Command,
-        output: BorrowedFd<'_>,
+        streams: [BorrowedFd<'_>; 3],
+        policy: EndPolicy,
         confinement: Confinement,
     ) -> io::Result<RunningCommand> {
         let helper = self.program.as_ref().ok_or_else(|| {
@@ -183,11 +184,10 @@ impl Reaper {
         };
         let launched = {
             let mut launcher = self.launcher.lock().unwrap_or_else(PoisonError::into_inner);
-            launcher.launch(helper, &request, output, pipe.as_ref().map(AsFd::as_fd))
+            launcher.launch(helper, &request, streams, pipe.as_ref().map(AsFd::as_fd))
         };
         let launched = launched.inspect_err(|_| self.forget(key))?;
         let group = launched.process;
-        let policy = EndPolicy::Terminate;
         self.link().add(key, AnnouncedGroup { id: group.as_raw_nonzero().get(), policy });
         if let Err(error) = launched.wait() {
             self.forget(key);

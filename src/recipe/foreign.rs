@@ -184,6 +184,11 @@ fn set_all(recipe: &mut Recipe, fields: &[LenientField<'_>]) -> Vec<((u64, u64),
             }
             "context" => faults.push((field.place, format!("`context: {text}` has no effect here"))),
             "paths" if recipe.is_skill() => recipe.foreign.paths = field.globs(),
+            "paths" => faults.push((field.place, "`paths` has no effect in a command".to_owned())),
+            "hooks" => {
+                let told = "its `hooks` are not run: write them into the settings or a plugin";
+                faults.push((field.place, told.to_owned()));
+            }
             "disallowed-tools" => {
                 let (whole, parts): (Vec<String>, Vec<String>) =
                     field.tools().into_iter().partition(|tool| !tool.contains('('));
@@ -195,7 +200,13 @@ fn set_all(recipe: &mut Recipe, fields: &[LenientField<'_>]) -> Vec<((u64, u64),
             _ => {}
         }
     }
-    // Claude Code appends it to the description from which the model chooses.
+    if let Some(context) = find(fields, "context").filter(|_| recipe.foreign.fork.is_some())
+        && !recipe.callable_by.agent
+    {
+        let told = "`context: fork` has no effect, because the model may not use the skill: it runs in the conversation";
+        faults.push((context.place, told.to_owned()));
+    }
+    // Claude Code appends it to the description that the model chooses by.
     if let Some(when) = find(fields, "when_to_use").map(LenientField::text).filter(|when| !when.is_empty()) {
         recipe.description = format!("{} {when}", recipe.description);
     }
@@ -335,7 +346,23 @@ mod tests {
         assert_eq!(recipe.foreign.fork.as_deref(), Some(FORK_AGENT));
     }
 
-    /// Regression: broken skills were loaded silently, and `recipes check` reported no problem.
+    /// Fields that did nothing were not mentioned; one of them may be a guard.
+    #[test]
+    fn fields_without_effect_are_reported() {
+        let (_, remarks) =
+            skill_of("---\ndescription: d\ncontext: fork\ndisable-model-invocation: true\n---\nB");
+        assert!(remarks.len() == 1 && remarks[0].contains("`context: fork` has no effect"), "{remarks:?}");
+        let text = "---\ndescription: d\npaths: src/*.rs\nhooks:\n  Stop: []\n---\nB";
+        let notes = claude_command("x", RecipeSource::User("/c/x.md".into()), text).notes;
+        let notes: Vec<String> = notes.iter().map(ToString::to_string).collect();
+        assert_eq!(notes.len(), 2, "{notes:?}");
+        assert!(
+            notes[0].contains("`paths` has no effect in a command") && notes[1].contains("are not run"),
+            "{notes:?}"
+        );
+    }
+
+    /// Regression: broken skills were loaded without a word: `recipes check` said "nothing wrong".
     #[test]
     fn a_broken_skill_is_loaded_and_reported() {
         for (text, id, description, wanted) in [

@@ -28,6 +28,7 @@ use super::tool_host::{ToolHost, ToolNews};
 use super::work::{Attaching, BackgroundResult, JobResult, RunningTurn};
 use super::{ClientId, Opening, SessionCommand, SessionEvent};
 use super::{budget, diagnostics};
+use epitome_hooks::hook_context::EventData;
 use epitome_mcp::McpEvent;
 use epitome_store::Journal;
 use epitome_thread::{CallId, CallOutput, Thread};
@@ -145,7 +146,7 @@ impl Session {
             }
             self.handle(event);
         }
-        self.run_end_hooks().await;
+        self.run_last_hooks(EventData::SessionEnd { reason: "other" }).await;
         self.end_for_good().await
     }
 

@@ -250,10 +250,12 @@ impl Session {
         plan: Option<Vec<PlanStep>>,
     ) {
         self.core.report_checkpoint_errors();
-        if let Some(steps) = plan
-            && let Err(error) = self.core.commit(Change::Planned { steps })
-        {
-            return self.abandon(&error);
+        if let Some(steps) = plan {
+            let before = self.core.thread.plan().to_vec();
+            if let Err(error) = self.core.commit(Change::Planned { steps: steps.clone() }) {
+                return self.abandon(&error);
+            }
+            hooks_aside::planned(self, &before, &steps);
         }
         self.subagents.ended(call);
         // Record an agent's spending, and show a call's output, before the outcome.

@@ -106,6 +106,7 @@ impl Parent {
             rulers: epitome_tokens::Rulers::default(),
             functions: epitome_hooks::functions::Functions::default(),
             suspend_after: REST_AFTER,
+            ends_with_sessions: false,
             checkpoints: None,
         };
         let cwd = directory.path().to_path_buf();

@@ -8,6 +8,7 @@ use super::registry::Sessions;
 use super::session_state;
 use super::work::{Attaching, BackgroundResult, JobResult, RunningTurn, TurnFault};
 use super::{CompactionState, SessionAnswer, SessionCommand, SessionError, SessionEvent, Ticket, WorkEnd};
+use epitome_hooks::hook_context::EventData;
 use epitome_thread::{Change, MessageId, ReplyCut, StopReason, Thread, Usage};
 use epitome_turn::{HookPoint, interrupted};
 
@@ -82,6 +83,11 @@ impl Session {
             },
         };
         let error = answer.as_ref().err().cloned();
+        if let Some(error) = error.as_ref().filter(|_| reason == StopReason::Failed) {
+            let what = EventData::TurnFailed { kind: work.fault.name(), message: error.to_string() };
+            // Not aside: a program that runs one prompt ends with it.
+            self.run_last_hooks(what).await;
+        }
         session_state::ended(self, WorkEnd { reason, usage: work.turn.usage(), error });
         for (responder, _) in work.responders {
             responder.answer(answer.clone());
@@ -232,7 +238,9 @@ fn failed(work: &RunningTurn) -> SessionError {
         TurnFault::TooLong => SessionError::TooLong(message),
         TurnFault::OverBudget => SessionError::OverBudget(message),
         TurnFault::Unauthorised => SessionError::AuthRequired(message),
-        TurnFault::Provider => SessionError::Provider { message, hint: None },
+        TurnFault::Provider | TurnFault::Limited | TurnFault::Refused => {
+            SessionError::Provider { message, hint: None }
+        }
     }
 }
 

@@ -183,24 +183,26 @@ impl Session {
         }
     }
 
-    /// Runs the hooks for the end of the session, with a time limit.
-    pub(super) async fn run_end_hooks(&mut self) {
-        if !self.hooks.has_started() || self.core.lineage.is_child() || !self.may_run(HookEvent::SessionEnd) {
+    /// Runs the hooks of an event that the process may not outlive, such as the end of a session: within a bounded time.
+    pub(super) async fn run_last_hooks(&mut self, what: EventData) {
+        let event = what.event();
+        let had_start = self.hooks.has_started() && !self.core.lineage.is_child();
+        if !self.may_run(event) || event == HookEvent::SessionEnd && !had_start {
             return;
         }
-        let hook_context = self.hook_context(EventData::SessionEnd { reason: "other" });
+        let hook_context = self.hook_context(what);
         let links = self.links(&hook_context);
         let runner = self.hooks.runner(&self.core);
         let perform = run::perform(&runner, Chain::new(hook_context, links))
             .instrument(self.core.trace.session().clone());
         let ended = tokio::time::timeout(END_TIME_MAX, perform).await;
         let Ok(mut resolution) = ended else {
-            tracing::warn!(session = %self.core.id(), "hooks of the session's end did not end in time");
+            tracing::warn!(session = %self.core.id(), %event, "hooks did not end in time");
             return;
         };
-        for change in self.record(HookEvent::SessionEnd, &mut resolution) {
+        for change in self.record(event, &mut resolution) {
             if let Err(error) = self.core.commit(change) {
-                tracing::error!(session = %self.core.id(), %error, "the trail of the session's end is not kept");
+                tracing::error!(session = %self.core.id(), %error, "the trail of the last hooks is not kept");
             }
         }
     }

@@ -23,6 +23,9 @@ use epitome_hooks::trust::{TrustSubject, TrustVerdict};
 use epitome_recipe::watch::Registration;
 use late::LateHooks;
 
+/// Times that hooks may ask a model in one turn whether something is well.
+const JUDGEMENTS_MAX: u32 = 100;
+
 /// The hooks of one session.
 #[derive(Default)]
 pub struct HookHost {
@@ -68,8 +71,21 @@ pub struct TurnHooks {
     pub(super) wanted_compaction: Option<String>,
     /// Number of recipes and model calls started by resident hooks.
     pub(super) paid_calls: u32,
-    /// The end of a round, waiting for its action.
+    /// Times that they asked a model.
+    judgements: u32,
+    /// The round's end that waits for its action.
     pub(super) pending: Option<PendingResolution>,
+}
+
+impl TurnHooks {
+    /// Counts a call of a model that decides for a hook.
+    pub(super) fn count_judgement(&mut self) -> Result<(), String> {
+        self.judgements += 1;
+        match self.judgements {
+            ..=JUDGEMENTS_MAX => Ok(()),
+            _ => Err(format!("hooks may ask a model {JUDGEMENTS_MAX} times in one turn")),
+        }
+    }
 }
 
 impl HookHost {

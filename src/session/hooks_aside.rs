@@ -1,5 +1,5 @@
-//! Hooks for events that don't wait for them: a permission request, a notification, the start of an agent. A hook for a
-//! permission request may answer it while it is open.
+//! Hooks of events that nothing waits for: a permission request, a notification, an agent's start, a completed item of
+//! the plan. What they say comes when it comes; one of a permission request may answer the card while it is open.
 
 use tracing::Instrument as _;
 
@@ -7,13 +7,15 @@ use super::actor::Session;
 use super::hook_dispatch::internal_error;
 use super::work::BackgroundResult;
 use super::{AskId, SessionEvent, effects};
+use epitome_hooks::aside::LateNews;
 use epitome_hooks::chain::Chain;
+use epitome_hooks::claude::output::LateOutput;
 use epitome_hooks::claude::tools as claude_tools;
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::hook_context::EventData;
 use epitome_hooks::output::{PermissionDecision, Resolution};
 use epitome_hooks::run;
-use epitome_thread::{Decider, RecordedDecision, ToolCall};
+use epitome_thread::{Decider, PlanStatus, PlanStep, RecordedDecision, ToolCall};
 use epitome_turn::{EffectResult, Permit};
 
 /// Runs the hooks for a permission request that was shown to the user.
@@ -25,7 +27,17 @@ pub(super) fn asked(session: &mut Session, call: &ToolCall) {
     start(session, EventData::Notification { kind: "permission_prompt", message }, None);
 }
 
-/// Runs the hooks of an event in the background.
+/// The model's new plan has items that are done and were not.
+pub(super) fn planned(session: &mut Session, before: &[PlanStep], steps: &[PlanStep]) {
+    let is_done = |step: &PlanStep| step.status == PlanStatus::Completed;
+    let was_done = |step: &PlanStep| before.iter().any(|old| old.content == step.content && is_done(old));
+    for (at, step) in steps.iter().enumerate().filter(|(_, step)| is_done(step) && !was_done(step)) {
+        let what = EventData::TaskCompleted { number: at + 1, subject: step.content.clone() };
+        start(session, what, None);
+    }
+}
+
+/// Runs the hooks of an event off the session's task.
 pub(super) fn start(session: &mut Session, what: EventData, ask: Option<AskId>) {
     let event = what.event();
     if !session.may_run(event) {
@@ -56,6 +68,10 @@ pub(super) fn resolved(
     let decision = resolution.decision.take();
     let commits = session.record(event, &mut resolution);
     session.commit_all(commits);
+    for (hook, context) in resolution.context {
+        let output = LateOutput { notice: None, context: Some(context) };
+        session.hooks.late().take_in(&session.core, LateNews { hook, output });
+    }
     let Some((ask, (decision, hook, why))) = ask.zip(decision) else { return };
     match decision {
         PermissionDecision::Allow => decide(session, ask, true, hook, why),

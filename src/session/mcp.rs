@@ -30,6 +30,7 @@ use epitome_mcp::{
 use epitome_provider::network::Network;
 use epitome_thread::{Change, ToolSpec};
 use epitome_tools::question::QuestionSender;
+use epitome_tools::sandbox::of_server;
 
 /// The origin of messages about late tools.
 const BY: &str = "mcp";
@@ -185,6 +186,7 @@ impl McpHost {
     fn hub(&mut self, core: &Core) -> &mut Hub {
         if self.hub.is_none() {
             let (paths, cwd) = (core.services.paths.clone(), core.workspace.cwd.clone());
+            let (rules, workspace) = (core.sandbox_rules(), core.workspace.clone());
             let environment = core.workspace.environment.clone();
             let around = McpContext {
                 cwd: core.workspace.cwd.clone(),
@@ -202,6 +204,11 @@ impl McpHost {
                 unchanged: Arc::new(move |server| {
                     servers::unchanged(server, &paths.repository_roots(&cwd), &environment)
                 }),
+                sandbox: Arc::new(move |directory, sandbox| {
+                    of_server(&rules, &workspace, directory.to_path_buf(), sandbox.network)
+                }),
+                starts_at_use: true,
+                ends_with_sessions: core.services.ends_with_sessions,
             };
             let (hub, news) = Hub::new(around, self.questions.clone());
             (self.hub, self.news) = (Some(hub), Some(news));
@@ -372,7 +379,7 @@ impl McpHost {
 }
 
 fn is_ready(status: &ServerStatus) -> bool {
-    status.state == ServerState::Ready
+    matches!(status.state, ServerState::Ready | ServerState::Idle)
 }
 
 /// Whether a compaction has replaced the conversation since the frame was set.

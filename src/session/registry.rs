@@ -66,7 +66,9 @@ pub struct SessionServices {
     pub functions: Functions,
     /// Idle time before a session is suspended.
     pub suspend_after: Duration,
-    /// The checkpoints of a session and its children; `None` until a session has set them.
+    /// Whether this process ends with its sessions; a daemon does not.
+    pub ends_with_sessions: bool,
+    /// Where what files were is kept, in a session and its children; `None` where no session has these yet.
     pub checkpoints: Option<Checkpoints>,
 }
 

@@ -5,31 +5,37 @@ use std::sync::Arc;
 
 use super::NoticeSeverity;
 use super::core::Core;
+use epitome_config::Settings;
+use epitome_files::paths::Paths;
 use epitome_thread::Mode;
 use epitome_tools::Access;
 use epitome_tools::permission::ruled::HiddenFiles;
 use epitome_tools::sandbox::{SandboxRules, TEMPORARY, default_memory};
 
+/// What the sandboxed programs of a session with these settings are held to.
+pub fn sandbox_rules(settings: &Settings, paths: &Paths) -> SandboxRules {
+    let sockets = paths.socket_directory();
+    let own = [paths.data.clone(), paths.state.clone(), paths.runtime.clone(), sockets, paths.config_file()];
+    let deny_read = HiddenFiles::denied(&settings.permissions);
+    let settings = &settings.sandbox;
+    SandboxRules {
+        enabled: settings.enabled,
+        in_full_mode: settings.in_full_mode,
+        network: settings.network,
+        unix_sockets: settings.unix_sockets,
+        processes: Some(settings.processes),
+        memory: settings.memory_mib.map(|mib| mib << 20).or_else(default_memory),
+        temporary: TEMPORARY.map(PathBuf::from).into(),
+        write: settings.write.clone(),
+        hide: own.into_iter().chain(settings.hide.iter().cloned()).collect(),
+        deny_read,
+    }
+}
+
 impl Core {
     /// The sandbox rules for the session's commands.
     pub(super) fn sandbox_rules(&self) -> Arc<SandboxRules> {
-        let (settings, paths) = (&self.settings.sandbox, &self.services.paths);
-        let sockets = paths.socket_directory();
-        let own =
-            [paths.data.clone(), paths.state.clone(), paths.runtime.clone(), sockets, paths.config_file()];
-        let deny_read = HiddenFiles::denied(&self.settings.permissions);
-        Arc::new(SandboxRules {
-            enabled: settings.enabled,
-            in_full_mode: settings.in_full_mode,
-            network: settings.network,
-            unix_sockets: settings.unix_sockets,
-            processes: Some(settings.processes),
-            memory: settings.memory_mib.map(|mib| mib << 20).or_else(default_memory),
-            temporary: TEMPORARY.map(PathBuf::from).into(),
-            write: settings.write.clone(),
-            hide: own.into_iter().chain(settings.hide.iter().cloned()).collect(),
-            deny_read,
-        })
+        Arc::new(sandbox_rules(&self.settings, &self.services.paths))
     }
 
     /// Reports once per session what the sandbox does not enforce on this machine.

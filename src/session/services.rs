@@ -152,7 +152,7 @@ impl Session {
                 other => Err(format!("\"mode\" can be plan, dry_run or do, not {other:?}")),
             },
             "recipe.run" => return self.service_recipe(hook, params, answer),
-            "model.complete" => return self.service_model(hook, params, answer),
+            "model.complete" | "model.judge" => return self.service_model(hook, &method, params, answer),
             other => Err(format!(
                 "there is no method {other:?}; there are context.read, compact, recipe.run, model.complete and notice"
             )),
@@ -262,11 +262,22 @@ impl Session {
         });
     }
 
-    fn service_model(&mut self, hook: String, params: &Map<String, Value>, answer: ServiceReply) {
-        if let Err(why) = self.count_paid_call() {
-            return self.serve_now(&hook, "model.complete", Err(why), answer);
+    /// `model.judge` is for hooks of which the user's consent shows that they ask a model, at each of their events.
+    fn service_model(
+        &mut self,
+        hook: String,
+        method: &str,
+        params: &Map<String, Value>,
+        answer: ServiceReply,
+    ) {
+        let counted = match method {
+            "model.judge" => self.hooks.turn().count_judgement(),
+            _ => self.count_paid_call(),
+        };
+        if let Err(why) = counted {
+            return self.serve_now(&hook, method, Err(why), answer);
         }
-        self.serve_noted(&hook, "model.complete", Ok(()));
+        self.serve_noted(&hook, method, Ok(()));
         let utterances = utterances_in(params.get("messages"));
         let wanted =
             params.get("max_tokens").and_then(Value::as_u64).and_then(|count| u32::try_from(count).ok());

@@ -115,6 +115,10 @@ pub struct RecipeRun {
 pub enum TurnFault {
     #[default]
     Provider,
+    /// The provider wants fewer requests.
+    Limited,
+    /// It rejects the request.
+    Refused,
     /// The key is missing, wrong or lacks a permission.
     Unauthorised,
     /// The user's budget does not allow the call.
@@ -124,11 +128,26 @@ pub enum TurnFault {
 }
 
 impl TurnFault {
+    /// Its name in Claude Code's hooks.
+    pub fn name(self) -> &'static str {
+        match self {
+            TurnFault::Provider => "server_error",
+            TurnFault::Limited => "rate_limit",
+            TurnFault::Refused | TurnFault::TooLong => "invalid_request",
+            TurnFault::Unauthorised => "authentication_failed",
+            TurnFault::OverBudget => "billing_error",
+        }
+    }
+
     pub fn classify(error: &ProviderError) -> TurnFault {
         match error.class {
             ErrorClass::Auth => TurnFault::Unauthorised,
             ErrorClass::Budget => TurnFault::OverBudget,
-            _ => TurnFault::Provider,
+            ErrorClass::Retry { after: Some(_) } => TurnFault::Limited,
+            ErrorClass::Refused | ErrorClass::BadReasoning | ErrorClass::ToolForm => TurnFault::Refused,
+            ErrorClass::Retry { after: None } | ErrorClass::TooLong { .. } | ErrorClass::Broken => {
+                TurnFault::Provider
+            }
         }
     }
 }

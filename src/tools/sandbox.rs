@@ -2,8 +2,8 @@
 //!
 //! This module decides what is allowed; `epitome_platform::sandbox` enforces it.
 //!
-//! Only the model's commands are sandboxed. Hooks and the shell calls of recipes are programs to which the user
-//! consented; they run without it.
+//! The model's commands are sandboxed, and MCP servers whose settings say so. Hooks and the shell calls of recipes are
+//! programs that the user consented to; they run without it.
 
 mod denied;
 mod git;
@@ -92,8 +92,25 @@ pub struct CommandSandbox {
     pub settings: Option<StagedSettings>,
 }
 
-/// Creates the sandbox for one command; reads the disk and blocks. `None` if this system supports none of the
-/// mechanisms. `git`: the changes that the user permitted.
+/// The sandbox for a program that is started in a directory and keeps running, such as an MCP server; reads the disk and
+/// blocks. It is not started in a sandbox with gaps: the error completes a sentence.
+pub fn of_server(
+    rules: &SandboxRules,
+    workspace: &Workspace,
+    directory: PathBuf,
+    network: Option<bool>,
+) -> Result<Confinement, String> {
+    if let Some(gap) = support().gap() {
+        return Err(format!("its settings want a sandbox, which this system does not fully have: {gap}"));
+    }
+    let rules = SandboxRules { network: network.unwrap_or(rules.network), ..rules.clone() };
+    let made = confinement(&rules, workspace, GitChanges::None);
+    let made = made.ok_or("its settings want a sandbox, which this system does not have")?;
+    Ok(Confinement { start: directory, ..made.confinement })
+}
+
+/// The sandbox for one command; reads the disk and blocks. `None` if this system supports none of the
+/// mechanisms. `git`: what the user agreed to.
 pub fn confinement(rules: &SandboxRules, workspace: &Workspace, git: GitChanges) -> Option<CommandSandbox> {
     let support = support();
     if support.is_nothing() {

@@ -18,7 +18,7 @@ use super::Workspace;
 use super::disk::CancelFlag;
 use super::running::RunningNote;
 use super::sandbox::{self, GitChanges, SandboxRules, StagedSettings};
-use epitome_platform::group::{CommandExit, RunningCommand};
+use epitome_platform::group::{CommandExit, EndPolicy, RunningCommand};
 use epitome_platform::reaper::Reaper;
 use epitome_thread::{CallOutput, WrittenBytes};
 
@@ -129,7 +129,9 @@ pub(super) fn start(
     let running = match prepared {
         Some(prepared) => {
             settings = prepared.settings;
-            reaper.spawn_confined(&command, write.as_fd(), prepared.confinement)
+            let null = std::fs::File::open("/dev/null").map_err(failed)?;
+            let streams = [null.as_fd(), write.as_fd(), write.as_fd()];
+            reaper.spawn_confined(&command, streams, EndPolicy::Terminate, prepared.confinement)
         }
         None => {
             command.current_dir(&workspace.cwd).stdin(Stdio::null());

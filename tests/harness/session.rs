@@ -50,6 +50,7 @@ pub fn services(paths: &Paths) -> SessionServices {
         rulers: Rulers::default(),
         functions: Functions::default(),
         suspend_after: REST_AFTER,
+        ends_with_sessions: false,
         checkpoints: None,
     }
 }
@@ -171,6 +172,7 @@ impl Setup {
             rulers: self.rulers,
             functions: self.functions,
             suspend_after: self.suspend_after,
+            ends_with_sessions: false,
             ..services
         };
         let sessions = Sessions::new(services.clone(), runtime.handle().clone());

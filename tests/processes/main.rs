@@ -9,6 +9,7 @@ mod daemon;
 mod docs;
 mod hooks_unchanged;
 mod login;
+mod mcp_servers;
 mod observe;
 mod other_agents;
 mod packaging;

@@ -159,3 +159,33 @@ fn extensions_of_gemini_and_plugins_of_codex_are_used() {
         user.run(&["plugins", "list"]).ok().contains("it is switched off for this directory in Gemini CLI")
     );
 }
+
+/// Entries of marketplaces that are packages of npm could not be installed. `npm` is a script here: what it is asked for
+/// is what counts.
+#[test]
+fn a_plugin_of_a_marketplace_may_be_a_package_of_npm() {
+    let mut user = User::new();
+    let list = json!({"name": "acme", "plugins": [
+        {"name": "fmt", "source": {"source": "npm", "package": "@acme/fmt", "version": "1.2.0"}},
+        {"name": "odd", "source": {"source": "npm", "package": "../fmt"}},
+    ]});
+    user.write("market/.claude-plugin/marketplace.json", &list.to_string());
+    let npm = "#!/bin/sh\necho \"$@\" > \"$HOME/asked\"\nmkdir -p package/.claude-plugin package/commands\n\
+               echo '{\"name\": \"fmt\", \"version\": \"1.2.0\"}' > package/.claude-plugin/plugin.json\n\
+               echo 'Run $1.' > package/commands/run.md\ntar -czf fmt.tgz package && rm -r package\necho fmt.tgz\n";
+    user.write("bin/npm", npm);
+    let path = std::env::var("PATH").expect("a PATH");
+    user.set("PATH", format!("{}:{path}", user.home().join("bin").display()));
+    let market = user.home().join("market");
+    let source = format!("fmt@{}", market.display());
+    let said = user.run(&["plugins", "install", &source, "--yes"]).ok();
+    assert!(said.contains("fmt 1.2.0") && said.contains("/fmt:run"), "{said}");
+    let asked = std::fs::read_to_string(user.home().join("asked")).expect("npm was called");
+    assert!(
+        asked.contains("--ignore-scripts") && asked.trim_end().ends_with("-- @acme/fmt@1.2.0"),
+        "{asked}"
+    );
+    assert_eq!(user.run(&["recipes", "render", "fmt:run", "it"]).ok(), "Run it.\n");
+    let refused = user.run(&["plugins", "check", &format!("odd@{}", market.display())]).exited(1);
+    assert!(refused.err.contains("\"../fmt\" is no package of npm"), "{refused:?}");
+}

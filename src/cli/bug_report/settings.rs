@@ -9,6 +9,7 @@ use toml::Value;
 use super::redact::is_secret_name;
 use crate::cli::hooks::Project;
 use crate::config::Settings;
+use crate::hooks::claude::action::ClaudeAction;
 use crate::hooks::hook::{Hook, HookKind};
 
 /// Maximum length of a text in the settings, in characters; of longer ones only the length is reported.
@@ -102,6 +103,9 @@ fn what(hook: &Hook) -> String {
             let host = url.split("://").nth(1).unwrap_or_default();
             let host = host.split(['/', '?', '#']).next().unwrap_or_default();
             format!("posts to {}", host.rsplit('@').next().unwrap_or_default())
+        }
+        HookKind::Claude { options, .. } if options.action != ClaudeAction::Command => {
+            format!("{} something", options.action.verb())
         }
         HookKind::Claude { line, .. } => format!("a line for the shell that runs {}", program(line)),
     }

@@ -92,7 +92,7 @@ fn line(status: &ServerStatus) -> DoctorLine {
             let remarks: String = status.remarks.iter().map(|remark| format!("; {remark}")).collect();
             DoctorLine::ok("mcp", format!("{name} is connected, with {} tools{remarks}", status.tools.len()))
         }
-        ServerState::Connecting => DoctorLine::warning(
+        ServerState::Idle | ServerState::Connecting => DoctorLine::warning(
             "mcp",
             format!("{name} did not answer within {} s", CONNECT_TIME_MAX.as_secs()),
             "start its command in a shell and see what it waits for",

@@ -238,6 +238,12 @@ fn sample(event: HookEvent, cwd: &Path) -> HookContext {
         HookEvent::SubagentStart => {
             EventData::SubagentStart { agent: "explore".to_owned(), id: SESSION.to_owned() }
         }
+        HookEvent::TaskCompleted => {
+            EventData::TaskCompleted { number: 1, subject: "Fix the parser".to_owned() }
+        }
+        HookEvent::TurnFailed => {
+            EventData::TurnFailed { kind: "server_error", message: "The provider is overloaded.".to_owned() }
+        }
         HookEvent::TurnEnd => EventData::TurnEnd(round),
         HookEvent::AgentStop => EventData::AgentStop { round, stop_reason: "end_turn", continuations: 0 },
         HookEvent::PreCompact => EventData::PreCompact {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::config::plugin_servers;
 use crate::hooks::claude;
+use crate::hooks::claude::action::ClaudeAction;
 use crate::hooks::discover::DECLARATION_BYTES_MAX;
 use crate::hooks::hook::{HookKind, HookOrigin};
 use crate::problem::Problem;
@@ -37,6 +38,13 @@ impl BroughtItems {
         let agents = AgentCatalog::of_plugin(plugin);
         let mut problems = plugin.problems.clone();
         problems.extend(recipes.problems.iter().chain(&agents.problems).chain(&agents.remarks).cloned());
+        let shadowed = recipes.shadowed.iter().map(|recipe| Problem {
+            path: recipe.source.path().to_path_buf(),
+            place: None,
+            message: format!("it is not used: {} has the same name", recipe.by.path().display()),
+            hint: None,
+        });
+        problems.extend(shadowed);
         let names = |of_skills: bool| {
             let recipes = recipes.recipes.iter().filter(move |recipe| recipe.is_skill() == of_skills);
             recipes.map(|recipe| format!("/{}", recipe.id)).collect()
@@ -109,10 +117,14 @@ fn hooks(path: &Path, plugin: &Plugin, problems: &mut Vec<Problem>) -> Vec<Strin
     let (hooks, found) = claude::parse_of(path, &text, HookOrigin::User, &plugin.folders.root, Some(plugin));
     problems.extend(found);
     let line = |hook: &crate::hooks::hook::Hook| {
-        let HookKind::Claude { line, matcher, .. } = &hook.kind else { return None };
+        let HookKind::Claude { line, matcher, options, .. } = &hook.kind else { return None };
         let events: Vec<&str> = hook.events.iter().map(|(_, name)| name.as_str()).collect();
         let matcher = if matcher.is_empty() { String::new() } else { format!("[{matcher}]") };
-        Some(format!("{}{matcher}: {line}", events.join(", ")))
+        let verb = match options.action {
+            ClaudeAction::Command => String::new(),
+            ClaudeAction::Prompt { .. } | ClaudeAction::Post { .. } => format!("{} ", options.action.verb()),
+        };
+        Some(format!("{}{matcher}: {verb}{line}", events.join(", ")))
     };
     hooks.iter().filter_map(line).collect()
 }

@@ -1,8 +1,8 @@
-//! The sources that a plugin can be installed from: a directory, a Git address, or an entry of a marketplace, which
-//! refers to either of these.
+//! Where a plugin is installed from: a directory, a Git address, a package of npm, or an entry of a marketplace, which is
+//! one of these.
 //!
-//! Git runs as a child process without hooks, prompts and submodules, and within limits of time and size. Fetched
-//! files are in a scratch directory; none of them are executed.
+//! Git runs as a child process without hooks, prompts and submodules, npm without the scripts of packages, and both within
+//! limits of time and size. What they fetch is in a scratch folder; nothing of it is run.
 
 use std::fs;
 use std::io::Read;
@@ -18,15 +18,19 @@ use super::copy::{self, ScratchFolder};
 use crate::recipe::plugins::PluginFormat;
 use crate::recipe::plugins::marketplace::{self, EntrySource, Marketplace, MarketplaceEntry};
 
-/// Timeout of one Git command.
-const GIT_TIME_MAX: Duration = Duration::from_secs(5 * 60);
-/// Maximum size of the fetched files in bytes: a plugin and the same again for its compressed history.
+/// How long one command may take.
+const COMMAND_TIME_MAX: Duration = Duration::from_secs(5 * 60);
+/// Maximum size of what is fetched: a plugin and as much again in its compressed history.
 const FETCHED_BYTES_MAX: u64 = 2 * copy::BYTES_MAX;
-/// Interval between checks of its time and size.
-const GIT_LOOK: Duration = Duration::from_millis(100);
-/// Maximum bytes of Git's output that are read.
-const GIT_OUTPUT_BYTES_MAX: u64 = 16 * 1024;
-/// Maximum number of marketplaces that refer to each other; prevents cycles.
+/// How often time and size of a command are looked at.
+const COMMAND_LOOK: Duration = Duration::from_millis(100);
+/// Maximum bytes of a command's output that are read.
+const OUTPUT_BYTES_MAX: u64 = 16 * 1024;
+/// How a package of npm is named on the command line.
+const NPM: &str = "npm:";
+/// The folder of an unpacked package.
+const PACKAGE: &str = "package";
+/// Marketplaces may name marketplaces' repositories, but not in a circle.
 const STEPS_MAX: usize = 4;
 
 /// A plugin's directory on this machine.
@@ -53,6 +57,7 @@ struct PluginSource {
 enum SourcePlace {
     Folder(PathBuf),
     Git(String),
+    Npm { package: String, registry: Option<String> },
 }
 
 /// Finds a plugin as it was named on the command line. `claude` is Claude Code's directory, which lists marketplaces;
@@ -69,6 +74,11 @@ pub fn find(text: &str, cwd: &Path, claude: Option<&Path>, scratch: &Path) -> Re
                 let fetched = ScratchFolder::below(scratch)?;
                 let commit = fetch(url, source.reference.as_deref(), &fetched.0)?;
                 (fetched.0.clone(), Some(commit), Some(fetched))
+            }
+            SourcePlace::Npm { package, registry } => {
+                let fetched = ScratchFolder::below(scratch)?;
+                unpack(package, registry.as_deref(), &fetched.0)?;
+                (fetched.0.join(PACKAGE), None, Some(fetched))
             }
         };
         let (found, folder) = match entry.take() {
@@ -116,6 +126,11 @@ pub fn find(text: &str, cwd: &Path, claude: Option<&Path>, scratch: &Path) -> Re
                 source = PluginSource { plugin: None, place, reference };
                 entry = Some((chosen.clone(), folder.clone()));
             }
+            EntrySource::Npm { package, registry } => {
+                let place = SourcePlace::Npm { package: package.clone(), registry: registry.clone() };
+                source = PluginSource { plugin: None, place, reference: None };
+                entry = Some((chosen.clone(), PathBuf::new()));
+            }
             EntrySource::Unsupported(what) => {
                 return Err(format!("{} comes from {what}, which can't be installed here", chosen.name));
             }
@@ -162,6 +177,10 @@ fn parse(
         let place = SourcePlace::Folder(cwd.join(text));
         return Ok(PluginSource { plugin: None, place, reference: None });
     }
+    if let Some(package) = text.strip_prefix(NPM) {
+        let place = SourcePlace::Npm { package: package.to_owned(), registry: None };
+        return Ok(PluginSource { plugin: None, place, reference: None });
+    }
     let (rest, reference) = match text.split_once('#') {
         Some((rest, reference)) => (rest, Some(reference.to_owned())),
         None => (text, None),
@@ -201,7 +220,7 @@ fn checked_url(url: &str) -> Result<String, String> {
         true => Ok(url.to_owned()),
         false => Err(format!(
             "{url:?} is no directory, no marketplace that is known here and no address of a Git repository \
-             (https://…, ssh://…, git@…, owner/name)"
+             (https://…, ssh://…, git@…, owner/name) or package (npm:…)"
         )),
     }
 }
@@ -221,39 +240,80 @@ fn fetch(url: &str, reference: Option<&str>, folder: &Path) -> Result<String, St
     git(folder, &["rev-parse", "HEAD"]).map(|id| id.trim().to_owned())
 }
 
-/// Runs Git in a directory; returns its output.
+/// Unpacks a package of npm into `PACKAGE` of a folder. What it depends on is not installed.
+fn unpack(package: &str, registry: Option<&str>, folder: &Path) -> Result<(), String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.~@/^".contains(c);
+    // Anything else would be a folder, an address or an option for npm.
+    let is_scoped = package.starts_with('@');
+    let is_package = !package.starts_with(['-', '.', '/', '~']) && package.chars().all(is_plain);
+    if !is_package || package.matches('/').count() > usize::from(is_scoped) || package.is_empty() {
+        return Err(format!("{package:?} is no package of npm (NAME, @SCOPE/NAME, with @VERSION)"));
+    }
+    let mut pack = Command::new("npm");
+    pack.args(["pack", "--ignore-scripts", "--silent", "--pack-destination", "."]);
+    if let Some(registry) = registry {
+        if !registry.starts_with("https://") {
+            return Err(format!("the registry {registry:?} has no https address"));
+        }
+        pack.args(["--registry", registry]);
+    }
+    pack.args(["--", package]);
+    let packed = run(pack, folder).map_err(|why| format!("the package {package} can't be fetched: {why}"))?;
+    let file = packed.lines().last().unwrap_or_default().trim();
+    let mut tar = Command::new("tar");
+    tar.args(["--no-same-owner", "-xzf", file]);
+    run(tar, folder).map_err(|why| format!("the package {package} can't be unpacked: {why}"))?;
+    // Its folder may have any name.
+    let folders = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut folders: Vec<PathBuf> = folders.filter(|path| path.is_dir() && !path.is_symlink()).collect();
+    match (folders.pop(), folders.is_empty()) {
+        (Some(only), true) => {
+            fs::rename(&only, folder.join(PACKAGE)).map_err(|error| format!("it can't be moved: {error}"))
+        }
+        _ => Err(format!("the package {package} has not one folder")),
+    }
+}
+
+/// Runs Git in a folder; returns what it prints.
 fn git(folder: &Path, arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new("git");
     for option in ["core.hooksPath=/dev/null", "core.fsmonitor=false", "protocol.ext.allow=never"] {
         command.args(["-c", option]);
     }
-    command.args(arguments).current_dir(folder).process_group(0);
+    command.args(arguments);
     command.env("GIT_TERMINAL_PROMPT", "0").env("GIT_LFS_SKIP_SMUDGE", "1").env("GIT_ASKPASS", "true");
     for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
         command.env_remove(variable);
     }
-    // The output is short enough for the pipes' buffers.
+    run(command, folder)
+}
+
+/// Runs a command in a folder, within its limits; returns what it prints.
+fn run(mut command: Command, folder: &Path) -> Result<String, String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    command.current_dir(folder).process_group(0);
+    // Short outputs, which fit into their pipes.
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|error| format!("git can't be started: {error}"))?;
+    let mut child = command.spawn().map_err(|error| format!("{program} can't be started: {error}"))?;
     let since = Instant::now();
     let status = loop {
         match child.try_wait().map_err(|error| error.to_string())? {
             Some(status) => break status,
-            None if since.elapsed() > GIT_TIME_MAX => {
+            None if since.elapsed() > COMMAND_TIME_MAX => {
                 return Err(ended(
                     child,
-                    &format!("it takes more than {} minutes", GIT_TIME_MAX.as_secs() / 60),
+                    &format!("it takes more than {} minutes", COMMAND_TIME_MAX.as_secs() / 60),
                 ));
             }
             None if size(folder, 0) > FETCHED_BYTES_MAX => {
                 return Err(ended(child, &format!("it has more than {} MiB", FETCHED_BYTES_MAX >> 20)));
             }
-            None => std::thread::sleep(GIT_LOOK),
+            None => std::thread::sleep(COMMAND_LOOK),
         }
     };
     let read = |pipe: Option<&mut dyn Read>| {
         let mut bytes = Vec::new();
-        let read = pipe.map(|pipe| pipe.take(GIT_OUTPUT_BYTES_MAX).read_to_end(&mut bytes));
+        let read = pipe.map(|pipe| pipe.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes));
         drop(read);
         String::from_utf8_lossy(&bytes).into_owned()
     };
@@ -261,7 +321,7 @@ fn git(folder: &Path, arguments: &[&str]) -> Result<String, String> {
         true => Ok(read(child.stdout.as_mut().map(|pipe| pipe as &mut dyn Read))),
         false => {
             let said = read(child.stderr.as_mut().map(|pipe| pipe as &mut dyn Read));
-            Err(said.lines().last().unwrap_or("git failed").trim().to_owned())
+            Err(said.lines().last().map_or(format!("{program} failed"), |line| line.trim().to_owned()))
         }
     }
 }
@@ -291,6 +351,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_names_of_packages_are_given_to_npm() {
+        let place = tempfile::tempdir().expect("a folder");
+        for package in
+            ["--eval", "", "./x", "/x", "a/b", "@a/b/c", "https://x.example/a.tgz", "a b", "file:x"]
+        {
+            let why = unpack(package, None, place.path()).expect_err("it is refused");
+            assert!(why.contains("is no package of npm"), "{package}: {why}");
+        }
+        let why = unpack("x", Some("http://x.example"), place.path()).expect_err("it is refused");
+        assert!(why.contains("no https address"), "{why}");
+    }
+
+    #[test]
     fn sources_are_directories_addresses_and_entries_of_marketplaces() {
         let place = tempfile::tempdir().expect("a folder");
         fs::create_dir(place.path().join("own")).expect("a folder");
@@ -307,6 +380,7 @@ mod tests {
             ("fmt@own", Some("fmt"), SourcePlace::Folder(place.path().join("own")), None),
             ("fmt@o/r#v1", Some("fmt"), git("https://github.com/o/r.git"), Some("v1")),
             ("fmt@git@x.example:r", Some("fmt"), git("git@x.example:r"), None),
+            ("npm:@s/x@1", None, SourcePlace::Npm { package: "@s/x@1".to_owned(), registry: None }, None),
         ] {
             let source = parse(text, place.path(), known);
             let (plugin, reference) = (plugin.map(str::to_owned), reference.map(str::to_owned));

@@ -121,8 +121,10 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Quotes a program and its arguments as a shell line. Of variables, only the project's directory is
-/// expanded.
+/// The variables that arguments may contain.
+const EXPANDED: [&str; 3] = ["${CLAUDE_PROJECT_DIR}", "${CLAUDE_PLUGIN_ROOT}", "${CLAUDE_PLUGIN_DATA}"];
+
+/// Quotes a program and its arguments as a shell line. Of variables, only those are expanded that `EXPANDED` names.
 pub(crate) fn quoted_line(program: &str, args: &[String]) -> String {
     let words: Vec<String> =
         std::iter::once(program).chain(args.iter().map(String::as_str)).map(quoted).collect();
@@ -130,8 +132,8 @@ pub(crate) fn quoted_line(program: &str, args: &[String]) -> String {
 }
 
 fn quoted(word: &str) -> String {
-    const PROJECT: &str = "${CLAUDE_PROJECT_DIR}";
-    let pieces: Vec<String> =
-        word.split(PROJECT).map(|piece| format!("'{}'", piece.replace('\'', r"'\''"))).collect();
-    pieces.join(&format!("\"{PROJECT}\""))
+    let first = EXPANDED.iter().filter_map(|name| Some((word.find(name)?, *name))).min();
+    let Some((at, name)) = first else { return format!("'{}'", word.replace('\'', r"'\''")) };
+    let (before, rest) = word.split_at(at);
+    format!("{}\"{name}\"{}", quoted(before), quoted(&rest[name.len()..]))
 }

@@ -3,6 +3,7 @@
 //! A file contains groups by event, each with a matcher and commands. Kinds of hooks and events that Claude
 //! Code supports and this program does not are reported as problems; the rest of the file takes effect.
 
+pub mod action;
 pub mod command_line;
 mod matcher;
 pub mod output;
@@ -21,6 +22,7 @@ use crate::hook::{
     ClaudeOptions, FailMode, Hook, HookKind, HookOrigin, Manifest, RUN_TIME_MAX, RUN_TIME_MIN,
 };
 use crate::hook_context::{EventData, HookContext};
+use action::{ACTION_RUN_TIME, ClaudeAction, asks_at};
 use epitome_problem::{Problem, nearest, place_in};
 use epitome_recipe::plugins::Plugin;
 use matcher::{ClaudeRule, Matcher};
@@ -32,14 +34,32 @@ pub const CLAUDE_RUN_TIME: Duration = Duration::from_secs(600);
 pub const COMMANDS_MAX: usize = 256;
 /// Maximum length of a command line in bytes.
 pub const LINE_BYTES_MAX: usize = 16 * 1024;
+/// In the names of Claude Code's small models.
+const SMALL_MODEL: &str = "haiku";
 /// Characters of a matcher shown in a hook's name.
 const LABEL_CHARS_MAX: usize = 60;
 
-/// Claude Code's events that do not exist here.
-const UNSUPPORTED_EVENTS: &str = "ConfigChange CwdChanged DirectoryAdded Elicitation ElicitationResult FileChanged \
-    InstructionsLoaded MessageDisplay PermissionDenied PostModelSwitch PostToolBatch PreModelSwitch Setup \
-    StopFailure TaskCompleted TaskCreated TeammateIdle UserPromptExpansion \
-    WorktreeCreate WorktreeRemove";
+/// Claude Code's events that never happen here, and why not.
+const NEVER_HERE: [(&str, &str); 18] = [
+    ("ConfigChange", "settings are read again with each session, and changes of them are not announced"),
+    ("CwdChanged", "a session keeps its directory"),
+    ("DirectoryAdded", "a session keeps the directories that it was opened with"),
+    ("Elicitation", "questions of MCP servers go to you alone"),
+    ("ElicitationResult", "questions of MCP servers go to you alone"),
+    ("FileChanged", "files are not watched for hooks"),
+    ("InstructionsLoaded", "instructions are read before there is anybody to hear of it"),
+    ("MessageDisplay", "the editor shows messages, not Epitome"),
+    ("PermissionDenied", "no model decides about permissions; use `PermissionRequest`"),
+    ("PostModelSwitch", "changing the model runs no hooks"),
+    ("PostToolBatch", "use `PostToolUse`, which runs after each call"),
+    ("PreModelSwitch", "changing the model runs no hooks"),
+    ("Setup", "there is no setup run"),
+    ("TaskCreated", "a plan is written as a whole; use `TaskCompleted`, or `PostToolUse` of `TodoWrite`"),
+    ("TeammateIdle", "there are no teammates: an agent ends when its work is done"),
+    ("UserPromptExpansion", "use `UserPromptSubmit`, which sees the prompt that a command became"),
+    ("WorktreeCreate", "agents work in the session's directory, not in worktrees"),
+    ("WorktreeRemove", "agents work in the session's directory, not in worktrees"),
+];
 
 /// Claude Code's names of the supported events.
 fn supported_events() -> impl Iterator<Item = (&'static str, HookEvent)> {
@@ -122,7 +142,8 @@ fn subjects(hook_context: &HookContext) -> Option<[&str; 2]> {
             Some([trigger.name(), trigger.name()])
         }
         EventData::AgentStop { .. } => agent_type(hook_context).map(|agent| [agent, agent]),
-        EventData::UserMessageSend { .. } | EventData::TurnEnd(_) => None,
+        EventData::TurnFailed { kind, .. } => Some([kind, kind]),
+        EventData::UserMessageSend { .. } | EventData::TaskCompleted { .. } | EventData::TurnEnd(_) => None,
     }
 }
 
@@ -195,13 +216,8 @@ impl<'a> SettingsReader<'a> {
 
     fn unknown_event(&mut self, name: &str, groups: &[Raw<'a>]) {
         let Some(first) = groups.first() else { return };
-        if UNSUPPORTED_EVENTS.split(' ').any(|known| known == name) {
-            self.report(
-                first,
-                format!("the hooks of `{name}` are not run: Epitome has no such moment"),
-                None,
-            );
-            return;
+        if let Some((_, why)) = NEVER_HERE.iter().find(|(known, _)| *known == name) {
+            return self.report(first, format!("the hooks of `{name}` never run here: {why}"), None);
         }
         let known = nearest(name, supported_events().map(|(known, _)| known));
         let hint = known.map(|known| format!("did you mean `{known}`?"));
@@ -248,24 +264,12 @@ impl<'a> SettingsReader<'a> {
         entry: Raw<'a>,
         group: usize,
     ) -> Result<(), String> {
-        let command: ClaudeCommand =
+        let mut command: ClaudeCommand =
             serde_json::from_str(entry.get()).map_err(|error| without_place(&error))?;
-        if command.kind != "command" {
-            let kind = command.kind;
-            return Err(format!("hooks of type `{kind}` are not known here, only those of type `command`"));
-        }
-        if command.shell.is_some_and(|shell| shell != "bash") {
-            return Err("its shell is not `bash`".to_owned());
-        }
-        let line = match (command.command, command.args) {
-            (Some(line), _) if line.trim().is_empty() => return Err("its `command` is empty".to_owned()),
-            (Some(line), None) => line,
-            (Some(program), Some(args)) => command_line::quoted_line(&program, &args),
-            (None, _) => return Err("it has no `command`".to_owned()),
-        };
+        let (line, action) = command.action(event)?;
         if line.len() > LINE_BYTES_MAX || line.contains('\0') {
             return Err(format!(
-                "its command is longer than {LINE_BYTES_MAX} bytes or holds a NUL; put it into a script"
+                "its text is longer than {LINE_BYTES_MAX} bytes or contains a NUL; put a command into a script"
             ));
         }
         let only_if = command.only_if.unwrap_or_default().trim().to_owned();
@@ -288,13 +292,18 @@ impl<'a> SettingsReader<'a> {
             );
             self.report(entry, message, None);
         }
+        let default_time = match action {
+            ClaudeAction::Command => CLAUDE_RUN_TIME,
+            ClaudeAction::Prompt { .. } | ClaudeAction::Post { .. } => ACTION_RUN_TIME,
+        };
         let options = ClaudeOptions {
-            runs_async: command.runs_async || command.async_rewake,
+            runs_async: action == ClaudeAction::Command && (command.runs_async || command.async_rewake),
+            action,
             plugin: self.plugin.map(|plugin| plugin.folders.clone()),
             written_at: Some(self.place_of(entry)),
         };
         let manifest = Manifest {
-            timeout: self.timeout(command.timeout, entry),
+            timeout: self.timeout(command.timeout, default_time, entry),
             fail_mode: match command.on_failure.as_deref() {
                 Some("block") => FailMode::Closed,
                 _ => FailMode::Open,
@@ -317,8 +326,8 @@ impl<'a> SettingsReader<'a> {
         Ok(())
     }
 
-    fn timeout(&mut self, seconds: Option<f64>, entry: Raw<'a>) -> Duration {
-        let Some(seconds) = seconds else { return CLAUDE_RUN_TIME };
+    fn timeout(&mut self, seconds: Option<f64>, default: Duration, entry: Raw<'a>) -> Duration {
+        let Some(seconds) = seconds else { return default };
         let (least, most) = (RUN_TIME_MIN.as_secs_f64(), RUN_TIME_MAX.as_secs_f64());
         if (least..=most).contains(&seconds) {
             return Duration::from_secs_f64(seconds);
@@ -389,6 +398,13 @@ struct ClaudeCommand {
     #[serde(rename = "type")]
     kind: String,
     command: Option<String>,
+    prompt: Option<String>,
+    model: Option<String>,
+    url: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    #[serde(rename = "allowedEnvVars", default)]
+    allowed_variables: Vec<String>,
     args: Option<Vec<String>>,
     timeout: Option<f64>,
     shell: Option<String>,
@@ -402,6 +418,45 @@ struct ClaudeCommand {
     runs_async: bool,
     #[serde(rename = "asyncRewake", default)]
     async_rewake: bool,
+}
+
+impl ClaudeCommand {
+    /// The text of the hook, and what is done with it. The error is why it is not run.
+    fn action(&mut self, event: HookEvent) -> Result<(String, ClaudeAction), String> {
+        let given = |text: Option<String>, name: &str| match text {
+            Some(text) if text.trim().is_empty() => Err(format!("its `{name}` is empty")),
+            Some(text) => Ok(text),
+            None => Err(format!("it has no `{name}`")),
+        };
+        match self.kind.as_str() {
+            "command" => {
+                if self.shell.as_deref().is_some_and(|shell| shell != "bash") {
+                    return Err("its shell is not `bash`".to_owned());
+                }
+                let line = given(self.command.take(), "command")?;
+                let line =
+                    self.args.take().map_or(line.clone(), |args| command_line::quoted_line(&line, &args));
+                Ok((line, ClaudeAction::Command))
+            }
+            "prompt" if !asks_at(event) => Err("a model can decide nothing at this event".to_owned()),
+            "prompt" => {
+                let small = self.model.as_deref().is_none_or(|model| model.contains(SMALL_MODEL));
+                Ok((given(self.prompt.take(), "prompt")?, ClaudeAction::Prompt { small }))
+            }
+            "http" => {
+                let url = given(self.url.take(), "url")?;
+                if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
+                    return Err("its `url` begins with neither http:// nor https://".to_owned());
+                }
+                let headers = std::mem::take(&mut self.headers);
+                let variables = std::mem::take(&mut self.allowed_variables);
+                Ok((url, ClaudeAction::Post { headers, variables }))
+            }
+            kind => Err(format!(
+                "hooks of type `{kind}` are not known here, only those of type `command`, `prompt` and `http`"
+            )),
+        }
+    }
 }
 
 /// The parser's message without its position, which is reported separately.

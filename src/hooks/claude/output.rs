@@ -123,13 +123,14 @@ fn blocked(event: HookEvent, reason: &str) -> HookOutput {
             output.decision_reason = Some(reason);
         }
         HookEvent::UserMessageSend | HookEvent::PreCompact => output.block = Some(given),
-        HookEvent::AfterToolCall => output.context.push(reason),
+        HookEvent::AfterToolCall | HookEvent::TaskCompleted => output.context.push(reason),
         HookEvent::AgentStop => output.follow_ups.push(Utterance { role: Role::User, text: reason }),
         // Nothing can be blocked here: show the reason to the user.
         HookEvent::SessionStart
         | HookEvent::TurnEnd
         | HookEvent::PostCompact
         | HookEvent::SessionEnd
+        | HookEvent::TurnFailed
         | HookEvent::Notification
         | HookEvent::SubagentStart => output.notice = given,
     }
@@ -243,11 +244,13 @@ impl ClaudeOutputReader<'_> {
             HookEvent::SessionStart
             | HookEvent::UserMessageSend
             | HookEvent::BeforeToolCall
-            | HookEvent::AfterToolCall => self.output.context.push(text),
+            | HookEvent::AfterToolCall
+            | HookEvent::TaskCompleted => self.output.context.push(text),
             HookEvent::TurnEnd
             | HookEvent::PreCompact
             | HookEvent::PostCompact
             | HookEvent::SessionEnd
+            | HookEvent::TurnFailed
             | HookEvent::PermissionRequest
             | HookEvent::Notification
             | HookEvent::SubagentStart => {

@@ -74,6 +74,10 @@ fn event_fields(hook_context: &HookContext) -> Value {
             json!({"message": message, "notification_type": kind})
         }
         EventData::SubagentStart { agent, id } => json!({"agent_id": id, "agent_type": agent}),
+        EventData::TaskCompleted { number, subject } => {
+            json!({"task_id": number.to_string(), "task_subject": subject, "task_description": subject})
+        }
+        EventData::TurnFailed { kind, message } => json!({"error": kind, "error_details": message}),
         EventData::TurnEnd(round) => json!({"last_assistant_message": round.response}),
         EventData::AgentStop { round, continuations, .. } => json!({
             "stop_hook_active": *continuations > 0,
@@ -108,6 +112,8 @@ pub fn event_name(hook_context: &HookContext) -> Option<&'static str> {
         EventData::PermissionRequest(_) => Some("PermissionRequest"),
         EventData::Notification { .. } => Some("Notification"),
         EventData::SubagentStart { .. } => Some("SubagentStart"),
+        EventData::TaskCompleted { .. } => Some("TaskCompleted"),
+        EventData::TurnFailed { .. } => Some("StopFailure"),
         EventData::TurnEnd(_) => None,
         EventData::AgentStop { .. } => match hook_context.base.invoked_by {
             InvokedBy::Main => Some("Stop"),

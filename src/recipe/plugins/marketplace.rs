@@ -41,7 +41,9 @@ pub enum EntrySource {
     Folder(PathBuf),
     /// A folder of a Git repository; empty for its root.
     Git { url: String, reference: Option<String>, folder: PathBuf },
-    /// A description of the unsupported source; completes a sentence.
+    /// A package of a registry: its name, with its version if that is given.
+    Npm { package: String, registry: Option<String> },
+    /// What there is instead; completes a sentence.
     Unsupported(String),
 }
 
@@ -128,6 +130,11 @@ fn source(value: &Value, base: &str) -> EntrySource {
     match (text("source"), text("repo"), text("url"), text("path")) {
         (Some("github"), Some(repository), _, _) => git(format!("https://github.com/{repository}.git")),
         (Some("url" | "git" | "git-subdir"), _, Some(url), _) => git(url.to_owned()),
+        (Some("npm"), ..) if let Some(package) = text("package") => {
+            let version = text("version").map(|version| format!("@{version}")).unwrap_or_default();
+            let registry = text("registry").map(str::to_owned);
+            EntrySource::Npm { package: format!("{package}{version}"), registry }
+        }
         (Some("local"), _, _, Some(path)) => folder(path),
         (Some(kind), ..) => EntrySource::Unsupported(format!("a source of the kind {kind:?}")),
         (None, ..) => unsupported("no source"),
@@ -171,8 +178,12 @@ mod tests {
                 git("https://x/r.git", Some("v1"), "p"),
             ),
             (
-                r#"{"source": "npm", "package": "x"}"#,
-                EntrySource::Unsupported("a source of the kind \"npm\"".into()),
+                r#"{"source": "npm", "package": "@a/x", "version": "^1.2"}"#,
+                EntrySource::Npm { package: "@a/x@^1.2".into(), registry: None },
+            ),
+            (
+                r#"{"source": "pip", "package": "x"}"#,
+                EntrySource::Unsupported("a source of the kind \"pip\"".into()),
             ),
             (
                 r#""../out""#,

@@ -104,6 +104,7 @@ fn line(status: &ServerStatus) -> String {
         McpTransport::Http { url, .. } => origin(url),
     };
     let state = match state {
+        ServerState::Idle => "started when it is used; from earlier:".to_owned(),
         ServerState::Connecting if !tools.is_empty() => "being connected; from earlier:".to_owned(),
         ServerState::Connecting => "being connected".to_owned(),
         ServerState::Gone(why) => format!("not connected: {why}"),

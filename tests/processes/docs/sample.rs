@@ -60,6 +60,12 @@ pub fn hook_context(event: HookEvent) -> HookContext {
         HookEvent::SubagentStart => {
             EventData::SubagentStart { agent: "explore".to_owned(), id: "s_02".to_owned() }
         }
+        HookEvent::TaskCompleted => {
+            EventData::TaskCompleted { number: 1, subject: "Fix the parser".to_owned() }
+        }
+        HookEvent::TurnFailed => {
+            EventData::TurnFailed { kind: "server_error", message: "The provider is overloaded.".to_owned() }
+        }
         HookEvent::TurnEnd => EventData::TurnEnd(round),
         HookEvent::AgentStop => EventData::AgentStop { round, stop_reason: "end_turn", continuations: 0 },
         HookEvent::PreCompact => EventData::PreCompact {

@@ -1,5 +1,10 @@
 //! Hooks in a project's `.claude/settings.json`, allowed by `--trust-hooks`.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+
+use epitome_scripted_model::{ModelStep, RecordedRequest};
+use epitome_test_harness::{call, text};
 use serde_json::{Value, json};
 
 use super::project::*;
@@ -144,4 +149,134 @@ fn without_a_terminal_a_hint_explains_how_to_trust_a_projects_hooks() {
     let told = project.user.run(&["run", "say hello"]).exited(0).err;
     assert!(told.contains("Run 1 hook of this repository. To let them: `epitome hooks trust`"), "{told}");
     assert!(!told.contains("--mode"), "{told}");
+}
+
+/// Hooks of the type `prompt` were refused. A model's answer stops a call or continues the work as exit code 2 does.
+#[test]
+fn a_model_decides_for_a_hook_with_a_prompt() {
+    let decides = |request: &RecordedRequest| {
+        let body = request.body.to_string();
+        if !body.contains("You decide for a hook") {
+            return obey(request);
+        }
+        match body.contains("rm kept.txt") {
+            true => vec![text("```json\n{\"ok\": false, \"reason\": \"Nothing is deleted here.\"}\n```")],
+            false => vec![text("{\"ok\": true}")],
+        }
+    };
+    let project = Project::with(decides);
+    let hook = json!({ "type": "prompt", "prompt": "Is this harmless? $ARGUMENTS" });
+    let hooks = json!({ "PreToolUse": [{ "matcher": "Bash", "hooks": [hook] }] });
+    project.write(".claude/settings.json", &json!({ "hooks": hooks }).to_string());
+    project.write("kept.txt", "x");
+    let heard = trusted(&project, &["run rm kept.txt"]);
+    assert_eq!(heard.told_results(), ["Nothing is deleted here."]);
+    assert!(project.path("kept.txt").exists());
+    let heard = trusted(&project, &["--follow", "run echo fine"]);
+    assert_eq!(heard.told_results().last().map(String::as_str), Some("fine\n[exit code 0]"));
+    let shown = project.user.run(&["hooks", "list"]).ok();
+    assert!(shown.contains("asks a model: Is this harmless? $ARGUMENTS"), "{shown}");
+}
+
+/// An answer that is none lets work go on, and is reported.
+#[test]
+fn a_model_that_does_not_answer_is_a_failure_of_its_hook() {
+    let project = Project::new();
+    let hook = json!({ "type": "prompt", "prompt": "Is all done?" });
+    let hooks = json!({ "hooks": { "Stop": [{ "hooks": [hook] }] } });
+    project.write(".claude/settings.json", &hooks.to_string());
+    trusted(&project, &["say hello"]);
+    let trail = project.trail().join("\n");
+    assert!(trail.contains("agent_stop Stop#1@.claude/settings.json failed"), "{trail}");
+}
+
+/// Hooks of the type `http` were refused. The payload is posted, with the variables that the hook names and no others.
+#[test]
+fn a_payload_is_posted_and_the_reply_read_like_output() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let url = format!("http://{}/guard", listener.local_addr().expect("an address"));
+    let served = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
+        let (mut head, mut length) = (String::new(), 0);
+        while !head.ends_with("\r\n\r\n") {
+            reader.read_line(&mut head).expect("a line");
+        }
+        for line in head.to_lowercase().lines() {
+            length =
+                line.strip_prefix("content-length: ").map_or(length, |text| text.parse().expect("a number"));
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).expect("a body");
+        let reply = json!({ "hookSpecificOutput": {
+            "hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": "Not today",
+        } });
+        let reply = reply.to_string();
+        write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{reply}", reply.len())
+            .expect("it reads");
+        (head, String::from_utf8(body).expect("text"))
+    });
+    let mut project = Project::new();
+    project.user.set("TEAM_NAME", "core");
+    project.user.set("OTHER_NAME", "hidden");
+    let headers = json!({ "X-Team": "t-$TEAM_NAME-${OTHER_NAME}" });
+    let hook = json!({ "type": "http", "url": url, "headers": headers, "allowedEnvVars": ["TEAM_NAME"] });
+    let hooks = json!({ "hooks": { "PreToolUse": [{ "hooks": [hook] }] } });
+    project.write(".claude/settings.json", &hooks.to_string());
+    let heard = trusted(&project, &["run echo x"]);
+    assert_eq!(heard.told_results(), ["Not today"]);
+    let (head, body) = served.join().expect("it served");
+    assert!(head.contains("t-core-\r\n"), "{head}");
+    assert!(
+        body.contains("\"hook_event_name\":\"PreToolUse\"") && body.contains("\"tool_name\":\"Bash\""),
+        "{body}"
+    );
+}
+
+/// What a hook has to say about a completed item reaches the model with its next call.
+#[test]
+fn completed_items_of_the_plan_are_events() {
+    let plan = |status: &str| {
+        let item = json!({ "content": "Fix it", "status": status, "priority": "high" });
+        call("todo_write", json!({ "todos": [item] }))
+    };
+    let mut rounds = 0;
+    let project = Project::with(move |request| {
+        rounds += 1;
+        match rounds {
+            1 => vec![plan("in_progress")],
+            2 | 3 => vec![plan("completed")],
+            // Until the hook has ended.
+            _ if !request.body.to_string().contains("no test was added") => {
+                vec![call("bash", json!({ "command": format!("echo {rounds}") }))]
+            }
+            _ => vec![text("Done.")],
+        }
+    });
+    let command = "cat >> \"$HOME/seen\"; echo 'no test was added' >&2; exit 2";
+    let hooks =
+        json!({ "hooks": { "TaskCompleted": [{ "hooks": [{ "type": "command", "command": command }] }] } });
+    project.write(".claude/settings.json", &hooks.to_string());
+    let heard = trusted(&project, &["Work"]);
+    let seen = project.read_home("seen");
+    assert_eq!(seen.matches("\"hook_event_name\":\"TaskCompleted\"").count(), 1, "{seen}");
+    assert!(seen.contains("\"task_subject\":\"Fix it\""), "{seen}");
+    assert_eq!(heard.said(), "Done.");
+}
+
+#[test]
+fn a_prompt_that_fails_is_an_event() {
+    let fails =
+        |_: &RecordedRequest| vec![ModelStep::Error { status: 400, retry_after: None, message: None }];
+    let project = Project::with(fails);
+    let hook = json!({ "type": "command", "command": "cat >> \"$HOME/seen\"" });
+    let hooks = json!({ "hooks": { "StopFailure": [{ "matcher": "invalid_request", "hooks": [hook] }] } });
+    project.user.write(".claude/settings.json", &hooks.to_string());
+    project.user.run(&["run", "say hello"]).exited(1);
+    let seen = project.read_home("seen");
+    assert!(
+        seen.contains("\"hook_event_name\":\"StopFailure\"")
+            && seen.contains("\"error\":\"invalid_request\""),
+        "{seen}"
+    );
 }

@@ -147,6 +147,13 @@ fn arguments_of_a_program_are_quoted_for_the_shell() {
         line(&with("Stop", "", command)),
         r#"'node' ''"${CLAUDE_PROJECT_DIR}"'/a b.js' 'it'\''s' '$HOME'"#
     );
+    // The variables of plugins stayed as they were, and no script of such a plugin was found.
+    let command =
+        json!({"type": "command", "command": "${CLAUDE_PLUGIN_ROOT}/run", "args": ["${CLAUDE_PLUGIN_DATA}"]});
+    assert_eq!(
+        line(&with("Stop", "", command)),
+        r#"''"${CLAUDE_PLUGIN_ROOT}"'/run' ''"${CLAUDE_PLUGIN_DATA}"''"#
+    );
 }
 
 #[test]
@@ -160,9 +167,15 @@ fn on_failure_block_sets_the_fail_mode() {
 #[test]
 fn faults_are_reported_with_line_and_column() {
     let table = [
-        (r#""Stop": [{"hooks": [{"type": "prompt", "prompt": "Done?"}]}]"#, r#"{"type""#, "`prompt`"),
-        (r#""Stop": [{"hooks": [{"type": "http", "url": "http://x"}]}]"#, r#"{"type""#, "`http`"),
-        (r#""FileChanged": [{"hooks": []}]"#, r#"{"hooks""#, "no such moment"),
+        (r#""Stop": [{"hooks": [{"type": "agent", "prompt": "Done?"}]}]"#, r#"{"type""#, "`agent`"),
+        (r#""Stop": [{"hooks": [{"type": "prompt"}]}]"#, r#"{"type""#, "no `prompt`"),
+        (
+            r#""Notification": [{"hooks": [{"type": "prompt", "prompt": "Done?"}]}]"#,
+            r#"{"type""#,
+            "a model can decide nothing",
+        ),
+        (r#""Stop": [{"hooks": [{"type": "http", "url": "ftp://x"}]}]"#, r#"{"type""#, "neither http://"),
+        (r#""FileChanged": [{"hooks": []}]"#, r#"{"hooks""#, "never run here: files are not watched"),
         (r#""PreToolUsed": [{"hooks": []}]"#, r#"{"hooks""#, "no such event"),
         (r#""Stop": {"hooks": []}"#, r#"{"hooks""#, "must be a list"),
         (r#""Stop": ["./check.sh"]"#, r#""./check"#, "this group of `Stop` is not run"),

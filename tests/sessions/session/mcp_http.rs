@@ -190,7 +190,8 @@ fn an_unreachable_server_is_reported_without_its_secrets() {
 
 /// A server of the older transport: a GET opens the stream of its messages, which contains the address for the client's
 /// messages.
-fn sse_server() -> (String, Receiver<String>) {
+/// `token` is what it wants of each request, once somebody has logged in.
+fn sse_server(token: Option<&'static str>) -> (String, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let url = format!("http://{}/sse", listener.local_addr().expect("an address"));
     let (heads, seen) = channel();
@@ -198,7 +199,7 @@ fn sse_server() -> (String, Receiver<String>) {
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let (heads, events) = (heads.clone(), events.clone());
-            thread::spawn(move || sse_connection(stream, &heads, &events));
+            thread::spawn(move || sse_connection(stream, &heads, &events, token));
         }
     });
     (url, seen)
@@ -208,7 +209,9 @@ fn sse_connection(
     mut writer: TcpStream,
     heads: &Sender<String>,
     events: &Mutex<Option<TcpStream>>,
+    token: Option<&str>,
 ) -> Option<()> {
+    let own = writer.local_addr().expect("an address").to_string();
     let mut reader = BufReader::new(writer.try_clone().expect("a second handle"));
     loop {
         let (head, body) = read_body(&mut reader)?;
@@ -217,7 +220,19 @@ fn sse_connection(
         let respond = |writer: &mut TcpStream, status: &str| {
             write!(writer, "HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").ok()
         };
-        if head.starts_with("GET /sse") {
+        let is_known = token.is_none_or(|token| head.contains(token));
+        let is_of_login = ["/register", "/token", "/.well-known"].iter().any(|path| head.contains(path));
+        if token.is_some() && is_of_login {
+            let (status, body) = login(&head, &String::from_utf8_lossy(&body), &own);
+            let body = body.replace("/mcp/sk-in-the-path", "/sse");
+            let length = body.len();
+            let kind = "content-type: application/json";
+            write!(writer, "HTTP/1.1 {status}\r\n{kind}\r\ncontent-length: {length}\r\n\r\n{body}").ok()?;
+        } else if head.starts_with("GET /sse") && !is_known {
+            respond(&mut writer, "401 Unauthorized")?;
+        } else if head.starts_with("POST /messages") && !is_known {
+            respond(&mut writer, "401 Unauthorized")?;
+        } else if head.starts_with("GET /sse") {
             let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
             write!(writer, "{head}event: endpoint\ndata: /messages?id=1\n\n").ok()?;
             *events.lock().expect("no panic") = Some(writer);
@@ -238,7 +253,7 @@ fn sse_connection(
 /// Regression: servers of the older transport could not be used.
 #[test]
 fn an_address_that_refuses_the_newer_transport_is_tried_with_the_older_one() {
-    let (url, heads) = sse_server();
+    let (url, heads) = sse_server(None);
     let mut test =
         started(&url, vec![vec![ModelStep::Call { name: "mcp__net__look".into(), input: json!({}) }]]);
     assert_eq!(test.ask("Go"), StopReason::EndTurn);
@@ -252,7 +267,26 @@ fn an_address_that_refuses_the_newer_transport_is_tried_with_the_older_one() {
     assert_eq!(with_key, heads.len(), "{heads:?}");
 }
 
-/// Regression: when a server disappeared, the model got the names of Rust types, and the user got no notice.
+/// A server of the older transport that requires a login was given up.
+#[test]
+fn a_login_works_over_the_older_transport() {
+    let (url, heads) = sse_server(Some(TOKEN));
+    let look = vec![ModelStep::Call { name: "mcp".into(), input: json!({"tool": "mcp__net__look"}) }];
+    let config = format!("mode = \"full\"\n[mcp.servers.net]\nurl = {url:?}\n");
+    let mut test = Setup::with_config(&config).start(in_turn(vec![look]));
+    log_in(&mut test);
+    assert_eq!(test.ask("Go"), StopReason::EndTurn);
+    let told = test.client.entry(|change| match change {
+        Change::ToolFinished { outcome } => Some(outcome.model_text()),
+        _ => None,
+    });
+    assert_eq!(told, "seen");
+    let posts: Vec<String> = heads.try_iter().filter(|head| head.starts_with("post /messages")).collect();
+    let token = format!("authorization: bearer {TOKEN}");
+    assert!(!posts.is_empty() && posts.iter().all(|head| head.contains(&token)), "{posts:?}");
+}
+
+/// The model read the names of Rust types, and the user nothing.
 #[test]
 fn a_server_that_goes_away_is_reported_in_plain_words() {
     let (url, _) = server(LEAVES);

@@ -123,7 +123,37 @@ fn the_tools_of_a_slow_server_are_listed_at_the_first_prompt_of_the_next_session
     assert_eq!(life.outcome().model_text(), "heard 1");
 }
 
-/// Regression: three short sessions in a row each killed `npx` in the middle of its installation.
+/// With twelve servers configured, each session started twelve processes with 1 GB together, and used two of them.
+#[test]
+fn a_server_whose_tools_are_known_is_started_when_it_is_used() {
+    let replies = vec![
+        vec![text("Hello.")],
+        vec![text("Hello.")],
+        call("mcp__s__echo", json!({"says": 1})),
+        vec![text("Done.")],
+    ];
+    let mut life = started("plain", replies);
+    assert_eq!(life.test.ask("Go"), StopReason::EndTurn);
+    let process = life.place.join("plain.pid");
+    std::fs::remove_file(&process).expect("the first session has started it");
+    life.test.create(life.test.environment());
+    assert_eq!(life.test.ask("Go"), StopReason::EndTurn);
+    assert!(life.tools_of_request(1).contains("Says what it heard."), "{}", life.tools_of_request(1));
+    let shown = status(&mut life.test);
+    assert!(shown.contains("started when it is used; from earlier: 8 tools"), "{shown}");
+    assert!(!process.exists(), "nothing has needed it");
+    assert_eq!(life.test.ask("Say 1"), StopReason::EndTurn);
+    assert_eq!(life.outcome().model_text(), "heard 1");
+    assert!(process.exists());
+
+    std::fs::remove_file(&process).expect("it runs");
+    let eager = config("plain", &life.place).replace("timeout_s", "start_with_session = true\ntimeout_s");
+    std::fs::write(life.test.home.join("config.toml"), eager).expect("a file");
+    life.test.create(life.test.environment());
+    within("the start", || process.exists().then_some(()));
+}
+
+/// Three short sessions in a row each killed `npx` in the middle of its installation.
 #[test]
 fn a_first_start_is_completed_after_its_session() {
     let mut life = started("late", Vec::new());
@@ -184,13 +214,15 @@ fn a_prompt_of_a_server_is_a_command() {
     assert!(request.contains("Greet \\\"Ann\\\"."), "{request}");
 }
 
-/// Regression: calls of such a tool always failed, but it stayed in the list.
+/// Such a tool was offered, and each of its calls failed.
 #[test]
-fn a_tool_that_requires_a_task_is_removed() {
-    let mut life = started("rich", vec![call("mcp__s__needs_a_task", json!({}))]);
+fn a_tool_that_requires_a_task_is_called_as_one() {
+    let again = || call("mcp__s__needs_a_task", json!({}));
+    let mut life = started("rich", vec![again(), again()]);
     assert_eq!(life.test.ask("Go"), StopReason::EndTurn);
-    assert!(life.outcome().model_text().contains("can only be called as a task"));
-    life.notice("\"needs_a_task\" is left out");
+    assert_eq!(life.outcome().model_text(), "task 1 is done");
+    // It is known by now, so the server is not asked in vain first.
+    assert_eq!(life.outcome().model_text(), "task 2 is done");
 }
 
 #[test]

@@ -65,7 +65,16 @@ fn notify(method: &str, params: Value) {
     say(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
 }
 
-/// The server's action when its input is closed.
+/// A task as the specification of 2025-11-25 has it.
+fn task_of(number: u32, status: &str) -> Value {
+    let at = "2026-01-15T10:30:00Z";
+    json!({
+        "taskId": number.to_string(), "status": status, "createdAt": at, "lastUpdatedAt": at, "ttl": null,
+        "pollInterval": 1,
+    })
+}
+
+/// What the server does when its input is closed.
 fn finish(role: &str, place: &Path) {
     if role == "saves" {
         std::thread::sleep(std::time::Duration::from_millis(100));
@@ -102,12 +111,15 @@ fn serve(role: &str, place: &Path) {
         _ => {}
     }
     let mut waiting: Option<Value> = None;
+    let mut tasks = 0;
     let mut asking: Option<(Value, u32)> = None;
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let Ok(request) = serde_json::from_str::<Value>(&line) else { continue };
         match request["method"].as_str() {
             Some("initialize") if role == "silent" => {}
             Some("initialize") => answer(&request, introduction(role, &request)),
+            Some("tasks/get") => answer(&request, task_of(tasks, "completed")),
+            Some("tasks/result") => text(&request, &format!("task {tasks} is done")),
             Some("resources/list") => {
                 let readme = json!({"uri": "docs://readme", "name": "readme", "description": "How it works"});
                 answer(&request, json!({"resources": [readme]}));
@@ -210,6 +222,10 @@ fn serve(role: &str, place: &Path) {
                     json!({"content": [{"type": "text", "text": "2 rows"}], "structuredContent": {"rows": [1, 2]}}),
                 ),
                 "tells_its_key" => text(&request, &format!("my key is {SECRET}")),
+                "needs_a_task" if request["params"]["task"].is_object() => {
+                    tasks += 1;
+                    answer(&request, json!({"task": task_of(tasks, "working")}));
+                }
                 "needs_a_task" => say(&json!({
                     "jsonrpc": "2.0", "id": request["id"],
                     "error": {"code": -32601, "message": "This tool requires task augmentation"},

@@ -83,3 +83,45 @@ fn a_skill_added_later_is_announced_once() {
     assert_eq!(words.matches("- pdf: Fills PDF forms. (").count(), 1, "{words}");
     assert!(words.contains("read the file for their instructions"), "{words}");
 }
+
+fn outcome(test: &TestSession) -> String {
+    let log = test.log();
+    let given = log.iter().rev().find_map(|entry| match &entry.change {
+        Change::ToolFinished { outcome } => Some(outcome.model_text()),
+        _ => None,
+    });
+    given.expect("an outcome")
+}
+
+/// `context: fork`: what the skill makes the model read and do stays out of the conversation, which gets the report.
+#[test]
+fn a_skill_may_run_in_an_agent_of_its_own() {
+    let body = "---\ndescription: Audits.\ncontext: fork\n---\nLook for secrets in $ARGUMENTS.\n";
+    let use_it =
+        ModelStep::Call { name: "skill".into(), input: json!({"name": "audit", "arguments": "src"}) };
+    let replies = vec![vec![use_it], vec![text("There are none.")], vec![text("All is well.")]];
+    let files = [("home/skills/audit/SKILL.md", body)];
+    let mut test = Setup::with_files(&files).built_in_tools().start(in_turn(replies));
+    test.ask("Audit it.");
+    let requests = test.model.requests();
+    let has_text = |at: usize| requests[at].body["messages"].to_string().contains("Look for secrets in src.");
+    assert_eq!([has_text(0), has_text(1), has_text(2)], [false, true, false]);
+    assert!(outcome(&test).contains("There are none."), "{}", outcome(&test));
+}
+
+/// `paths`: the model gets to know of the skill with the first file that it is for, not before.
+#[test]
+fn a_skill_for_some_files_is_announced_with_the_first_of_them() {
+    let body = "---\ndescription: Rules for Rust.\npaths: \"*.rs\"\n---\nNo unsafe.\n";
+    let read = |file: &str| ModelStep::Call { name: "file_read".into(), input: json!({"file_path": file}) };
+    let replies = vec![vec![read("notes.txt")], vec![read("lib.rs")], vec![text("Done.")]];
+    let files = [(".claude/skills/rust/SKILL.md", body), ("lib.rs", "fn f() {}\n"), ("notes.txt", "x\n")];
+    let mut test = Setup::with_files(&files).built_in_tools().start(in_turn(replies));
+    test.ask("Look around.");
+    test.ask("And now?");
+    let requests = test.model.requests();
+    let knows: Vec<bool> =
+        requests.iter().map(|request| request.body.to_string().contains("Rules for Rust.")).collect();
+    assert_eq!(knows[..2], [false, false], "a text file is none of them");
+    assert!(knows.last() == Some(&true), "{knows:?}");
+}

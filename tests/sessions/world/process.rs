@@ -69,6 +69,7 @@ impl Machine {
             rulers: Rulers::default(),
             functions: Functions::default(),
             suspend_after: REST_AFTER,
+            ends_with_sessions: false,
             checkpoints: None,
             paths,
         };

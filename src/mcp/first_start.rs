@@ -1,0 +1,67 @@
+//! Completes the first start of a server whose session has ended, in a process of its own: the server may be installing
+//! itself (`npx`, `uvx`), and an installation that is killed with every short session would never be done.
+//!
+//! A daemon goes on with the start itself. A process that ends with its session hands it to this helper, which is our own
+//! executable with a hidden argument. It stores what the server offers, ends the server and exits.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::connect::FIRST_START_TIME_MAX;
+use super::{Hub, McpContext, ServerState};
+use epitome_config::McpServer;
+use epitome_tools::question::QuestionSender;
+
+/// The hidden argument: `epitome __first-start`.
+pub const FIRST_START_ARGUMENT: &str = "__first-start";
+
+/// Time for a last attempt beyond the one that is bounded itself.
+const SPARE_TIME: Duration = Duration::from_secs(5);
+
+/// What the helper reads from its standard input, as JSON. Its environment and directory are the session's.
+#[derive(Serialize, Deserialize)]
+pub struct FirstStart {
+    pub server: McpServer,
+}
+
+impl FirstStart {
+    /// Starts the helper, which is in a process group of its own, and does not wait for it.
+    pub(super) fn hand_over(&self, cwd: &Path, environment: &[(OsString, OsString)]) -> io::Result<()> {
+        // This path refers to the running executable even after an upgrade replaced or removed the file.
+        let own = Path::new("/proc/self/exe");
+        let program = if own.exists() { own.to_owned() } else { std::env::current_exe()? };
+        let mut command = Command::new(program);
+        command.arg0("epitome").arg(FIRST_START_ARGUMENT).process_group(0).current_dir(cwd);
+        command.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut helper = command.spawn()?;
+        let stdin = helper.stdin.take();
+        stdin.map_or(Ok(()), |mut stdin| stdin.write_all(&serde_json::to_vec(self)?))
+    }
+
+    /// Connects the server once, which stores what it offers. The error completes a sentence.
+    pub async fn complete(self, context: McpContext) -> Result<(), String> {
+        // There is nobody to answer questions.
+        let (door, _asked) = QuestionSender::new();
+        let (mut hub, mut news) = Hub::new(McpContext { starts_at_use: false, ..context }, door);
+        hub.start([self.server]);
+        let settled = async {
+            while news.recv().await.is_some() {
+                match hub.statuses().into_iter().next().map(|status| status.state) {
+                    Some(ServerState::Ready) => return Ok(()),
+                    Some(ServerState::Gone(why)) => return Err(why),
+                    Some(ServerState::Idle | ServerState::Connecting) | None => {}
+                }
+            }
+            Err("it ended".to_owned())
+        };
+        let limit = FIRST_START_TIME_MAX + SPARE_TIME;
+        tokio::time::timeout(limit, settled).await.unwrap_or_else(|_| Err("it takes too long".to_owned()))
+    }
+}

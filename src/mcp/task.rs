@@ -1,0 +1,91 @@
+//! Calls that run as a task (specification of 2025-11-25, Tasks): the server answers a call with a task, which is asked for
+//! its state until it has ended, and then for the result of the call.
+//!
+//! The SDK knows tasks in their form of 2026-07-28 only, so these are custom requests for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::model::{CallToolResult, ClientRequest, CustomRequest, ServerResult};
+use rmcp::service::{Peer, RoleClient};
+use serde_json::{Map, Value, json};
+
+use super::call::{CallFailure, ReadyConnection, failed};
+use super::server::{CALL_TIME_MAX, ENDING_WITHIN};
+
+/// Time between two questions for the state of a task; servers may ask for another.
+const POLL: Duration = Duration::from_secs(1);
+const POLL_MIN: Duration = Duration::from_millis(100);
+const POLL_MAX: Duration = Duration::from_secs(10);
+
+/// Cancels the task at the server when dropped, unless it has ended.
+struct CancelTask {
+    peer: Peer<RoleClient>,
+    id: Option<String>,
+}
+
+impl Drop for CancelTask {
+    fn drop(&mut self) {
+        let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current()) else { return };
+        let request = custom("tasks/cancel", json!({ "taskId": id }));
+        let peer = self.peer.clone();
+        runtime.spawn(async move {
+            // A server that is gone has nothing to cancel; one that doesn't read must not block us.
+            drop(tokio::time::timeout(ENDING_WITHIN, peer.send_request(request)).await);
+        });
+    }
+}
+
+fn custom(method: &str, params: Value) -> ClientRequest {
+    ClientRequest::CustomRequest(CustomRequest::new(method, Some(params)))
+}
+
+impl ReadyConnection {
+    /// Calls a tool as a task. `quiet` limits each of the requests that servers answer at once.
+    pub(super) async fn call_as_task(
+        &self,
+        tool: &str,
+        arguments: Map<String, Value>,
+        quiet: Duration,
+        progress: Arc<dyn Fn(String) + Send + Sync>,
+    ) -> Result<CallToolResult, CallFailure> {
+        let kept_ms = CALL_TIME_MAX.as_millis() as u64;
+        let call = json!({ "name": tool, "arguments": arguments, "task": { "ttl": kept_ms } });
+        let mut task = match self.ask("tools/call", call, quiet).await? {
+            ServerResult::CallToolResult(came) => return Ok(came),
+            other => fields(&other)["task"].take(),
+        };
+        let id = task["taskId"].as_str().map(str::to_owned);
+        let id =
+            id.ok_or_else(|| CallFailure::Told("its response is neither a result nor a task".to_owned()))?;
+        let mut cancel = CancelTask { peer: self.peer.clone(), id: Some(id.clone()) };
+        let mut said = String::new();
+        // One that needs input asks for it while it is asked for its result.
+        while task["status"] == "working" {
+            let message = task["statusMessage"].as_str().unwrap_or_default();
+            if message != said {
+                said = message.to_owned();
+                progress(said.clone());
+            }
+            let poll = task["pollInterval"].as_u64().map_or(POLL, Duration::from_millis);
+            tokio::time::sleep(poll.clamp(POLL_MIN, POLL_MAX)).await;
+            task = fields(&self.ask("tasks/get", json!({ "taskId": id }), quiet).await?);
+        }
+        let came = self.ask("tasks/result", json!({ "taskId": id }), CALL_TIME_MAX).await;
+        cancel.id = None;
+        match came? {
+            ServerResult::CallToolResult(came) => Ok(came),
+            _ => Err(CallFailure::Told("its response is not a tool result".to_owned())),
+        }
+    }
+
+    async fn ask(&self, method: &str, params: Value, limit: Duration) -> Result<ServerResult, CallFailure> {
+        let asking = self.peer.send_request(custom(method, params));
+        tokio::time::timeout(limit, asking).await.map_err(|_| CallFailure::Late)?.map_err(failed)
+    }
+}
+
+/// A result as its fields.
+fn fields(result: &ServerResult) -> Value {
+    serde_json::to_value(result).unwrap_or_default()
+}
