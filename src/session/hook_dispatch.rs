@@ -29,6 +29,8 @@ const WINDOW_UNKNOWN: u64 = 128_000;
 
 /// Time limit for hooks at the end of a session; closing the session waits for them.
 const END_TIME_MAX: Duration = Duration::from_secs(3);
+/// The same after a prompt that failed.
+const FAILURE_TIME_MAX: Duration = Duration::from_secs(10);
 
 impl Core {
     fn usage_facts(&mut self) -> UsageFacts {
@@ -195,7 +197,8 @@ impl Session {
         let runner = self.hooks.runner(&self.core);
         let perform = run::perform(&runner, Chain::new(hook_context, links))
             .instrument(self.core.trace.session().clone());
-        let ended = tokio::time::timeout(END_TIME_MAX, perform).await;
+        let limit = if event == HookEvent::SessionEnd { END_TIME_MAX } else { FAILURE_TIME_MAX };
+        let ended = tokio::time::timeout(limit, perform).await;
         let Ok(mut resolution) = ended else {
             tracing::warn!(session = %self.core.id(), %event, "hooks did not end in time");
             return;
