@@ -36,6 +36,11 @@ impl Session {
                     if let Err(error) = session_state::commit_of_turn(self, change) {
                         self.abandon(&error);
                     }
+                    // A disk that is slower than the turn slows it down.
+                    if self.core.log.is_full() {
+                        // An error has ended the turn.
+                        drop(settle_log(self).await);
+                    }
                 }
                 // What it calls sees the log as it is on the disk. A turn whose entries can't be written is over.
                 NextStep::Run(ask) => {
