@@ -28,6 +28,6 @@ pub mod tool_wire;
 mod unpublished;
 pub mod updates;
 pub mod v1;
-mod v2;
+pub mod v2;
 mod v2_answers;
 pub mod writer;

@@ -2,20 +2,18 @@
 //! the previous scan are appended to a list of paths. A small file next to the list marks a running command.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::CheckpointError;
 use super::node::FileNode;
 use super::record::{self, Durable, PathName, remove};
 use super::scan::{KnownNode, ScannedPath, WorkspaceSnapshot, zip_paths};
 use super::walk::order;
-use epitome_files::atomic_file::private_directory;
+use super::{CheckpointDisk, CheckpointError};
+use epitome_files::disk::OpenMode;
 use epitome_thread::Seq;
 
 /// The list is rewritten when it has this many times more lines than the scan has paths.
@@ -41,6 +39,7 @@ struct BaselineLine(PathName, FileNode);
 
 /// The baseline files of a session.
 pub struct Baseline {
+    disk: CheckpointDisk,
     directory: PathBuf,
     written: Option<WrittenList>,
 }
@@ -54,8 +53,8 @@ struct WrittenList {
 
 impl Baseline {
     /// Creates the object without accessing the disk.
-    pub fn new(directory: &Path) -> Baseline {
-        Baseline { directory: directory.to_path_buf(), written: None }
+    pub fn new(disk: CheckpointDisk, directory: &Path) -> Baseline {
+        Baseline { disk, directory: directory.to_path_buf(), written: None }
     }
 
     /// Records the start of a command, and the scan before it.
@@ -73,19 +72,20 @@ impl Baseline {
             .map_err(|error| CheckpointError::io("write the scan before a command to", &path, &error))?;
         let (began, is_whole, bytes) = (seen.began, seen.is_whole, written.bytes);
         self.written = Some(written);
-        record::save(&self.open_path(), &OpenCommand { turn, roots, began, is_whole, bytes }, Durable::No)
+        let open = OpenCommand { turn, roots, began, is_whole, bytes };
+        record::save(&self.disk, &self.open_path(), &open, Durable::No)
     }
 
     /// Records that no command is running.
     pub fn close(&self) -> Result<(), CheckpointError> {
-        remove(&self.open_path())
+        remove(&self.disk, &self.open_path())
     }
 
     /// The mark and scan left by a process that ended while a command was running.
     pub fn left_open(&self) -> Result<Option<(OpenCommand, WorkspaceSnapshot)>, CheckpointError> {
-        let Some(open) = record::load::<OpenCommand>(&self.open_path())? else { return Ok(None) };
+        let Some(open) = record::load::<OpenCommand>(&self.disk, &self.open_path())? else { return Ok(None) };
         let path = self.list_path();
-        let nodes = read(&path, open.bytes)
+        let nodes = read(&self.disk, &path, open.bytes)
             .map_err(|error| CheckpointError::io("read the scan before a command from", &path, &error))?;
         let found = nodes.into_iter().map(|(PathName(path), node)| {
             let known = Arc::new(KnownNode::from_earlier(node));
@@ -103,7 +103,7 @@ impl Baseline {
     /// Removes the list from the disk; the next command rewrites it.
     pub fn remove_list(&mut self) -> Result<(), CheckpointError> {
         self.written = None;
-        remove(&self.list_path())
+        remove(&self.disk, &self.list_path())
     }
 
     fn write(&self, before: Option<WrittenList>, seen: &WorkspaceSnapshot) -> io::Result<WrittenList> {
@@ -143,14 +143,15 @@ impl Baseline {
         if before.is_some() && text.is_empty() {
             return Ok(written);
         }
-        private_directory(&self.directory)?;
-        let mut options = OpenOptions::new();
-        options.create(true).mode(0o600);
+        self.disk.disk.make_directory(&self.directory)?;
         match before {
-            Some(_) => options.append(true),
-            None => options.write(true).truncate(true),
-        };
-        options.open(self.list_path())?.write_all(&text)?;
+            Some(_) => self.disk.disk.open(&self.list_path(), OpenMode::Append)?.append(&text)?,
+            None => {
+                let list = self.disk.disk.open(&self.list_path(), OpenMode::Overwrite)?;
+                list.set_len(0)?;
+                list.write_at(&text, 0)?;
+            }
+        }
         Ok(written)
     }
 
@@ -164,16 +165,14 @@ impl Baseline {
 }
 
 /// Returns the node at each path, according to the path's last line.
-fn read(path: &Path, bytes: u64) -> io::Result<BTreeMap<PathName, FileNode>> {
+fn read(disk: &CheckpointDisk, path: &Path, bytes: u64) -> io::Result<BTreeMap<PathName, FileNode>> {
     let mut nodes = BTreeMap::new();
-    let mut list = BufReader::new(File::open(path)?.take(bytes));
-    let mut line = Vec::new();
-    while list.read_until(b'\n', &mut line)? > 0 {
-        match serde_json::from_slice(&line)? {
+    let list = disk.disk.read(path, bytes)?;
+    for line in list.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        match serde_json::from_slice(line)? {
             BaselineLine(path, FileNode::Missing) => drop(nodes.remove(&path)),
             BaselineLine(path, node) => drop(nodes.insert(path, node)),
         }
-        line.clear();
     }
     Ok(nodes)
 }

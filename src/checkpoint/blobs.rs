@@ -1,8 +1,7 @@
 //! Compressed file contents of one session, stored in a directory under their SHA-256. Damage is detected when
 //! reading. The caller decides which contents are needed.
 
-use std::collections::HashSet;
-use std::fs::{self, File};
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,8 +10,9 @@ use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 use sha2::{Digest, Sha256};
 
-use epitome_files::atomic_file::{private_directory, replace_private_unsynced};
-use epitome_platform::disk::sync_files;
+use super::CheckpointDisk;
+use super::user_files::UserFiles;
+use epitome_files::disk::PutMode;
 
 /// Compression level, from 0 to 10: a command waits for the first scan of a workspace, and the lowest level already
 /// reduces source code to a third.
@@ -20,39 +20,52 @@ const COMPRESSION: u8 = 1;
 
 /// The stored contents of one session. `put` may be called from several threads.
 pub struct CheckpointBlobs {
+    disk: CheckpointDisk,
     directory: PathBuf,
-    stored: Mutex<StoredHashes>,
+    stored: Mutex<StoredContents>,
 }
 
 #[derive(Default)]
-struct StoredHashes {
-    /// Hashes of the stored contents.
-    known: HashSet<String>,
+struct StoredContents {
+    /// By their hashes.
+    known: HashMap<String, StoredContent>,
     /// Total size on the disk in bytes.
     bytes: u64,
 }
 
+#[derive(Clone, Copy)]
+struct StoredContent {
+    bytes: u64,
+    /// Whether this process has written or read it. A power loss can damage what an earlier process had written.
+    is_sound: bool,
+}
+
 impl CheckpointBlobs {
     /// Opens the directory and lists the stored contents.
-    pub fn open(directory: PathBuf) -> io::Result<CheckpointBlobs> {
-        let mut stored = StoredHashes::default();
-        let listing = match fs::read_dir(&directory) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            listing => Some(listing?),
+    pub fn open(disk: CheckpointDisk, directory: PathBuf) -> io::Result<CheckpointBlobs> {
+        let mut stored = StoredContents::default();
+        let names = match disk.disk.names(&directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            names => names?,
         };
-        for file in listing.into_iter().flatten() {
-            let file = file?;
-            let Ok(name) = file.file_name().into_string() else { continue };
+        for name in names {
+            let path = directory.join(&name);
             match is_hash(&name) {
                 true => {
-                    stored.bytes += file.metadata()?.len();
-                    stored.known.insert(name);
+                    let bytes = disk.disk.stat(&path)?.bytes;
+                    stored.bytes += bytes;
+                    stored.known.insert(name, StoredContent { bytes, is_sound: false });
                 }
                 // Remove the leftover of an interrupted write.
-                false => drop(fs::remove_file(file.path())),
+                false => drop(disk.disk.remove_file(&path)),
             }
         }
-        Ok(CheckpointBlobs { directory, stored: Mutex::new(stored) })
+        Ok(CheckpointBlobs { disk, directory, stored: Mutex::new(stored) })
+    }
+
+    /// The files whose contents these are.
+    pub fn files(&self) -> &dyn UserFiles {
+        &*self.disk.files
     }
 
     /// Size on the disk in bytes.
@@ -60,35 +73,44 @@ impl CheckpointBlobs {
         self.stored().bytes
     }
 
-    fn stored(&self) -> MutexGuard<'_, StoredHashes> {
+    fn stored(&self) -> MutexGuard<'_, StoredContents> {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stores a file's content and returns its hash.
     pub fn put(&self, content: &[u8]) -> io::Result<String> {
         let hash = hash(content);
-        if self.stored().known.contains(&hash) {
+        let known = self.stored().known.get(&hash).copied();
+        if known.is_some_and(|known| known.is_sound) {
             return Ok(hash);
         }
         let packed = compress_to_vec_zlib(content, COMPRESSION);
         let path = self.directory.join(&hash);
-        replace_private_unsynced(&path, &packed).or_else(|error| match error.kind() {
-            io::ErrorKind::NotFound => {
-                private_directory(&self.directory)?;
-                replace_private_unsynced(&path, &packed)
-            }
-            _ => Err(error),
-        })?;
-        let mut stored = self.stored();
-        if stored.known.insert(hash.clone()) {
-            stored.bytes += packed.len() as u64;
+        // The same content is compressed to the same bytes.
+        let is_there =
+            known.is_some() && self.disk.disk.read(&path, u64::MAX).is_ok_and(|found| found == packed);
+        if !is_there {
+            let put = || self.disk.disk.put(&path, &packed, PutMode::Unsynced);
+            put().or_else(|error| match error.kind() {
+                io::ErrorKind::NotFound => {
+                    self.disk.disk.make_directory(&self.directory)?;
+                    put()
+                }
+                _ => Err(error),
+            })?;
         }
+        let mut stored = self.stored();
+        let content = StoredContent { bytes: packed.len() as u64, is_sound: true };
+        let before = stored.known.insert(hash.clone(), content);
+        stored.bytes =
+            stored.bytes + content.bytes - before.map_or(0, |before| before.bytes.min(stored.bytes));
         Ok(hash)
     }
 
     /// Returns a file's content by its hash. The error is a clause that continues a sentence about a file.
     pub fn get(&self, wanted: &str, bytes: u64) -> Result<Vec<u8>, String> {
-        let packed = fs::read(self.directory.join(wanted)).map_err(|error| match error.kind() {
+        let packed = self.disk.disk.read(&self.directory.join(wanted), u64::MAX);
+        let packed = packed.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => "its earlier content is not stored any more".to_owned(),
             _ => format!("its stored content can't be read: {error}"),
         })?;
@@ -105,30 +127,35 @@ impl CheckpointBlobs {
     pub fn retain(&self, needed: &HashSet<String>) {
         let mut stored = self.stored();
         let unneeded: Vec<String> =
-            stored.known.iter().filter(|hash| !needed.contains(*hash)).cloned().collect();
+            stored.known.keys().filter(|hash| !needed.contains(*hash)).cloned().collect();
         for hash in unneeded {
-            let path = self.directory.join(&hash);
-            let bytes = fs::metadata(&path).map_or(0, |metadata| metadata.len());
             // If the file can't be removed now, it is removed with the session.
-            if fs::remove_file(&path).is_ok() {
-                stored.bytes = stored.bytes.saturating_sub(bytes);
+            let is_removed = self.disk.disk.remove_file(&self.directory.join(&hash)).is_ok();
+            if let Some(content) = stored.known.remove(&hash).filter(|_| is_removed) {
+                stored.bytes = stored.bytes.saturating_sub(content.bytes);
             }
-            stored.known.remove(&hash);
         }
     }
 
-    /// Syncs the contents with these hashes to the disk.
+    /// Syncs the contents with these hashes to the disk. After an error they are written again before they are needed
+    /// next: the system may have dropped what it could not write, though it can still be read.
     pub fn sync<'a>(&self, hashes: impl Iterator<Item = &'a str>) -> io::Result<()> {
-        let files: Vec<PathBuf> = hashes.map(|hash| self.directory.join(hash)).collect();
-        if files.is_empty() {
+        let hashes: Vec<&str> = hashes.collect();
+        if hashes.is_empty() {
             return Ok(());
         }
-        sync_files(&files)?;
-        match File::open(&self.directory) {
-            Ok(directory) => directory.sync_all(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
+        let files: Vec<PathBuf> = hashes.iter().map(|hash| self.directory.join(hash)).collect();
+        let disk = &self.disk;
+        let synced = disk.disk.sync_files(&files).and_then(|()| disk.sync_names(&self.directory));
+        if synced.is_err() {
+            let mut stored = self.stored();
+            for hash in hashes {
+                if let Some(content) = stored.known.remove(hash) {
+                    stored.bytes = stored.bytes.saturating_sub(content.bytes);
+                }
+            }
         }
+        synced
     }
 }
 
@@ -147,22 +174,38 @@ mod tests {
     #[test]
     fn damaged_contents_are_detected() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let blobs = CheckpointBlobs::open(directory.path().join("blobs")).expect("opened");
+        let blobs =
+            CheckpointBlobs::open(CheckpointDisk::real(), directory.path().join("blobs")).expect("opened");
         let name = blobs.put(b"\0binary\xff").expect("kept");
         assert_eq!(blobs.get(&name, 8).expect("it is there"), b"\0binary\xff");
         assert!(blobs.get(&hash(b"other"), 8).expect_err("it is not").contains("not stored"));
-        fs::write(directory.path().join("blobs").join(&name), b"nonsense").expect("written");
+        std::fs::write(directory.path().join("blobs").join(&name), b"nonsense").expect("written");
         assert!(blobs.get(&name, 8).expect_err("it is damaged").contains("damaged"));
+    }
+
+    /// A content that an earlier process had stored counted as stored, even if a power loss had left its file empty: a
+    /// rewind took it for saved and replaced the user's file, and the undo could not bring that content back.
+    #[test]
+    fn a_content_that_was_damaged_is_stored_again() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let place = directory.path().join("blobs");
+        let open = || CheckpointBlobs::open(CheckpointDisk::real(), place.clone()).expect("opened");
+        let name = open().put(b"a text").expect("kept");
+        std::fs::write(place.join(&name), b"").expect("written");
+        let blobs = open();
+        assert_eq!(blobs.put(b"a text").expect("kept again"), name);
+        assert_eq!(blobs.get(&name, 6).expect("it is there"), b"a text");
+        assert_eq!(blobs.bytes(), open().bytes());
     }
 
     #[test]
     fn unneeded_contents_are_removed() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let place = directory.path().join("blobs");
-        let blobs = CheckpointBlobs::open(place.clone()).expect("opened");
+        let blobs = CheckpointBlobs::open(CheckpointDisk::real(), place.clone()).expect("opened");
         let (a, b) = (blobs.put(b"a").expect("kept"), blobs.put(b"b").expect("kept"));
         blobs.retain(&HashSet::from([a.clone()]));
-        let again = CheckpointBlobs::open(place).expect("opened");
+        let again = CheckpointBlobs::open(CheckpointDisk::real(), place).expect("opened");
         assert_eq!(again.bytes(), blobs.bytes());
         assert!(again.get(&a, 1).is_ok() && again.get(&b, 1).is_err());
         again.put(b"b").expect("kept again");

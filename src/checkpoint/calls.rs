@@ -1,7 +1,6 @@
 //! Records the files that a call may change: before it starts and after it ends.
 
 use std::collections::HashSet;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +10,7 @@ use super::node::{self, FileNode};
 use super::record::{LineCount, PathName, TouchedPath};
 use super::scan::{self, ScanScope, ScanTime, WorkspaceSnapshot};
 use super::tracker::{AffectedFiles, Checkpoints, TrackerState, opened};
+use super::user_files::UserFiles;
 use super::{Bounds, CheckpointError};
 use epitome_thread::diff::{DiffTag, line_ops};
 
@@ -59,7 +59,7 @@ impl Checkpoints {
     }
 
     fn before_files(&self, state: &mut TrackerState, paths: &[PathBuf]) -> Result<(), CheckpointError> {
-        for path in with_missing_directories(paths) {
+        for path in with_missing_directories(self.files(), paths) {
             let node = self.keep(state, &path)?;
             let Some(record) = &mut state.record else { return Ok(()) };
             match record.files.iter_mut().find(|touched| touched.path == path) {
@@ -113,9 +113,11 @@ impl Checkpoints {
             record.record_beyond_limits(&[text]);
         }
         for touched in &mut record.files {
-            let now = now_of(&touched.path, &seen, bounds);
-            touched.shared |=
-                touched.after.as_ref().is_some_and(|after| !is_same(after, &now, &touched.path));
+            let now = now_of(self.files(), &touched.path, &seen, bounds);
+            touched.shared |= touched
+                .after
+                .as_ref()
+                .is_some_and(|after| !is_same(self.files(), after, &now, &touched.path));
         }
         let turn = record.turn;
         state.baseline.open(turn, roots.into_iter().map(PathName).collect(), &seen)?;
@@ -136,7 +138,7 @@ impl Checkpoints {
     fn merge(&self, state: &mut TrackerState, before: &WorkspaceSnapshot, roots: &[PathBuf]) {
         let seen = self.scan(state, roots, ScanTime::After);
         let bounds = self.bounds();
-        let (differences, unsure) = scan::compare(before, &seen, bounds);
+        let (differences, unsure) = scan::compare(self.files(), before, &seen, bounds);
         let TrackerState { record, blobs, .. } = state;
         let Some(record) = record else { return };
         record.record_beyond_limits(&seen.beyond);
@@ -146,8 +148,8 @@ impl Checkpoints {
             if counted <= COUNTED_FILES_MAX { count(blobs, before, after) } else { None }
         };
         for touched in &mut record.files {
-            let now = now_of(&touched.path, &seen, bounds);
-            if touched.after.as_ref().is_none_or(|after| !is_same(after, &now, &touched.path)) {
+            let now = now_of(self.files(), &touched.path, &seen, bounds);
+            if touched.after.as_ref().is_none_or(|after| !is_same(self.files(), after, &now, &touched.path)) {
                 touched.lines = lines(blobs, &touched.before, &now);
                 touched.after = Some(now);
             }
@@ -197,18 +199,18 @@ impl Checkpoints {
     /// Returns the node at a path and stores its content.
     fn keep(&self, state: &mut TrackerState, path: &Path) -> Result<FileNode, CheckpointError> {
         let most = self.bounds().named_bytes;
-        node::look(path, |path, metadata| scan::keep(path, metadata, most, &state.blobs))
+        node::look(self.files(), path, |path, stat| scan::keep(path, stat, most, &state.blobs))
             .map_err(|error| CheckpointError::io("keep", path, &error))
     }
 }
 
 /// Returns the paths, each preceded by its missing parent directories, which a write would create.
-fn with_missing_directories(paths: &[PathBuf]) -> Vec<PathBuf> {
+fn with_missing_directories(files: &dyn UserFiles, paths: &[PathBuf]) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = Vec::new();
     for path in paths {
-        let missing = path.ancestors().skip(1).take_while(|above| {
-            matches!(fs::symlink_metadata(above), Err(error) if error.kind() == io::ErrorKind::NotFound)
-        });
+        let missing = path.ancestors().skip(1).take_while(
+            |above| matches!(files.stat(above), Err(error) if error.kind() == io::ErrorKind::NotFound),
+        );
         let mut missing: Vec<PathBuf> = missing.map(Path::to_path_buf).collect();
         missing.reverse();
         for path in missing.into_iter().chain([path.clone()]) {
@@ -221,11 +223,13 @@ fn with_missing_directories(paths: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 /// Returns the scanned node at a path; a path that the scan skipped is looked up individually.
-fn now_of(path: &Path, seen: &WorkspaceSnapshot, bounds: &Bounds) -> FileNode {
+fn now_of(files: &dyn UserFiles, path: &Path, seen: &WorkspaceSnapshot, bounds: &Bounds) -> FileNode {
     match seen.get(path) {
         Some(node) if !matches!(node, FileNode::Unkept { .. }) => node.clone(),
-        Some(_) | None => node::look(path, |path, metadata| scan::name(path, metadata, bounds.named_bytes))
-            .unwrap_or(FileNode::Other),
+        Some(_) | None => {
+            node::look(files, path, |path, stat| scan::name(files, path, stat, bounds.named_bytes))
+                .unwrap_or(FileNode::Other)
+        }
     }
 }
 
@@ -239,8 +243,8 @@ pub(super) fn touched(path: PathBuf, before: FileNode, after: Option<FileNode>) 
 }
 
 /// Whether a known node equals the current one. A file known only by its stamp is compared by that.
-pub(super) fn is_same(known: &FileNode, now: &FileNode, path: &Path) -> bool {
-    known == now || (matches!(now, FileNode::File { .. }) && scan::has_stamp(known, path))
+pub(super) fn is_same(files: &dyn UserFiles, known: &FileNode, now: &FileNode, path: &Path) -> bool {
+    known == now || (matches!(now, FileNode::File { .. }) && scan::has_stamp(files, known, path))
 }
 
 /// Counts added and removed lines if both sides are text of limited length.

@@ -24,12 +24,19 @@ mod restore;
 mod rewinds;
 mod scan;
 mod tracker;
+mod user_files;
 mod walk;
 
+#[cfg(test)]
+mod simulation;
+
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use epitome_files::disk::{Disk, RealDisk};
 use epitome_thread::SessionId;
+use user_files::{RealFiles, UserFiles};
 
 pub use plan::{Conflict, ConflictReason};
 pub use record::{LineCount, TouchedPath, TurnRecord};
@@ -76,7 +83,26 @@ impl Default for Bounds {
     }
 }
 
-/// A failed checkpoint operation, with a description of the attempt.
+/// Where checkpoints are stored, and the files that they are of.
+#[derive(Clone, Debug)]
+struct CheckpointDisk {
+    disk: Arc<dyn Disk>,
+    files: Arc<dyn UserFiles>,
+}
+
+impl CheckpointDisk {
+    fn real() -> CheckpointDisk {
+        CheckpointDisk { disk: Arc::new(RealDisk), files: Arc::new(RealFiles) }
+    }
+
+    /// Makes the names in a directory of a session's checkpoints durable, and its own name. All of them each time: a sync
+    /// that has failed when they were made must not count as done.
+    fn sync_names(&self, directory: &Path) -> std::io::Result<()> {
+        directory.ancestors().take(DIRECTORY_DEPTH).try_for_each(|path| self.disk.sync_directory(path))
+    }
+}
+
+/// A failed checkpoint operation, with a description of what was attempted.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct CheckpointError(pub String);
@@ -91,6 +117,9 @@ impl CheckpointError {
 pub fn directory(data: &Path, session: &SessionId) -> PathBuf {
     data.join(DIRECTORY).join(&session.0)
 }
+
+/// The directories from one that records are in to the data directory: its kind, the session's, that of all sessions.
+const DIRECTORY_DEPTH: usize = 4;
 
 /// Name of the directory of all sessions' checkpoints, inside the data directory.
 pub const DIRECTORY: &str = "checkpoints";

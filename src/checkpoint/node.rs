@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::Metadata;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use epitome_platform::root::{self, DirectoryEntry};
+use super::user_files::{NodeKind, NodeStat, UserFiles};
+use epitome_platform::root;
 
 /// The bits of a mode that are kept: permissions, setuid, setgid and sticky.
 const MODE_BITS: u32 = 0o7777;
@@ -93,11 +94,12 @@ impl FileNode {
 
 /// Returns the node at a path. `keep` converts a regular file to a node.
 pub fn look(
+    files: &dyn UserFiles,
     path: &Path,
-    keep: impl FnOnce(&Path, &Metadata) -> io::Result<FileNode>,
+    keep: impl FnOnce(&Path, &NodeStat) -> io::Result<FileNode>,
 ) -> io::Result<FileNode> {
-    match DirectoryEntry::at(path).and_then(|entry| entry.metadata()) {
-        Ok(metadata) => of(path, &metadata, keep),
+    match files.stat(path) {
+        Ok(stat) => of(files, path, &stat, keep),
         Err(error) if is_absence(&error) => Ok(FileNode::Missing),
         Err(error) => Err(error),
     }
@@ -105,33 +107,25 @@ pub fn look(
 
 /// Returns the node at a path that is known to contain no links.
 pub fn of(
+    files: &dyn UserFiles,
     path: &Path,
-    metadata: &Metadata,
-    keep: impl FnOnce(&Path, &Metadata) -> io::Result<FileNode>,
+    stat: &NodeStat,
+    keep: impl FnOnce(&Path, &NodeStat) -> io::Result<FileNode>,
 ) -> io::Result<FileNode> {
-    let kind = metadata.file_type();
-    if kind.is_symlink() {
-        return Ok(FileNode::Link { target: DirectoryEntry::at(path)?.read_link()? });
-    }
-    if kind.is_dir() {
-        return Ok(FileNode::Directory { mode: mode_of(metadata) });
-    }
-    match kind.is_file() {
-        true => keep(path, metadata),
-        false => Ok(FileNode::Other),
+    match stat.kind {
+        NodeKind::Link => Ok(FileNode::Link { target: files.read_link(path)? }),
+        NodeKind::Directory => Ok(FileNode::Directory { mode: stat.stamp.mode }),
+        NodeKind::File => keep(path, stat),
+        NodeKind::Other => Ok(FileNode::Other),
     }
 }
 
 /// Creates a node for a file that is identified only by its stamp.
-pub fn unkept(metadata: &Metadata) -> FileNode {
-    FileNode::Unkept {
-        bytes: metadata.len(),
-        mode: mode_of(metadata),
-        stamp: NodeStamp::from_metadata(metadata),
-    }
+pub fn unkept(stat: &NodeStat) -> FileNode {
+    FileNode::Unkept { bytes: stat.stamp.bytes, mode: stat.stamp.mode, stamp: stat.stamp }
 }
 
-pub fn mode_of(metadata: &Metadata) -> u32 {
+fn mode_of(metadata: &Metadata) -> u32 {
     metadata.mode() & MODE_BITS
 }
 
@@ -139,18 +133,6 @@ pub fn mode_of(metadata: &Metadata) -> u32 {
 /// path.
 pub fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) || root::is_link(error)
-}
-
-/// Reads a regular file of at most `bytes_max` bytes; `None` if it is larger. Never blocks on a pipe.
-pub fn read(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
-    let file = DirectoryEntry::at(path)?.read()?;
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(io::Error::other("it is not a file any more"));
-    }
-    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len().min(bytes_max)).unwrap_or_default());
-    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
-    Ok((bytes.len() as u64 <= bytes_max).then_some(bytes))
 }
 
 /// Serializes paths to JSON: as text if they are UTF-8, otherwise as base64.

@@ -1,15 +1,14 @@
 //! The record of a turn's file changes, stored as one JSON file per turn. Contains the data types, and reads and
 //! writes them.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::CheckpointError;
 use super::node::{FileNode, written};
-use epitome_files::atomic_file;
+use super::{CheckpointDisk, CheckpointError};
+use epitome_files::disk::PutMode;
 use epitome_thread::Seq;
 
 /// File changes of one turn.
@@ -109,13 +108,13 @@ impl TurnRecord {
         }
     }
 
-    pub fn save(&self, directory: &Path) -> Result<(), CheckpointError> {
-        save(&path(directory, self.turn), self, Durable::No)
+    pub(super) fn save(&self, disk: &CheckpointDisk, directory: &Path) -> Result<(), CheckpointError> {
+        save(disk, &path(directory, self.turn), self, Durable::No)
     }
 
-    pub fn remove(&self, directory: &Path) {
+    pub(super) fn remove(&self, disk: &CheckpointDisk, directory: &Path) {
         // If the file can't be removed now, it is removed with the session.
-        let _ = fs::remove_file(path(directory, self.turn));
+        let _ = disk.disk.remove_file(&path(directory, self.turn));
     }
 }
 
@@ -124,10 +123,13 @@ fn path(directory: &Path, turn: Seq) -> PathBuf {
 }
 
 /// Reads all records of a directory, oldest first. Also returns the paths of unreadable ones.
-pub fn all(directory: &Path) -> Result<(Vec<TurnRecord>, Vec<PathBuf>), CheckpointError> {
+pub fn all(
+    disk: &CheckpointDisk,
+    directory: &Path,
+) -> Result<(Vec<TurnRecord>, Vec<PathBuf>), CheckpointError> {
     let (mut records, mut unreadable): (Vec<TurnRecord>, Vec<PathBuf>) = Default::default();
-    for path in json_files(directory)? {
-        match load(&path) {
+    for path in json_files(disk, directory)? {
+        match load(disk, &path) {
             Ok(Some(record)) => records.push(record),
             Ok(None) => {}
             Err(_) => unreadable.push(path),
@@ -138,18 +140,20 @@ pub fn all(directory: &Path) -> Result<(Vec<TurnRecord>, Vec<PathBuf>), Checkpoi
 }
 
 /// The JSON files of a directory; empty if the directory doesn't exist.
-pub fn json_files(directory: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
-    let listing = match fs::read_dir(directory) {
+pub fn json_files(disk: &CheckpointDisk, directory: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
+    let names = match disk.disk.names(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        listing => listing.map_err(|error| CheckpointError::io("list", directory, &error))?,
+        names => names.map_err(|error| CheckpointError::io("list", directory, &error))?,
     };
-    let paths = listing.flatten().map(|file| file.path());
-    Ok(paths.filter(|path| path.extension().is_some_and(|end| end == "json")).collect())
+    Ok(names.iter().filter(|name| name.ends_with(".json")).map(|name| directory.join(name)).collect())
 }
 
 /// Reads a JSON file of the checkpoints; `None` if it doesn't exist.
-pub fn load<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, CheckpointError> {
-    let bytes = match fs::read(path) {
+pub fn load<T: serde::de::DeserializeOwned>(
+    disk: &CheckpointDisk,
+    path: &Path,
+) -> Result<Option<T>, CheckpointError> {
+    let bytes = match disk.disk.read(path, u64::MAX) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         bytes => bytes.map_err(|error| CheckpointError::io("read", path, &error))?,
     };
@@ -158,19 +162,27 @@ pub fn load<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, Ch
 }
 
 /// Atomically writes a JSON file of the checkpoints, creating its directory if needed.
-pub fn save(path: &Path, what: &impl Serialize, durable: Durable) -> Result<(), CheckpointError> {
+pub fn save(
+    disk: &CheckpointDisk,
+    path: &Path,
+    what: &impl Serialize,
+    durable: Durable,
+) -> Result<(), CheckpointError> {
     let bytes = serde_json::to_vec(what)
         .map_err(|error| CheckpointError(format!("{} can't be written as JSON: {error}", path.display())))?;
-    let write = match durable {
-        Durable::Yes => atomic_file::replace_private,
-        Durable::No => atomic_file::replace_private_unsynced,
+    let mode = match durable {
+        Durable::Yes => PutMode::Replace,
+        Durable::No => PutMode::Unsynced,
     };
-    let written = write(path, &bytes).or_else(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            path.parent().map_or(Ok(()), atomic_file::private_directory)?;
-            write(path, &bytes)
-        }
+    let directory = path.parent().unwrap_or(path);
+    let write = || disk.disk.put(path, &bytes, mode);
+    let written = write().or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => disk.disk.make_directory(directory).and_then(|()| write()),
         _ => Err(error),
+    });
+    let written = written.and_then(|()| match durable {
+        Durable::Yes => disk.sync_names(directory),
+        Durable::No => Ok(()),
     });
     written.map_err(|error| CheckpointError::io("write", path, &error))
 }
@@ -183,8 +195,8 @@ pub enum Durable {
 }
 
 /// Removes a file of the checkpoints, if it exists.
-pub fn remove(path: &Path) -> Result<(), CheckpointError> {
-    match fs::remove_file(path) {
+pub fn remove(disk: &CheckpointDisk, path: &Path) -> Result<(), CheckpointError> {
+    match disk.disk.remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed.map_err(|error| CheckpointError::io("remove", path, &error)),
     }

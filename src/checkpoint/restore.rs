@@ -1,9 +1,8 @@
 //! Restores files: all contents are first staged in temporary files near their targets, and only then renamed. After
 //! a crash, a rewind is either completed or was never started. The caller decides which files to restore.
 
-use std::fs::{self, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -12,9 +11,8 @@ use super::blobs::CheckpointBlobs;
 use super::node::{self, FileNode};
 use super::plan::RestoreStep;
 use super::record::{self, Durable, PathName};
-use super::{CheckpointError, TEMPORARY};
-use epitome_platform::disk::sync_files;
-use epitome_platform::root::{self, DirectoryEntry};
+use super::user_files::{NodeKind, UserFiles};
+use super::{CheckpointDisk, CheckpointError, TEMPORARY};
 use epitome_thread::Seq;
 
 /// A rewind: its steps, the previous state and its progress.
@@ -65,13 +63,23 @@ impl Rewind {
         !self.undone && self.undoes.is_none()
     }
 
-    pub fn save(&self, directory: &Path) -> Result<(), CheckpointError> {
-        record::save(&self.path(directory), self, Durable::Yes)
+    pub fn save(&self, disk: &CheckpointDisk, directory: &Path) -> Result<(), CheckpointError> {
+        record::save(disk, &self.path(directory), self, Durable::Yes)
     }
 
-    pub fn remove(&self, directory: &Path) {
+    pub fn remove(&self, disk: &CheckpointDisk, directory: &Path) {
         // If the file can't be removed, its state still shows the progress.
-        let _ = fs::remove_file(self.path(directory));
+        let _ = disk.disk.remove_file(&self.path(directory));
+    }
+
+    /// Forgets a rewind that has changed no file, so that no power loss brings it back.
+    pub fn discard(&self, disk: &CheckpointDisk, directory: &Path) {
+        let files = &*disk.files;
+        self.unstage(files);
+        // Whatever fails here is repeated when the session is opened again.
+        let _ = self.sync_changes(files);
+        self.remove(disk, directory);
+        let _ = disk.disk.sync_directory(directory);
     }
 
     fn path(&self, directory: &Path) -> PathBuf {
@@ -79,16 +87,16 @@ impl Rewind {
     }
 
     /// Chooses the temporary files. They must be recorded on the disk before the first one is written.
-    pub fn choose_staging_paths(&mut self) {
+    pub fn choose_staging_paths(&mut self, files: &dyn UserFiles) {
         let places = self.steps.iter().enumerate();
-        self.staged = places.map(|(nth, step)| self.staging_path(nth, step).map(PathName)).collect();
+        self.staged = places.map(|(nth, step)| self.staging_path(files, nth, step).map(PathName)).collect();
     }
 
     /// Stages all contents. On failure, the temporary files are removed and no file has changed.
     pub fn stage(&self, blobs: &CheckpointBlobs) -> Result<(), CheckpointError> {
         for (nth, step) in self.steps.iter().enumerate() {
             if let Err(error) = self.stage_one(nth, step, blobs) {
-                self.unstage();
+                self.unstage(blobs.files());
                 return Err(error);
             }
         }
@@ -97,17 +105,17 @@ impl Rewind {
         let files: Vec<PathBuf> =
             files.filter_map(|(_, staged)| staged.as_ref().map(|PathName(path)| path.clone())).collect();
         // Without syncing, some file systems would contain empty files after a power loss.
-        sync_files(&files).map_err(|error| {
-            self.unstage();
+        blobs.files().sync(&files).map_err(|error| {
+            self.unstage(blobs.files());
             CheckpointError(format!("the contents to restore can't be synced to the disk: {error}"))
         })
     }
 
     /// Removes the temporary files.
-    pub fn unstage(&self) {
+    pub fn unstage(&self, files: &dyn UserFiles) {
         for PathName(staged) in self.staged.iter().flatten() {
             // It may have been renamed already, or never written.
-            let _ = DirectoryEntry::at(staged).and_then(|staged| staged.remove_file());
+            let _ = files.remove_file(staged);
         }
     }
 
@@ -127,15 +135,10 @@ impl Rewind {
         match &step.to {
             FileNode::File { hash, bytes, mode } => {
                 let content = blobs.get(hash, *bytes).map_err(|why| failed(&why))?;
-                write_staged(staged()?, &content, *mode).map_err(|error| failed(&error))
+                blobs.files().write(staged()?, &content, *mode).map_err(|error| failed(&error))
             }
             FileNode::Link { target } => {
-                let link = || {
-                    let staged = DirectoryEntry::at(staged()?).map_err(|error| failed(&error))?;
-                    let _ = staged.remove_file();
-                    staged.link_to(target).map_err(|error| failed(&error))
-                };
-                link()
+                blobs.files().link(staged()?, target).map_err(|error| failed(&error))
             }
             FileNode::Missing | FileNode::Unkept { .. } | FileNode::Directory { .. } | FileNode::Other => {
                 Ok(())
@@ -148,36 +151,32 @@ impl Rewind {
     }
 
     /// Chooses a temporary file in the nearest parent directory that exists and will not be removed.
-    fn staging_path(&self, nth: usize, step: &RestoreStep) -> Option<PathBuf> {
+    fn staging_path(&self, files: &dyn UserFiles, nth: usize, step: &RestoreStep) -> Option<PathBuf> {
         if !matches!(step.to, FileNode::File { .. } | FileNode::Link { .. }) {
             return None;
         }
         // The parent must be a real directory that isn't reached through a link, because a step may replace that link
         // by a directory. Links above the workspace were resolved when the path was recorded.
-        let is_real = |above: &&Path| {
-            fs::symlink_metadata(above).is_ok_and(|found| found.is_dir())
-                && above.canonicalize().is_ok_and(|real| real == **above)
-        };
-        let directory = step.path.parent()?.ancestors().find(is_real)?;
+        let directory = step.path.parent()?.ancestors().find(|above| files.is_real_directory(above))?;
         Some(directory.join(format!("{TEMPORARY}{}-{nth}.tmp", self.number)))
     }
 
     /// Applies all steps and returns the failures. Steps that are already done are skipped, so that this can
     /// be repeated after a crash.
     pub fn apply(&self, blobs: &CheckpointBlobs) -> Vec<RestoreFailure> {
-        let mut failures = Vec::new();
+        let (files, mut failures) = (blobs.files(), Vec::new());
         let mut fail = |path: &Path, error: &dyn std::fmt::Display| {
             failures.push(RestoreFailure { path: path.to_path_buf(), why: error.to_string() });
         };
         // Remove nodes that are in the way, contents before their directories.
         for step in self.steps.iter().rev() {
-            if let Err(error) = make_room(step) {
+            if let Err(error) = make_room(files, step) {
                 fail(&step.path, &error);
             }
         }
         for (nth, step) in self.steps.iter().enumerate() {
             let done = match &step.to {
-                FileNode::Directory { .. } => make_directory(&step.path),
+                FileNode::Directory { .. } => make_directory(files, &step.path),
                 FileNode::File { .. } | FileNode::Link { .. } => self.name(nth, step, blobs),
                 FileNode::Missing | FileNode::Unkept { .. } | FileNode::Other => Ok(()),
             };
@@ -188,52 +187,75 @@ impl Rewind {
         // Set directory modes last: a directory may become read-only.
         for step in self.steps.iter().rev() {
             if let FileNode::Directory { mode } = step.to
-                && let Err(error) = set_mode(&step.path, mode)
+                && let Err(error) = set_mode(files, &step.path, mode)
             {
                 fail(&step.path, &error);
             }
         }
-        self.unstage();
+        self.unstage(files);
+        // What is recorded as done from here on has to be so after a power loss, too.
+        if let Err(error) = self.sync_changes(files) {
+            let why = format!("it may not survive a power loss: {error}");
+            failures.extend(
+                self.steps.iter().map(|step| RestoreFailure { path: step.path.clone(), why: why.clone() }),
+            );
+        }
         failures
     }
 
+    /// Makes the names that it changes durable, in the directories that are there.
+    fn sync_changes(&self, files: &dyn UserFiles) -> io::Result<()> {
+        let staged = self.staged.iter().flatten().map(|PathName(staged)| staged.as_path());
+        let changed = self.steps.iter().map(|step| step.path.as_path()).chain(staged);
+        let parents: BTreeSet<&Path> = changed.filter_map(Path::parent).collect();
+        let mut directories = BTreeSet::new();
+        for parent in parents {
+            for above in parent.ancestors() {
+                match files.stat(above) {
+                    Err(error) if node::is_absence(&error) => {}
+                    found => {
+                        found?;
+                        directories.insert(above.to_path_buf());
+                        break;
+                    }
+                }
+            }
+        }
+        files.sync(&directories.into_iter().collect::<Vec<_>>())
+    }
+
     fn name(&self, nth: usize, step: &RestoreStep, blobs: &CheckpointBlobs) -> io::Result<()> {
-        let entry = entry(&step.path)?;
+        let files = blobs.files();
         let staged =
             self.staged_file(nth).ok_or_else(|| io::Error::other("no temporary file was chosen for it"))?;
-        let from = DirectoryEntry::at(staged)?;
-        if from.metadata().is_ok() {
-            return from.rename(&entry);
+        match files.stat(staged) {
+            Ok(_) => return files.rename(staged, &step.path),
+            Err(error) if node::is_absence(&error) => {}
+            Err(error) => return Err(error),
         }
         // After a crash, the rename may have been done already.
-        let now = node::look(&step.path, |path, found| super::scan::name(path, found, u64::MAX))?;
+        let now = node::look(files, &step.path, |path, stat| super::scan::name(files, path, stat, u64::MAX))?;
         if now == step.to {
             return Ok(());
         }
         self.stage_one(nth, step, blobs).map_err(io::Error::other)?;
-        from.rename(&entry)
+        if matches!(step.to, FileNode::File { .. }) {
+            files.sync(&[staged.to_path_buf()])?;
+        }
+        files.rename(staged, &step.path)
     }
 }
 
-fn write_staged(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    let entry = entry(path)?;
-    let _ = entry.remove_file();
-    let mut file = entry.create_private()?;
-    file.write_all(content)?;
-    file.set_permissions(Permissions::from_mode(mode))
-}
-
 /// Removes a node that is to be deleted, or replaced by one of another kind.
-fn make_room(step: &RestoreStep) -> io::Result<()> {
-    let found = DirectoryEntry::at(&step.path).and_then(|entry| Ok((entry.metadata()?, entry)));
-    let (found, entry) = match found {
+fn make_room(files: &dyn UserFiles, step: &RestoreStep) -> io::Result<()> {
+    let is_directory = match files.stat(&step.path) {
         // The old node may have disappeared with a directory that was replaced by a link.
         Err(error) if node::is_absence(&error) => return Ok(()),
-        found => found?,
+        found => found?.kind == NodeKind::Directory,
     };
-    match (&step.to, found.is_dir()) {
+    match (&step.to, is_directory) {
         (FileNode::Directory { .. }, true) => Ok(()),
-        (_, true) => entry.remove_directory().map_err(|error| match error.kind() {
+        (_, true) => files.remove_directory(&step.path).map_err(|error| match error.kind() {
             io::ErrorKind::DirectoryNotEmpty => io::Error::other(
                 "the directory was not removed: it contains files that no recorded turn created",
             ),
@@ -241,41 +263,32 @@ fn make_room(step: &RestoreStep) -> io::Result<()> {
         }),
         // These are replaced by a rename, so that the path always exists.
         (FileNode::File { .. } | FileNode::Link { .. }, false) => Ok(()),
-        (FileNode::Missing | FileNode::Directory { .. }, false) => entry.remove_file(),
+        (FileNode::Missing | FileNode::Directory { .. }, false) => files.remove_file(&step.path),
         (FileNode::Unkept { .. } | FileNode::Other, false) => Ok(()),
     }
 }
 
-fn make_directory(path: &Path) -> io::Result<()> {
-    match entry(path)?.create_directory() {
+fn make_directory(files: &dyn UserFiles, path: &Path) -> io::Result<()> {
+    match files.create_directory(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }
 }
 
-fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
-    let entry = entry(path)?;
-    let found = entry.metadata()?;
-    match found.is_dir() && node::mode_of(&found) != mode {
-        true => entry.set_mode(mode),
+fn set_mode(files: &dyn UserFiles, path: &Path, mode: u32) -> io::Result<()> {
+    let found = files.stat(path)?;
+    match found.kind == NodeKind::Directory && found.stamp.mode != mode {
+        true => files.set_mode(path, mode),
         false => Ok(()),
     }
 }
 
-/// Returns the entry with this path, which must not contain links.
-fn entry(path: &Path) -> io::Result<DirectoryEntry> {
-    DirectoryEntry::at(path).map_err(|error| match root::is_link(&error) {
-        true => io::Error::other("a directory above it is a link"),
-        false => error,
-    })
-}
-
-/// Returns all rewinds of a directory, oldest first.
-pub fn all(directory: &Path) -> Result<Vec<Rewind>, CheckpointError> {
+/// All rewinds of a directory, oldest first.
+pub fn all(disk: &CheckpointDisk, directory: &Path) -> Result<Vec<Rewind>, CheckpointError> {
     let mut rewinds = Vec::new();
-    for path in record::json_files(directory)? {
+    for path in record::json_files(disk, directory)? {
         // Damaged files are skipped; they aren't expected, because writes are atomic.
-        rewinds.extend(record::load::<Rewind>(&path).ok().flatten());
+        rewinds.extend(record::load::<Rewind>(disk, &path).ok().flatten());
     }
     rewinds.sort_by_key(|rewind| rewind.number);
     Ok(rewinds)

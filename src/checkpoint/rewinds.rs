@@ -1,7 +1,6 @@
 //! Rewinds: previews and applies them, and completes those that an earlier process left unfinished.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::blobs::CheckpointBlobs;
@@ -39,16 +38,22 @@ impl Checkpoints {
         state.blobs.sync(needed).map_err(|error| {
             CheckpointError(format!("the current contents can't be stored first: {error}"))
         })?;
-        rewind.choose_staging_paths();
-        rewind.save(&self.rewinds_directory())?;
-        if let Err(error) = rewind.stage(&state.blobs) {
-            rewind.remove(&self.rewinds_directory());
+        rewind.choose_staging_paths(self.files());
+        rewind.save(self.disk(), &self.rewinds_directory())?;
+        // Should the staged files be lost with the power, the next process writes them again.
+        let wanted = rewind.steps.iter().filter_map(|step| step.to.hash());
+        let staged = rewind.stage(&state.blobs).and_then(|()| {
+            state.blobs.sync(wanted).map_err(|error| {
+                CheckpointError(format!("the contents to restore can't be synced to the disk: {error}"))
+            })
+        });
+        if let Err(error) = staged {
+            rewind.discard(self.disk(), &self.rewinds_directory());
             return Err(error);
         }
         rewind.came = Progress::Applying;
-        if let Err(error) = rewind.save(&self.rewinds_directory()) {
-            rewind.unstage();
-            rewind.remove(&self.rewinds_directory());
+        if let Err(error) = rewind.save(self.disk(), &self.rewinds_directory()) {
+            rewind.discard(self.disk(), &self.rewinds_directory());
             return Err(error);
         }
         report.failures = rewind.apply(&state.blobs);
@@ -76,11 +81,10 @@ impl Checkpoints {
             self.finish_command(state, open, &before, roots)?;
         }
         let mut reports = Vec::new();
-        for mut rewind in restore::all(&self.rewinds_directory())? {
+        for mut rewind in restore::all(self.disk(), &self.rewinds_directory())? {
             let failures = match rewind.came {
                 Progress::Staging => {
-                    rewind.unstage();
-                    rewind.remove(&self.rewinds_directory());
+                    rewind.discard(self.disk(), &self.rewinds_directory());
                     continue;
                 }
                 Progress::Applying => {
@@ -102,11 +106,11 @@ impl Checkpoints {
     /// Marks a rewind as recorded in the log.
     pub fn mark_reported(&self, number: u32) -> Result<(), CheckpointError> {
         let _guard = self.state()?;
-        let mut rewinds = restore::all(&self.rewinds_directory())?;
+        let mut rewinds = restore::all(self.disk(), &self.rewinds_directory())?;
         match rewinds.iter_mut().find(|rewind| rewind.number == number) {
             Some(rewind) => {
                 rewind.told = true;
-                rewind.save(&self.rewinds_directory())
+                rewind.save(self.disk(), &self.rewinds_directory())
             }
             None => Ok(()),
         }
@@ -119,7 +123,7 @@ impl Checkpoints {
         forced: bool,
         keep: StoreContent,
     ) -> Result<(Option<Rewind>, RewindReport), CheckpointError> {
-        let rewinds = restore::all(&self.rewinds_directory())?;
+        let rewinds = restore::all(self.disk(), &self.rewinds_directory())?;
         let number = rewinds.last().map_or(1, |last| last.number + 1);
         let mut report = RewindReport::default();
         let mut rewind = Rewind {
@@ -135,11 +139,12 @@ impl Checkpoints {
         };
         let wanted = match asked {
             RewindTarget::From(from) => {
-                let (records, unreadable) = record::all(&self.turns_directory())?;
+                let (records, unreadable) = record::all(self.disk(), &self.turns_directory())?;
                 for path in unreadable {
                     report.beyond.push(format!("the record {} can't be read", path.display()));
                 }
-                let let_go = record::load::<DroppedTurns>(&self.dropped_turns_path())?.unwrap_or_default();
+                let let_go = record::load::<DroppedTurns>(self.disk(), &self.dropped_turns_path())?
+                    .unwrap_or_default();
                 if from <= let_go.through && let_go.through > Seq(0) {
                     let text =
                         format!("the checkpoints of turns up to {} are not stored any more", let_go.through);
@@ -159,7 +164,7 @@ impl Checkpoints {
                         }
                     }
                     let unsure = record.unsure.iter().map(|PathName(path)| path.clone());
-                    let is_there = unsure.filter(|path| fs::symlink_metadata(path).is_ok());
+                    let is_there = unsure.filter(|path| self.files().stat(path).is_ok());
                     report
                         .conflicts
                         .extend(is_there.map(|path| Conflict { path, why: plan::ConflictReason::Unsure }));
@@ -192,8 +197,8 @@ impl Checkpoints {
 
     /// Marks the turns as undone, or as in effect again, after every path was tried.
     fn settle(&self, rewind: &mut Rewind) -> Result<(), CheckpointError> {
-        let (mut records, _) = record::all(&self.turns_directory())?;
-        let mut rewinds = restore::all(&self.rewinds_directory())?;
+        let (mut records, _) = record::all(self.disk(), &self.turns_directory())?;
+        let mut rewinds = restore::all(self.disk(), &self.rewinds_directory())?;
         for record in records.iter_mut().filter(|record| rewind.turns.contains(&record.turn)) {
             record.taken_back = match rewind.undoes {
                 None => Some(rewind.number),
@@ -206,16 +211,16 @@ impl Checkpoints {
                     })
                     .map(|known| known.number),
             };
-            record.save(&self.turns_directory())?;
+            record.save(self.disk(), &self.turns_directory())?;
         }
         for undone in rewinds.iter_mut().filter(|known| Some(known.number) == rewind.undoes) {
             undone.undone = true;
-            undone.save(&self.rewinds_directory())?;
+            undone.save(self.disk(), &self.rewinds_directory())?;
         }
         rewind.came = Progress::Done;
-        rewind.save(&self.rewinds_directory())?;
+        rewind.save(self.disk(), &self.rewinds_directory())?;
         let spare = rewinds.len().saturating_sub(REWINDS_MAX);
-        rewinds.iter().take(spare).for_each(|old| old.remove(&self.rewinds_directory()));
+        rewinds.iter().take(spare).for_each(|old| old.remove(self.disk(), &self.rewinds_directory()));
         Ok(())
     }
 }
@@ -259,13 +264,13 @@ fn now(
     keep: StoreContent,
 ) -> CurrentState {
     let most = bounds.named_bytes;
-    let looked = node::look(path, |path, metadata| match keep {
-        StoreContent::Yes => scan::keep(path, metadata, most, blobs),
-        StoreContent::No => scan::name(path, metadata, most),
+    let looked = node::look(blobs.files(), path, |path, stat| match keep {
+        StoreContent::Yes => scan::keep(path, stat, most, blobs),
+        StoreContent::No => scan::name(blobs.files(), path, stat, most),
     });
     let node = looked.unwrap_or(FileNode::Other);
-    let is_wanted = is_same(&wanted.node, &node, path);
+    let is_wanted = is_same(blobs.files(), &wanted.node, &node, path);
     // If a call was interrupted by a crash, the state that it left is unknown.
-    let is_left = wanted.left.as_ref().is_none_or(|left| is_same(left, &node, path));
+    let is_left = wanted.left.as_ref().is_none_or(|left| is_same(blobs.files(), left, &node, path));
     CurrentState { node, is_left, is_wanted }
 }

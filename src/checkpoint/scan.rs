@@ -3,7 +3,6 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::HashSet;
-use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::Bounds;
 use super::blobs::CheckpointBlobs;
 use super::node::{self, FileNode, NodeStamp};
+use super::user_files::{NodeKind, NodeStat, UserFiles};
 use super::walk::{order, walk};
 
 /// Files that define what a scan ignores.
@@ -155,24 +155,24 @@ pub fn scan(
     for (path, metadata) in walked.paths {
         while last.next_if(|old| order(&old.path, &path).is_lt()).is_some() {}
         let old = last.next_if(|old| *old.path == *path);
-        let stamp = NodeStamp::from_metadata(&metadata);
+        let stat = NodeStat::from(&metadata);
+        let stamp = stat.stamp;
         let had_stamp = old.is_some_and(|old| old.known.stamp == Some(stamp));
         let at = found.len();
-        if metadata.is_file() {
+        if stat.kind == NodeKind::File {
             match old {
                 Some(old) if had_stamp && !old.known.is_open => found.push(old.clone()),
                 Some(_) | None => {
-                    let known =
-                        KnownNode { node: node::unkept(&metadata), stamp: Some(stamp), is_open: true };
+                    let known = KnownNode { node: node::unkept(&stat), stamp: Some(stamp), is_open: true };
                     found.push(ScannedPath { path: name_of(old, path), known: Arc::new(known) });
                     let is_old =
                         had_stamp && old.is_some_and(|old| matches!(old.known.node, FileNode::Unkept { .. }));
-                    unread_files.push(Unread { at, metadata, stamp, is_old });
+                    unread_files.push(Unread { at, stat, is_old });
                 }
             }
             continue;
         }
-        match node::of(&path, &metadata, |_, metadata| Ok(node::unkept(metadata))) {
+        match node::of(blobs.files(), &path, &stat, |_, stat| Ok(node::unkept(stat))) {
             Ok(node) => match old {
                 Some(old) if old.known.node == node && inode(old) == Some(stamp.inode) => {
                     found.push(old.clone());
@@ -190,7 +190,8 @@ pub fn scan(
     let all = unread_files.len();
     let files = read_all(&found, unread_files, bounds, blobs, when);
     seen.pending = all - files.len();
-    for (Unread { at, stamp, .. }, node) in files {
+    for (Unread { at, stat, .. }, node) in files {
+        let stamp = stat.stamp;
         match node {
             Ok(FileNode::Missing) => gone.push(at),
             Ok(node) => {
@@ -236,8 +237,7 @@ fn name_of(old: Option<&ScannedPath>, path: PathBuf) -> Arc<Path> {
 struct Unread {
     /// Its index in the scan.
     at: usize,
-    metadata: Metadata,
-    stamp: NodeStamp,
+    stat: NodeStat,
     /// Whether an earlier scan had no time for it.
     is_old: bool,
 }
@@ -251,7 +251,7 @@ fn read_all(
     when: ScanTime,
 ) -> Vec<(Unread, io::Result<FileNode>)> {
     // Recently changed files are the most likely to change next.
-    files.sort_by_key(|file| (file.is_old, Reverse(file.stamp.changed)));
+    files.sort_by_key(|file| (file.is_old, Reverse(file.stat.stamp.changed)));
     let began = Instant::now();
     let next = AtomicUsize::new(0);
     let read = || {
@@ -268,8 +268,8 @@ fn read_all(
                 return nodes;
             }
             let node = match blobs.bytes() >= bounds.session_bytes {
-                true => Ok(node::unkept(&file.metadata)),
-                false => keep(&found[file.at].path, &file.metadata, bounds.file_bytes, blobs),
+                true => Ok(node::unkept(&file.stat)),
+                false => keep(&found[file.at].path, &file.stat, bounds.file_bytes, blobs),
             };
             nodes.push((nth, node));
         }
@@ -296,39 +296,35 @@ fn read_all(
 }
 
 /// Returns the node of a file; stores its content if it has at most `bytes_max` bytes.
-pub fn keep(
-    path: &Path,
-    metadata: &Metadata,
-    bytes_max: u64,
-    blobs: &CheckpointBlobs,
-) -> io::Result<FileNode> {
-    node_of(path, metadata, bytes_max, |content| blobs.put(content))
+pub fn keep(path: &Path, stat: &NodeStat, bytes_max: u64, blobs: &CheckpointBlobs) -> io::Result<FileNode> {
+    node_of(blobs.files(), path, stat, bytes_max, |content| blobs.put(content))
 }
 
 /// Like `keep`, but only computes the hash without storing the content.
-pub fn name(path: &Path, metadata: &Metadata, bytes_max: u64) -> io::Result<FileNode> {
-    node_of(path, metadata, bytes_max, |content| Ok(super::blobs::hash(content)))
+pub fn name(files: &dyn UserFiles, path: &Path, stat: &NodeStat, bytes_max: u64) -> io::Result<FileNode> {
+    node_of(files, path, stat, bytes_max, |content| Ok(super::blobs::hash(content)))
 }
 
 fn node_of(
+    files: &dyn UserFiles,
     path: &Path,
-    metadata: &Metadata,
+    stat: &NodeStat,
     bytes_max: u64,
     hash: impl FnOnce(&[u8]) -> io::Result<String>,
 ) -> io::Result<FileNode> {
-    if metadata.len() > bytes_max {
-        return Ok(node::unkept(metadata));
+    if stat.stamp.bytes > bytes_max {
+        return Ok(node::unkept(stat));
     }
-    match node::read(path, bytes_max) {
+    match files.read(path, bytes_max) {
         Ok(Some(content)) => {
             let hash = hash(&content)?;
-            Ok(FileNode::File { hash, bytes: content.len() as u64, mode: node::mode_of(metadata) })
+            Ok(FileNode::File { hash, bytes: content.len() as u64, mode: stat.stamp.mode })
         }
         // The file has just grown beyond the limit.
-        Ok(None) => Ok(node::unkept(metadata)),
+        Ok(None) => Ok(node::unkept(stat)),
         Err(error) if node::is_absence(&error) => Ok(FileNode::Missing),
         // An unreadable file is identified by its stamp.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(node::unkept(metadata)),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(node::unkept(stat)),
         Err(error) => Err(error),
     }
 }
@@ -347,6 +343,7 @@ pub struct Difference {
 /// directory that was renamed, to a new path or replacing something. If that is uncertain, the path is in the second
 /// list.
 pub fn compare(
+    files: &dyn UserFiles,
     before: &WorkspaceSnapshot,
     after: &WorkspaceSnapshot,
     bounds: &Bounds,
@@ -368,9 +365,9 @@ pub fn compare(
         }
         (Some(old), None) => {
             // It is ignored now, beyond a limit, or deleted.
-            let now = node::look(&old.path, |path, metadata| name(path, metadata, bounds.file_bytes))
+            let now = node::look(files, &old.path, |path, stat| name(files, path, stat, bounds.file_bytes))
                 .unwrap_or(FileNode::Other);
-            if old.known.node != now && !has_stamp(&old.known.node, &old.path) {
+            if old.known.node != now && !has_stamp(files, &old.known.node, &old.path) {
                 let before = old.known.node.clone();
                 differences.push(Difference { path: old.path.to_path_buf(), before, after: now });
             }
@@ -386,8 +383,7 @@ pub fn compare(
     let gone: HashSet<FileNode> = differences.iter().map(|difference| difference.before.clone()).collect();
     for (path, node) in new {
         let came_along = path.parent().is_some_and(|parent| new_directories.contains(parent));
-        let changed =
-            std::fs::symlink_metadata(path).map(|metadata| NodeStamp::from_metadata(&metadata).changed);
+        let changed = files.stat(path).map(|stat| stat.stamp.changed);
         let is_older = changed.is_ok_and(|at| at.saturating_add(TICK.as_nanos() as i64) < before.began);
         if is_older && !came_along {
             continue;
@@ -410,11 +406,9 @@ pub fn compare(
 }
 
 /// Whether a file that is known only by its stamp still has that stamp.
-pub fn has_stamp(known: &FileNode, path: &Path) -> bool {
+pub fn has_stamp(files: &dyn UserFiles, known: &FileNode, path: &Path) -> bool {
     match known {
-        FileNode::Unkept { stamp, .. } => {
-            std::fs::symlink_metadata(path).is_ok_and(|found| NodeStamp::from_metadata(&found) == *stamp)
-        }
+        FileNode::Unkept { stamp, .. } => files.stat(path).is_ok_and(|found| found.stamp == *stamp),
         FileNode::Missing
         | FileNode::File { .. }
         | FileNode::Link { .. }
@@ -433,6 +427,8 @@ fn now() -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::CheckpointDisk;
+    use crate::user_files::RealFiles;
 
     /// Creates a workspace with these files, and a blob store outside of it.
     fn bench(files: &[&str]) -> (tempfile::TempDir, [PathBuf; 1], CheckpointBlobs) {
@@ -442,7 +438,8 @@ mod tests {
         for file in files {
             std::fs::write(root.join(file), file).expect("written");
         }
-        let blobs = CheckpointBlobs::open(home.path().join("contents")).expect("opened");
+        let blobs =
+            CheckpointBlobs::open(CheckpointDisk::real(), home.path().join("contents")).expect("opened");
         (home, [root], blobs)
     }
 
@@ -468,7 +465,7 @@ mod tests {
         for (when, pending) in [(ScanTime::After, 2), (ScanTime::Before, 0)] {
             let seen = looked(&roots, &last, &blobs, &bounds, when);
             assert_eq!(seen.pending, pending);
-            let (differences, unsure) = compare(&first, &seen, &bounds);
+            let (differences, unsure) = compare(&RealFiles, &first, &seen, &bounds);
             let paths: Vec<_> = differences.into_iter().map(|difference| difference.path).collect();
             assert_eq!((paths, unsure), (vec![roots[0].join("b")], Vec::new()));
             last = seen.found;

@@ -14,7 +14,8 @@ use super::plan::Conflict;
 use super::record::{self, Durable, TurnRecord};
 use super::restore::{self, RestoreFailure};
 use super::scan::{ScannedPath, WorkspaceSnapshot};
-use super::{Bounds, CheckpointError, directory};
+use super::user_files::UserFiles;
+use super::{Bounds, CheckpointDisk, CheckpointError, directory};
 use epitome_thread::{Seq, SessionId};
 
 /// Maximum wait for the scan after an ended call: twice the time limit of a scan.
@@ -62,6 +63,7 @@ pub struct Checkpoints {
 }
 
 struct CheckpointsInner {
+    disk: CheckpointDisk,
     directory: PathBuf,
     data: PathBuf,
     bounds: Bounds,
@@ -106,7 +108,12 @@ pub(super) struct DroppedTurns {
 impl Checkpoints {
     /// Creates a handle without reading any checkpoints. `data` is the data directory.
     pub fn new(data: &Path, session: &SessionId, bounds: Bounds) -> Checkpoints {
+        Checkpoints::on(CheckpointDisk::real(), data, session, bounds)
+    }
+
+    pub(super) fn on(disk: CheckpointDisk, data: &Path, session: &SessionId, bounds: Bounds) -> Checkpoints {
         let inner = CheckpointsInner {
+            disk,
             directory: directory(data, session),
             data: data.canonicalize().unwrap_or_else(|_| data.to_path_buf()),
             bounds,
@@ -119,7 +126,7 @@ impl Checkpoints {
 
     /// Whether there are any checkpoints.
     pub fn exist(&self) -> bool {
-        self.inner.directory.exists()
+        self.disk().disk.stat(&self.inner.directory).is_ok()
     }
 
     /// Stores an error until it is reported.
@@ -145,7 +152,7 @@ impl Checkpoints {
     pub fn turns(&self) -> Result<Vec<TurnRecord>, CheckpointError> {
         self.wait_for_calls();
         let _guard = self.state()?;
-        let (records, _) = record::all(&self.turns_directory())?;
+        let (records, _) = record::all(self.disk(), &self.turns_directory())?;
         Ok(records.into_iter().filter(|record| !record.is_empty()).collect())
     }
 
@@ -167,7 +174,7 @@ impl Checkpoints {
         if state.record.as_ref().is_some_and(|record| record.turn == turn) {
             return Ok(());
         }
-        let (mut records, _) = record::all(&self.turns_directory())?;
+        let (mut records, _) = record::all(self.disk(), &self.turns_directory())?;
         let known = records.iter().position(|record| record.turn == turn).map(|at| records.remove(at));
         let is_new = known.is_none();
         state.saved = known.clone();
@@ -187,8 +194,8 @@ impl Checkpoints {
                 break;
             }
             let gone = DroppedTurns { through: record.turn };
-            record::save(&self.dropped_turns_path(), &gone, Durable::No)?;
-            record.remove(&self.turns_directory());
+            record::save(self.disk(), &self.dropped_turns_path(), &gone, Durable::No)?;
+            record.remove(self.disk(), &self.turns_directory());
             left -= 1;
             let needed = self.needed(state)?;
             state.blobs.retain(&needed);
@@ -198,8 +205,8 @@ impl Checkpoints {
 
     /// Returns the hashes of the contents that a record, a scan or a rewind refers to.
     fn needed(&self, state: &TrackerState) -> Result<HashSet<String>, CheckpointError> {
-        let (records, _) = record::all(&self.turns_directory())?;
-        let rewinds = restore::all(&self.rewinds_directory())?;
+        let (records, _) = record::all(self.disk(), &self.turns_directory())?;
+        let rewinds = restore::all(self.disk(), &self.rewinds_directory())?;
         let records = records.iter().chain(&state.record);
         let mut needed: HashSet<String> = records.flat_map(TurnRecord::hashes).map(str::to_owned).collect();
         let scans = state.last.iter().chain(state.before.iter().flat_map(|seen| seen.found.iter()));
@@ -215,10 +222,18 @@ impl Checkpoints {
             && state.saved.as_ref() != Some(record)
         {
             state.saved = None;
-            record.save(&self.turns_directory())?;
+            record.save(self.disk(), &self.turns_directory())?;
             state.saved = Some(record.clone());
         }
         Ok(())
+    }
+
+    pub(super) fn disk(&self) -> &CheckpointDisk {
+        &self.inner.disk
+    }
+
+    pub(super) fn files(&self) -> &dyn UserFiles {
+        &*self.inner.disk.files
     }
 
     pub(super) fn bounds(&self) -> &Bounds {
@@ -257,7 +272,7 @@ impl Checkpoints {
         let mut guard = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
         if guard.is_none() {
             let place = self.inner.directory.join("contents");
-            let blobs = CheckpointBlobs::open(place.clone())
+            let blobs = CheckpointBlobs::open(self.disk().clone(), place.clone())
                 .map_err(|error| CheckpointError::io("list", &place, &error))?;
             *guard = Some(TrackerState {
                 blobs,
@@ -266,7 +281,7 @@ impl Checkpoints {
                 saved: None,
                 before: None,
                 running: 0,
-                baseline: Baseline::new(&self.inner.directory),
+                baseline: Baseline::new(self.disk().clone(), &self.inner.directory),
             });
         }
         Ok(guard)

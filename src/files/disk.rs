@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::atomic_file;
@@ -25,14 +25,16 @@ pub trait Disk: Debug + Send + Sync {
     fn names(&self, directory: &Path) -> io::Result<Vec<String>>;
     /// Creates a directory and its parents.
     fn make_directory(&self, path: &Path) -> io::Result<()>;
-    /// Writes a file that appears either with its complete, synced content or not. Its name is durable after the
-    /// directory is synced.
+    /// Writes a file that appears with its complete content or not at all. Its name is durable after the directory is
+    /// synced; its content is so at once, except with [`PutMode::Unsynced`].
     fn put(&self, path: &Path, bytes: &[u8], mode: PutMode) -> io::Result<()>;
     /// Gives a file an additional name, which must be unused.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn remove_file(&self, path: &Path) -> io::Result<()>;
     /// Removes a directory with its contents.
     fn remove_directory(&self, path: &Path) -> io::Result<()>;
+    /// Makes the content of files durable that were put unsynced and are in one file system.
+    fn sync_files(&self, paths: &[PathBuf]) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 }
@@ -73,6 +75,8 @@ pub enum OpenMode {
 pub enum PutMode {
     Replace,
     New,
+    /// Replaces a file, and doesn't wait until the content is on the disk.
+    Unsynced,
 }
 
 /// The metadata of a file or directory.
@@ -140,6 +144,7 @@ impl Disk for RealDisk {
         match mode {
             PutMode::Replace => atomic_file::replace_private(path, bytes),
             PutMode::New => atomic_file::create_private(path, bytes),
+            PutMode::Unsynced => atomic_file::replace_private_unsynced(path, bytes),
         }
     }
 
@@ -153,6 +158,10 @@ impl Disk for RealDisk {
 
     fn remove_directory(&self, path: &Path) -> io::Result<()> {
         std::fs::remove_dir_all(path)
+    }
+
+    fn sync_files(&self, paths: &[PathBuf]) -> io::Result<()> {
+        epitome_platform::disk::sync_files(paths)
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {

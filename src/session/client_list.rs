@@ -6,7 +6,7 @@
 
 mod notices;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -44,7 +44,9 @@ pub(super) struct ClientList {
     absences: Vec<(ClientId, AskId)>,
     /// The sender of the newest prompt, which is not sent to it again.
     prompt_author: Option<ClientId>,
-    /// Clients that leave at the end of the turn.
+    /// Whose prompts wait for the running turn, by their entries. Several clients may send some.
+    queued_by: BTreeMap<Seq, ClientId>,
+    /// Clients that leave once the turn has ended.
     closers: Vec<LeavingClient>,
     /// The session is ending.
     closing: bool,
@@ -66,6 +68,7 @@ impl ClientList {
             observers: Vec::new(),
             absences: Vec::new(),
             prompt_author: None,
+            queued_by: BTreeMap::new(),
             closers: Vec::new(),
             closing: false,
             active_at: Instant::now(),
@@ -241,8 +244,23 @@ impl ClientList {
         }
     }
 
-    pub fn set_prompt_author(&mut self, client: ClientId) {
-        self.prompt_author = Some(client);
+    pub fn set_prompt_author(&mut self, client: Option<ClientId>) {
+        self.prompt_author = client;
+    }
+
+    /// A client's prompt waits in this entry.
+    pub fn note_queued(&mut self, entry: Seq, client: ClientId) {
+        self.queued_by.insert(entry, client);
+    }
+
+    /// Whose prompt waits in this entry, if it was sent to this process.
+    pub fn queued_by(&self, entry: Seq) -> Option<ClientId> {
+        self.queued_by.get(&entry).copied()
+    }
+
+    /// No prompt waits any more.
+    pub fn forget_queued(&mut self) {
+        self.queued_by.clear();
     }
 
     // ── Unanswerable questions ─────────────────────────────────────────────────────────────────

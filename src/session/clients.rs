@@ -418,13 +418,14 @@ impl Session {
             return Ok(queued);
         }
         self.core.check_log()?;
-        self.core.clients.set_prompt_author(client);
+        self.core.clients.set_prompt_author(Some(client));
         self.core.report_dropped_attachments(&content);
         let message = Message { id: self.core.fresh_message(), content };
         if let Some(key) = key {
             self.core.commit(Change::PromptKeyed { message: message.id, key: key.to_owned() })?;
         }
         let queued = self.core.commit(Change::Queued { message })?.seq;
+        self.core.clients.note_queued(queued, client);
         self.core.sync_in_background();
         Ok(queued)
     }
@@ -465,7 +466,7 @@ impl Session {
             prompt.responder.answer(Err(error));
             return true;
         }
-        self.core.clients.set_prompt_author(prompt.client);
+        self.core.clients.set_prompt_author(Some(prompt.client));
         self.core.work_for(prompt.client);
         if let Some(typed) = &typed
             && let Some(built_in) = commands::find(typed)

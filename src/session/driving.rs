@@ -37,6 +37,11 @@ impl Session {
                     if let Err(error) = session_state::commit_of_turn(self, change) {
                         self.abandon(&error);
                     }
+                    // A disk that is slower than the turn slows it down.
+                    if self.core.log.is_full() {
+                        // An error has ended the turn.
+                        drop(settle_log(self).await);
+                    }
                 }
                 // Effects require that the log is on disk. If its entries can't be written, the turn is over.
                 NextStep::Run(ask) => {

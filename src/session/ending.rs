@@ -105,6 +105,7 @@ impl Session {
         self.hooks.end_turn();
         self.subagents.end_turn();
         self.tools.end_turn();
+        self.core.clients.forget_queued();
         self.work.take()
     }
 

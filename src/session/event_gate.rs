@@ -20,10 +20,15 @@ pub(super) struct EventGate {
     state: Arc<Mutex<GateState>>,
 }
 
+/// Events that are held for one client: those of the entries that wait for the writer (`log::UNWRITTEN_MAX`), a few with
+/// each of them, and an answer to each request that the session has accepted.
+const HELD_MAX: usize = 8_192;
+
 #[derive(Default)]
 struct GateState {
     is_closed: bool,
-    /// Bounded by what a session sends between two awaits.
+    /// At most [`HELD_MAX`] for each client: the gate is closed from an entry until it is written, and until then the
+    /// session handles no event but that which it is at.
     held: VecDeque<HeldEvent>,
 }
 
@@ -94,6 +99,10 @@ impl Drop for EventGate {
 }
 
 impl HeldEvent {
+    fn is_for(&self, client: ClientId) -> bool {
+        self.attachment.client == client
+    }
+
     fn pass(self) {
         self.attachment.outlet.put(&self.session, self.out);
     }
@@ -103,11 +112,16 @@ impl EventSink for GatedOutlet {
     fn put(&self, session: &SessionId, out: SessionEvent) {
         let mut gate = lock(&self.gate);
         match gate.is_closed {
-            true => gate.held.push_back(HeldEvent {
-                attachment: self.attachment.clone(),
-                session: session.clone(),
-                out,
-            }),
+            true => {
+                debug_assert!(
+                    gate.held.len() < HELD_MAX
+                        || gate.held.iter().filter(|held| held.is_for(self.attachment.client)).count()
+                            < HELD_MAX,
+                    "a gate opens between two events of its session"
+                );
+                let attachment = self.attachment.clone();
+                gate.held.push_back(HeldEvent { attachment, session: session.clone(), out });
+            }
             // Under the lock, so that events stay in order.
             false => self.attachment.outlet.put(session, out),
         }

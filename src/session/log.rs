@@ -19,11 +19,19 @@ pub(super) use writer::{LogSyncer, WriteFailure};
 /// Maximum time between appending an entry and syncing it.
 const SYNC_WITHIN: Duration = Duration::from_secs(1);
 
-/// A session's log; see the module.
+/// Entries of a turn that wait for the writer before the turn does.
+const STAGED_MAX: usize = 64;
+
+/// Entries that wait for the writer in all: those of a turn, and what one event adds. An event that ends a turn adds an
+/// outcome for each call of one reply; every other event adds a few entries.
+const UNWRITTEN_MAX: usize = 1_024;
+
+/// See the module.
 pub(super) struct SessionLog {
     head: JournalHead,
     writer: LogWriter,
-    /// Entries that may not be written yet.
+    /// Entries that are not known to be written, at most [`UNWRITTEN_MAX`]: a session waits for them between two events,
+    /// and within a turn after [`STAGED_MAX`]. The writer's queue holds no others.
     staged: Vec<Arc<Entry>>,
     /// The streaming reply, which is not an entry yet.
     pub draft: ReplyDraft,
@@ -57,6 +65,10 @@ impl SessionLog {
     pub fn stage(&mut self, change: Change) -> Result<Arc<Entry>, StoreError> {
         let entry = self.head.stage(change)?;
         if self.head.is_stored() {
+            debug_assert!(
+                self.staged.len() < UNWRITTEN_MAX,
+                "a session waits for its log between two events"
+            );
             self.staged.push(entry.clone());
             self.writer.write(entry.clone());
         }
@@ -68,7 +80,12 @@ impl SessionLog {
         !self.staged.is_empty()
     }
 
-    /// Waits until the staged entries are written. If one can't be written, it and those after it are discarded.
+    /// Whether a turn has to wait until its entries are written before it adds more.
+    pub fn is_full(&self) -> bool {
+        self.staged.len() >= STAGED_MAX
+    }
+
+    /// Waits until the staged entries are written, or one can't be; that one and those behind it are given up.
     pub async fn settle(&mut self) -> Settled {
         let failure = match self.staged.last() {
             Some(last) => self.writer.wrote(last.seq).await.err(),

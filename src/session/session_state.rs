@@ -1,16 +1,20 @@
 //! The state of a session, for clients that follow it: whether it runs, waits for the user or is idle, its background
 //! commands, and the message that a prompt became. Clients that don't follow it get none of these events.
 
+use std::sync::Arc;
+
 use super::actor::Session;
 use super::core::Core;
 use super::ending::cancelled;
 use super::subagents::{agent_id, call_with_place};
 use super::work::{QueuedPrompt, Responder};
 use super::{
-    BackgroundTerminal, CancelTarget, Foreground, SessionAnswer, SessionError, SessionEvent, SessionNow,
-    SessionState, WorkEnd,
+    BackgroundTerminal, CancelTarget, ClientId, Foreground, SessionAnswer, SessionError, SessionEvent,
+    SessionNow, SessionState, WorkEnd,
 };
-use epitome_thread::{Change, Message, MessageId, Origin, Seq, StopReason, Thread, Usage};
+use epitome_thread::{
+    Change, Entry, KeyedPrompt, Message, MessageId, Origin, Seq, StopReason, Thread, Usage,
+};
 use epitome_tools::task;
 
 // ── State ──────────────────────────────────────────────────────────────────────────────────────────
@@ -135,27 +139,13 @@ enum EarlierPrompt<'a> {
 }
 
 fn earlier<'a>(thread: &'a Thread, key: &str) -> Option<EarlierPrompt<'a>> {
-    // Entries that a fork copied belong to another session.
-    let own =
-        thread.entries().iter().rev().take_while(|entry| !matches!(entry.change, Change::Forked { .. }));
-    let mut keyed = own.filter_map(|entry| match &entry.change {
-        Change::PromptKeyed { message, key: known } if known == key => Some((*message, entry.seq)),
+    let id = match thread.prompt_keys().find(key)? {
+        KeyedPrompt::Inserted(id) => return Some(EarlierPrompt::Inserted(id)),
+        KeyedPrompt::Missing(id) => id,
+    };
+    thread.queued().iter().find_map(|entry| match &entry.change {
+        Change::Queued { message } if message.id == id => Some(EarlierPrompt::Queued(entry.seq, message)),
         _ => None,
-    });
-    keyed.find_map(|(id, at)| {
-        let after = &thread.entries()[thread.entries().partition_point(|entry| entry.seq < at)..];
-        let is_it = |change: &Change| match change {
-            Change::Said { message, .. } => message.id == id,
-            Change::Commanded { message, .. } => *message == id,
-            _ => false,
-        };
-        if after.iter().any(|entry| is_it(&entry.change)) {
-            return Some(EarlierPrompt::Inserted(id));
-        }
-        thread.queued().iter().find_map(|entry| match &entry.change {
-            Change::Queued { message } if message.id == id => Some(EarlierPrompt::Queued(entry.seq, message)),
-            _ => None,
-        })
     })
 }
 
@@ -205,8 +195,17 @@ pub(super) fn commit_of_turn(session: &mut Session, change: Change) -> Result<()
     let Session { core, work: Some(work), .. } = session else {
         return session.core.commit(change).map(drop);
     };
+    if let Change::Withheld { message, .. } = &change {
+        let is_it = |entry: &&Arc<Entry>| matches!(&entry.change, Change::Queued { message: queued } if queued.id == message.id);
+        let queued = core.thread.queued().iter().find(is_it).map(|entry| entry.seq);
+        let author = author(core, &work.responders, queued);
+        core.clients.set_prompt_author(author);
+    }
     let Some((message, queued)) = inserts(&change) else { return core.commit(change).map(drop) };
-    // The prompt that started the turn may have been queued by an earlier process.
+    // Another client may have queued a prompt since.
+    let author = author(core, &work.responders, queued);
+    core.clients.set_prompt_author(author);
+    // The prompt that began the turn may have been queued by a process before this one.
     let is_for = |at: &Option<Seq>| *at == queued || at.is_none();
     let waiting: Vec<&mut Responder> = work
         .responders
@@ -217,7 +216,14 @@ pub(super) fn commit_of_turn(session: &mut Session, change: Change) -> Result<()
     insert(core, waiting, message, queued, change)
 }
 
-/// Commits a prompt that is a command.
+/// Who sent a prompt: the one that began the turn, or the one that waited in this entry.
+fn author(core: &Core, responders: &[(Responder, Option<Seq>)], queued: Option<Seq>) -> Option<ClientId> {
+    // A client may have sent it to a process before this one, and wait for it here.
+    let waits = || responders.iter().find(|(_, at)| *at == queued).map(|(responder, _)| responder.client());
+    queued.and_then(|entry| core.clients.queued_by(entry)).or_else(waits)
+}
+
+/// Commits the command that a prompt is.
 pub(super) fn commit_command(
     core: &mut Core,
     responder: &mut Responder,

@@ -40,6 +40,7 @@ mod markdown;
 pub mod message;
 mod opaque;
 mod pins;
+mod prompt_keys;
 pub mod text;
 pub mod titles;
 mod turns;
@@ -60,6 +61,7 @@ pub use layers::{EntryVisibility, Layer};
 pub use message::*;
 pub use opaque::Opaque;
 pub use pins::PINNED_BY_PERSON;
+pub use prompt_keys::{KeyedPrompt, PromptKeys};
 pub use turns::PromptedTurn;
 pub use view::{View, ViewItem, ViewPart};
 
@@ -77,6 +79,7 @@ pub struct Thread {
     calls: HashSet<CallId>,
     open_calls: Vec<CallId>,
     queued: Vec<Arc<Entry>>,
+    prompt_keys: PromptKeys,
     next_message: u64,
     session: SessionId,
     cwd: PathBuf,
@@ -128,6 +131,7 @@ impl Thread {
             calls: HashSet::new(),
             open_calls: Vec::new(),
             queued: Vec::new(),
+            prompt_keys: PromptKeys::default(),
             next_message: 0,
             session: session.clone(),
             cwd: cwd.clone(),
@@ -159,6 +163,7 @@ impl Thread {
         assert_eq!(entry.seq, self.next_seq(), "entries are applied in the order of their log");
         self.entries.push(entry.clone());
         self.view.take(&entry);
+        self.prompt_keys.take(&entry.change);
         match &entry.change {
             Change::Opened { .. } => unreachable!("an opening entry is only ever the first"),
             Change::Framed { .. } => self.framed = Some(entry),
@@ -395,6 +400,11 @@ impl Thread {
     /// Prompts that wait for the running turn, or that are left from a turn that a crash ended; oldest first.
     pub fn queued(&self) -> &[Arc<Entry>] {
         &self.queued
+    }
+
+    /// The keys with which clients have sent prompts.
+    pub fn prompt_keys(&self) -> &PromptKeys {
+        &self.prompt_keys
     }
 
     /// Whether a call with this id was already made.

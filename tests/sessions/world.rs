@@ -5,21 +5,25 @@
 //! A failure prints the shortest list of steps that leads to it, with what happened: `EPITOME_SEED=17 cargo test --test
 //! sessions world` plays it again, and `EPITOME_SEEDS=1000000` plays more, from there.
 //!
-//! Not simulated: processes (hooks, MCP servers, commands, the daemon's sockets), checkpoints of files, and files of the
-//! user, which are real ones in a directory of their own.
+//! Not simulated: processes (commands, MCP servers, hooks that are programs, the daemon's sockets), and files of the user
+//! and their checkpoints, which are real ones in a directory of their own (`src/checkpoint/simulation` has them on a
+//! simulated disk).
 
+mod hooks;
 mod model;
 mod oracle;
 mod process;
 mod tool;
 mod window;
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
+use epitome::acp::model::AcpVersion;
 use epitome::session::ClientId;
 use epitome_platform::blocking;
 use epitome_simulated_disk::{InjectedFault, SimDisk};
@@ -47,12 +51,24 @@ const LOOK_EVERY: usize = 8;
 type Reached = BTreeMap<&'static str, u64>;
 
 /// States that a run of `SEEDS` worlds reaches, or nothing is known of them.
-const RARE: [&str; 15] = [
+const RARE: [&str; 30] = [
     "a call was interrupted",
     "a call was refused",
+    "a card was answered by one window of several",
     "a card was open at a death",
+    "a card was withdrawn",
+    "a client followed the state",
     "a daemon was killed",
     "a fork",
+    "a fork of a fork",
+    "a hook added context",
+    "a hook blocked",
+    "a hook died",
+    "a hook ended the turn",
+    "a hook hung",
+    "a hook replaced the history",
+    "a hook rewrote a result",
+    "a hook wanted more work",
     "a prompt had ended behind its window at a death",
     "a prompt was cancelled",
     "a prompt was queued",
@@ -60,8 +76,11 @@ const RARE: [&str; 15] = [
     "a request was repeated",
     "a session rested",
     "a session was shared",
+    "a task had ended",
     "a turn failed",
+    "an agent was interrupted",
     "an answer said that the turn was interrupted",
+    "the history was replaced",
     "the power was lost",
 ];
 
@@ -76,6 +95,9 @@ struct World {
     had_fault: bool,
     /// Prompts whose end was answered, by session and text.
     acknowledged: Vec<(String, String)>,
+    /// Calls whose permission some window has answered.
+    decided: BTreeSet<String>,
+    hook_acts: hooks::HookActs,
     deaths: u32,
     clients: u64,
     prompts: u64,
@@ -86,6 +108,7 @@ struct World {
 impl World {
     fn new(seed: u64) -> World {
         blocking::as_tasks();
+        note_panics();
         // Ids of sessions, and how long is waited before another try.
         fastrand::seed(seed);
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -93,14 +116,24 @@ impl World {
         let window = *rng.choice(&[200_000, 200_000, 20_000]).expect("there are some");
         let config = format!("[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = {window}\n");
         std::fs::write(home.path().join("config.toml"), config).expect("it is our own");
+        std::fs::create_dir_all(home.path().join("recipes")).expect("it is our own");
+        std::fs::write(home.path().join("recipes/hooked.md"), hooks::RECIPE).expect("it is our own");
+        std::fs::create_dir(home.path().join("project")).expect("it is our own");
         let is_calm = Arc::<AtomicBool>::default();
+        let hook_acts = hooks::HookActs::default();
         let machine = Machine {
             disk: SimDisk::new(seed, std::path::Path::new("/home/data")),
             home: Arc::new(home),
             model: model::model(seed, is_calm.clone()),
             executions: Arc::new(Mutex::default()),
+            written: Arc::default(),
+            hooks: hooks::functions(seed, is_calm.clone(), hook_acts.clone()),
         };
-        let windows = (0..rng.usize(1..4)).map(Window::new).collect();
+        let windows = (0..rng.usize(1..4)).map(|name| {
+            let version = if rng.u8(..3) == 0 { AcpVersion::V2 } else { AcpVersion::V1 };
+            Window::new(name, version)
+        });
+        let windows = windows.collect();
         let mut world = World {
             machine,
             process: None,
@@ -109,6 +142,8 @@ impl World {
             disk_fails: rng.u8(..3) == 0,
             had_fault: false,
             acknowledged: Vec::new(),
+            decided: BTreeSet::new(),
+            hook_acts,
             deaths: 0,
             clients: 0,
             prompts: 0,
@@ -145,17 +180,7 @@ impl World {
 
     fn send(&mut self, at: usize, method: &'static str, session: String, text: String) {
         self.told.push(format!("window {at}: {method} {session} {text}"));
-        let cwd = self.machine.home.path();
-        let params = match method {
-            "initialize" => json!({ "protocolVersion": 1 }),
-            "session/new" => json!({ "cwd": cwd, "mcpServers": [] }),
-            "session/load" | "session/fork" => json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }),
-            "session/prompt" => {
-                json!({ "sessionId": session, "prompt": [{ "type": "text", "text": text }] })
-            }
-            "session/set_mode" => json!({ "sessionId": session, "modeId": text }),
-            _ => json!({}),
-        };
+        let params = params(&self.machine, self.windows[at].version, method, &session, &text, self.prompts);
         let request = Request { method, session, text, deaths: self.deaths };
         self.at_window(at, async |window| window.request(params, request).await);
     }
@@ -182,7 +207,7 @@ impl World {
             let known: Vec<&String> = self.windows[at].sessions.keys().collect();
             rng.choice(&known).map(|session| (*session).clone())
         };
-        match (rng.u8(..100), session) {
+        match (rng.u8(..112), session) {
             (0..14, _) => {
                 let times = rng.u32(1..30);
                 self.told.push(format!("{times} tasks go on"));
@@ -211,7 +236,17 @@ impl World {
                 self.send(at, "session/prompt", session, format!("w{} p{number}", self.windows[at].name));
             }
             (60..65, Some(session)) if self.is_open(at, &session) => {
-                let commands = ["/compact", "/undo", "/redo", "/pin be brief", "/context", "/goal to end"];
+                let commands = [
+                    "/compact",
+                    "/undo",
+                    "/redo",
+                    "/pin be brief",
+                    "/context",
+                    "/goal to end",
+                    "/rewind",
+                    "/rewind files",
+                    "/rewind undo",
+                ];
                 let typed = *rng.choice(&commands).expect("there are some");
                 self.send(at, "session/prompt", session, typed.to_owned());
             }
@@ -228,6 +263,7 @@ impl World {
             }
             (72..80, _) => {
                 self.told.push(format!("window {at} answers a card"));
+                self.count_card(at);
                 self.at_window(at, async |window| window.answer_card(&mut rng).await);
             }
             (80..82, _) => self.send(at, "session/list", String::new(), String::new()),
@@ -245,7 +281,30 @@ impl World {
                 self.machine.disk.plan(call, InjectedFault::Error(kind));
             }
             (93..100, _) if !self.windows[at].is_attached() => self.attach(at),
+            (100..106, Some(session)) if self.is_open(at, &session) => {
+                self.prompts += 1;
+                let typed = format!("{} {}", hooks::COMMAND, self.prompts);
+                self.send(at, "session/prompt", session, typed);
+            }
+            (106..112, _) if !self.windows[at].cards.is_empty() => {
+                self.told.push(format!("window {at} answers a card"));
+                self.count_card(at);
+                self.at_window(at, async |window| window.answer_card(&mut rng).await);
+            }
             _ => {}
+        }
+    }
+
+    /// A permission request may be shown by several windows, and each may answer it.
+    fn count_card(&mut self, at: usize) {
+        let Some(card) = self.windows[at].cards.values().next() else { return };
+        let call = card.call.clone();
+        let others = self.windows.iter().enumerate().filter(|(other, _)| *other != at);
+        let is_shared = others.flat_map(|(_, window)| window.cards.values()).any(|card| card.call == call);
+        if !self.decided.insert(call) {
+            self.count("a card was answered twice", 1);
+        } else if is_shared {
+            self.count("a card was answered by one window of several", 1);
         }
     }
 
@@ -302,9 +361,9 @@ impl World {
         self.count("the power was lost", 1);
         self.take_answers();
         self.machine.disk.restart();
-        oracle::check_acknowledged(&self.machine, &self.acknowledged);
-        let names = self.windows.iter().map(|window| window.name + 10).collect::<Vec<_>>();
-        self.windows = names.into_iter().map(Window::new).collect();
+        oracle::check_acknowledged(self);
+        self.windows =
+            self.windows.iter().map(|window| Window::new(window.name + 10, window.version)).collect();
         for at in 0..self.windows.len() {
             self.open(at);
             self.send(at, "session/new", String::new(), String::new());
@@ -339,11 +398,14 @@ impl World {
         for _ in 0..RESTS_MAX {
             self.windows.iter_mut().for_each(|window| window.deliver(usize::MAX));
             let waits = self.windows.iter().any(|window| !window.open.is_empty() || !window.cards.is_empty());
-            if !waits {
+            // Prompts of version 2 are answered when their turns begin.
+            let live = self.process.iter().flat_map(|process| process.sessions.live_sessions());
+            if !waits && !live.into_iter().any(|live| live.running) {
                 break;
             }
             for at in 0..self.windows.len() {
                 while !self.windows[at].cards.is_empty() {
+                    self.count_card(at);
                     self.at_window(at, async |window| window.answer_card(&mut rng).await);
                 }
             }
@@ -351,6 +413,16 @@ impl World {
         }
         self.run_for(Duration::from_secs(2));
         self.windows.iter_mut().for_each(|window| window.deliver(usize::MAX));
+    }
+
+    /// What hooks and cards were seen to do.
+    fn take_acts(&mut self) {
+        let acts = std::mem::take(&mut *self.hook_acts.lock().expect("no panic under it"));
+        for act in acts {
+            self.count(act, 1);
+        }
+        let withdrawn = self.windows.iter_mut().map(|window| std::mem::take(&mut window.withdrawn)).sum();
+        self.count("a card was withdrawn", withdrawn);
     }
 
     fn play(&mut self, steps: &[u64]) {
@@ -362,8 +434,63 @@ impl World {
             }
         }
         self.rest();
+        self.take_acts();
         oracle::check_at_rest(self);
     }
+}
+
+/// What an editor sends with a request.
+fn params(
+    machine: &Machine,
+    version: AcpVersion,
+    method: &str,
+    session: &str,
+    text: &str,
+    number: u64,
+) -> serde_json::Value {
+    let cwd = machine.project();
+    match (method, version) {
+        ("initialize", AcpVersion::V1) => json!({ "protocolVersion": 1 }),
+        ("initialize", AcpVersion::V2) => json!({ "protocolVersion": 2, "capabilities": {} }),
+        ("session/new", AcpVersion::V1) => json!({ "cwd": cwd, "mcpServers": [] }),
+        ("session/new", AcpVersion::V2) => json!({ "cwd": cwd }),
+        ("session/load" | "session/fork", AcpVersion::V1) => {
+            json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] })
+        }
+        ("session/load", AcpVersion::V2) => {
+            json!({ "sessionId": session, "cwd": cwd, "replayFrom": { "type": "start" } })
+        }
+        ("session/fork", AcpVersion::V2) => json!({ "sessionId": session, "cwd": cwd }),
+        ("session/prompt", version) => {
+            let mut params = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": text }] });
+            if version == AcpVersion::V2 && !text.starts_with('/') {
+                params["idempotencyKey"] = json!(format!("key {number}"));
+            }
+            params
+        }
+        ("session/set_mode", AcpVersion::V1) => json!({ "sessionId": session, "modeId": text }),
+        ("session/set_mode", AcpVersion::V2) => {
+            json!({ "sessionId": session, "type": "id", "configId": "mode", "value": text })
+        }
+        _ => json!({}),
+    }
+}
+
+thread_local! {
+    /// Panics on this thread. Those of tasks are caught by their runtime, which would hide them.
+    static PANICS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+fn note_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            PANICS.with_borrow_mut(|panics| panics.push(panic.to_string()));
+            usual(panic);
+        }));
+    });
+    PANICS.take();
 }
 
 /// What a seed decides, one number for each step, so that a failure is as short as its steps.

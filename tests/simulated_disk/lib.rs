@@ -59,6 +59,8 @@ struct Inode {
     content: Vec<u8>,
     durable: Vec<u8>,
     writes: Vec<Write>,
+    /// Changes with each write.
+    version: u64,
     locked_by: Option<u64>,
 }
 
@@ -81,6 +83,8 @@ struct NameChange {
     path: PathBuf,
     /// `None` removes the name.
     inode: Option<usize>,
+    /// The name that it had before, which is gone with the same change.
+    moved_from: Option<PathBuf>,
 }
 
 struct SimFile {
@@ -152,10 +156,7 @@ impl SimDisk {
                 state.count("a change of a directory was lost");
                 continue;
             }
-            match change.inode {
-                Some(inode) => state.durable_names.insert(change.path, inode),
-                None => state.durable_names.remove(&change.path),
-            };
+            state.make_durable(change);
         }
         // Nothing is reached through a directory that was lost.
         let names = &state.durable_names;
@@ -212,8 +213,22 @@ impl SimDisk {
         let state = &mut *self.state();
         let inode = &mut state.inodes[state.names[path]];
         change(&mut inode.content);
+        inode.version += 1;
         inode.durable = inode.content.clone();
         inode.writes.clear();
+    }
+
+    /// Gives a file another name, also one that another file has, in one step.
+    pub fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.call()?;
+        let inode = state.find(from)?;
+        state.parent(to)?;
+        state.names.remove(from);
+        state.names.insert(to.to_owned(), inode);
+        let (path, moved_from) = (to.to_owned(), Some(from.to_owned()));
+        state.name_changes.push(NameChange { path, inode: Some(inode), moved_from });
+        Ok(())
     }
 
     fn handle(&self, inode: usize) -> Box<dyn DiskFile> {
@@ -254,6 +269,16 @@ impl SimDiskState {
         }
     }
 
+    fn make_durable(&mut self, NameChange { path, inode, moved_from }: NameChange) {
+        if let Some(from) = moved_from {
+            self.durable_names.remove(&from);
+        }
+        match inode {
+            Some(inode) => self.durable_names.insert(path, inode),
+            None => self.durable_names.remove(&path),
+        };
+    }
+
     fn find(&self, path: &Path) -> io::Result<usize> {
         self.names.get(path).copied().ok_or_else(|| ErrorKind::NotFound.into())
     }
@@ -267,7 +292,7 @@ impl SimDiskState {
             Some(inode) => self.names.insert(path.to_owned(), inode),
             None => self.names.remove(path),
         };
-        self.name_changes.push(NameChange { path: path.to_owned(), inode });
+        self.name_changes.push(NameChange { path: path.to_owned(), inode, moved_from: None });
     }
 
     fn create(&mut self, is_directory: bool) -> usize {
@@ -286,6 +311,7 @@ impl SimDiskState {
             self.count(if self.is_off { "the power failed within a write" } else { "a write was short" });
         }
         let change = Data::Bytes { offset, bytes: bytes[..taken].to_vec() };
+        self.inodes[inode].version += 1;
         apply(&mut self.inodes[inode].content, &change);
         self.inodes[inode].writes.push(Write { change, is_lost: false });
         called
@@ -368,7 +394,7 @@ impl SimDiskState {
             is_file: !inode.is_directory,
             bytes: inode.content.len() as u64,
             links: self.links(at),
-            changed_at: 0,
+            changed_at: inode.version,
         }
     }
 }
@@ -449,7 +475,9 @@ impl Disk for SimDisk {
         state.parent(path)?;
         let inode = state.create(false);
         state.write(inode, 0, bytes)?;
-        state.sync(inode)?;
+        if mode != PutMode::Unsynced {
+            state.sync(inode)?;
+        }
         state.call()?;
         if mode == PutMode::New && state.find(path).is_ok() {
             return Err(ErrorKind::AlreadyExists.into());
@@ -491,19 +519,26 @@ impl Disk for SimDisk {
         }
     }
 
+    fn sync_files(&self, paths: &[PathBuf]) -> io::Result<()> {
+        paths.iter().try_for_each(|path| {
+            let mut state = self.state();
+            let inode = state.find(path)?;
+            state.sync(inode)
+        })
+    }
+
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         let state = &mut *self.state();
         state.call()?;
         state.find(path)?;
-        let (synced, rest) =
-            state.name_changes.drain(..).partition(|change: &NameChange| change.path.parent() == Some(path));
+        let is_within = |change: &NameChange| {
+            let names = [Some(&change.path), change.moved_from.as_ref()];
+            names.into_iter().flatten().any(|name| name.parent() == Some(path))
+        };
+        let (synced, rest) = state.name_changes.drain(..).partition(is_within);
         state.name_changes = rest;
-        for NameChange { path, inode } in synced {
-            match inode {
-                Some(inode) => state.durable_names.insert(path, inode),
-                None => state.durable_names.remove(&path),
-            };
-        }
+        let synced: Vec<NameChange> = synced;
+        synced.into_iter().for_each(|change| state.make_durable(change));
         Ok(())
     }
 }

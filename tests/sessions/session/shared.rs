@@ -91,6 +91,34 @@ fn cancelling_a_steering_prompt_leaves_the_turn_alone() {
     assert_eq!(test.last_request().last_user_text(), "And that");
 }
 
+/// A prompt that waited counted as the own one of whoever had queued a prompt last: that window did not show it, and its
+/// sender's window showed it twice. Found by a simulated world.
+#[test]
+fn a_queued_prompt_is_its_senders_own_whoever_queued_one_after_it() {
+    let mut test = TestSession::new(vec![vec![call(json!({"do": "wait"}))], vec![text("done")]]);
+    let mut other = second(&mut test, "sk-test-2");
+    let turn = test.prompt("Do it");
+    other.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
+    let is_queued = |change: &Change| matches!(change, Change::Queued { .. }).then_some(());
+    prompt(&mut test, &other, "First");
+    other.entry(is_queued);
+    test.prompt("Second");
+    other.entry(is_queued);
+    test.release_tool();
+    let own = |words: &'static str| {
+        move |out: &SessionEvent| match out {
+            SessionEvent::Entry { entry, own, .. } => match &entry.change {
+                Change::Said { message, .. } if message.text() == words => Some(*own),
+                _ => None,
+            },
+            _ => None,
+        }
+    };
+    assert!(other.until(own("First")) && !other.until(own("Second")));
+    assert!(!test.client.until(own("First")) && test.client.until(own("Second")));
+    assert_eq!(test.reason(turn), StopReason::EndTurn);
+}
+
 #[test]
 fn cancelling_the_first_prompt_of_a_turn_ends_it() {
     let mut test = TestSession::new(vec![vec![text("half "), ModelStep::Wait, text("done")]]);

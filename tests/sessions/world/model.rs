@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use epitome_scripted_model::{ModelStep, ScriptedStop, SimulatedModel};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A model that misbehaves as a seed wants, until it is switched to behave well.
 pub fn model(seed: u64, is_calm: Arc<AtomicBool>) -> SimulatedModel {
@@ -35,14 +35,7 @@ pub fn model(seed: u64, is_calm: Arc<AtomicBool>) -> SimulatedModel {
             if rng.u8(..5) < 2 || steps.is_empty() {
                 for _ in 0..rng.u8(1..4) {
                     calls += 1;
-                    let name = if rng.u8(..12) == 0 { "no_such_tool" } else { "work" };
-                    let input = json!({
-                        "number": calls,
-                        "ms": *rng.choice(&[0, 1, 30, 2_000]).expect("there are some"),
-                        "asks": rng.u8(..3) == 0,
-                        "fails": rng.u8(..6) == 0,
-                        "bytes": *rng.choice(&[0, 10, 5_000]).expect("there are some"),
-                    });
+                    let (name, input) = call(&mut rng, calls);
                     steps.push(ModelStep::Call { name: name.to_owned(), input });
                 }
             }
@@ -53,6 +46,28 @@ pub fn model(seed: u64, is_calm: Arc<AtomicBool>) -> SimulatedModel {
             (Duration::from_millis(delay), pace.usize(1..=pieces))
         },
     )
+}
+
+fn call(rng: &mut fastrand::Rng, number: u64) -> (&'static str, Value) {
+    match rng.u8(..16) {
+        0 => ("no_such_tool", json!({})),
+        1 | 2 => ("task", json!({ "description": "some of it", "prompt": format!("part {number}") })),
+        3..6 => {
+            let text = format!("written by {number}\n").repeat(rng.usize(1..400));
+            let path = format!("f{}.txt", rng.u8(..3));
+            ("write", json!({ "number": number, "path": path, "text": text }))
+        }
+        _ => {
+            let input = json!({
+                "number": number,
+                "ms": *rng.choice(&[0, 1, 30, 2_000]).expect("there are some"),
+                "asks": rng.u8(..3) == 0,
+                "fails": rng.u8(..6) == 0,
+                "bytes": *rng.choice(&[0, 10, 5_000]).expect("there are some"),
+            });
+            ("work", input)
+        }
+    }
 }
 
 fn misbehaviour(rng: &mut fastrand::Rng, text: ModelStep) -> Vec<ModelStep> {

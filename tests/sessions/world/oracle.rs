@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use epitome::acp::from_wire::ClientTraits;
+use epitome::acp::model::AcpVersion;
 use epitome::acp::to_wire::Cursor;
-use epitome::acp::v1;
+use epitome::acp::{v1, v2};
 use epitome::session::SessionEvent;
 use epitome::thread::{
-    Change, Content, Entry, Message, Origin, OutcomeStatus, ReplyCut, SessionId, StopReason, Thread,
+    CallId, Change, Content, Entry, Message, Origin, OutcomeStatus, ReplyCut, SessionId, StopReason, Thread,
 };
 
 use super::process::Machine;
@@ -66,7 +67,7 @@ pub fn check_windows_show_a_prefix(world: &World) {
     for window in &world.windows {
         for (session, shown) in &window.sessions {
             let Some(log) = logs.get(session) else { continue };
-            let expected = shown_of(session, log);
+            let expected = shown_of(session, log, window.version);
             let texts: BTreeMap<&str, &str> =
                 expected.texts.iter().map(|(id, text)| (id.as_str(), text.as_str())).collect();
             let cut = cut_by_a_death(log);
@@ -85,10 +86,10 @@ pub fn check_windows_show_a_prefix(world: &World) {
 }
 
 /// Nothing that was answered is lost.
-pub fn check_acknowledged(machine: &Machine, acknowledged: &[(String, String)]) {
-    let logs = logs(machine);
+pub fn check_acknowledged(world: &World) {
+    let logs = logs(&world.machine);
     let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-    for (session, text) in acknowledged {
+    for (session, text) in &world.acknowledged {
         *counts.entry((session, text)).or_default() += 1;
     }
     for ((session, text), count) in counts {
@@ -104,7 +105,10 @@ pub fn check_acknowledged(machine: &Machine, acknowledged: &[(String, String)]) 
 pub fn check_at_rest(world: &mut World) {
     check_always(world);
     world.take_answers();
-    check_acknowledged(&world.machine, &world.acknowledged);
+    check_acknowledged(world);
+    check_files(world);
+    let panics = super::PANICS.take();
+    assert!(panics.is_empty(), "{panics:?}");
     let logs = logs(&world.machine);
     let mut reached = std::mem::take(&mut world.reached);
     for log in logs.values() {
@@ -115,7 +119,11 @@ pub fn check_at_rest(world: &mut World) {
             thread.open_calls()
         );
         check_outcomes(log);
-        log.iter().for_each(|entry| note(&entry.change, &mut reached));
+        check_prompts_are_there_once(log);
+        let forks = log.iter().filter(|entry| matches!(entry.change, Change::Forked { .. })).count();
+        *reached.entry("a fork of a fork").or_default() += u64::from(forks > 1);
+        let tasks = tasks(log);
+        log.iter().for_each(|entry| note(&entry.change, &tasks, &mut reached));
     }
     for window in &world.windows {
         assert!(window.open.is_empty(), "window {}: no answer to {:?}", window.name, window.open);
@@ -143,15 +151,29 @@ pub fn check_at_rest(world: &mut World) {
             }
         }
         for (session, shown) in &window.sessions {
+            let is_version_2 = window.version == AcpVersion::V2;
             let Some(log) = logs.get(session) else {
-                assert!(world.had_fault, "{session} is not there");
+                // Clients of version 2 are shown agents as sessions.
+                let may_miss = world.had_fault || is_version_2;
+                assert!(may_miss, "{session} is not there");
                 continue;
             };
-            if !world.had_fault {
+            if is_version_2 {
+                *reached.entry("a client followed the state").or_default() += 1;
+                assert!(
+                    matches!(shown.state.as_str(), "" | "idle"),
+                    "window {} of {session}: {}",
+                    window.name,
+                    shown.state
+                );
+            }
+            if !world.had_fault && !is_version_2 {
                 check_prompts(window, session, log);
             }
-            if !window.partial.contains(session) {
-                check_shown(window, session, shown, log);
+            // A session that a failing disk kept from being resumed is not followed, and its window has an error.
+            let may_have_lost_it = world.had_fault && world.deaths > 0;
+            if !window.partial.contains(session) && !may_have_lost_it {
+                check_shown(window, session, shown, log, &mut reached);
             }
         }
     }
@@ -159,12 +181,14 @@ pub fn check_at_rest(world: &mut World) {
     world.reached = reached;
 }
 
-fn note(change: &Change, reached: &mut Reached) {
+fn note(change: &Change, tasks: &BTreeSet<CallId>, reached: &mut Reached) {
     let what = match change {
         Change::Queued { .. } => "a prompt was queued",
         Change::Compacted { .. } => "a compaction",
         Change::Undone { .. } => "an undo",
         Change::Forked { .. } => "a fork",
+        Change::FilesRewound { .. } => "files were rewound",
+        Change::Mutated { .. } => "the history was replaced",
         Change::Replied { cut: Some(ReplyCut::Broken { reason }), .. }
             if reason.contains("process ended") =>
         {
@@ -172,6 +196,10 @@ fn note(change: &Change, reached: &mut Reached) {
         }
         Change::Replied { cut: Some(_), .. } => "a reply was cut",
         Change::TurnEnded { reason: StopReason::Failed, .. } => "a turn failed",
+        Change::ToolFinished { outcome } if tasks.contains(&outcome.call) => match outcome.status {
+            OutcomeStatus::Interrupted => "an agent was interrupted",
+            _ => "a task had ended",
+        },
         Change::ToolFinished { outcome } if outcome.status == OutcomeStatus::Interrupted => {
             "a call was interrupted"
         }
@@ -179,6 +207,32 @@ fn note(change: &Change, reached: &mut Reached) {
         _ => return,
     };
     *reached.entry(what).or_default() += 1;
+}
+
+/// A prompt whose words were sent once is there once.
+fn check_prompts_are_there_once(log: &[Arc<Entry>]) {
+    let own = log.iter().rposition(|entry| matches!(entry.change, Change::Forked { .. })).unwrap_or(0);
+    let mut known = BTreeSet::new();
+    for entry in &log[own..] {
+        if let Change::Said { message, origin: Origin::Person | Origin::Queue { .. } } = &entry.change
+            && let [Content::Text { text }] = &message.content[..]
+            && text.starts_with('w')
+            && !text.ends_with(" p0")
+        {
+            assert!(known.insert(text.clone()), "{}: {text:?} is there twice", entry.seq);
+        }
+    }
+}
+
+/// What is in a file was written into it, and rewinds leave nothing behind.
+fn check_files(world: &World) {
+    let written = world.machine.written.lock().expect("no panic under it");
+    for file in std::fs::read_dir(world.machine.project()).expect("it is there").flatten() {
+        let name = file.file_name().to_string_lossy().into_owned();
+        assert!(!name.starts_with('.'), "{name} was left behind");
+        let text = std::fs::read_to_string(file.path()).expect("it can be read");
+        assert!(written.contains(&text), "nobody wrote {text:?} into {name}");
+    }
 }
 
 /// Each call has one outcome, after the reply that made it.
@@ -216,17 +270,26 @@ fn check_prompts(window: &Window, session: &str, log: &[Arc<Entry>]) {
 }
 
 /// What a window shows that has seen all of a log.
-fn shown_of(session: &str, log: &[Arc<Entry>]) -> Shown {
+fn shown_of(session: &str, log: &[Arc<Entry>], version: AcpVersion) -> Shown {
     let mut expected = Shown::default();
+    let traits = match version {
+        AcpVersion::V1 => ClientTraits::default(),
+        AcpVersion::V2 => ClientTraits::from_initialize(None, AcpVersion::V2),
+    };
     let (mut cursor, mut updates) = (Cursor::new(&SessionId(session.to_owned())), Vec::new());
     for entry in log {
         let out = SessionEvent::Entry { entry: entry.clone(), replay: false, own: false };
-        cursor.translate(out, &ClientTraits::default(), &mut updates);
+        cursor.translate(out, &traits, &mut updates);
     }
     for update in updates {
-        v1::project(update, &mut |update| {
-            expected.take(&serde_json::to_value(update).expect("an update is JSON"));
-        });
+        match version {
+            AcpVersion::V1 => v1::project(update, &mut |update| {
+                expected.take(&serde_json::to_value(update).expect("an update is JSON"));
+            }),
+            AcpVersion::V2 => v2::project(update, &mut |update| {
+                expected.take(&serde_json::to_value(update).expect("an update is JSON"));
+            }),
+        }
     }
     expected
 }
@@ -250,14 +313,15 @@ fn is_part_of(id: &str, messages: &BTreeSet<String>) -> bool {
 }
 
 /// A window shows the log: the whole text of each message once, in order, and the outcome of each call.
-fn check_shown(window: &Window, session: &str, shown: &Shown, log: &[Arc<Entry>]) {
-    let expected = shown_of(session, log);
+fn check_shown(window: &Window, session: &str, shown: &Shown, log: &[Arc<Entry>], reached: &mut Reached) {
+    let expected = shown_of(session, log, window.version);
     let who = format!("window {} of {session}", window.name);
     let texts: BTreeMap<&str, &str> =
         shown.texts.iter().map(|(id, text)| (id.as_str(), text.as_str())).collect();
     // What it sent itself is shown by the editor.
     let own = format!("w{} ", window.name);
-    let is_own = |text: &str| text.starts_with(&own) || text.starts_with('/');
+    let shows_own = window.version == AcpVersion::V2;
+    let is_own = |text: &str| !shows_own && (text.starts_with(&own) || text.starts_with('/'));
     let cut = cut_by_a_death(log);
     let mut order = Vec::new();
     for (id, text) in &expected.texts {
@@ -278,5 +342,19 @@ fn check_shown(window: &Window, session: &str, shown: &Shown, log: &[Arc<Entry>]
     let seen: Vec<&str> =
         shown.texts.iter().map(|(id, _)| id.as_str()).filter(|id| order.contains(id)).collect();
     assert_eq!(seen, order, "{who}");
-    assert_eq!(shown.calls, expected.calls, "{who}");
+    let (own, of_agents): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        shown.calls.clone().into_iter().partition(|(call, _)| expected.calls.contains_key(call));
+    assert_eq!(own, expected.calls, "{who}");
+    // Calls of agents are shown where the user was asked about them.
+    assert!(of_agents.is_empty() || !tasks(log).is_empty(), "{who}: nobody made {of_agents:?}");
+    *reached.entry("a call of an agent was asked about").or_default() += of_agents.len() as u64;
+}
+
+/// The calls that gave work to an agent.
+fn tasks(log: &[Arc<Entry>]) -> BTreeSet<CallId> {
+    let calls = log.iter().flat_map(|entry| match &entry.change {
+        Change::Replied { message, .. } => message.calls().collect::<Vec<_>>(),
+        _ => Vec::new(),
+    });
+    calls.filter(|call| call.name == "task").map(|call| call.id.clone()).collect()
 }

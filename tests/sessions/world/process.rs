@@ -1,7 +1,7 @@
 //! A daemon's process without its sockets: real sessions on a runtime of their own, whose clock is paused. Dropping it is
 //! `kill -9`: every task stops where it waits.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
@@ -16,10 +16,11 @@ use epitome_scripted_model::SimulatedModel;
 use epitome_simulated_disk::SimDisk;
 use epitome_store::Store;
 use epitome_tokens::Rulers;
+use epitome_tools::task::Task;
 use epitome_tools::{RunningCommands, Toolbox};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use super::tool::{Executions, Work};
+use super::tool::{Executions, Work, Write, Written};
 
 /// Nothing happens for so long before a session rests.
 const REST_AFTER: Duration = Duration::from_secs(300);
@@ -34,6 +35,8 @@ pub struct Machine {
     pub home: Arc<tempfile::TempDir>,
     pub model: SimulatedModel,
     pub executions: Arc<Mutex<Executions>>,
+    pub written: Written,
+    pub hooks: Functions,
 }
 
 /// See the module.
@@ -53,6 +56,20 @@ impl Machine {
         Store::on_disk(self.data(), Arc::new(self.disk.copy()))
     }
 
+    /// Where sessions work.
+    pub fn project(&self) -> PathBuf {
+        self.home.path().join("project")
+    }
+
+    fn tools(&self) -> Toolbox {
+        let executions = || self.executions.clone();
+        Toolbox::new(vec![
+            Arc::new(Work { executions: executions() }),
+            Arc::new(Write { executions: executions(), written: self.written.clone() }),
+            Arc::new(Task),
+        ])
+    }
+
     pub fn start(&self) -> Process {
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
         let runtime = runtime.expect("a runtime");
@@ -61,13 +78,13 @@ impl Machine {
             store: Store::on_disk(self.data(), Arc::new(self.disk.clone())),
             http: HTTP.simulated(Arc::new(self.model.clone())),
             learned: Learned::below(&paths.data),
-            toolbox: Toolbox::new(vec![Arc::new(Work { executions: self.executions.clone() })]),
+            toolbox: self.tools(),
             watch: RecipeWatch::disabled(),
             reaper: Arc::new(Reaper::disabled()),
             running: RunningCommands::default(),
             languages: Default::default(),
             rulers: Rulers::default(),
-            functions: Functions::default(),
+            functions: self.hooks.clone(),
             suspend_after: REST_AFTER,
             ends_with_sessions: false,
             checkpoints: None,

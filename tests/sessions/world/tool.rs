@@ -1,6 +1,7 @@
-//! The only tool of the simulated model. It takes as long as its input says, and records that it ran.
+//! The tools of the simulated model: one that takes as long as its input says, and one that writes a file. They record
+//! that they ran.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -45,6 +46,46 @@ impl Tool for Work {
             match input["fails"] == true {
                 true => ToolResult { status: OutcomeStatus::Failed, ..result },
                 false => result,
+            }
+        })
+    }
+}
+
+/// What was ever written into files of the workspace. It is never there in part.
+pub type Written = Arc<Mutex<BTreeSet<String>>>;
+
+/// `{"number": 7, "path": "f1.txt", "text": "..."}`
+pub struct Write {
+    pub executions: Arc<Mutex<Executions>>,
+    pub written: Written,
+}
+
+impl Tool for Write {
+    fn spec(&self) -> ToolSpec {
+        let schema = json!({"type": "object", "properties": {}});
+        ToolSpec { name: "write".into(), description: "Writes.".into(), schema }
+    }
+
+    fn display(&self, _: &Value, _: &Workspace) -> CallDisplay {
+        CallDisplay { title: "Writing".into(), ..CallDisplay::default() }
+    }
+
+    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
+        let path = input["path"].as_str().ok_or("no path")?;
+        Ok(Access::Write(vec![workspace.real(path)]))
+    }
+
+    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
+        let (executions, written) = (self.executions.clone(), self.written.clone());
+        Box::pin(async move {
+            let number = input["number"].as_u64().unwrap_or_default();
+            *executions.lock().expect("no panic under it").entry(number).or_default() += 1;
+            let path = context.workspace.real(input["path"].as_str().unwrap_or_default());
+            let text = input["text"].as_str().unwrap_or_default();
+            written.lock().expect("no panic under it").insert(text.to_owned());
+            match std::fs::write(&path, text) {
+                Ok(()) => ToolResult::completed(format!("wrote {number}")),
+                Err(error) => ToolResult::failed(error.to_string()),
             }
         })
     }

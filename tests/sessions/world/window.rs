@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use epitome::acp::answers::{LoginNeed, LoginState};
 use epitome::acp::connection::Inline;
+use epitome::acp::model::AcpVersion;
 use epitome::acp::server::{ConnectionConfig, ProviderRoute, UserLogin};
 use epitome::acp::writer::Positions;
 use epitome::daemon::front::reconnect::{DaemonMessage, LineAction, ReconnectState};
@@ -50,12 +51,27 @@ impl UserLogin for LoggedIn {
 pub struct Shown {
     pub texts: Vec<(String, String)>,
     pub calls: BTreeMap<String, String>,
+    /// What a client of version 2 was told last: whether the session works.
+    pub state: String,
 }
 
 impl Shown {
     pub fn take(&mut self, update: &Value) {
         let text = update["content"]["text"].as_str();
         match (update["sessionUpdate"].as_str().unwrap_or_default(), text) {
+            // Version 2: the whole message so far.
+            ("user_message" | "agent_message", _) => {
+                let id = update["messageId"].as_str().expect("a message has an id").to_owned();
+                let parts = update["content"].as_array().into_iter().flatten();
+                let whole: String = parts.filter_map(|part| part["text"].as_str()).collect();
+                match self.texts.iter_mut().find(|(known, _)| *known == id) {
+                    Some((_, shown)) => *shown = whole,
+                    None => self.texts.push((id, whole)),
+                }
+            }
+            ("state_update", _) => {
+                self.state = update["state"].as_str().expect("a state has a name").to_owned();
+            }
             ("user_message_chunk" | "agent_message_chunk", Some(text)) => {
                 let id = update["messageId"].as_str().expect("a message has an id").to_owned();
                 match self.texts.iter_mut().find(|(known, _)| *known == id) {
@@ -65,8 +81,11 @@ impl Shown {
             }
             ("tool_call" | "tool_call_update", _) => {
                 let call = update["toolCallId"].as_str().expect("a call has an id").to_owned();
-                let status = update["status"].as_str().unwrap_or("pending").to_owned();
-                self.calls.insert(call, status);
+                match update["status"].as_str() {
+                    Some(status) => drop(self.calls.insert(call, status.to_owned())),
+                    // Only clients of version 2 are sent changes without it.
+                    None => drop(self.calls.entry(call).or_insert("pending".to_owned())),
+                }
             }
             _ => {}
         }
@@ -83,6 +102,12 @@ pub struct Request {
     pub deaths: u32,
 }
 
+/// A permission request.
+pub struct Card {
+    pub call: String,
+    options: Vec<String>,
+}
+
 /// See the module.
 pub struct Window {
     pub name: usize,
@@ -95,7 +120,11 @@ pub struct Window {
     pub answered: Vec<(Request, Value)>,
     pub sessions: BTreeMap<String, Shown>,
     /// Permission requests that the user has not answered, by the ids of the requests.
-    pub cards: BTreeMap<u64, Vec<String>>,
+    pub cards: BTreeMap<u64, Card>,
+    /// Cards that were taken away before the user had answered.
+    pub withdrawn: u64,
+    /// The protocol's version that its editor speaks.
+    pub version: AcpVersion,
     /// Forks, of which it is not shown what was before.
     pub partial: BTreeSet<String>,
 }
@@ -123,9 +152,11 @@ impl Read for Pipe {
 }
 
 impl Window {
-    pub fn new(name: usize) -> Window {
+    pub fn new(name: usize, version: AcpVersion) -> Window {
         Window {
             name,
+            version,
+            withdrawn: 0,
             front: ReconnectState::default(),
             link: None,
             unsent: VecDeque::new(),
@@ -146,7 +177,11 @@ impl Window {
     pub async fn request(&mut self, params: Value, request: Request) {
         let id = self.next_id;
         self.next_id += 1;
-        let method = request.method;
+        let method = match (self.version, request.method) {
+            (AcpVersion::V2, "session/load") => "session/resume",
+            (AcpVersion::V2, "session/set_mode") => "session/set_config_option",
+            (_, method) => method,
+        };
         let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string();
         self.open.insert(id, request);
         self.unsent.push_back(format!("{line}\n").into_bytes());
@@ -162,8 +197,8 @@ impl Window {
 
     /// The user answers the oldest card with one of its options, or closes it.
     pub async fn answer_card(&mut self, rng: &mut fastrand::Rng) {
-        let Some((id, options)) = self.cards.pop_first() else { return };
-        let outcome = match rng.choice(&options) {
+        let Some((id, card)) = self.cards.pop_first() else { return };
+        let outcome = match rng.choice(&card.options) {
             Some(option) if rng.u8(..8) > 0 => json!({ "outcome": "selected", "optionId": option }),
             Some(_) | None => json!({ "outcome": "cancelled" }),
         };
@@ -288,10 +323,15 @@ impl Window {
                 let id = message["id"].as_u64().expect("our ids are numbers");
                 let options = params["options"].as_array().into_iter().flatten();
                 let options = options.filter_map(|option| option["optionId"].as_str().map(str::to_owned));
-                assert!(self.cards.insert(id, options.collect()).is_none(), "an id is used twice: {message}");
+                let call =
+                    params.pointer("/toolCall/toolCallId").or(params.pointer("/subject/toolCall/toolCallId"));
+                let call = call.and_then(Value::as_str).expect("a request names its call").to_owned();
+                let card = Card { call, options: options.collect() };
+                assert!(self.cards.insert(id, card).is_none(), "an id is used twice: {message}");
             }
             "$/cancel_request" => {
-                self.cards.remove(&params["requestId"].as_u64().unwrap_or_default());
+                let card = self.cards.remove(&params["requestId"].as_u64().unwrap_or_default());
+                self.withdrawn += u64::from(card.is_some());
             }
             other if other.starts_with('_') || other.starts_with("$/") => {}
             other => panic!("an unknown method: {other}"),

@@ -1,0 +1,92 @@
+//! The keys of prompts: a client that repeats a request whose answer it did not get sends the same key, and the prompt
+//! must not enter the conversation twice. An index, so that a look-up does not read the log.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Change, MessageId};
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct PromptKeys {
+    /// The newest message that was announced with each key.
+    messages: HashMap<String, MessageId>,
+    /// Those of them that are not in the conversation.
+    missing: HashSet<MessageId>,
+}
+
+/// What became of the prompt with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyedPrompt {
+    /// It is in the conversation.
+    Inserted(MessageId),
+    /// It is in the queue, or was lost before it got anywhere.
+    Missing(MessageId),
+}
+
+impl PromptKeys {
+    pub(crate) fn take(&mut self, change: &Change) {
+        match change {
+            Change::PromptKeyed { message, key } => {
+                self.messages.insert(key.clone(), *message);
+                self.missing.insert(*message);
+            }
+            Change::Said { message, .. } => drop(self.missing.remove(&message.id)),
+            Change::Commanded { message, .. } => drop(self.missing.remove(message)),
+            // What a fork copied was sent to another session.
+            Change::Forked { .. } => *self = PromptKeys::default(),
+            _ => {}
+        }
+    }
+
+    pub fn find(&self, key: &str) -> Option<KeyedPrompt> {
+        let message = *self.messages.get(key)?;
+        Some(match self.missing.contains(&message) {
+            true => KeyedPrompt::Missing(message),
+            false => KeyedPrompt::Inserted(message),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Message, Origin, Seq, SessionId};
+
+    fn keyed(message: u64, key: &str) -> Change {
+        Change::PromptKeyed { message: MessageId(message), key: key.to_owned() }
+    }
+
+    fn said(message: u64) -> Change {
+        let message = Message { id: MessageId(message), content: Vec::new() };
+        Change::Said { message, origin: Origin::Person }
+    }
+
+    fn keys(changes: &[Change]) -> PromptKeys {
+        let mut keys = PromptKeys::default();
+        changes.iter().for_each(|change| keys.take(change));
+        keys
+    }
+
+    /// The log used to be read from its end for each prompt with a key, so that a prompt got slower as its conversation
+    /// got longer.
+    #[test]
+    fn a_key_leads_to_the_message_that_it_was_announced_for() {
+        let keys = keys(&[keyed(1, "a"), said(1), keyed(2, "b")]);
+        assert_eq!(keys.find("a"), Some(KeyedPrompt::Inserted(MessageId(1))));
+        assert_eq!(keys.find("b"), Some(KeyedPrompt::Missing(MessageId(2))));
+        assert_eq!(keys.find("c"), None);
+    }
+
+    #[test]
+    fn a_key_that_is_announced_again_counts_for_the_newer_message() {
+        // The process ended between the key and the message, and the client has sent the prompt again.
+        let keys = keys(&[keyed(1, "a"), keyed(2, "a"), said(2)]);
+        assert_eq!(keys.find("a"), Some(KeyedPrompt::Inserted(MessageId(2))));
+    }
+
+    #[test]
+    fn a_fork_knows_no_keys_of_the_session_that_it_is_from() {
+        let forked = Change::Forked { from: SessionId("s".to_owned()), through: Seq(1) };
+        assert_eq!(keys(&[keyed(1, "a"), said(1), forked]).find("a"), None);
+    }
+}
