@@ -1,4 +1,4 @@
-//! What input a model accepts besides text, and how its thinking is controlled.
+//! Which inputs a model accepts besides text, and how its thinking is controlled.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -29,7 +29,7 @@ pub enum Thinking {
 }
 
 impl Thinking {
-    /// The effort to request for a level: the equal one, else the next lower, else the lowest available.
+    /// Returns the effort to request for a level: the equal one, else the next lower, else the lowest available.
     /// `None` if thinking isn't controlled by effort levels.
     pub fn effort(self, level: ThoughtLevel) -> Option<Effort> {
         let Thinking::Efforts(efforts) = self else { return None };
@@ -37,7 +37,7 @@ impl Thinking {
         efforts.iter().rfind(|effort| **effort <= wanted).or(efforts.first()).copied()
     }
 
-    /// Explains how a level differs from its name for this model, for pickers; empty if it doesn't.
+    /// For pickers: explains how the level's effect on this model differs from its name. Empty if it doesn't differ.
     pub fn remark(self, level: ThoughtLevel) -> String {
         match self {
             Thinking::None => "No effect: this model has no thinking that can be set".to_owned(),
@@ -56,7 +56,7 @@ impl Thinking {
         }
     }
 
-    /// The thinking tokens to request for a level, at most half of `max_output`, so that the other half
+    /// Returns the thinking tokens to request for a level, at most half of `max_output`, so that the other half
     /// remains for the answer. `None` if thinking isn't controlled by a budget, or is off.
     pub fn budget(self, level: ThoughtLevel, max_output: u32) -> Option<u32> {
         let Thinking::Budget { .. } = self else { return None };
@@ -83,12 +83,11 @@ fn wanted(level: ThoughtLevel) -> Effort {
 }
 
 impl Abilities {
-    /// The probable abilities of a model, judged by its name, when nothing else is known. Unknown models are
-    /// assumed to accept only text: an image that a server can't read makes it reject the entire
-    /// conversation.
+    /// Guesses a model's abilities from its name, for when nothing else is known. Unknown models are assumed to accept
+    /// only text, because a server that can't read an image rejects the entire conversation.
     ///
-    /// Names with a gateway's prefix are recognized too, but not abilities for which the wire format has no
-    /// common form.
+    /// Names with a gateway's prefix are recognized too, but only abilities that the wire format can express are
+    /// returned.
     pub fn likely(wire: WireFormat, model: &str) -> Abilities {
         let model = ParsedName::parse(model);
         let ParsedName { family, name, version } = model;
@@ -139,14 +138,14 @@ impl Abilities {
     }
 }
 
-/// Reads the providers' words for efforts, ignoring unknown ones.
+/// Parses the providers' names of efforts, ignoring unknown ones.
 fn known_efforts<'de, D: Deserializer<'de>>(words: D) -> Result<&'static [Effort], D::Error> {
     let words = Vec::<String>::deserialize(words)?;
     let known = Effort::ALL.into_iter().filter(|effort| words.iter().any(|word| word == effort.word()));
     Ok(set_of(&known.collect::<Vec<Effort>>()))
 }
 
-/// These efforts as a `'static` slice, in ascending order.
+/// Returns these efforts as a `'static` slice, in ascending order.
 pub(crate) fn set_of(efforts: &[Effort]) -> &'static [Effort] {
     let set = efforts.iter().fold(0, |set, effort| set | 1 << *effort as usize);
     let (list, length) = &EFFORT_SETS[set];
@@ -155,8 +154,8 @@ pub(crate) fn set_of(efforts: &[Effort]) -> &'static [Effort] {
 
 const EFFORTS: usize = Effort::ALL.len();
 
-/// All subsets of the efforts, indexed by bit set, so that configured ones can be compared and copied like
-/// those of the table.
+/// All subsets of the efforts, indexed by bit set. They make `Thinking` `Copy` and comparable for configured efforts
+/// too.
 static EFFORT_SETS: [([Effort; EFFORTS], usize); 1 << EFFORTS] = {
     let mut all = [([Effort::None; EFFORTS], 0); 1 << EFFORTS];
     let mut set = 0;
@@ -174,10 +173,10 @@ static EFFORT_SETS: [([Effort; EFFORTS], usize); 1 << EFFORTS] = {
     all
 };
 
-/// From this version on, Claude models decide themselves how much to think; older ones take a budget.
+/// From this version on, Claude models decide how much to think; older ones take a token budget.
 const ADAPTIVE_SINCE: (u32, u32) = (4, 6);
 const BUDGETS_SINCE: (u32, u32) = (3, 7);
-/// From this version on, the larger Claude models always think; Fable and Mythos always did.
+/// From this version on, the larger Claude models always think; Fable and Mythos do in every version.
 const ALWAYS_THINKS_SINCE: (u32, u32) = (5, 5);
 
 fn claude_thinking(name: &str, version: (u32, u32)) -> Thinking {
@@ -202,7 +201,7 @@ fn openai_thinking(model: &ParsedName<'_>, version: (u32, u32)) -> Thinking {
         return Thinking::None;
     }
     let efforts: &'static [Effort] = match version {
-        // The o-series has no such version.
+        // The o-series has no version of the form major.minor.
         (0, _) => &LOW_TO_HIGH,
         (1..=4, _) => return Thinking::None,
         (5, 0 | 1) if is("pro") => &[Effort::High],
@@ -220,8 +219,8 @@ fn openai_thinking(model: &ParsedName<'_>, version: (u32, u32)) -> Thinking {
     Thinking::Efforts(efforts)
 }
 
-/// Gemini's format also has XHIGH, but it is not documented which models accept it, and the others would
-/// reject the request.
+/// Gemini's format also has XHIGH, but Google doesn't document which models accept it, and the others would reject the
+/// request.
 fn gemini_thinking(model: &ParsedName<'_>, version: (u32, u32)) -> Thinking {
     let is = |part: &str| model.has(part);
     if is("tts") || is("image") {
@@ -247,14 +246,14 @@ pub(super) const LOW_TO_XHIGH: [Effort; 4] = [Effort::Low, Effort::Medium, Effor
 pub(super) const LOW_TO_MAX: [Effort; 5] =
     [Effort::Low, Effort::Medium, Effort::High, Effort::XHigh, Effort::Max];
 
-/// Whether OpenAI accepts tools for this model only over its Responses API.
+/// Whether OpenAI accepts tools for this model only in its Responses API.
 pub(super) fn needs_responses(model: &str) -> bool {
     let model = ParsedName::parse(model);
     let is = |part: &str| model.has(part);
     openai_version(&model).is_some_and(|version| version > (6, 0) || is("astra") || is("pro") || is("codex"))
 }
 
-/// Whether OpenAI serves this model only over Chat Completions, or did when it was new.
+/// Whether OpenAI serves this model only through Chat Completions, or did when the model was new.
 pub(super) fn needs_chat(model: &str) -> bool {
     let model = ParsedName::parse(model);
     let (name, is) = (model.name, |part: &str| model.has(part));
@@ -267,7 +266,7 @@ pub(super) fn needs_chat(model: &str) -> bool {
     })
 }
 
-/// The version, if this is a model of OpenAI's own service.
+/// The version if this is an OpenAI model; `None` for other vendors.
 fn openai_version(model: &ParsedName<'_>) -> Option<(u32, u32)> {
     model.version.filter(|_| model.family == Family::OpenAi)
 }

@@ -1,4 +1,4 @@
-//! Accessors for parts of base URLs. URLs are not validated here: sending a request does that.
+//! Accessors for parts of base URLs. URLs are not validated here: an invalid one fails when a request is sent.
 
 use std::net::Ipv4Addr;
 
@@ -7,7 +7,7 @@ pub(super) fn is_loopback(host: &str) -> bool {
     host == "localhost" || host == "[::1]" || host.parse::<Ipv4Addr>().is_ok_and(|host| host.is_loopback())
 }
 
-/// The host of a URL, without user and port.
+/// The host of a URL, without user and port. IPv6 addresses keep their brackets.
 pub(super) fn host_of(url: &str) -> &str {
     let authority = authority_of(url);
     match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -39,14 +39,14 @@ pub(super) fn has_version(base: &str) -> bool {
         && ["", "alpha", "beta"].contains(&tail.trim_end_matches(|c: char| c.is_ascii_digit()))
 }
 
-/// Host and port.
+/// Host and port of a URL, without user and password.
 pub(super) fn authority_of(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
     authority.rsplit('@').next().unwrap_or(authority)
 }
 
-/// What is sent as the request's host: without the port if that is the scheme's own.
+/// The value of the `Host` header: without the port if that is the scheme's default.
 pub(super) fn sent_authority(url: &str) -> String {
     let own = if url.starts_with("http:") { 80 } else { 443 };
     match port_of(url) {
@@ -82,10 +82,10 @@ pub(super) fn with_query(url: &str, query: &str) -> String {
     format!("{url}{}{query}", if url.contains('?') { '&' } else { '?' })
 }
 
-/// Shown instead of a URL's rest when it may contain a password anywhere.
+/// Replaces the part of a URL that may contain a password.
 const NOT_SHOWN: &str = "[not shown]";
 
-/// The URL in a form that may be displayed: without user, password and query.
+/// The URL in a form that is safe to display: without user, password and query.
 pub(super) fn shown(url: &str) -> String {
     let (scheme, rest) = url.split_at(url.find("://").map_or(0, |at| at + "://".len()));
     let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(with_query("https://host/v1?key=k", "alt=sse"), "https://host/v1?key=k&alt=sse");
     }
 
-    /// A `#` in a password ended the apparent host, and the first half of the password was displayed.
+    /// Regression: a `#` in a password ended the apparent host, so the first half of the password was displayed.
     #[test]
     fn no_part_of_a_password_is_shown() {
         for (url, expected) in [

@@ -1,4 +1,4 @@
-//! Which images and documents a model accepts. The encoders replace others by a line of text, and the user is
+//! Decides which images and documents a model accepts. The encoders replace others with a line of text, and the user is
 //! notified.
 
 use super::endpoint::Endpoint;

@@ -1,8 +1,8 @@
-//! Limits on what model calls may cost, in money and in tokens: per session, day and month.
+//! Limits on the cost of model calls, in money and in tokens: per session, day and month.
 //!
-//! A session gives its budget to the `Http` that it calls models with, so every call is checked before it is sent and
-//! charged when it ends, whoever makes it: a turn, a summary, a subagent, a hook. If the limit does not allow the
-//! estimate of a call, the user is asked; without an answer the call fails and nothing is sent.
+//! A session passes its budget to the `Http` that it calls models with. Every call, whether for a turn, a summary, a
+//! subagent or a hook, is checked before it is sent and charged when it ends. If a call's estimate exceeds a limit, the
+//! user is asked; without approval the call fails and nothing is sent.
 
 mod ledger;
 
@@ -24,13 +24,13 @@ use ledger::Ledger;
 /// Bytes of a request per token, for estimates.
 const BYTES_PER_TOKEN: usize = 4;
 
-/// Tokens that a reply is expected to have. Most have a few hundred.
+/// Expected tokens of a reply. Most have a few hundred.
 const OUTPUT_EXPECTED: u32 = 2_000;
 
-/// For how long calls that begin while the user refuses are refused without asking again.
+/// How long after a refusal further calls fail without asking the user again.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 
-/// Asks the user whether to go on. The text ends with the question.
+/// Asks the user whether to continue. The text ends with the question.
 pub type AskToGoOn = Box<dyn Fn(String) -> BoxFuture<'static, bool> + Send + Sync>;
 
 /// The budget of a session and its children. Cheap to clone.
@@ -44,24 +44,24 @@ struct BudgetInner {
     ledger: Ledger,
     ask: AskToGoOn,
     state: Mutex<BudgetState>,
-    /// Held while the user is asked, so that concurrent calls ask once.
+    /// Locked while the user is asked, so that concurrent calls ask only once.
     asking: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct BudgetState {
-    /// Of the session, including what its log has from before.
+    /// Spent by the session, including earlier entries of its log.
     spent: Amount,
-    /// Estimates of the calls that run.
+    /// Estimates of the running calls.
     reserved: Amount,
-    /// How often the user allowed each limit again.
+    /// How often the user has extended each limit.
     granted: [u32; LIMITS],
     refused_at: Option<Instant>,
-    /// The last call, of whose input the next one reads most from the provider's cache.
+    /// The last call: the provider's cache probably has its input.
     last: Option<(ModelName, Usage)>,
 }
 
-/// What calls cost. Money is US dollars, tokens are uncached input and output.
+/// The cost of calls. `usd` is in US dollars, `tokens` counts uncached input and output.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Amount {
     pub usd: f64,
@@ -93,7 +93,7 @@ enum Unit {
 
 const LIMITS: usize = 6;
 
-/// Every limit: its key in `[budget]`, and what it limits.
+/// All limits: the key in `[budget]`, the period, the unit and the getter.
 const TABLE: [(&str, Period, Unit, fn(&BudgetSettings) -> Option<f64>); LIMITS] = [
     ("session_usd", Period::Session, Unit::Usd, |budget| budget.session_usd),
     ("day_usd", Period::Day, Unit::Usd, |budget| budget.day_usd),
@@ -115,7 +115,7 @@ impl Unit {
 
     fn shown(self, amount: f64) -> String {
         match self {
-            // Less than a cent is shown as well.
+            // Amounts below a cent are shown too.
             Unit::Usd if amount < 0.1 => format!("${amount:.4}"),
             Unit::Usd => format!("${amount:.2}"),
             Unit::Tokens => format!("{amount:.0} tokens"),
@@ -123,14 +123,14 @@ impl Unit {
     }
 }
 
-/// A limit that does not allow a call.
+/// A limit that does not allow a call. `at` is its index in `TABLE`.
 struct Exceeded {
     at: usize,
     text: String,
 }
 
 impl CostBudget {
-    /// The budget of a session with this log; `None` if nothing is limited. Totals of days and months are below `data`.
+    /// The budget of a session with this log; `None` if nothing is limited. `data` is the directory of the ledger.
     pub fn of_session(
         settings: &Settings,
         thread: &Thread,
@@ -152,7 +152,7 @@ impl CostBudget {
         Some(CostBudget { inner: Arc::new(inner) })
     }
 
-    /// Reserves the estimate of a call with a body of so many bytes, and asks the user if a limit does not allow it.
+    /// Reserves the estimated cost of a call with a body of `bytes`, and asks the user if a limit does not allow it.
     pub(super) async fn admit(
         &self,
         endpoint: &Endpoint,
@@ -161,7 +161,7 @@ impl CostBudget {
         let estimate = self.estimate(endpoint, bytes)?;
         let Some(_) = self.exceeded(estimate).await? else { return Ok(self.reserve(endpoint, estimate)) };
         let _asking = self.inner.asking.lock().await;
-        // Another call may have been answered in the meantime.
+        // The user may have answered for another call in the meantime.
         while let Some(exceeded) = self.exceeded(estimate).await? {
             let refused = self.state().refused_at.is_some_and(|at| at.elapsed() < REFUSED_FOR);
             let question = format!("{} Go on, and allow the same amount again?", exceeded.text);
@@ -185,7 +185,8 @@ impl CostBudget {
         Reservation { budget: self.clone(), model, estimate, usage: None, is_answered: false }
     }
 
-    /// What a call probably costs: its input, of which the cache has what the last call sent, and an ordinary reply.
+    /// Estimates the cost of a call: its input, less what the last call left in the provider's cache, and a typical
+    /// reply.
     fn estimate(&self, endpoint: &Endpoint, bytes: usize) -> Result<Amount, ProviderError> {
         let input = u64::try_from(bytes / BYTES_PER_TOKEN).unwrap_or(u64::MAX).min(endpoint.window);
         let output = u64::from(OUTPUT_EXPECTED.min(endpoint.max_output));
@@ -259,7 +260,7 @@ impl CostBudget {
         let Reservation { model, estimate, usage, is_answered, .. } = reservation;
         let spent = match usage {
             Some(usage) => Amount { usd: self.cost(model, usage).unwrap_or(0.0), tokens: tokens(usage) },
-            // A reply that was broken off before its usage was reported is charged by the provider all the same.
+            // The provider also charges for a reply that was interrupted before it reported its usage.
             None if *is_answered => *estimate,
             None => Amount::default(),
         };
@@ -279,7 +280,7 @@ impl CostBudget {
     }
 
     fn state(&self) -> MutexGuard<'_, BudgetState> {
-        // Nothing that could panic leaves it half changed.
+        // No panic can leave the state inconsistent.
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -290,7 +291,7 @@ impl fmt::Debug for CostBudget {
     }
 }
 
-/// The estimate of a running call. Dropping it charges what the call really cost.
+/// The reserved estimate of a running call. Dropping it charges the actual cost.
 #[derive(Debug)]
 pub(super) struct Reservation {
     budget: CostBudget,
@@ -301,12 +302,12 @@ pub(super) struct Reservation {
 }
 
 impl Reservation {
-    /// The service has begun to answer.
+    /// Records that the service has begun to answer.
     pub(super) fn answered(&mut self) {
         self.is_answered = true;
     }
 
-    /// Notes a report of the usage; later ones replace earlier ones, except for fields that are zero.
+    /// Records reported usage; later reports replace earlier ones, except for zero fields.
     pub(super) fn used(&mut self, later: &Usage) {
         let usage = self.usage.get_or_insert_default();
         usage.update(later);
@@ -320,7 +321,7 @@ impl Drop for Reservation {
     }
 }
 
-/// The measure of `agents.max_tokens`: uncached input and output.
+/// Uncached input and output, the same measure as `agents.max_tokens`.
 fn tokens(usage: &Usage) -> u64 {
     usage.input.saturating_sub(usage.cache_read).saturating_add(usage.output)
 }

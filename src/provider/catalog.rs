@@ -1,5 +1,5 @@
-//! All available models, with their known properties and the sources of those. Pure, apart from data learned
-//! at run time.
+//! All available models, with their known properties and where those come from. Pure, apart from data learned at run
+//! time.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use epitome_config::Settings;
 use epitome_thread::ModelName;
 use epitome_tokens::model_name::undated;
 
-/// A model that can be chosen.
+/// A model that users can choose.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OfferedModel {
     pub name: ModelName,
@@ -83,7 +83,7 @@ pub struct CurrentModels {
 pub enum CatalogScope {
     /// Those that can be called with the current configuration.
     Usable,
-    /// Also those of built-in providers without a key.
+    /// Those and the models of built-in providers without a key.
     All,
 }
 
@@ -93,7 +93,7 @@ pub struct ModelCatalog<'a> {
     pub settings: &'a Settings,
     pub environment: &'a EnvironmentPairs,
     pub learned: &'a Learned,
-    /// The server on this machine, once it has been found.
+    /// The server on this machine, if one has been found.
     pub local: Option<&'a LocalServer>,
 }
 
@@ -102,7 +102,7 @@ impl ModelCatalog<'_> {
         CurrentModels { chosen: self.chosen_model(), default: self.default_model() }
     }
 
-    /// Lists at most `most` models, grouped by provider, the chosen model's provider first.
+    /// Lists at most `most` models, grouped by provider. The chosen model's provider is first.
     pub fn offers(&self, scope: CatalogScope, most: usize) -> Vec<OfferedModel> {
         let mut names: Vec<ModelName> = Vec::new();
         let mut add = |name: ModelName| {
@@ -126,7 +126,7 @@ impl ModelCatalog<'_> {
             let Some(place) = self.place(provider) else { continue };
             for listed in self.learned.list(&place) {
                 let name = format!("{provider}/{}", listed.name);
-                // Providers list dated names of models that users know without the date.
+                // Providers list dated names of models whose undated names are already in the list.
                 let is_there = names.iter().any(|there| undated(&there.0) == undated(&name));
                 if !is_there && names.len() < most {
                     names.push(ModelName(name));
@@ -139,13 +139,13 @@ impl ModelCatalog<'_> {
         offers.filter(|offer| scope == CatalogScope::All || offer.is_usable).take(most).collect()
     }
 
-    /// One endpoint of each callable provider, for listing its models.
+    /// Returns one endpoint per callable provider, for listing its models.
     pub fn places(&self) -> Vec<Endpoint> {
         let names = endpoint::offered(self.settings, self.environment);
         self.providers(&names).iter().filter_map(|provider| self.place(provider)).collect()
     }
 
-    /// The model that would be used if none were chosen.
+    /// The model that is used if none is chosen.
     pub fn default_model(&self) -> Option<ModelName> {
         let settings = Settings { model: None, ..self.settings.clone() };
         let environment: Vec<_> =
@@ -174,10 +174,10 @@ impl ModelCatalog<'_> {
         all.filter(|provider| seen.insert(provider.clone())).collect()
     }
 
-    /// An endpoint of the provider; `None` without a key, or before a local server has been found.
+    /// An endpoint of the provider; `None` without a key, or while no local server has been found.
     fn place(&self, provider: &str) -> Option<Endpoint> {
         let named = |model: &str| ModelName(format!("{provider}/{model}"));
-        // A name that no rule matches.
+        // No rule matches this name.
         let any = named("-");
         match endpoint::is_searched(&any, self.settings) {
             true => self.local_endpoint(&self.local?.first_model()?),
@@ -185,7 +185,7 @@ impl ModelCatalog<'_> {
         }
     }
 
-    /// Local models are not resolved by name, because that may probe whether a port is open.
+    /// Local models are not resolved by name, because that may probe ports.
     fn local_endpoint(&self, name: &ModelName) -> Option<Endpoint> {
         endpoint::resolve_local(name, self.local?, self.settings, self.environment).ok()
     }

@@ -1,5 +1,5 @@
-//! "Sign in with ChatGPT", the flow that OpenAI offers to open-source programs (developers.openai.com/siwc): the first
-//! sign-in registers this installation, and tokens are refreshed one at a time, because each refresh token counts once.
+//! "Sign in with ChatGPT", the flow that OpenAI offers to open-source programs (developers.openai.com/siwc). The first
+//! sign-in registers this installation. Refreshes are serialized, because each refresh token is valid only once.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use super::sign_in::form;
 use epitome_config::logins::now;
 use epitome_config::{ChatGptLogin, ChatGptTokens, LockedLogin, LoginSecret, Logins, StoredLogin, origin};
 
-/// The API that tokens are for.
+/// The API that tokens are issued for.
 pub(super) const RESOURCE: &str = "https://api.openai.com/v1";
-/// The client of a first sign-in, which registers another one.
+/// The client id of a first sign-in, which registers the installation's own client.
 pub(super) const DYNAMIC_CLIENT: &str = "dynamic_agent_client";
-/// The scopes of a sign-in. The last one is the use of the plan.
+/// The scopes of a sign-in. The last one permits use of the ChatGPT plan.
 pub(super) const SCOPES: &str =
     "openid profile email offline_access resource.invoke chatgpt.tokens.use.direct";
 const PLAN_SCOPE: &str = "chatgpt.tokens.use.direct";
 
-/// Errors after which a refresh token is useless.
+/// Error codes after which a refresh token is unusable.
 const SIGNED_OUT: [&str; 6] = [
     "invalid_grant",
     "invalid_refresh_token",
@@ -35,16 +35,17 @@ const SIGNED_OUT: [&str; 6] = [
 
 /// Access tokens are renewed this long before they expire.
 const RENEWED_BEFORE: Duration = Duration::from_secs(5 * 60);
-/// Timeout of one request for tokens.
+/// Timeout of a token request.
 const EXCHANGE_TIME_MAX: Duration = Duration::from_secs(30);
-/// Timeout of each request that revokes tokens, for which a logout waits.
+/// Timeout of each request that revokes tokens; a logout waits for them.
 const REVOKE_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long another refresh of the same login is waited for.
+/// How long to wait for another refresh of the same login.
 const LOCK_TIME_MAX: Duration = Duration::from_secs(45);
 /// Maximum bytes of an answer.
 const EXCHANGE_BYTES_MAX: usize = 256 * 1024;
 
-/// Where the user signs in to a service at this base URL: OpenAI, or a test on this machine. `None` for any other.
+/// Returns the issuer for a service at this base URL: OpenAI's, or the base URL's origin if it is loopback (for tests).
+/// `None` for any other.
 pub(super) fn issuer(base_url: &str) -> Option<String> {
     match host_of(base_url) {
         "api.openai.com" => Some("https://auth.openai.com".to_owned()),
@@ -53,7 +54,7 @@ pub(super) fn issuer(base_url: &str) -> Option<String> {
     }
 }
 
-/// Why there is no token.
+/// Why no token is available.
 pub(super) enum RefreshError {
     /// The user has to sign in again.
     SignedOut,
@@ -76,8 +77,8 @@ pub(super) struct TokenRefresher {
 }
 
 impl TokenRefresher {
-    /// An access token that is valid for a while and is not the rejected one. A refresh is completed even if the caller
-    /// is cancelled: its answer has the only valid refresh token.
+    /// Returns an access token that is not about to expire and is not the rejected one. A refresh is completed even if
+    /// the caller is canceled, because its response contains the only valid refresh token.
     pub async fn token(self, login: &ChatGptLogin, rejected: Option<&str>) -> Result<String, RefreshError> {
         if let Some(token) = usable(login, rejected)? {
             return Ok(token);
@@ -89,7 +90,7 @@ impl TokenRefresher {
 
     async fn refreshed(&self, rejected: Option<&str>) -> Result<String, RefreshError> {
         let lock = self.lock().await?;
-        // Another task or process may have refreshed it in the meantime.
+        // Another task or process may have refreshed the login in the meantime.
         let stored = match self.logins.find(&self.provider) {
             Ok(Some(stored)) => stored,
             Ok(None) => return Err(RefreshError::SignedOut),
@@ -150,14 +151,14 @@ impl TokenRefresher {
     }
 }
 
-/// The login's token if it need not be renewed.
+/// The login's access token; `None` if it must be refreshed.
 fn usable(login: &ChatGptLogin, rejected: Option<&str>) -> Result<Option<String>, RefreshError> {
     let tokens = login.tokens.as_ref().ok_or(RefreshError::SignedOut)?;
     let is_fresh = tokens.expires_at > now() + RENEWED_BEFORE.as_millis() as u64;
     Ok((is_fresh && rejected != Some(&tokens.access)).then(|| tokens.access.clone()))
 }
 
-/// Exchanges the code of a sign-in. An error completes a sentence and contains no secrets.
+/// Exchanges a sign-in's code for tokens. The error completes a sentence and contains no secrets.
 pub(super) async fn exchange_code(
     http: &Http,
     issuer: &str,
@@ -180,7 +181,7 @@ pub(super) async fn exchange_code(
     read_tokens(&answer, subject).ok_or_else(|| "the answer has no tokens".to_owned())
 }
 
-/// Ends the tokens of a login at the issuer (RFC 7009), at the address in its discovery document. An error is a clause
+/// Revokes a login's tokens (RFC 7009) at the endpoint in the issuer's discovery document. The error is a clause
 /// without secrets.
 pub(super) async fn revoke(http: &Http, issuer: &str, login: &ChatGptLogin) -> Result<(), String> {
     let (Some(client), Some(tokens)) = (&login.client_id, &login.tokens) else { return Ok(()) };
@@ -209,9 +210,9 @@ async fn request_tokens(http: &Http, issuer: &str, fields: &[(&str, &str)]) -> R
     match status {
         200 => Ok(answer),
         400..=403 => {
-            // A text, or an object with a code.
+            // `error` is a string, or an object with a code.
             let code = answer["error"].as_str().or(answer["error"]["code"].as_str()).unwrap_or("no reason");
-            // A longer text is no code, and might repeat what was sent.
+            // A longer text is not a code, and might echo parts of the request.
             let code: String =
                 code.chars().filter(|c| c.is_ascii_lowercase() || *c == '_').take(60).collect();
             Err(ExchangeError::Rejected { code })
@@ -230,8 +231,8 @@ fn read_tokens(answer: &Value, subject: String) -> Option<ChatGptTokens> {
     })
 }
 
-/// The user that an identity token names, if it was issued for this sign-in. It came from the issuer itself over TLS, so
-/// its signature need not be verified (OpenID Connect Core 3.1.3.7).
+/// Returns the user that an identity token names, if it was issued for this sign-in. The token came directly from the
+/// issuer over TLS, so its signature need not be verified (OpenID Connect Core 3.1.3.7).
 fn subject_of(token: &str, issuer: &str, client: &str, nonce: &str) -> Option<String> {
     let claims = BASE64_URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
     let claims: Value = serde_json::from_slice(&claims).ok()?;

@@ -1,5 +1,5 @@
-//! Assembles streamed events into a message, even if the stream breaks off. Independent of wire formats;
-//! assigns no ids and runs nothing.
+//! Assembles streamed events into a message, even if the stream breaks off. Independent of wire formats; assigns no ids
+//! and runs no tools.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ pub struct Collector {
     stop: Option<ReplyStop>,
 }
 
-/// A piece to be shown immediately.
+/// A piece of a reply, to be shown immediately.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplyPiece {
     Text {
@@ -43,7 +43,7 @@ pub enum PieceKind {
 /// Result of a model call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelReply {
-    /// Calls have the provider's own ids, which may be empty or repeated, and empty cards.
+    /// Calls have the provider's ids, which may be empty or repeated, and empty cards.
     pub content: Vec<Content>,
     pub usage: Option<Usage>,
     /// `None` if the provider had not finished.
@@ -79,7 +79,7 @@ impl Collector {
                 let native = Native { provider: self.provider.clone(), model: self.model.clone(), data };
                 match self.parts.last_mut() {
                     Some(ReplyPart::Thinking { native: open @ None, .. }) => *open = Some(native),
-                    // Thinking that its provider hides has a signature but no text.
+                    // Thinking that the provider hides has a signature but no text.
                     Some(_) | None => {
                         self.parts.push(ReplyPart::Thinking { text: String::new(), native: Some(native) });
                     }
@@ -111,7 +111,7 @@ impl Collector {
         }
     }
 
-    /// Everything shown so far, one piece per part, for clients that join in the middle.
+    /// Returns everything shown so far, one piece per part, for clients that attach in the middle of a reply.
     pub fn shown(&self) -> Vec<ReplyPiece> {
         let parts = self.parts.iter().zip(0u32..);
         let pieces = parts.filter_map(|(content, part)| match content {
@@ -125,8 +125,8 @@ impl Collector {
             .collect()
     }
 
-    /// Returns the complete reply. Arguments that aren't a JSON object become `{"invalid_json": "…"}`;
-    /// trailing parts that contain only white space are dropped.
+    /// Returns the complete reply. Arguments that aren't a JSON object become `{"invalid_json": "…"}`; trailing text
+    /// parts that contain only white space are dropped.
     pub fn finish(mut self) -> ModelReply {
         while matches!(self.parts.last(), Some(ReplyPart::Text(text)) if text.trim().is_empty()) {
             self.parts.pop();
@@ -134,9 +134,9 @@ impl Collector {
         self.reply()
     }
 
-    /// Returns what a cancelled or broken stream delivered: its text and the parts that were complete. Calls
-    /// with unreadable arguments and unsigned thinking are dropped from the end only, so that the indices of
-    /// the parts that were shown remain valid. The content may be empty.
+    /// Returns what a canceled or broken stream delivered. Calls with unparsable arguments, unsigned thinking and blank
+    /// text are dropped from the end only, so that the indices of the parts that were shown remain valid. The content
+    /// may be empty.
     pub fn cut(mut self) -> ModelReply {
         loop {
             let unfinished = match self.parts.last() {
@@ -351,7 +351,7 @@ mod tests {
     }
 
     proptest! {
-        /// The pieces shown of a part concatenate to that part of the message, at the same index.
+        /// Concatenating the pieces shown for a part yields that part of the message, at the same index.
         #[test]
         fn pieces_of_a_part_are_its_text(events in prop::collection::vec(event(), 0..30), cut: bool) {
             let (collector, pieces) = collect(events);

@@ -1,6 +1,5 @@
-//! Compaction by the provider, in an opaque form that only its models can read. Sends one request without
-//! retries and makes no decisions: the caller judges the result, records it, and falls back to a summary if
-//! this fails.
+//! Compaction by the provider, in an opaque form that only its models can read. Sends one request without retries and
+//! makes no decisions: the caller validates and records the result, and falls back to a summary if this fails.
 
 use std::time::Duration;
 
@@ -14,27 +13,27 @@ use super::{ErrorClass, ProviderError, ReplyStop};
 use epitome_config::WireFormat;
 use epitome_thread::{Content, Usage};
 
-/// Upper bound for an answer that arrives in one piece. Nothing arrives until the model has read a full
-/// context window and written several thousand tokens; callers have a stricter timeout of their own.
+/// Timeout of a non-streamed compaction. Nothing arrives until the model has read a full context window and written
+/// several thousand tokens; callers apply a shorter timeout.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// Maximum bytes of such an answer: it repeats all user messages, including images.
+/// Maximum bytes of such a response: it repeats all user messages, including images.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// A provider's compaction of a conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NativeCompaction {
-    /// To be kept unchanged, in front of the message that replaces the compacted part. No part has text.
+    /// To be kept unchanged, before the message that replaces the compacted part. No part has text.
     pub parts: Vec<Content>,
-    /// What users and other models can read of it; `None` if the provider returns none.
+    /// The part that users and other models can read; `None` if the provider returns none.
     pub text: Option<String>,
     pub usage: Usage,
 }
 
-/// Requests a compaction; `encoded` was written with `Purpose::Compact`. An error of class `Refused` means
-/// that the service doesn't support it, or not for this request; `Broken` means that the answer isn't a
-/// compaction; other classes are those of any call. After any of them, our own summary can take its place.
-/// Dropping the future ends the request.
+/// Requests a compaction; `encoded` must be encoded with `Purpose::Compact`. An error of class `Refused` means that the
+/// service doesn't support compaction, or not for this request; `Broken` means that the response isn't a compaction;
+/// other classes are those of any call. After any error the caller can fall back to Epitome's summary. Dropping the
+/// future cancels the request.
 pub async fn compact(
     http: &Http,
     endpoint: &Endpoint,
@@ -55,7 +54,7 @@ pub async fn compact(
     })
 }
 
-/// Streamed like a reply with no other content.
+/// Reads a compaction that is streamed like a reply.
 async fn streamed(
     http: &Http,
     endpoint: &Endpoint,
@@ -78,7 +77,7 @@ async fn streamed(
     Ok(NativeCompaction { parts, text: Some(text), usage: reply.usage.unwrap_or_default() })
 }
 
-/// In one piece, from a separate URL.
+/// Requests a compaction from a separate URL, which returns it in one piece.
 async fn request_compaction(
     http: &Http,
     endpoint: &Endpoint,

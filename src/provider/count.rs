@@ -1,4 +1,4 @@
-//! Counts the tokens of a request with the provider's counting endpoint, which is free of charge.
+//! Counts the tokens of a request with the provider's counting endpoint, which is free.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use super::wire::encoding::Encoded;
 use super::{ErrorClass, ProviderError};
 use epitome_config::WireFormat;
 
-/// Timeout of a count. It precedes a call that the user waits for, and an estimate is available.
+/// Timeout of a count. It delays a call that the user is waiting for, and an estimate is available.
 const COUNT_TIME_MAX: Duration = Duration::from_secs(4);
 
-/// Maximum bytes of the answer: a number, or an error that may echo part of the request.
+/// Maximum bytes of the response: a number, or an error that may echo part of the request.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// Maximum URL and model pairs remembered as not supporting counts: a handful of models and servers.
+/// Maximum number of remembered pairs of URL and model that don't support counting.
 const UNCOUNTING_MAX: usize = 256;
 
-/// Counts the tokens of a request that was encoded for counting. There are no retries. A server without such
-/// an endpoint is not asked again during the lifetime of the process. Anything that yields no number is an
-/// error, and the caller falls back to its estimate.
+/// Counts the tokens of a request that was encoded for counting, without retries. A server without a counting endpoint
+/// is not asked again during the lifetime of the process. If no number is returned, this is an error, and the caller
+/// falls back to its estimate.
 pub async fn count(http: &Http, endpoint: &Endpoint, encoded: &Encoded) -> Result<u64, ProviderError> {
     let Some(url) = endpoint.count_url() else { return Err(counts_nothing(endpoint)) };
     // A server may have several models and support counting only for some of them.

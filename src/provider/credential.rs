@@ -1,7 +1,7 @@
-//! What an endpoint sends to authenticate, made for each request.
+//! Credentials of endpoints: the headers that authenticate each request.
 //!
-//! A key of an environment is fixed when the endpoint is resolved. A stored login is read when a request is sent, so
-//! that a running session uses what `epitome login` stores in the meantime.
+//! A key from the environment is fixed when the endpoint is resolved. A stored login is read when a request is sent, so
+//! that a running session picks up a later `epitome login`.
 
 use std::io;
 
@@ -16,25 +16,25 @@ use super::http::Http;
 use super::{ErrorClass, ProviderError};
 use epitome_config::{LoginSecret, Logins, StoredLogin, WireFormat, origin};
 
-/// The source of the headers that authenticate requests. Headers that the user configured override them.
+/// The source of the headers that authenticate requests. Headers from the user's settings override them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Credential {
-    /// There is none, or only what the user configured as headers.
+    /// No credential, apart from headers in the user's settings.
     #[default]
     Absent,
-    /// Headers with keys of an environment.
+    /// Headers with keys from the environment.
     Fixed(Vec<(String, Secret)>),
-    /// What `epitome login` stored.
+    /// A login that `epitome login` stored.
     Stored(Box<LoginSource>),
-    /// Keys of an AWS account, which sign each request.
+    /// Keys of an AWS account, looked up for each request.
     Aws(Box<AwsCredential>),
-    /// The same with the keys, for one request.
+    /// The AWS keys that were found, which sign one request.
     AwsSigner(Box<AwsSigner>),
     /// Google's Application Default Credentials.
     Google(Box<GoogleSource>),
 }
 
-/// AWS keys that are looked up, and what they are used for.
+/// Where AWS keys are looked up, and the scope of their signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwsCredential {
     source: AwsSource,
@@ -42,7 +42,7 @@ pub struct AwsCredential {
     service: &'static str,
 }
 
-/// Signs requests.
+/// Signs requests with AWS keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwsSigner {
     keys: AwsKeys,
@@ -51,14 +51,14 @@ pub struct AwsSigner {
 }
 
 impl AwsSigner {
-    /// The headers that sign this request now.
+    /// Returns the headers that sign this request at the current time.
     pub(super) fn sign(&self, request: &Unsigned<'_>) -> Vec<(String, Secret)> {
         let scope = Scope { region: &self.region, service: self.service };
         signature(request, &self.keys, scope, Timestamp::now())
     }
 }
 
-/// Where the login of a provider is looked up.
+/// Where a provider's login is looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoginSource {
     logins: Logins,
@@ -66,19 +66,19 @@ pub struct LoginSource {
 }
 
 impl Credential {
-    /// The stored login of a provider, if there is one for the service at this base URL.
+    /// The stored login of a provider; `Absent` if none is stored for the service at this base URL.
     pub(super) fn stored(logins: &Logins, provider: &str, base_url: &str) -> Credential {
         let source = Box::new(LoginSource { logins: logins.clone(), provider: provider.to_owned() });
-        // One that can't be read counts: the request fails with the reason.
+        // An unreadable login counts as stored, so that the request fails with the reason.
         match logins.find(provider) {
             Ok(Some(login)) if is_for(&login, base_url) && login.is_usable() => Credential::Stored(source),
-            // Where nothing can be read, such as in a sandbox, nothing is known of a login.
+            // If reading isn't permitted, as in a sandbox, assume no login.
             Err(error) if error.kind() != io::ErrorKind::PermissionDenied => Credential::Stored(source),
             Ok(_) | Err(_) => Credential::Absent,
         }
     }
 
-    /// AWS keys for the service at this base URL: that of a region, or a gateway in front of it.
+    /// AWS keys for the service at this base URL: that of a region, or a gateway for it.
     pub(super) fn aws(base_url: &str, variable: impl Fn(&str) -> Option<String>) -> Credential {
         let (region, service) = match Scope::of_host(base_url) {
             Some(scope) => (Some(scope.region.to_owned()), scope.service),
@@ -100,7 +100,7 @@ impl Credential {
         matches!(self, Credential::Stored(_))
     }
 
-    /// The headers that are known without reading a file.
+    /// The headers that are known without a lookup.
     pub(super) fn fixed(&self) -> &[(String, Secret)] {
         match self {
             Credential::Fixed(headers) => headers,
@@ -112,7 +112,7 @@ impl Credential {
         }
     }
 
-    /// Replaces a fixed header, or adds it.
+    /// Adds or replaces a fixed header.
     pub(super) fn set(&mut self, name: &str, value: impl Into<String>) {
         let mut headers = std::mem::take(self).into_fixed();
         headers.retain(|(existing, _)| existing != name);
@@ -133,8 +133,8 @@ impl Credential {
 }
 
 impl LoginSource {
-    /// The headers for one request to this endpoint.
-    /// `rejected` is an access token that the service no longer accepts.
+    /// Returns the headers for one request to this endpoint. `rejected` is an access token that the service no longer
+    /// accepts.
     async fn headers(
         &self,
         endpoint: &Endpoint,
@@ -184,7 +184,7 @@ impl LoginSource {
 }
 
 impl Endpoint {
-    /// This endpoint with the headers that authenticate one request.
+    /// Returns a copy with the headers that authenticate one request.
     pub(super) async fn authenticated(&self, http: &Http) -> Result<Endpoint, ProviderError> {
         self.authenticated_unlike(http, None).await
     }
@@ -214,27 +214,27 @@ impl Endpoint {
         Ok(Endpoint { headers, ..self.clone() })
     }
 
-    /// Nothing authenticates requests; `why` is a clause.
+    /// The error for a missing cloud credential; `why` is a clause.
     fn without_credential(&self, why: &str) -> ProviderError {
         let message = format!("{} can't be called: {why}.", provider_title(self.provider()));
         ProviderError { class: ErrorClass::Auth, message: failure::scrub(self, &message), hint: None }
     }
 
-    /// The endpoint for a second attempt after the service rejected the credential of the first; `None` if there is no
-    /// other to try.
+    /// Returns the endpoint for a second attempt after the service rejected the credential of the first; `None` if
+    /// there is no other credential to try.
     pub(super) async fn reauthenticated(&self, http: &Http, rejected: &Endpoint) -> Option<Endpoint> {
         let sent = rejected.headers.iter().find_map(|(_, value)| value.expose().strip_prefix("Bearer "));
         let renewed = self.authenticated_unlike(http, sent).await.ok()?;
         (renewed.headers != rejected.headers).then_some(renewed)
     }
 
-    /// The headers to send, of which later ones replace earlier ones with the same name.
+    /// The headers to send; later ones replace earlier ones with the same name.
     pub(super) fn sent_headers(&self) -> impl Iterator<Item = &(String, Secret)> {
         self.credential.fixed().iter().chain(&self.headers)
     }
 }
 
-/// The header that holds a key in requests to this service.
+/// The header that contains a key in requests to this service.
 pub(super) fn key_header(endpoint: &Endpoint, key: &str) -> (String, Secret) {
     let bearer = || format!("Bearer {key}");
     let (name, value) = match endpoint.wire {

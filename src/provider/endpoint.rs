@@ -1,5 +1,5 @@
-//! An endpoint for model calls: URL, headers, limits and the model's abilities. `resolve` creates one from
-//! settings and an environment; `offered` lists the models for pickers. Nothing is sent from here.
+//! An endpoint for model calls: URL, headers, limits and the model's abilities. `resolve` creates one from settings and
+//! an environment; `offered` lists the models for pickers. This module sends no requests.
 
 mod errors;
 mod form;
@@ -41,28 +41,27 @@ pub struct Endpoint {
     pub credential: Credential,
     /// Other headers, which override those of the credential. Names are lower case and unique.
     pub headers: Vec<(String, Secret)>,
-    /// The environment variable that contains the key, for messages; `None` if the key is not
-    /// of an environment.
+    /// The environment variable that contains the key, for messages; `None` if the key has another source.
     pub key_variable: Option<String>,
     /// Maximum tokens of a request.
     pub window: u64,
     /// Maximum tokens of a reply.
     pub max_output: u32,
-    /// Whether this is the service of the vendor that defined the wire format, not a compatible one.
+    /// Whether this is the service of the vendor that defined the wire format, rather than a compatible one.
     pub own_api: bool,
-    /// What the service does differently.
+    /// How the service deviates from the wire format.
     pub quirks: Quirks,
-    /// Whether calls use a ChatGPT plan, which takes fewer fields and endpoints.
+    /// Whether calls use a ChatGPT plan, which supports fewer fields and endpoints.
     pub is_plan: bool,
     pub abilities: Abilities,
-    /// How the model is given tools, where the service refuses the usual form.
+    /// How tools are sent to the model; differs from the default if the service refuses the usual form.
     pub form: ToolForm,
     /// Whether the user has enabled compaction by the provider. Its compactions are only sent while this is
     /// set.
     pub native_compaction: bool,
-    /// How long a reply may make no progress; `None` uses the limit of the service.
+    /// Maximum time without progress of a reply; `None` uses the service's default limit.
     pub silence: Option<Duration>,
-    /// Proxies and certificates from the same environment.
+    /// Proxies and certificates from the environment that was used for resolving.
     pub network: Network,
 }
 
@@ -72,8 +71,8 @@ impl Endpoint {
         self.name.split().map_or(self.name.0.as_str(), |(provider, _)| provider)
     }
 
-    /// URL of model calls. Vendors' conventions differ: `OPENAI_BASE_URL` includes the API version, the
-    /// others' base URLs don't. Both forms are accepted for all.
+    /// URL of model calls. Vendors' conventions differ: `OPENAI_BASE_URL` includes the API version, other vendors' base
+    /// URLs don't. Both forms are accepted for all.
     pub fn url(&self) -> String {
         match self.wire {
             WireFormat::AnthropicMessages if self.quirks.is_vertex => {
@@ -89,8 +88,8 @@ impl Endpoint {
         }
     }
 
-    /// URL for counting the tokens of a request; `None` if the wire format doesn't define one. Compatible
-    /// services may lack it.
+    /// URL for counting the tokens of a request; `None` if the wire format doesn't define one. Compatible services may
+    /// not have it.
     pub fn count_url(&self) -> Option<String> {
         match self.wire {
             _ if self.is_plan => None,
@@ -102,12 +101,12 @@ impl Endpoint {
         }
     }
 
-    /// URL for compaction by the provider; `None` if the wire format doesn't define one. Compatible services
-    /// may lack it.
+    /// URL for compaction by the provider; `None` if the wire format doesn't define one. Compatible services may not
+    /// have it.
     pub fn compact_url(&self) -> Option<String> {
         match self.wire {
             _ if self.is_plan => None,
-            // Compaction is a field of an ordinary request there.
+            // In this format, compaction is a field of an ordinary request.
             WireFormat::AnthropicMessages => Some(self.url()),
             WireFormat::OpenAiResponses => Some(self.at("/responses/compact")),
             WireFormat::OpenAiChat | WireFormat::Gemini => None,
@@ -139,7 +138,7 @@ impl Endpoint {
         beneath(base, &format!("{version}{path}"))
     }
 
-    /// The base URL in a form that may be displayed: without user, password and query.
+    /// The base URL in a form that is safe to display: without user, password and query.
     pub fn place(&self) -> String {
         shown(&self.base_url)
     }
@@ -175,11 +174,11 @@ pub enum CredentialOrigin<'a> {
     Absent,
     /// A header in the user's settings.
     Configured,
-    /// The environment variable, or several.
+    /// The name of an environment variable, or several joined by "and".
     Variable(&'a str),
-    /// What `epitome login` stored.
+    /// A login that `epitome login` stored.
     Stored,
-    /// The credentials of this cloud's own tools.
+    /// The credentials that this cloud's own tools use.
     Cloud(&'static str),
 }
 

@@ -18,17 +18,17 @@ use epitome_config::WireFormat;
 
 pub(super) use secrets::scrub;
 
-/// Maximum bytes of the provider's own message that are passed on: some echo the entire request.
+/// Maximum bytes of the provider's own message that are passed on; some providers echo the entire request.
 pub const PROVIDER_MESSAGE_BYTES_MAX: usize = 1_000;
 
-/// Hint for a request that is too long. It is shown after a compaction was tried and did not help.
+/// Hint for a request that is too long, shown after a compaction did not help.
 const TOO_LONG: &str = "/context shows what takes the room; instructions (AGENTS.md), pins and tools can be \
                             made fewer. Or choose a model with a larger window.";
 
-/// Maximum models suggested when the requested one doesn't exist.
+/// Maximum number of models suggested when the requested one doesn't exist.
 const MODELS_NAMED_MAX: usize = 6;
 
-/// Types and codes for an unpaid account or a spending cap; some come with the status of a rate limit.
+/// Types and codes for an unpaid account or a spending cap. Some arrive with the status of a rate limit.
 const BILLING: [&str; 17] = [
     "billing_error",
     "contract_spend_limit_reached",
@@ -49,7 +49,7 @@ const BILLING: [&str; 17] = [
     "insufficient_balance",
 ];
 
-/// The equivalent wording of services that have no code for it.
+/// The equivalent wording of services that have no code.
 const BILLING_SENTENCES: [&str; 4] =
     ["credit balance is too low", "specified api usage limits", "insufficient balance", "enable billing"];
 
@@ -65,7 +65,7 @@ const AUTH: [&str; 9] = [
     "PERMISSION_DENIED",
 ];
 
-/// Types and codes of transient errors that have no status because they arrive inside a stream.
+/// Types and codes of transient errors inside a stream, where there is no status.
 const MOMENTARY: [&str; 18] = [
     "overloaded_error",
     "rate_limit_error",
@@ -87,7 +87,7 @@ const MOMENTARY: [&str; 18] = [
     "DEADLINE_EXCEEDED",
 ];
 
-/// Codes for rejected content that is sent back to the provider: reasoning, or its own compaction.
+/// Codes for rejected content that was sent back to the provider: reasoning, or its own compaction.
 const BAD_SIGNATURES: [&str; 6] = [
     "invalid_encrypted_content",
     "compaction_block_ambiguous",
@@ -123,7 +123,7 @@ pub struct ErrorResponse<'a> {
     /// 200 for an error inside a stream.
     pub status: u16,
     pub retry_after: Option<Duration>,
-    /// The `x-should-retry` header, by which a vendor overrides the rules.
+    /// The `x-should-retry` header, which overrides the other rules.
     pub should_retry: Option<bool>,
     pub request_id: Option<&'a str>,
     pub body: &'a str,
@@ -132,7 +132,7 @@ pub struct ErrorResponse<'a> {
 /// Returns the class of a failure and a sentence that explains it.
 pub fn classify(endpoint: &Endpoint, failure: &ErrorResponse<'_>) -> ProviderError {
     let said = ErrorBody::read(failure.body);
-    // An error inside a stream may contain the status that it would have had.
+    // An error inside a stream may contain the status of the corresponding response.
     let status = match (failure.status, said.status) {
         (200, Some(status @ 400..=599)) => status,
         (status, _) => status,
@@ -141,7 +141,7 @@ pub fn classify(endpoint: &Endpoint, failure: &ErrorResponse<'_>) -> ProviderErr
     let class = class(endpoint, &failure, &said);
     let mut message = format!("{} {}", subject(endpoint), verdict(&class, status, &said));
     if !said.message.is_empty() {
-        // Before cutting: part of a secret would not be recognized.
+        // Scrub before cutting: a partial secret would not be recognized.
         let said = scrub(endpoint, said.message.trim());
         message.push_str(": ");
         message.push_str(cut(&said, PROVIDER_MESSAGE_BYTES_MAX));
@@ -160,7 +160,7 @@ pub fn classify(endpoint: &Endpoint, failure: &ErrorResponse<'_>) -> ProviderErr
     ProviderError { class, message: scrub(endpoint, &message), hint }
 }
 
-/// An error in one sentence: the service, what it did (without a full stop), and the model.
+/// An error as one sentence. `what` is the predicate without a full stop; service and model are added.
 pub(super) fn error(
     endpoint: &Endpoint,
     class: ErrorClass,
@@ -210,14 +210,14 @@ fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> 
     match failure.status {
         401..=403 => ErrorClass::Auth,
         429 if said.is_daily => ErrorClass::Refused,
-        // Anthropic's spending caps look like rate limits, but give no time after which to retry.
+        // Anthropic's spending caps look like rate limits, but have no retry time.
         429 if endpoint.own_api
             && endpoint.wire == WireFormat::AnthropicMessages
             && failure.retry_after.is_none() =>
         {
             ErrorClass::Refused
         }
-        // What a service does not implement, it won't a moment later.
+        // An unimplemented operation won't work a moment later.
         501 => ErrorClass::Refused,
         408 | 409 | 425 | 429 | 500.. => retry,
         200 if said.is(&MOMENTARY) => retry,
@@ -229,8 +229,8 @@ fn is_bad_reasoning(status: u16, said: &ErrorBody) -> bool {
     said.is(&BAD_SIGNATURES) || (matches!(status, 200 | 400 | 404 | 422) && said.mentions(&BAD_REASONING))
 }
 
-/// Whether tools are refused because the model reasons: the parameter says so, or OpenAI's sentence where a gateway
-/// passes on only that.
+/// Whether tools are refused because the model reasons. Identified by the parameter, or by OpenAI's message if a
+/// gateway passes on only that.
 fn is_tool_form(endpoint: &Endpoint, status: u16, said: &ErrorBody) -> bool {
     endpoint.wire == WireFormat::OpenAiChat
         && matches!(status, 200 | 400 | 422)
@@ -244,10 +244,11 @@ fn is_billing(status: u16, said: &ErrorBody) -> bool {
         || (matches!(status, 200 | 400 | 403 | 429) && said.mentions(&BILLING_SENTENCES))
 }
 
-/// OpenAI's code for a ChatGPT plan without usage left. It may come in the middle of a stream.
+/// OpenAI's code for a ChatGPT plan without usage left. It may arrive in the middle of a stream.
 const PLAN_LIMIT: &str = "subscription_sharing_usage_limit_exceeded";
 
-/// The service doesn't know the model. A wrong URL yields the same status, but doesn't mention models.
+/// Whether the service doesn't know the model. A wrong URL yields the same status, but its error doesn't mention
+/// models.
 fn is_unknown_model(endpoint: &Endpoint, status: u16, said: &ErrorBody) -> bool {
     let named = !endpoint.model.is_empty() && said.message.contains(&endpoint.model);
     said.is(&["model_not_found"]) || (status == 404 && (named || said.mentions(&["model"])))
@@ -302,7 +303,7 @@ fn hint(
             "It asks to wait {} seconds, which is longer than we wait. Try again then, or choose another model.",
             after.as_secs()
         )),
-        // Hints are added once all retries have failed, and when a reply breaks off in the middle.
+        // The caller adds hints once all retries have failed, and when a reply breaks off in the middle.
         ErrorClass::Retry { .. } => None,
         ErrorClass::Auth if is_billing(failure.status, said) => {
             Some("Look at the account's plan, its credit and its spending limits.".into())
@@ -340,7 +341,7 @@ fn hint(
     }
 }
 
-/// Names the source of the key, its destination and the proxy that may have rejected it.
+/// Names the source of the key, the service it was sent to, and a proxy that may have rejected the request.
 fn check_key(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> String {
     let place = if endpoint.own_api { String::new() } else { format!(" at {}", endpoint.place()) };
     let mut hint = match &endpoint.key_variable {
@@ -360,7 +361,7 @@ fn check_key(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody)
             provider = endpoint.provider()
         ),
     };
-    // Company proxies reject addresses with this status and an HTML page of their own.
+    // Corporate proxies block addresses with this status and their own HTML page.
     if failure.status == 403
         && said.message.is_empty()
         && let Some(variable) = endpoint.network.variable_of(&endpoint.base_url)
@@ -380,7 +381,7 @@ fn other_models(endpoint: &Endpoint) -> String {
     }
 }
 
-/// The longest prefix of at most `max` bytes that ends at a character boundary.
+/// Returns the longest prefix of at most `max` bytes that ends at a character boundary.
 pub(super) fn cut(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
 }

@@ -1,5 +1,5 @@
-//! Sends model calls; the only module with an HTTP client. It sends what the wire formats encoded, and makes
-//! no decisions about retries.
+//! Sends model calls; the only module with an HTTP client. It sends encoded requests as they are, and leaves retries to
+//! the caller.
 
 mod body;
 mod clients;
@@ -41,8 +41,8 @@ pub use simulated::{SimulatedNetwork, SimulatedRequest, SimulatedResponse};
 
 /// A handle on the process's HTTP clients. Cheap to clone.
 ///
-/// Each provider has a separate client per network, so that editors with different environments share no
-/// connections. Loopback addresses bypass proxies, which could not reach them.
+/// Each provider has a separate client per network, so that editors with different environments share no connections.
+/// Loopback addresses bypass proxies, which can't reach them.
 #[derive(Clone, Debug, Default)]
 pub struct Http {
     shared: Arc<HttpShared>,
@@ -50,9 +50,9 @@ pub struct Http {
     network: Network,
     /// Overrides the limits derived from the endpoint.
     limits: Option<CallTimeouts>,
-    /// Limits what calls may cost.
+    /// Limits the cost of model calls.
     budget: Option<CostBudget>,
-    /// Answers requests to providers in the place of the network.
+    /// Replaces the network for requests to providers.
     simulated: Option<Arc<dyn SimulatedNetwork>>,
 }
 
@@ -69,7 +69,7 @@ pub type Starting = Pin<Box<dyn Future<Output = Result<ReplyStream, ProviderErro
 /// The response to a request that isn't a model call.
 #[derive(Debug)]
 pub(super) struct HttpResponse {
-    /// Where the request was sent, with what authenticated it.
+    /// The endpoint with the credential that was used.
     endpoint: Endpoint,
     pub status: u16,
     headers: HeaderMap,
@@ -84,27 +84,27 @@ impl HttpResponse {
 }
 
 impl Http {
-    /// A handle on new clients, without a proxy for requests without an endpoint.
+    /// Returns a handle with new clients that uses no proxy for requests without an endpoint.
     pub fn new() -> Http {
         Http::default()
     }
 
-    /// The same clients, with this network for requests without an endpoint.
+    /// Returns a handle with the same clients and this network for requests without an endpoint.
     pub fn within(&self, network: Network) -> Http {
         Http { network, ..self.clone() }
     }
 
-    /// The same clients, with these limits for every call.
+    /// Returns a handle with the same clients and these limits for every call.
     pub fn with_limits(&self, limits: CallTimeouts) -> Http {
         Http { limits: Some(limits), ..self.clone() }
     }
 
-    /// The same clients, with this budget for all calls of models, unless there is one already.
+    /// Returns a handle with the same clients and this budget for all model calls, unless it already has one.
     pub fn with_budget(&self, budget: impl FnOnce() -> Option<CostBudget>) -> Http {
         Http { budget: self.budget.clone().or_else(budget), ..self.clone() }
     }
 
-    /// Reserves what a call is estimated to cost, if costs are limited.
+    /// Reserves the estimated cost of a call; `None` if costs are not limited.
     pub(super) async fn admit(
         &self,
         endpoint: &Endpoint,
@@ -116,14 +116,14 @@ impl Http {
         }
     }
 
-    /// The same clients, but what is sent to providers is answered by this.
+    /// Returns a handle whose requests to providers are answered by this network.
     pub fn simulated(&self, network: Arc<dyn SimulatedNetwork>) -> Http {
         Http { simulated: Some(network), ..self.clone() }
     }
 
-    /// Prepares a call with a request that was encoded for this endpoint. Nothing is sent until the future is
-    /// polled; it owns all it needs and completes when the response headers have arrived. The body is sent as
-    /// encoded, with its length and without a copy.
+    /// Prepares a call with a request that was encoded for this endpoint. Nothing is sent until the future is polled.
+    /// It owns its data and completes when the response headers have arrived. The body is sent as encoded, with a
+    /// content length and without a copy.
     pub fn start(&self, endpoint: &Endpoint, encoded: &Encoded) -> Result<Starting, ProviderError> {
         let limits = self.limits.unwrap_or_else(|| CallTimeouts::for_endpoint(endpoint));
         let asked = RequestShape {
@@ -146,9 +146,9 @@ impl Http {
         }))
     }
 
-    /// Sends another request to the service of an endpoint, with its key: a GET, or a POST if there is a
-    /// body. Exceeding `most` bytes is an error of class `Refused`, exceeding `time` in total one of class
-    /// `Retry` (`Broken` if `time` is above `TRIED_AGAIN_MAX`). A status other than 200 is not an error.
+    /// Sends another request to an endpoint's service, with the endpoint's credential: a GET, or a POST if there is a
+    /// body. Exceeding `most` bytes is an error of class `Refused`; exceeding `time` in total is one of class `Retry`
+    /// (`Broken` if `time` is above `TRIED_AGAIN_MAX`). A status other than 200 is not an error.
     pub(super) async fn ask(
         &self,
         endpoint: &Endpoint,
@@ -171,10 +171,10 @@ impl Http {
         timeout(time, asking).await.unwrap_or_else(|_| Err(no_first_byte(endpoint, time)))
     }
 
-    /// Posts a body to a server that isn't a provider, and returns the response's status and body. Exceeding
-    /// `most` bytes or `time` is an error. Redirects are not followed. An error completes a sentence (`…
-    /// could not be reached: {}`) and contains neither the URL nor header values, which may contain keys.
-    /// Dropping the future cancels the request.
+    /// Posts a body to a server that isn't a provider, and returns the response's status and body. Exceeding `most`
+    /// bytes or `time` is an error. Redirects are not followed. An error completes a sentence (`… could not be reached:
+    /// {}`). It contains neither the URL nor header values, as both may contain keys. Dropping the future cancels the
+    /// request.
     pub async fn post(
         &self,
         url: &str,
@@ -187,13 +187,13 @@ impl Http {
         answered(request, most).await
     }
 
-    /// Fetches a document before an endpoint is known. Otherwise like `post`.
+    /// Fetches a document from a server that isn't an endpoint. Otherwise like `post`.
     pub(super) async fn get(&self, url: &str, most: usize, time: Duration) -> Result<(u16, Vec<u8>), String> {
         answered(self.client(url)?.get(url).timeout(time), most).await
     }
 
-    /// Sends a request of a protocol that is implemented elsewhere, and returns the full response. Otherwise
-    /// like `post`.
+    /// Sends a request of a protocol that is implemented by the caller, and returns the full response. Otherwise like
+    /// `post`.
     pub async fn exchange(
         &self,
         request: hyper::Request<Vec<u8>>,
@@ -214,8 +214,8 @@ impl Http {
             .unwrap_or_else(|_| Err(format!("no answer within {} s", time.as_secs())))
     }
 
-    /// The client for requests to a URL without an endpoint: with this network's proxies and certificates, and
-    /// without a limit on a response's size or duration. An error is a clause.
+    /// Returns the client for a URL without an endpoint. It has this network's proxies and certificates, and no limit
+    /// on a response's size or duration. The error is a clause.
     pub fn client(&self, url: &str) -> Result<Client, String> {
         let connect = self.limits.unwrap_or_default().connect;
         let key = ClientKey {
@@ -263,7 +263,7 @@ impl Http {
     }
 }
 
-/// A request apart from the headers of its endpoint.
+/// A request without the headers of its endpoint.
 struct RequestShape {
     method: Method,
     url: String,
@@ -297,7 +297,7 @@ impl RequestShape {
     }
 }
 
-/// A prepared request, and what is needed to describe its failure.
+/// A prepared request, and the data for describing its failure.
 struct Sending {
     asked: RequestShape,
     key: ClientKey,
@@ -307,8 +307,8 @@ struct Sending {
 }
 
 impl Sending {
-    /// Authenticates and sends the request. If the service rejects the credential, the request is sent once more with
-    /// a newer one, if there is one. Returns the endpoint as authenticated, and the response.
+    /// Authenticates and sends the request. If the service rejects the credential, retries once with a newer one, if
+    /// available. Returns the authenticated endpoint and the response.
     async fn send(self, endpoint: &Endpoint) -> Result<(Endpoint, Response), ProviderError> {
         let authenticated = endpoint.authenticated(&self.http).await?;
         let response = self.attempt(&authenticated).await?;
@@ -343,14 +343,14 @@ impl Sending {
     }
 }
 
-/// Sends a request, and returns the response's status and body. An error is a clause.
+/// Sends a request and returns the response's status and body. The error is a clause.
 async fn answered(request: reqwest::RequestBuilder, most: usize) -> Result<(u16, Vec<u8>), String> {
     let response = request.send().await.map_err(|error| reason(&error))?;
     let status = response.status().as_u16();
     Ok((status, read(response, most).await?))
 }
 
-/// Reads the body of a response. An error is a clause.
+/// Reads the body of a response, at most `most` bytes. The error is a clause.
 async fn read(mut response: Response, most: usize) -> Result<Vec<u8>, String> {
     let mut answer = Vec::new();
     while let Some(piece) = response.chunk().await.map_err(|error| reason(&error))? {
@@ -362,12 +362,12 @@ async fn read(mut response: Response, most: usize) -> Result<Vec<u8>, String> {
     Ok(answer)
 }
 
-/// Builds headers whose values are never logged. They replace those that the client would send on its own,
-/// such as the user of a URL. An error is a clause that names a header without its value.
+/// Builds headers whose values are never logged. They replace those that the client would add, such as the user of a
+/// URL. The error is a clause that names a header without its value.
 fn header_map<'a>(headers: impl IntoIterator<Item = &'a (String, Secret)>) -> Result<HeaderMap, String> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
-        // Such a name may be a misplaced key.
+        // The name is not shown, as it may be a misplaced key.
         let unfit = |_| "the name of a header has invalid characters".to_owned();
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(unfit)?;
         let mut value = HeaderValue::from_str(value.expose())

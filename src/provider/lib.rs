@@ -1,9 +1,9 @@
 //! Model providers: requests, streamed replies and errors.
 //!
-//! `wire` contains the pure encoders and decoders, one file each per wire format. Only `http` sends anything,
-//! on its own behalf and for `listing`, `local`, `count`, `compact`, `login`, `sign_in` and `chatgpt`. A `credential`
-//! gives it the headers that authenticate a request, with keys of clouds from `cloud`. A `budget` limits what calls may cost.
-//! Providers contain no agent loop.
+//! `wire` contains the pure encoders and decoders, one file per wire format. Only `http` sends requests, for model
+//! calls and for `listing`, `local`, `count`, `compact`, `login`, `sign_in` and `chatgpt`. A `credential` provides the
+//! headers that authenticate a request, from API keys, stored logins or the cloud accounts in `cloud`. A `budget`
+//! limits the cost of calls. This crate contains no agent loop.
 //!
 //! Data flow of a call: `wire::encoding` encodes a `ModelRequest` for an `Endpoint`, `http` sends it and yields
 //! `ProviderEvent`s, and a `collect::Collector` assembles them into a reply.
@@ -49,30 +49,28 @@ pub struct ModelRequest<'a> {
     pub thought: ThoughtLevel,
     /// Maximum tokens of the reply.
     pub max_output: u32,
-    /// Equal for all requests of a session, so that providers' prompt caches match.
+    /// Equal for all requests of a session, so that they hit the provider's prompt cache.
     pub cache_key: &'a str,
-    /// Lets an encoder reuse what it has already written; `None` for a request outside a conversation.
+    /// Lets an encoder reuse earlier output; `None` for a request outside a conversation.
     pub basis: Option<Basis>,
 }
 
-/// Requests of a conversation with equal bases share their first messages; a later request only appends to
-/// them.
+/// Identifies the shared start of a conversation's requests: with equal bases, a later request only appends messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Basis {
-    /// The entry with the system text and the tools.
+    /// The entry that contains the system prompt and the tools.
     pub frame: Seq,
     /// The last change of the view other than an append.
     pub revision: Seq,
 }
 
-/// Events of a streamed reply, in order of arrival. Events of one part are contiguous.
+/// Events of a streamed reply, in order of arrival. The events of one part are contiguous.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProviderEvent {
     Text(String),
     Thinking(String),
-    /// Ends the current thinking part; `data` is what its provider needs to accept it back. Without a current
-    /// part, this is a part of its own without text: data that the provider wants back with the part that
-    /// follows.
+    /// Ends the current thinking part; `data` is what the provider requires when the part is sent back. Without a
+    /// current part, this is a separate part without text, to be sent back before the part that follows.
     ThinkingSealed {
         data: Value,
     },
@@ -87,15 +85,15 @@ pub enum ProviderEvent {
         index: u32,
         json: String,
     },
-    /// Token counts so far; later reports replace earlier ones, except for fields that are zero.
+    /// Token counts so far; later reports replace earlier ones, except for zero fields.
     Usage(Usage),
-    /// The reply is complete. A stream that ends without this event was cut off.
+    /// The reply is complete. A stream that ends without this event was interrupted.
     Stopped(ReplyStop),
 }
 
 impl ProviderEvent {
-    /// Whether the user sees this event on arrival. Calls are shown when the reply is complete, so a call
-    /// that breaks before anything was shown can be retried.
+    /// Whether the user sees this event on arrival. Calls are shown only when the reply is complete, so a model call
+    /// that fails before anything was shown can be retried.
     pub fn is_shown(&self) -> bool {
         match self {
             ProviderEvent::Text(_) | ProviderEvent::Thinking(_) => true,
@@ -121,12 +119,12 @@ pub enum ReplyStop {
     WindowExceeded,
     /// To continue, send the reply back unchanged (Anthropic's `pause_turn`).
     Paused,
-    /// The provider withheld all or part of the reply: a content filter.
+    /// A content filter withheld all or part of the reply.
     Filtered {
         reason: String,
     },
-    /// Any other reason, including reports that the model made a mistake (such as an unparsable call).
-    /// `reason` is the provider's code, followed by its explanation if there is one.
+    /// Any other reason, including a mistake of the model such as an unparsable call. `reason` is the provider's code,
+    /// followed by its explanation, if any.
     Other {
         reason: String,
     },
@@ -135,28 +133,28 @@ pub enum ReplyStop {
 /// What a failed call means for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
-    /// May succeed later; `after` is the provider's own delay.
+    /// May succeed later; `after` is the delay that the provider requests.
     Retry { after: Option<Duration> },
-    /// The key is missing, wrong or lacks permission; or a billing problem.
+    /// The key is missing, wrong or lacks permission, or there is a billing problem.
     Auth,
-    /// The request is too long. `used` and `limit` are in tokens, where the provider reports them. `window`
-    /// is true if the provider said that the model's context window is exceeded; otherwise that is an
-    /// assumption, or the limit was one of bytes.
+    /// The request is too long. `used` and `limit` are in tokens, if the provider reports them. `window` is true if the
+    /// provider reports that the model's context window is exceeded; otherwise this is an assumption, or the limit is
+    /// in bytes.
     TooLong { used: Option<u64>, limit: Option<u64>, window: bool },
-    /// The provider rejects reasoning or a compaction that is sent back to it: altered, from another account,
-    /// or no longer known. The same request without them would be accepted.
+    /// The provider rejects reasoning or a compaction that was sent back: altered, from another account, or expired.
+    /// It would accept the same request without them.
     BadReasoning,
-    /// The service rejects tools in this form for the model; `Learned::other_form` has the next one to try.
+    /// The service rejects tools in this form for the model; `Learned::other_form` returns the next form to try.
     ToolForm,
-    /// A limit of the user's budget doesn't allow the call, and nothing was sent.
+    /// The user's budget doesn't allow the call; nothing was sent.
     Budget,
-    /// The provider rejects this request and would reject it again.
+    /// The provider rejects this request, and would do so again.
     Refused,
     /// The answer is malformed or incomplete.
     Broken,
 }
 
-/// A failed model call. `message` is a sentence for the user without secrets; `hint` suggests what to do.
+/// A failed model call. `message` is a sentence for the user, without secrets; `hint` suggests a remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ProviderError {

@@ -1,4 +1,4 @@
-//! What was spent on each day, by all sessions of all processes of a home directory: a small file behind a lock.
+//! Spending per day, by all sessions and processes that share a home directory: a small file guarded by a lock file.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::Amount;
 use epitome_files::atomic_file::replace_in_private_directory;
 
-/// Days that are kept: more than any month.
+/// Maximum days kept: more than any month.
 const DAYS_MAX: usize = 62;
 
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct Ledger {
     file: PathBuf,
 }
 
-/// By local date, such as `2026-11-26`.
+/// Keyed by local date, such as `2026-11-26`.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Days {
@@ -38,7 +38,7 @@ impl Ledger {
         Ledger { file: data.join("spent.json") }
     }
 
-    /// What was spent today and this month. Blocks.
+    /// Returns the spending of today and of this month. Blocks.
     pub fn totals(&self) -> Result<(Amount, Amount), String> {
         let today = today();
         let month = &today[..today.len() - "-26".len()];
@@ -55,7 +55,7 @@ impl Ledger {
         Ok((of_day, of_month))
     }
 
-    /// Adds to today's total. Blocks, for as long as writing a small file takes.
+    /// Adds to today's total. Blocks while the small file is written.
     pub fn add(&self, spent: Amount) -> Result<(), String> {
         let _lock = self.lock().map_err(|error| self.failed(&error))?;
         let mut days = self.read()?;
@@ -79,7 +79,7 @@ impl Ledger {
         }
     }
 
-    /// Held until the file is dropped.
+    /// The lock is released when the file is dropped.
     fn lock(&self) -> io::Result<File> {
         if let Some(directory) = self.file.parent() {
             std::fs::create_dir_all(directory)?;

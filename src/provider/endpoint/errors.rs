@@ -1,4 +1,4 @@
-//! Errors for models without a usable endpoint, with hints.
+//! Errors for models that have no usable endpoint, with hints.
 
 use super::resolve::{EnvironmentPairs, built_in_providers, local_urls};
 use crate::address::shown;
@@ -6,7 +6,7 @@ use crate::{ErrorClass, ProviderError};
 use epitome_config::Settings;
 use epitome_thread::ModelName;
 
-/// Nothing is configured: lists the options.
+/// The error if nothing is configured: lists the options.
 pub fn nothing_configured(settings: &Settings, env: &EnvironmentPairs) -> ProviderError {
     ProviderError {
         class: ErrorClass::Auth,
@@ -23,7 +23,7 @@ pub fn nothing_configured(settings: &Settings, env: &EnvironmentPairs) -> Provid
     }
 }
 
-/// A local model was chosen, but no server answers: lists the addresses that were tried.
+/// The error if a local model was chosen but no server answers: lists the addresses that were tried.
 pub fn no_local_server(name: &ModelName, settings: &Settings, env: &EnvironmentPairs) -> ProviderError {
     let tried = places(&local_urls(settings, env));
     ProviderError {

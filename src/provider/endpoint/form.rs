@@ -1,15 +1,15 @@
-//! How a model is given tools at a service that refuses the usual form.
+//! How tools are sent to a model at a service that refuses the usual form.
 //!
-//! OpenAI's models since GPT-5.4 take function tools over Chat Completions only without reasoning, the newest not at
-//! all, and all of them over the Responses API. Gateways differ in which of the two they have. The refusal says so;
-//! the other forms are then tried in order, and the one that works is remembered (`learned`).
+//! OpenAI's models since GPT-5.4 accept function tools in Chat Completions only without reasoning; the newest don't
+//! accept them there. All accept them in the Responses API. Gateways differ in which of the two APIs they offer. When
+//! an error reports this, the other forms are tried in order, and `learned` remembers the one that works.
 
 use serde::{Deserialize, Serialize};
 
 use super::Endpoint;
 use epitome_config::{ModelSettings, WireFormat};
 
-/// The form of requests with tools. The order is that in which they are tried.
+/// The form of requests with tools, in the order in which they are tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolForm {
@@ -23,7 +23,7 @@ pub enum ToolForm {
 }
 
 impl Endpoint {
-    /// Uses this form from now on. `configured` are the user's settings of the model.
+    /// Switches to this form. `configured` are the user's settings of the model.
     pub(crate) fn take_form(&mut self, form: ToolForm, configured: Option<&ModelSettings>) {
         let wire = match form {
             ToolForm::Usual => return,

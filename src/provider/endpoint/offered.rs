@@ -1,4 +1,4 @@
-//! The models that pickers show without asking providers.
+//! The models that pickers show without requests to providers.
 
 use super::Endpoint;
 use super::resolve::{ConfiguredModel, EnvironmentPairs, HOSTED, choose, resolve};
@@ -7,8 +7,7 @@ use crate::models;
 use epitome_config::{Settings, WireFormat};
 use epitome_thread::ModelName;
 
-/// Models for a picker: those of providers with a key, and those that the settings name. The chosen model is
-/// first.
+/// Models for a picker: the chosen model first, then those in the settings and those of providers with a key.
 pub fn offered(settings: &Settings, env: &EnvironmentPairs) -> Vec<ModelName> {
     let mut names: Vec<ModelName> = Vec::new();
     if let ConfiguredModel::Named(model) = choose(settings, env) {
@@ -19,7 +18,7 @@ pub fn offered(settings: &Settings, env: &EnvironmentPairs) -> Vec<ModelName> {
         let of_table = models::provider_models(hosted.name).map(|known| ModelName(known.name.into()));
         let of_table = of_table.chain([ModelName(hosted.default_model.into())]);
         names.extend(of_table.filter(|name| {
-            // Models that can't be given tools over this wire format are useless to an agent.
+            // Models that don't accept tools in this wire format are useless to an agent.
             resolve(name, settings, env).is_ok_and(|endpoint| takes_tools(&endpoint))
         }));
     }
@@ -32,7 +31,7 @@ pub fn offered(settings: &Settings, env: &EnvironmentPairs) -> Vec<ModelName> {
     offered
 }
 
-/// Whether the model can be given tools over the endpoint's wire format.
+/// Whether the model accepts tools in the endpoint's wire format.
 fn takes_tools(endpoint: &Endpoint) -> bool {
     endpoint.wire != WireFormat::OpenAiChat || !needs_responses(&endpoint.model)
 }

@@ -1,4 +1,4 @@
-//! What services do differently from the service whose wire format they speak, as data.
+//! How services deviate from the service whose wire format they use, as data.
 
 /// How a key is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,19 +12,19 @@ pub enum KeyHeader {
     ApiKey,
 }
 
-/// The differences of one service.
+/// The deviations of one service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quirks {
     pub key_header: KeyHeader,
-    /// Ids of tool calls have exactly nine letters and digits.
+    /// Ids of tool calls must have exactly nine letters and digits.
     pub short_call_ids: bool,
-    /// Reasoning is sent back in the field in which it came, or the next step of the turn is refused.
+    /// Reasoning must be sent back in the field in which it arrived, or the next step of the turn is refused.
     pub reasoning_back: bool,
-    /// The limit of a reply is `max_completion_tokens`.
+    /// The reply limit is called `max_completion_tokens`.
     pub limits_completion: bool,
-    /// An error without a body, with status 400 or 413, says that the request is too long.
+    /// An error without a body and with status 400 or 413 means that the request is too long.
     pub bare_error_is_overflow: bool,
-    /// Google's cloud, whose addresses name the model and which takes Claude's requests in a form of its own.
+    /// Google's cloud: its URLs contain the model, and it takes Claude requests in its own form.
     pub is_vertex: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Resolves a model to a URL and a key, from settings and an environment. Sends nothing; at most it probes
-//! whether a loopback port is open.
+//! Resolves a model to a URL and a key, from settings and an environment. Sends no requests; at most it probes whether
+//! a loopback port is open.
 //!
 //! Environments are passed as lists because each attached editor has its own.
 
@@ -26,10 +26,10 @@ pub(super) use hosted::HOSTED;
 pub(crate) use hosted::key_check_url;
 pub use hosted::{built_in_providers, key_page, provider_title};
 
-/// An environment as a list; the first of several equal names counts.
+/// An environment as a list; the first of several entries with the same name applies.
 pub type EnvironmentPairs = [(OsString, OsString)];
 
-/// The model choice made by settings and environment.
+/// The model choice that results from settings and environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfiguredModel {
     Named(ModelName),
@@ -40,14 +40,14 @@ pub enum ConfiguredModel {
 /// Default addresses of Ollama and llama-server, in the order in which they are tried.
 pub(super) const LOCAL_BASES: [&str; 2] = ["http://127.0.0.1:11434/v1", "http://127.0.0.1:8080/v1"];
 
-/// The current version of Anthropic's API, and the one that all compatible services know.
+/// The current version of Anthropic's API, and below it the one that all compatible services support.
 const ANTHROPIC_VERSION: &str = "2026-10-21";
 const ANTHROPIC_VERSION_COMPATIBLE: &str = "2023-06-01";
 
 /// Beta feature that Anthropic requires for requesting a compaction and for sending one back.
 const COMPACTION_BETA: &str = "compact-2026-09-04";
 
-/// Loopback connections succeed immediately or not at all.
+/// Timeout of connecting to a loopback port, which succeeds immediately or not at all.
 const LOOPBACK_CONNECT_MAX: Duration = Duration::from_millis(50);
 
 /// Whether the model's endpoint is found by probing local servers: true for `local/` models unless
@@ -57,9 +57,9 @@ pub fn is_searched(model: &ModelName, settings: &Settings) -> bool {
         && !settings.providers.contains_key("local")
 }
 
-/// Chooses the model: from the settings (flag, else `EPITOME_MODEL`, else a file), else from the variable if
-/// the settings were created without it, else the default of the first provider with a key, else any model of
-/// a local server.
+/// Chooses the model: the one in the settings (flag, else `EPITOME_MODEL`, else a file), else the one in the variable
+/// if the settings were created without it, else the default of the first provider with a key, else any model of a
+/// local server.
 pub fn choose(settings: &Settings, env: &EnvironmentPairs) -> ConfiguredModel {
     if let Some(name) = settings.model.clone().or_else(|| get(env, "EPITOME_MODEL")) {
         return ConfiguredModel::Named(ModelName::parse(&name));
@@ -70,8 +70,8 @@ pub fn choose(settings: &Settings, env: &EnvironmentPairs) -> ConfiguredModel {
     }
 }
 
-/// Resolves a model's URL and key: of the environment, else of a stored login. A missing key is an error of class `Auth`, an unknown name one of class
-/// `Refused`.
+/// Resolves a model's URL and key. The key comes from the environment, else from a stored login. A missing key is an
+/// error of class `Auth`, an unknown name one of class `Refused`.
 pub fn resolve(
     model: &ModelName,
     settings: &Settings,
@@ -83,24 +83,24 @@ pub fn resolve(
     }
 }
 
-/// The model of an endpoint for requests that name none. No rule matches it.
+/// A model name for requests that use no model. No rule matches it.
 pub const NO_MODEL: &str = "-";
 
-/// An endpoint of a provider for requests that name no model, whether or not there is a key. An unknown name is an error
-/// of class `Refused`.
+/// An endpoint of a provider for requests that use no model, with or without a key. An unknown name is an error of
+/// class `Refused`.
 pub fn service(
     provider: &str,
     settings: &Settings,
     env: &EnvironmentPairs,
 ) -> Result<Endpoint, ProviderError> {
     match place(&ModelName(format!("{provider}/{NO_MODEL}")), settings, env)? {
-        // Not even its address is known.
+        // The address is unknown too.
         (endpoint, Some(missing)) if endpoint.base_url.is_empty() => Err(missing),
         (endpoint, _) => Ok(endpoint),
     }
 }
 
-/// The endpoint of a model, and the error if it lacks a key.
+/// The endpoint of a model, and an error if its key is missing.
 fn place(
     model: &ModelName,
     settings: &Settings,
@@ -132,7 +132,7 @@ fn place(
         missing = hosted.place(&mut endpoint, settings, env);
     } else if provider == "local" {
         let bases = local_urls(settings, env);
-        // A single address isn't probed: a request to a server that is down gives a better error.
+        // A single address isn't probed: a failed request to it yields a better error.
         let base = match bases.as_slice() {
             [only] => only,
             several => several.iter().find(|base| listens(base)).unwrap_or(&several[0]),
@@ -146,8 +146,7 @@ fn place(
     Ok((endpoint, missing))
 }
 
-/// Resolves a model that `find_local` found. Fails only if the key of a configured `[providers.local]` is
-/// missing.
+/// Resolves a model that `find_local` found. If `[providers.local]` is configured, fails like `resolve`.
 pub fn resolve_local(
     model: &ModelName,
     server: &LocalServer,
@@ -169,9 +168,9 @@ pub fn resolve_local(
     Ok(endpoint)
 }
 
-/// Whether a prompt could be answered with the current configuration: a model is named and its key is set, a
-/// provider's key is set, or a local server accepts connections. Otherwise returns what is missing. Takes at
-/// most a tenth of a second and sends nothing.
+/// Checks whether a prompt could be answered with the current configuration: a model is named and its key is set, a
+/// provider's key is set, or a local server accepts connections. Otherwise the error describes what is missing. Takes
+/// at most a tenth of a second and sends nothing.
 pub fn configured(settings: &Settings, env: &EnvironmentPairs) -> Result<(), ProviderError> {
     match choose(settings, env) {
         ConfiguredModel::Named(model) => resolve(&model, settings, env).map(drop),
@@ -180,7 +179,7 @@ pub fn configured(settings: &Settings, env: &EnvironmentPairs) -> Result<(), Pro
     }
 }
 
-/// Which variables of an environment programs get: the settings, with the variables of all providers' keys.
+/// Which environment variables child programs get: the settings' rules, plus the key variables of all providers.
 pub fn exposure(settings: &Settings) -> Exposure {
     let hosted = HOSTED.iter().flat_map(hosted::Hosted::secret_variables).map(str::to_owned);
     let built_in = settings.built_in.values().filter_map(|provider| provider.key_variable.clone());
@@ -192,12 +191,12 @@ pub fn exposure(settings: &Settings) -> Exposure {
     }
 }
 
-/// URLs to search for a local server: from `[providers.local]`, else from `EPITOME_LOCAL_URL`, else the
-/// default loopback addresses.
+/// URLs of possible local servers: from `[providers.local]`, else from `EPITOME_LOCAL_URL`, else the default loopback
+/// addresses.
 pub fn local_urls(settings: &Settings, env: &EnvironmentPairs) -> Vec<String> {
     let configured = settings.providers.get("local").map(|configured| configured.base_url.clone());
     match configured.or_else(|| get(env, "EPITOME_LOCAL_URL")) {
-        // Ollama's convention omits the scheme.
+        // Ollama's addresses may have no scheme.
         Some(url) if !url.contains("://") => {
             vec![beneath(&without_v1(&format!("http://{}", url.trim())), "/v1")]
         }
@@ -207,7 +206,7 @@ pub fn local_urls(settings: &Settings, env: &EnvironmentPairs) -> Vec<String> {
 }
 
 impl Endpoint {
-    /// An endpoint with its limits; wire format and URL are placeholders until `set_place`.
+    /// An endpoint with the model's limits; wire format and URL are placeholders until `set_place`.
     fn without_place(model: &ModelName, name: &str, configured: Option<&ModelSettings>) -> Endpoint {
         let known = models::known(model);
         let configured_window = configured.and_then(|model| model.context_window);
@@ -245,8 +244,8 @@ impl Endpoint {
         self.own_api = is_own_host(wire, host_of(&self.base_url));
         self.quirks = hosted::quirks_at(host_of(&self.base_url));
         if wire == WireFormat::AnthropicMessages {
-            // Compatible servers were written against the old version, and some reject any other; a
-            // configured header overrides this one.
+            // Compatible servers were written for the old version, and some reject any other; a configured header
+            // overrides this one.
             let version = if self.own_api { ANTHROPIC_VERSION } else { ANTHROPIC_VERSION_COMPATIBLE };
             self.set_header("anthropic-version", version);
         }
@@ -266,14 +265,14 @@ impl Endpoint {
         }
     }
 
-    /// Sets what follows from the URL and the wire format: abilities and beta features.
+    /// Sets the properties that follow from the URL, the wire format and the model's settings: abilities, betas, etc.
     pub(super) fn set_what_is_known(&mut self, configured: Option<&ModelSettings>) {
         self.abilities = match models::known(&self.name) {
             Some(known) if self.is_spoken_to_as_usual() => known.abilities(),
             Some(_) | None => Abilities::likely(self.wire, &self.model),
         };
         if self.wire == WireFormat::OpenAiChat && !self.own_api {
-            // Compatible servers have no common way to control thinking.
+            // Compatible servers have no common way of controlling thinking.
             self.abilities.thinking = Thinking::None;
         }
         if let Some(configured) = configured {
@@ -290,8 +289,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether the wire format is one that the provider's models are made for: the model table describes no
-    /// other.
+    /// Whether the wire format is the usual one for the provider's models; the model table applies only to that.
     fn is_spoken_to_as_usual(&self) -> bool {
         match (self.provider(), self.wire) {
             ("anthropic", wire) => wire == WireFormat::AnthropicMessages,
@@ -301,7 +299,7 @@ impl Endpoint {
         }
     }
 
-    /// Adds beta features to those in custom headers.
+    /// Adds beta features to those in the headers.
     fn add_betas(&mut self, betas: &[String]) {
         const HEADER: &str = "anthropic-beta";
         let there = self.headers.iter().find(|(name, _)| name == HEADER).map(|(_, value)| value.expose());
@@ -323,7 +321,7 @@ impl Endpoint {
         self.credential.set(&name, value.expose());
     }
 
-    /// Takes the stored login if neither the environment nor the settings have a key.
+    /// Uses the stored login if neither the environment nor the settings have a key.
     fn use_stored_login(&mut self, settings: &Settings) {
         if !self.has_key() {
             self.credential = Credential::stored(&settings.logins, self.provider(), &self.base_url);
@@ -337,8 +335,8 @@ impl Endpoint {
     }
 }
 
-/// Maximum reply tokens for a context window: a quarter, which leaves room for the conversation even in the
-/// small windows of local models.
+/// Maximum reply tokens for a context window: a quarter, which leaves room for the conversation even in the small
+/// windows of local models.
 pub(super) fn quarter_of(window: u64) -> u32 {
     u32::try_from(window / 4).unwrap_or(u32::MAX).max(1)
 }
@@ -360,14 +358,14 @@ fn get(env: &EnvironmentPairs, name: &str) -> Option<String> {
     value.to_str().map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned)
 }
 
-/// How to provide the key that the configuration names.
+/// The hint for a missing key whose variable is configured.
 fn how_to_set(variable: &str, provider: &str) -> String {
     format!(
         "Set {variable}, which config.toml names as the key of \"{provider}\", or run `epitome login {provider}`."
     )
 }
 
-/// Whether this loopback address accepts connections; other hosts are assumed to.
+/// Whether this address accepts connections; always true for hosts other than loopback.
 fn listens(base: &str) -> bool {
     let host = host_of(base);
     if !is_loopback(host) {

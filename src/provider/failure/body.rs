@@ -7,18 +7,18 @@ use serde_json::Value;
 /// The parsed fields of an error body.
 #[derive(Debug, Default)]
 pub(super) struct ErrorBody {
-    /// `error.type`, `error.code`, `error.status` and the reasons in the details, where they are strings.
+    /// `error.type`, `error.code`, `error.status` and the reasons in the details, if they are strings.
     words: Vec<String>,
     pub message: String,
     pub request_id: Option<String>,
     pub used: Option<u64>,
     pub limit: Option<u64>,
     pub param: Option<String>,
-    /// The status that an error inside a stream would have had.
+    /// The status that an error inside a stream would have as a response.
     pub status: Option<u16>,
     /// `RetryInfo.retryDelay` of Google's errors.
     pub retry_after: Option<Duration>,
-    /// The quota only resets on another day.
+    /// Whether the exhausted quota is a daily one.
     pub is_daily: bool,
 }
 
@@ -29,10 +29,10 @@ impl ErrorBody {
             let message = if is_page { String::new() } else { body.trim().to_owned() };
             return ErrorBody { message, ..ErrorBody::default() };
         };
-        // Gemini wraps the errors of a list of replies in a list.
+        // Gemini wraps errors in a list where the reply would be a list.
         let value = value.get(0).unwrap_or(&value);
-        // Most wrap their error object in `error`. Ollama's is a bare string, older vLLM's and that of the
-        // Responses event `error` are not wrapped, that of `response.failed` is wrapped twice.
+        // Most services wrap the error object in `error`. Ollama's error is a bare string. Older vLLM's and the
+        // Responses event `error` are not wrapped; `response.failed` is wrapped twice.
         let error = match (&value["error"], &value["response"]["error"]) {
             (Value::Null, Value::Null) => value,
             (Value::Null, error) | (error, _) => error,
@@ -50,7 +50,7 @@ impl ErrorBody {
             .or_else(|| text(&error["message"]))
             .or_else(|| text(&value["detail"]))
             .unwrap_or_default();
-        // OpenRouter passes the upstream provider's message separately; it may be an error object itself.
+        // OpenRouter passes on the upstream provider's message separately; it may itself be an error object.
         if let Some(raw) = error["metadata"]["raw"].as_str() {
             let inner = ErrorBody::read(raw);
             if !inner.message.is_empty() {
@@ -79,7 +79,7 @@ impl ErrorBody {
         self.words.iter().any(|word| words.contains(&word.as_str()))
     }
 
-    /// Whether the message contains one of these; compared in lower case and without quotation marks.
+    /// Whether the message contains one of these. Compares in lower case and without quotation marks.
     pub(super) fn mentions(&self, sentences: &[&str]) -> bool {
         let message = self.message.to_lowercase().replace(['`', '\'', '"'], "");
         sentences.iter().any(|sentence| message.contains(sentence))

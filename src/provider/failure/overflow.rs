@@ -1,5 +1,5 @@
-//! Recognizes that a request exceeds the model's context window, and extracts its size. Most services have no
-//! code for that, so this matches their wording.
+//! Recognizes requests that exceed the model's context window, and extracts their size. Most services have no code for
+//! this, so their wording is matched.
 
 use super::body::ErrorBody;
 use crate::ErrorClass;
@@ -12,10 +12,10 @@ const CODES: [&str; 5] = [
     "tokens_limit_reached",
 ];
 
-/// Where a sentence contains its numbers.
+/// The order of the numbers in a sentence.
 #[derive(Clone, Copy)]
 enum NumberLayout {
-    /// It has none, or they aren't tokens.
+    /// No numbers, or they aren't tokens.
     Absent,
     /// Tokens used, then the limit.
     UsedFirst,
@@ -23,11 +23,11 @@ enum NumberLayout {
     LimitFirst,
     /// Input, output, limit.
     Sum,
-    /// After these words.
+    /// Each number follows these words.
     After { used: &'static str, limit: &'static str },
 }
 
-/// The services' wording in lower case; the first match counts.
+/// The services' wording in lower case; the first match applies.
 const SENTENCES: [(&str, NumberLayout); 19] = [
     // Anthropic: "prompt is too long: 207791 tokens > 200000 maximum"
     ("prompt is too long", NumberLayout::UsedFirst),
@@ -71,7 +71,7 @@ const SENTENCES: [(&str, NumberLayout); 19] = [
     ("reduce the length of the messages", NumberLayout::Absent),
 ];
 
-/// The class of a request that is too long, otherwise `None`.
+/// Returns `ErrorClass::TooLong` if the request is too long, otherwise `None`.
 pub(super) fn too_long(status: u16, said: &ErrorBody) -> Option<ErrorClass> {
     let known = said.is(&CODES) || status == 413;
     let message = said.message.to_lowercase();
@@ -84,7 +84,7 @@ pub(super) fn too_long(status: u16, said: &ErrorBody) -> Option<ErrorClass> {
     })
 }
 
-/// Tokens used, and the limit.
+/// Returns the tokens used and the limit.
 fn read(sizes: NumberLayout, message: &str) -> (Option<u64>, Option<u64>) {
     let all = numbers(message);
     let after = |words: &str| message.split_once(words).and_then(|(_, rest)| numbers(rest).first().copied());

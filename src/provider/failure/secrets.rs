@@ -1,10 +1,9 @@
-//! Redacts credentials of providers and proxies from texts. Servers echo requests in their errors, in several
-//! encodings.
+//! Redacts credentials of providers and proxies. Servers echo requests in their errors, in several encodings.
 
 use crate::endpoint::Endpoint;
 use crate::network;
 
-/// Shorter values are not redacted: they aren't secrets, and replacing them would garble ordinary words.
+/// Shorter values are not redacted: they aren't secrets, and redaction would garble ordinary words.
 const SECRET_BYTES_MIN: usize = 6;
 
 /// Headers that aren't secret and are useful in errors.
@@ -20,7 +19,7 @@ pub(crate) fn scrub(endpoint: &Endpoint, text: &str) -> String {
         }
         let whole = value.expose().trim();
         secrets.push(whole.to_owned());
-        // `Bearer TOKEN`, `session=TOKEN; other=TOKEN`: a server may echo a part.
+        // `Bearer TOKEN`, `session=TOKEN; other=TOKEN`: a server may echo only a part.
         secrets.extend(whole.split([' ', ';', ',']).map(|part| {
             let part = part.trim();
             part.split_once('=')

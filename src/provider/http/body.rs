@@ -1,4 +1,4 @@
-//! A request body in its encoded pieces: sent with a content length and without concatenating them.
+//! A request body in pieces, as encoded; sent with a content length and without concatenating the pieces.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -8,16 +8,14 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 
-/// Adjacent smaller pieces are joined up to this many bytes; otherwise a single cache mark would cost a
-/// packet.
+/// Adjacent smaller pieces are joined up to this many bytes, so that a single cache mark doesn't cost a packet.
 const FRAME_BYTES_MIN: usize = 16 * 1024;
 
-/// Larger pieces are sent in slices of this many bytes: the client keeps a full frame until the peer has
-/// accepted it.
+/// Larger pieces are sent in slices of this many bytes, because the client keeps a full frame in memory until the peer
+/// has accepted it.
 const FRAME_BYTES_MAX: usize = 256 * 1024;
 
-/// The pieces that remain to be sent. The bytes are shared with the encoder, so that a retry sends exactly
-/// the same.
+/// The pieces that remain to be sent. The encoder shares the bytes, so that a retry sends exactly the same.
 pub(super) struct BodyPieces {
     pieces: VecDeque<Bytes>,
     left: u64,
@@ -71,7 +69,7 @@ impl Body for BodyPieces {
         self.left == 0
     }
 
-    /// Exact, so that the length is sent in a header: llama.cpp and old proxies don't accept chunked bodies.
+    /// Exact, so that a content length is sent: llama.cpp and old proxies don't accept chunked bodies.
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.left)
     }

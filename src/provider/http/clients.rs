@@ -16,11 +16,11 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::network::{Certificates, Network};
 
-/// Maximum cached clients: several editors with several providers each. Dropping a client cancels no calls
-/// and only closes the idle connections of its pool.
+/// Maximum number of cached clients: enough for several editors with several providers each. Dropping a client cancels
+/// no calls; it only closes the idle connections of its pool.
 pub const CLIENTS_MAX: usize = 16;
 
-/// How long an idle connection is kept for the next round.
+/// How long an idle connection is kept for the next request.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
 /// Interval of keep-alive probes, which detect connections that died during a suspend or in a router.
@@ -32,10 +32,10 @@ const KEEP_ALIVE_ANSWER_MAX: Duration = Duration::from_secs(20);
 /// Unanswered TCP probes after which a connection counts as dead.
 const KEEP_ALIVE_PROBES: u32 = 3;
 
-/// Maximum bytes of a certificate file; the largest bundles have half a megabyte.
+/// Maximum bytes read of a certificate file; the largest bundles have half a megabyte.
 const CERTIFICATE_FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// Maximum files that are read from a certificate directory; Debian has about 300.
+/// Maximum number of files read from a certificate directory; Debian has about 300.
 const CERTIFICATE_FILES_MAX: usize = 2_000;
 
 /// Identifies the program to providers.
@@ -56,7 +56,7 @@ pub(super) struct ClientKey {
 #[derive(Debug, Default)]
 pub(super) struct ClientCache(Mutex<Vec<(ClientKey, CachedClient)>>);
 
-/// A client, and the problems with the certificates that its environment names.
+/// A client, and the problems with the certificates that the environment specifies.
 #[derive(Clone, Debug)]
 pub(super) struct CachedClient {
     pub client: Client,
@@ -65,7 +65,7 @@ pub(super) struct CachedClient {
 }
 
 impl ClientCache {
-    /// The client for a key. An error is a clause that names the variable to check.
+    /// Returns the client for a key. The error is a clause that names the variable to check.
     pub(super) fn get(&self, key: ClientKey) -> Result<CachedClient, String> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let made = match kept.iter().position(|(existing, _)| *existing == key) {
@@ -81,15 +81,13 @@ impl ClientCache {
         Ok(made)
     }
 
-    /// Makes the next call create a new client: a user who was told that a certificate isn't trusted corrects
-    /// the file and tries again.
+    /// Makes the next call create a new client, so that a user can correct an untrusted certificate file and retry.
     pub(super) fn forget(&self, key: &ClientKey) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(existing, _)| existing != key);
     }
 }
 
-/// A client for a single host, pinned to these addresses (if any) regardless of later DNS answers. Not
-/// cached.
+/// A client for a single host, pinned to these addresses (if any) regardless of later DNS answers. Not cached.
 pub(super) fn pinned(key: &ClientKey, host: &str, addresses: &[SocketAddr]) -> Result<Client, String> {
     let (builder, _) = builder(key)?;
     let builder = if addresses.is_empty() { builder } else { builder.resolve_to_addrs(host, addresses) };
@@ -102,11 +100,10 @@ fn build(key: &ClientKey) -> Result<CachedClient, String> {
     Ok(CachedClient { client, faults: faults.into() })
 }
 
-/// Redirects are not followed: keys are sent in headers, and the client knows only some of those to be
-/// secret.
+/// Redirects are not followed, because keys are sent in headers and the client treats only some of those as secret.
 fn builder(key: &ClientKey) -> Result<(ClientBuilder, Vec<String>), String> {
     let (roots, faults) = trusted(key.network.certificates());
-    // The platform's root certificates are not loaded: that costs 3 ms whenever a client is created.
+    // The platform's root certificates are not loaded, which would take 3 ms per client.
     let mut tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
@@ -125,7 +122,7 @@ fn builder(key: &ClientKey) -> Result<(ClientBuilder, Vec<String>), String> {
         .http2_adaptive_window(true)
         .redirect(reqwest::redirect::Policy::none())
         .tls_backend_preconfigured(tls)
-        // Proxy variables of this process's environment must not apply: each editor has its own.
+        // This process's proxy variables must not apply: each editor has its own environment.
         .no_proxy();
     let builder = if key.direct { builder } else { with_proxies(builder, &key.network)? };
     Ok((builder, faults))
@@ -144,9 +141,9 @@ fn with_proxies(mut builder: ClientBuilder, network: &Network) -> Result<ClientB
     Ok(builder)
 }
 
-/// Mozilla's certificates and those that the environment names, and the problems with the latter. A problem
-/// doesn't fail calls, as the variable may be meant for other programs. It is reported if a certificate turns
-/// out not to be trusted.
+/// Returns Mozilla's certificates and those that the environment specifies, and the problems with the latter. A problem
+/// doesn't fail calls, because the variable may be meant for other programs. It is reported if a server's certificate
+/// turns out not to be trusted.
 fn trusted(named: &[Certificates]) -> (RootCertStore, Vec<String>) {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned());
@@ -165,7 +162,7 @@ fn trusted(named: &[Certificates]) -> (RootCertStore, Vec<String>) {
     (roots, faults)
 }
 
-/// The certificates of a file, or of the files in a directory.
+/// Returns the certificates in a file, or in the files of a directory.
 fn read_all(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let mut files: Vec<PathBuf> = vec![path.to_owned()];
     if path.is_dir() {
@@ -177,7 +174,7 @@ fn read_all(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     for file in files {
         let mut text = Vec::new();
         fs::File::open(&file)?.take(CERTIFICATE_FILE_BYTES_MAX).read_to_end(&mut text)?;
-        // Such directories contain other files as well.
+        // A certificate directory also contains other files.
         found.extend(CertificateDer::pem_slice_iter(&text).filter_map(Result::ok));
     }
     Ok(found)

@@ -1,4 +1,4 @@
-//! Timeouts of calls. The duration of a reply is unlimited (it may take an hour); only silence is limited.
+//! Timeouts of calls. A reply may take any time (an hour is possible); only silence is limited.
 
 use std::time::Duration;
 
@@ -6,33 +6,33 @@ use crate::address::{host_of, is_loopback};
 use crate::endpoint::Endpoint;
 use epitome_config::WireFormat;
 
-/// Timeout for connecting, including name resolution, TCP, proxy and TLS. Providers' front ends answer in
-/// well under a second, even over a satellite link.
+/// Timeout for connecting, including name resolution, TCP, proxy and TLS. Providers' front ends answer in well under a
+/// second, or little more over a satellite link.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
-/// Timeout for the response headers, including the upload of a long conversation over a slow line. Anthropic
+/// Timeout for the response headers, including the upload of a long conversation over a slow connection. Anthropic
 /// sends them when it starts or finishes reading the prompt, which takes up to a minute.
 const FIRST_BYTE_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// Maximum silence of services that send pings while the model thinks (Anthropic's own): by then, several
-/// pings are missing.
+/// Maximum silence of Anthropic's own service, which sends pings while the model thinks: after this time, several pings
+/// are overdue.
 const PINGED_SILENCE_MAX: Duration = Duration::from_secs(2 * 60);
 
-/// Maximum silence of other hosted services, both before the headers and in the stream. OpenAI's and Gemini's
-/// models think for minutes without sending anything; the vendors' own clients give up after this time.
-/// Keep-alive detects dead connections much earlier.
+/// Maximum silence of other hosted services, both before the headers and in the stream. OpenAI's and Gemini's models
+/// think for minutes without sending anything; the vendors' clients time out after the same time. Keep-alive detects
+/// dead connections much earlier.
 const SILENCE_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// The same for servers on this machine, which may load a model and process a long prompt on a slow CPU
-/// before the first token. Whether such a server is still running is detected immediately.
+/// Maximum silence of servers on this machine, which may load a model and process a long prompt on a slow CPU before
+/// the first token. A server that stops running is detected immediately.
 const LOCAL_SILENCE_MAX: Duration = Duration::from_secs(15 * 60);
 
-/// Maximum time in which a reply makes no progress, whatever pings or comments the service sends: a dead stream behind
-/// a proxy may send those forever. Models that hide their thinking may be silent for minutes.
+/// Maximum time without progress of a reply, regardless of pings and comments: a proxy may send those forever for a
+/// dead stream. Models that hide their thinking may be silent for minutes.
 const CONTENT_SILENCE_MAX: Duration = SILENCE_MAX;
 
-/// Calls that took longer than this are not retried automatically: up to five retries would each cost the
-/// user as much time again.
+/// Calls that took longer than this are not retried automatically, because up to five retries would each cost the user
+/// the same time again.
 pub(super) const TRIED_AGAIN_MAX: Duration = FIRST_BYTE_MAX;
 
 /// Timeouts of a call.
@@ -48,7 +48,7 @@ pub struct CallTimeouts {
 }
 
 impl CallTimeouts {
-    /// The timeouts that suit an endpoint's service.
+    /// The timeouts for an endpoint's service.
     pub fn for_endpoint(endpoint: &Endpoint) -> CallTimeouts {
         let content = |usual: Duration| endpoint.silence.unwrap_or(usual);
         let (first_byte, silence, content) = match endpoint.wire {
@@ -83,7 +83,7 @@ impl Default for CallTimeouts {
     }
 }
 
-/// A duration in a form for users.
+/// Formats a duration for users.
 pub(super) fn format_duration(time: Duration) -> String {
     match time.as_secs() {
         0 => format!("{} ms", time.as_millis()),

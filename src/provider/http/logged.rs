@@ -28,7 +28,7 @@ impl Logged {
         self.timed.span().record("status", status);
     }
 
-    /// Counts a chunk of the reply. Only the first is recorded with its time.
+    /// Counts a chunk of the reply. Records the time of the first one.
     pub(super) fn count_chunk(&mut self, bytes: usize) {
         if self.received == 0 {
             self.timed.span().record("first_milliseconds", self.timed.milliseconds());

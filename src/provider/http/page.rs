@@ -1,9 +1,9 @@
-//! Fetches a single document and restricts where the request can go: only `http` and `https`, no redirect to
-//! another host, and, unless allowed, no address of this machine or of a private network. The request goes to
-//! the address that was checked, so a DNS answer that changes a moment later has no effect.
+//! Fetches a single document and restricts where the request can go: only `http` and `https`, no redirects to another
+//! host, and, unless allowed, no addresses of this machine or of a private network. The request goes to the address
+//! that was checked, so DNS rebinding has no effect.
 //!
-//! If there is a proxy, it resolves names. The addresses that this machine knows for a name are checked as
-//! well; the proxy's own resolution can't be seen from here.
+//! If there is a proxy, it resolves names. The addresses that this machine resolves are still checked, but the proxy's
+//! own resolution can't be.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::network::Network;
 /// Maximum bytes of a document after decompression.
 pub const BODY_BYTES_MAX: usize = 5 * 1024 * 1024;
 
-/// Timeout for everything, including redirects.
+/// Timeout for the entire fetch, including redirects.
 pub const TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Timeout for connecting.
@@ -35,7 +35,7 @@ const ADDRESS_CHARS_MAX: usize = 4_096;
 const WANTED: &str =
     "text/markdown, text/html;q=0.9, application/xhtml+xml;q=0.9, text/*;q=0.8, image/*;q=0.5, */*;q=0.1";
 
-/// A URL that can be fetched.
+/// A validated URL that can be fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address(Url);
 
@@ -57,7 +57,7 @@ pub struct Document {
     /// The content type as sent by the server, in lower case, with its parameters; may be empty.
     pub content_type: String,
     pub body: Vec<u8>,
-    /// The document was longer than the limit.
+    /// Whether the document was longer than the limit.
     pub is_cut: bool,
 }
 
@@ -104,14 +104,14 @@ impl Address {
         }
     }
 
-    /// The URL of a link on this page; `None` if it isn't a link to a page or a mail address.
+    /// The URL of a link on this page; `None` if the link is neither a page nor a mail address.
     pub fn link(&self, link: &str) -> Option<String> {
         let url = self.0.join(link.trim()).ok()?;
         matches!(url.scheme(), "http" | "https" | "mailto").then(|| url.into())
     }
 
-    /// The target of a redirect if it stays on the same host; upgrading from http to https is allowed.
-    /// Otherwise returns the target as an error.
+    /// Returns the target of a redirect if it stays on the same host; an upgrade from http to https is allowed.
+    /// Otherwise the error is the target.
     fn next(&self, location: &str) -> Result<Address, String> {
         let to = self.0.join(location).map_err(|_| location.to_owned())?;
         let upgraded = self.0.scheme() == "http" && to.scheme() == "https";
@@ -126,8 +126,8 @@ impl Address {
     }
 }
 
-/// Fetches a document. `private` allows this machine and private networks. The error is a sentence. Dropping
-/// the future cancels the request.
+/// Fetches a document. `private` allows addresses of this machine and of private networks. The error is a sentence.
+/// Dropping the future cancels the request.
 pub async fn fetch(address: &Address, network: &Network, private: bool) -> Result<Fetched, String> {
     let fetching = timeout(TIME_MAX, follow(address.clone(), network, private));
     fetching.await.unwrap_or_else(|_| {
@@ -165,7 +165,7 @@ async fn ask(address: &Address, network: &Network, private: bool) -> Result<Resp
     sent.map_err(|error| failed(reason(&error)))
 }
 
-/// The addresses of a host, all of them allowed. Empty if only a proxy can resolve the name.
+/// Resolves a host; an address that is not allowed is an error. Empty if only a proxy can resolve the name.
 async fn checked(address: &Address, network: &Network, private: bool) -> Result<Vec<SocketAddr>, String> {
     let host = address.0.host_str().unwrap_or_default();
     let port = address.0.port_or_known_default().unwrap_or(443);
@@ -233,7 +233,7 @@ fn is_public_v4(ip: Ipv4Addr) -> bool {
         || is_benchmark)
 }
 
-/// Addresses that embed an IPv4 address are judged by that.
+/// Addresses that embed an IPv4 address are classified by that address.
 fn is_public_v6(ip: Ipv6Addr) -> bool {
     let v4 = |high: u16, low: u16| {
         let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
@@ -243,7 +243,7 @@ fn is_public_v6(ip: Ipv6Addr) -> bool {
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] => v4(high, low),
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => v4(high, low),
         [0x2002, high, low, ..] => v4(high, low),
-        // Teredo, documentation.
+        // Teredo and documentation.
         [0x2001, 0 | 0xdb8, ..] => false,
         // The only block allocated for global unicast.
         [first, ..] => (0x2000..0x4000).contains(&first),

@@ -1,4 +1,4 @@
-//! A streamed reply, chunk by chunk, or the error response in its place.
+//! A streamed reply, read chunk by chunk, or an error response in its place.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ use crate::{ErrorClass, ProviderError, ProviderEvent, retry};
 /// Maximum bytes that are read of an error body.
 pub const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// Timeout for an error body after its headers; what has arrived by then is reported.
+/// Timeout for an error body after its headers. The part that has arrived by then is reported.
 const ERROR_BODY_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How long to wait for the end of the transfer after the reply's last event. Only then can the connection be
-/// reused, and a server that keeps it open delays us no longer than this.
+/// How long to wait for the end of the transfer after the reply's last event. The connection can only be reused after
+/// that, and a server that keeps the transfer open delays the caller no longer than this.
 const END_OF_TRANSFER_MAX: Duration = Duration::from_millis(100);
 
 /// A streamed reply. Dropping it closes the HTTP stream.
@@ -39,24 +39,23 @@ pub struct ReplyStream {
     /// When the last piece of the reply arrived.
     moved_on: Instant,
     logged: Logged,
-    /// Charges what the call cost when it is dropped.
+    /// Charges the cost of the call when dropped.
     reservation: Option<Reservation>,
 }
 
 #[derive(Debug)]
 enum StreamState {
     Open,
-    /// The last event was returned; the transfer may not have ended yet.
+    /// The last event has been returned, but the transfer may not have ended yet.
     Whole,
-    /// An error that is returned after the events that preceded it.
+    /// An error that is returned after the preceding events.
     Failed(ProviderError),
     Ended,
 }
 
 impl ReplyStream {
-    /// Returns the events of everything that has arrived, and waits until there is at least one. Returns
-    /// `None` once after the final event of the reply. A stream that ends without one is an error of class
-    /// `Broken`, or `Retry` if nothing of it was shown.
+    /// Waits for at least one event and returns all that have arrived. Returns `None` once after the final event of the
+    /// reply. A stream that ends without one is an error of class `Broken`, or `Retry` if nothing of it was shown.
     ///
     /// Cancel-safe: dropping the future loses nothing, and the silence timer keeps running.
     pub async fn next(&mut self) -> Result<Option<Vec<ProviderEvent>>, ProviderError> {
@@ -82,8 +81,8 @@ impl ReplyStream {
             }
             let arrived = match events.is_empty() {
                 true => timeout_at(self.silent_until(), self.response.chunk()).await,
-                // Takes what has arrived without waiting. The runtime's cooperative budget limits how much
-                // that is before other tasks run.
+                // Takes what has arrived, without waiting. The runtime's cooperative budget bounds how much that is
+                // before other tasks run.
                 false => match self.response.chunk().now_or_never() {
                     Some(arrived) => Ok(arrived),
                     None => return Ok(Some(events)),
@@ -95,7 +94,7 @@ impl ReplyStream {
                     self.logged.count_chunk(piece.len());
                     let known = events.len();
                     let result = self.decoding.push(&piece, &mut events);
-                    // Some services repeat the usage while they wait.
+                    // Some services repeat the usage while the model is busy, which is not progress.
                     let is_progress = |event: &ProviderEvent| !matches!(event, ProviderEvent::Usage(_));
                     if let Some(reservation) = &mut self.reservation {
                         for event in &events[known..] {
@@ -202,10 +201,10 @@ impl ReplyStream {
         }
     }
 
-    /// Reads to the end of the transfer.
+    /// Reads to the end of the transfer, so that the connection can be reused.
     async fn drain(&mut self) {
         let to_end = async { while let Ok(Some(_)) = self.response.chunk().await {} };
-        // After the timeout the connection is closed instead of reused.
+        // On a timeout the connection is closed instead.
         let _ = timeout(END_OF_TRANSFER_MAX, to_end).await;
     }
 }
@@ -238,7 +237,7 @@ async fn read_error(response: &mut Response) -> String {
             }
         }
     };
-    // The status is sufficient if the body doesn't arrive.
+    // If the body doesn't arrive, the status is sufficient.
     let _ = timeout(ERROR_BODY_TIME_MAX, reading).await;
     String::from_utf8_lossy(&body).into_owned()
 }

@@ -1,5 +1,4 @@
-//! A network that a program answers itself, in the place of sockets: for simulations, where a seed decides when which
-//! bytes arrive.
+//! A simulated network without sockets, for tests in which a seed determines which bytes arrive when.
 
 use std::io;
 use std::pin::Pin;
@@ -13,9 +12,9 @@ use tokio::sync::mpsc;
 
 use super::RequestShape;
 
-/// Answers requests.
+/// Answers requests in place of the network.
 pub trait SimulatedNetwork: std::fmt::Debug + Send + Sync {
-    /// The response, once its headers have arrived.
+    /// Returns the response once its headers have arrived.
     fn answer(&self, request: SimulatedRequest) -> BoxFuture<'static, SimulatedResponse>;
 }
 
@@ -29,7 +28,7 @@ pub struct SimulatedRequest {
     pub body: Vec<u8>,
 }
 
-/// A response whose body comes in pieces. An error is a lost connection.
+/// A response whose body arrives in pieces. An error represents a lost connection.
 #[derive(Debug)]
 pub struct SimulatedResponse {
     pub status: u16,

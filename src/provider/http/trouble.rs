@@ -1,5 +1,5 @@
-//! Error messages and hints for calls without a response. They never contain the user, password or query of a
-//! URL, nor header values.
+//! Error messages and hints for calls without a response. They contain neither the user, password or query of a URL nor
+//! header values.
 
 use std::error::Error;
 use std::io;
@@ -10,12 +10,12 @@ use crate::address::{authority_of, host_of, is_loopback};
 use crate::endpoint::Endpoint;
 use crate::{ErrorClass, ProviderError, failure};
 
-/// The peer's certificate is not trusted.
+/// Whether the peer's certificate is not trusted.
 pub(super) fn is_untrusted(error: &reqwest::Error) -> bool {
     matches!(tls_error(error), Some(rustls::Error::InvalidCertificate(_)))
 }
 
-/// The peer answered the TLS handshake with another protocol.
+/// Whether the peer answered the TLS handshake with another protocol.
 fn is_plain(error: &reqwest::Error) -> bool {
     matches!(
         tls_error(error),
@@ -23,7 +23,7 @@ fn is_plain(error: &reqwest::Error) -> bool {
     )
 }
 
-/// No connection was established, or it was lost before a response.
+/// The error if no connection was established, or it was lost before a response.
 pub(super) fn unreachable_now(
     endpoint: &Endpoint,
     error: &reqwest::Error,
@@ -63,14 +63,14 @@ pub(super) fn unreachable_now(
             "Check the network; if it needs a proxy, set HTTPS_PROXY in the editor's environment.".to_owned(),
         ),
     };
-    // If some hosts bypass the proxy, this may be one of them: only the client matches those.
+    // If some hosts bypass the proxy, this may be one of them: only the client evaluates the list.
     let through = proxy.filter(|_| endpoint.network.direct().is_empty());
     let through = through.map(|variable| format!(" through the proxy of {variable}")).unwrap_or_default();
     let what = format!("cannot be reached at {place}{through}: {why}");
     failure::error(endpoint, class, &what, Some(hint))
 }
 
-/// The request was sent, but nothing was received.
+/// The error if the request was sent but nothing was received.
 pub(super) fn no_first_byte(endpoint: &Endpoint, waited: Duration) -> ProviderError {
     let class = match waited <= TRIED_AGAIN_MAX {
         true => ErrorClass::Retry { after: None },
@@ -82,7 +82,7 @@ pub(super) fn no_first_byte(endpoint: &Endpoint, waited: Duration) -> ProviderEr
     failure::error(endpoint, class, &what, Some(hint))
 }
 
-/// The request cannot be sent with the current configuration.
+/// The error if the request can't be sent with the current configuration. `why` is a clause.
 pub(super) fn unusable(endpoint: &Endpoint, why: &str) -> ProviderError {
     let message = format!("No request can be sent to {}: {why}.", failure::subject(endpoint));
     ProviderError {
@@ -92,14 +92,14 @@ pub(super) fn unusable(endpoint: &Endpoint, why: &str) -> ProviderError {
     }
 }
 
-/// The answer to a request that isn't a model call was lost, or is longer than expected.
+/// The error if the response to a request that isn't a model call was lost or is too long. `why` is a clause.
 pub(super) fn unreadable(endpoint: &Endpoint, why: &str) -> ProviderError {
     let subject = failure::subject(endpoint);
     let message = format!("The answer of {subject} can't be read: {why} (model {}).", endpoint.name);
     ProviderError { class: ErrorClass::Refused, message: failure::scrub(endpoint, &message), hint: None }
 }
 
-/// The innermost cause, without the URL that the client adds, which may contain a key.
+/// Returns the innermost cause, without the URL that the client adds, which may contain a key.
 pub(super) fn reason(error: &reqwest::Error) -> String {
     if let Some(error) = tls_error(error) {
         return match error {
@@ -121,14 +121,14 @@ pub(super) fn reason(error: &reqwest::Error) -> String {
     }
 }
 
-/// The underlying TLS error, which is wrapped in an I/O error.
+/// Returns the underlying TLS error, which is wrapped in an I/O error.
 fn tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
     let mut cause: Option<&(dyn Error + 'static)> = error.source();
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref() {
             return Some(error);
         }
-        // `io::Error::source` skips the wrapped error and returns that error's source.
+        // `io::Error::source` skips the wrapped error and returns its source.
         cause = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
             Some(inside) => Some(inside),
             None => error.source(),

@@ -20,41 +20,41 @@ pub struct Hosted {
     base_variable: &'static str,
     /// Whether setting the base URL is enough to select the provider: self-hosted servers need no key.
     base_suffices: bool,
-    /// Variables of the key; the first that is set counts.
+    /// Variables that may contain the key; the first one that is set applies.
     keys: &'static [&'static str],
-    /// What authenticates requests where no key is set.
+    /// How requests are authenticated if no key is set.
     without_key: WithoutKey,
     /// Variable of a token that is sent in addition to the key, or instead of it.
     token: Option<&'static str>,
-    /// Variables that are sent as headers.
+    /// Variables whose values are sent as headers: variable, header.
     headers: &'static [(&'static str, &'static str)],
     /// A variable with `Name: value` lines.
     custom_headers: Option<&'static str>,
-    /// The page where the vendor makes keys, or explains what is needed instead.
+    /// The page where the vendor issues keys, or that explains what is needed instead.
     key_page: &'static str,
-    /// Path below the base URL that only accepts a valid key, if the list of models is public.
+    /// A path below the base URL that requires a valid key; needed if the list of models is public.
     key_check: Option<&'static str>,
-    /// Whether calls use a plan and not an account that pays for each.
+    /// Whether calls use a plan rather than a pay-per-use account.
     is_plan: bool,
     quirks: Quirks,
     /// The model to use if only a key is set.
     pub default_model: &'static str,
 }
 
-/// What authenticates requests to a provider for which no key is set.
+/// How requests to a provider are authenticated if no key is set.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WithoutKey {
-    /// A key has to be set.
+    /// A key is required.
     Missing,
-    /// The servers need none.
+    /// The servers need no key.
     Nothing,
-    /// The access keys of an AWS account.
+    /// The access keys of an AWS account are used.
     Aws,
-    /// Google's Application Default Credentials.
+    /// Google's Application Default Credentials are used.
     Google,
 }
 
-/// What most providers have in common.
+/// Defaults of the table below.
 const USUAL: Hosted = Hosted {
     name: "",
     title: "",
@@ -109,7 +109,7 @@ pub const HOSTED: [Hosted; 20] = [
         wire: WireFormat::Gemini,
         base: "https://generativelanguage.googleapis.com",
         base_variable: "GOOGLE_GEMINI_BASE_URL",
-        // Same precedence as the vendor's own clients.
+        // Same precedence as in the vendor's clients.
         keys: &["GOOGLE_API_KEY", "GEMINI_API_KEY"],
         key_page: "https://aistudio.google.com/apikey",
         default_model: "gemini/gemini-3.8-flash",
@@ -123,11 +123,11 @@ pub const HOSTED: [Hosted; 20] = [
         keys: &["OPENROUTER_API_KEY"],
         key_page: "https://openrouter.ai/settings/keys",
         key_check: Some("/key"),
-        // Their router, which chooses a model for each request.
+        // OpenRouter's router, which chooses a model for each request.
         default_model: "openrouter/openrouter/auto",
         ..USUAL
     },
-    // A ChatGPT plan, by the sign-in that OpenAI offers to open-source programs.
+    // A ChatGPT plan, through the sign-in that OpenAI offers to open-source programs.
     Hosted {
         name: "chatgpt",
         title: "ChatGPT",
@@ -313,7 +313,7 @@ pub const HOSTED: [Hosted; 20] = [
 ];
 
 impl Hosted {
-    /// Whether this provider can be called, judging by settings and environment.
+    /// Whether this provider has credentials or a base URL in settings or environment, and isn't redefined.
     pub fn is_there(&self, settings: &Settings, env: &EnvironmentPairs) -> bool {
         !settings.providers.contains_key(self.name)
             && (self.key(settings.built_in.get(self.name), env).is_some()
@@ -324,12 +324,12 @@ impl Hosted {
                 || (self.base_suffices && get(env, self.base_variable).is_some()))
     }
 
-    /// The variables that hold its keys.
+    /// The variables that contain secrets.
     pub fn secret_variables(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.keys.iter().copied().chain(self.token).chain(self.custom_headers)
     }
 
-    /// The base URL; the error names the variables of which none is set.
+    /// The base URL; the error is the list of variables of which one must be set.
     fn base(&self, env: &EnvironmentPairs) -> Result<String, &'static str> {
         if let Some(base) = get(env, self.base_variable) {
             return Ok(base);
@@ -350,7 +350,7 @@ impl Hosted {
         Ok(base + rest)
     }
 
-    /// Whether this is the provider's host. A part of it may be the user's.
+    /// Whether this is the provider's host, part of which may vary by user.
     fn is_at(&self, host: &str) -> bool {
         match host_of(self.base).split_once('{') {
             None => host == host_of(self.base),
@@ -361,7 +361,7 @@ impl Hosted {
         }
     }
 
-    /// The name of the key's variable, and the key.
+    /// The key's variable, and the key.
     fn key<'a>(
         &self,
         configured: Option<&'a BuiltInSettings>,
@@ -373,7 +373,7 @@ impl Hosted {
         }
     }
 
-    /// Sets where and how the provider is called. Returns the error if there is no key and it needs one.
+    /// Sets the endpoint's URL, format and credential. Returns an error if the provider needs a key and none is set.
     pub(super) fn place(
         &self,
         endpoint: &mut Endpoint,
@@ -400,7 +400,7 @@ impl Hosted {
         endpoint.set_place(wire, &base);
         endpoint.quirks = self.quirks;
         endpoint.is_plan = self.is_plan;
-        // Both may be set, as Anthropic's own clients allow; the service prefers the key.
+        // Both may be set, as Anthropic's clients allow; the service prefers the key.
         if let Some((variable, key)) = self.key(configured, env) {
             endpoint.set_key(&key, variable);
         }
@@ -437,7 +437,7 @@ impl Hosted {
         is_missing.then(|| missing_key(self.title, self.how_to_get_a_key(configured)))
     }
 
-    /// The address is the user's, and what it is made of is not set.
+    /// The error if no variable is set from which the address is built.
     fn without_address(&self, variables: &str) -> ProviderError {
         let variables = variables.replace('|', " or ");
         ProviderError {
@@ -463,7 +463,7 @@ impl Hosted {
     }
 }
 
-/// The host of Vertex AI at a location, up to its domain.
+/// The first part of Vertex AI's host name for a location, up to `googleapis.com`.
 fn vertex_host(env: &EnvironmentPairs) -> String {
     let location = get(env, "GOOGLE_CLOUD_LOCATION").or_else(|| get(env, "CLOUD_ML_REGION"));
     match location.as_deref() {
@@ -489,7 +489,7 @@ pub fn provider_title(provider: &str) -> &str {
     hosted.map_or(if provider == "local" { "This machine" } else { provider }, |hosted| hosted.title)
 }
 
-/// The URL of a request that only succeeds with a valid key: the list of models, unless that is public.
+/// The URL of a request that succeeds only with a valid key: the list of models, unless that is public.
 pub(crate) fn key_check_url(endpoint: &Endpoint) -> String {
     let hosted = HOSTED.iter().find(|hosted| hosted.name == endpoint.provider());
     match hosted.and_then(|hosted| hosted.key_check) {
@@ -498,7 +498,7 @@ pub(crate) fn key_check_url(endpoint: &Endpoint) -> String {
     }
 }
 
-/// The page where a provider's vendor makes keys; `None` for a provider that is not built in.
+/// The page where a provider's vendor issues keys; `None` if the provider is not built in.
 pub fn key_page(provider: &str) -> Option<&'static str> {
     HOSTED.iter().find(|hosted| hosted.name == provider).map(|hosted| hosted.key_page)
 }
