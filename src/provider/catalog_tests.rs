@@ -21,7 +21,7 @@ struct CatalogFixture {
 
 impl CatalogFixture {
     fn new(environment: &[(&str, &str)]) -> CatalogFixture {
-        // Nothing is loaded or saved here.
+        // This fixture neither loads nor saves it.
         let learned = Learned::below(std::path::Path::new("/nowhere"));
         CatalogFixture { settings: Settings::default(), environment: env(environment), learned, local: None }
     }
@@ -107,7 +107,7 @@ fn models_are_grouped_by_provider_with_the_chosen_one_first() {
     assert_ne!(desk.catalog().default_model(), desk.catalog().chosen_model());
 }
 
-/// A configured price was used for a session's cost, but `epitome models` and the picker showed the table's
+/// Regression: a configured price was used for a session's cost, but `epitome models` and the picker showed the table's
 /// price or none.
 #[test]
 fn a_configured_price_is_shown() {
@@ -121,7 +121,7 @@ fn a_configured_price_is_shown() {
     assert_eq!(shown, Some(ModelPrice::from(price)));
 }
 
-/// The table contained the shutdown dates of models, but they weren't shown.
+/// Regression: the table contained the shutdown dates of models, but they weren't shown.
 #[test]
 fn announced_shutdown_is_shown_with_and_without_a_key() {
     for environment in [&[][..], &[("ANTHROPIC_API_KEY", "k")]] {

@@ -1,4 +1,4 @@
-//! Which credential counts, and what happens when it changes while a session runs.
+//! Tests which credential is used, and what happens when it changes while a session runs.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -14,7 +14,7 @@ fn env(pairs: &[(&str, &str)]) -> Vec<(std::ffi::OsString, std::ffi::OsString)> 
     pairs.iter().map(|(name, value)| (name.into(), value.into())).collect()
 }
 
-/// Settings with a stored key for Anthropic's service at this address.
+/// Settings with a stored key for Anthropic's service at this URL.
 fn logged_in(data: &tempfile::TempDir, at: &str, key: &str) -> Settings {
     let logins = Logins::below(data.path());
     logins.store("anthropic", &StoredLogin::api_key(origin(at), key)).expect("it is written");
@@ -63,8 +63,8 @@ async fn a_damaged_login_is_reported_with_what_to_do() {
     assert_eq!(error.hint.as_deref(), Some("Run `epitome login anthropic` in a terminal."));
 }
 
-/// Answers each request with a list of models if its key is `good`, else with a rejection that repeats the key. Returns
-/// the base URL.
+/// Answers each request with a list of models if its key is `good`, else with a rejection that contains the key.
+/// Returns the base URL.
 async fn service_with_a_key() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has free ports");
     let address = listener.local_addr().expect("it is bound");
@@ -93,7 +93,7 @@ async fn service_with_a_key() -> String {
     format!("http://{address}")
 }
 
-/// Somebody whose key was revoked logged in again, and the open session went on with the old key until the editor was
+/// Regression: a user whose key was revoked logged in again, and the open session used the old key until the editor was
 /// restarted.
 #[tokio::test]
 async fn a_login_in_another_process_counts_from_the_next_request_on() {
@@ -107,7 +107,7 @@ async fn a_login_in_another_process_counts_from_the_next_request_on() {
     assert!(ask().await.is_err(), "the key is revoked");
     logged_in(&data, &base, "good");
     assert_eq!(ask().await.expect("the new key is sent").len(), 1);
-    // Between reading the key and the answer: the rejected request is sent again with the new one.
+    // If the key changes between reading it and the response, the rejected request is sent again with the new one.
     let old = endpoint.authenticated(&Http::new()).await.expect("a key is stored");
     assert!(endpoint.reauthenticated(&Http::new(), &old).await.is_none(), "there is no other key to try");
     logged_in(&data, &base, "newer");

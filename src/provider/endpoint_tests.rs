@@ -397,7 +397,7 @@ fn base_url_is_shown_without_its_password() {
     assert_eq!(endpoint.place(), "https://box:8000/v1");
 }
 
-/// The name was missing: "No provider is known for the model \"antropic\"".
+/// Regression: the model was missing in "No provider is known for the model \"antropic\"".
 #[test]
 fn an_unknown_provider_is_named_with_its_model() {
     let error =
@@ -405,7 +405,7 @@ fn an_unknown_provider_is_named_with_its_model() {
     assert_eq!(error.message, "There is no provider \"antropic\" for the model \"antropic/claude-x\".");
 }
 
-/// When the server at `EPITOME_LOCAL_URL` answered with an HTML page, the error said that nothing was
+/// Regression: when the server at `EPITOME_LOCAL_URL` answered with an HTML page, the error reported that nothing was
 /// configured.
 #[test]
 fn unanswered_local_url_is_reported_without_its_password() {
@@ -415,14 +415,14 @@ fn unanswered_local_url_is_reported_without_its_password() {
     assert!(!message.contains("secret"), "{message}");
 }
 
-/// Ollama's own variable has this format; the URL was mistaken for one without a host.
+/// Regression: `localhost:1234`, the format of Ollama's own variable, was mistaken for a URL without a host.
 #[test]
 fn local_url_needs_no_scheme() {
     let env = env(&[("EPITOME_LOCAL_URL", "localhost:1234")]);
     assert_eq!(local_urls(&Settings::default(), &env), ["http://localhost:1234/v1"]);
 }
 
-/// For gateways with the key in the base URL, the path was appended to the query.
+/// Regression: for gateways with the key in the base URL, the path was appended to the query.
 #[test]
 fn paths_are_inserted_before_the_base_urls_query() {
     for (wire, base, called, listed) in [
@@ -617,7 +617,7 @@ fn vertex_names_project_location_and_model_in_its_address() {
     }
 }
 
-/// A service that is configured by its address has the same quirks as its preset.
+/// A service that is configured by its URL has the same quirks as its preset.
 #[test]
 fn quirks_follow_the_host() {
     let of = |base: &str| {
@@ -631,7 +631,7 @@ fn quirks_follow_the_host() {
     assert_eq!(of("https://api.mistral.ai.example.org/v1"), Quirks::NONE);
 }
 
-/// The configuration checks the names of tables without this crate.
+/// `epitome_config` checks the names of provider tables without depending on this crate.
 #[test]
 fn the_configuration_knows_all_built_in_providers() {
     let mut known: Vec<&str> = built_in_providers().chain(["local"]).collect();

@@ -1,8 +1,8 @@
 //! Classifies providers' error responses: maps status, headers and body to a class and a sentence. Pure.
 //!
-//! Status, types and codes decide, because vendors reserve the right to change the wording. Wording is only
-//! matched where several vendors have no code: requests that are too long, rejected reasoning, accounts
-//! without credit. The result is shown to users and logged, so secrets are removed.
+//! Status, types and codes are decisive, because vendors reserve the right to change the wording. Wording is matched
+//! only where several vendors have no code: requests that are too long, rejected reasoning, accounts without credit.
+//! Secrets are removed from the result, because it is shown to users and logged.
 
 mod body;
 mod overflow;

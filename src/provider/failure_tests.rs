@@ -134,7 +134,7 @@ fn errors_of_compatible_servers() {
     let mut anthropic_wire = test_endpoint("anthropic/claude-sonnet-5-5");
     anthropic_wire.own_api = false;
     let llama = r#"{"error":{"code":400,"type":"exceed_context_size_error","message":"request (9000 tokens) exceeds the available context size (8192 tokens), try increasing it","n_prompt_tokens":9000,"n_ctx":8192}}"#;
-    // llama.cpp sends this error from its copy of Anthropic's API as well.
+    // llama.cpp also sends this error from its copy of Anthropic's API.
     for endpoint in [&local(), &anthropic_wire] {
         assert_eq!(classify(endpoint, &plain(400, llama)).class, too_long(9_000, 8_192));
     }
@@ -240,7 +240,7 @@ fn models_without_tools_in_this_format_get_a_hint() {
     let error = classify(&test_chat_endpoint("openai/gpt-6-astra"), &plain(400, body));
     assert_eq!(error.class, ErrorClass::ToolForm);
     assert!(error.hint.is_some_and(|hint| hint.contains("openai_responses")));
-    // A gateway may pass on only the sentence.
+    // A gateway may pass on only the message.
     let sentence = r#"{"error":"Function tools with reasoning_effort are not supported for gpt-5.4"}"#;
     assert_eq!(
         classify(&test_chat_endpoint("openai/gpt-5.4"), &plain(400, sentence)).class,
@@ -248,7 +248,7 @@ fn models_without_tools_in_this_format_get_a_hint() {
     );
 }
 
-/// A service that doesn't implement an address was asked six times.
+/// Regression: a request to an unimplemented URL was sent six times.
 #[test]
 fn what_is_not_implemented_is_not_tried_again() {
     assert_eq!(classify(&local(), &plain(501, "")).class, ErrorClass::Refused);
@@ -459,7 +459,7 @@ fn secrets_are_redacted_before_messages_are_cut() {
     assert!(!error.message.contains("sk-"), "{error}");
 }
 
-/// If both `GOOGLE_API_KEY` and `GEMINI_API_KEY` were set, the error didn't say which was rejected; for
+/// Regression: if both `GOOGLE_API_KEY` and `GEMINI_API_KEY` were set, the error didn't name the rejected one; for
 /// configured providers it named "the key in config.toml", which doesn't contain keys.
 #[test]
 fn rejected_key_is_named_by_variable_and_url() {
@@ -495,7 +495,7 @@ fn rejected_key_is_named_by_variable_and_url() {
     }
 }
 
-/// A URL rejected by a company proxy was reported as a bad key.
+/// Regression: a URL that was rejected by a corporate proxy was reported as a bad key.
 #[test]
 fn html_403_behind_a_proxy_hints_at_the_proxy() {
     let env = [

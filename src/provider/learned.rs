@@ -1,10 +1,10 @@
-//! What this installation has learned about models: from providers' model lists, from rejected requests, and
-//! from token counts of accepted ones. It is shared by all sessions of a process; its file is shared by all
-//! processes of a home directory.
+//! Facts that this installation has learned about models: from providers' model lists, from rejected requests, and from
+//! token counts of accepted ones. Shared by all sessions of a process; the file is shared by all processes with the
+//! same home directory.
 //!
-//! Precedence of context windows, highest first: the user's configuration, what a rejected request revealed
-//! (if smaller than what the provider lists), the provider's list, the built-in table, a guess. A server that
-//! counts fewer tokens than we do reveals nothing about its window: it may only count differently.
+//! Precedence of context windows, highest first: the user's configuration, the limit that a rejected request revealed
+//! (if smaller than the listed one), the provider's list, the built-in table, a guess. If a server counts fewer tokens
+//! than Epitome, that says nothing about its window, because it may only count differently.
 
 mod cache;
 
@@ -26,24 +26,24 @@ use epitome_platform::blocking;
 use epitome_thread::ModelName;
 use epitome_tokens::Calibration;
 
-/// Default context window, in tokens, of an unknown model on the user's own machine. Such servers often have
-/// a small window, which their lists or rejections reveal; with less than this, a conversation with tools
-/// would be compacted at every step.
+/// Default context window, in tokens, of an unknown model on the user's own machine. Such servers often have a smaller
+/// window, which their lists or rejections reveal. With a smaller default, a conversation with tools would be compacted
+/// at every step.
 pub const WINDOW_NEAR_DEFAULT: u64 = 32_768;
 
-/// A smaller window is a misread number: not even the system text would fit.
+/// A smaller window must be a misread number: not even the system prompt would fit.
 pub const WINDOW_TOKENS_MIN: u64 = 1_000;
 
 /// Maximum age of a provider's model list.
 const LIST_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Changes are written to disk after this delay, together with all others made in the meantime.
+/// Delay before changes are written to disk, together with all others made in the meantime.
 const SAVE_WITHIN: Duration = Duration::from_secs(1);
 
-/// Maximum bytes of the file: twice the size of everything that is kept.
+/// Maximum bytes read of the file: twice the maximum size of its content.
 const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// Maximum places with a lock for listing their models.
+/// Maximum number of providers with a lock for listing their models.
 const ASKING_MAX: usize = 64;
 
 /// The source of a fact about a model.
@@ -56,12 +56,12 @@ pub enum FactSource {
     Endpoint,
     /// The built-in table.
     Table,
-    /// Nothing is known.
+    /// A default value.
     Guess,
 }
 
 impl FactSource {
-    /// One word for tables and JSON.
+    /// The source as one word, for tables and JSON.
     pub fn word(self) -> &'static str {
         match self {
             FactSource::Config => "config",
@@ -73,15 +73,15 @@ impl FactSource {
     }
 }
 
-/// When to ask a provider for its list.
+/// When to request a provider's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefreshTime {
-    /// If the list is outdated. Local servers are always asked.
+    /// Only if the list is outdated. Local servers are always asked.
     Due,
     Now,
 }
 
-/// A cheap handle. No lock is held while waiting for disk or network.
+/// A cheap handle on the learned facts. No lock on them is held while waiting for disk or network.
 #[derive(Clone)]
 pub struct Learned {
     inner: Arc<LearnedInner>,
@@ -98,17 +98,17 @@ struct LearnedInner {
 #[derive(Default)]
 struct LearnedState {
     cache: LearnedCache,
-    /// There are changes that are not on disk.
+    /// Whether there are changes that are not on disk.
     is_dirty: bool,
-    /// A write is scheduled.
+    /// Whether a write is scheduled.
     is_due: bool,
-    /// Why the file could not be used, until it has been reported.
+    /// Why the file could not be used; `None` once reported.
     fault: Option<String>,
     asking: HashMap<String, Arc<tokio::sync::Mutex<()>>>,
 }
 
 impl Learned {
-    /// A handle on the data in this directory. Nothing is read before `load`.
+    /// Returns a handle on the data in this directory. Nothing is read before `load`.
     pub fn below(data: &Path) -> Learned {
         let inner = LearnedInner {
             file: data.join("models.json"),
@@ -132,7 +132,7 @@ impl Learned {
         self.inner.loaded.get_or_init(|| read).await;
     }
 
-    /// A problem with the file that the user should know about; returned only once.
+    /// Returns a problem with the file that the user should know about, only once.
     pub fn fault(&self) -> Option<String> {
         self.state().fault.take()
     }
@@ -142,8 +142,8 @@ impl Learned {
         window(settings, endpoint, &self.known(endpoint))
     }
 
-    /// Applies what is known of the endpoint's model: window, maximum output, abilities. Returns the source
-    /// of the window.
+    /// Applies the known facts to the endpoint: window, maximum output, abilities, form of tools. Returns the source of
+    /// the window.
     pub fn apply(&self, settings: &Settings, endpoint: &mut Endpoint) -> FactSource {
         let known = self.known(endpoint);
         let (window, source) = window(settings, endpoint, &known);
@@ -176,7 +176,7 @@ impl Learned {
         }
     }
 
-    /// Gives tools in the form that is known to be taken.
+    /// Switches to the form of tools that is known to be accepted.
     pub fn apply_form(&self, settings: &Settings, endpoint: &mut Endpoint) {
         if let Some(form) = self.known(endpoint).form(now()).filter(|form| *form != endpoint.form) {
             let limits = (endpoint.window, endpoint.max_output);
@@ -185,8 +185,8 @@ impl Learned {
         }
     }
 
-    /// The endpoint to ask instead after an error, if another form of giving tools has not been tried. The form that
-    /// the Responses API is tried in is given up for any refusal, unless it has worked before.
+    /// Returns the endpoint for another attempt after an error, with the next form of tools; `None` if another form
+    /// wouldn't help. Any refusal rules out the Responses API, unless it has worked before.
     pub fn other_form(
         &self,
         settings: &Settings,
@@ -209,7 +209,7 @@ impl Learned {
         Some(other)
     }
 
-    /// Records that the service took tools in the form that the endpoint uses.
+    /// Records that the service accepted tools in the form that the endpoint uses.
     pub fn learn_form(&self, endpoint: &Endpoint) {
         let is_news = self.known(endpoint).form(now()) != Some(endpoint.form);
         if endpoint.form != ToolForm::Usual && is_news {
@@ -218,7 +218,7 @@ impl Learned {
         }
     }
 
-    /// Records how a model counts tokens, if that differs from what is known.
+    /// Records how a model counts tokens, if that differs from the known calibration.
     pub fn learn_calibration(&self, model: &ModelName, calibration: Calibration) {
         let kept = self.state().cache.calibrations.get(&model.0).map(|kept| kept.calibration);
         if kept.is_none_or(|kept| calibration.differs_from(&kept)) {
@@ -243,8 +243,8 @@ impl Learned {
         self.state().cache.listed(&endpoint.place())
     }
 
-    /// Returns whether the user has yet to be told that this model's window is unknown, and records that they
-    /// have been.
+    /// Returns whether the user has yet to be informed that this model's window is unknown, and records that this has
+    /// been done.
     pub fn is_guess_unreported(&self, endpoint: &Endpoint) -> bool {
         let is_new = self.known(endpoint).told_at == 0;
         if is_new {
@@ -253,8 +253,8 @@ impl Learned {
         is_new
     }
 
-    /// Fetches the model list of the endpoint's provider if it is due. Concurrent callers for the same
-    /// provider wait for the same answer.
+    /// Fetches the model list of the endpoint's provider if it is due. Concurrent calls for the same provider are
+    /// serialized, so that later ones find a fresh list.
     pub async fn refresh(
         &self,
         http: &Http,
@@ -265,7 +265,7 @@ impl Learned {
         let turn = {
             let mut state = self.state();
             if state.asking.len() >= ASKING_MAX {
-                // Callers in progress keep their lock; at worst, a provider is asked twice.
+                // Pending callers keep their lock; at worst, a provider is asked twice.
                 state.asking.clear();
             }
             state.asking.entry(place.clone()).or_default().clone()
@@ -282,7 +282,7 @@ impl Learned {
         match &listed {
             Ok(listed) => self.learn_list(endpoint, listed),
             Err(ListError::Refused { .. }) => self.change(|cache| cache.record_request(&place, now())),
-            // Not recorded, so that the next session tries again instead of waiting a day.
+            // Not recorded, so that the next session retries instead of waiting a day.
             Err(ListError::Unreachable { .. }) => {}
         }
         listed.map(drop)
@@ -303,7 +303,7 @@ impl Learned {
         let written = blocking::start(move || write(&file, cache)).await;
         match written.unwrap_or_else(|error| Err(error.to_string())) {
             Ok(merged) => self.state().cache.merge(merged),
-            // It will be learned again where it matters.
+            // It will be learned again when it is needed.
             Err(error) => tracing::warn!(%error, "what was learned of models could not be kept"),
         }
     }
@@ -328,7 +328,7 @@ impl Learned {
     }
 
     fn state(&self) -> MutexGuard<'_, LearnedState> {
-        // Nothing that could panic leaves a cache half changed.
+        // No panic can leave the cache inconsistent.
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -365,7 +365,7 @@ fn now() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Reads the file; a missing one counts as empty. An invalid one is set aside, and the error says so.
+/// Reads the file; a missing one counts as empty. An invalid one is renamed, and the error reports this.
 fn read(file: &Path) -> Result<LearnedCache, String> {
     let mut text = String::new();
     let opened = std::fs::File::open(file);
@@ -392,15 +392,15 @@ fn set_aside(file: &Path, why: &str) -> String {
     )
 }
 
-/// Merges the cache with what another process has written in the meantime, writes it to the file and returns
-/// the result. If two processes write at the same moment, the later one wins; the rest is learned again.
+/// Merges the cache with what another process has written in the meantime, writes it to the file and returns the
+/// result. If two processes write at the same time, the later one wins; lost facts are learned again.
 fn write(file: &Path, mut cache: LearnedCache) -> Result<LearnedCache, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", file.display());
     match read(file) {
         Ok(there) => cache.merge(there),
         Err(fault) => tracing::warn!(%fault, "what was learned of models is written anew"),
     }
-    // Private and atomic.
+    // The write is atomic, and only the user can read the file.
     replace_in_private_directory(file, cache.to_text().as_bytes()).map_err(failed)?;
     Ok(cache)
 }

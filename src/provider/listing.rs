@@ -1,6 +1,6 @@
 //! Fetches and parses a provider's own list of its models.
 //!
-//! Makes no decisions: `learned` decides which of several sources counts.
+//! Makes no decisions: `learned` resolves conflicts between sources.
 
 mod facts;
 mod read;
@@ -17,7 +17,7 @@ use super::http::Http;
 use epitome_config::WireFormat;
 use read::ListPage;
 
-/// Maximum bytes of one response. The longest real one, of a router with several hundred models and their
+/// Maximum bytes of one response. The longest real one, from a router with several hundred models and their
 /// descriptions, is a third of that.
 const BYTES_MAX: usize = 2 * 1024 * 1024;
 
@@ -27,23 +27,22 @@ const TIME_MAX: Duration = Duration::from_secs(20);
 /// Maximum pages of a list. Each contains up to a thousand models.
 const PAGES_MAX: usize = 8;
 
-/// Maximum models kept per provider: some routers have hundreds, and nobody picks from more.
+/// Maximum number of models kept per provider: some routers have hundreds, more than users choose from.
 pub const LISTED_MAX: usize = 500;
 
-/// Why there is no list.
+/// Why no list was obtained.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {
-    /// The provider responds but has no list for us: a gateway without one, or a key without permission.
+    /// The provider responds but returns no list: a gateway without one, or a key without permission.
     #[error("{place} gives no list of models ({reason})")]
     Refused { place: String, reason: String },
-    /// It could not be reached.
+    /// The provider could not be reached.
     #[error("{place} could not be asked for its models: {reason}")]
     Unreachable { place: String, reason: String },
 }
 
-/// Lists the models of the endpoint's provider with their facts. If a server of the user's own lists no
-/// context windows, Ollama's API is also asked for the loaded models and for details of the endpoint's own
-/// model.
+/// Lists the models of the endpoint's provider with their facts. If a server of the user's own lists no context
+/// windows, also queries Ollama's API for the loaded models and for details of the endpoint's model.
 pub async fn list(http: &Http, endpoint: &Endpoint) -> Result<Vec<ListedModel>, ListError> {
     let mut models: Vec<ListedModel> = Vec::new();
     let mut after = None;
@@ -54,7 +53,7 @@ pub async fn list(http: &Http, endpoint: &Endpoint) -> Result<Vec<ListedModel>, 
             return Err(ListError::Refused { place, reason });
         };
         models.extend(listed);
-        // Repeating a cursor would loop forever.
+        // A repeated cursor would loop forever.
         if next.is_none() || next == after || models.len() >= LISTED_MAX {
             break;
         }
@@ -67,8 +66,7 @@ pub async fn list(http: &Http, endpoint: &Endpoint) -> Result<Vec<ListedModel>, 
     Ok(models)
 }
 
-/// Whether the server is the user's own: asking it is free, and the models that it has loaded change from
-/// hour to hour.
+/// Whether the server is the user's own: requests to it are free, and its loaded models change from hour to hour.
 pub fn is_near(endpoint: &Endpoint) -> bool {
     endpoint.provider() == "local" || is_loopback(host_of(&endpoint.base_url))
 }
@@ -78,8 +76,8 @@ pub(super) fn read_compatible(body: &[u8]) -> Option<Vec<ListedModel>> {
     read::page(body, false).map(|page| page.listed)
 }
 
-/// Ollama's list contains no context windows. Other URLs report the window of a loaded model and the
-/// abilities of the endpoint's model; on any other server these requests fail, which changes nothing.
+/// Adds facts from Ollama, whose list contains no context windows. Other URLs report the windows of loaded models and
+/// the abilities of the endpoint's model; on any other server these requests fail without effect.
 async fn ask_ollama(http: &Http, endpoint: &Endpoint, models: &mut Vec<ListedModel>) {
     let at = |path: &str| beneath(&without_v1(&endpoint.base_url), path);
     let Ok(loaded) = get(http, endpoint, &at("/api/ps")).await else { return };
@@ -101,7 +99,7 @@ async fn ask_ollama(http: &Http, endpoint: &Endpoint, models: &mut Vec<ListedMod
     }
 }
 
-/// Adds facts about a model. Ollama lists `name:latest` for what users call `name`.
+/// Adds facts about a model. Ollama's list contains `name:latest` for a model that users call `name`.
 fn add(models: &mut Vec<ListedModel>, name: &str, facts: ModelFacts) {
     let short = |name: &str| name.strip_suffix(":latest").unwrap_or(name).to_owned();
     for model in models.iter_mut().filter(|model| short(&model.name) == short(name)) {

@@ -1,4 +1,4 @@
-//! Finds a model server on this machine by probing the usual addresses. Starts none.
+//! Finds a running model server by probing URLs. Starts none.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use epitome_thread::ModelName;
 /// Timeout for connecting to a local server.
 const CONNECT_MAX: Duration = Duration::from_millis(300);
 
-/// Timeout for its model list; sufficient even while a model is being loaded.
+/// Timeout for its model list; sufficient even while the server loads a model.
 const LIST_MAX: Duration = Duration::from_secs(2);
 
 /// Maximum bytes of a model list.
@@ -34,7 +34,7 @@ impl LocalServer {
     }
 }
 
-/// The first of these URLs, with or without `/v1`, whose server lists at least one model.
+/// Returns the server at the first of these URLs, with or without `/v1`, that lists at least one model.
 pub async fn find_local(http: &Http, urls: &[String]) -> Option<LocalServer> {
     for url in urls {
         if let Some(server) = ask(http, &beneath(&without_v1(url.trim()), "/v1")).await {

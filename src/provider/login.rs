@@ -10,21 +10,21 @@ use super::{ErrorClass, ProviderError};
 /// Timeout of the request that tests a key; the user waits for it.
 const CHECK_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// Maximum bytes of its answer, a page of a list of models.
+/// Maximum bytes of the response, a page of a list of models.
 const CHECK_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// What a provider said about a key. The errors have the reason.
+/// The result of testing a key. The errors contain the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyCheck {
     Accepted,
     Rejected(ProviderError),
-    /// Nobody answered, or with a temporary error.
+    /// There was no response, or one with a temporary error.
     Unreachable(ProviderError),
-    /// The service gives no list of models, which says nothing about the key.
+    /// The service returned no list of models, so the key may or may not be valid.
     Unknown(ProviderError),
 }
 
-/// Asks a service for its models, or for the key itself where the list is public, with this key. Costs nothing.
+/// Tests a key with a request for the service's list of models, or for the key's details if the list is public. Free.
 pub async fn check_key(http: &Http, service: &Endpoint, key: &str) -> KeyCheck {
     let headers = vec![key_header(service, key)];
     let endpoint = Endpoint { credential: Credential::Fixed(headers), ..service.clone() };

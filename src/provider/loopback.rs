@@ -1,21 +1,21 @@
-//! Where a browser comes back to after a login: a listener on a free port of this machine, for one redirect.
+//! A listener on a free loopback port, for one redirect of a browser after a login.
 
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Maximum bytes of the browser's request: a code and a state are short.
+/// Maximum bytes of the browser's request: code and state are short.
 const CALLBACK_BYTES_MAX: usize = 8 * 1024;
 /// Timeout for reading the browser's request.
 const CALLBACK_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Pages that the browser shows.
+/// Texts of the pages that the browser shows.
 const DONE_PAGE: &str = "You are logged in. You can close this page and go back.";
 const REFUSED_PAGE: &str = "The login was refused. You can close this page.";
 const NOTHING_PAGE: &str = "There is nothing here.";
 
-/// Waits for the redirect of one login. Dropping it closes the port, so that nothing is accepted twice.
+/// Waits for the redirect of one login. Dropping it closes the port.
 pub struct RedirectListener {
     listener: TcpListener,
     origin: String,
@@ -23,7 +23,7 @@ pub struct RedirectListener {
 }
 
 impl RedirectListener {
-    /// Listens for redirects to this path. An error is a clause.
+    /// Listens for redirects to this path. The error is a clause.
     pub async fn open(path: impl Into<String>) -> Result<RedirectListener, String> {
         let failed = |error| format!("no local port can be opened for its login: {error}");
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
@@ -31,12 +31,13 @@ impl RedirectListener {
         Ok(RedirectListener { listener, origin: format!("http://127.0.0.1:{port}"), path: path.into() })
     }
 
-    /// The address that the browser is to be sent to.
+    /// The redirect URL.
     pub fn url(&self) -> String {
         format!("{}{}", self.origin, self.path)
     }
 
-    /// Waits for a redirect whose query is accepted, and returns its address. Other requests are answered and ignored. An error completes a sentence: the user refused.
+    /// Waits for a redirect whose query is accepted, and returns its URL. Other requests are answered and ignored.
+    /// Fails if the user refused; the error completes a sentence.
     pub async fn redirected(&self, accepts: impl Fn(&str) -> bool) -> Result<String, String> {
         loop {
             let Ok((mut stream, _)) = self.listener.accept().await else { continue };
@@ -65,7 +66,7 @@ pub fn has(query: &str, names: &[&str]) -> bool {
     names.iter().all(|name| parameter(query, name).is_some())
 }
 
-/// The value of a query parameter, as it was sent; `None` for an empty one.
+/// The value of a query parameter, still encoded; `None` if it is missing or empty.
 pub fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     let pairs = query.split(['&', '#']).filter_map(|pair| pair.split_once('='));
     pairs.into_iter().find(|(key, value)| *key == name && !value.is_empty()).map(|(_, value)| value)
@@ -91,7 +92,7 @@ async fn respond(stream: &mut TcpStream, status: &str, text: &str) {
          content-length: {}\r\nconnection: close\r\n\r\n{text}",
         text.len()
     );
-    // A closed connection needs no page.
+    // If the connection is closed, no page is needed.
     drop(stream.write_all(page.as_bytes()).await);
     drop(stream.shutdown().await);
 }

@@ -1,6 +1,5 @@
-//! Built-in knowledge of some models: context windows, limits, prices, abilities. The table is generated from
-//! a published catalogue. The user's configuration takes precedence, and models that aren't in the table
-//! still work.
+//! Built-in knowledge of some models: context windows, limits, prices, abilities. The table is generated from a
+//! published catalog. The user's configuration takes precedence, and models that aren't in the table still work.
 
 mod table;
 
@@ -13,11 +12,11 @@ use epitome_thread::{ModelName, Usage};
 use epitome_tokens::model_name::undated;
 use table::KNOWN;
 
-/// Default context window, in tokens, of an unknown model: nearly every current hosted model has at least
-/// that. A local server's report or the configuration overrides it.
+/// Default context window, in tokens, of an unknown model: nearly every current hosted model has at least that. The
+/// provider's list or the configuration overrides it.
 pub const WINDOW_DEFAULT: u64 = 128_000;
 
-/// Default maximum tokens of one reply of an unknown model: enough for an entire file.
+/// Default maximum reply tokens of an unknown model: enough for an entire file.
 pub const OUTPUT_DEFAULT: u32 = 16_384;
 
 /// The table's entry of a model.
@@ -81,8 +80,8 @@ impl KnownModel {
     }
 }
 
-/// The entry of a model; a release date (`-20251001`, `-2026-03-05`) or `-latest` at the end of the name is
-/// ignored.
+/// The table's entry of a model; `None` if it has none. A release date (`-20251001`, `-2026-03-05`) or `-latest` at the
+/// end of the name is ignored.
 pub fn known(model: &ModelName) -> Option<&'static KnownModel> {
     let exact = |name: &str| KNOWN.iter().find(|known| known.name == name);
     let name = vendors_name(&model.0);
@@ -90,7 +89,7 @@ pub fn known(model: &ModelName) -> Option<&'static KnownModel> {
     exact(&name).or_else(|| exact(shorter()))
 }
 
-/// The name of a model at its vendor: a plan and Azure have models of OpenAI, clouds those of several.
+/// A model's name at its vendor: ChatGPT plans and Azure serve OpenAI's models, clouds those of several vendors.
 fn vendors_name(model: &str) -> Cow<'_, str> {
     let Some((provider, name)) = model.split_once('/') else { return model.into() };
     match provider {
@@ -109,12 +108,12 @@ fn vendors_name(model: &str) -> Cow<'_, str> {
     }
 }
 
-/// Without the release date of Google's cloud: `claude-opus-4-5@20251101`.
+/// Removes the release date as written by Google's cloud: `claude-opus-4-5@20251101`.
 fn undated_at(name: &str) -> &str {
     name.split_once('@').map_or(name, |(name, _)| name)
 }
 
-/// The provider whose calls use a plan, which have no price.
+/// The provider whose calls use a plan and have no price.
 const PLAN: &str = "chatgpt/";
 
 /// A model's prices: configured by the user, otherwise from the table.
@@ -125,7 +124,7 @@ pub fn price(settings: &Settings, model: &ModelName) -> Option<ModelPrice> {
     configured.map(ModelPrice::from).or_else(of_table)
 }
 
-/// The cost of a call in US dollars, if the prices are known.
+/// The cost of a call in US dollars; `None` if the price is unknown.
 pub fn cost(settings: &Settings, model: &ModelName, usage: &Usage) -> Option<f64> {
     let price = price(settings, model)?;
     let (of_input, of_output) = match price.long {
@@ -144,8 +143,8 @@ pub fn provider_models(provider: &str) -> impl Iterator<Item = &'static KnownMod
     KNOWN.iter().filter(move |known| known.name.split_once('/').is_some_and(|(of, _)| of == provider))
 }
 
-/// The model for auxiliary tasks: `models.small`, otherwise the cheapest model of the main model's provider
-/// that has no announced shutdown. `None` if neither is known: what else a gateway serves is unknown.
+/// The model for auxiliary tasks: `models.small`, otherwise the cheapest model of the main model's vendor that has no
+/// announced shutdown. `None` behind a gateway, whose models are unknown.
 pub fn small(settings: &Settings, main: Option<&Endpoint>) -> Option<ModelName> {
     let cheapest = || {
         let main = main.filter(|main| main.own_api)?;

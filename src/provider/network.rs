@@ -1,8 +1,8 @@
-//! Network settings of an editor's environment: proxies, and certificates to trust. Pure data; nothing here
-//! opens a file or a connection.
+//! Network settings from an editor's environment: proxies, and certificates to trust. Pure data; this module opens no
+//! files or connections.
 //!
-//! Each attached editor has its own environment, which may differ from this process's: an editor in a company
-//! network and one connected over SSH need different proxies.
+//! Each attached editor has its own environment, which may differ from this process's: an editor in a corporate network
+//! and one connected over SSH need different proxies.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -16,20 +16,19 @@ use percent_encoding::percent_decode_str;
 use super::address::{host_of, is_loopback, port_of};
 use super::endpoint::EnvironmentPairs;
 
-/// Variables that name a file or a directory with certificates. Programs on a company machine learn about its
-/// certificate authority from different ones of them, and setting any of them means that this authority is to be
-/// trusted. All of them apply, and each only adds certificates: a provider that is reachable without them is reachable
-/// with them too.
+/// Variables that name a file or a directory with certificates. Programs on a corporate machine read its certificate
+/// authority from different variables, and setting any of them means that this authority is trusted. All of them apply.
+/// Each only adds certificates, so a provider that is reachable without them remains reachable.
 const CERTIFICATES: [&str; 4] =
     ["SSL_CERT_FILE", CERTIFICATE_DIRECTORIES, "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"];
 
-/// May name several directories, separated as in `PATH`.
+/// This variable may name several directories, separated as in `PATH`.
 const CERTIFICATE_DIRECTORIES: &str = "SSL_CERT_DIR";
 
 /// Supported proxy schemes.
 const PROXY_SCHEMES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5", "socks5h"];
 
-/// Network settings. Cheap to clone; equal ones share their connections.
+/// Network settings. Cheap to clone; equal settings share connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Network(Arc<Routes>);
 
@@ -37,7 +36,7 @@ pub struct Network(Arc<Routes>);
 struct Routes {
     http: Option<Proxy>,
     https: Option<Proxy>,
-    /// In the client's format: entries without ports, separated by commas.
+    /// `NO_PROXY` in the client's format: entries without ports, separated by commas.
     direct: String,
     /// Entries of `NO_PROXY` with a port.
     direct_ports: Vec<(String, u16)>,
@@ -60,8 +59,8 @@ pub(super) struct Certificates {
 }
 
 impl Network {
-    /// Reads `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, preferring lower case as curl and wget
-    /// do, and the variables that name certificates. An empty variable counts as unset.
+    /// Reads `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, preferring lower case as curl and wget do, and
+    /// the variables that name certificates. An empty variable counts as unset.
     pub fn read(env: &EnvironmentPairs) -> Network {
         let all = proxy(env, ["all_proxy", "ALL_PROXY"]);
         let mut routes = Routes {
@@ -84,8 +83,8 @@ impl Network {
         Network(Arc::new(routes))
     }
 
-    /// Whether a URL always bypasses proxies: one of this machine, which a proxy could not reach, or a host
-    /// and port that `NO_PROXY` names. (The client matches hosts without a port.)
+    /// Whether a URL always bypasses proxies: a loopback URL, which a proxy can't reach, or a host and port in
+    /// `NO_PROXY`. (The client matches entries without a port.)
     pub(super) fn is_direct(&self, url: &str) -> bool {
         let host = host_of(url).to_ascii_lowercase();
         let is_named = |(name, port): &(String, u16)| {
@@ -123,8 +122,7 @@ impl Network {
 }
 
 impl Proxy {
-    /// The URL including user and password, only for the client. An error says what is wrong without quoting
-    /// the URL.
+    /// The URL including user and password, only for the client. The error doesn't quote the URL.
     pub(super) fn url(&self) -> Result<&str, String> {
         match self.url.split_once("://") {
             Some((scheme, _)) if !PROXY_SCHEMES.contains(&scheme.to_ascii_lowercase().as_str()) => {
@@ -151,8 +149,8 @@ pub(super) fn secrets_of(url: &str) -> Vec<String> {
     let mut found = Vec::new();
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    // A password may contain a character that ends the authority. The URL is malformed then, but the password
-    // is still a secret.
+    // A password may contain a character that ends the authority. The URL is then malformed, but the password is
+    // still secret.
     for whole in [authority, rest] {
         let Some((user_info, _)) = whole.rsplit_once('@') else { continue };
         let plain = decoded(user_info);
@@ -161,7 +159,7 @@ pub(super) fn secrets_of(url: &str) -> Vec<String> {
         for part in [user_info, user_info.split_once(':').map_or("", |(_, password)| password)] {
             found.extend([part.to_owned(), decoded(part)]);
         }
-        // The part of a password that remains visible when the URL is shown with such a character.
+        // The part of such a password that remains visible when the URL is displayed.
         found.extend(user_info.split(['/', '?', '#', ':']).map(str::to_owned));
         // Some gateways take a key as the user name, without a password.
         found.push(user.to_owned());
@@ -169,7 +167,7 @@ pub(super) fn secrets_of(url: &str) -> Vec<String> {
     let query = url.split_once('?').map_or("", |(_, query)| query);
     for pair in query.split(['&', '#']) {
         let value = pair.split_once('=').map_or(pair, |(_, value)| value);
-        // A path appended after the query isn't part of a value.
+        // If a path was appended after the query, it isn't part of a value.
         for value in [value, value.split('/').next().unwrap_or_default()] {
             found.extend([value.to_owned(), decoded(value)]);
         }

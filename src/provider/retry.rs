@@ -1,4 +1,4 @@
-//! Decides whether and when to retry a failed model call. Pure: doesn't wait and draws no random numbers.
+//! Decides whether and when to retry a failed model call. Pure: it neither waits nor generates random numbers.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ pub const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 /// Maximum delay, unless the provider requests a longer one.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(8);
 
-/// Maximum delay that a provider may request. If it is longer, the user gets the error instead.
+/// Maximum delay that a provider may request. After a longer one, the call fails instead.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
-/// The delay before the next attempt, or `None` to give up.
+/// Returns the delay before the next attempt, or `None` to give up.
 ///
-/// `attempt` counts the failed attempts from 1. `random` is in `0.0..1.0` and spreads the delays of many
+/// `attempt` is the number of failed attempts, from 1. `random` is in `0.0..1.0` and spreads the delays of many
 /// sessions over the upper half of the back-off. The delay that the provider requests is a lower bound; above
-/// `RETRY_AFTER_MAX` it means giving up.
+/// `RETRY_AFTER_MAX`, the result is `None`.
 pub fn delay(class: &ErrorClass, attempt: u32, random: f64) -> Option<Duration> {
     let ErrorClass::Retry { after } = class else { return None };
     let after = after.unwrap_or_default();
@@ -32,8 +32,8 @@ pub fn delay(class: &ErrorClass, attempt: u32, random: f64) -> Option<Duration> 
     Some(backoff.max(after))
 }
 
-/// Interval of reminders about the remaining delay: short enough to show that the call is alive, and long
-/// enough that the longest delay takes only three lines.
+/// Interval of reminders about the remaining delay: short enough to show that the call is alive, and long enough that
+/// the longest delay produces only three lines.
 const REMINDED_EVERY: Duration = Duration::from_secs(15);
 
 /// Time until the next reminder of the remaining delay, or all of it if little is left.
@@ -41,8 +41,8 @@ pub fn before_reminder(left: Duration) -> Duration {
     if left >= 2 * REMINDED_EVERY { REMINDED_EVERY } else { left }
 }
 
-/// The delay that response headers request: `retry-after-ms`, else `retry-after` in seconds or as an HTTP
-/// date. The latter is relative to the response's own `date`, so that no clock is needed.
+/// The delay that response headers request: `retry-after-ms`, else `retry-after` in seconds or as an HTTP date. A date
+/// is relative to the response's `date`, so that no clock is needed.
 pub fn retry_after<'a>(header: impl Fn(&str) -> Option<&'a str>) -> Option<Duration> {
     let number = |name: &str| header(name).and_then(|value| value.trim().parse::<f64>().ok());
     let seconds = number("retry-after-ms").map(|millis| millis / 1000.0).or_else(|| number("retry-after"));

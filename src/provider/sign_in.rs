@@ -1,8 +1,8 @@
-//! Sign-ins in the browser, by OAuth with PKCE. The user agrees on a page of the provider, which sends the browser back
-//! to this machine with a code, and the code is exchanged for a key or for tokens.
+//! Sign-ins in the browser, using OAuth with PKCE. The user consents on a page of the provider, which redirects the
+//! browser to this machine with a code. The code is exchanged for a key or for tokens.
 //!
-//! OpenRouter's gives a key that does not expire (<https://openrouter.ai/docs/use-cases/oauth-pkce>). It has no `state`:
-//! the path of the redirect is random instead. ChatGPT's is described in `chatgpt`.
+//! OpenRouter issues a key that does not expire (<https://openrouter.ai/docs/use-cases/oauth-pkce>). Its flow has no
+//! `state`: the path of the redirect is random instead. ChatGPT's flow is described in `chatgpt`.
 
 use std::time::Duration;
 
@@ -23,16 +23,16 @@ use epitome_config::{ChatGptLogin, LoginSecret, Logins, StoredLogin, origin};
 const EXCHANGE_TIME_MAX: Duration = Duration::from_secs(30);
 /// Maximum bytes of its response.
 const EXCHANGE_BYTES_MAX: usize = 64 * 1024;
-/// Longest code that is taken, in bytes.
+/// Maximum bytes of an accepted code.
 const CODE_BYTES_MAX: usize = 4 * 1024;
 
-/// A sign-in that waits for the user's consent. Dropping it ends it.
+/// A sign-in that waits for the user's consent. Dropping it cancels the sign-in.
 pub struct SignIn {
     listener: RedirectListener,
     link: String,
     verifier: String,
     http: Http,
-    /// Scheme, host and port of the service that the login is for.
+    /// Scheme, host and port of the service for which the login is valid.
     origin: String,
     kind: SignInKind,
 }
@@ -46,31 +46,31 @@ struct ChatGptSignIn {
     issuer: String,
     state: String,
     nonce: String,
-    /// What an earlier sign-in registered, with or without tokens.
+    /// The registration from an earlier sign-in, with or without tokens.
     earlier: ChatGptLogin,
     logins: Logins,
 }
 
-/// What the browser brought back.
+/// The parameters of the redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirected {
     code: String,
-    /// What the sign-in registered this installation as.
+    /// The client id with which the sign-in registered this installation.
     client: Option<String>,
 }
 
-/// Whether a provider has a sign-in for programs like this one.
+/// Whether a provider offers a sign-in for programs like this one.
 pub fn has_sign_in(provider: &str) -> bool {
     matches!(provider, "openrouter" | "chatgpt")
 }
 
-/// Whether a provider can't be used with a key.
+/// Whether a provider can only be used with a sign-in, not with a key.
 pub fn needs_sign_in(provider: &str) -> bool {
     provider == "chatgpt"
 }
 
-/// Ends what a removed login gave access to, at the service that issued it. `None` for a key, which only its owner can
-/// delete at the provider. An error is a clause without secrets. `service` is the provider's, for its network.
+/// Revokes a removed login at the service that issued it. `None` for a key, which only its owner can delete at the
+/// provider. The error is a clause without secrets. `service` is the provider's endpoint, for its network settings.
 pub async fn revoke(http: &Http, service: &Endpoint, removed: &StoredLogin) -> Option<Result<(), String>> {
     let LoginSecret::ChatGpt(login) = &removed.secret else { return None };
     login.tokens.as_ref()?;
@@ -79,8 +79,8 @@ pub async fn revoke(http: &Http, service: &Endpoint, removed: &StoredLogin) -> O
 }
 
 impl SignIn {
-    /// Opens the port for the redirect. `service` is the provider's own, or a test's on this machine; `logins` has the
-    /// registration of an earlier sign-in. An error is a clause.
+    /// Opens the port for the redirect. `service` is the provider's own service, or a test server on loopback; `logins`
+    /// may contain the registration of an earlier sign-in. The error is a clause.
     pub async fn begin(http: &Http, service: &Endpoint, logins: &Logins) -> Result<SignIn, String> {
         let verifier = random()?;
         let http = http.within(service.network.clone());
@@ -145,18 +145,18 @@ impl SignIn {
         Ok(SignIn { listener, link, verifier, http, origin, kind: SignInKind::ChatGpt(Box::new(kind)) })
     }
 
-    /// The page on which the user agrees.
+    /// The URL of the page on which the user consents.
     pub fn link(&self) -> &str {
         &self.link
     }
 
-    /// Waits for the browser. Redirects of other sign-ins are ignored. An error completes a sentence.
+    /// Waits for the redirect. Redirects of other sign-ins are ignored. The error completes a sentence.
     pub async fn redirected(&self) -> Result<Redirected, String> {
         let address = self.listener.redirected(|query| self.accepts(query)).await?;
         self.redirect_in(&address).ok_or_else(|| "the browser brought no code".to_owned())
     }
 
-    /// What is in an address that a user copied from a browser on another machine; `None` if it is not of this sign-in.
+    /// Parses a redirect URL that a user copied from a browser on another machine; `None` if it isn't for this sign-in.
     pub fn redirect_in(&self, pasted: &str) -> Option<Redirected> {
         let query = pasted.trim().strip_prefix(&self.listener.url())?.strip_prefix('?')?;
         if !self.accepts(query) {
@@ -180,7 +180,7 @@ impl SignIn {
         }
     }
 
-    /// Exchanges the code for what is to be stored. An error completes a sentence and contains no secrets.
+    /// Exchanges the code for a login to be stored. The error completes a sentence and contains no secrets.
     pub async fn login(&self, redirected: &Redirected) -> Result<StoredLogin, String> {
         match &self.kind {
             SignInKind::OpenRouter { exchange_url } => {
@@ -212,7 +212,7 @@ impl SignIn {
             ChatGptLogin { client_id: Some(client.clone()), tokens: None, ..sign_in.earlier.clone() };
         let login = |login| StoredLogin::new(&*self.origin, LoginSecret::ChatGpt(login));
         if sign_in.earlier.client_id.is_none() {
-            // Before the exchange: a code that has expired must not register a second installation.
+            // Before the exchange, so that an expired code doesn't lead to a second registration.
             let stored = sign_in.logins.store("chatgpt", &login(registered.clone()));
             stored.map_err(|error| format!("the registration can't be stored: {error}"))?;
         }
@@ -231,7 +231,7 @@ impl SignIn {
     }
 }
 
-/// Name and value pairs as a query or a form.
+/// Encodes name and value pairs as a query or a form.
 pub(super) fn form(fields: &[(&str, &str)]) -> String {
     let escaped = |value: &str| utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
     let pairs: Vec<String> =
@@ -247,7 +247,7 @@ fn challenge(verifier: &str) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.as_bytes()))
 }
 
-/// 256 random bits for a URL.
+/// 256 random bits, encoded for a URL.
 fn random() -> Result<String, String> {
     Ok(BASE64_URL_SAFE_NO_PAD.encode(random_bytes::<32>()?))
 }

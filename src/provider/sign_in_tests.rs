@@ -1,4 +1,4 @@
-//! Sign-ins against a server that plays the part of OpenRouter and of OpenAI, and checks PKCE.
+//! Tests sign-ins against a server that simulates OpenRouter and OpenAI, and checks PKCE.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -15,7 +15,7 @@ use epitome_thread::ModelName;
 const CODE: &str = "a code";
 const CLIENT: &str = "oaiapp_test";
 
-/// An OAuth server and the service behind it.
+/// An OAuth server and the service that accepts its tokens.
 struct OauthServer {
     origin: String,
     state: Arc<Mutex<OauthState>>,
@@ -23,16 +23,16 @@ struct OauthServer {
 
 #[derive(Default)]
 struct OauthState {
-    /// What the page of consent was opened with; a code counts once.
+    /// The challenge with which the consent page was opened; removed when a code is exchanged.
     challenge: Option<String>,
     nonce: String,
-    /// How many pairs of tokens were issued; only the newest counts.
+    /// How many pairs of tokens were issued; only the newest is valid.
     issued: u32,
     refreshes: u32,
     scope: &'static str,
-    /// The error that a refresh is answered with.
+    /// The error with which refreshes are answered.
     revoked: Option<&'static str>,
-    /// The tokens that were ended, and where the discovery document says that this is done.
+    /// The tokens that were revoked, and the revocation endpoint in the discovery document.
     ended: Vec<String>,
     revocation: Option<String>,
 }
@@ -148,7 +148,7 @@ impl OauthServer {
         SignIn::begin(&Http::new(), &service, logins).await.expect("a port is free")
     }
 
-    /// The user agrees; returns the address that the browser is sent to.
+    /// The user consents; returns the URL to which the browser is redirected.
     fn consent(&self, link: &str) -> String {
         let (page, query) = link.split_once('?').expect("it has a query");
         let value = |name| decoded(query, name).unwrap_or_default();
@@ -173,7 +173,7 @@ impl OauthServer {
         Settings { logins, ..Settings::default() }
     }
 
-    /// Asks the service for its models, as a process of its own.
+    /// Requests the service's models, as a separate process would.
     async fn models(&self, settings: &Settings) -> Result<usize, ProviderError> {
         let model = ModelName("chatgpt/gpt-6-sol".into());
         let endpoint = resolve(&model, settings, &self.env())?;
@@ -191,7 +191,7 @@ fn chatgpt(settings: &Settings) -> ChatGptLogin {
     }
 }
 
-/// Time passes until the access token has expired.
+/// Makes the access token expire.
 fn expire(settings: &Settings) {
     let mut stored = settings.logins.find("chatgpt").expect("it is read").expect("it is there");
     let mut login = chatgpt(settings);
@@ -226,7 +226,7 @@ async fn consent_in_the_browser_gives_a_key_once() {
     assert_eq!(again, "the code was rejected or has expired");
 }
 
-/// On a machine without a browser, the redirect fails on the machine that has one: its address can be pasted.
+/// On a machine without a browser, the redirect fails on the machine that has one, but its URL can be pasted.
 #[tokio::test]
 async fn the_address_of_the_redirect_can_be_pasted() {
     let server = OauthServer::start().await;
@@ -339,7 +339,7 @@ async fn tokens_are_used_and_refreshed_once_for_several_processes() {
     assert_eq!(chatgpt(&settings).tokens.expect("there are tokens").refresh, "refresh-2");
 }
 
-/// A turn that is cancelled during a refresh must not lose the only valid refresh token.
+/// A turn that is canceled during a refresh must not lose the only valid refresh token.
 #[tokio::test]
 async fn a_refresh_is_completed_although_its_request_is_cancelled() {
     let data = tempfile::tempdir().expect("a temporary directory");
@@ -364,7 +364,7 @@ async fn a_rejected_token_is_refreshed_and_the_request_sent_again() {
     let data = tempfile::tempdir().expect("a temporary directory");
     let server = OauthServer::start().await;
     let settings = server.signed_in(&data).await;
-    // The service forgets the access token before it expires.
+    // The service invalidates the access token before it expires.
     let refresh = |state: &mut OauthState| state.tokens("elsewhere");
     drop(refresh(&mut server.state()));
     let mut login = chatgpt(&settings);
@@ -391,7 +391,7 @@ async fn a_sign_in_that_was_revoked_asks_to_sign_in_again() {
     }
 }
 
-/// A logout removed the tokens only from this machine; whoever had a copy of them could go on for 30 days.
+/// Regression: a logout removed the tokens only from this machine, so a copy of them remained valid for 30 days.
 #[tokio::test]
 async fn a_logout_revokes_the_tokens_at_the_issuer_and_nowhere_else() {
     let data = tempfile::tempdir().expect("a temporary directory");

@@ -1,4 +1,4 @@
-//! Consumption of a conversation's model calls, from its log: tokens, cached tokens, dollars. Pure.
+//! The consumption of a conversation's model calls, from its log: tokens, cached tokens, dollars. Pure.
 
 use super::models;
 use epitome_config::Settings;
@@ -8,7 +8,7 @@ use epitome_thread::{Change, ModelName, Thread, Usage};
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
     pub usage: Usage,
-    /// US dollars of the calls with known prices; `None` if there were no such calls.
+    /// US dollars for the calls with known prices; `None` if there are none.
     pub cost: Option<f64>,
 }
 
@@ -26,7 +26,7 @@ impl Spent {
     }
 }
 
-/// The model and the usage of the call that a change records, if any.
+/// The model and the usage of the call that a change records; `None` if it records none.
 pub fn call_of(change: &Change) -> Option<(&ModelName, &Usage)> {
     match change {
         Change::Replied { model, usage: Some(usage), .. }
@@ -36,7 +36,7 @@ pub fn call_of(change: &Change) -> Option<(&ModelName, &Usage)> {
     }
 }
 
-/// US dollars of the call that a change records, if there is one and its price is known.
+/// US dollars for the call that a change records; `None` if it records none or the price is unknown.
 pub fn cost_of_change(settings: &Settings, change: &Change) -> Option<f64> {
     call_of(change).and_then(|(model, usage)| models::cost(settings, model, usage))
 }

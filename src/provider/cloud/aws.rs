@@ -1,7 +1,7 @@
 //! Amazon Bedrock without a Bedrock API key: requests are signed with the access keys of an AWS account (Signature
-//! Version 4). The keys are of the environment or of a profile in the files of the AWS command line.
+//! Version 4). The keys come from the environment or from a profile in the files of the AWS command line.
 //!
-//! Checked with the vectors of AWS's own signers in the tests, and with no live service.
+//! Tested with the vectors of AWS's signers, but not with a live service.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// Where keys are looked up when a request is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwsSource {
-    /// Of the environment; they precede a profile, as in AWS's own clients.
+    /// From the environment; they take precedence over a profile, as in AWS's own clients.
     pub keys: Option<AwsKeys>,
     pub profile: String,
     /// The credentials file, then the configuration file.
@@ -30,12 +30,12 @@ pub struct AwsSource {
 pub struct AwsKeys {
     pub id: String,
     pub secret: Secret,
-    /// Of temporary keys.
+    /// The session token of temporary keys.
     pub session: Option<Secret>,
 }
 
 impl AwsSource {
-    /// Reads the environment, which is also what names the files.
+    /// Reads the environment, which may also specify the files.
     pub fn read(get: impl Fn(&str) -> Option<String>) -> AwsSource {
         let keys = get("AWS_ACCESS_KEY_ID").zip(get("AWS_SECRET_ACCESS_KEY")).map(|(id, secret)| AwsKeys {
             id,
@@ -54,7 +54,7 @@ impl AwsSource {
         }
     }
 
-    /// The keys to sign with; an error is a clause that says where they were looked for. Blocks.
+    /// Returns the keys to sign with. The error is a clause that lists the places that were searched. Blocks.
     pub fn find(&self) -> Result<AwsKeys, String> {
         if let Some(keys) = &self.keys {
             return Ok(keys.clone());
@@ -80,7 +80,8 @@ fn read(file: &Path) -> Option<String> {
     Some(text)
 }
 
-/// The access key of a profile. Sections are `[name]` in one file and `[profile name]` in the other.
+/// The access key of a profile. Sections are `[name]` in the credentials file and `[profile name]` in the
+/// configuration.
 fn profile_keys(text: &str, profile: &str) -> Option<AwsKeys> {
     let mut is_inside = false;
     let value_of = |wanted: &str| {
@@ -100,7 +101,7 @@ fn profile_keys(text: &str, profile: &str) -> Option<AwsKeys> {
     Some(AwsKeys { id: id?, secret: Secret::new(secret?), session: session.map(Secret::new) })
 }
 
-/// Where a request is signed for.
+/// The credential scope of a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope<'a> {
     pub region: &'a str,
@@ -108,8 +109,8 @@ pub struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    /// The region and the service of a host of Bedrock: `bedrock-runtime.REGION.amazonaws.com`,
-    /// `bedrock-mantle.REGION.api.aws`.
+    /// The region and the service of a Bedrock host, such as `bedrock-runtime.REGION.amazonaws.com` or
+    /// `bedrock-mantle.REGION.api.aws`; `None` for other hosts.
     pub fn of_host(base_url: &'a str) -> Option<Scope<'a>> {
         let host = host_of(base_url);
         let known = [("bedrock-runtime.", "bedrock"), ("bedrock-mantle.", "bedrock-mantle")];
@@ -124,16 +125,16 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// What is signed of a request.
+/// The signed parts of a request.
 pub struct Unsigned<'a> {
     pub method: &'a str,
     pub url: &'a str,
-    /// As sent, if there is a body.
+    /// As sent; `None` without a body.
     pub content_type: Option<&'a str>,
     pub body: &'a [bytes::Bytes],
 }
 
-/// The headers that sign a request: date, session token, authorization.
+/// Returns the headers that sign a request: date, session token, authorization.
 pub fn signature(
     request: &Unsigned<'_>,
     keys: &AwsKeys,
@@ -143,7 +144,7 @@ pub fn signature(
     let now = now.to_zoned(TimeZone::UTC);
     let (day, date) = (now.strftime("%Y%m%d").to_string(), now.strftime("%Y%m%dT%H%M%SZ").to_string());
     let host = sent_authority(request.url);
-    // In the order of their names.
+    // In the order of the header names.
     let mut signed: Vec<(&str, &str)> = Vec::new();
     signed.extend(request.content_type.map(|value| ("content-type", value)));
     signed.push(("host", &host));
@@ -179,7 +180,7 @@ pub fn signature(
     headers
 }
 
-/// The path of the URL, encoded once more: of `%3A` on the wire, `%253A` is signed.
+/// The path of the URL, encoded once more: `%3A` on the wire is signed as `%253A`.
 fn canonical_path(url: &str) -> String {
     let path = path_of(url);
     let mut encoded = String::with_capacity(path.len());
@@ -225,7 +226,7 @@ mod tests {
         headers.last().expect("the authorization").1.expose().to_owned()
     }
 
-    /// `get-vanilla` of AWS's published test suite, and a request that botocore signs the same.
+    /// `get-vanilla` of AWS's published test suite, and a request whose signature was compared with botocore's.
     #[test]
     fn signatures_equal_those_of_other_signers() {
         let plain =

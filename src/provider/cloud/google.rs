@@ -1,7 +1,7 @@
 //! Google Vertex AI: access tokens from Application Default Credentials. These are the file of a service account, the
 //! login of `gcloud auth application-default login`, or the metadata server of a machine in Google's cloud.
 //!
-//! Checked with a scripted token server, and with no live service.
+//! Tested with a scripted token server, but not with a live service.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,23 +27,23 @@ const METADATA_PATH: &str = "/computeMetadata/v1/instance/service-accounts/defau
 
 /// Lifetime of a signed assertion; Google accepts at most an hour.
 const ASSERTION_SECONDS: u64 = 3600;
-/// A token is renewed so long before it expires.
+/// Tokens are renewed this long before they expire.
 const RENEWED_BEFORE: Duration = Duration::from_secs(5 * 60);
 const EXCHANGE_TIME_MAX: Duration = Duration::from_secs(30);
 const EXCHANGE_BYTES_MAX: usize = 64 * 1024;
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
-/// Where tokens come from.
+/// Where tokens are obtained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoogleSource {
-    /// `GOOGLE_APPLICATION_CREDENTIALS`, which has to exist.
+    /// `GOOGLE_APPLICATION_CREDENTIALS`; the file must exist.
     named: Option<PathBuf>,
-    /// The file of `gcloud`, if it exists.
+    /// The default file of `gcloud`, which may not exist.
     usual: Option<PathBuf>,
     metadata_host: String,
 }
 
-/// A file with credentials, in the forms that Google's tools write.
+/// A credentials file, in the forms that Google's tools write.
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum CredentialFile {
@@ -64,11 +64,11 @@ enum CredentialFile {
     Other,
 }
 
-/// A valid token.
+/// An access token.
 #[derive(Clone)]
 struct AccessToken {
     token: Secret,
-    /// The project that is billed, for a user's own login.
+    /// The project that is billed for a user's own login.
     quota_project: Option<String>,
     /// Milliseconds since the epoch.
     expires: u64,
@@ -85,7 +85,7 @@ impl GoogleSource {
         }
     }
 
-    /// The headers of a request. An error is a clause without secrets.
+    /// Returns the headers that authenticate a request. The error is a clause without secrets.
     pub async fn headers(&self, http: &Http) -> Result<Vec<(String, Secret)>, String> {
         let AccessToken { token, quota_project, .. } = match self.cached() {
             Some(token) => token,
@@ -161,7 +161,7 @@ impl GoogleSource {
             .map_err(|why| format!("the metadata server gave no token: {why}"))
     }
 
-    /// The file with credentials. One that is named has to exist. Blocks.
+    /// Reads the credentials file; `None` if there is none. A file named by the environment must exist. Blocks.
     fn file(&self) -> Result<Option<(PathBuf, CredentialFile)>, String> {
         let Some(path) = self.named.clone().or_else(|| self.usual.clone().filter(|path| path.exists()))
         else {
@@ -172,7 +172,7 @@ impl GoogleSource {
         let opened = std::fs::File::open(&path);
         let read = opened.and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
         read.map_err(|error| format!("{} can't be read: {error}", path.display()))?;
-        // The error of the parser may quote a secret.
+        // The parser's error is not shown, as it may quote a secret.
         let file = serde_json::from_str(&text)
             .map_err(|_| format!("{} has not the fields of Google's credentials", path.display()))?;
         Ok(Some((path, file)))
@@ -196,13 +196,13 @@ impl GoogleSource {
     }
 }
 
-/// The tokens of this process, by source; expired ones are removed, so that there are as many as sources in use.
+/// The tokens of this process, by source. Expired ones are removed, so the map has at most one token per source in use.
 static TOKENS: Mutex<BTreeMap<String, AccessToken>> = Mutex::new(BTreeMap::new());
 
-/// Held while a token is asked for: concurrent requests use the same one.
+/// Locked while a token is requested, so that concurrent requests use the same one.
 static EXCHANGING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// A signed statement (RS256) that exchanges for a token.
+/// A signed statement (RS256) that is exchanged for a token.
 fn assertion(email: &str, key: &str, key_id: Option<&str>, audience: &str) -> Result<String, String> {
     let issued = now() / 1000;
     let header = json!({ "alg": "RS256", "typ": "JWT", "kid": key_id });
@@ -221,7 +221,7 @@ fn assertion(email: &str, key: &str, key_id: Option<&str>, audience: &str) -> Re
     Ok(format!("{text}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature)))
 }
 
-/// Reads the answer of a token server. An error is a clause.
+/// Parses the response of a token server. The error is a clause.
 fn token_in(status: u16, body: &[u8], quota_project: Option<String>) -> Result<AccessToken, String> {
     let answer: Value = serde_json::from_slice(body).unwrap_or_default();
     let text = |name: &str| answer[name].as_str().filter(|text| !text.is_empty());

@@ -1,4 +1,4 @@
-//! The credentials of clouds: AWS for Amazon Bedrock, Google for Vertex AI.
+//! Credentials of cloud accounts: AWS for Amazon Bedrock, Google for Vertex AI.
 
 pub mod aws;
 pub mod google;

@@ -10,14 +10,14 @@ use crate::endpoint::ToolForm;
 use crate::listing::{LISTED_MAX, Lifecycle, ListedModel, ModelFacts};
 use epitome_tokens::Calibration;
 
-/// Maximum places. A user has a handful, but the URLs of test servers come and go.
+/// Maximum number of providers, by URL. Users have a handful, but the URLs of test servers accumulate.
 const PLACES_MAX: usize = 16;
 
-/// Maximum models with a token calibration. A user talks to a handful.
+/// Maximum number of models with a token calibration. Users have a handful.
 const CALIBRATIONS_MAX: usize = 500;
 
-/// Lifetime, in milliseconds, of windows learned from rejected requests: a server may have been given a
-/// larger window since.
+/// Lifetime, in milliseconds, of facts learned from rejected requests: the server may have changed since, for example
+/// to a larger window.
 const LEARNT_AGE_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
 
 /// A context window revealed by a rejected request.
@@ -29,7 +29,7 @@ pub struct LearnedWindow {
     pub at: u64,
 }
 
-/// The form in which a service took tools after it had refused the usual one.
+/// The form in which a service accepted tools after it had refused the usual one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LearnedForm {
     pub form: ToolForm,
@@ -41,12 +41,11 @@ pub struct LearnedForm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WindowOrigin {
-    /// A request was rejected as too long: the limit, or, if that was not reported, the size of the rejected
-    /// request.
+    /// A request was rejected as too long. The window is the reported limit, or else the size of the request.
     Overflow,
 }
 
-/// Knowledge of one model at one place. Times are milliseconds since the epoch, 0 for never.
+/// Knowledge of one model of one provider. Times are milliseconds since the epoch, 0 for never.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ModelEntry {
@@ -55,24 +54,24 @@ pub struct ModelEntry {
     pub life: Lifecycle,
     /// When the list last contained the model.
     pub listed_at: u64,
-    /// When the listed window last changed: lessons from before refer to another window.
+    /// When the listed window last changed; windows learned before that are invalid.
     pub window_since: u64,
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "if_known")]
     pub learnt: Option<LearnedWindow>,
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "if_known")]
     pub form: Option<LearnedForm>,
-    /// When the user was told that the window is unknown.
+    /// When the user was informed that the window is unknown.
     pub told_at: u64,
 }
 
 impl ModelEntry {
-    /// The learned window, while it is valid.
+    /// The learned window; `None` once it is outdated.
     pub fn learnt(&self, now: u64) -> Option<LearnedWindow> {
         let limit = now.saturating_sub(LEARNT_AGE_MAX);
         self.learnt.filter(|learnt| learnt.at >= self.window_since && learnt.at >= limit)
     }
 
-    /// The form in which tools are taken; a service may have got another API since.
+    /// The form in which tools are accepted; `None` once outdated, as the service may have changed.
     pub fn form(&self, now: u64) -> Option<ToolForm> {
         let limit = now.saturating_sub(LEARNT_AGE_MAX);
         self.form.filter(|known| known.at >= limit).map(|known| known.form)
@@ -102,11 +101,11 @@ impl ModelEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProviderEntry {
-    /// When it was last asked for its list, successfully or not.
+    /// When the provider was last asked for its list, successfully or not.
     pub asked_at: u64,
-    /// When it last returned one.
+    /// When it last returned a list.
     pub listed_at: u64,
-    /// By name.
+    /// Keyed by name.
     #[serde(deserialize_with = "known_entries")]
     pub models: BTreeMap<String, ModelEntry>,
 }
@@ -122,7 +121,7 @@ impl ProviderEntry {
     }
 }
 
-/// A model's token calibration and its time.
+/// A model's token calibration and when it was learned.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibrated {
     #[serde(flatten)]
@@ -131,14 +130,14 @@ pub struct Calibrated {
     pub at: u64,
 }
 
-/// Everything learned.
+/// Everything that was learned.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LearnedCache {
-    /// By URL without user and query.
+    /// Keyed by URL without user and query.
     #[serde(deserialize_with = "known_entries")]
     pub places: BTreeMap<String, ProviderEntry>,
-    /// By `provider/name`: a model counts the same way at every place.
+    /// Keyed by `provider/name`: a model counts the same way at every URL.
     #[serde(deserialize_with = "known_entries")]
     pub calibrations: BTreeMap<String, Calibrated>,
 }
@@ -148,7 +147,7 @@ impl LearnedCache {
         self.places.get(place)?.models.get(model)
     }
 
-    /// The models of the place's last list.
+    /// The models of the last list from this URL.
     pub fn listed(&self, place: &str) -> Vec<ListedModel> {
         let Some(place) = self.places.get(place) else { return Vec::new() };
         let current = place
@@ -164,12 +163,12 @@ impl LearnedCache {
             .collect()
     }
 
-    /// Replaces a place's list. Facts that the new list omits keep their known values.
+    /// Replaces the list of this URL. Facts that the new list omits keep their known values.
     pub fn list(&mut self, place: &str, listed: &[ListedModel], now: u64) {
         let mut new = ProviderEntry { asked_at: now, listed_at: now, models: BTreeMap::new() };
         for model in listed.iter().take(LISTED_MAX) {
             let old = self.model(place, &model.name).cloned().unwrap_or_default();
-            // The first listed window isn't a change.
+            // The first listed window is not a change.
             let changed = match (model.facts.window, old.facts.window) {
                 (Some(new), Some(old)) => new != old,
                 (None, _) | (_, None) => false,
@@ -186,7 +185,7 @@ impl LearnedCache {
         self.merge_place(place, new);
     }
 
-    /// Records that the place was asked but returned no list.
+    /// Records that a list was requested but not returned.
     pub fn record_request(&mut self, place: &str, now: u64) {
         let asked = ProviderEntry { asked_at: now, ..ProviderEntry::default() };
         self.merge_place(place, asked);
@@ -222,8 +221,8 @@ impl LearnedCache {
         });
     }
 
-    /// Merges newer facts of another cache. The order of merging makes no difference, unless both learned
-    /// something in the same millisecond.
+    /// Merges newer facts of another cache. Merging is commutative, unless both caches learned something in the same
+    /// millisecond.
     pub fn merge(&mut self, other: LearnedCache) {
         for (name, place) in other.places {
             self.places.entry(name).or_default().merge(place);
@@ -241,27 +240,27 @@ impl LearnedCache {
         shrink(&mut self.calibrations, CALIBRATIONS_MAX, |calibrated| calibrated.at);
     }
 
-    /// The text of the file.
+    /// Serializes the cache for the file.
     pub fn to_text(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("plain data can always be written");
         text.push('\n');
         text
     }
 
-    /// Parses the file's text. Unknown fields, and models in an unknown format, are skipped: a newer version
-    /// may have written them. An error explains why the file is invalid.
+    /// Parses the file's text. Unknown fields, and models in an unknown format, are skipped, because a newer version
+    /// may have written them. The error explains why the file is invalid.
     pub fn from_text(text: &str) -> Result<LearnedCache, String> {
         let object: serde_json::Map<String, Value> =
             serde_json::from_str(text).map_err(|error| format!("it is not a JSON object: {error}"))?;
         let read = LearnedCache::deserialize(Value::Object(object)).map_err(|error| error.to_string())?;
-        // Merging applies the bounds.
+        // Merging enforces the limits.
         let mut cache = LearnedCache::default();
         cache.merge(read);
         Ok(cache)
     }
 }
 
-/// Deserializes a map without the entries in an unknown format.
+/// Deserializes a map, skipping entries in an unknown format.
 fn known_entries<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     entries: D,
 ) -> Result<BTreeMap<String, T>, D::Error> {
@@ -269,13 +268,13 @@ fn known_entries<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     Ok(entries.filter_map(|(name, entry)| Some((name, serde_json::from_value(entry).ok()?))).collect())
 }
 
-/// Deserializes a lesson; `None` for kinds that this version doesn't know, or that are no longer used, such as windows
+/// Deserializes a learned fact; `None` for kinds that this version doesn't know or no longer uses, such as windows
 /// guessed from a server's low token counts.
 fn if_known<'de, D: Deserializer<'de>, T: DeserializeOwned>(known: D) -> Result<Option<T>, D::Error> {
     Ok(serde_json::from_value(Value::deserialize(known)?).ok())
 }
 
-/// Keeps the newest entries.
+/// Keeps the newest `most` entries.
 fn shrink<T>(map: &mut BTreeMap<String, T>, most: usize, newest: impl Fn(&T) -> u64) {
     while map.len() > most {
         let oldest = map.iter().min_by_key(|(_, value)| newest(value)).map(|(name, _)| name.clone());

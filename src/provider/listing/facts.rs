@@ -21,13 +21,13 @@ impl ListedModel {
     }
 }
 
-/// Whether a model will be shut down.
+/// Whether a model is to be shut down.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lifecycle {
     #[default]
     Active,
-    /// It will be shut down on this day, if known, as the provider writes it.
+    /// The model will be shut down on this day, if known, in the provider's notation.
     Ending { on: Option<String> },
 }
 
@@ -51,7 +51,7 @@ pub struct ModelFacts {
 }
 
 impl ModelFacts {
-    /// These facts, completed by the others.
+    /// Returns these facts, with unknown ones taken from `others`.
     pub fn or(self, others: ModelFacts) -> ModelFacts {
         ModelFacts {
             window: self.window.or(others.window),
@@ -66,7 +66,7 @@ impl ModelFacts {
     pub fn set_abilities(&self, abilities: &mut Abilities) {
         abilities.images = self.images.unwrap_or(abilities.images);
         abilities.documents = self.documents.unwrap_or(abilities.documents);
-        // Without an effort that is known here, the list says nothing.
+        // Without any effort that this version knows, the list provides no information.
         let thinking = self.thinking.filter(|thinking| *thinking != Thinking::Efforts(&[]));
         abilities.thinking = thinking.unwrap_or(abilities.thinking);
     }

@@ -1,9 +1,9 @@
-//! Parses model lists. Pure: bodies in, facts out; what a server omits, or reports in its own format, is
+//! Parses model lists. Pure: bodies in, facts out. Facts that a server omits or reports in a format of its own remain
 //! unknown.
 //!
-//! The lists of Anthropic, OpenAI and all compatible services are objects with `data`. They are told apart
-//! only by the fields of a model, because servers that copy one vendor's API return another's list. Gemini's
-//! have `models`.
+//! The lists of Anthropic, OpenAI and all compatible services are objects with `data`. They are distinguished only by
+//! the fields of a model, because servers that copy one vendor's API may return another's list. Gemini's lists have
+//! `models`.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -15,12 +15,12 @@ use crate::abilities::{Effort, Thinking, set_of};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListPage {
     pub listed: Vec<ListedModel>,
-    /// The cursor of the next page.
+    /// The cursor of the next page; `None` on the last page.
     pub next: Option<String>,
 }
 
-/// Words in the names of OpenAI's models that can't hold a conversation with tools: its list contains only
-/// names.
+/// Words in the names of OpenAI's models that can't conduct a conversation with tools. Names are all that OpenAI's list
+/// contains.
 const NOT_FOR_CHAT: [&str; 18] = [
     "audio",
     "babbage",
@@ -42,8 +42,8 @@ const NOT_FOR_CHAT: [&str; 18] = [
     "whisper",
 ];
 
-/// Parses one response; `None` if it isn't a list. `own_api` means that it comes from the vendor itself,
-/// whose list contains every kind of model.
+/// Parses one response; `None` if it isn't a list. `own_api` means that it comes from the vendor itself, whose list
+/// contains every kind of model.
 pub fn page(body: &[u8], own_api: bool) -> Option<ListPage> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let list = body.as_object()?;
@@ -73,7 +73,7 @@ pub fn page(body: &[u8], own_api: bool) -> Option<ListPage> {
     }
 }
 
-/// A model of a list with `data`. `second` is llama.cpp's second list, which has the abilities.
+/// Parses a model of a list with `data`. `second` is llama.cpp's second list, which contains the abilities.
 fn in_data(model: &Value, second: &[Value], own_api: bool) -> Option<ListedModel> {
     let name = model["id"].as_str().filter(|name| !name.is_empty())?;
     let is_openai = own_api && model["object"] == "model";
@@ -83,7 +83,7 @@ fn in_data(model: &Value, second: &[Value], own_api: bool) -> Option<ListedModel
     let window = [
         // Anthropic.
         &model["max_input_tokens"],
-        // llama.cpp: the window that this server was started with.
+        // llama.cpp: the window with which this server was started.
         &model["meta"]["n_ctx"],
         // vLLM.
         &model["max_model_len"],
@@ -114,13 +114,13 @@ fn in_data(model: &Value, second: &[Value], own_api: bool) -> Option<ListedModel
     Some(ListedModel { name: name.to_owned(), facts, life: life(model)? })
 }
 
-/// A model of a ChatGPT plan; some are not for choosing.
+/// Parses a model of a ChatGPT plan; `None` if it is not meant to be chosen.
 fn of_plan(model: &Value) -> Option<ListedModel> {
     let name = model["slug"].as_str().filter(|name| !name.is_empty() && model["visibility"] == "list")?;
     Some(ListedModel { name: name.to_owned(), facts: ModelFacts::default(), life: Lifecycle::Active })
 }
 
-/// `None` for a retired model.
+/// A model's lifecycle; `None` if it is retired.
 fn life(model: &Value) -> Option<Lifecycle> {
     let day = |value: &Value| value.as_str().map(|day| day.chars().take("2026-11-30".len()).collect());
     match model["lifecycle"].as_str() {
@@ -133,7 +133,7 @@ fn life(model: &Value) -> Option<Lifecycle> {
     }
 }
 
-/// A model's abilities as reported by Anthropic.
+/// Parses abilities as reported by Anthropic.
 fn read_capabilities(capabilities: &Value) -> ModelFacts {
     let has = |value: &Value| value["supported"].as_bool();
     ModelFacts {
@@ -144,8 +144,7 @@ fn read_capabilities(capabilities: &Value) -> ModelFacts {
     }
 }
 
-/// Converts Anthropic's report on thinking and efforts. Models with adaptive thinking take efforts, the
-/// others a budget.
+/// Converts Anthropic's report on thinking and efforts. Models with adaptive thinking take efforts, others a budget.
 fn thinking(thinking: &Value, effort_said: &Value) -> Option<Thinking> {
     let has = |of: &Value, name: &str| of[name]["supported"].as_bool().unwrap_or(false);
     if !thinking["supported"].as_bool()? {
@@ -167,14 +166,14 @@ fn thinking(thinking: &Value, effort_said: &Value) -> Option<Thinking> {
     has(types, "enabled").then_some(Thinking::Budget { optional })
 }
 
-/// Abilities as a list of words, from Ollama and llama.cpp. A word that is missing from the list means no.
+/// Parses abilities as a list of words, from Ollama and llama.cpp. A missing word means no.
 fn read_ability_words(model: &Value) -> ModelFacts {
     let Some(words) = model["capabilities"].as_array() else { return ModelFacts::default() };
     let sees = words.iter().any(|word| word == "vision" || word == "multimodal");
     ModelFacts { images: Some(sees), ..ModelFacts::default() }
 }
 
-/// A model of Gemini's list, if it can hold a conversation.
+/// Parses a model of Gemini's list; `None` if it can't conduct a conversation.
 fn read_gemini(model: &Value) -> Option<ListedModel> {
     let name = model["name"].as_str()?.trim_start_matches("models/");
     let methods = model["supportedGenerationMethods"].as_array();
@@ -186,15 +185,15 @@ fn read_gemini(model: &Value) -> Option<ListedModel> {
     let facts = ModelFacts {
         window: first(&[&model["inputTokenLimit"]]),
         max_output: first(&[&model["outputTokenLimit"]]).and_then(|tokens| u32::try_from(tokens).ok()),
-        // `true` doesn't say how thinking is controlled.
+        // `true` doesn't specify how thinking is controlled.
         thinking: (model["thinking"] == false).then_some(Thinking::None),
         ..ModelFacts::default()
     };
     Some(ListedModel { name: name.to_owned(), facts, life: Lifecycle::Active })
 }
 
-/// Ollama's loaded models (`/api/ps`) with the context windows that they were loaded with; `None` for any
-/// other response.
+/// Parses Ollama's loaded models (`/api/ps`) with the context windows with which they were loaded; `None` for any other
+/// response.
 pub fn ollama_loaded(body: &[u8]) -> Option<Vec<(String, u64)>> {
     #[derive(Deserialize)]
     struct Loaded {
@@ -211,8 +210,8 @@ pub fn ollama_loaded(body: &[u8]) -> Option<Vec<(String, u64)>> {
     Some(with_window.map(|model| (model.name, model.context_length)).collect())
 }
 
-/// Ollama's details of a model (`/api/show`): abilities, and the context window if its file sets one. The
-/// window that it was trained for is ignored, because it isn't the one it is loaded with.
+/// Parses Ollama's details of a model (`/api/show`): abilities, and the context window if the model file sets one. The
+/// window for which the model was trained is ignored, because Ollama usually loads it with another.
 pub fn ollama_shown(body: &[u8]) -> Option<ModelFacts> {
     let shown: Value = serde_json::from_slice(body).ok()?;
     let parameters = shown["parameters"].as_str().unwrap_or_default();
@@ -225,7 +224,7 @@ pub fn ollama_shown(body: &[u8]) -> Option<ModelFacts> {
     Some(ModelFacts { window: set.filter(|window| *window > 0), thinking, ..read_ability_words(&shown) })
 }
 
-/// The first of these that is a positive number of tokens.
+/// The first of these values that is a positive number of tokens.
 fn first(values: &[&Value]) -> Option<u64> {
     values.iter().filter_map(|value| value.as_u64()).find(|tokens| *tokens > 0)
 }

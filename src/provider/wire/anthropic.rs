@@ -1,5 +1,5 @@
-//! Encodes requests in Anthropic's Messages format. Pure; nothing is sent from here. Compatible services only
-//! get fields that all of them know.
+//! Encodes requests in Anthropic's Messages format. Pure; sends nothing. Compatible services only get fields that all
+//! of them support.
 
 use serde_json::{Value, json};
 
@@ -16,8 +16,8 @@ use epitome_tokens::model_name::Family;
 
 /// Anthropic's Messages format.
 ///
-/// Thinking is sent back byte for byte to the model that generated it, and only after exactly the same
-/// prefix: newer models reject it after any other, for example after a compaction or its undo.
+/// Thinking is sent back byte for byte to the model that generated it, and only after exactly the same prefix: newer
+/// models reject it after any other, for example after a compaction or its undo.
 pub struct Anthropic;
 
 impl Format for Anthropic {
@@ -44,7 +44,7 @@ impl Format for Anthropic {
                     put(&json!({ "role": "assistant", "content": [given] }), prefix, out);
                 }
                 let repeated = match (given.last(), parts.as_slice()) {
-                    // User content must follow the compaction.
+                    // The compaction must be followed by user content.
                     (Some(given), [first, _, ..]) => compaction::is_repeated(given, first),
                     (Some(_) | None, _) => false,
                 };
@@ -53,7 +53,8 @@ impl Format for Anthropic {
                 let said = parts.iter().filter_map(|part| said(part, endpoint)).map(block);
                 let content: Vec<Value> = results.chain(said).collect();
                 put(&json!({ "role": "user", "content": content }), prefix, out);
-                // The last block ends with its own brace, followed by the ends of the list and the message.
+                // The mark goes before the closing brace of the last block, which precedes the ends of list and
+                // message.
                 EncodedTurn { mark: Some(out.len() - "}]}".len()), begins_with_thinking: false }
             }
             WireTurn::Agent { replies } => {
@@ -84,10 +85,9 @@ impl Format for Anthropic {
             .filter(|thinking| thinking["type"] == "adaptive")
             .and_then(|_| endpoint.abilities.thinking.effort(request.thought))
             .map(|effort| json!({ "effort": effort.word() }));
-        // All servers in front of these models accept the mark on the system text. The automatic mark is a
-        // field of Anthropic's own API that others may reject; for them, the last block is marked instead.
-        // Standalone requests are not marked: nothing would read the cache, and writing it costs more than
-        // plain input.
+        // All servers for these models accept the mark on the system prompt. The automatic mark is a field of
+        // Anthropic's own API that others may reject; for those, the last block is marked instead. Requests outside a
+        // conversation are not marked: nothing would read the cache, and writing it costs more than plain input.
         let goes_on = request.basis.is_some();
         let marks_blocks = goes_on && (endpoint.own_api || Family::detect(&endpoint.model) == Family::Claude);
         let system = meta
@@ -101,7 +101,7 @@ impl Format for Anthropic {
             }
         };
         let fields = json!({
-            // There, the address names the model.
+            // In Google's cloud, the URL contains the model.
             "model": (!endpoint.quirks.is_vertex).then_some(&endpoint.model),
             "anthropic_version": endpoint.quirks.is_vertex.then_some(VERTEX_VERSION),
             "max_tokens": is_answered.then_some(max_tokens),
@@ -142,10 +142,9 @@ fn text_block(text: &str) -> Value {
     json!({ "type": "text", "text": text })
 }
 
-/// A mark for the five-minute cache. The one-hour cache costs twice the input price for every written token,
-/// instead of 1.25 times, and saves 1.15 times the price of what is lost in a pause of more than five
-/// minutes: about break-even with one such pause in the middle of a session, a loss without any, as in
-/// unattended runs.
+/// A mark for the five-minute cache. The one-hour cache costs twice the input price per written token instead of 1.25
+/// times, and saves 1.15 times the price of the tokens lost in a pause of more than five minutes. That is about
+/// break-even with one such pause in the middle of a session, and a loss without any, as in unattended runs.
 fn mark(here: bool) -> Option<Value> {
     here.then(|| json!({ "type": "ephemeral" }))
 }
@@ -183,8 +182,8 @@ fn replied(part: &Content, endpoint: &Endpoint, prefix: &str) -> Option<Value> {
     }
 }
 
-/// The thinking block to send back, if this endpoint's model generated it after this prefix. A block that was
-/// stored without its prefix is trusted.
+/// The thinking block to send back; `None` unless this endpoint's model generated it after this prefix. A block that
+/// was stored without its prefix is trusted.
 fn own_block<'a>(native: &'a Native, endpoint: &Endpoint, prefix: &str) -> Option<&'a Value> {
     if !is_own(native, endpoint) {
         return None;
@@ -200,24 +199,23 @@ fn is_thinking(block: &Value) -> bool {
     matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"))
 }
 
-/// Maximum bytes of a document's title; longer ones are rejected.
+/// Maximum bytes of a document's title; the service rejects longer ones.
 const TITLE_BYTES_MAX: usize = 255;
 
-/// Minimum budget that is accepted.
+/// Minimum budget that the service accepts, in tokens.
 const BUDGET_MIN: u32 = 1_024;
 
 fn thinking(endpoint: &Endpoint, meta: &RequestMeta<'_>) -> Option<Value> {
     let thinking = endpoint.abilities.thinking;
     match thinking {
         Thinking::None => None,
-        // Newer models think unless thinking is disabled explicitly. Summaries are requested because they hide
-        // thinking otherwise.
+        // Newer models think unless thinking is disabled explicitly. Without a request for summaries, they hide their
+        // thinking.
         Thinking::Efforts(_) => Some(match thinking.effort(meta.request.thought)? {
             Effort::None => json!({ "type": "disabled" }),
             _ => json!({ "type": "adaptive", "display": "summarized" }),
         }),
-        // Budgeted thinking is rejected when a reply that did not begin with thinking continues after its
-        // tools.
+        // Budgeted thinking is rejected if a reply that did not begin with thinking continues after its tools.
         Thinking::Budget { .. } if meta.continues_without_thinking => None,
         Thinking::Budget { .. } => {
             let max_tokens = meta.request.max_output.min(endpoint.max_output);

@@ -33,7 +33,7 @@ enum ContentBlock {
     Compaction(Value),
     /// Hidden thinking, complete in its start event.
     Redacted(Value),
-    /// `whole` is the input that the start event already contained; fragments that follow replace it.
+    /// `whole` is the input that the start event contained; fragments that follow replace it.
     Call {
         index: u32,
         whole: Option<String>,
@@ -41,7 +41,7 @@ enum ContentBlock {
 }
 
 impl AnthropicDecoder {
-    /// `prefix` is the digest from the request's encoder.
+    /// `prefix` is the digest that was computed while encoding the request.
     pub(super) fn new(prefix: String) -> AnthropicDecoder {
         AnthropicDecoder { prefix, block: ContentBlock::Plain, stop: None, whole: false }
     }
@@ -169,7 +169,7 @@ impl AnthropicDecoder {
                 json!({ "type": "thinking", "thinking": text, "signature": signature })
             }
             ContentBlock::Redacted(block) => block,
-            // Without a text, the service has failed to compact.
+            // Without text, the service failed to compact.
             ContentBlock::Compaction(block) if !block["content"].is_string() => return,
             ContentBlock::Compaction(block) => {
                 let data = compaction::kept(without_nulls(block));
@@ -197,7 +197,7 @@ fn stop(reason: &str, details: Option<Value>) -> ReplyStop {
     }
 }
 
-/// All kinds of event in one struct: an enum tagged by `type` would be buffered before parsing.
+/// All kinds of events in one struct, because an enum tagged by `type` would be buffered before parsing.
 #[derive(Deserialize)]
 struct AnthropicEvent<'a> {
     #[serde(rename = "type", borrow, default)]
@@ -229,7 +229,7 @@ struct MessageStart {
     usage: Option<Value>,
 }
 
-/// Total usage: compactions are reported as separate iterations and not included in the sums.
+/// Total usage: compactions are reported as separate iterations that the sums don't include.
 fn usage(said: &Value) -> Usage {
     let mut usage = usage_without_iterations(said);
     let iterations = said["iterations"].as_array().into_iter().flatten();
@@ -239,11 +239,11 @@ fn usage(said: &Value) -> Usage {
     usage
 }
 
-/// `input_tokens` excludes cached tokens; the context is the sum.
+/// `input_tokens` excludes cached tokens, so the size of the context is the sum.
 fn usage_without_iterations(said: &Value) -> Usage {
     let cache_read = tokens_at(said, "/cache_read_input_tokens");
     let cache_write = tokens_at(said, "/cache_creation_input_tokens");
-    // A report without fresh tokens would otherwise give a context of only the cached part.
+    // A report without uncached tokens would otherwise yield a context of only the cached part.
     let fresh = said["input_tokens"].as_u64();
     Usage {
         input: fresh.map_or(0, |fresh| fresh.saturating_add(cache_read).saturating_add(cache_write)),

@@ -13,7 +13,7 @@ use epitome_thread::{OutcomeContent, ThoughtLevel};
 
 const SONNET: &str = "anthropic/claude-sonnet-5-5";
 
-/// Removes cache marks: they move from request to request and aren't part of the content.
+/// Removes cache marks, which move from request to request and aren't part of the content.
 fn unmarked(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -186,7 +186,7 @@ fn thinking_is_configured_as_the_model_supports_it() {
         ("claude-haiku-4-5-20251001", ThoughtLevel::Low, 2_000, Value::Null, Value::Null),
         ("claude-3-5-haiku-20241022", ThoughtLevel::High, 32_000, Value::Null, Value::Null),
         ("claude-opus-4-8", ThoughtLevel::Off, 32_000, json!({"type": "disabled"}), Value::Null),
-        // It always thinks, so the lowest effort is requested.
+        // This model always thinks, so the lowest effort is requested.
         ("claude-sonnet-5-5", ThoughtLevel::Off, 32_000, adaptive, json!("low")),
         ("qwen3", ThoughtLevel::High, 32_000, Value::Null, Value::Null),
     ] {
@@ -230,8 +230,7 @@ fn cache_marks_suit_the_server() {
     assert!(!String::from_utf8_lossy(&alone).contains("cache_control"), "it would be written for nobody");
 }
 
-/// Newer models reject thinking after any other prefix than its own, with an error that ends the
-/// conversation.
+/// Newer models reject thinking after a different prefix, with an error that ends the conversation.
 #[test]
 fn thinking_is_only_sent_back_to_its_model_after_its_prefix() {
     let endpoint = test_endpoint(SONNET);

@@ -1,5 +1,5 @@
-//! Encodes requests in OpenAI's Chat Completions format for OpenAI and the many compatible servers. Pure;
-//! nothing is sent from here. Only OpenAI itself gets OpenAI's own fields.
+//! Encodes requests in OpenAI's Chat Completions format, for OpenAI and the many compatible servers. Pure; sends
+//! nothing. OpenAI-specific fields are only sent to OpenAI.
 
 use std::borrow::Cow;
 
@@ -19,8 +19,8 @@ use epitome_tokens::model_name::ParsedName;
 
 /// The Chat Completions format.
 ///
-/// Thinking is omitted, as the format has no field for it, except for services that want it back. Images and documents of tool outcomes follow in a
-/// user message, because tool messages can only contain text.
+/// Thinking is omitted, because the format has no field for it, except for services that require it. Images and
+/// documents of tool outcomes follow in a user message, because tool messages can only contain text.
 pub struct Chat;
 
 impl Format for Chat {
@@ -69,9 +69,9 @@ impl Format for Chat {
         let request = meta.request;
         let own = endpoint.own_api;
         let max_tokens = request.max_output.min(endpoint.max_output);
-        // OpenAI's thinking models reject the old field behind gateways too.
+        // OpenAI's thinking models reject the old field, even through gateways.
         let is_new = own || endpoint.quirks.limits_completion || limits_completion(&endpoint.model);
-        // For other services, the user's settings say what they accept.
+        // For other services, the user's settings define which efforts are accepted.
         let effort = match own {
             _ if endpoint.form == ToolForm::WithoutReasoning => {
                 (!request.tools.is_empty()).then_some(Effort::None.word())
@@ -97,7 +97,7 @@ impl Format for Chat {
     }
 }
 
-/// A plain string if there is only text: the templates of many local models accept nothing else.
+/// Returns a plain string if there is only text, because the templates of many local models accept nothing else.
 fn user_content(parts: Vec<Value>) -> Value {
     let texts: Option<Vec<&str>> = parts.iter().map(|part| part["text"].as_str()).collect();
     match texts {
@@ -119,7 +119,7 @@ fn part(part: Sendable<'_>) -> Value {
     }
 }
 
-/// Encodes a reply. Consecutive replies, as after a pause, are merged into one message: templates of local
+/// Encodes a reply. Consecutive replies, as after a pause, are merged into one message, because templates of local
 /// models require alternating roles.
 fn agent(endpoint: &Endpoint, replies: &[Vec<&Content>]) -> Value {
     let mut reasoning: Option<(&str, String)> = None;
@@ -159,7 +159,7 @@ fn agent(endpoint: &Endpoint, replies: &[Vec<&Content>]) -> Value {
     message
 }
 
-/// The id of a call as the service takes it. Of ids that other services made, a digest is sent.
+/// The id of a call in a form that the service accepts. If it requires short ids, others are replaced by a digest.
 fn call_id<'a>(endpoint: &Endpoint, id: &'a str) -> Cow<'a, str> {
     let is_short = id.len() == SHORT_ID && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if !endpoint.quirks.short_call_ids || is_short {
@@ -179,8 +179,8 @@ const SHORT_ID: usize = 9;
 /// From this version on, OpenAI's models think by default.
 const THINKS_UNTOLD_SINCE: (u32, u32) = (5, 4);
 
-/// The reasoning effort, as far as OpenAI accepts it together with tools in this format: for newer models it
-/// must be set to none explicitly, for the newest that is impossible.
+/// The reasoning effort that OpenAI accepts together with tools in this format. For newer models it must be set to none
+/// explicitly; the newest don't accept even that.
 fn effort(endpoint: &Endpoint, request: &ModelRequest<'_>) -> Option<&'static str> {
     let has_tools = !request.tools.is_empty();
     let plain = match request.thought {

@@ -1,5 +1,5 @@
-//! Decodes the stream of Chat Completions, chunk by chunk, including the deviations of compatible servers:
-//! calls without an index, text in parts, repeated ids, complete arguments at once, `null` instead of text, two field names
+//! Decodes the stream of Chat Completions, chunk by chunk, including the deviations of compatible servers: calls
+//! without an index, text in parts, repeated ids, complete arguments at once, `null` instead of text, two field names
 //! for thinking, a missing `[DONE]`. Pure.
 
 use serde::Deserialize;
@@ -15,19 +15,19 @@ use epitome_thread::Usage;
 #[derive(Debug, Default)]
 pub(super) struct ChatDecoder {
     calls: Vec<StreamedCall>,
-    /// A refusal in the model's own words.
+    /// The text of the model's refusal.
     refusal: String,
     stop: Option<ReplyStop>,
-    /// Whether the service wants reasoning back, so that the field that it came in is kept.
+    /// Whether the service requires reasoning to be sent back; if so, the name of its field is recorded.
     keeps_reasoning: bool,
-    /// The field of the reasoning that is running.
+    /// The field of the current reasoning part.
     reasoning: Option<&'static str>,
-    /// Any part of a reply was seen.
+    /// Whether any part of a reply was received.
     begun: bool,
     whole: bool,
 }
 
-/// A call of this reply; its position in the list is its index in our events.
+/// A call of this reply. Its position in the list is its index in the emitted events.
 #[derive(Debug)]
 struct StreamedCall {
     /// The server's own index, if it sends one.
@@ -44,8 +44,8 @@ impl Decode for ChatDecoder {
 
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
         if data == "[DONE]" {
-            // Without a finish reason and any content, this is the empty reply of a server whose context
-            // window is too small; `end` reports that.
+            // Without a finish reason and without content, this is the empty reply of a server whose context window is
+            // too small; `end` reports that.
             if self.begun || self.stop.is_some() {
                 self.stop.get_or_insert(ReplyStop::Finished);
                 self.finish(out);
@@ -64,7 +64,7 @@ impl Decode for ChatDecoder {
             if let Some(reason) = choice.finish_reason {
                 self.stop = Some(stop(&reason));
             }
-            // Moonshot.
+            // Moonshot sends the usage here.
             if let Some(said) = choice.usage {
                 out.push(ProviderEvent::Usage(usage(&said)));
             }
@@ -75,7 +75,7 @@ impl Decode for ChatDecoder {
         Ok(())
     }
 
-    /// The stream ended; a finish reason makes up for a missing `[DONE]`.
+    /// Handles the end of the stream; a finish reason substitutes for a missing `[DONE]`.
     fn end(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), Unfinished> {
         match (&self.stop, self.begun) {
             (Some(_), _) => {
@@ -93,7 +93,7 @@ impl ChatDecoder {
         ChatDecoder { keeps_reasoning, ..ChatDecoder::default() }
     }
 
-    /// Ends running reasoning.
+    /// Ends the current reasoning part.
     fn seal(&mut self, out: &mut Vec<ProviderEvent>) {
         if let Some(field) = self.reasoning.take().filter(|_| self.keeps_reasoning) {
             out.push(ProviderEvent::ThinkingSealed { data: json!({ "field": field }) });
@@ -178,7 +178,7 @@ impl ChatDecoder {
         }
     }
 
-    /// The call that a fragment belongs to; `None` for a new one.
+    /// Finds the call to which a fragment belongs; `None` if it starts a new one.
     fn find(&self, index: Option<u32>, id: &str, name: &str) -> Option<usize> {
         let found = match index {
             Some(_) => self.calls.iter().rposition(|call| call.index == index)?,
@@ -186,8 +186,7 @@ impl ChatDecoder {
             None if !name.is_empty() => return None,
             None => return self.calls.len().checked_sub(1),
         };
-        // Some servers give every parallel call the index 0; a different id together with a name starts a new
-        // call.
+        // Some servers give every parallel call the index 0; a different id together with a name starts a new call.
         let known = &self.calls[found];
         let is_another = !id.is_empty() && !known.id.is_empty() && known.id != id && !name.is_empty();
         (!is_another).then_some(found)
@@ -207,7 +206,7 @@ fn stop(reason: &str) -> ReplyStop {
     match reason {
         "length" => ReplyStop::MaxTokens,
         "content_filter" => ReplyStop::Refused { reason: "the provider's content filter".into() },
-        // `stop`, `tool_calls`, `function_call` and other servers' inventions.
+        // `stop`, `tool_calls`, `function_call` and the inventions of other servers.
         _ => ReplyStop::Finished,
     }
 }
@@ -231,9 +230,9 @@ struct ChatChoice {
 struct ChatDelta {
     content: Option<ChatText>,
     refusal: Option<String>,
-    /// llama.cpp, vLLM, DeepSeek.
+    /// Sent by llama.cpp, vLLM and DeepSeek.
     reasoning_content: Option<String>,
-    /// Ollama, OpenRouter.
+    /// Sent by Ollama and OpenRouter.
     reasoning: Option<String>,
     tool_calls: Option<Vec<CallDelta>>,
 }
@@ -242,12 +241,12 @@ struct ChatDelta {
 #[serde(untagged)]
 enum ChatText {
     Plain(String),
-    /// Mistral's models that reason.
+    /// Sent by Mistral's reasoning models.
     Parts(Vec<Value>),
 }
 
 impl ChatText {
-    /// The thinking and the text.
+    /// Splits the content into thinking and text.
     fn split(self) -> (String, String) {
         let parts = match self {
             ChatText::Plain(text) => return (String::new(), text),
@@ -276,7 +275,7 @@ fn usage(said: &Value) -> Usage {
     Usage {
         input: tokens_at(said, "/prompt_tokens"),
         output: tokens_at(said, "/completion_tokens"),
-        // The others are DeepSeek's and Moonshot's.
+        // The other two fields are DeepSeek's and Moonshot's.
         cache_read: tokens_at(said, "/prompt_tokens_details/cached_tokens")
             .max(tokens_at(said, "/prompt_cache_hit_tokens"))
             .max(tokens_at(said, "/cached_tokens")),

@@ -156,7 +156,7 @@ fn only_openai_gets_its_own_fields() {
     }
 }
 
-/// A gateway to OpenAI rejected the first prompt: "Use 'max_completion_tokens' instead".
+/// Regression: a gateway to OpenAI rejected the first prompt: "Use 'max_completion_tokens' instead".
 #[test]
 fn openai_thinking_models_use_max_completion_tokens_behind_gateways() {
     for (model, is_new) in
@@ -185,7 +185,7 @@ fn other_services_get_the_configured_thinking() {
     }
 }
 
-/// A service with other rules for ids of calls refused each conversation that another one had begun.
+/// Regression: a service with other rules for call ids refused every conversation that had begun with another service.
 #[test]
 fn ids_of_calls_have_the_form_that_the_service_takes() {
     let view = OwnedView::default()
@@ -230,7 +230,7 @@ fn reasoning_is_sent_back_in_its_field_where_the_service_wants_it() {
     assert!(reply(&endpoint).get("reasoning_content").is_none());
     endpoint.quirks.reasoning_back = true;
     assert!(reply(&endpoint)["reasoning_content"].as_str().is_some_and(|text| !text.is_empty()));
-    // That of another model is not its own.
+    // Reasoning of another model is not sent.
     endpoint.model = "other".into();
     assert!(reply(&endpoint).get("reasoning_content").is_none());
 }

@@ -1,5 +1,5 @@
-//! Tests native compaction: where and to which models a compaction is sent, and how one is requested. Also
-//! the user message next to it, which has many parts.
+//! Tests native compaction: where and to which models a compaction is sent, and how one is requested. Also tests the
+//! user message next to it, which has many parts.
 
 use serde_json::{Value, json};
 
@@ -98,15 +98,14 @@ fn repeated_summary_is_dropped_only_if_more_follows() {
     assert_eq!(body(&endpoint, &alone.request())["messages"][1]["content"][0]["text"], SUMMARY);
 }
 
-/// The assertions search for the format's own field name, to ensure that nothing model-specific is sent to
-/// other models.
+/// The assertions search for the format's field name, to ensure that nothing model-specific is sent to other models.
 #[test]
 fn compaction_is_only_sent_first_and_to_its_own_model() {
     let sonnet = compacting(SONNET);
     let sol = compacting(SOL);
     let chat = Endpoint { native_compaction: true, ..test_chat_endpoint(SOL) };
     let table = [
-        // Another model, another provider, a user who disabled it, another format of the same name.
+        // Another model, another provider, a user who disabled it, another format with the same model name.
         (compacting("anthropic/claude-opus-5-5"), given(&sonnet, block())),
         (compacting("gemini/gemini-4-argon"), given(&sonnet, block())),
         (test_endpoint(SONNET), given(&sonnet, block())),
@@ -122,7 +121,7 @@ fn compaction_is_only_sent_first_and_to_its_own_model() {
         assert!(sent.to_string().contains("They want a cake."), "{}: {sent}", endpoint.name);
         assert_eq!(valid::problems(endpoint.wire, &endpoint.model, &sent), Vec::<String>::new());
     }
-    // It replaces everything before, so it is out of place after anything else.
+    // A compaction replaces everything before it, so it is misplaced after anything else.
     for (endpoint, made) in [(&sonnet, block()), (&sol, item())] {
         let view = OwnedView::default()
             .user(vec![text("One.")])
@@ -148,7 +147,7 @@ fn thinking_after_a_dropped_compaction_is_dropped() {
     assert!(!sent(&test_endpoint(SONNET)).contains("\"thinking\""));
 }
 
-/// What was encoded while native compaction is enabled must not be sent after it has been disabled.
+/// An encoding from before native compaction was disabled must not be sent afterwards.
 #[test]
 fn cached_encoding_depends_on_native_compaction() {
     let view = behind(given(&compacting(SOL), item()));
@@ -260,8 +259,7 @@ fn message_with_many_parts_is_encoded_unchanged_in_each_format() {
             (0..parts.len()).filter(|at| !parts[*at]["cache_control"].is_null()).collect();
         let is_anthropic = endpoint.wire == WireFormat::AnthropicMessages;
         assert_eq!(marks, if is_anthropic { vec![PARTS + 2] } else { vec![] }, "the last part alone");
-        // System text, the previous turn and the newest, which is marked in place or by a field of the
-        // request.
+        // System prompt, previous turn and newest turn, which is marked in place or by a field of the request.
         let all = sent.to_string().matches("cache_control").count();
         assert_eq!(all, if is_anthropic { 3 } else { 0 }, "{}", endpoint.name);
     }

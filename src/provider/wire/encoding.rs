@@ -1,6 +1,5 @@
-//! Caches the encoding of a conversation for an endpoint from call to call: what was written once is sent
-//! again as the same bytes, so the cost of encoding a call depends on what is new and not on the entire
-//! history.
+//! Caches the encoding of a conversation for an endpoint between calls. Encoded turns are sent again as the same bytes,
+//! so the cost of encoding a call depends on the new turns and not on the entire history.
 
 use bytes::Bytes;
 
@@ -9,11 +8,11 @@ use super::{BodyEnvelope, EncodedTurn, Format, Prefix, Purpose, RequestMeta, for
 use crate::endpoint::Endpoint;
 use crate::{Basis, ModelRequest};
 
-/// Number of turns kept separate, so that cache marks can be inserted; older ones are joined.
+/// Number of turns that are kept separate, so that cache marks can be inserted; older ones are joined.
 const APART: usize = 4;
 
-/// Number of separate turns that triggers joining the older ones: it limits a body to about a hundred pieces
-/// and copies each byte once more.
+/// Number of separate turns above which the older ones are joined. This limits a body to about a hundred pieces, and
+/// copies each byte once more.
 const GATHERED_MAX: usize = 32;
 
 /// A request's body, and the digest of everything in it that signed thinking depends on.
@@ -21,9 +20,10 @@ const GATHERED_MAX: usize = 32;
 pub struct Encoded {
     /// The pieces of the body, in order.
     pub body: Vec<Bytes>,
-    /// Stored with the signed thinking of the reply, which is only sent back after the same prefix.
+    /// Digest of the prefix. It is stored with the reply's signed thinking, which is only sent back after the same
+    /// prefix.
     pub prefix: String,
-    /// Bytes of the body that were written for this call; the others were cached.
+    /// Bytes of the body that were encoded for this call; the others were cached.
     pub fresh: usize,
 }
 
@@ -55,7 +55,7 @@ struct CachedEncoding {
     basis: Basis,
     tools: Bytes,
     prefix: Prefix,
-    /// Turns, oldest first; in each piece, every message is preceded by a comma.
+    /// Turns, oldest first. In each piece, every message is preceded by a comma.
     joined: Vec<Bytes>,
     apart: Vec<EncodedPiece>,
     /// Number of turns in `joined` and `apart`.
@@ -66,13 +66,13 @@ struct CachedEncoding {
 struct EncodedPiece {
     bytes: Bytes,
     written: EncodedTurn,
-    /// A turn of the user or with tool results.
+    /// Whether this is a turn of the user, or one with tool results.
     of_user: bool,
 }
 
 impl Encoding {
-    /// Encodes a request. Turns encoded for an earlier request with the same endpoint and basis are reused;
-    /// otherwise, and without a basis, everything is encoded again.
+    /// Encodes a request. Turns that were encoded for an earlier request with the same endpoint and basis are reused.
+    /// Without a basis, or if it differs, everything is encoded again.
     pub fn encode(
         &mut self,
         endpoint: &Endpoint,
@@ -81,7 +81,7 @@ impl Encoding {
     ) -> Encoded {
         let format = format_of(endpoint.wire);
         let turns = turns(&request.items);
-        // The newest turn may still grow before the other side replies.
+        // The newest turn may still grow before the model replies, so it is not cached.
         let (newest, older) = turns.split_last().expect("a view has at least one turn");
         let mut cached = self.take(format, endpoint, request, older.len());
         let mut fresh = 0;
@@ -108,7 +108,7 @@ impl Encoding {
         encoded
     }
 
-    /// The cached encoding if it is a prefix of this request, else an empty one.
+    /// Takes the cached encoding if it is a prefix of this request, else returns an empty one.
     fn take(
         &mut self,
         format: &dyn Format,
@@ -168,7 +168,7 @@ impl CachedEncoding {
         }
         let mark = envelope.marks.filter(|marks| marks.newest);
         put(&newest, mark.map(|marks| marks.text), &mut body);
-        // No comma before the first message.
+        // The first message has no comma before it.
         body[messages] = body[messages].slice(1..);
         body.push(Bytes::from_static(envelope.tail.as_bytes()));
         body

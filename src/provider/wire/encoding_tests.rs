@@ -1,4 +1,4 @@
-//! For every wire format: the cached encoding of a conversation equals a fresh one, and requests are valid.
+//! Tests for every wire format: the cached encoding of a conversation equals a fresh one, and requests are valid.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -14,8 +14,8 @@ use epitome_scripted_model::valid;
 use epitome_scripted_model::{CacheUse, PromptCache};
 use epitome_thread::{Content, OutcomeStatus, Seq};
 
-/// Endpoints of each wire format, of compatible servers, and of models whose requirements differ from the
-/// newest ones'.
+/// Endpoints of each wire format, of compatible servers, and of models whose requirements differ from those of the
+/// newest.
 fn endpoints() -> Vec<Endpoint> {
     let compatible = |endpoint: Endpoint| Endpoint { own_api: false, ..endpoint };
     vec![
@@ -43,8 +43,7 @@ fn taken(endpoint: &Endpoint, view: &OwnedView) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The messages of a request without cache marks, which move from request to request and aren't part of the
-/// content.
+/// The messages of a request without cache marks, which move from request to request and aren't part of the content.
 fn messages(endpoint: &Endpoint, view: &OwnedView) -> Vec<Value> {
     fn unmarked(value: &Value) -> Value {
         match value {
@@ -69,7 +68,7 @@ fn basis(revision: u64) -> Option<Basis> {
     Some(Basis { frame: Seq(1), revision: Seq(revision) })
 }
 
-/// Encodes every prefix of the view for which a model could be called, in order.
+/// Encodes, in order, every prefix of the view after which a model could be called.
 fn grow(
     encoding: &mut Encoding,
     endpoint: &Endpoint,
@@ -97,13 +96,13 @@ proptest! {
         taken(&endpoint, &view.of_own(&endpoint))?;
     }
 
-    /// A faulty log must not end its conversation.
+    /// A faulty log must not make its conversation unusable.
     #[test]
     fn lost_or_orphaned_outcomes_give_a_valid_request(endpoint in any_endpoint(), view in views(true)) {
         taken(&endpoint, &view.of_own(&endpoint).answerable())?;
     }
 
-    /// No edit or history of a hook results in a view that the service rejects.
+    /// No edit or history from a hook results in a view that the service rejects.
     #[test]
     fn view_edited_by_hooks_gives_a_valid_request(
         endpoint in any_endpoint(), view in views(false), (edits, history, kept) in hooks_wishes(),
@@ -111,7 +110,7 @@ proptest! {
         taken(&endpoint, &view.of_own(&endpoint).edited(&edits, &history, kept).answerable())?;
     }
 
-    /// What was sent once stays unchanged: it is in the provider's cache, and thinking is bound to it.
+    /// Content that was sent once remains unchanged: it is in the provider's cache, and thinking is bound to it.
     #[test]
     fn appending_changes_nothing_before(endpoint in any_endpoint(), view in views(false)) {
         let view = view.of_own(&endpoint).answerable();
@@ -134,8 +133,8 @@ proptest! {
     }
 }
 
-/// If the model of OpenAI or Gemini had written a blank line before its call, the line was dropped from the
-/// reply, and the reasoning bound to it as well.
+/// Regression: if a model of OpenAI or Gemini wrote a blank line before its call, the line was dropped from the reply
+/// together with the reasoning bound to it.
 #[test]
 fn accepted_blank_text_is_sent_back_with_its_thinking() {
     for endpoint in endpoints() {
@@ -152,7 +151,7 @@ fn accepted_blank_text_is_sent_back_with_its_thinking() {
         let (has_blank, has_seal) =
             (sent.contains(r#""\n\n""#), ["\"s\"", "Z0FB", "c2ln"].iter().any(|seal| sent.contains(seal)));
         let expected = match endpoint.wire {
-            // It rejects blank texts, and thinking after anything but its own prefix.
+            // It rejects blank texts, and thinking after a different prefix.
             WireFormat::AnthropicMessages => (false, false),
             WireFormat::OpenAiResponses | WireFormat::Gemini => (true, true),
             WireFormat::OpenAiChat => (false, false),
@@ -161,14 +160,14 @@ fn accepted_blank_text_is_sent_back_with_its_thinking() {
     }
 }
 
-/// A hook replaced the view by an empty history, the user undid that, and a call was made for a view without
-/// entries, which crashed the process. A reply with only blank text leaves an empty view as well.
+/// Regression: a hook replaced the view with an empty history, the user undid the prompt, and a call was made for a
+/// view without entries, which crashed the process. A reply with only blank text also leaves an empty view.
 #[test]
 fn empty_view_gives_a_valid_request() {
     for endpoint in endpoints() {
         for view in [OwnedView::default(), OwnedView::default().agent(vec![text(" ")])] {
             taken(&endpoint, &view).unwrap_or_else(|why| panic!("{why}"));
-            // Nothing cached for it may affect a later request.
+            // Nothing that was cached for it may affect a later request.
             let later = OwnedView::default().user(vec![text("go")]);
             let mut encoding = Encoding::default();
             encoding.encode(&endpoint, &view.request(), Purpose::Reply);
@@ -229,7 +228,7 @@ fn call_encodes_only_new_turns() {
                 assert!(encoded.body.len() < 64, "{} pieces", encoded.body.len());
             }
         }
-        // The ends of the body, a reply and two outcomes.
+        // Only the ends of the body, a reply and two outcomes are encoded.
         assert!(most < 4_000, "{most} bytes were written for one call of {:?}", endpoint.wire);
     }
 }
@@ -277,13 +276,12 @@ fn is_budgeted(endpoint: &Endpoint) -> bool {
     matches!(endpoint.abilities.thinking, Thinking::Budget { .. })
 }
 
-/// Each request reads everything that the previous one contained from the cache, even if a round has more
-/// calls than the service's lookback, and writes all the rest.
+/// Each request reads everything that the previous one contained from the cache, even if a round has more calls than
+/// the service's lookback, and writes the rest.
 #[test]
 fn round_with_many_calls_reads_the_rest_from_the_cache() {
     const CALLS: usize = 30;
-    // Budgeted thinking is disabled in rounds that did not begin with it, which invalidates the cached
-    // messages.
+    // Budgeted thinking is disabled in rounds that did not begin with it, which invalidates the cached messages.
     let is_read = |one: &Endpoint| one.wire == WireFormat::AnthropicMessages && !is_budgeted(one);
     for endpoint in endpoints().into_iter().filter(is_read) {
         let mut cache = PromptCache::default();
@@ -313,8 +311,7 @@ fn round_with_many_calls_reads_the_rest_from_the_cache() {
     }
 }
 
-/// No request changes the beginning of an earlier one: caches of all formats compare bytes, apart from cache
-/// marks.
+/// No request changes the beginning of an earlier one: caches of all formats compare bytes, apart from cache marks.
 #[test]
 fn each_request_starts_with_the_previous_bytes() {
     for endpoint in endpoints() {

@@ -1,4 +1,4 @@
-//! Decodes Gemini's stream, chunk by chunk. Pure; keeps only what is needed at the end.
+//! Decodes Gemini's stream, chunk by chunk. Pure; keeps only the state that is needed at the end.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -16,20 +16,20 @@ use epitome_thread::Usage;
 pub(super) struct GeminiDecoder {
     prefix: String,
     calls: u32,
-    /// The newest part is thinking that has not been sealed.
+    /// Whether the newest part is thinking that has not been sealed.
     thinks: bool,
-    /// Any part of a reply was seen.
+    /// Whether any part of a reply was received.
     begun: bool,
-    /// Usage was emitted. Every chunk repeats it; the first and the last are enough, and those in between
-    /// would separate the pieces of a text.
+    /// Whether usage was emitted. Every chunk repeats it; the first and the last suffice, and those in between would
+    /// separate the pieces of a text.
     counted: bool,
-    /// The reason of the end; usage may follow it.
+    /// The finish reason; usage may follow it.
     stop: Option<ReplyStop>,
     whole: bool,
 }
 
 impl GeminiDecoder {
-    /// `prefix` is the digest from the request's encoder.
+    /// `prefix` is the digest that was computed while encoding the request.
     pub(super) fn new(prefix: String) -> GeminiDecoder {
         GeminiDecoder {
             prefix,
@@ -58,7 +58,7 @@ impl Decode for GeminiDecoder {
         chunks.into_iter().try_for_each(|chunk| self.chunk(chunk, out))
     }
 
-    /// The stream has no final event; one of the last chunks contained the finish reason.
+    /// Handles the end of the stream, which has no final event; one of the last chunks contained the finish reason.
     fn end(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), Unfinished> {
         match (self.stop.take(), self.begun) {
             (Some(stop), _) => {
@@ -141,8 +141,8 @@ impl GeminiDecoder {
         }
     }
 
-    /// Seals thinking that came without a signature, to record that it is complete. A part that was cut off
-    /// would invalidate the signatures after it.
+    /// Seals thinking that arrived without a signature, to record that it is complete. A part that was cut off would
+    /// invalidate the signatures after it.
     fn end_thinking(&mut self, out: &mut Vec<ProviderEvent>) {
         if self.thinks {
             self.emit_signature(Signed::Unsigned, out);
@@ -157,7 +157,7 @@ impl GeminiDecoder {
     }
 }
 
-/// The finish reason; `None` if a server that writes all fields left it empty.
+/// Maps the finish reason; `None` if it is empty, as from a server that writes all fields.
 fn stop(word: &str, sentence: Option<&str>) -> Option<ReplyStop> {
     let reason = || with_sentence(word, sentence);
     Some(match word {
@@ -177,8 +177,8 @@ fn stop(word: &str, sentence: Option<&str>) -> Option<ReplyStop> {
         | "ESCALATION"
         | "PUP_LIMITED_DISABLED"
         | "MODEL_ARMOR" => ReplyStop::Filtered { reason: reason() },
-        // Includes `CONTINUATION`, which requires the same request with a token instead of this reply, and
-        // mistakes of the model such as `MALFORMED_FUNCTION_CALL`.
+        // Includes `CONTINUATION`, which requires the same request with a token instead of this reply, and mistakes of
+        // the model such as `MALFORMED_FUNCTION_CALL`.
         _ => ReplyStop::Other { reason: reason() },
     })
 }

@@ -149,7 +149,7 @@ fn user_attachments() {
     assert_eq!(body(&endpoint, &view.request())["contents"][0]["parts"][2], left_out("image/png"));
 }
 
-/// Models before Gemini 3 reject responses with parts, newer ones only some types in them.
+/// Models before Gemini 3 reject responses with parts; newer ones accept only some types in them.
 #[test]
 fn tool_images_are_in_or_next_to_the_response() {
     let mut seen = outcome("c1", OutcomeStatus::Completed, "a picture");
@@ -223,7 +223,7 @@ fn replied_with(endpoint: &Endpoint, prefix: &str, chunks: &[Value]) -> Vec<Cont
     collector.finish().content
 }
 
-/// A streamed reply of Gemini 3, and what is sent back of it.
+/// A streamed reply of Gemini 3, and the message that is sent back for it.
 fn a_signed_reply() -> (Vec<Value>, Value) {
     let streamed = vec![
         json!([{"text": "Two ", "thought": true}]),
@@ -284,7 +284,7 @@ fn signatures_are_sent_back_on_their_own_parts() {
     );
 }
 
-/// A signature that doesn't fit its conversation is rejected, and so is a first call without one.
+/// The service rejects a signature that doesn't fit its conversation, and a first call without one.
 #[test]
 fn signature_is_dropped_for_other_models_and_prefixes() {
     let flash = endpoint(FLASH);

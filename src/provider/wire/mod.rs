@@ -1,9 +1,9 @@
-//! The wire formats: an encoder and a decoder file for each, all of it pure.
+//! The wire formats: an encoder file and a decoder file for each, all pure.
 //!
-//! Code shared by the formats is here and in these files: `turns` converts a view into alternating turns,
-//! `parts` decides which parts an endpoint accepts, `encoding` caches what was written so that each message
-//! is encoded only once, `compaction` handles compactions by providers, and `stream` decodes a reply's bytes.
-//! A format defines how a turn is written (`Format`) and what an event means (`Decode`).
+//! Code shared by the formats is here and in these files: `turns` converts a view into alternating turns, `parts`
+//! decides which parts an endpoint accepts, `encoding` caches encoded turns so that each message is encoded only once,
+//! `compaction` handles compactions by providers, and `stream` decodes a reply's bytes. A format defines how a turn is
+//! written (`Format`) and what an event means (`Decode`).
 
 mod anthropic;
 mod anthropic_stream;
@@ -41,14 +41,14 @@ use turns::WireTurn;
 
 /// How a format writes a request.
 ///
-/// A turn is written once and cached, so its encoding may depend only on the endpoint, the turn and what was
-/// written before it, not on anything that may differ in another call of the same conversation.
+/// A turn is written once and cached. Its encoding may therefore depend only on the endpoint, the turn and the
+/// preceding turns, not on anything that may differ in another call of the same conversation.
 trait Format {
-    /// The tools as a JSON list in this format. The prefix digest starts with the system text and this list.
+    /// The tools as a JSON list in this format. The prefix digest starts with the system prompt and this list.
     fn tools(&self, endpoint: &Endpoint, tools: &[ToolSpec]) -> Vec<u8>;
 
-    /// Writes one turn: at least one message, separated by commas. Everything written for each message is
-    /// added to `prefix`, so that thinking is bound to all that precedes it.
+    /// Writes one turn: at least one message, separated by commas. Each message is added to `prefix` as written, so
+    /// that thinking is bound to everything before it.
     fn turn(
         &self,
         endpoint: &Endpoint,
@@ -57,7 +57,7 @@ trait Format {
         out: &mut Vec<u8>,
     ) -> EncodedTurn;
 
-    /// What precedes the first message and follows the last one.
+    /// Returns the parts of the body before the first message and after the last one.
     fn envelope(&self, endpoint: &Endpoint, meta: &RequestMeta<'_>) -> BodyEnvelope;
 }
 
@@ -66,22 +66,22 @@ trait Format {
 struct EncodedTurn {
     /// The offset in `out` at which a cache mark can be inserted.
     mark: Option<usize>,
-    /// The turn is a reply that begins with the model's own thinking.
+    /// Whether the turn is a reply that begins with the model's own thinking.
     begins_with_thinking: bool,
 }
 
-/// Parameters of a request apart from its messages.
+/// The parameters of a request, without its messages.
 struct RequestMeta<'a> {
     request: &'a ModelRequest<'a>,
     /// The tools as encoded by `Format::tools`.
     tools: &'a [u8],
-    /// The newest turn answers calls of a reply that did not begin with thinking.
+    /// Whether the newest turn answers calls of a reply that did not begin with thinking.
     continues_without_thinking: bool,
     purpose: Purpose<'a>,
 }
 
 impl RequestMeta<'_> {
-    /// The system text, unless it is blank.
+    /// The system prompt, unless it is blank.
     fn system(&self) -> Option<&str> {
         Some(self.request.system).filter(|system| !system.trim().is_empty())
     }
@@ -92,10 +92,10 @@ impl RequestMeta<'_> {
 pub enum Purpose<'a> {
     /// A streamed reply.
     Reply,
-    /// The number of tokens that the same request would take, from the provider's counting endpoint.
+    /// A count of the tokens of the same request, by the provider's counting endpoint.
     Count,
-    /// A compaction in the provider's own form. `instruction` is the complete instruction for it: it replaces
-    /// Anthropic's default. Formats without compaction write the same as for a reply.
+    /// A compaction in the provider's own form. `instruction` is the complete instruction; it replaces Anthropic's
+    /// default. Formats without compaction encode the same as for a reply.
     Compact { instruction: Option<&'a str> },
 }
 
@@ -105,12 +105,11 @@ struct BodyEnvelope {
     head: Vec<u8>,
     /// From the closing bracket of the message list.
     tail: &'static str,
-    /// Cache marks for the previous user turn and, with `newest`, the newest one; `None` for formats without
-    /// marks.
+    /// Cache marks for the previous user turn and, with `newest`, the newest one; `None` for formats without marks.
     marks: Option<CacheMarks>,
 }
 
-/// Cache marks.
+/// The text of cache marks, and where they are inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CacheMarks {
     text: &'static str,
@@ -129,18 +128,18 @@ fn format_of(wire: WireFormat) -> &'static dyn Format {
 
 /// How a format decodes a reply, event by event.
 trait Decode: fmt::Debug + Send {
-    /// Decodes the data of one event, which is not blank and does not follow the final event. Unknown kinds
-    /// are ignored.
+    /// Decodes the data of one event, which is not blank and does not follow the final event. Unknown kinds are
+    /// ignored.
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError>;
 
-    /// Whether the final event was seen.
+    /// Whether the final event was received.
     fn is_whole(&self) -> bool;
 
-    /// The stream ended without a final event; in some formats the reply may be complete anyway.
+    /// Handles the end of a stream without a final event; in some formats the reply may nevertheless be complete.
     fn end(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), Unfinished>;
 }
 
-/// `prefix` is the digest from the request's encoder.
+/// Creates the decoder of a reply. `prefix` is the digest that was computed while encoding the request.
 fn decoder_of(endpoint: &Endpoint, prefix: String) -> Box<dyn Decode> {
     match endpoint.wire {
         WireFormat::AnthropicMessages => Box::new(anthropic_stream::AnthropicDecoder::new(prefix)),
@@ -150,8 +149,8 @@ fn decoder_of(endpoint: &Endpoint, prefix: String) -> Box<dyn Decode> {
     }
 }
 
-/// The running digest of system text, tools and messages as sent, without cache marks. Signed thinking is
-/// only sent back after the same prefix.
+/// The running digest of system prompt, tools and messages as sent, without cache marks. Signed thinking is only sent
+/// back after the same prefix.
 #[derive(Clone, Debug)]
 pub(super) struct Prefix(Sha256);
 
@@ -174,17 +173,17 @@ impl Prefix {
     }
 }
 
-/// A number of tokens at a path of a usage report; 0 if there is none.
+/// The number of tokens at a path of a usage report; 0 if it is missing.
 fn tokens_at(said: &Value, path: &str) -> u64 {
     said.pointer(path).and_then(Value::as_u64).unwrap_or(0)
 }
 
-/// Whether this endpoint's model generated the part: only then is it sent back.
+/// Whether this endpoint's model generated the part, which is a condition for sending it back.
 fn is_own(native: &Native, endpoint: &Endpoint) -> bool {
     native.provider == endpoint.provider() && native.model == endpoint.model
 }
 
-/// The tools as a JSON list, each in the form of a format.
+/// The tools as a JSON list, each converted by `form`.
 fn list_of_tools(tools: &[ToolSpec], form: impl Fn(&ToolSpec) -> Value) -> Vec<u8> {
     let mut out = Vec::new();
     write(&tools.iter().map(form).collect::<Vec<Value>>(), &mut out);
@@ -199,7 +198,7 @@ impl BodyHead {
         BodyHead(b"{".to_vec()).fields(fields)
     }
 
-    /// Appends the fields of an object, except for those that are `null`.
+    /// Appends the fields of an object, except those that are `null`.
     fn fields(mut self, mut fields: Value) -> BodyHead {
         drop_nulls(&mut fields);
         for (name, value) in fields.as_object().into_iter().flatten() {
@@ -209,7 +208,7 @@ impl BodyHead {
         self
     }
 
-    /// Appends the encoded tools, if there are any.
+    /// Appends the encoded tools, if any.
     fn tools(mut self, meta: &RequestMeta<'_>) -> BodyHead {
         if !meta.request.tools.is_empty() {
             self.name("tools");
@@ -241,7 +240,7 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// Appends a message, preceded by a comma if one precedes it, and adds it to the prefix.
+/// Appends a message, separated from a preceding one by a comma, and adds it to the prefix.
 fn put(message: &impl Serialize, prefix: &mut Prefix, out: &mut Vec<u8>) {
     if out.ends_with(b"}") {
         out.push(b',');

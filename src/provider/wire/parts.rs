@@ -1,5 +1,5 @@
-//! Converts the parts of user messages and tool outcomes to what an endpoint accepts; others are replaced by
-//! a line of text. Independent of wire formats.
+//! Converts the parts of user messages and tool outcomes to parts that an endpoint accepts; others are replaced by a
+//! line of text. Independent of wire formats.
 
 use std::borrow::Cow;
 
@@ -12,12 +12,12 @@ use epitome_thread::{Content, OutcomeContent, ToolOutcome};
 #[derive(Debug)]
 pub enum Sendable<'a> {
     Text(Cow<'a, str>),
-    /// Base64, like all binary data.
+    /// `data` is base64, as for documents.
     Image {
         mime_type: &'a str,
         data: &'a str,
     },
-    /// The name is never an empty string.
+    /// `name` is never empty.
     Document {
         mime_type: &'a str,
         data: &'a str,
@@ -28,23 +28,23 @@ pub enum Sendable<'a> {
 /// Name of an unnamed document, for formats that require one.
 pub const UNNAMED: &str = "document.pdf";
 
-/// A part of a user message; `None` for parts that only occur in replies.
+/// Converts a part of a user message; `None` for parts that only occur in replies.
 pub fn said<'a>(part: &'a Content, endpoint: &Endpoint) -> Option<Sendable<'a>> {
     Some(match part {
         Content::Text { text } => Sendable::Text(text.into()),
         Content::Image { mime_type, data, .. } => image(mime_type, data, endpoint),
         Content::Document { mime_type, data, name } => document(mime_type, data, name.as_deref(), endpoint),
         Content::Resource { uri, text } => {
-            // Framed, so that the model can distinguish it from what the user typed.
+            // Framed, so that the model can distinguish it from text that the user typed.
             Sendable::Text(format!("<resource uri=\"{uri}\">\n{text}\n</resource>").into())
         }
-        // The user referred to it without sending it.
+        // The user referred to the resource without sending it.
         Content::ResourceLink { uri, name } => Sendable::Text(format!("[{name}]({uri})").into()),
         Content::Thinking { .. } | Content::Call(_) => return None,
     })
 }
 
-/// The content of an outcome for the model, without blank texts; may be empty.
+/// The content of an outcome as shown to the model, without blank texts; may be empty.
 pub fn shown<'a>(outcome: &'a ToolOutcome, endpoint: &Endpoint) -> impl Iterator<Item = Sendable<'a>> {
     outcome.content.iter().filter_map(|part| match part {
         OutcomeContent::Text { text } if text.trim().is_empty() => None,
@@ -56,7 +56,7 @@ pub fn shown<'a>(outcome: &'a ToolOutcome, endpoint: &Endpoint) -> impl Iterator
     })
 }
 
-/// The same for formats whose outcomes only contain text: all texts joined, and the rest.
+/// Like `shown`, for formats whose outcomes only contain text: all texts joined, and the other parts.
 pub fn text_and_rest<'a>(outcome: &'a ToolOutcome, endpoint: &Endpoint) -> (String, Vec<Sendable<'a>>) {
     let (mut texts, mut rest) = (Vec::new(), Vec::new());
     for part in shown(outcome, endpoint) {
@@ -73,12 +73,12 @@ pub fn data_url(mime_type: &str, data: &str) -> String {
     format!("data:{mime_type};base64,{data}")
 }
 
-/// Replaces an image that the model doesn't accept.
+/// The text that replaces an image that the model doesn't accept.
 pub fn image_left_out(mime_type: &str) -> String {
     format!("(An image of type {mime_type} was attached here and left out: this model does not take it.)")
 }
 
-/// Replaces a document that the model doesn't accept.
+/// The text that replaces a document that the model doesn't accept.
 pub fn document_left_out(mime_type: &str, name: Option<&str>) -> String {
     let named = name.map(|name| format!(" {name}")).unwrap_or_default();
     format!(

@@ -1,6 +1,6 @@
-//! Encodes requests in OpenAI's Responses format. Pure; nothing is sent from here. The service stores
-//! nothing: each request contains the entire conversation, with reasoning in encrypted form. Compatible
-//! servers only get fields that all of them know.
+//! Encodes requests in OpenAI's Responses format. Pure; sends nothing. The service stores nothing: each request
+//! contains the entire conversation, with encrypted reasoning. Compatible servers only get fields that all of them
+//! support.
 
 use serde_json::{Value, json};
 
@@ -17,18 +17,19 @@ use epitome_thread::{Content, Native, OutcomeContent, ToolSpec};
 
 /// The Responses format.
 ///
-/// Messages and calls are sent without the ids that the service gave them: by those it would look up
-/// reasoning that may have been dropped, and it stores nothing in which to find it. Calls and outputs are
-/// paired by `call_id`. Reasoning is sent back unchanged, only to the model that generated it and after its
-/// own prefix, and is always followed by what it was generated for.
+/// Messages and calls are sent without the ids that the service assigned: it would use them to look up reasoning, which
+/// may have been dropped and which it doesn't store. Calls and outputs are paired by `call_id`. Reasoning is sent back
+/// unchanged, only to the model that generated it and after its own prefix, and always followed by the content for
+/// which it was generated.
 pub struct Responses;
 
-/// Minimum of the limit on reply tokens; the service rejects less.
+/// Minimum reply tokens that can be requested; the service rejects less.
 const OUTPUT_TOKENS_MIN: u32 = 16;
 
 impl Format for Responses {
     fn tools(&self, _: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
-        // Not strict, because external schemas (MCP servers) don't follow its rules; omitted means strict.
+        // Explicitly not strict, which is the default, because external schemas (of MCP servers) don't follow its
+        // rules.
         list_of_tools(tools, |tool| {
             let ToolSpec { name, description, schema } = tool;
             json!({
@@ -65,8 +66,8 @@ impl Format for Responses {
             }
             WireTurn::Agent { replies } => {
                 for parts in replies {
-                    // All reasoning of a reply was generated after the content of the request, not after the
-                    // beginning of the reply itself.
+                    // All reasoning of a reply was generated after the content of the request, not after the beginning
+                    // of the reply.
                     let so_far = prefix.digest();
                     let mut phase = None;
                     for part in without_thinking_at_end(parts) {
@@ -115,7 +116,7 @@ impl Format for Responses {
         let is_reply = meta.purpose == Purpose::Reply;
         let own_reply = is_reply && endpoint.own_api;
         let max_tokens = request.max_output.min(endpoint.max_output).max(OUTPUT_TOKENS_MIN);
-        // The reasoning of models controlled by effort levels. The summary is what users can read of it.
+        // Reasoning of models that are controlled by effort levels. The summary is for users.
         let effort = endpoint.abilities.thinking.effort(request.thought);
         let thinks = effort.is_some_and(|effort| effort != Effort::None);
         let reasoning = effort.map(|effort| {
@@ -128,7 +129,7 @@ impl Format for Responses {
             "stream": is_reply.then_some(true),
             // A plan has its own limit.
             "max_output_tokens": (is_reply && !endpoint.is_plan).then_some(max_tokens),
-            // Rejected for models that don't reason.
+            // The service rejects this for models that don't reason.
             "include": (own_reply && thinks).then_some(["reasoning.encrypted_content"]),
             "prompt_cache_key": Some(request.cache_key).filter(|key| own_reply && !key.is_empty()),
             "reasoning": reasoning,
@@ -139,8 +140,8 @@ impl Format for Responses {
     }
 }
 
-/// The envelope for the compaction endpoint. It accepts few fields, and none for an instruction: that is
-/// appended to the system text, where the prompt cache matches neither.
+/// The envelope for the compaction endpoint. It accepts few fields and none for an instruction, which is therefore
+/// appended to the system prompt. The prompt cache matches in neither case.
 fn short(
     endpoint: &Endpoint,
     request: &ModelRequest<'_>,
@@ -169,8 +170,8 @@ fn part(part: Sendable<'_>) -> Value {
     }
 }
 
-/// The outcome of a call. Images and documents are only included for OpenAI itself: other servers accept only
-/// text there, so these are added to `said`, the following user content.
+/// The outcome of a call. Only OpenAI accepts images and documents there. For other servers they are added to `said`,
+/// the user content that follows.
 fn output(endpoint: &Endpoint, answer: &CallAnswer<'_>, said: &mut Vec<Value>) -> Value {
     let Some(outcome) = answer.outcome else { return NO_OUTCOME.into() };
     let is_text = |part: &OutcomeContent| matches!(part, OutcomeContent::Text { .. });
@@ -185,7 +186,7 @@ fn output(endpoint: &Endpoint, answer: &CallAnswer<'_>, said: &mut Vec<Value>) -
     text.into()
 }
 
-/// What has to be sent back to this endpoint's model from a reply.
+/// Data of a reply that has to be sent back to this endpoint's model.
 enum OwnItem<'a> {
     /// A reasoning item, unchanged.
     Reasoning(&'a Value),

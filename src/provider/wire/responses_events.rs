@@ -1,4 +1,4 @@
-//! The events of the Responses stream, with the fields that are used.
+//! The events of the Responses stream, reduced to the fields that are used.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::tokens_at;
 use epitome_thread::Usage;
 
-/// All kinds of event in one struct: an enum tagged by `type` would be buffered before parsing.
+/// All kinds of events in one struct, because an enum tagged by `type` would be buffered before parsing.
 #[derive(Deserialize)]
 pub(super) struct ResponsesEvent<'a> {
     #[serde(rename = "type", borrow, default)]
@@ -27,7 +27,7 @@ pub(super) struct ResponsesEvent<'a> {
     pub(super) error: Value,
 }
 
-/// A string in every event that uses it here.
+/// A string in all events whose delta is used.
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub(super) enum ResponsesDelta {
@@ -62,7 +62,7 @@ pub(super) struct Incomplete {
     pub(super) reason: Option<String>,
 }
 
-/// `input_tokens` is the entire context, including cached tokens.
+/// `input_tokens` is the size of the entire context, including cached tokens.
 pub(super) fn usage(said: &Value) -> Usage {
     Usage {
         input: tokens_at(said, "/input_tokens"),

@@ -1,6 +1,6 @@
-//! Decodes the stream of Responses, event by event, including the deviations of compatible servers: items
-//! without an index or an id, arguments in one piece, ends of items after all deltas, items that only appear
-//! in the final event. Pure.
+//! Decodes the stream of Responses, event by event, including the deviations of compatible servers: items without an
+//! index or an id, arguments in one piece, ends of items after all deltas, items that only appear in the final event.
+//! Pure.
 
 use std::borrow::Cow;
 
@@ -15,29 +15,29 @@ use crate::{ProviderEvent, ReplyStop};
 #[derive(Debug)]
 pub(super) struct ResponsesDecoder {
     prefix: String,
-    /// In the order in which they began.
+    /// In the order of their first events.
     items: Vec<OutputItem>,
-    /// A refusal in the model's own words.
+    /// The text of the model's refusal.
     refusal: String,
-    /// Any event was seen.
+    /// Whether any event was received.
     begun: bool,
     whole: bool,
 }
 
-/// An item of the reply, as far as it has arrived.
+/// The part of an output item that has arrived.
 #[derive(Debug)]
 struct OutputItem {
     kind: OutputItemKind,
-    /// Its index in the reply's list, if the server sends one.
+    /// The item's index in the reply's list, if the server sends one.
     place: Option<u64>,
     /// The item's id, and for calls the call's id; either may be empty.
     id: String,
     call_id: String,
     /// Everything emitted of it so far.
     given: String,
-    /// The thinking part of the last delta.
+    /// The summary or content index of the last thinking delta.
     part: Option<u64>,
-    /// Another thinking part began.
+    /// Whether another thinking part has begun since the last delta.
     gap: bool,
     done: bool,
 }
@@ -53,7 +53,7 @@ enum OutputItemKind {
 const PARAGRAPH: &str = "\n\n";
 
 impl ResponsesDecoder {
-    /// `prefix` is the digest from the request's encoder.
+    /// `prefix` is the digest that was computed while encoding the request.
     pub(super) fn new(prefix: String) -> ResponsesDecoder {
         ResponsesDecoder { prefix, items: Vec::new(), refusal: String::new(), begun: false, whole: false }
     }
@@ -61,7 +61,7 @@ impl ResponsesDecoder {
 
 impl Decode for ResponsesDecoder {
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
-        // Some servers end like Chat Completions.
+        // Some servers send this final event of Chat Completions.
         if data == "[DONE]" {
             return Ok(());
         }
@@ -145,10 +145,10 @@ impl ResponsesDecoder {
         self.emit(at, event.text(), out);
     }
 
-    /// Handles the start of an item. Any content that it already has is repeated in deltas or at its end.
+    /// Handles the start of an item. Content in the start event is repeated in deltas or at the end, so it is ignored.
     fn began(&mut self, index: Option<u64>, item: &Value, out: &mut Vec<ProviderEvent>) {
         let Some(kind) = OutputItemKind::from_item(item) else { return };
-        // A call without a name is announced once it has one, at the latest at its end.
+        // `CallStarted` requires a name, which may only arrive at the end of the item.
         if kind != OutputItemKind::Call || item["name"].as_str().is_some_and(|name| !name.is_empty()) {
             self.open(kind, &ItemRef::new(index, item), item, out);
         }
@@ -179,7 +179,7 @@ impl ResponsesDecoder {
         at
     }
 
-    /// Handles the end of an item: emits what is missing, or all of it if its start was never received.
+    /// Handles the end of an item: emits the missing content, or all of it if the start was never received.
     fn ended(&mut self, index: Option<u64>, item: Value, out: &mut Vec<ProviderEvent>) {
         let Some(kind) = OutputItemKind::from_item(&item) else { return };
         let place = ItemRef::new(index, &item);
@@ -203,8 +203,8 @@ impl ResponsesDecoder {
                 let thought =
                     if summary.is_empty() { texts(&item["content"], &["text"], PARAGRAPH) } else { summary };
                 self.emit_rest(at, &thought, out);
-                // Encrypted reasoning is sent back before the items that followed it. It is useless if its
-                // end arrives after theirs, or if the server only knows it by its id.
+                // Encrypted reasoning is sent back before the items that followed it. It can't be used if its end
+                // arrives after theirs, or if the server only identifies it by an id.
                 let is_newest = at + 1 == self.items.len();
                 if is_newest && item["encrypted_content"].as_str().is_some_and(|content| !content.is_empty())
                 {
@@ -249,8 +249,8 @@ impl ResponsesDecoder {
         Ok(())
     }
 
-    /// Finds the item of this kind that an event refers to. The index takes precedence over the id, which
-    /// some gateways change from event to event; without either, it is the newest of its kind.
+    /// Finds the item of this kind to which an event refers. The call id takes precedence over the index, and that over
+    /// the item id, which some gateways change from event to event. Without any of them, it is the newest of its kind.
     fn find(&self, kind: OutputItemKind, place: &ItemRef<'_>) -> Option<usize> {
         let newest = |is: &dyn Fn(&OutputItem) -> bool| {
             self.items.iter().rposition(|item| item.kind == kind && is(item))
@@ -300,8 +300,8 @@ impl ResponsesDecoder {
         );
     }
 
-    /// Emits the rest of `whole` after what was already emitted. If it starts differently, nothing is
-    /// emitted: earlier output can't be retracted.
+    /// Emits the rest of `whole` after the text that was already emitted. If `whole` starts differently, nothing is
+    /// emitted, because earlier output can't be retracted.
     fn emit_rest(&mut self, at: usize, whole: &str, out: &mut Vec<ProviderEvent>) {
         let given = &self.items[at].given;
         if let Some(rest) = whole.strip_prefix(given.as_str()) {
@@ -311,7 +311,7 @@ impl ResponsesDecoder {
 }
 
 impl OutputItemKind {
-    /// `None` for items that are never requested.
+    /// `None` for kinds of items that are never requested.
     fn from_item(item: &Value) -> Option<OutputItemKind> {
         match item["type"].as_str()? {
             "message" => Some(OutputItemKind::Message),
@@ -322,7 +322,7 @@ impl OutputItemKind {
     }
 }
 
-/// The texts in fields with these names of a list of parts.
+/// Joins the texts in the fields with these names of a list of parts.
 fn texts(parts: &Value, names: &[&str], between: &str) -> String {
     let parts = parts.as_array().into_iter().flatten();
     let texts = parts.filter_map(|part| names.iter().find_map(|name| part[*name].as_str()));

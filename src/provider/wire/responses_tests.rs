@@ -41,7 +41,7 @@ fn message(role: &str, kind: &str, text: &str) -> Value {
     json!({"type": "message", "role": role, "content": [{"type": kind, "text": text}]})
 }
 
-/// A request with a field that a ChatGPT plan does not take is rejected.
+/// The service rejects requests with fields that a ChatGPT plan does not support.
 #[test]
 fn a_plan_takes_fewer_fields() {
     let view = OwnedView::default().with_tools().user(vec![text("what is here?")]);
@@ -251,8 +251,8 @@ const WITH_CALLS: &[u8] =
 const WITH_PHASE: &[u8] =
     include_bytes!("../../../protocol-fixtures/providers/responses-thinking-and-phase.sse");
 
-/// Encrypted reasoning is the model's memory of why it made its calls. It is only accepted complete and
-/// unchanged, by the model that generated it, and after everything that it was generated after.
+/// Encrypted reasoning preserves why the model made its calls. The service accepts it only complete and unchanged, for
+/// the model that generated it, and after the same prefix.
 #[test]
 fn reasoning_is_only_sent_back_to_its_model_after_its_prefix() {
     let item = br#"{"id":"rs_2","type":"reasoning","encrypted_content":"Z0FBQg==","summary":[]}"#;
@@ -300,8 +300,8 @@ fn message_phase_is_sent_back() {
     assert_eq!(input(&compatible(), &view)[1], message("assistant", "output_text", "I read both."));
 }
 
-/// A reply that consists only of reasoning, as when its tokens ran out, is not sent back: the service rejects
-/// reasoning without what it was generated for.
+/// A reply that consists only of reasoning, for example because its tokens ran out, is not sent back: the service
+/// rejects reasoning without the content for which it was generated.
 #[test]
 fn reasoning_without_following_content_is_dropped() {
     let endpoint = openai();
@@ -326,8 +326,8 @@ fn sealed(prefix: &str) -> Content {
 }
 
 proptest! {
-    /// The model's own reasoning is sent if the content it was generated for follows in its reply, and
-    /// nothing else has an id of the service.
+    /// The model's own reasoning is sent if the content for which it was generated follows in its reply, and no other
+    /// item has an id of the service.
     #[test]
     fn reasoning_followed_by_content_is_kept(view in views(false)) {
         let view = view.of_own(&openai());

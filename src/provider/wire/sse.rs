@@ -1,15 +1,14 @@
-//! A parser for server-sent events from arbitrarily split bytes. It is independent of providers and reads
-//! only `data` fields: every supported format also names its events inside the data.
+//! A parser for server-sent events in arbitrarily split bytes. It is independent of providers and reads only `data`
+//! fields, because every supported format also names its events inside the data.
 //!
-//! We don't use an existing crate because streams are untrusted and must be bounded: the available crates
-//! buffer events of any size and return each one as a new string. This parser lends the data of each event to
-//! the caller from a reused buffer.
+//! Streams are untrusted and must be bounded, so no existing crate is used: they buffer events of any size and return
+//! each one as a new string. This parser lends the data of each event to the caller from a reused buffer.
 
-/// Maximum bytes of one event: an entire tool call sent at once is far below that, and a server that never
-/// ends an event costs no more memory.
+/// Maximum bytes of one event. An entire tool call sent at once is far smaller, and a server that never ends an event
+/// can use no more memory than this.
 pub const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// A push parser. An event that the stream leaves unfinished is never delivered.
+/// A push parser. An event that is unfinished at the end of the stream is never delivered.
 #[derive(Debug, Default)]
 pub struct SseParser {
     /// The current, unfinished line.
@@ -17,9 +16,9 @@ pub struct SseParser {
     /// The data of the current, unfinished event, its lines joined.
     data: Vec<u8>,
     has_data: bool,
-    /// The last byte was a carriage return: a line feed that follows belongs to it.
+    /// Whether the last byte was a carriage return; a line feed that follows belongs to it.
     after_return: bool,
-    /// Any bytes were read, so a byte order mark can no longer occur.
+    /// Whether any line was read, so that a byte order mark can no longer occur.
     begun: bool,
 }
 
@@ -28,8 +27,8 @@ pub struct SseParser {
 pub struct EventTooLong;
 
 impl SseParser {
-    /// Parses a piece and calls `on_event` with the data of each event that ends in it, in order. Invalid
-    /// UTF-8 is replaced by U+FFFD. Stops at the first error.
+    /// Parses a piece and calls `on_event` with the data of each event that ends in it, in order. Invalid UTF-8 is
+    /// replaced by U+FFFD. Stops at the first error.
     pub fn push<E: From<EventTooLong>>(
         &mut self,
         mut piece: &[u8],
@@ -93,7 +92,7 @@ impl SseParser {
         let value = match line.strip_prefix(b"data") {
             Some(b"") => b"",
             Some([b':', value @ ..]) => value.strip_prefix(b" ").unwrap_or(value),
-            // Comments, other fields, and fields whose name only starts with `data`.
+            // Comments, other fields, and fields whose names merely start with `data`.
             Some(_) | None => return Ok(()),
         };
         if self.data.len() + value.len() > EVENT_BYTES_MAX {

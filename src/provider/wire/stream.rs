@@ -1,5 +1,4 @@
-//! Decodes the bytes of a streamed reply into events, for every wire format. Pure: the caller pushes the
-//! bytes.
+//! Decodes the bytes of a streamed reply into events, for every wire format. Pure: the caller provides the bytes.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -11,8 +10,8 @@ use crate::failure::{self, ErrorResponse};
 use crate::{ErrorClass, ProviderError, ProviderEvent};
 use epitome_thread::halves::replace_unpaired_surrogates;
 
-/// Maximum bytes of one reply's stream. The longest replies (128,000 tokens, one event of about 300 bytes
-/// each) are smaller; endless streams are cut off.
+/// Maximum bytes of one reply's stream. The longest replies (128,000 tokens with an event of about 300 bytes each) are
+/// smaller; endless streams are cut off.
 pub const REPLY_BYTES_MAX: usize = 96 * 1024 * 1024;
 
 /// Decodes one reply.
@@ -23,7 +22,7 @@ pub struct Decoding {
     events: SseParser,
     decoder: Box<dyn Decode>,
     received: usize,
-    /// Something visible to the user was emitted.
+    /// Whether anything visible to the user was emitted.
     shown: bool,
 }
 
@@ -32,7 +31,7 @@ pub struct Decoding {
 pub(super) enum DecodeError {
     /// The provider sent this error inside its stream.
     Provider(String),
-    /// The provider sent something that isn't its format.
+    /// The provider sent something in another format; the text is a clause.
     Unreadable(String),
 }
 
@@ -49,8 +48,8 @@ impl From<EventTooLong> for DecodeError {
 }
 
 impl Decoding {
-    /// Starts a reply. `prefix` is the digest from the request's encoder; `request_id` identifies the call in
-    /// error messages.
+    /// Starts a reply. `prefix` is the digest that was computed while encoding the request; `request_id` identifies the
+    /// call in error messages.
     pub fn new(endpoint: Endpoint, prefix: String, request_id: Option<String>) -> Decoding {
         let decoder = decoder_of(&endpoint, prefix);
         Decoding { endpoint, request_id, events: SseParser::default(), decoder, received: 0, shown: false }
@@ -75,13 +74,13 @@ impl Decoding {
         result.map_err(|error| self.fault(error))
     }
 
-    /// Whether the final event was seen; anything after it is ignored.
+    /// Whether the final event was received; anything after it is ignored.
     pub fn is_whole(&self) -> bool {
         self.decoder.is_whole()
     }
 
-    /// Handles the end of the stream. Returns an error if it was cut off (of class `Broken` if something of
-    /// it was shown) or entirely empty.
+    /// Handles the end of the stream. Returns an error if it was cut off (of class `Broken` if something of it was
+    /// shown) or entirely empty.
     pub fn end(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), ProviderError> {
         if self.is_whole() {
             return Ok(());
@@ -101,7 +100,7 @@ impl Decoding {
         })
     }
 
-    /// The error for a stream that was cut off: can be retried if nothing of it was shown.
+    /// The error for a stream that was cut off. It can be retried if nothing of the reply was shown.
     pub fn lost(&self, why: &str) -> ProviderError {
         match self.shown {
             true => self.broken(why),
@@ -111,7 +110,7 @@ impl Decoding {
         }
     }
 
-    /// An error that explains why the reply can't be used.
+    /// The error for a reply that can't be used; `why` is a clause.
     pub fn broken(&self, why: &str) -> ProviderError {
         let id = self.request_id.as_ref().map(|id| format!(", request {id}")).unwrap_or_default();
         let message = format!(
@@ -151,8 +150,8 @@ pub(super) enum Unfinished {
     Empty,
 }
 
-/// Parses the data of one event. `whole` contains the repaired text, if needed: servers that split their text
-/// between UTF-16 code units send half of a surrogate pair in each of two events.
+/// Parses the data of one event. `whole` stores the repaired text, if needed: servers that split their text between
+/// UTF-16 code units send half of a surrogate pair in each of two events.
 pub(super) fn read_event<'a, T: Deserialize<'a>>(
     data: &'a str,
     whole: &'a mut String,
@@ -166,7 +165,7 @@ pub(super) fn read_event<'a, T: Deserialize<'a>>(
     })
 }
 
-/// Removes `null` fields, which are rejected when an item or a block is sent back.
+/// Removes `null` fields, with which services would reject an item or a block that is sent back.
 pub(super) fn without_nulls(mut item: Value) -> Value {
     if let Some(fields) = item.as_object_mut() {
         fields.retain(|_, value| !value.is_null());
@@ -174,12 +173,12 @@ pub(super) fn without_nulls(mut item: Value) -> Value {
     item
 }
 
-/// The index of a call or an item in our events: its position.
+/// The index of a call or an item in the emitted events: its position.
 pub(super) fn index_of(at: usize) -> u32 {
     u32::try_from(at).expect("a reply's bytes are bounded, so its parts are few")
 }
 
-/// Appends an event, merged with the previous one if both are fragments of the same part.
+/// Appends an event, merging it with the previous one if both are fragments of the same part.
 pub(super) fn append(out: &mut Vec<ProviderEvent>, event: ProviderEvent) {
     use ProviderEvent::{CallArguments, Text, Thinking};
     match (out.last_mut(), event) {

@@ -1,9 +1,8 @@
-//! Converts a view to alternating turns that satisfy the rules common to all providers: nothing empty,
-//! results directly after the message with their calls, adjacent user messages merged. Independent of wire
-//! formats.
+//! Converts a view to alternating turns that satisfy the rules common to all providers: nothing empty, results directly
+//! after the message with their calls, adjacent user messages merged. Independent of wire formats.
 //!
-//! Views normally pair calls and outcomes; an imported or faulty log may not. The request is valid in either
-//! case, because a single rejected request would end the conversation.
+//! Views normally pair calls and outcomes, but an imported or faulty log may not. The request is valid in either case,
+//! because a single rejected request would make the conversation unusable.
 
 use std::borrow::Cow;
 
@@ -12,12 +11,12 @@ use epitome_thread::{Content, Native, ToolCall, ToolOutcome, ViewItem};
 /// Consecutive messages of one side.
 #[derive(Debug)]
 pub enum WireTurn<'a> {
-    /// The answers to all calls of the preceding message, in order, followed by the user's parts. Never
-    /// empty; parts are non-blank text, images, documents, resources and links. The first turn may also
-    /// contain providers' compactions of everything before it; they don't replace any part.
+    /// The answers to all calls of the preceding message, in order, followed by the user's parts. Never empty. Parts
+    /// are non-blank text, images, documents, resources and links. The first turn may also contain providers'
+    /// compactions of everything before it; they don't replace any part.
     User { compacted: Vec<&'a Native>, answers: Vec<CallAnswer<'a>>, parts: Vec<Cow<'a, Content>> },
-    /// Replies, usually one; several if a model paused and continued. Each has non-blank text or calls. It
-    /// may also contain blank texts and thinking that its provider accepts back, even at the end.
+    /// Replies: usually one, several if a model paused and continued. Each has non-blank text or calls. It may also
+    /// contain blank texts and thinking that its provider accepts back, even at the end.
     Agent { replies: Vec<Vec<&'a Content>> },
 }
 
@@ -25,20 +24,20 @@ pub enum WireTurn<'a> {
 #[derive(Debug)]
 pub struct CallAnswer<'a> {
     pub call: &'a ToolCall,
-    /// `None` if the log has no outcome.
+    /// `None` if the log contains no outcome.
     pub outcome: Option<&'a ToolOutcome>,
 }
 
 /// The answer to a call without an outcome.
 pub const NO_OUTCOME: &str = "The tool was interrupted; there is no result.";
 
-/// Replaces an outcome without content.
+/// The text that replaces an outcome without content.
 pub const NO_OUTPUT: &str = "(no output)";
 
-/// Replaces a user message without sendable content.
+/// The text that replaces a user message without sendable content.
 const NOTHING_SAID: &str = "(empty message)";
 
-/// The turns of a view: at least one, starting with the user's.
+/// Returns the turns of a view: at least one, starting with the user's.
 pub fn turns<'a>(items: &[ViewItem<'a>]) -> Vec<WireTurn<'a>> {
     let mut turns: Vec<WireTurn<'a>> = Vec::with_capacity(items.len() + 1);
     for item in items {
@@ -90,14 +89,14 @@ pub fn turns<'a>(items: &[ViewItem<'a>]) -> Vec<WireTurn<'a>> {
             }
         }
     }
-    // An undo may leave an empty view; the request must be valid nevertheless.
+    // An undo may leave an empty view; the request must still be valid.
     if turns.is_empty() {
         turns.push(user(vec![empty_text()]));
     }
     turns
 }
 
-/// A reply without trailing thinking, which must be followed by the content that it was generated for.
+/// A reply without trailing thinking, which must be followed by the content for which it was generated.
 pub fn without_thinking_at_end<'a, 'b>(parts: &'b [&'a Content]) -> &'b [&'a Content] {
     let end = parts.iter().rposition(|part| !matches!(part, Content::Thinking { .. }));
     &parts[..end.map_or(0, |end| end + 1)]
@@ -123,9 +122,9 @@ fn is_sendable(part: &Content) -> bool {
     part.is_attachment() || part.as_text().is_some_and(|text| !text.trim().is_empty())
 }
 
-/// The parts of a reply that can be sent back. Signed thinking is bound to everything before it, so it is
-/// dropped after the first part of its message that is missing. Blank texts are kept: formats that accept
-/// them get back exactly what they generated.
+/// The parts of a reply that can be sent back. Signed thinking is bound to everything before it, so it is dropped after
+/// the first part of its message that is missing. Blank texts are kept: formats that accept them get back exactly what
+/// they generated.
 fn replied(content: &[Content]) -> Vec<&Content> {
     keep_bound(content.iter(), |part| match part {
         Content::Text { text } => !text.is_empty(),
@@ -143,7 +142,7 @@ pub fn without_blanks<'a>(parts: &[&'a Content]) -> Vec<&'a Content> {
     keep_bound(parts.iter().copied(), |part| !is_blank(part))
 }
 
-/// The parts for which `is_kept` is true, without the thinking that follows the first dropped part.
+/// The parts for which `is_kept` is true, without thinking that follows the first dropped part.
 fn keep_bound<'a>(
     parts: impl Iterator<Item = &'a Content>,
     is_kept: impl Fn(&Content) -> bool,

@@ -1,4 +1,4 @@
-//! The same usage as reported by each service: they count differently, but our result must be equal.
+//! The same usage as reported by each service: they count differently, but the results must be equal.
 
 use super::stream::Decoding;
 use crate::ProviderEvent;
@@ -8,8 +8,8 @@ use crate::models::cost;
 use epitome_config::Settings;
 use epitome_thread::Usage;
 
-/// Usage of a request of 10,000 tokens, of which 8,000 were read from the cache and 1,500 written to it, and
-/// a reply of 1,000 tokens, of which 600 are thinking.
+/// Usage of a request of 10,000 tokens, of which 8,000 were read from the cache and 1,500 written to it, and a reply of
+/// 1,000 tokens, of which 600 are thinking.
 const STORY: [(&str, &str); 4] = [
     // Uncached, read and written tokens: three separate numbers.
     (
@@ -36,7 +36,7 @@ const STORY: [(&str, &str); 4] = [
 {"choices":[],"usage":{"prompt_tokens":10000,"prompt_tokens_details":{"cached_tokens":8000,"cache_write_tokens":1500},"completion_tokens":1000,"completion_tokens_details":{"reasoning_tokens":600},"total_tokens":11000}}
 [DONE]"#,
     ),
-    // The total, which includes tokens read; writing is free. Candidates exclude thoughts.
+    // The total, which includes tokens read; writes aren't billed. Candidates exclude thoughts.
     (
         "gemini",
         r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"Done."}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":10000,"cachedContentTokenCount":8000,"candidatesTokenCount":400,"thoughtsTokenCount":600,"totalTokenCount":11000}}"#,

@@ -1,4 +1,4 @@
-//! Views for the encoders' tests: ordinary ones written by hand, and generated ones of every shape.
+//! Views for the encoders' tests: typical ones written by hand, and generated ones of every shape.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub fn encode(endpoint: &Endpoint, request: &ModelRequest<'_>) -> Encoded {
     Encoding::default().encode(endpoint, request, Purpose::Reply)
 }
 
-/// Its body.
+/// The body of a request, encoded without a cache.
 pub fn body(endpoint: &Endpoint, request: &ModelRequest<'_>) -> Value {
     serde_json::from_slice(&encode(endpoint, request).bytes()).expect("a body is JSON")
 }
@@ -116,8 +116,7 @@ pub fn thinking(provider: &str, model: &str, data: Value) -> Content {
 }
 
 impl OwnedView {
-    /// The same view with the thinking of its replies signed as if this endpoint's model had generated it
-    /// there.
+    /// The same view with the thinking of its replies signed as if this endpoint's model had generated it there.
     pub fn of_own(&self, endpoint: &Endpoint) -> OwnedView {
         let mut own = OwnedView { items: Vec::new(), tools: self.tools.clone() };
         for item in &self.items {
@@ -138,13 +137,13 @@ impl OwnedView {
         own
     }
 
-    /// The same view, with another user message at the end if the model had the last word.
+    /// The same view, with another user message at the end unless it ends with one.
     pub fn answerable(self) -> OwnedView {
         let is_answered = matches!(turns(&self.request().items).last(), Some(WireTurn::Agent { .. }) | None);
         if is_answered { self.user(vec![text("go on")]) } else { self }
     }
 
-    /// The same view after edits by a hook, each applied to the part at this index, and perhaps a history of
+    /// The same view after edits by a hook, each applied to the part at this index, and possibly with a history of
     /// messages with these roles before the newest. Rejected edits are skipped.
     pub fn edited(&self, edits: &[(usize, u8)], history: &[Role], kept: usize) -> OwnedView {
         let mut thread = self.thread();
@@ -217,7 +216,7 @@ fn append(thread: &mut Thread, change: Change) {
     thread.apply(Arc::new(Entry { seq: thread.next_seq(), at: 0, change }));
 }
 
-/// The stored data of a reply in this format; two kinds in formats that have them.
+/// The stored data of a reply in this format; of two kinds in formats that have both.
 fn sealed(wire: WireFormat, is_signed: bool, prefix: &str) -> Value {
     let block = json!({"type": "thinking", "thinking": "hm", "signature": "s"});
     let item = json!({"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "Z0FB"});
@@ -245,8 +244,8 @@ pub fn hooks_wishes() -> impl Strategy<Value = (Vec<(usize, u8)>, Vec<Role>, usi
 enum GeneratedRound {
     User(Vec<Content>),
     Agent(Vec<Content>),
-    /// The preceding parts, the calls with a flag for an image in the outcome, and the outcome that the log
-    /// lost or that belongs to no call.
+    /// The preceding parts, a flag per call for an image in its outcome, and an outcome that the log lost or that
+    /// belongs to no call.
     Calls {
         parts: Vec<Content>,
         images: Vec<bool>,
@@ -255,8 +254,8 @@ enum GeneratedRound {
     },
 }
 
-/// Views that begin with the user and end where the model has to reply. With `faulty`, outcomes may be
-/// missing or belong to no call.
+/// Views that begin with the user and end where the model has to reply. With `faulty`, outcomes may be missing or
+/// belong to no call.
 pub fn views(faulty: bool) -> impl Strategy<Value = OwnedView> {
     let begin = prop::collection::vec(said(), 1..3);
     (begin, prop::collection::vec(round(faulty), 0..8), any::<bool>()).prop_map(|(begin, rounds, last)| {
