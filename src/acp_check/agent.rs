@@ -1,6 +1,6 @@
 //! The agent under test: a child process, or anything else with an input and an output.
 //!
-//! Separate threads read and write lines, so that neither side can block the run of a fixture.
+//! Separate threads read and write lines, so that neither direction can block the execution of a fixture.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -10,19 +10,19 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Bytes of one line of the agent. The strictest client known reads at most 10 MiB.
+/// Maximum bytes of one line of the agent. The strictest known client reads at most 10 MiB.
 const LINE_BYTES_MAX: u64 = 10 * 1024 * 1024;
 
-/// Queued lines of the agent.
+/// Maximum queued lines from the agent.
 const LINES_WAITING_MAX: usize = 65_536;
 
-/// Queued lines to the agent.
+/// Maximum queued lines to the agent.
 const LINES_TO_WRITE_MAX: usize = 64;
 
-/// Bytes of the agent's newest error output that are kept for a report.
+/// Maximum bytes of the agent's newest error output that are kept for a report.
 const ERROR_OUTPUT_BYTES_MAX: usize = 4096;
 
-/// The directory and environment that an agent is started in.
+/// The working directory and the additional environment variables of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentEnvironment {
     pub workspace: PathBuf,
@@ -39,7 +39,7 @@ pub struct LaunchedAgent {
     pub input: Box<dyn Write + Send>,
     pub output: Box<dyn Read + Send>,
     pub errors: Option<Box<dyn Read + Send>>,
-    /// Kills it. Called once, at the end of the fixture or when the fixture says so.
+    /// Kills the agent. Called once, when the connection is dropped.
     pub kill: Box<dyn FnMut() + Send>,
 }
 
@@ -48,14 +48,14 @@ pub struct LaunchedAgent {
 pub struct AgentProgram {
     pub command: OsString,
     pub arguments: Vec<OsString>,
-    /// What it inherits of this environment; tests of Epitome itself restrict it.
+    /// The variables that the agent inherits; Epitome's own tests restrict them.
     pub inherits: Inherits,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inherits {
     Everything,
-    /// Nothing but `PATH`.
+    /// Only `PATH`.
     PathAlone,
 }
 
@@ -82,8 +82,8 @@ impl Launch for AgentProgram {
         let kill = move || {
             #[cfg(unix)]
             if let Some(group) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
-                // The child is not reaped yet, so its pid is still valid. Killing the group also ends what it left
-                // running.
+                // The child is not reaped yet, so its pid is still valid. Killing the group also ends remaining
+                // descendants.
                 let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
             }
             let _ = child.kill();
@@ -98,14 +98,14 @@ impl Launch for AgentProgram {
     }
 }
 
-/// Output of an agent.
+/// A result of reading from an agent.
 #[derive(Debug)]
 pub(crate) enum Received {
     /// A line without its newline.
     Line(Vec<u8>),
-    /// No line within the time limit.
+    /// No line arrived within the time limit.
     Nothing,
-    /// It closed its output.
+    /// The agent closed its output.
     End,
 }
 
@@ -124,7 +124,7 @@ impl AgentConnection {
         std::thread::spawn(move || {
             for mut line in lines {
                 line.push(b'\n');
-                // The end of its output shows that an agent has gone.
+                // The end of the agent's output reports that it has ended.
                 if input.write_all(&line).and_then(|()| input.flush()).is_err() {
                     return;
                 }
@@ -163,7 +163,7 @@ impl AgentConnection {
         AgentConnection { to: Some(to), from, errors: kept, kill }
     }
 
-    /// Queues a line for the agent. If it can't be written, its answer will be missing.
+    /// Queues a line for the agent. Write errors are ignored: the response will be missing.
     pub(crate) fn send(&self, line: Vec<u8>) {
         if let Some(to) = &self.to {
             let _ = to.send(line);
@@ -183,7 +183,7 @@ impl AgentConnection {
         self.to = None;
     }
 
-    /// The newest error output.
+    /// Returns the newest error output.
     pub(crate) fn errors(&self) -> String {
         let kept = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&kept).trim().to_owned()

@@ -1,4 +1,4 @@
-//! A client for rules: talks to one agent process and checks every line that it sends.
+//! The client that rules use: communicates with one agent process and checks every line that the agent sends.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,13 +12,14 @@ use serde_json::{Value, json};
 use super::agent::{AgentConnection, AgentEnvironment, Launch, Received};
 use super::story::{EXIT_WITHIN, FixtureFailure};
 
-/// How long an agent may take for one answer. Agents that run on Node or Python need seconds to start.
+/// Timeout for one response. Agents that run on Node or Python need seconds to start.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
-/// How long messages are collected to find out that one is missing. A passing rule that expects silence waits this long.
+/// How long to wait for further messages before concluding that there are none. A passing rule that expects silence
+/// takes this long.
 const SILENCE: Duration = Duration::from_millis(700);
 
-/// The variable by which the processes of an agent are recognised, also those that left its process group.
+/// The variable that identifies the processes of an agent, including those that left its process group.
 const MARKER: &str = "ACP_CHECK_PROCESS";
 
 const AUTH_REQUIRED: i64 = -32000;
@@ -30,9 +31,9 @@ pub enum Stop {
         expected: String,
         got: String,
     },
-    /// The agent does not advertise this.
+    /// The agent does not advertise this capability.
     NotOffered(String),
-    /// The rule could not be checked here, and why.
+    /// The rule could not be checked here, for this reason.
     NotRun(String),
 }
 
@@ -47,14 +48,14 @@ pub fn failed<T>(expected: impl Into<String>, got: impl Into<String>) -> Checked
 pub enum Permission {
     Allow,
     Reject,
-    /// Not at all: the rule does.
+    /// The client doesn't answer; the rule does.
     Leave,
 }
 
-/// The client of one rule, with a workspace of its own.
+/// The client for checking one rule, with a separate workspace.
 pub struct Client<'a> {
     agent: &'a dyn Launch,
-    /// The login method to use before a session is opened.
+    /// The login method to use before opening a session.
     login: Option<&'a str>,
     is_logged_in: bool,
     surroundings: AgentEnvironment,
@@ -62,9 +63,9 @@ pub struct Client<'a> {
     next_id: u64,
     /// The result of `initialize`.
     pub offered: Value,
-    /// Messages that were received and no rule has looked at yet, in order; answers excepted.
+    /// Received messages that no rule has processed yet, in order, without responses.
     pub news: VecDeque<Value>,
-    /// Answers that came while another one was awaited.
+    /// Responses that arrived while waiting for another one.
     answers: Vec<Value>,
     pub permission: Permission,
     marker: String,
@@ -72,7 +73,7 @@ pub struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    /// A client that has not started its agent.
+    /// Creates a client. It starts its agent with the first message.
     pub fn new(agent: &'a dyn Launch, login: Option<&'a str>) -> io::Result<Client<'a>> {
         let base = std::env::temp_dir().canonicalize()?;
         let scratch = tempfile::Builder::new().prefix("acp-check-").tempdir_in(base)?;
@@ -131,13 +132,13 @@ impl<'a> Client<'a> {
         Ok(id)
     }
 
-    /// Sends a request and waits for its answer, a message with `result` or `error`.
+    /// Sends a request and waits for its response, a message with `result` or `error`.
     pub fn call(&mut self, method: &str, params: Value) -> Checked<Value> {
         let id = self.request(method, params)?;
         self.answer(id, method)
     }
 
-    /// The result of a request that must succeed.
+    /// Sends a request that must succeed, and returns its result.
     pub fn result(&mut self, method: &str, params: Value) -> Checked<Value> {
         let answer = self.call(method, params)?;
         match answer.get("result") {
@@ -146,7 +147,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// The error of a request that must fail with one of these codes; any code if there are none.
+    /// Sends a request that must fail with one of these codes, or with any code if `codes` is empty.
     pub fn error(&mut self, method: &str, params: Value, codes: &[i64]) -> Checked {
         let answer = self.call(method, params)?;
         let code = answer["error"]["code"].as_i64();
@@ -164,7 +165,7 @@ impl<'a> Client<'a> {
 
     // ── Receiving ──────────────────────────────────────────────────────────────────────────────
 
-    /// Waits for the answer to a request. Everything else that comes is kept in `news`.
+    /// Waits for the response to a request. Other messages are kept in `news`.
     pub fn answer(&mut self, id: u64, method: &str) -> Checked<Value> {
         let deadline = Instant::now() + ANSWER_WITHIN;
         loop {
@@ -173,7 +174,7 @@ impl<'a> Client<'a> {
             }
             match self.receive(deadline.saturating_duration_since(Instant::now()))? {
                 Some(()) => {}
-                // Whether it is too slow or its machine is can't be told apart.
+                // A slow agent can't be distinguished from a slow machine.
                 None if method == "initialize" => {
                     let why = format!("it did not answer `initialize` within {ANSWER_WITHIN:?}");
                     return Err(Stop::NotRun(why));
@@ -188,7 +189,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Waits for a message for which this holds, and removes it from `news`.
+    /// Waits for a message that satisfies `is_it`, and removes it from `news`. `what` describes it.
     pub fn wait_for(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) -> Checked<Value> {
         let deadline = Instant::now() + ANSWER_WITHIN;
         loop {
@@ -202,18 +203,18 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Reads until nothing comes for a moment. The answers that came are returned; rules use it where none may come.
+    /// Receives until there are no more messages for `SILENCE`. Returns the responses, for rules that expect none.
     pub fn silence(&mut self) -> Checked<Vec<Value>> {
         while self.receive(SILENCE)?.is_some() {}
         Ok(std::mem::take(&mut self.answers))
     }
 
-    /// Receives for a moment, so that requests of the agent are answered meanwhile.
+    /// Waits briefly for a message, and responds to requests of the agent.
     pub fn pause(&mut self) -> Checked {
         self.receive(Duration::from_millis(100)).map(drop)
     }
 
-    /// Receives one message and files it; `None` if none came in time.
+    /// Receives and stores one message; `None` if none arrives in time.
     fn receive(&mut self, within: Duration) -> Checked<Option<()>> {
         let Some(connection) = &self.connection else { return Ok(None) };
         let line = match connection.receive(within) {
@@ -243,7 +244,7 @@ impl<'a> Client<'a> {
                     self.send(&answer)?;
                 }
             }
-            // Nothing was advertised that allows another request.
+            // The client advertised no capability that allows other requests.
             (Some(method), Some(id)) => {
                 let error = json!({ "code": -32601, "message": format!("Method not found: {method}") });
                 let answer = json!({ "jsonrpc": "2.0", "id": id, "error": error });
@@ -276,7 +277,7 @@ impl<'a> Client<'a> {
         Some(json!({ "jsonrpc": "2.0", "id": id, "result": { "outcome": outcome } }))
     }
 
-    /// The updates of a session among the news, in order.
+    /// Returns the updates of a session in `news`, in order.
     pub fn updates(&self, session: &str) -> Vec<&Value> {
         let of = |message: &&Value| {
             message["method"] == "session/update" && message["params"]["sessionId"] == session
@@ -284,7 +285,7 @@ impl<'a> Client<'a> {
         self.news.iter().filter(of).map(|message| &message["params"]["update"]).collect()
     }
 
-    /// The text of the agent among the news of a session.
+    /// Returns the agent's text in the updates of a session in `news`.
     pub fn text(&self, session: &str) -> String {
         let chunks = self.updates(session).into_iter();
         let chunks = chunks.filter(|update| update["sessionUpdate"] == "agent_message_chunk");
@@ -307,7 +308,7 @@ impl<'a> Client<'a> {
         valid::<wire::InitializeResponse>(&self.offered)
     }
 
-    /// Whether a capability is advertised, as a path below `agentCapabilities`.
+    /// Whether the agent advertises a capability, a path below `agentCapabilities`.
     pub fn offers(&self, capability: &str) -> bool {
         let path = format!("/agentCapabilities/{}", capability.replace('.', "/"));
         self.offered.pointer(&path).is_some_and(|value| !value.is_null() && value != false)
@@ -321,13 +322,14 @@ impl<'a> Client<'a> {
         json!({ "cwd": self.surroundings.workspace, "mcpServers": [] })
     }
 
-    /// Opens a session; the result of `session/new`. Without a login the rule can't be checked.
+    /// Initializes and opens a session. Returns the result of `session/new`. If a login is missing, the rule is not
+    /// run.
     pub fn open(&mut self) -> Checked<Value> {
         self.initialize()?;
         self.another()
     }
 
-    /// Opens another session.
+    /// Opens another session, logging in first if necessary.
     pub fn another(&mut self) -> Checked<Value> {
         if let Some(method) = self.login.filter(|_| !self.is_logged_in) {
             self.is_logged_in = true;
@@ -350,7 +352,7 @@ impl<'a> Client<'a> {
         Ok(answer["result"].clone())
     }
 
-    /// Opens a session that can be prompted, and returns its id.
+    /// Initializes, opens a session and returns its id.
     pub fn session(&mut self) -> Checked<String> {
         let opened = self.open()?;
         Ok(id_of(&opened))
@@ -362,7 +364,7 @@ impl<'a> Client<'a> {
         self.request("session/prompt", json!({ "sessionId": session, "prompt": [block] }))
     }
 
-    /// The answer to a prompt. Without a model the rule can't be checked.
+    /// Waits for the response to a prompt and returns its stop reason. If no model can be called, the rule is not run.
     pub fn ended(&mut self, prompt: u64) -> Checked<String> {
         let answer = self.answer(prompt, "session/prompt")?;
         if let Some(error) = answer.get("error") {
@@ -383,7 +385,7 @@ impl<'a> Client<'a> {
 
     // ── The end ────────────────────────────────────────────────────────────────────────────────
 
-    /// Closes the agent's input and waits for its end. Messages that still come are kept.
+    /// Closes the agent's input and waits for its end. Further messages are kept in `news`.
     pub fn close(&mut self) -> Checked {
         let Some(connection) = &mut self.connection else { return Ok(()) };
         connection.close();
@@ -403,7 +405,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Ends the agent, so that the next line starts another process.
+    /// Ends the agent, so that the next message starts another process.
     pub fn restart(&mut self) -> Checked {
         self.close()?;
         self.connection = None;
@@ -413,7 +415,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// The commands of the agent's processes that still run.
+    /// Returns the command lines of the agent's processes that are still running.
     pub fn processes(&self) -> Vec<String> {
         let marker = format!("{MARKER}={}", self.marker);
         let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
@@ -426,7 +428,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// The command line of a process that is not a zombie.
+/// The command line of a process; `None` for a zombie.
 fn command_of(process: &Path) -> Option<String> {
     let command = std::fs::read(process.join("cmdline")).ok().filter(|command| !command.is_empty())?;
     Some(String::from_utf8_lossy(&command).replace('\0', " ").trim_end().to_owned())
@@ -436,7 +438,7 @@ pub fn id_of(opened: &Value) -> String {
     opened["sessionId"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Checks that a value has the form that the official schema gives it.
+/// Checks that a value conforms to a type of the official schema.
 fn valid<T: DeserializeOwned>(value: &Value) -> Checked {
     match serde_json::from_value::<T>(value.clone()) {
         Ok(_) => Ok(()),
@@ -450,7 +452,7 @@ impl From<io::Error> for Stop {
     }
 }
 
-/// A stop as a failure report.
+/// Creates the failure report of a rule.
 pub fn failure(expected: String, got: String) -> FixtureFailure {
     FixtureFailure { line: 0, expected, got: super::story::shortened(got), notes: Vec::new() }
 }

@@ -1,9 +1,9 @@
-//! A conformance suite for agents that speak the Agent Client Protocol (ACP) over stdio: checks rules of the protocol, runs
-//! protocol fixtures, and reports the first difference of each.
+//! A conformance suite for agents that speak the Agent Client Protocol (ACP) over stdio: checks rules of the protocol,
+//! runs protocol fixtures, and reports the first difference of each.
 //!
-//! The command `acp-check` of this crate and `epitome check` run both for any agent, with the agent's own configuration and
-//! keys, or pointed at a scripted model. Epitome's own tests run all fixtures, with a [`story::ModelSide`] that scripts the
-//! model's replies too.
+//! The command `acp-check` of this crate and `epitome check` run both for any agent, with the agent's own configuration
+//! and keys, or with a scripted model. Epitome's own tests run all fixtures with a [`story::ModelSide`] that also
+//! scripts the model's replies.
 
 pub mod agent;
 mod client;
@@ -55,8 +55,8 @@ pub struct CheckArgs {
     pub command: Vec<OsString>,
 }
 
-/// The built-in fixtures: those of `protocol-fixtures/` that are for any agent, with the page of the protocol's documentation
-/// that each one follows.
+/// The built-in fixtures, which are those of `protocol-fixtures/` for any agent: name, the page of the protocol's
+/// documentation on which it is based, text.
 const BUILT_IN: [(&str, &str, &str); 10] = [
     ("handshake", "initialization", include_str!("fixtures/handshake.txt")),
     ("initialize-again", "initialization", include_str!("fixtures/initialize-again.txt")),
@@ -70,12 +70,12 @@ const BUILT_IN: [(&str, &str, &str); 10] = [
     ("system-prompt", "session-setup#system-prompt", include_str!("fixtures/system-prompt.txt")),
 ];
 
-/// The built-in fixtures by name.
+/// Returns the names and texts of the built-in fixtures.
 pub fn built_in() -> impl Iterator<Item = (&'static str, &'static str)> {
     BUILT_IN.into_iter().map(|(name, _, text)| (name, text))
 }
 
-/// Why nothing could be run, and what to do about it.
+/// Why nothing could be run, with a hint.
 #[derive(Debug)]
 pub struct CannotRun {
     pub message: String,
@@ -86,7 +86,7 @@ fn cannot(message: String, hint: &str) -> CannotRun {
     CannotRun { message, hint: hint.to_owned() }
 }
 
-/// The agent's program: as a path that doesn't depend on where it is started, or found in `PATH`.
+/// Finds the agent's program on `PATH`, or makes its path independent of the working directory.
 fn find_program(command: &OsStr) -> Result<OsString, CannotRun> {
     let path = Path::new(command);
     if path.components().count() > 1 {
@@ -102,7 +102,7 @@ fn find_program(command: &OsStr) -> Result<OsString, CannotRun> {
     })
 }
 
-/// The fixtures of these files, or the built-in ones, by name.
+/// Parses the fixtures in these files, or the built-in ones if there are no files. Returns them with their names.
 fn fixtures(files: &[PathBuf]) -> Result<Vec<(String, Fixture)>, CannotRun> {
     const HINT: &str = "protocol-fixtures/README.md describes the format of a FILE";
     if files.is_empty() {
@@ -123,7 +123,7 @@ fn fixtures(files: &[PathBuf]) -> Result<Vec<(String, Fixture)>, CannotRun> {
     parsed.collect()
 }
 
-/// An agent with variables for its home and its model.
+/// An agent with additional variables for its home and its model.
 pub struct PreparedAgent {
     pub program: AgentProgram,
     pub variables: Vec<(String, OsString)>,
@@ -137,7 +137,7 @@ impl Launch for PreparedAgent {
     }
 }
 
-/// The home directory for the agent, if it gets another than the user's. A new one is removed with the value.
+/// The agent's home directory. A new one is removed when dropped.
 enum AgentHome {
     Users,
     Given(PathBuf),

@@ -1,4 +1,4 @@
-//! `acp-check`: runs protocol fixtures against any agent that speaks ACP on stdin and stdout.
+//! `acp-check`: checks protocol rules and runs protocol fixtures against any agent that speaks ACP on stdin and stdout.
 
 use std::process::ExitCode;
 

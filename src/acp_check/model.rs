@@ -1,5 +1,5 @@
-//! The scripted model that agents can be pointed at while rules are checked. A word in the user's prompt says what it does,
-//! in sentences that a real model understands as well.
+//! A scripted model that agents can use while rules are checked. A mark in the user's prompt selects its reply; the
+//! prompts are sentences that a real model understands as well.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,32 +8,32 @@ use clap::ValueEnum;
 use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel, SeenPart};
 use serde_json::{Map, Value, json};
 
-/// The key that agents are given; the model accepts any.
+/// The key that agents get; the model accepts any.
 const KEY: &str = "acp-check-key";
 
-/// Marks in a prompt.
+/// Marks in prompts.
 const HANG: &str = "(acp-check: hang)";
 const RUN: &str = "(acp-check: run)";
 const SLEEP: &str = "(acp-check: sleep)";
 
-/// The file that `RUN` makes in the workspace.
+/// The file that the command of `RUN` creates in the workspace.
 pub const PROBE_FILE: &str = "acp-check-probe.txt";
 
-/// A prompt for a short reply, which contains `PING`.
+/// A prompt for a short reply that contains `PING`.
 pub const SAY_PING: &str = "Reply with the single word ping and nothing else.";
 pub const PING: &str = "ping";
 
-/// A prompt for a reply that never ends unless it is cancelled.
+/// A prompt for a reply that does not end until it is canceled.
 pub fn hang() -> String {
     format!("Write a story of twenty thousand words about a walnut, without asking back. {HANG}")
 }
 
-/// A prompt that has a command run, which makes `PROBE_FILE`.
+/// A prompt for running a command that creates `PROBE_FILE`.
 pub fn run_command() -> String {
     format!("Run exactly this shell command, once: touch {PROBE_FILE} {RUN}")
 }
 
-/// A prompt that has a command run for minutes.
+/// A prompt for running a command that takes minutes.
 pub fn run_long() -> String {
     format!("Run exactly this shell command in the foreground, once: sleep 311 {SLEEP}")
 }
@@ -52,7 +52,7 @@ pub enum ModelFormat {
     Gemini,
 }
 
-/// A running model.
+/// A running scripted model.
 pub struct CheckModel {
     format: ModelFormat,
     model: ScriptedModel,
@@ -63,7 +63,7 @@ impl CheckModel {
         Ok(CheckModel { format, model: ScriptedModel::start_lenient(reply)? })
     }
 
-    /// The variables that point an agent to it.
+    /// The environment variables that make an agent use this model.
     pub fn variables(&self) -> Vec<(String, OsString)> {
         let (url, key) = match self.format {
             ModelFormat::Anthropic => (("ANTHROPIC_BASE_URL", self.model.base_url()), "ANTHROPIC_API_KEY"),
@@ -77,12 +77,12 @@ impl CheckModel {
         vec![(url.0.to_owned(), url.1.into()), (key.to_owned(), KEY.into())]
     }
 
-    /// How often it was called.
+    /// The number of calls so far.
     pub fn calls(&self) -> usize {
         self.model.requests().len()
     }
 
-    /// What providers would object to in requests, for a report.
+    /// Defects of requests for which a provider would reject them, for a report.
     pub fn refusals(&self) -> Vec<String> {
         self.model.refusals()
     }
@@ -91,7 +91,7 @@ impl CheckModel {
 fn reply(request: &RecordedRequest) -> Vec<ModelStep> {
     let text = |text: &str| vec![ModelStep::Text(text.to_owned())];
     let seen = request.seen();
-    // After the result of a call, the turn ends.
+    // The turn ends after the result of a call.
     if matches!(seen.last(), Some(SeenPart::Result { .. })) {
         return text("Done.");
     }
@@ -113,7 +113,7 @@ fn reply(request: &RecordedRequest) -> Vec<ModelStep> {
     }
 }
 
-/// The names and schemas of the tools that a request offers, in any of the formats.
+/// Returns the names and schemas of the tools in a request of any format.
 fn tools(body: &Value) -> Vec<(String, Value)> {
     let mut found = Vec::new();
     for tool in body["tools"].as_array().into_iter().flatten() {
@@ -130,7 +130,7 @@ fn tools(body: &Value) -> Vec<(String, Value)> {
     found
 }
 
-/// A call of the tool that runs shell commands: the first with a property for one.
+/// A call of the first tool with a property for a shell command; `None` if there is none.
 fn call(body: &Value, command: &str) -> Option<ModelStep> {
     for (name, schema) in tools(body) {
         for property in ["command", "cmd"] {
@@ -151,7 +151,7 @@ fn call(body: &Value, command: &str) -> Option<ModelStep> {
     None
 }
 
-/// A value of the type that a schema asks for.
+/// Returns a value that satisfies a schema.
 fn filler(schema: &Value) -> Value {
     if let Some(first) = schema["enum"].get(0) {
         return first.clone();

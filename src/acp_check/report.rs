@@ -1,4 +1,4 @@
-//! Reports: as text, as JSON, and as JUnit's XML.
+//! Reports as text, JSON and JUnit XML.
 
 use std::fmt::Write;
 
@@ -10,12 +10,12 @@ use super::story::FixtureOutcome;
 pub struct ReportItem {
     pub name: String,
     pub title: String,
-    /// Where the rule comes from; empty for a user's own fixture.
+    /// The source of the rule; empty for a user's own fixture.
     pub cites: &'static str,
     pub outcome: FixtureOutcome,
 }
 
-/// A report as text: one line, and for a failure its rule and the difference.
+/// Formats a result as text: one line, and for a failure also the rule and the difference.
 pub fn as_text(item: &ReportItem) -> String {
     let ReportItem { name, title, cites, outcome } = item;
     match outcome {
@@ -43,7 +43,7 @@ pub fn as_text(item: &ReportItem) -> String {
     }
 }
 
-/// A report as one line of JSON.
+/// Formats a result as one line of JSON.
 pub fn as_json(item: &ReportItem) -> String {
     let mut report = json!({ "name": item.name, "title": item.title, "rule": item.cites });
     match &item.outcome {
@@ -67,7 +67,7 @@ pub fn as_json(item: &ReportItem) -> String {
     format!("{report}\n")
 }
 
-/// All results in the form that JUnit's tools read.
+/// Formats all results as JUnit XML.
 pub fn junit(items: &[ReportItem]) -> String {
     let is_failure = |item: &&ReportItem| matches!(item.outcome, FixtureOutcome::Failed(_));
     let failures = items.iter().filter(is_failure).count();
@@ -96,7 +96,7 @@ pub fn junit(items: &[ReportItem]) -> String {
     xml
 }
 
-/// Text for XML, without the control characters that it can't contain.
+/// Escapes text for XML and replaces control characters, which XML can't contain.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {

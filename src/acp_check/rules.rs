@@ -1,5 +1,5 @@
-//! Rules of the protocol that a fixture can't express, because they depend on what an agent advertises, on time, or on its
-//! processes. Each cites where it comes from.
+//! Rules of the protocol that can't be expressed as fixtures, because they depend on advertised capabilities, on time,
+//! or on an agent's processes. Each cites its source.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,19 +22,19 @@ pub struct ProtocolRule {
 
 const METHOD_NOT_FOUND: i64 = -32601;
 
-/// A session id that no agent has given out.
+/// A session id that no agent has issued.
 const UNKNOWN: &str = "acp-check-unknown-session";
 
-/// Requests that are sent without reading an answer. They exceed the buffers of a pipe on both sides.
+/// Number of requests sent without reading a response. They exceed the buffers of a pipe in both directions.
 const UNREAD_REQUESTS: usize = 3000;
 
-/// How long the processes of an agent may take to disappear after it.
+/// How long the processes of an agent may outlive it.
 const ORPHANS_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long an agent may take from a prompt to the command in it.
+/// Timeout from a prompt to the start of the requested command.
 const COMMAND_WITHIN: Duration = Duration::from_secs(30);
 
-/// Methods that an agent must not serve unless it advertises them, with params that are otherwise fine.
+/// Capabilities, each with a method that an agent must not support unless it advertises the capability.
 const GATED: [(&str, &str); 10] = [
     ("sessionCapabilities.list", "session/list"),
     ("sessionCapabilities.resume", "session/resume"),
@@ -173,7 +173,7 @@ const fn rule(
 }
 
 impl ProtocolRule {
-    /// Checks an agent, in a process and a workspace of its own. `login` is a method for `authenticate`.
+    /// Checks an agent, in a separate process and workspace. `login` is a method for `authenticate`.
     pub fn check(&self, agent: &dyn Launch, login: Option<&str>) -> FixtureOutcome {
         let client = Client::new(agent, login).map_err(Stop::from);
         let checked = client.and_then(|mut client| (self.check)(&mut client));
@@ -436,7 +436,7 @@ fn prompt(client: &mut Client<'_>) -> Checked {
     calls_are_announced(client, &session)
 }
 
-/// Every update of a call follows its announcement.
+/// Checks that every update of a call follows its announcement.
 fn calls_are_announced(client: &Client<'_>, session: &str) -> Checked {
     let mut known: Vec<&Value> = Vec::new();
     for update in client.updates(session) {
@@ -464,7 +464,7 @@ fn not_echoed(client: &mut Client<'_>) -> Checked {
 
 fn cancel_at_once(client: &mut Client<'_>) -> Checked {
     let session = client.session()?;
-    // A model that can't be called would make every prompt end.
+    // If the model can't be called, the prompt ends for that reason, and the rule is not run.
     let works = client.prompt(&session, SAY_PING)?;
     client.ended(works)?;
     let prompt = client.prompt(&session, &hang())?;
@@ -477,7 +477,7 @@ fn cancelled(client: &mut Client<'_>, prompt: u64) -> Checked {
     if reason == "cancelled" { Ok(()) } else { failed("the stop reason cancelled", reason) }
 }
 
-/// Sends a prompt whose reply does not end, and waits for its first text.
+/// Sends a prompt whose reply does not end, and waits for the first text.
 fn streaming(client: &mut Client<'_>, session: &str) -> Checked<u64> {
     let works = client.prompt(session, SAY_PING)?;
     client.ended(works)?;
@@ -516,7 +516,7 @@ fn cancel_request(client: &mut Client<'_>) -> Checked {
     let session = client.session()?;
     let prompt = streaming(client, &session)?;
     client.notify("$/cancel_request", json!({ "requestId": prompt }))?;
-    // An agent may ignore it; then the session's cancel must still work.
+    // An agent may ignore this notification; canceling the turn must still work.
     client.notify("session/cancel", json!({ "sessionId": session }))?;
     let answer = client.answer(prompt, "session/prompt")?;
     let is_right = answer["result"]["stopReason"] == "cancelled" || answer["error"]["code"] == -32800;
@@ -529,7 +529,7 @@ fn cancel_request(client: &mut Client<'_>) -> Checked {
     }
 }
 
-/// Has a command requested; stops the rule if no permission is asked for.
+/// Prompts for a command and waits for the permission request. If none arrives, the rule is not run.
 fn asked(client: &mut Client<'_>, session: &str) -> Checked<(u64, Value)> {
     let works = client.prompt(session, SAY_PING)?;
     client.ended(works)?;
@@ -572,7 +572,7 @@ fn cancel_asking(client: &mut Client<'_>) -> Checked {
     client.permission = Permission::Leave;
     let (prompt, asked) = asked(client, &session)?;
     client.notify("session/cancel", json!({ "sessionId": session }))?;
-    // What clients must answer to all open permission requests when they cancel.
+    // Clients that cancel a turn must give this answer to all open permission requests.
     let outcome = json!({ "outcome": { "outcome": "cancelled" } });
     client.send(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": outcome }))?;
     cancelled(client, prompt)?;

@@ -20,47 +20,47 @@ use serde_json::Value;
 
 use super::agent::{AgentConnection, AgentEnvironment, Launch, Received};
 
-/// How long one line of the agent may take. Generous, as a loaded machine is not the agent's fault; a passing run never
-/// waits that long.
+/// Timeout for one line of the agent. Generous, because the machine may be busy; a passing run never takes that long.
 pub const LINE_WITHIN: Duration = Duration::from_secs(20);
 
-/// How long an agent may take to exit after its input is closed. Editors kill after one to five seconds.
+/// Timeout for an agent's exit after its input is closed. Editors kill it after one to five seconds.
 pub const EXIT_WITHIN: Duration = Duration::from_secs(5);
 
-/// Longest text in a failure report, in characters.
+/// Maximum characters of the actual message in a failure report.
 const GOT_CHARACTERS_MAX: usize = 1200;
 
-/// The agent that a fixture runs against.
+/// The agent and the model with which a fixture is run.
 pub struct Setting<'a, M> {
     pub agent: &'a dyn Launch,
-    /// `None` for an agent with a model of its own.
+    /// `None` if the agent uses its own model.
     pub model: Option<Scripted<M>>,
     pub line_within: Duration,
 }
 
 type StartModel<M> = dyn Fn(&Fixture, &Names) -> io::Result<M>;
 
-/// A scripted model that the agent is pointed at.
+/// A scripted model that the agent uses.
 pub struct Scripted<M> {
     /// The name of its wire format in `only` lines of fixtures.
     pub format: &'static str,
-    /// Starts it with the replies of a fixture, in which the names are replaced.
+    /// Starts the model with the replies of a fixture, in which the names are replaced.
     pub start: Box<StartModel<M>>,
 }
 
-/// The model's lines of a fixture: plays `model!` lines and compares `model?` lines.
+/// The model's side of a fixture: sends the `model!` lines and compares the `model?` lines.
 pub trait ModelSide {
-    /// The environment variables that point an agent with this home directory to the model. Writes its settings there.
+    /// Returns the environment variables that make an agent with this home directory use the model. Writes settings
+    /// there.
     fn prepare(&self, home: &Path) -> io::Result<Vec<(String, OsString)>>;
-    /// Compares a call with the `model?` lines that begin at this line, if any do.
+    /// Compares a call with the `model?` lines that begin at this line, if any.
     fn compare(&mut self, line: usize, names: &mut Names, within: Duration) -> Result<(), Halt>;
-    /// Continues a reply that waits for this line.
+    /// Continues a reply that waits until this line is reached.
     fn reached(&self, line: usize);
     /// Describes a mismatch between calls and replies at the end of a fixture.
     fn note(&self) -> Option<String>;
 }
 
-/// For agents with a model of their own.
+/// The model side for agents with their own model.
 #[derive(Debug)]
 pub enum NoModel {}
 
@@ -87,16 +87,16 @@ impl ModelSide for NoModel {
 pub enum FixtureOutcome {
     Passed,
     Failed(FixtureFailure),
-    /// The agent doesn't have the capability.
+    /// The agent doesn't advertise this capability.
     NotOffered(String),
-    /// The fixture is not for this setting, and why.
+    /// The fixture does not apply to this setting, for this reason.
     NotMeant(String),
 }
 
-/// The first difference.
+/// The first difference between a fixture and a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixtureFailure {
-    /// The line of the fixture, from 1.
+    /// The line of the fixture, from 1; 0 for a rule.
     pub line: usize,
     pub expected: String,
     pub got: String,
@@ -149,7 +149,7 @@ pub fn could_not(error: &io::Error) -> FixtureFailure {
     FixtureFailure { line: 1, expected: "a workspace and an agent".into(), got, notes: Vec::new() }
 }
 
-/// Why a fixture does not apply to a setting.
+/// Returns why a fixture does not apply to a setting; `None` if it does.
 pub fn not_meant<M>(fixture: &Fixture, setting: &Setting<'_, M>) -> Option<String> {
     let Some(model) = &setting.model else {
         return (!fixture.is_for_any_agent()).then(|| "it needs the scripted model".into());
@@ -174,17 +174,17 @@ pub struct Story<'a, M> {
     aside: Vec<String>,
     /// Messages that were received but not compared yet.
     received: VecDeque<Value>,
-    /// Expectations in any order until the editor's next line.
+    /// Expectations that may be met in any order before the editor's next line.
     free: Vec<(usize, String, Expected)>,
-    /// A streamed message whose further chunks a pattern has matched already.
+    /// A streamed message whose remaining chunks are ignored, because a pattern has matched it.
     swallow: Option<Value>,
-    /// Dropped last, so that the agent has gone and writes no more files.
+    /// Dropped last, when the agent has ended and writes no more files.
     _scratch: tempfile::TempDir,
 }
 
 impl<'a, M: ModelSide> Story<'a, M> {
     pub fn begin(fixture: &Fixture, setting: &'a Setting<'a, M>) -> io::Result<Story<'a, M>> {
-        // Canonical, because tools follow links.
+        // Canonical, because tools resolve symbolic links.
         let base = std::env::temp_dir().canonicalize()?;
         let scratch = tempfile::Builder::new().prefix("epitome-check-").tempdir_in(base)?;
         let (workspace, home) = (scratch.path().join("workspace"), scratch.path().join("home"));
@@ -282,7 +282,7 @@ impl<'a, M: ModelSide> Story<'a, M> {
         }
     }
 
-    /// Writes and checks files, and restarts the agent.
+    /// Carries out a setup line: writes and checks files, and resets the agent.
     pub fn perform(&mut self, line: &FixtureLine, setup: &Setup) -> Result<(), Halt> {
         let shown = line.to_string();
         let failed = |error: io::Error| Halt::wrong(line.number, shown.clone(), error.to_string());
@@ -321,7 +321,7 @@ impl<'a, M: ModelSide> Story<'a, M> {
         }
     }
 
-    /// Sends the editor's message; starts the agent if it isn't running.
+    /// Sends the editor's message, starting the agent if it isn't running.
     pub fn send(&mut self, line: usize, act: &EditorAct) -> Result<(), Halt> {
         if self.connection.is_none() {
             let running = self.setting.agent.launch(&self.surroundings);
@@ -379,7 +379,7 @@ impl<'a, M: ModelSide> Story<'a, M> {
         }
     }
 
-    /// The next message that no unordered expectation matches.
+    /// Returns the next message that matches no unordered expectation.
     fn next_bound(&mut self, line: usize, shown: &str) -> Result<Value, Halt> {
         let deadline = Instant::now() + self.setting.line_within;
         loop {
@@ -389,7 +389,7 @@ impl<'a, M: ModelSide> Story<'a, M> {
         }
     }
 
-    /// Before the editor continues, all expected messages must have come.
+    /// Waits for all unordered expectations before the editor continues.
     fn end_segment(&mut self) -> Result<(), Halt> {
         while let Some((line, shown, _)) = self.free.first().cloned() {
             let deadline = Instant::now() + self.setting.line_within;
@@ -401,8 +401,8 @@ impl<'a, M: ModelSide> Story<'a, M> {
         Ok(())
     }
 
-    /// Receives one message and returns it, or `None` if an unordered expectation matched it. `line` and `shown` are what
-    /// this waits for.
+    /// Receives one message and returns it, or `None` if it met an unordered expectation. `line` and `shown` identify
+    /// the expected line in errors.
     fn receive(&mut self, line: usize, shown: &str, deadline: Instant) -> Result<Option<Value>, Halt> {
         let message = match self.next(deadline) {
             NextMessage::Message(message) => message,
@@ -426,7 +426,7 @@ impl<'a, M: ModelSide> Story<'a, M> {
         Ok(None)
     }
 
-    /// The next message that the fixture does not ignore.
+    /// Returns the next message that the fixture does not ignore.
     pub fn next(&mut self, deadline: Instant) -> NextMessage {
         loop {
             let message = match self.received.pop_front() {
@@ -456,7 +456,7 @@ impl<'a, M: ModelSide> Story<'a, M> {
         }
     }
 
-    /// Records an expected message. The answer to `initialize` has the capabilities.
+    /// Records an expected message. The response to `initialize` must have the required capabilities.
     pub fn accept(&mut self, message: &Value) -> Result<(), Halt> {
         let answers_initialize = self
             .book
@@ -476,7 +476,7 @@ impl<'a, M: ModelSide> Story<'a, M> {
         Ok(())
     }
 
-    /// Closes the agent's input and reads the rest; there must be no unexpected message.
+    /// Closes the agent's input and waits for its end; a further message is an error.
     pub fn end_of_input(&mut self, line: usize) -> Result<(), Halt> {
         let Some(connection) = &mut self.connection else { return Ok(()) };
         connection.close();
@@ -520,7 +520,7 @@ pub enum NextMessage {
     End,
 }
 
-/// The unordered expectations up to the editor's next line.
+/// Returns the unordered expectations before the editor's next line.
 fn free_lines(lines: &[FixtureLine]) -> Vec<(usize, String, Expected)> {
     let mut free = Vec::new();
     for line in lines {
@@ -550,7 +550,7 @@ pub fn same_chunk(first: &Value, second: &Value) -> bool {
     key(first).is_some_and(|first| key(second) == Some(first))
 }
 
-/// Appends the text of the next chunk; false if it belongs to another message.
+/// Appends the text of the next chunk; returns false if it belongs to another message.
 pub fn join_chunk(message: &mut Value, next: &Value) -> bool {
     if !same_chunk(message, next) {
         return false;
@@ -562,7 +562,7 @@ pub fn join_chunk(message: &mut Value, next: &Value) -> bool {
     true
 }
 
-/// Splits the first bytes off a chunk and returns the chunk with the rest.
+/// Truncates a chunk to `length` bytes and returns a chunk with the rest.
 pub fn split_chunk(message: &mut Value, length: usize) -> Value {
     let mut rest = message.clone();
     if let Some(Value::String(text)) = rest.pointer_mut("/params/update/content/text") {

@@ -24,17 +24,18 @@ use epitome_platform::reaper::Reaper;
 use epitome_tools::Workspace;
 use epitome_tools::sandbox::{GitChanges, SandboxRules, confinement};
 
-/// How long a server may take to start. rust-analyzer loads a large workspace in a minute, but answers this at once.
+/// Timeout for `initialize`. rust-analyzer takes a minute to load a large workspace, but answers this request
+/// immediately.
 const INITIALIZE_TIME_MAX: Duration = Duration::from_secs(45);
-/// How long an answer is waited for.
+/// Timeout for other requests.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
-/// Findings count as complete when nothing has been published for so long.
+/// Findings count as complete when none have been published for this long.
 const QUIET: Duration = Duration::from_millis(400);
-/// Messages to the server that wait to be written.
+/// Maximum queued messages to the server.
 const OUTBOX_MAX: usize = 256;
-/// Requests that wait for their answers.
+/// Maximum pending requests.
 const PENDING_MAX: usize = 64;
-/// Files whose findings are kept.
+/// Maximum files whose findings are kept.
 const FILES_MAX: usize = 2_000;
 
 pub struct LanguageServer {
@@ -50,7 +51,7 @@ pub struct LanguageServer {
 struct LanguageServerState {
     pending: HashMap<i64, oneshot::Sender<Result<Value, String>>>,
     open: HashMap<PathBuf, OpenFile>,
-    /// By URI.
+    /// Keyed by URI.
     findings: HashMap<String, Published>,
     last_used: Option<Instant>,
 }
@@ -67,7 +68,7 @@ struct Published {
 }
 
 impl LanguageServer {
-    /// Starts a server in a workspace, in the sandbox of its commands where that is on.
+    /// Starts a server in a workspace, in the sandbox for commands if that is enabled. The error is a clause.
     pub async fn start(
         installed: &Installed,
         workspace: &Arc<Workspace>,
@@ -146,13 +147,13 @@ impl LanguageServer {
         self.has_ended.load(Ordering::Relaxed)
     }
 
-    /// How long nothing was asked.
+    /// The time since the last request.
     pub fn idle_for(&self) -> Duration {
         self.state().last_used.map_or(Duration::ZERO, |at| at.elapsed())
     }
 
-    /// Tells the server a file's text, unless it knows it, and waits for what it finds in it. The findings are `None`
-    /// while nothing has been published about this text; then the server is still working, or has nothing to say.
+    /// Sends a file's text to the server unless it has it already, and waits at most `wait` for the findings. `None` if
+    /// nothing has been published for this text: the server is still working, or has nothing to report.
     pub async fn check(
         &self,
         path: &Path,
@@ -197,7 +198,7 @@ impl LanguageServer {
         self.settled(&uri, version, asked_at, asked_at + wait).await
     }
 
-    /// Waits until the findings of a text have been published and no more follow.
+    /// Waits until the findings for a text have been published and no more follow.
     async fn settled(
         &self,
         uri: &str,
@@ -209,7 +210,8 @@ impl LanguageServer {
             let news = self.published.notified();
             let quiet_at = {
                 let state = self.state();
-                // Findings with a version are of that text; without one, those that came after it was sent.
+                // With a version, findings must be for that text; without one, they must have arrived after it was
+                // sent.
                 let found = state.findings.get(uri).filter(|published| match (version, published.version) {
                     (None, _) => true,
                     (Some(wanted), Some(published)) => published >= wanted,
@@ -264,7 +266,7 @@ impl LanguageServer {
     }
 
     async fn send(&self, message: &Value) {
-        // A server that has ended is noticed by the reader.
+        // The reader detects that a server has ended.
         drop(self.outbox.send(wire::frame(message)).await);
     }
 
@@ -279,7 +281,7 @@ impl LanguageServer {
                     Some(error) => Err(error["message"].as_str().unwrap_or("it failed").to_owned()),
                     None => Ok(message["result"].clone()),
                 };
-                // Who asked may have gone.
+                // The caller may have been dropped.
                 if let Some(pending) = pending {
                     drop(pending.send(answer));
                 }
@@ -288,7 +290,7 @@ impl LanguageServer {
         }
     }
 
-    /// Answers a request of the server: some wait for it before they go on.
+    /// Answers a request of the server; some servers wait for the response.
     fn answer(&self, method: &str, id: &Value, params: &Value) {
         let result = match method {
             "workspace/configuration" => {
@@ -300,7 +302,7 @@ impl LanguageServer {
             | "window/workDoneProgress/create"
             | "workspace/diagnostic/refresh"
             | "workspace/workspaceFolders" => Some(Value::Null),
-            // Nothing is edited at a server's request.
+            // Servers may not edit files.
             "workspace/applyEdit" => Some(json!({ "applied": false })),
             _ => None,
         };
@@ -311,7 +313,7 @@ impl LanguageServer {
                 json!({ "jsonrpc": "2.0", "id": id, "error": error })
             }
         };
-        // A server that asks more than it reads gets no answer.
+        // A server that sends more requests than it reads responses gets none.
         drop(self.outbox.try_send(wire::frame(&answer)));
     }
 
@@ -340,14 +342,15 @@ impl LanguageServer {
     }
 }
 
-/// Ends the server with everything that it started.
+/// Ends the server and all its child processes.
 impl Drop for LanguageServer {
     fn drop(&mut self) {
         self.running.end();
     }
 }
 
-/// The options of a server. rust-analyzer's own checks would wait for the agent's builds, and make those wait.
+/// The initialization options of a server. With the default, rust-analyzer's checks and the agent's builds would block
+/// each other on the target directory.
 fn options(server: &str) -> Value {
     match server {
         "rust-analyzer" => json!({ "cargo": { "targetDir": true } }),
@@ -355,7 +358,7 @@ fn options(server: &str) -> Value {
     }
 }
 
-/// Starts the program with one socket as its input and its output. Blocks.
+/// Starts the program with one socket as its standard input and output. Blocks.
 fn spawn(
     program: &Path,
     arguments: &[&str],
@@ -365,7 +368,7 @@ fn spawn(
 ) -> io::Result<(RunningCommand, StdUnixStream)> {
     let (ours, theirs) = StdUnixStream::pair()?;
     ours.set_nonblocking(true)?;
-    // A sandboxed program gets an output and no input; the socket is both.
+    // A sandboxed program gets an output and no input; the socket serves as both.
     let mut command = Command::new("/bin/sh");
     command.args(["-c", "exec \"$0\" \"$@\" 0<&1 2>/dev/null"]).arg(program).args(arguments);
     let environment = workspace.exposure().for_commands(&workspace.environment);
@@ -383,7 +386,7 @@ fn spawn(
     Ok((running, ours))
 }
 
-/// The URI of a file.
+/// Returns the `file:` URI of a path.
 pub fn uri(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt as _;
     let mut uri = "file://".to_owned();
@@ -398,7 +401,7 @@ pub fn uri(path: &Path) -> String {
     uri
 }
 
-/// The path of a URI of a file.
+/// Returns the path of a `file:` URI; `None` if it isn't one.
 pub fn path_of(uri: &str) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStringExt as _;
     let mut bytes = Vec::new();
@@ -415,7 +418,7 @@ pub fn path_of(uri: &str) -> Option<PathBuf> {
     Some(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
 }
 
-/// A URI as we write it: servers escape more or less than that.
+/// Normalizes a URI's percent-encoding to that of `uri`, as servers differ in what they escape.
 fn decoded(written: &str) -> String {
     path_of(written).map_or_else(|| written.to_owned(), |path| uri(&path))
 }

@@ -1,19 +1,19 @@
-//! What a server reports about a file, and which of it is new. Pure.
+//! Diagnostics that a server reports for a file, and which of them are new. Pure.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::Value;
 
-/// Characters of a message.
+/// Maximum characters of a message.
 const MESSAGE_CHARS_MAX: usize = 240;
 
-/// A diagnostic.
+/// An error or a warning at a position of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// From 1.
+    /// Counted from 1.
     pub line: u32,
-    /// From 1, in UTF-16 units as servers count.
+    /// Counted from 1, in UTF-16 units, as in the protocol.
     pub column: u32,
     pub is_error: bool,
     pub code: String,
@@ -21,7 +21,7 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
-    /// Reads one of the protocol.
+    /// Parses a diagnostic of the protocol.
     pub fn read(diagnostic: &Value) -> Diagnostic {
         let start = &diagnostic["range"]["start"];
         let at = |name: &str| {
@@ -35,12 +35,12 @@ impl Diagnostic {
         let message = diagnostic["message"].as_str().unwrap_or_default();
         let message: Vec<&str> = message.split_whitespace().collect();
         let message: String = message.join(" ").chars().take(MESSAGE_CHARS_MAX).collect();
-        // Without a severity, it is the client's to decide.
+        // If the severity is missing, the client chooses one.
         let is_error = diagnostic["severity"].as_u64().unwrap_or(1) == 1;
         Diagnostic { line: at("line"), column: at("character"), is_error, code, message }
     }
 
-    /// One line, as compilers write it.
+    /// Formats the diagnostic as one line, in the style of compilers.
     pub fn shown(&self, path: &Path) -> String {
         let Diagnostic { line, column, is_error, code, message } = self;
         let kind = if *is_error { "error" } else { "warning" };
@@ -48,14 +48,14 @@ impl Diagnostic {
         format!("{}:{line}:{column}: {kind}{code}: {message}", path.display())
     }
 
-    /// What makes it the same finding after lines were moved.
+    /// Identifies the diagnostic even after lines were moved: code, message and line of code.
     fn identity<'a>(&'a self, text: &'a str) -> (&'a str, &'a str, &'a str) {
         let line = text.lines().nth(self.line as usize - 1).unwrap_or_default();
         (&self.code, &self.message, line.trim())
     }
 }
 
-/// The errors of a text that its earlier version did not have.
+/// Returns the errors of a text that its earlier version did not have.
 pub fn new_errors(
     before: &[Diagnostic],
     text_before: &str,
@@ -95,7 +95,7 @@ mod tests {
         let old = [finding(1, "bad", 1), finding(2, "slow", 2)];
         let now = [finding(2, "bad", 1), finding(3, "worse", 1), finding(3, "slow", 2)];
         assert_eq!(new_errors(&old, before, &now, after), [finding(3, "worse", 1)]);
-        // The same error a second time is new.
+        // A second occurrence of the same error is new.
         let twice = [finding(1, "bad", 1), finding(2, "bad", 1)];
         assert_eq!(new_errors(&old, before, &twice, "bad()\nbad()\n"), [finding(2, "bad", 1)]);
     }

@@ -1,4 +1,4 @@
-//! The language servers that are known, as data, and where they are installed.
+//! The known language servers, as data, and where they are installed.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ pub struct KnownServer {
     pub name: &'static str,
     /// The program and its arguments.
     command: &'static [&'static str],
-    /// Extensions of files with the language's id in the protocol.
+    /// File extensions, each with the protocol's id of its language.
     languages: &'static [(&'static str, &'static str)],
 }
 
@@ -29,7 +29,7 @@ const TYPESCRIPT: &[(&str, &str)] = &[
     ("jsx", "javascriptreact"),
 ];
 
-/// Of several for one language, the first that is installed is used.
+/// If several support a language, the first that is installed is used.
 pub static KNOWN: [KnownServer; 9] = [
     KnownServer { name: "rust-analyzer", command: &["rust-analyzer"], languages: &[("rs", "rust")] },
     KnownServer { name: "gopls", command: &["gopls"], languages: &[("go", "go")] },
@@ -46,7 +46,7 @@ pub static KNOWN: [KnownServer; 9] = [
     KnownServer { name: "ruby-lsp", command: &["ruby-lsp"], languages: &[("rb", "ruby")] },
 ];
 
-/// A server that is installed, for one language.
+/// An installed server, for one language.
 #[derive(Clone, Debug)]
 pub struct Installed {
     pub server: &'static KnownServer,
@@ -60,8 +60,8 @@ impl Installed {
     }
 }
 
-/// The installed server for a file, on the `PATH` of the workspace's environment. `wanted` are the names that the
-/// user's settings allow; `None` allows all. Looks at the disk.
+/// Returns the server for a file that is installed on the `PATH` of the workspace's environment. `wanted` are the names
+/// that the user's settings allow; `None` allows all. Reads the file system.
 pub fn for_file(path: &Path, workspace: &Workspace, wanted: Option<&[String]>) -> Option<Installed> {
     let extension = path.extension()?.to_str()?;
     KNOWN
@@ -74,8 +74,8 @@ pub fn for_file(path: &Path, workspace: &Workspace, wanted: Option<&[String]>) -
         })
 }
 
-/// A program on the `PATH`. Directories of the workspace don't count: what a repository brings is no program of the
-/// user's.
+/// Finds a program on the `PATH`. Directories of the workspace are skipped, because programs of a repository are
+/// untrusted.
 fn on_path(program: &str, workspace: &Workspace) -> Option<PathBuf> {
     let (_, path) = workspace.environment.iter().find(|(name, _)| name == "PATH")?;
     std::env::split_paths(path)

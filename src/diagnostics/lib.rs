@@ -1,11 +1,11 @@
-//! Diagnostics, definitions and references from the language servers that the user has.
+//! Diagnostics, definitions and references from the user's language servers.
 //!
-//! A server is started when the first file of its language is edited or asked about, is shared by all sessions of a
-//! workspace, and ends when nothing was asked of it for a while, or with the daemon. It runs the repository's code
-//! (build scripts, plugins), so the user is asked first, and it runs in the sandbox of commands.
+//! A server is started when the first file of its language is edited or queried. It is shared by all sessions of a
+//! workspace, and ends after a period without requests, or with the daemon. It runs the repository's code (build
+//! scripts, plugins), so the user is asked first, and it runs in the sandbox for commands.
 //!
-//! Edits never wait. After an edit the changed file is checked in the background; what is new is told to the model
-//! before its next call, once. [`EditWatch`] does that for one session.
+//! Edits never wait. After an edit, the changed file is checked in the background, and new errors are reported once to
+//! the model before its next call. [`EditWatch`] does that for one session.
 
 mod client;
 mod finding;
@@ -31,14 +31,15 @@ use epitome_tools::sandbox::SandboxRules;
 use known::Installed;
 pub use watch::{Edit, EditWatch};
 
-/// Servers that run at a time; the least recently used one makes place.
+/// Maximum number of running servers; starting another ends the least recently used one.
 const SERVERS_MAX: usize = 6;
-/// A server that nobody asked for so long is ended.
+/// Idle time after which a server is ended.
 const IDLE_MAX: Duration = Duration::from_secs(10 * 60);
 const IDLE_CHECKED_EVERY: Duration = Duration::from_secs(60);
-/// Starts of one server in one workspace, in the life of the daemon: one that keeps crashing is given up.
+/// Maximum starts of one server in one workspace during the lifetime of the daemon: a server that keeps crashing is not
+/// restarted.
 const STARTS_MAX: u32 = 4;
-/// Memory of one server, where the sandbox limits it.
+/// Maximum memory of one server in bytes, if the sandbox limits it.
 const MEMORY_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
 /// The running servers of a process. Cheap to clone.
@@ -50,7 +51,7 @@ pub struct LanguageServers {
 #[derive(Default)]
 struct ServersInner {
     state: Mutex<ServersState>,
-    /// Held while the user is asked, so that concurrent edits ask once.
+    /// Locked while the user is asked, so that concurrent edits ask only once.
     asking: tokio::sync::Mutex<()>,
 }
 
@@ -58,14 +59,14 @@ struct ServersInner {
 struct ServersState {
     running: HashMap<ServerKey, Arc<OnceCell<Arc<LanguageServer>>>>,
     starts: HashMap<ServerKey, u32>,
-    /// What the user answered, by workspace.
+    /// The user's answers, by workspace.
     consents: HashMap<PathBuf, bool>,
 }
 
 /// The workspace and the server's name.
 type ServerKey = (PathBuf, &'static str);
 
-/// What a server is started with.
+/// The environment in which servers are started.
 #[derive(Clone)]
 pub struct ServerContext {
     pub workspace: Arc<Workspace>,
@@ -76,7 +77,7 @@ pub struct ServerContext {
 }
 
 impl ServerContext {
-    /// The installed server for a file. Looks at the disk.
+    /// Returns the installed server for a file. Reads the file system.
     fn installed(&self, path: &Path) -> Option<Installed> {
         let wanted = self.settings.servers.as_deref();
         if self.settings.start == StartServers::Never || !self.workspace.contains(path) {
@@ -87,7 +88,8 @@ impl ServerContext {
 }
 
 impl LanguageServers {
-    /// The running server for a file's language, which is started if the user agrees. An error is a sentence.
+    /// Returns the server for a file's language; starts it if necessary and if the user agrees. The error is a
+    /// sentence.
     async fn client(
         &self,
         installed: &Installed,
@@ -109,7 +111,7 @@ impl LanguageServers {
         started.cloned().map_err(|why| format!("{why}."))
     }
 
-    /// The place of a server; a new one where the old server has ended.
+    /// Returns the cell for a server; a new one if the old server has ended.
     fn cell(&self, key: &ServerKey) -> Arc<OnceCell<Arc<LanguageServer>>> {
         let mut state = self.state();
         let cell = state.running.entry(key.clone()).or_default();
@@ -151,7 +153,7 @@ impl LanguageServers {
         Ok(client)
     }
 
-    /// Whether the user agrees that servers run in this workspace. Asked once in the life of the daemon.
+    /// Whether the user agrees to servers in this workspace. Asked once during the lifetime of the daemon.
     async fn may_start(&self, installed: &Installed, context: &ServerContext) -> bool {
         if context.settings.start == StartServers::Always {
             return true;
@@ -189,7 +191,7 @@ impl LanguageServers {
                 fields.get("start").and_then(|start| start.as_str()) == Some("yes")
             }
             QuestionReply::Declined => false,
-            // Somebody who can answer may come later.
+            // Not remembered: a client that can answer may attach later.
             QuestionReply::Cancelled | QuestionReply::Unable | QuestionReply::TimedOut => return false,
         };
         self.state().consents.insert(root.clone(), agreed);
@@ -201,7 +203,7 @@ impl LanguageServers {
     }
 }
 
-/// Ends a server that is no longer used. Dropping it ends its processes.
+/// Removes a server once it is idle, which ends its processes.
 async fn end_when_idle(servers: Weak<ServersInner>, key: ServerKey) {
     loop {
         tokio::time::sleep(IDLE_CHECKED_EVERY).await;

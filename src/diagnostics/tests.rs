@@ -1,4 +1,4 @@
-//! Tests with a server that is a shell script: it knows one error, `bad`, and says so of each text that it is sent.
+//! Tests with a shell script as the server. It reports one error for each text that contains `bad`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::*;
 use epitome_tools::question::{QuestionMessage, QuestionSupport};
 
-/// Answers `initialize`, whose id is 1, and publishes an error for each text with `bad` in it.
+/// Answers `initialize`, whose id is 1, and publishes an error for each text that contains `bad`.
 const SERVER: &str = r#"#!/bin/sh
 echo started >> "$0.starts"
 emit() { printf 'Content-Length: %d\r\n\r\n%s' "${#1}" "$1"; }
@@ -79,7 +79,7 @@ impl GoProject {
     }
 }
 
-/// Makes an edit and returns what is news after it.
+/// Makes an edit and returns the news after it.
 async fn edit(watch: &EditWatch, path: &Path, before: Option<&str>, text: &str) -> Option<String> {
     fs::write(path, text).expect("a file");
     watch
@@ -140,7 +140,7 @@ async fn sessions_of_a_workspace_share_a_server() {
 async fn no_server_is_started_before_the_user_agrees() {
     let project = GoProject::new();
     let path = project.file("bad()\n");
-    // Nobody can be asked.
+    // No client can be asked.
     let unasked = project.watch(StartServers::Ask, QuestionSender::new().0);
     assert!(unasked.findings(&path).await.is_err_and(|why| why.contains("did not agree")));
     let never = project.watch(StartServers::Never, QuestionSender::new().0);
@@ -169,7 +169,7 @@ async fn no_server_is_started_before_the_user_agrees() {
     assert_eq!((user.await.expect("an end"), project.starts()), (1, 1));
 }
 
-/// A program of the repository is not a program of the user.
+/// Programs of the repository are untrusted.
 #[tokio::test]
 async fn servers_in_the_workspace_are_not_used() {
     let project = GoProject::new();

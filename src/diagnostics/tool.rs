@@ -1,4 +1,5 @@
-//! `diagnostics`: errors and warnings of a file, definitions and references of a name, from a language server.
+//! The `diagnostics` tool: errors and warnings of a file, and definitions and references of a name, from a language
+//! server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,9 +11,9 @@ use super::client::{path_of, uri};
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 use epitome_tools::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace};
 
-/// Findings or places that one call returns.
+/// Maximum diagnostics or locations that one call returns.
 const LISTED_MAX: usize = 100;
-/// Characters of a line of code.
+/// Maximum characters of a line of code.
 const LINE_CHARS_MAX: usize = 200;
 
 pub struct DiagnosticsTool {
@@ -139,7 +140,7 @@ async fn places(
     let before = code.find(name).map(|at| &code[..at]);
     let before =
         before.ok_or_else(|| format!("Line {line} of {} does not contain {name:?}.", path.display()))?;
-    // The server has to know the text that the position is of.
+    // The server must have the text to which the position refers.
     client.check(path, installed.language, &text, std::time::Duration::ZERO).await;
     let params = json!({
         "textDocument": {"uri": uri(path)},
@@ -156,7 +157,7 @@ async fn places(
     }
 }
 
-/// The places of an answer, with their lines of code where these are of the workspace. Reads files.
+/// Formats the locations in a response, with their lines of code if the files are in the workspace. Reads files.
 fn lines_of(answer: &Value, workspace: &Workspace) -> Vec<String> {
     let one = std::slice::from_ref(answer);
     let listed = answer.as_array().map_or(one, Vec::as_slice);

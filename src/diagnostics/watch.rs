@@ -1,4 +1,4 @@
-//! The edits of one session: what is new in the files that it changes.
+//! Tracks the edits of one session and the new errors in the files that it changes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -15,19 +15,19 @@ use super::known::Installed;
 use super::{LanguageServers, ServerContext};
 use epitome_config::StartServers;
 
-/// How long a check of a file in the background may take. A server that is starting loads the workspace first.
+/// Timeout for checking a file in the background. A server that is starting loads the workspace first.
 const CHECK_TIME_MAX: Duration = Duration::from_secs(60);
-/// How long the findings of a file before its first edit are waited for.
+/// Timeout for checking the state of a file before its first edit.
 const BASELINE_TIME_MAX: Duration = Duration::from_secs(30);
-/// Errors that the model is told of a file, and in all.
+/// Maximum errors reported to the model, per file and in total.
 const ERRORS_PER_FILE_MAX: usize = 10;
 const ERRORS_MAX: usize = 20;
-/// Files whose state before the edits is kept.
+/// Maximum files whose previous state is kept.
 const FILES_MAX: usize = 200;
 /// Maximum bytes of a file that is checked.
 const FILE_BYTES_MAX: usize = 1024 * 1024;
 
-/// Files that tell the language of a workspace, with the name of a file in it.
+/// Files that indicate the language of a workspace, each with an example of a file name in that language.
 const MARKERS: [(&str, &str); 12] = [
     ("Cargo.toml", "a.rs"),
     ("go.mod", "a.go"),
@@ -43,15 +43,15 @@ const MARKERS: [(&str, &str); 12] = [
     ("Gemfile", "a.rb"),
 ];
 
-/// A file that was changed.
+/// An edited file.
 #[derive(Clone, Debug)]
 pub struct Edit {
     pub path: PathBuf,
-    /// Its text before; `None` for a new file.
+    /// The text before the edit; `None` for a new file.
     pub before: Option<String>,
 }
 
-/// See the module. Cheap to clone.
+/// Checks the edits of one session. Cheap to clone.
 #[derive(Clone)]
 pub struct EditWatch {
     servers: LanguageServers,
@@ -67,18 +67,18 @@ struct WatchInner {
 
 #[derive(Default)]
 struct WatchState {
-    /// What was known of each file when the model was last told: findings and text.
+    /// The findings and the text of each file at the last report to the model.
     told: HashMap<PathBuf, (Vec<Diagnostic>, String)>,
-    /// What was found since.
+    /// Findings since then.
     news: BTreeMap<PathBuf, FileNews>,
-    /// Checks that a running server works on.
+    /// The number of checks in progress on running servers.
     checking: usize,
 }
 
-/// What a server finds in an edited file now.
+/// The current findings for an edited file.
 struct FileNews {
     server: &'static str,
-    /// What the model has not been told of it.
+    /// The errors that have not been reported to the model.
     errors: Vec<Diagnostic>,
     findings: Vec<Diagnostic>,
     text: String,
@@ -89,7 +89,7 @@ impl EditWatch {
         EditWatch { servers, context, inner: Arc::default() }
     }
 
-    /// Whether the workspace seems to have files of a language whose server is installed. Looks at the disk.
+    /// Whether the workspace seems to have files of a language whose server is installed. Reads the file system.
     pub fn is_useful(&self) -> bool {
         self.context.settings.start != StartServers::Never
             && MARKERS.iter().any(|(marker, file)| {
@@ -110,8 +110,8 @@ impl EditWatch {
         }
     }
 
-    /// Waits until running servers have checked what was edited, for the configured time at most. A server that is
-    /// still starting is not waited for.
+    /// Waits until running servers have checked the edits, at most for the configured time. Does not wait for servers
+    /// that are still starting.
     pub async fn settle(&self) {
         let until = Instant::now() + self.context.settings.wait;
         loop {
@@ -126,7 +126,7 @@ impl EditWatch {
         }
     }
 
-    /// The new errors of edited files, which are told once; `None` if there are none.
+    /// Returns the new errors of edited files, each only once; `None` if there are none.
     pub fn take_news(&self) -> Option<String> {
         let mut state = self.state();
         let news = std::mem::take(&mut state.news);
@@ -158,14 +158,14 @@ impl EditWatch {
         })
     }
 
-    /// All findings of a file now, for the tool.
+    /// Returns all current findings for a file, for the tool.
     pub(super) async fn findings(&self, path: &Path) -> Result<(Installed, Option<Vec<Diagnostic>>), String> {
         let (installed, client, text) = self.open(path).await?;
         let found = client.check(path, installed.language, &text, CHECK_TIME_MAX).await;
         Ok((installed, found))
     }
 
-    /// The server of a file, to which its text was sent, and the text.
+    /// Returns the server for a file, and the file's text. Starts the server if necessary.
     pub(super) async fn open(&self, path: &Path) -> Result<(Installed, Arc<LanguageServer>, String), String> {
         let context = &self.context;
         let (installed, text) = read(context, path).await?;
@@ -199,7 +199,7 @@ impl EditWatch {
         let mut state = self.state();
         let Some((before, text_before)) = state.told.get(path) else { return Ok(()) };
         let errors = new_errors(before, text_before, &now, &text);
-        // It replaces what an earlier edit broke: this one may have mended it.
+        // Replaces the findings of earlier edits, whose errors this edit may have fixed.
         let news = FileNews { server: installed.server.name, errors, findings: now, text };
         state.news.insert(path.clone(), news);
         drop(state);
@@ -212,7 +212,7 @@ impl EditWatch {
     }
 }
 
-/// Ends a check when it is dropped.
+/// Decrements the number of checks when dropped.
 struct CheckDone<'a>(&'a EditWatch);
 
 impl Drop for CheckDone<'_> {

@@ -1,17 +1,17 @@
-//! Messages of the Language Server Protocol on a stream: a head with the length, then JSON.
+//! Messages of the Language Server Protocol on a stream: a header with the length, then JSON.
 
 use std::io;
 
 use serde_json::Value;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _};
 
-/// Maximum bytes of a line of a head.
+/// Maximum bytes of a header line.
 const HEAD_BYTES_MAX: u64 = 4 * 1024;
-/// Maximum bytes of a message. Lists of references can have some megabytes.
+/// Maximum bytes of a message. Lists of references may have several megabytes.
 const MESSAGE_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// The next message; `None` at the end of the stream. Lines that belong to no head are skipped: some servers print
-/// before they speak the protocol.
+/// Reads the next message; `None` at the end of the stream. Lines that aren't part of a header are skipped, because
+/// some servers print text before their first message.
 pub async fn read(stream: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<Value>> {
     let mut length = None;
     loop {

@@ -254,7 +254,7 @@ impl Learned {
     }
 
     /// Fetches the model list of the endpoint's provider if it is due. Concurrent calls for the same provider are
-    /// serialized, so that later ones find a fresh list.
+    /// serialized, so that an outdated list is fetched only once.
     pub async fn refresh(
         &self,
         http: &Http,

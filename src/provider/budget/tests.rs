@@ -1,4 +1,4 @@
-//! Calls are played by reserving and dropping; nothing is sent.
+//! Tests simulate calls by reserving and dropping; nothing is sent.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::endpoint::test_endpoint;
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
 
-/// A budget whose user answers like this, and the number of questions so far.
+/// A budget whose user gives this answer, and the number of questions so far.
 fn budget(data: &Path, limits: BudgetSettings, agrees: bool) -> (CostBudget, Arc<AtomicUsize>) {
     let settings = Settings { budget: limits, ..Settings::default() };
     let opened = Change::Opened { format: FORMAT_VERSION, session: SessionId("s".into()), cwd: "/".into() };
@@ -43,7 +43,7 @@ async fn a_call_is_refused_when_its_estimate_exceeds_what_is_left() {
     let error = call(&budget).await.expect_err("more than all was spent");
     assert_eq!(error.class, ErrorClass::Budget);
     assert!(error.message.contains("$4.00 of $3.00 (budget.session_usd)"), "{}", error.message);
-    // Another call at the same time is refused with the same answer.
+    // A further call is refused without another question.
     call(&budget).await.expect_err("it is refused too");
     assert_eq!(asked.load(Ordering::Relaxed), 1);
     assert!(!data.path().join("spent.json").exists(), "only limits of days and months are recorded");
@@ -82,7 +82,7 @@ async fn days_and_months_count_all_sessions() {
     }
 }
 
-/// Calls that run at the same time could each spend the same rest.
+/// Regression: concurrent calls could each spend the same remainder.
 #[tokio::test]
 async fn running_calls_reserve_their_estimate() {
     let data = tempfile::tempdir().expect("a directory");

@@ -23,7 +23,7 @@ fn overflow(tokens: u64, at: u64) -> LearnedWindow {
     LearnedWindow { tokens, by: WindowOrigin::Overflow, at }
 }
 
-/// The calibration of a model that reports this many tokens per thousand of ours.
+/// The calibration of a model that reports this many tokens per thousand that Epitome counts.
 fn calibrated(of_thousand: u64, at: u64) -> Calibrated {
     let mut calibration = Calibration::start(Family::Claude);
     calibration.learn(Tally { text: 100_000, media: 0 }, of_thousand * 100);
@@ -50,8 +50,8 @@ fn lesson_is_valid_until_the_listed_window_changes() {
     assert_eq!(tokens(&cache, 91 + 30 * DAY), None, "it is too long ago");
 }
 
-/// A provider's list is fetched while the first prompt is in progress. If it arrived after that prompt was
-/// rejected, its window was mistaken for a changed one, which invalidated the learned_window.
+/// Regression: a provider's list is fetched while the first prompt is in progress. If it arrived after that prompt was
+/// rejected, its window was mistaken for a changed one, which invalidated the learned window.
 #[test]
 fn first_list_after_a_lesson_keeps_it() {
     let mut cache = LearnedCache::default();
@@ -60,8 +60,8 @@ fn first_list_after_a_lesson_keeps_it() {
     assert_eq!(tokens(&cache, 30), Some(6_000));
 }
 
-/// Windows were once guessed from a server's low token counts. Such guesses in files of older versions are
-/// ignored, but not the facts next to them.
+/// Windows used to be guessed from a server's low token counts. Such guesses in files of older versions are ignored,
+/// but not the facts next to them.
 #[test]
 fn window_guessed_from_a_count_is_dropped() {
     let learnt = json!({ "tokens": 4_096, "by": "truncation", "at": 20 });
@@ -157,7 +157,7 @@ proptest! {
         prop_assert_eq!(LearnedCache::from_text(&cache.to_text()), Ok(cache));
     }
 
-    /// Two processes write the same file; each merges what the other knew.
+    /// Two processes write the same file; each merges the other's facts.
     #[test]
     fn merging_keeps_newer_data(mine in any_cache(), other in any_cache()) {
         let mut both = mine.clone();

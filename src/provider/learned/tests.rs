@@ -73,7 +73,7 @@ fn known_facts_are_applied_to_endpoints() {
     };
     learned.learn_list(&endpoint, &[listed(&endpoint, facts)]);
     learned.apply(&Settings::default(), &mut endpoint);
-    // A reply takes at most a quarter of the window.
+    // A reply is limited to a quarter of the window.
     assert_eq!((endpoint.window, endpoint.max_output), (100_000, 25_000));
     assert_eq!(endpoint.abilities.thinking, Thinking::Budget { optional: true });
     assert!(!endpoint.abilities.images);
@@ -101,8 +101,8 @@ fn learned_data_persists_without_secrets() {
     assert_eq!(next.window(&Settings::default(), &endpoint), (4_096, FactSource::Overflow));
 }
 
-/// The provider's list used to override the user's settings: a model that was configured to accept images got
-/// none if its list said it didn't.
+/// Regression: the provider's list overrode the user's settings, so a model that was configured to accept images got
+/// none if its list excluded them.
 #[test]
 fn configured_abilities_override_the_providers_list() {
     let (learned, _directory) = empty();

@@ -1,4 +1,4 @@
-//! Real responses of providers and servers.
+//! Tests the parsers with real responses of providers and servers.
 
 use serde_json::json;
 

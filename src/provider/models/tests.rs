@@ -101,8 +101,8 @@ fn every_row_is_plausible() {
     }
 }
 
-/// Abilities of models that aren't in the table are guessed by name. For those in the table both must agree,
-/// or one of them is out of date.
+/// Abilities of models that aren't in the table are guessed by name. For those in the table, guess and table must
+/// agree, or one of them is outdated.
 #[test]
 fn the_table_and_the_guess_by_name_agree() {
     let wires = [

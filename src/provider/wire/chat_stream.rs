@@ -30,10 +30,10 @@ pub(super) struct ChatDecoder {
 /// A call of this reply. Its position in the list is its index in the emitted events.
 #[derive(Debug)]
 struct StreamedCall {
-    /// The server's own index, if it sends one.
+    /// The server's index, if it sends one.
     index: Option<u32>,
     id: String,
-    /// Arguments received before the name; `None` once the call has been announced.
+    /// Arguments received before the name; `None` once `CallStarted` has been emitted.
     pending: Option<String>,
 }
 

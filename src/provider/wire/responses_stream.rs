@@ -33,7 +33,7 @@ struct OutputItem {
     /// The item's id, and for calls the call's id; either may be empty.
     id: String,
     call_id: String,
-    /// Everything emitted of it so far.
+    /// The text that has been emitted for this item.
     given: String,
     /// The summary or content index of the last thinking delta.
     part: Option<u64>,

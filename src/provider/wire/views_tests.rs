@@ -137,7 +137,7 @@ impl OwnedView {
         own
     }
 
-    /// The same view, with another user message at the end unless it ends with one.
+    /// The same view, with another user message at the end if the last turn is the model's.
     pub fn answerable(self) -> OwnedView {
         let is_answered = matches!(turns(&self.request().items).last(), Some(WireTurn::Agent { .. }) | None);
         if is_answered { self.user(vec![text("go on")]) } else { self }
