@@ -146,7 +146,8 @@ fn place(
     Ok((endpoint, missing))
 }
 
-/// Resolves a model that `find_local` found. If `[providers.local]` is configured, fails like `resolve`.
+/// Resolves a model that `find_local` found. Fails like `resolve` if `[providers.local]` is configured; otherwise
+/// never.
 pub fn resolve_local(
     model: &ModelName,
     server: &LocalServer,

@@ -313,7 +313,8 @@ pub const HOSTED: [Hosted; 20] = [
 ];
 
 impl Hosted {
-    /// Whether this provider has credentials or a base URL in settings or environment, and isn't redefined.
+    /// Whether this provider can be called, judging by settings and environment, and no `[providers]` table replaces
+    /// it.
     pub fn is_there(&self, settings: &Settings, env: &EnvironmentPairs) -> bool {
         !settings.providers.contains_key(self.name)
             && (self.key(settings.built_in.get(self.name), env).is_some()
