@@ -1,4 +1,4 @@
-//! Translates results, errors and options to wire types. Pure; the only module that knows the error codes of version 1.
+//! Translates results, errors and options to wire types. Pure.
 
 use agent_client_protocol::v1::schema as wire;
 pub use agent_client_protocol::v1::schema::Error;
