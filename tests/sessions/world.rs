@@ -5,9 +5,9 @@
 //! A failure prints a shortened list of steps that reproduces it, with a log of events. `EPITOME_SEED=17 cargo test
 //! --test sessions world` replays that seed; `EPITOME_SEEDS=1000000` plays that many seeds, starting there.
 //!
-//! Not simulated: processes (commands, MCP servers, hooks that are programs, the daemon's sockets). The user's files
-//! are real ones in a temporary directory, and have no checkpoints (`src/checkpoint/simulation` has both on a simulated
-//! disk).
+//! Not simulated: processes (commands, MCP servers, hooks that are programs, the daemon's sockets), and the user's
+//! files with their checkpoints, which are on the real disk in a temporary directory (`src/checkpoint/simulation.rs`
+//! has them on a simulated disk).
 
 mod hooks;
 mod model;

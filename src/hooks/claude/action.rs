@@ -1,7 +1,6 @@
 //! Actions of Claude Code hooks other than commands: asking a model, and posting the payload. Pure.
 //!
-//! A model answers `{"ok": true}`, or `{"ok": false, "reason": "…"}`, which blocks what a command blocks with exit code
-//! 2.
+//! A model answers `{"ok": true}`, or `{"ok": false, "reason": "…"}`, which blocks like exit code 2 of a command.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
