@@ -34,7 +34,7 @@ pub struct PromptCall {
 }
 
 impl Hub {
-    /// The prompts of all servers that are or may be connected.
+    /// The prompts of all servers that are not gone.
     pub fn prompt_commands(&self) -> Vec<PromptCommand> {
         let offered = self.handles().filter(|server| !matches!(server.state(), ConnectionState::Gone(_)));
         let commands = offered.flat_map(|server| {

@@ -100,7 +100,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
         });
     }
 
-    /// The position from which to replay, sent by a front end whose daemon died; see `daemon::front::reconnect`.
+    /// Reads the request of a front end whose daemon died: the position from which to replay, and its unanswered
+    /// prompts, which are opened as requests. `None` for other clients. See `daemon::front::reconnect`.
     fn rest(&self, params: &RequestParams<'_>, session: &SessionId) -> Result<Option<Replay>, wire::Error> {
         #[derive(Deserialize)]
         struct Meta<'a> {
