@@ -1,4 +1,4 @@
-//! Translates results, errors and options to wire types. Pure; the only place that knows error codes.
+//! Translates results, errors and options to wire types. Pure.
 
 use agent_client_protocol::v1::schema as wire;
 pub use agent_client_protocol::v1::schema::Error;
@@ -24,17 +24,17 @@ const INTERNAL: i32 = -32603;
 const AUTH_REQUIRED: i32 = -32000;
 const NOT_FOUND: i32 = -32002;
 const CANCELLED: i32 = -32800;
-/// Own code: too many requests, try again later. Outside the ranges reserved by JSON-RPC and ACP.
+/// Epitome's error code: too many requests, try again later. Outside the ranges reserved by JSON-RPC and ACP.
 const BUSY: i32 = -31001;
 
-/// Own code: the daemon died while handling the request. Not the internal-error code, because some clients
-/// hide those.
+/// Epitome's error code: the daemon died while handling the request. Not the internal-error code, because some clients
+/// hide such errors.
 const INTERRUPTED: i32 = -31002;
 
 /// Up to this many models are shown in one flat list, even from several providers.
 const MODELS_FLAT_MAX: usize = 8;
 
-/// The ids of a session's config options.
+/// Ids of a session's config options.
 pub const MODEL: &str = "model";
 pub const MODE: &str = "mode";
 pub const THOUGHT: &str = "thought_level";
@@ -42,27 +42,28 @@ pub const AUTO_COMPACT: &str = "auto_compact";
 
 const AUTO_COMPACT_NAME: &str = "Automatic compaction";
 
-/// The values of a boolean option, with their names, for clients that have selections only.
+/// The values of a boolean option, with their names, for clients that support only selections.
 const ON: (&str, &str) = ("on", "On");
 const OFF: (&str, &str) = ("off", "Off");
 
-/// The id of the method that this program handles: the user logs in elsewhere, or sets an API key, and retries.
+/// The id of the authentication method that the agent handles: the user logs in elsewhere, or sets an API key, and
+/// retries.
 pub const AUTH_METHOD: &str = "environment";
 
-/// The id of the method that the client runs in a terminal. Never passed to `authenticate`.
+/// The id of the authentication method that the client runs in a terminal. Never passed to `authenticate`.
 const TERMINAL_METHOD: &str = "epitome-login";
 
-/// Whether a login is needed, as far as that can be told without a network.
+/// Whether a login is needed, as far as this is known without using the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoginNeed {
-    /// There is a key or a login for the model.
+    /// The model has a key or a login.
     Satisfied,
-    /// The model needs none.
+    /// The model needs no login.
     None,
     Missing,
 }
 
-/// The state of the login, and the stored logins: how each is called, and whether the chosen model uses it.
+/// The state of the login, and the name of each stored login with whether the selected model uses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoginState {
     pub need: LoginNeed,
@@ -72,7 +73,7 @@ pub struct LoginState {
 /// The program that logs a user in, for clients that can run it in a terminal.
 pub struct LoginProgram {
     pub program: String,
-    /// Variables that say where this user's files are.
+    /// Environment variables that locate the user's files.
     pub environment: Vec<(String, String)>,
 }
 
@@ -117,7 +118,7 @@ pub fn result(
             raw(&wire::SetSessionConfigOptionResponse::new(config_options(&options)))
         }
         (RequestKind::Close, SessionAnswer::Closed) => raw(&wire::CloseSessionResponse::new()),
-        // A session that closes during a prompt still owes it a response.
+        // A session that closes during a prompt must still answer it.
         (RequestKind::Prompt, SessionAnswer::Closed) => {
             turn_ended(StopReason::Cancelled, &Usage::default(), None)
         }
@@ -160,7 +161,8 @@ pub fn put_message_in_details(error: wire::Error) -> wire::Error {
     error.data(data)
 }
 
-/// Some clients detect a stale session by the first two words of the message, not by its code.
+/// The error for an unknown session. Some clients detect a stale session by the first two words of the message, not by
+/// its code.
 pub fn not_found(session: &str) -> wire::Error {
     wire::Error::new(NOT_FOUND, "Resource not found: there is no such session")
         .data(json!({ "sessionId": session }))
@@ -180,7 +182,7 @@ pub fn not_initialized() -> wire::Error {
     wire::Error::new(INVALID_REQUEST, "Send `initialize` first")
 }
 
-/// The answer to a line that was too long to be read; its id is unknown.
+/// The response to a line that was too long to read; its id is unknown.
 pub fn line_too_long() -> wire::Error {
     let megabytes = LINE_BYTES_MAX / (1024 * 1024);
     wire::Error::new(INVALID_REQUEST, format!("The line is longer than {megabytes} MiB"))
@@ -210,8 +212,8 @@ pub fn internal(sentence: impl Into<String>) -> wire::Error {
     wire::Error::new(INTERNAL, sentence)
 }
 
-/// The agent's capabilities, and the ways to log in. Several clients authenticate whenever a method is offered, so none
-/// may be offered unless needed.
+/// The agent's capabilities and authentication methods. Several clients authenticate whenever a method is offered, so
+/// methods are offered only when a login is needed.
 fn initialized(methods: Vec<wire::AuthMethod>) -> wire::InitializeResponse {
     let sessions = wire::SessionCapabilities::new()
         .list(wire::SessionListCapabilities::new())
@@ -249,8 +251,8 @@ fn initialized(methods: Vec<wire::AuthMethod>) -> wire::InitializeResponse {
         .meta(steering)
 }
 
-/// The ways to log in while no model is usable. With a terminal, the first one stores a key; `args` are appended to the
-/// command that starts the agent. Zed also reads `_meta["terminal-auth"]`, a complete command
+/// The authentication methods offered while no model is usable. With a terminal, the first one stores a key; its `args`
+/// are appended to the command that starts the agent. Zed also reads `_meta["terminal-auth"]`, a complete command
 /// (`meta_terminal_auth_task` in `crates/agent_servers/src/acp.rs`).
 pub fn auth_methods(terminal: Option<LoginProgram>) -> Vec<wire::AuthMethod> {
     let terminal = terminal.map(|LoginProgram { program, environment }| {
@@ -274,7 +276,7 @@ pub fn auth_methods(terminal: Option<LoginProgram>) -> Vec<wire::AuthMethod> {
     terminal.into_iter().chain([wire::AuthMethod::Agent(environment)]).collect()
 }
 
-/// The answer to `initialize`, with what is newer than the schema crate.
+/// The response to `initialize`, including fields that are newer than the schema crate.
 pub fn initialize(methods: Vec<wire::AuthMethod>) -> Result<Box<RawValue>, wire::Error> {
     let response = serde_json::to_value(initialized(methods));
     let mut response = response.map_err(|error| internal(error.to_string()))?;
@@ -282,7 +284,7 @@ pub fn initialize(methods: Vec<wire::AuthMethod>) -> Result<Box<RawValue>, wire:
     raw(&response)
 }
 
-/// All config options of a session, most important first. `booleans`: whether the client shows boolean ones.
+/// All config options of a session, most important first. `booleans`: whether the client supports boolean options.
 pub fn config_options(options: &SessionOptions, booleans: bool) -> Vec<wire::SessionConfigOption> {
     let mut offered = Vec::with_capacity(4);
     if let Some(model) = &options.model {
@@ -329,7 +331,7 @@ pub fn config_options(options: &SessionOptions, booleans: bool) -> Vec<wire::Ses
     offered
 }
 
-/// The value of an option in a request: text, or for a boolean `true` and `false`.
+/// The value of an option in a request: a string, or a boolean as `true` or `false`.
 pub fn option_value(value: &Value) -> Option<&str> {
     match value {
         Value::String(value) => Some(value),
@@ -338,8 +340,8 @@ pub fn option_value(value: &Value) -> Option<&str> {
     }
 }
 
-/// The models of the model option, grouped by provider if there are many and from several providers. A short
-/// list is easier to scan without groups, and not every client shows groups.
+/// The values of the model option. They are grouped by provider if there are many, from several providers: a short list
+/// is easier to scan without groups, and not every client shows groups.
 fn model_options(current: &ModelName, models: &[ModelOption]) -> wire::SessionConfigSelectOptions {
     let current = ModelOption { name: current.clone(), about: String::new() };
     let is_there = models.iter().any(|choice| choice.name == current.name);
@@ -444,12 +446,12 @@ pub fn auth_status(login: &LoginState) -> wire::AuthStatusResponse {
     wire::AuthStatusResponse::new(state).accounts(login.accounts.iter().map(account).collect())
 }
 
-/// The options of a session that is not open, in the form of those of a new one.
+/// The options of a session that is not open, in the same form as those of a new session.
 pub fn options(options: &SessionOptions, booleans: bool) -> Result<Box<RawValue>, wire::Error> {
     raw(&json!({ "modes": modes(options), "configOptions": config_options(options, booleans) }))
 }
 
-/// The modes in the older form, for clients that don't know the `mode` option.
+/// The modes in the older form, for clients that don't support the `mode` option.
 fn modes(options: &SessionOptions) -> wire::SessionModeState {
     let mode = |mode: &Mode| {
         wire::SessionMode::new(mode.id(), mode.name()).description(mode.description().to_owned())

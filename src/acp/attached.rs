@@ -1,7 +1,7 @@
 //! Attachments of a prompt: images, and files embedded as bytes. Pure.
 //!
-//! Bytes that models can read are passed on unchanged, text as text. Anything else is replaced by a line that
-//! says what was left out and why, so that neither the model nor the user believes that the file was read.
+//! Formats that models can read are passed on unchanged, text as text. Anything else is replaced by a line that
+//! states what was left out and why, so that neither the model nor the user assumes that the file was read.
 
 use agent_client_protocol::v1::schema::{BlobResourceContents, ImageContent};
 use base64::Engine;
@@ -43,7 +43,7 @@ pub fn image(field: &str, image: ImageContent) -> Result<Content, BadParams> {
     }
 }
 
-/// Validates a part received through the control API like one from an editor. An error is a sentence.
+/// Validates a part received through the control API like one from an editor. The error is a complete sentence.
 pub fn checked(field: &str, part: Content) -> Result<Content, String> {
     match part {
         Content::Image { mime_type, data, uri } => {

@@ -5,7 +5,7 @@
 //!  in_progress ─► chunks … ─► completed (summary) │ failed (error) │ cancelled
 //! ```
 //!
-//! Its id is that of the summary message. In a replay it is a single `completed`.
+//! Its id is that of the summary message. In a replay, it is a single `completed`.
 
 use agent_client_protocol::v1::schema as wire;
 use serde_json::json;
@@ -25,13 +25,12 @@ const SUMMARY_CLOSE: &str = "\n</summary>";
 /// and are visible in the conversation anyway.
 const PART_BYTES_MAX: usize = 8 * 1024;
 
-/// The compaction that the client has seen start but not end.
+/// The compaction whose start the client has seen, but not its end.
 #[derive(Debug, Default)]
 pub(super) struct OpenCompaction(Option<MessageId>);
 
 impl OpenCompaction {
-    /// Translates the progress of a compaction. Progress of a compaction that the client has not seen start
-    /// is dropped.
+    /// Translates the progress of a compaction. Drops it if the client has not seen the compaction start.
     pub(super) fn state(&mut self, id: MessageId, state: CompactionState, updates: &mut Vec<Update>) {
         match state {
             CompactionState::Began { .. } => {
@@ -85,7 +84,7 @@ impl OpenCompaction {
         }));
     }
 
-    /// The compaction that the client has seen start but not end.
+    /// The compaction whose start the client has seen, but not its end.
     pub(super) fn id(&self) -> Option<MessageId> {
         self.0
     }
@@ -95,7 +94,7 @@ impl OpenCompaction {
         self.0 = id;
     }
 
-    /// Ends a started compaction as cancelled.
+    /// Ends an open compaction as cancelled.
     pub(super) fn close(&mut self, updates: &mut Vec<Update>) {
         if let Some(id) = self.0.take() {
             updates.push(update(id, wire::CompactionStatus::Cancelled, |update| update));
@@ -136,7 +135,7 @@ fn shown(message: &Message, line: Option<String>) -> Vec<wire::ContentBlock> {
     blocks.into_iter().map(wire::ContentBlock::from).collect()
 }
 
-/// Splits the rest of the first part, after the opening tag, into the model's summary and what follows it.
+/// Splits the rest of the first part, after the opening tag, into the model's summary and the remaining text.
 fn parts_of_first(from: &str) -> (Option<&str>, &str) {
     match from.split_once(SUMMARY_CLOSE) {
         Some((summary, beside)) => (Some(summary), beside),

@@ -13,14 +13,13 @@ use super::server::{AcpServer, ConnectionConfig, PendingCount};
 use super::writer::UpdateWriter;
 use epitome_session::port::{SessionPort, StoredSessionPort};
 
-/// Longest line accepted, in bytes: room for a prompt with several large images.
+/// Longest line accepted, in bytes: enough for a prompt with several large images.
 pub const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// A line buffer that grew beyond this many bytes is freed after use.
 const KEPT_BUFFER_BYTES: usize = 1024 * 1024;
 
-/// Bytes collected for one write. More does not make writing faster, and a long replay must not be in memory
-/// twice.
+/// Bytes collected for one write. Larger writes are no faster, and a long replay must not be in memory twice.
 const WRITE_BYTES: usize = 256 * 1024;
 
 const READ_BUFFER_BYTES: usize = 64 * 1024;
@@ -60,8 +59,8 @@ pub struct Connection<P: StoredSessionPort> {
 type SharedTap = Option<Arc<Mutex<Tap>>>;
 
 impl<P: StoredSessionPort> Connection<P> {
-    /// Returns a function that counts the items waiting for the client to read. It remains valid after the
-    /// connection ended.
+    /// Returns a function that counts the items queued for the client. It can still be called after the connection has
+    /// ended.
     pub fn waiting(&self) -> impl Fn() -> usize + Send + Sync + use<P> {
         let outbox = self.closer.outbox.clone();
         move || outbox.waiting()
@@ -73,7 +72,7 @@ impl<P: StoredSessionPort> Connection<P> {
         config: ConnectionConfig<P>,
         tap: Option<Tap>,
     ) -> Connection<P> {
-        // Any clock will do: it only seeds the ids of our requests.
+        // Any clock will do: it only seeds the ids of requests to the client.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let outbox = Arc::new(Outbox::new(first_id(now, config.ids_above)));
         let tap: SharedTap = tap.map(|tap| Arc::new(Mutex::new(tap)));
@@ -141,9 +140,9 @@ impl<P: StoredSessionPort> Connection<P> {
 #[derive(Clone)]
 pub struct ConnectionCloser<P> {
     outbox: Arc<Outbox>,
-    /// Requests being handled on background threads.
+    /// Requests that run on background threads.
     background: PendingCount,
-    /// This client's attachments that sessions still hold.
+    /// Attachments of this client that sessions have not released yet.
     held: PendingCount,
     sessions: P,
     client: epitome_session::ClientId,
@@ -151,9 +150,9 @@ pub struct ConnectionCloser<P> {
 }
 
 impl<P: SessionPort> ConnectionCloser<P> {
-    /// Detaches the client from its sessions, waits a bounded time for each to release it (once its turn is
-    /// recorded) and for pending requests to be answered, and then for the client to read the remaining
-    /// output. Must not be called on a runtime thread; repeated calls are harmless.
+    /// Detaches the client from its sessions. Waits a bounded time for each session to release it (once its turn is
+    /// recorded) and for pending requests to be answered, and then for the client to read the remaining output. Must
+    /// not be called on a runtime thread. Repeated calls have no effect.
     pub fn close(&self) {
         self.detach();
         let settled = async {
@@ -176,7 +175,7 @@ impl<P: SessionPort> ConnectionCloser<P> {
     }
 }
 
-/// A connection without threads: its caller moves the bytes. For simulations, which decide the order of everything.
+/// A connection without threads: the caller moves the bytes. For simulations, which control the order of all events.
 pub struct Inline<P: StoredSessionPort> {
     server: AcpServer<P>,
     outbox: Arc<Outbox>,
@@ -193,7 +192,7 @@ impl<P: StoredSessionPort> Inline<P> {
         Inline { server, outbox, background, updates }
     }
 
-    /// Handles a line of the client.
+    /// Handles a line from the client.
     pub async fn receive(&self, line: &[u8]) {
         self.server.receive(envelope::read(line));
         self.background.settled().await;
@@ -212,8 +211,8 @@ impl<P: StoredSessionPort> Inline<P> {
     }
 }
 
-/// Marks the writer as ended when dropped, even by a panic: nobody must wait for it any longer, and no turn
-/// may continue whose output can't be delivered.
+/// Marks the writer as ended when dropped, even by a panic, so that no thread keeps waiting for it and no turn
+/// continues whose output can't be delivered.
 struct WriterEnd<P: SessionPort>(ConnectionCloser<P>);
 
 impl<P: SessionPort> Drop for WriterEnd<P> {
@@ -225,8 +224,8 @@ impl<P: SessionPort> Drop for WriterEnd<P> {
     }
 }
 
-/// Writes everything that is queued in one go, immediately; nothing waits for a timer. While a write blocks
-/// on the client, the outbox merges new items.
+/// Writes everything that is queued in one write, immediately; there is no timer. While a write blocks on the client,
+/// the outbox merges new items.
 fn write_until_closed(
     outbox: &Outbox,
     mut updates: UpdateWriter,

@@ -23,13 +23,13 @@ pub enum Incoming<'a> {
         method: String,
         params: Option<&'a RawValue>,
     },
-    /// The response to one of our requests: a result or an error.
+    /// The response to a request that the agent sent: a result or an error.
     Response {
         id: &'a str,
         result: Option<&'a RawValue>,
         error: Option<&'a RawValue>,
     },
-    /// Not JSON-RPC. To be answered with this code, and this id if there is one.
+    /// Not JSON-RPC. The error response has this code and this id (`null` if unknown).
     Invalid {
         id: &'a str,
         code: i32,
@@ -38,7 +38,7 @@ pub enum Incoming<'a> {
     Blank,
 }
 
-/// The envelope's fields; a `null` value is distinguished from an absent field.
+/// The envelope's fields. A `null` value is distinguished from a missing field.
 #[derive(Deserialize)]
 struct MessageEnvelope<'a> {
     #[serde(borrow, default, deserialize_with = "present")]

@@ -1,6 +1,6 @@
-//! Translates wire types to ours: params, prompts, paths, capabilities. Pure.
+//! Translates wire types to internal types: params, prompts, paths, capabilities. Pure.
 //!
-//! Errors name the field and what it should be, never its value: prompts and server definitions contain
+//! Errors name the field and its expected form, never its value: prompts and server definitions contain
 //! secrets, and clients log errors.
 
 use std::borrow::Cow;
@@ -32,21 +32,21 @@ const METHOD_NOT_FOUND: i32 = -32601;
 /// Characters kept of a client's error message.
 const ERROR_CHARS_MAX: usize = 200;
 
-/// Longest system prompt of a client, in bytes. It is sent with every request.
+/// Longest system prompt accepted from a client, in bytes. It is sent with every model call.
 const SYSTEM_PROMPT_BYTES_MAX: usize = 256 * 1024;
 
-/// `systemPrompt` of the requests that open a session. The mode stays a string, because an unknown one is refused.
+/// `systemPrompt` of requests that open a session. The mode stays a string, because an unknown mode is an error.
 #[derive(Deserialize)]
 struct SystemPrompt {
     mode: String,
     content: Vec<ContentBlock>,
 }
 
-/// What is wrong with the params: a sentence that begins with the field's name.
+/// An error in the params: a sentence that begins with the field's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadParams(pub String);
 
-/// Client capabilities that affect what we send. Absent ones count as unsupported.
+/// Client capabilities that affect the agent's output. Missing ones count as unsupported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientTraits {
     pub version: AcpVersion,
@@ -59,23 +59,23 @@ pub struct ClientTraits {
     pub read_text_file: bool,
     pub write_text_file: bool,
     pub boolean_options: bool,
-    /// Shows skills as a kind of commands.
+    /// Distinguishes skills from other commands.
     pub skills: bool,
     pub elicitation_form: bool,
     pub elicitation_url: bool,
-    /// Can run this program in a terminal to log in.
+    /// Can run the agent in a terminal to log in.
     pub auth_terminal: bool,
-    /// Shows only that a prompt needs a login, not why; it shows the message of an error of `session/new`.
+    /// Hides the message of a prompt's authentication error, but shows that of an error of `session/new`.
     pub drops_prompt_errors: bool,
     /// Shows subagents as separate sessions.
     pub subagents: bool,
     /// Shows plans by their ids (`plan_update`).
     pub plan_updates: bool,
-    /// Takes `cursor_update`.
+    /// Supports `cursor_update`.
     pub cursors: bool,
     /// Shows only `data.details` of an error, not its message.
     pub details_alone: bool,
-    /// Lists changes for review from what it writes itself, and not from the diffs of calls.
+    /// Offers only its own writes for review, not the diffs of calls.
     pub reviews_writes: bool,
 }
 
@@ -87,12 +87,12 @@ const DROP_PROMPT_ERRORS: [&str; 1] = ["zed"];
 /// that the agent returned an error.
 const SHOW_DETAILS_ALONE: [&str; 1] = ["toad"];
 
-/// Names of clients whose review of changes has only what they write themselves: Zed's Keep and Reject (its
-/// `AcpThread::write_text_file` in crates/acp_thread/src/acp_thread.rs is what updates the action log).
+/// Names of clients whose review of changes contains only their own writes: Zed's Keep and Reject
+/// (`AcpThread::write_text_file` in `crates/acp_thread/src/acp_thread.rs` updates the action log).
 const REVIEW_WRITES: [&str; 1] = ["zed"];
 
 impl ClientTraits {
-    /// Reads the params of `initialize`. A field of an unexpected type counts as absent.
+    /// Reads the params of `initialize`. A field of an unexpected type counts as missing.
     pub fn from_initialize(params: Option<&RawValue>, version: AcpVersion) -> ClientTraits {
         // Each field is parsed separately, so that an invalid one does not affect the others.
         let field = |name: &str| -> Value {
@@ -109,7 +109,7 @@ impl ClientTraits {
         let marker = |pointer: &str| capabilities.pointer(pointer).is_some_and(Value::is_object);
         let flag = |pointer: &str| capabilities.pointer(pointer) == Some(&Value::Bool(true));
         let is_one_of = |names: &[&str]| client["name"].as_str().is_some_and(|name| names.contains(&name));
-        // Every client of version 2 shows these; it lends neither files nor terminals.
+        // Every client of version 2 supports these. Version 2 has no methods for the client's files and terminals.
         ClientTraits {
             version,
             compaction: is_v2 || marker("/session/compaction"),
@@ -150,7 +150,7 @@ impl<'a> RequestParams<'a> {
         Ok(RequestParams { fields })
     }
 
-    /// A field as it was sent.
+    /// A field's JSON as it was sent.
     pub fn raw(&self, name: &str) -> Option<&'a RawValue> {
         self.fields.get(name).copied()
     }
@@ -161,7 +161,7 @@ impl<'a> RequestParams<'a> {
         parse(name, raw)
     }
 
-    /// Parses a field that may be absent or null.
+    /// Parses a field that may be missing or null.
     pub fn optional<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, BadParams> {
         match self.fields.get(name) {
             None => Ok(None),
@@ -169,7 +169,7 @@ impl<'a> RequestParams<'a> {
         }
     }
 
-    /// Parses a list element by element, so that an error names the index. Absent and null count as empty.
+    /// Parses a list element by element, so that an error names the index. A missing or null list is empty.
     pub fn list<T: DeserializeOwned>(&self, name: &str) -> Result<Vec<T>, BadParams> {
         let Some(raw) = self.fields.get(name).filter(|raw| raw.get() != "null") else {
             return Ok(Vec::new());
@@ -211,7 +211,7 @@ impl<'a> RequestParams<'a> {
         servers.into_iter().enumerate().map(|(at, server)| mcp_server(at, server)).collect()
     }
 
-    /// Servers of version 2: each has a type, and those that are programs an absolute path.
+    /// MCP servers in the form of version 2: each has a type, and a stdio server has an absolute path.
     fn mcp_servers_v2(&self) -> Result<Vec<session::McpServer>, BadParams> {
         let servers: Vec<v2::McpServer> = self.list("mcpServers")?;
         if servers.len() > MCP_SERVERS_MAX {
@@ -242,8 +242,8 @@ impl<'a> RequestParams<'a> {
         servers.into_iter().enumerate().map(one).collect()
     }
 
-    /// What the client adds to the system prompt, or puts in the place of our role. Anything that can't be followed
-    /// exactly is an error, so that no session works without it (`SystemPrompt` in the schema).
+    /// The client's addition to the system prompt, or replacement of the agent's role. Anything that can't be followed
+    /// exactly is an error, so that no session runs without it (`SystemPrompt` in the schema).
     pub fn system_prompt(&self) -> Result<Option<ClientInstructions>, BadParams> {
         let Some(prompt) = self.optional::<SystemPrompt>("systemPrompt")? else { return Ok(None) };
         let wrong = |why: String| Err(BadParams(format!("`systemPrompt{why}")));
@@ -269,7 +269,7 @@ impl<'a> RequestParams<'a> {
         }
     }
 
-    /// The value of an option, as text: a boolean is on or off. A value of another `type` is an error.
+    /// The value of an option as text; a boolean is `on` or `off`. A value whose `type` is unknown is an error.
     pub fn option_value(&self) -> Result<String, BadParams> {
         let (kind, value): (Option<String>, Value) = (self.optional("type")?, self.required("value")?);
         let fits = match kind.as_deref() {
@@ -292,7 +292,7 @@ impl<'a> RequestParams<'a> {
         self.prompt_of(self.list("prompt")?)
     }
 
-    /// The content of a prompt of these blocks.
+    /// Converts the blocks of a prompt to its content.
     pub fn prompt_of(&self, blocks: Vec<ContentBlock>) -> Result<Vec<Content>, BadParams> {
         let content: Vec<Content> = blocks
             .into_iter()
@@ -317,7 +317,7 @@ impl<'a> RequestParams<'a> {
     }
 }
 
-/// The response to an elicitation. Anything other than a clear answer counts as cancelled.
+/// Reads the response to an elicitation. Anything other than a clear answer counts as cancelled.
 pub fn elicited(result: &Value) -> QuestionReply {
     match result.get("action").and_then(Value::as_str) {
         Some("accept") => {
@@ -329,7 +329,7 @@ pub fn elicited(result: &Value) -> QuestionReply {
     }
 }
 
-/// The editor's text of a file.
+/// Reads the editor's text of a file from its response.
 pub fn editor_text(mut result: Value) -> EditorResponse {
     match result.get_mut("content").map(Value::take) {
         Some(Value::String(text)) => EditorResponse::Text(text),
@@ -337,10 +337,10 @@ pub fn editor_text(mut result: Value) -> EditorResponse {
     }
 }
 
-/// How editors say that a file does not exist, other than by ACP's code.
+/// Phrases in the errors of editors for a file that does not exist, for editors that don't use ACP's code.
 const NO_SUCH_FILE: [&str; 3] = ["not found", "no such file", "enoent"];
 
-/// Translates an editor's error. A missing file is a regular answer.
+/// Translates an editor's error. A missing file is a valid result.
 pub fn unfulfilled(error: &RawValue) -> EditorResponse {
     let error: Value = serde_json::from_str(error.get()).unwrap_or_default();
     let message: String =
@@ -348,14 +348,14 @@ pub fn unfulfilled(error: &RawValue) -> EditorResponse {
     let words = message.to_lowercase();
     let is_missing =
         error["code"] == RESOURCE_NOT_FOUND || NO_SUCH_FILE.iter().any(|part| words.contains(part));
-    // Editors that don't implement the method use similar words.
+    // Editors that don't implement the method report similar messages.
     match is_missing && error["code"] != METHOD_NOT_FOUND {
         true => EditorResponse::Missing,
         false => EditorResponse::Failed(message),
     }
 }
 
-/// Parses a session id sent by a client; `None` if it is not a valid one.
+/// Parses a session id sent by a client; `None` if it is invalid.
 pub fn session_id(text: &str) -> Option<SessionId> {
     SessionId::parse(text)
 }
@@ -379,7 +379,7 @@ fn mcp_server(at: usize, server: McpServer) -> Result<session::McpServer, BadPar
             let headers = server.headers.into_iter().map(|header| (header.name, header.value)).collect();
             (server.name, McpTransport::Http { url: server.url, headers, key_variable: None })
         }
-        // Many addresses of the older transport speak the newer one as well, which is tried first.
+        // Many endpoints of the older transport also support the newer one, which is tried first.
         McpServer::Sse(server) => {
             let headers = server.headers.into_iter().map(|header| (header.name, header.value)).collect();
             (server.name, McpTransport::Http { url: server.url, headers, key_variable: None })
@@ -439,7 +439,7 @@ fn parse<T: DeserializeOwned>(name: &str, raw: &RawValue) -> Result<T, BadParams
     }
 }
 
-/// Keeps the part of a parser's message that describes the schema, and drops what quotes the value.
+/// Keeps the part of a parser's message that describes the schema, and drops the part that quotes the value.
 fn what_is_wrong(message: &str) -> Cow<'static, str> {
     if let Some(rest) = message.strip_prefix("missing field `")
         && let Some((field, _)) = rest.split_once('`')

@@ -5,12 +5,12 @@
 //!  bytes out ◄ connection ◄ writer ◄ to_wire, answers ◄ outbox ◄── Out ──┘
 //! ```
 //!
-//! The thread that calls `serve` reads; a second thread writes. Everything to be written passes through the
-//! `outbox` in one order. `requests` tracks unanswered requests in both directions. Translation is pure: `from_wire` in,
-//! and out in two steps. `to_wire`, with `updates`, `tool_wire`, `subagent_wire` and `compaction_wire`, decides what a
-//! client is shown as updates of the `model`, which has the shape of version 2. `v1` and `v2` write each of them as lines
-//! of the version that the connection has chosen in `initialize`. Results are made by `answers` and `v2_answers`. What is
-//! newer than the schema crate is in `unpublished`.
+//! The thread that calls `serve` reads; a second thread writes. All output passes through the `outbox` in one order.
+//! `requests` tracks unanswered requests in both directions. Translation is pure: `from_wire` translates input, and
+//! output takes two steps. `to_wire`, with `updates`, `tool_wire`, `subagent_wire` and `compaction_wire`, turns the
+//! events of a session into updates of the `model`, which has the shape of version 2. `v1` and `v2` write each update
+//! as lines of the version negotiated in `initialize`. `answers` and `v2_answers` build results. `unpublished` has the
+//! types that are newer than the schema crate.
 
 pub mod answers;
 pub mod attached;

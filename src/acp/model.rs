@@ -1,6 +1,6 @@
-//! What a client is shown of a session, independent of the version of the protocol that it speaks. The shape is that of
-//! version 2: everything with an id is created or changed by it, and a session has a state. `v1` and `v2` turn an update
-//! into lines; each update is translated once.
+//! What a client is shown of a session, independent of the protocol version. The shape is that of version 2: everything
+//! with an id is created or changed through that id, and a session has a state. `v1` and `v2` turn an update into
+//! lines; each update is translated once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use epitome_session::{CommandInfo, SessionOptions, SessionState, TextKind};
 use epitome_thread::{CallId, Location, Mode, PlanStep, ToolKind};
 
-/// A version of the protocol, as a connection has chosen it in `initialize`.
+/// The version of the protocol that a connection negotiated in `initialize`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AcpVersion {
     #[default]
@@ -41,37 +41,37 @@ pub enum Update {
         text: String,
         bytes: Option<Vec<u8>>,
     },
-    /// The whole output of a terminal, in the place of what was sent of it. Version 1 has no such update.
+    /// The complete output of a terminal; replaces what was sent. Version 1 has no such update.
     TerminalReplaced {
         id: CallId,
         text: String,
     },
-    /// A terminal that stays when its call has ended. Only in version 2.
+    /// A terminal that stays open after its call has ended. Only in version 2.
     TerminalOpened {
         id: CallId,
         command: String,
         cwd: Option<PathBuf>,
     },
-    /// The end of such a terminal. Only in version 2.
+    /// The end of a terminal that stayed open after its call. Only in version 2.
     TerminalEnded {
         id: CallId,
         exit: TerminalExit,
     },
     /// The complete plan.
     Plan(Vec<PlanStep>),
-    /// The complete list of slash commands, with skills as a kind of their own or as commands like all others.
+    /// The complete list of slash commands, with or without skills as a separate kind.
     Commands {
         list: Arc<[CommandInfo]>,
         shows_skills: bool,
     },
-    /// All options, complete, with boolean ones as such or as selections.
+    /// The complete list of options, with boolean options as booleans or as selections.
     Options {
         options: Arc<SessionOptions>,
         shows_booleans: bool,
     },
     /// Only in version 1; version 2 has an option for it.
     Mode(Mode),
-    /// Only in version 2. In version 1 the response to a prompt says how its turn ended.
+    /// Only in version 2. In version 1, the response to a prompt reports how its turn ended.
     State(Arc<SessionState>),
 }
 
@@ -85,20 +85,20 @@ pub struct TextUpdate {
     pub meta: Option<wire::Meta>,
 }
 
-/// How a text relates to what was sent of its message.
+/// Whether a text starts its message or continues it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessagePiece {
-    /// All of the message, or its beginning if it is too long for one line.
+    /// The complete message, or its beginning if it is too long for one line.
     First,
-    /// It continues the message.
+    /// Continues the message.
     More,
 }
 
-/// A tool call, or a change of one. What is absent stays as it was.
+/// A new tool call, or a change of one. A missing field stays unchanged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CallUpdate {
     pub id: String,
-    /// Whether the client has not seen the call before.
+    /// Whether the call is new to the client.
     pub is_new: bool,
     pub name: Option<String>,
     pub title: Option<String>,
@@ -110,7 +110,7 @@ pub struct CallUpdate {
     pub raw_input: Option<Value>,
     pub raw_output: Option<Value>,
     pub terminal: Option<TerminalChange>,
-    /// Whether the user can end it alone from now on.
+    /// Whether the user can cancel this call alone from now on.
     pub can_cancel: Option<bool>,
 }
 
@@ -120,11 +120,11 @@ pub enum ShownStatus {
     InProgress,
     Completed,
     Failed,
-    /// It was ended before it was done. Version 1 shows it as failed.
+    /// Cancelled before it completed. Version 1 shows it as failed.
     Cancelled,
 }
 
-/// A part of what a call shows.
+/// A part of a call's content.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallContent {
     Text(String),
@@ -142,14 +142,14 @@ pub enum CallContent {
     Terminal,
 }
 
-/// What happens to the terminal of a call together with the call.
+/// A change of a call's terminal that is sent with the call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TerminalChange {
     Created { command: String, cwd: Option<PathBuf> },
     Ended(TerminalExit),
 }
 
-/// How a command ended; unknown parts are absent.
+/// How a command ended; unknown parts are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TerminalExit {
     pub code: Option<i64>,

@@ -1,7 +1,7 @@
-//! The outbox of one client: everything to be written, in one order, until the writer takes it.
+//! The outbox of one client: all output, in one order, until the writer takes it.
 //!
-//! It never makes a session wait for the client. While the client does not read, items are merged, and beyond
-//! a limit streamed text is dropped: the entry that follows contains all of it.
+//! A session never waits for the client. While the client does not read, items are merged. Beyond a limit, streamed
+//! text is dropped, because the entry that follows contains all of it.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -31,13 +31,13 @@ pub type OutboxItem = event_queue::QueuedItem<Vec<u8>>;
 
 /// Shared by the sessions (`EventSink`), the reader (lines) and the writer (`take`).
 ///
-/// A lock instead of a channel, because queued items must be merged and a channel does not give access to
-/// them. It is held for microseconds; no translation or I/O happens under it.
+/// It uses a lock instead of a channel because queued items must be merged, and a channel gives no access to them. The
+/// lock is held for microseconds, never during translation or I/O.
 pub struct Outbox {
     pending: Mutex<OutboxContents>,
     /// Signals the writer that there are items.
     filled: Condvar,
-    /// Signals the reader that there is room, and a closer that the writer has ended.
+    /// Signals the reader that there is room, and a thread that closes the connection that the writer has ended.
     drained: Condvar,
     requests: Mutex<Requests>,
 }
@@ -46,7 +46,7 @@ struct OutboxContents {
     queue: EventQueue<Vec<u8>>,
     lines: usize,
     traits: ClientTraits,
-    /// A wake-up is a system call even without waiters; this avoids it.
+    /// Whether the writer waits. A wake-up is a system call even without waiters; this flag avoids it.
     writer_waits: bool,
     state: OutboxState,
 }
@@ -56,12 +56,12 @@ enum OutboxState {
     Open,
     /// New items are rejected; queued ones are still written.
     Closing,
-    /// The writer has ended, or the client's end of the pipe is closed.
+    /// The writer has ended, or the client has closed its end of the pipe.
     Ended,
 }
 
 impl Outbox {
-    /// `first_own` is the id of our first request to this client.
+    /// `first_own` is the id of the agent's first request to this client.
     pub fn new(first_own: u64) -> Outbox {
         Outbox {
             pending: Mutex::new(OutboxContents {
@@ -102,7 +102,7 @@ impl Outbox {
         }
     }
 
-    /// If the client sends much and reads nothing, waits until its responses have been written.
+    /// Waits until queued responses have been written if the client sends much and reads nothing.
     pub fn wait_for_room(&self) {
         let mut pending = self.lock();
         while pending.lines > PENDING_LINES_MAX && pending.state == OutboxState::Open {
@@ -110,7 +110,8 @@ impl Outbox {
         }
     }
 
-    /// Moves all queued items into `items`, waiting for at least one; `None` once closed and drained.
+    /// Moves all queued items into `items`, waiting for at least one. Returns `None` once the outbox is closed and
+    /// empty.
     pub fn take(&self, items: &mut VecDeque<OutboxItem>) -> Option<ClientTraits> {
         let mut pending = self.lock();
         while pending.queue.is_empty() {
@@ -127,7 +128,7 @@ impl Outbox {
         Some(pending.traits)
     }
 
-    /// Rejects new items; the writer writes what is queued and ends.
+    /// Rejects new items. The writer ends after it has written the queued ones.
     pub fn close(&self) {
         let mut pending = self.lock();
         if pending.state == OutboxState::Open {
@@ -145,7 +146,7 @@ impl Outbox {
         self.drained.notify_all();
     }
 
-    /// Waits at most this long for the writer to end. Returns false if it did not.
+    /// Waits at most `at_most` for the writer to end. Returns false if it did not.
     pub fn wait_until_ended(&self, at_most: Duration) -> bool {
         let until = Instant::now() + at_most;
         let mut pending = self.lock();
@@ -178,7 +179,7 @@ impl EventSink for Outbox {
     fn put(&self, session: &SessionId, out: SessionEvent) {
         let mut pending = self.lock();
         if pending.state == OutboxState::Open {
-            // Whatever it drops, the client gets with a later event.
+            // The client gets any dropped text with a later event.
             drop(pending.queue.put(session, out));
             self.wake_writer(pending);
         }
@@ -243,7 +244,7 @@ mod tests {
         }
     }
 
-    /// Writes what is queued, and adds it to the text that the client has, by session.
+    /// Writes the queued items, and appends their text to the client's text, by session.
     fn deliver(outbox: &Outbox, writer: &mut UpdateWriter, client: &mut HashMap<String, String>) {
         let (mut items, mut lines) = (VecDeque::new(), Vec::new());
         if outbox.waiting() == 0 {
@@ -311,8 +312,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
-        /// However pieces, sessions and reads interleave, and whatever is dropped on the way: in the end the
-        /// client has the text of every message.
+        /// The client ends up with the text of every message, however pieces, sessions and reads interleave, and
+        /// whatever is dropped.
         #[test]
         fn clients_get_all_text(steps in prop::collection::vec((0u64..3, 0usize..300_000, any::<bool>()), 1..40)) {
             let outbox = Outbox::new(0);

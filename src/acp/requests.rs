@@ -1,5 +1,5 @@
-//! Unanswered requests: those of the client, and those we sent to it. Each is removed exactly once, so that
-//! nothing is answered twice.
+//! Unanswered requests: those from the client, and those sent to it. Each is removed exactly once, so that nothing is
+//! answered twice.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use epitome_session::{AskId, Ticket};
 use epitome_thread::SessionId;
 
-/// Unanswered requests allowed per client; further ones are rejected.
+/// Unanswered requests allowed per client; further requests are rejected.
 pub const REQUESTS_OPEN_MAX: usize = 4096;
 
-/// The kind of a request, as far as its response depends on it.
+/// The kind of a request; its response depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     New,
@@ -33,12 +33,12 @@ pub enum RequestKind {
     Logout,
     /// `providers/list`.
     Providers,
-    /// The end of one call or terminal.
+    /// Cancels one call or terminal.
     CancelOne,
 }
 
 impl RequestKind {
-    /// Whether it only reads, so that a client that cancels it is answered at once.
+    /// Whether the request only reads. If the client cancels such a request, it is answered immediately.
     fn is_read(self) -> bool {
         match self {
             RequestKind::List
@@ -76,34 +76,34 @@ pub struct IncomingRequest {
     pub opening: OpeningState,
 }
 
-/// How far a request has come that opens a session, and whether its client still wants that.
+/// The progress of a request that opens a session, and whether its client has cancelled it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum OpeningState {
-    /// It opens none, or one that the client has open already.
+    /// It opens no session, or one that the client has open already.
     #[default]
     None,
-    /// The session is about to be opened; for a new one it has no id yet.
+    /// The session is about to be opened. A new session has no id yet.
     Begun,
     /// The session was asked to attach the client.
     Attaching(SessionId),
-    /// The client has cancelled the request. The session, if it is known, is left as soon as it is open.
+    /// The client has cancelled the request. If the session is known, the client is detached as soon as it is open.
     Cancelled(Option<SessionId>),
 }
 
-/// What is to be done about a request that its client cancels.
+/// What to do with a request that its client cancels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cancellation {
     /// The session answers the prompt once it is cancelled.
     Prompt(Ticket, SessionId),
-    /// It is no longer open and must be answered as cancelled.
+    /// It has been removed and must be answered as cancelled.
     Answer(IncomingRequest),
     /// The client must be detached from this session. The request is answered as cancelled when the session answers.
     Detach(SessionId),
-    /// It is unknown or answered, or it completes as if nothing had been said.
+    /// It is unknown or answered already, or it completes as if it had not been cancelled.
     Nothing,
 }
 
-/// An unanswered request that we sent.
+/// An unanswered request from the agent to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutgoingRequest {
     pub session: SessionId,
@@ -111,12 +111,12 @@ pub struct OutgoingRequest {
     pub what: OutgoingKind,
 }
 
-/// The kind of a request that we sent, as far as its answer depends on it.
+/// The kind of a request to the client; the handling of its answer depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutgoingKind {
     /// A permission request, and whether "always" and "never" were offered.
     Permission { always: bool, never: bool },
-    /// A form or a URL.
+    /// A form or a URL elicitation.
     Elicitation,
     /// Reading the editor's text of a file.
     Text,
@@ -130,12 +130,12 @@ static NEXT_TICKET: AtomicU64 = AtomicU64::new(1);
 /// The largest integer that every JSON parser represents exactly, including JavaScript's.
 const ID_MAX: u64 = (1 << 53) - 1;
 
-/// The first id for our own requests: above all ids that this client has seen, and derived from the time. Ids
-/// are therefore not repeated after a restart, and a late "allow" can't match a different request.
+/// The first id for requests to the client: above all ids that this client has seen, and derived from the time. Ids are
+/// therefore not repeated after a restart, and a late "allow" can't match a different request.
 pub fn first_id(unix_seconds: u64, seen: u64) -> u64 {
     // 32 bits of time and 20 bits of counter stay below `ID_MAX`.
     let of_time = (unix_seconds & 0xffff_ffff) << 20;
-    // Leaves room for as many requests as the time-based start does; a larger value was never issued by us.
+    // Leaves as much room for ids as the time-based start does. Epitome never issued a larger value.
     let above = if seen < ID_MAX - (1 << 20) { seen + 1 } else { 0 };
     of_time.max(above)
 }
@@ -146,16 +146,16 @@ pub struct Requests {
     open: HashMap<Ticket, IncomingRequest>,
     next_own: u64,
     asked: HashMap<u64, OutgoingRequest>,
-    /// The sessions that the client has opened, with the skills that it was shown of each as a kind of their own.
+    /// The sessions that the client has opened, each with the skills that it was shown as a separate kind.
     sessions: HashMap<SessionId, HashSet<String>>,
-    /// Sessions whose opening the client has cancelled, until it opens them again.
+    /// Sessions whose opening the client has cancelled and that it has not opened again.
     abandoned: HashSet<SessionId>,
-    /// Running subagents that the client knows of, each with its parent.
+    /// Running subagents known to the client, each with its parent.
     agents: HashMap<SessionId, SessionId>,
 }
 
 impl Requests {
-    /// `first_own` is the id of our first request; see [`first_id`].
+    /// `first_own` is the id of the first request to the client; see [`first_id`].
     pub fn new(first_own: u64) -> Requests {
         Requests {
             open: HashMap::new(),
@@ -167,7 +167,7 @@ impl Requests {
         }
     }
 
-    /// Records a request; `None` if too many are unanswered.
+    /// Records a request. Returns `None` if too many are unanswered.
     pub fn open(&mut self, request: IncomingRequest) -> Option<Ticket> {
         if self.open.len() >= REQUESTS_OPEN_MAX {
             return None;
@@ -207,8 +207,8 @@ impl Requests {
         }
     }
 
-    /// Records which session a request is about to open. Returns false if it was cancelled or answered before, so that
-    /// the session must not be opened.
+    /// Records the session that a request is about to open. Returns false if the request was cancelled or answered, in
+    /// which case the session must not be opened.
     pub fn attaching(&mut self, ticket: Ticket, session: &SessionId) -> bool {
         match self.open.get_mut(&ticket).map(|request| &mut request.opening) {
             Some(opening @ OpeningState::Begun) => {
@@ -220,10 +220,10 @@ impl Requests {
         }
     }
 
-    /// Records the session that a request has created. Returns whether the client must be detached from it, because it
-    /// cancelled the request meanwhile.
+    /// Records the session that a request has created. Returns whether the client must be detached from it, because the
+    /// client has cancelled the request.
     pub fn created(&mut self, ticket: Ticket, session: &SessionId) -> bool {
-        // A request that is answered already was not cancelled.
+        // A request that has been answered was not cancelled.
         let Some(request) = self.open.get_mut(&ticket) else { return false };
         let is_cancelled = matches!(request.opening, OpeningState::Cancelled(_));
         request.opening = match is_cancelled {
@@ -242,12 +242,12 @@ impl Requests {
         request.is_some_and(|request| !matches!(request.opening, OpeningState::Cancelled(_)))
     }
 
-    /// Whether the client has cancelled the request that opened this session, so that nothing of it is shown.
+    /// Whether the client has cancelled the request that opened this session, so that none of its updates are written.
     pub fn is_abandoned(&self, session: &SessionId) -> bool {
         self.abandoned.contains(session)
     }
 
-    /// Records that the client opens a session: what it sends after that finds the session.
+    /// Records that the client opens a session, so that its later requests find the session.
     pub fn session_opens(&mut self, session: SessionId) {
         self.abandoned.remove(&session);
         self.sessions.entry(session).or_default();
@@ -262,7 +262,7 @@ impl Requests {
         self.sessions.contains_key(session)
     }
 
-    /// Records the skills that the client is shown.
+    /// Records the skills that the client was shown.
     pub fn lists_skills(&mut self, session: &SessionId, names: impl Iterator<Item = String>) {
         if let Some(listed) = self.sessions.get_mut(session) {
             *listed = names.collect();
@@ -282,7 +282,7 @@ impl Requests {
         id
     }
 
-    /// Records that a subagent runs for a session or for another subagent.
+    /// Records a running subagent and its parent, a session or another subagent.
     pub fn agent_works(&mut self, agent: SessionId, parent: SessionId) {
         self.agents.insert(agent, parent);
     }
@@ -294,8 +294,7 @@ impl Requests {
     /// The session at the root of a subagent's chain of parents; `None` if it is not a running subagent.
     pub fn root_of(&self, agent: &SessionId) -> Option<SessionId> {
         let mut root = self.agents.get(agent)?;
-        // A subagent announced twice under different parents could close a cycle, so the number of steps is
-        // limited.
+        // A subagent announced twice with different parents could create a cycle, so the number of steps is limited.
         for _ in 0..self.agents.len() {
             match self.agents.get(root) {
                 Some(above) => root = above,
@@ -305,12 +304,12 @@ impl Requests {
         None
     }
 
-    /// Removes a request that we sent by its id, in order to pass on its answer.
+    /// Removes a request to the client by its id, in order to pass on its answer.
     pub fn decided(&mut self, id: u64) -> Option<OutgoingRequest> {
         self.asked.remove(&id)
     }
 
-    /// Removes a withdrawn request; returns its id if it was unanswered.
+    /// Removes a withdrawn request to the client. Returns its id if it was unanswered.
     pub fn withdraw(&mut self, session: &SessionId, ask: AskId) -> Option<u64> {
         let id = *self.asked.iter().find(|(_, asked)| asked.session == *session && asked.ask == ask)?.0;
         self.asked.remove(&id);
@@ -344,7 +343,7 @@ mod tests {
             let request = IncomingRequest { id: "\"a\"".into(), kind, session: Some(session()), opening };
             let ticket = requests.open(request.clone()).expect("one request is not too many");
             let cancelled = requests.cancel("\"a\"");
-            // Another type of id is another id.
+            // Ids of different JSON types are different ids.
             assert_eq!(requests.cancel("a"), Cancellation::Nothing);
             let left = requests.answer(ticket);
             (cancelled, left.is_some(), ticket, request)
@@ -422,7 +421,7 @@ mod tests {
         let ask = |seconds, seen| Requests::new(first_id(seconds, seen)).ask(asked());
         let (first, next) = (ask(now, 0), ask(now + 1, 0));
         assert!(first < next && next <= ID_MAX);
-        // Within the same second, or with a clock set back, the ids seen decide.
+        // Within the same second, or after the clock was set back, the ids seen take precedence.
         assert_eq!(ask(now, first + 7), first + 8);
         assert_eq!(ask(now - 1000, next), next + 1);
         // A client can't push ids out of the exactly representable range.

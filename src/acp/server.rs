@@ -1,5 +1,5 @@
-//! Routes each method of the protocol to the sessions. Runs on the reader thread and never waits there for
-//! disk or network.
+//! Routes each method of the protocol to the sessions. Runs on the reader thread, where it never waits for disk or
+//! network.
 
 mod login;
 mod opening;
@@ -47,14 +47,14 @@ pub struct ConnectionConfig<P> {
     /// The editor's environment.
     pub environment: Arc<Vec<(OsString, OsString)>>,
     pub login: Arc<dyn UserLogin>,
-    /// The highest id of our requests that this client has seen from an earlier process.
+    /// The highest id of a request to this client that it received from an earlier process.
     pub ids_above: u64,
     pub positions: Positions,
-    /// Whether a client that asks for version 2 of the protocol gets it. Called on `initialize`; must be quick.
+    /// Whether a client that requests version 2 of the protocol gets it. Called on `initialize`; must be quick.
     pub offers_v2: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
-/// Counts what must finish before a connection can end.
+/// Counts the work that must finish before a connection can end.
 #[derive(Clone)]
 pub(super) struct PendingCount(Arc<watch::Sender<usize>>);
 
@@ -130,7 +130,7 @@ pub struct AcpServer<P> {
     requested: AtomicBool,
     /// Opening a session requires a usable model.
     gated: AtomicBool,
-    /// The state of the login that the client was told last, if it has asked for it.
+    /// The last login state sent to the client, if it has requested the state.
     told_login: Arc<Mutex<Option<LoginState>>>,
 }
 
@@ -188,7 +188,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         self.outbox.wait_for_room();
     }
 
-    /// Answers a line that was too long to be read; its id is unknown.
+    /// Answers a line that was too long to read; its id is unknown.
     pub fn line_too_long(&self) {
         self.answer("null", Err(answers::line_too_long()));
     }
@@ -312,7 +312,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         command: impl FnOnce(Ticket, ClientId) -> SessionCommand,
     ) -> Result<Routed, wire::Error> {
         let session = session_of(params)?;
-        // A session answers its own clients only.
+        // A session accepts commands only from its own clients.
         if !self.outbox.requests().has_opened(&session) {
             return Err(answers::not_found(&session.0));
         }
@@ -353,9 +353,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
         });
     }
 
-    /// Passes on the answer to one of our requests. Anything other than an offered option is not an approval.
-    /// An error (no `result`) is not a decision: an editor that can't show the request leaves it to the
-    /// session's other clients.
+    /// Passes on the answer to a request from the agent. Only an offered option can be an approval. An error (no
+    /// `result`) is not a decision: an editor that can't show the request leaves it to the session's other clients.
     fn decided(&self, id: &str, result: Option<&RawValue>, error: Option<&RawValue>) {
         let Ok(id) = id.parse::<u64>() else { return };
         let Some(asked) = self.outbox.requests().decided(id) else { return };
@@ -399,7 +398,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         self.send_command(&asked.session, SessionCommand::Decide { ask: asked.ask, decision });
     }
 
-    /// Sends a command that has no response. It is dropped if the session is gone.
+    /// Sends a command without a response. It is dropped if the session is gone.
     fn send_command(&self, session: &SessionId, command: SessionCommand) {
         if let Err(error) = self.config.sessions.send(session, command) {
             tracing::debug!(%session, %error, "a notification was for a session that is not open");
@@ -424,7 +423,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
     }
 }
 
-/// Answers a request, unless it has been answered meanwhile.
+/// Answers a request, unless it has been answered already.
 fn respond(outbox: &Outbox, ticket: Ticket, result: Result<Box<RawValue>, wire::Error>) {
     let open = outbox.requests().answer(ticket);
     if let Some(open) = open {

@@ -1,8 +1,7 @@
 //! Translates a session's subagents to wire updates: child sessions, for clients that support them. Pure.
 //!
-//! A child is announced on its parent before anything is sent under its own id, and its end is reported after
-//! all of that. While it runs, the client can only cancel it. Its task, the message from its parent, is part
-//! of its own stream.
+//! A child is announced on its parent before anything is sent under its own id, and its end is reported last. While it
+//! runs, the client can only cancel it. Its task, the message from its parent, is part of its own stream.
 
 use agent_client_protocol::v1::schema as wire;
 use wire::SessionUpdate;
@@ -14,7 +13,7 @@ use epitome_session::{Subagent, SubagentEnd, SubagentInfo, SubagentState};
 use epitome_thread::visible::visible_line;
 use epitome_thread::{Content, Message, SessionId, StopReason};
 
-/// A subagent's state, with its description if included.
+/// The update for a subagent's state.
 pub(super) fn update(now: &Subagent) -> wire::SubagentUpdate {
     let mut update = wire::SubagentUpdate::new(now.session.0.clone()).state(state(&now.state));
     if let Some(SubagentInfo { call: _, title, description, cwd }) = now.about.as_deref() {
@@ -63,7 +62,7 @@ fn failed(why: &str) -> wire::IdleStopReason {
     wire::ErrorStopReason::new().error(answers::internal(why)).into()
 }
 
-/// The task that a parent gives to its subagent, as part of the subagent's stream.
+/// Appends the task that a parent gives to its subagent, as part of the subagent's stream.
 pub(super) fn task(parent: &SessionId, agent: &SessionId, message: &Message, updates: &mut Vec<Update>) {
     let id = wire::MessageId::new(message.id.to_string());
     let message_of = wire::SessionMessage::new(id.clone())

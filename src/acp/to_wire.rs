@@ -1,5 +1,5 @@
-//! Translates a session's event stream to the updates that one client gets: one translator for live events
-//! and replays. Pure; it remembers only what this client was already shown.
+//! Translates a session's event stream to the updates for one client: one translator for live events and replays. Pure;
+//! it remembers only what this client has been shown.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -27,19 +27,19 @@ use epitome_thread::{
 };
 
 /// Bytes of progress sent for one call before its result. Each update replaces the previous one and so
-/// repeats the tail; without a limit a chatty command would cost many times its output. Commands emit
+/// repeats the tail; without a limit, a chatty command would cost many times its output. Commands emit
 /// progress less often the longer they run: one that writes continuously reaches this limit after about ten
 /// minutes.
 const PROGRESS_SENT_BYTES_MAX: usize = 1024 * 1024;
 
-/// The same limit for a terminal, which gets the output itself.
+/// The same limit for a terminal, which receives each part of the output once.
 const TERMINAL_SENT_BYTES_MAX: usize = 256 * 1024;
 
-/// Bytes shown of a running command's output: its end.
+/// Bytes shown of a running command's output, from its end.
 const PROGRESS_TAIL_BYTES_MAX: usize = 2 * 1024;
 
-/// Notices held back until a turn starts, for clients that can only show them within one. One mistake in each
-/// of a user's recipes is fewer than this; further ones are only logged.
+/// Notices kept until a turn starts, for clients that can only show them within one. Enough for one mistake in each of
+/// a user's recipes; further notices are only logged.
 const HELD_NOTICES_MAX: usize = 64;
 
 /// What one client has been shown of one session.
@@ -49,7 +49,7 @@ pub struct Cursor {
     session: String,
     /// The parent session of a subagent.
     parent: Option<SessionId>,
-    /// The directory of its commands, once it is known.
+    /// The working directory of its commands, once known.
     cwd: Option<PathBuf>,
     /// The last entry that was shown, and whether as part of a replay.
     after: Option<Seq>,
@@ -58,16 +58,16 @@ pub struct Cursor {
     /// Calls that were announced and have no result yet.
     calls: HashMap<CallId, RunningCall>,
     compacting: compaction_wire::OpenCompaction,
-    /// Replayed prompts that were queued and not taken yet.
+    /// Replayed prompts that are still queued.
     queued: Vec<Arc<Entry>>,
     /// Queued prompts that were shown at the end of the turn in which they were queued.
     shown_unasked: HashSet<MessageId>,
     in_turn: bool,
     held_notices: Vec<String>,
     notices_shown: u64,
-    /// The last content that the client shows of this turn, if it is text.
+    /// The last content of this turn that the client shows, if it is text.
     last_shown: Option<TextKind>,
-    /// Id of the agent line shown last, unless text of the model followed it.
+    /// Id of the last agent line, unless text of the model followed it.
     line: Option<wire::MessageId>,
     /// Terminals whose commands run in the background. Only in version 2.
     terminals: HashSet<CallId>,
@@ -99,14 +99,14 @@ struct RunningCall {
     written: SentBytes,
 }
 
-/// Which of the bytes that a command wrote were sent.
+/// The part of a command's output that was sent.
 #[derive(Debug, Default)]
 struct SentBytes {
-    /// They were all sent up to here.
+    /// Offset up to which all bytes were sent.
     up_to: u64,
-    /// Some are missing.
+    /// Whether some bytes are missing.
     has_gap: bool,
-    /// The command has written no more.
+    /// Whether the last bytes that the command wrote were sent.
     has_last: bool,
 }
 
@@ -121,7 +121,7 @@ impl SentBytes {
         }
     }
 
-    /// Whether a client has everything, of a command that has ended or goes on in the background.
+    /// Whether a client has the complete output of a command that has ended or continues in the background.
     fn are_all(&self, goes_on: bool) -> bool {
         !self.has_gap && (self.has_last || (goes_on && self.up_to > 0))
     }
@@ -137,18 +137,18 @@ impl Cursor {
         Cursor { parent: Some(parent.clone()), ..Cursor::new(agent) }
     }
 
-    /// Why the last prompt was kept out of the conversation, once.
+    /// Takes the reason why the last prompt was kept out of the conversation.
     pub fn take_refused(&mut self) -> Option<String> {
         self.refused.take()
     }
 
-    /// Takes over the directory in which the session's commands run.
+    /// Sets the working directory of the session's commands.
     pub fn works_in(&mut self, cwd: &Path) {
         self.cwd = Some(cwd.to_path_buf());
     }
 
-    /// How much the client has been shown, from which another process can continue; `None` for a subagent, which
-    /// ends with its process.
+    /// The client's position in the session, from which another process can continue; `None` for a subagent, which ends
+    /// with its process.
     pub fn position(&self) -> Option<Position> {
         if self.parent.is_some() {
             return None;
@@ -167,7 +167,7 @@ impl Cursor {
         Some(Position { after, replay, text, compaction, terminals, queued })
     }
 
-    /// Takes over what an earlier process has shown.
+    /// Continues from the position that an earlier process reached.
     fn take_over(&mut self, seen: Seen, traits: &ClientTraits, updates: &mut Vec<Update>) {
         let Seen { entries, position } = seen;
         for entry in entries {
@@ -186,7 +186,7 @@ impl Cursor {
         for (call, sent) in position.terminals {
             match self.calls.get_mut(&call) {
                 Some(running) => running.sent = sent,
-                // Commands in the background end with their process.
+                // Background commands end with their process.
                 None if traits.version == AcpVersion::V2 => {
                     updates.push(Update::TerminalEnded { id: call, exit: TerminalExit::default() });
                 }
@@ -211,8 +211,8 @@ impl Cursor {
         }
     }
 
-    /// Appends the client's updates for an event to `updates`. `Ask`, `Question`, `Withdrawn` and `Answer`
-    /// are not updates and append nothing.
+    /// Appends the client's updates for an event to `updates`. `Ask`, `Question`, `Withdrawn` and `Answer` are not
+    /// updates and append nothing.
     pub fn translate(&mut self, out: SessionEvent, traits: &ClientTraits, updates: &mut Vec<Update>) {
         let from = updates.len();
         let is_line = matches!(&out, SessionEvent::Entry { entry, .. } if !matches!(entry.change, Change::Replied { .. }));
@@ -315,7 +315,7 @@ impl Cursor {
         Some(Update::Call(Box::new(tool_wire::announcement(call, terminal, detail))))
     }
 
-    /// Shows how the session stands. Terminals are announced before they are listed.
+    /// Shows the session's state. Terminals are announced before the state lists them.
     fn state(&mut self, state: Arc<SessionState>, updates: &mut Vec<Update>) {
         for BackgroundTerminal { call, line } in &state.background {
             if self.terminals.insert(call.clone()) {
@@ -331,8 +331,8 @@ impl Cursor {
 
     fn entry(&mut self, entry: &Arc<Entry>, shown: Showing<'_>, updates: &mut Vec<Update>) {
         match &entry.change {
-            // A replay starts over, regardless of what the client was shown before. Notices are not replayed,
-            // so held ones are kept, and their ids are not reused.
+            // A replay starts over, regardless of what the client was shown before. Notices are not replayed, so
+            // pending ones are kept, and their ids are not reused.
             Change::Opened { cwd, .. } if shown.replay => {
                 *self = Cursor {
                     session: std::mem::take(&mut self.session),
@@ -344,7 +344,7 @@ impl Cursor {
                     ..Cursor::default()
                 }
             }
-            // In version 2, a prompt that waits is not a message yet, and one that was kept out never becomes one.
+            // In version 2, a queued prompt is not a message yet, and one that was kept out never becomes one.
             Change::Queued { .. } if shown.is_v2() => {}
             Change::Withheld { why, .. } if shown.is_v2() => self.refused = text::withheld(why),
             Change::Queued { .. } if shown.replay => self.queued.push(entry.clone()),
@@ -352,7 +352,7 @@ impl Cursor {
                 if let Origin::Queue { entry: taken } = origin {
                     let waited = self.queued.len();
                     self.queued.retain(|queued| queued.seq != *taken);
-                    // Shown already at the end of the turn in which it was queued, which a crash ended.
+                    // Already shown at the end of the turn in which it was queued and which a crash ended.
                     let is_known = self.shown_unasked.remove(&message.id);
                     if !shown.is_v2() && (is_known || shown.replay && self.queued.len() == waited) {
                         return;
@@ -384,7 +384,7 @@ impl Cursor {
             Change::Withheld { message, note, why } => {
                 let is_this = |queued: &Entry| matches!(&queued.change, Change::Queued { message: queued } if queued.id == message.id);
                 self.queued.retain(|queued| !is_this(queued));
-                // Already shown at the end of the turn in which it was queued, which a crash ended.
+                // Already shown at the end of the turn in which it was queued and which a crash ended.
                 let known = shown.replay && self.shown_unasked.contains(&message.id);
                 if (shown.replay || !shown.own) && !known {
                     user_message(message, &Origin::Person, updates);
@@ -407,7 +407,7 @@ impl Cursor {
             Change::Replied { message, cut, .. } => {
                 self.complete(message, updates);
                 let detail = if shown.replay { CallDetail::Replay } else { CallDetail::Live };
-                // The plan is shown itself, by its own entry.
+                // The plan is shown by its own entry instead.
                 let calls = message.calls().filter(|call| call.name != PLAN_TOOL);
                 updates.extend(calls.filter_map(|call| self.announce(call, shown.traits, detail)));
                 if let Some(line) = cut.as_ref().and_then(cut_line) {
@@ -463,8 +463,8 @@ impl Cursor {
             | Change::DamageAccepted { .. }
             | Change::Unknown(_) => entry_line(entry, updates),
             change if change.group() == ChangeGroup::View => entry_line(entry, updates),
-            // Settings are shown by options, which the session sends separately, and the trail of hooks only
-            // by commands that read it.
+            // Settings are shown as options, which the session sends separately. Records of hooks are shown only by
+            // commands that read them.
             _ => {}
         }
     }
@@ -583,7 +583,7 @@ impl Cursor {
         })
     }
 
-    /// Shows the progress of a compaction or, if the client can't show one, a notice that it takes a while.
+    /// Shows the progress of a compaction or, if the client can't show it, a notice that it takes a while.
     fn compaction(
         &mut self,
         id: MessageId,
@@ -652,8 +652,8 @@ impl Cursor {
     }
 }
 
-/// Whether the entry is a user message, after which the client's next text starts a new block. Includes the
-/// client's own prompts.
+/// Whether the entry is a user message, after which the client's next text starts a new block. Includes the client's
+/// own prompts.
 fn is_from_user(change: &Change) -> bool {
     change.is_prompt() && !matches!(change, Change::Queued { .. })
 }

@@ -1,4 +1,4 @@
-//! Translates tool calls, their results and permission requests to the model of what is shown. Pure.
+//! Translates tool calls, their results and permission requests to the `model`. Pure.
 //!
 //! Texts are truncated here: clients read lines of at most 10 MiB, and old output makes up most of a long
 //! session.
@@ -25,9 +25,9 @@ use epitome_thread::{
 /// How much of a call is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallDetail {
-    /// A permission request: everything that it asks about. A command or the arguments of a call have less.
+    /// A permission request: everything that it asks about, with limits above those of a command or a call's arguments.
     Prompt,
-    /// A running call: everything within reason.
+    /// A running call: everything within generous limits.
     Live,
     /// A past call: enough to see what it did.
     Replay,
@@ -53,13 +53,13 @@ impl CallDetail {
     }
 }
 
-/// Largest image shown, in bytes of base64; a larger one is only named.
+/// Largest image shown, in bytes of base64. A larger one is only named.
 const IMAGE_BYTES_MAX: usize = 5 * 1024 * 1024;
 
 /// Lines with invisible characters that are listed below a diff.
 const INVISIBLE_LINES_MAX: usize = 20;
 
-/// Longest of these lines, in bytes.
+/// Longest such line, in bytes.
 const INVISIBLE_LINE_BYTES_MAX: usize = 1_000;
 
 /// The ids of a permission request's options.
@@ -90,19 +90,19 @@ pub fn announcement(call: &ToolCall, terminal: Option<TerminalChange>, detail: C
     }
 }
 
-/// The terminal of a call, in this directory if it is known.
+/// The terminal of a call, with its working directory if known.
 pub fn terminal_of(call: &ToolCall, cwd: Option<&Path>) -> TerminalChange {
     let command = call.input.get("command").and_then(Value::as_str);
     let command = cut(command.unwrap_or(&call.card.title), CallDetail::Replay.text_bytes_max());
     TerminalChange::Created { command, cwd: cwd.map(Path::to_path_buf) }
 }
 
-/// A call whose input was changed by a hook.
+/// The update for a call whose input was changed by a hook.
 pub fn changed(call: &CallId, input: &Value, card: &CallDisplay, detail: CallDetail) -> CallUpdate {
     CallUpdate {
         id: call.0.clone(),
         raw_input: Some(capped(input, detail.text_bytes_max())),
-        // An empty title would replace the call's own.
+        // An empty title would replace the call's title.
         title: (!card.title.is_empty()).then(|| visible_line(&card.title).into_owned()),
         locations: (!card.locations.is_empty()).then(|| card.locations.clone()),
         ..CallUpdate::default()
@@ -119,7 +119,7 @@ pub fn progress(call: &CallId, tail: &str) -> CallUpdate {
     }
 }
 
-/// A call that starts to run. A permission request may have replaced its terminal with other content.
+/// The update for a call that starts to run. A permission request may have replaced its terminal with other content.
 pub fn started(call: &CallId, terminal: bool) -> CallUpdate {
     CallUpdate {
         id: call.0.clone(),
@@ -130,13 +130,13 @@ pub fn started(call: &CallId, terminal: bool) -> CallUpdate {
     }
 }
 
-/// The result of a call. It always has a status, and diffs come first: editors rely on both.
+/// The update for a call's result. It always has a status, and diffs come first: editors rely on both.
 pub fn outcome(outcome: &ToolOutcome, detail: CallDetail) -> CallUpdate {
     finished(outcome, shown_content(outcome, detail), detail)
 }
 
-/// The result of a call shown as a terminal, to which `streamed` bytes of output were sent. If that is none, the output
-/// is sent first; if some is missing, the text is shown as well.
+/// The updates for the result of a call shown as a terminal that received `streamed` bytes of output. If it received
+/// none, the output is sent first; if some is missing, the text is shown as well.
 pub fn terminal_outcome(outcome: &ToolOutcome, streamed: usize, detail: CallDetail) -> Vec<Update> {
     let mut updates = Vec::with_capacity(2);
     if streamed == 0 {
@@ -151,8 +151,8 @@ pub fn terminal_outcome(outcome: &ToolOutcome, streamed: usize, detail: CallDeta
     updates
 }
 
-/// The same for a client whose terminals are ours: unless all bytes that the command wrote were sent, the text that the
-/// log has of them replaces what was sent. A key may be masked only there, because it came in two pieces.
+/// Like [`terminal_outcome`], for a client whose terminals are run by the agent: unless all bytes that the command
+/// wrote were sent, the logged text replaces them. A key that was streamed in two pieces may be masked only in the log.
 pub fn own_terminal_outcome(outcome: &ToolOutcome, has_all: bool, detail: CallDetail) -> Vec<Update> {
     let mut updates = Vec::with_capacity(2);
     let whole = match printed(outcome) {
@@ -164,14 +164,14 @@ pub fn own_terminal_outcome(outcome: &ToolOutcome, has_all: bool, detail: CallDe
         updates.push(Update::TerminalReplaced { id: outcome.call.clone(), text });
     }
     match runs_on(outcome) {
-        // Its terminal stays, and so does the way to end it.
+        // The terminal stays open, and the user can still cancel it.
         true => updates.push(Update::Call(Box::new(finished(outcome, vec![CallContent::Terminal], detail)))),
         false => updates.push(ended(outcome, vec![CallContent::Terminal], detail)),
     }
     updates
 }
 
-/// Whether the command of this call goes on in the background.
+/// Whether the command of this call continues in the background.
 pub fn runs_on(outcome: &ToolOutcome) -> bool {
     outcome
         .raw
@@ -209,16 +209,16 @@ fn finished(outcome: &ToolOutcome, content: Vec<CallContent>, detail: CallDetail
     }
 }
 
-/// Whether the raw output contains more than the file states that the model has seen. Those are internal to
-/// the log, and editors that prefer raw output to content would show them instead of the file.
+/// Whether the raw output contains more than the file states that the model has seen. Those are internal to the log,
+/// and editors that prefer raw output to content would show them instead of the file.
 fn tells_more_than_files(raw: &Value) -> bool {
     raw.as_object().is_none_or(|keys| keys.keys().any(|key| key != RAW_FILES))
 }
 
 /// A permission request with at most one option of each kind, because editors bind keys to kinds. Invisible characters
-/// are escaped everywhere but in a diff, which has to be exact: what it adds of them is listed below it.
+/// are escaped everywhere except in a diff, which has to be exact: those that it adds are listed below it.
 pub fn permission(ask: &PermissionRequest) -> PermissionCard {
-    // Content replaces what the call shows already; an empty list would remove its terminal.
+    // Content replaces what the call already shows; an empty list would remove its terminal.
     let content = (!ask.preview.is_empty()).then(|| {
         let mut content = diffs_first(&escape_preview(&ask.preview), CallDetail::Prompt);
         content.extend(ask.preview.iter().filter_map(invisible_added));
@@ -249,7 +249,7 @@ pub fn permission(ask: &PermissionRequest) -> PermissionCard {
     PermissionCard { call, options }
 }
 
-/// What a permission request shows, with the invisible characters of its texts escaped.
+/// The content of a permission request, with the invisible characters of its texts escaped.
 fn escape_preview(preview: &[ToolDisplay]) -> Vec<ToolDisplay> {
     let escaped = |shown: &ToolDisplay| match shown {
         ToolDisplay::Text { text } => ToolDisplay::Text { text: visible(text).into_owned() },
@@ -258,7 +258,7 @@ fn escape_preview(preview: &[ToolDisplay]) -> Vec<ToolDisplay> {
     preview.iter().map(escaped).collect()
 }
 
-/// Says which invisible characters a change brings into a file, with the lines that they are in.
+/// Lists the invisible characters that a change adds to a file, with their lines.
 fn invisible_added(shown: &ToolDisplay) -> Option<CallContent> {
     let ToolDisplay::Diff { path, old, new } = shown else { return None };
     let known: HashSet<&str> = old.as_deref().unwrap_or_default().lines().collect();
@@ -299,7 +299,7 @@ fn shown_content(outcome: &ToolOutcome, detail: CallDetail) -> Vec<CallContent> 
         OutcomeContent::Text { text } => {
             let text = cut(text, detail.text_bytes_max());
             Some(CallContent::Text(match outcome.status {
-                // Our own message about a call that did not run, not output.
+                // Epitome's message about a call that did not run, not output.
                 OutcomeStatus::Denied | OutcomeStatus::Interrupted => text,
                 OutcomeStatus::Completed | OutcomeStatus::Failed => fenced("", &text),
             }))
@@ -359,7 +359,7 @@ fn cut(text: &str, bytes_max: usize) -> String {
     format!("{head}\n… {left_out} bytes are not shown …\n{tail}")
 }
 
-/// Shortens the long strings within a JSON value.
+/// Shortens the long strings in a JSON value.
 fn capped(value: &Value, bytes_max: usize) -> Value {
     match value {
         Value::String(text) => Value::String(cut(text, bytes_max)),

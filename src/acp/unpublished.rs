@@ -1,4 +1,4 @@
-//! Shapes that are newer than the published schema crate (1.15.1), written by hand. A newer crate replaces this file.
+//! Types that are newer than the published schema crate (1.15.1), written by hand. A newer crate replaces this file.
 //!
 //! Sources: the documentation of schema 1.17 to 1.21 and the protocol's RFDs on session options, session cursors, agent
 //! skills and subagent sessions (which became stable on 2026-11-20, with the `session` content of a call).
@@ -17,16 +17,15 @@ use epitome_thread::{Content, PartId, Seq, SessionId};
 /// Longest `idempotencyKey`, in characters: the schema's `maxLength`.
 const KEY_CHARS_MAX: usize = 255;
 
-/// Adds the capabilities that the crate does not have. Session cursors have none: the client asks for them.
+/// Adds the capabilities that the crate lacks. Session cursors have no agent capability: the client requests them.
 pub fn advertise(agent_capabilities: &mut Value) {
     agent_capabilities["sessionCapabilities"]["options"] = json!({});
-    // It is in the crate, but its types are not used: headers stay out of types that print them.
+    // The crate has it, but its types are not used: headers stay out of types that print them.
     agent_capabilities["providers"] = json!({});
 }
 
-/// `configOptions` of a request that opens a session: ids and values of options to start with. An option that is
-/// malformed is left out, since unknown ones and values that can't be chosen are ignored too; only an unknown `type` is
-/// an error.
+/// `configOptions` of a request that opens a session: ids and values of its initial options. Malformed options are
+/// skipped, since unknown options and values are ignored too; only an unknown `type` is an error.
 pub fn initial_options(params: &RequestParams<'_>) -> Result<Vec<(String, String)>, BadParams> {
     let given: Vec<Value> = params.list("configOptions")?;
     let mut options = Vec::with_capacity(given.len());
@@ -47,7 +46,7 @@ pub fn initial_options(params: &RequestParams<'_>) -> Result<Vec<(String, String
     Ok(options)
 }
 
-/// `cursorId` of `session/fork`: the entry up to which the fork goes.
+/// `cursorId` of `session/fork`: the last entry that the fork includes.
 pub fn fork_cursor(params: &RequestParams<'_>) -> Result<Option<Seq>, BadParams> {
     let Some(cursor) = params.optional::<String>("cursorId")? else { return Ok(None) };
     let part = cursor.parse::<PartId>().ok().filter(|part| part.part.is_none());
@@ -62,7 +61,7 @@ pub enum CursorAnchor {
 }
 
 /// The params of the update that announces a cursor: a position in the conversation where a fork can begin. Its id is
-/// that of the last entry that the fork takes over.
+/// that of the last entry that the fork includes.
 pub fn cursor_update(session: &SessionId, entry: Seq, anchor: &CursorAnchor) -> Value {
     let (kind, message) = match anchor {
         CursorAnchor::UserMessage(message) => ("user_message", message),
@@ -84,9 +83,9 @@ pub fn session_content(child: &SessionId) -> Value {
     json!({ "type": "session", "sessionId": child.0 })
 }
 
-/// `idempotencyKey` of `session/prompt` in version 2 (schema 1.19 and later, `PromptRequest`): 1 to 255 characters,
-/// opaque, of one session. The same key inserts at most one message, and every request with it gets that message's id. It
-/// has no capability of its own.
+/// `idempotencyKey` of `session/prompt` in version 2 (schema 1.19 and later, `PromptRequest`): 1 to 255 opaque
+/// characters, scoped to a session. A key inserts at most one message, and every request with it gets that message's
+/// id. There is no capability for it.
 pub fn idempotency_key(params: &RequestParams<'_>) -> Result<Option<String>, BadParams> {
     let key: Option<String> = params.optional("idempotencyKey")?;
     match key.as_ref().map(|key| key.chars().count()) {
@@ -105,8 +104,8 @@ pub fn skill(command: &CommandInfo, file: &Path) -> Value {
     })
 }
 
-/// The skill that the first block of a prompt starts (`session.prompt.skill`), and the prompt as if it had been typed:
-/// the command of the skill, with the text that follows as its arguments.
+/// The skill that the first block of a prompt starts (`session.prompt.skill`), and the prompt as if the user had typed
+/// it: the skill's command, with the text that follows as its arguments.
 pub fn skill_prompt(params: &RequestParams<'_>) -> Result<Option<(String, Vec<Content>)>, BadParams> {
     let blocks: Vec<Value> = params.list("prompt")?;
     let Some(first) = blocks.first().filter(|block| block["type"] == "skill") else { return Ok(None) };

@@ -1,5 +1,5 @@
-//! Builds single updates, each from one of our values. Pure and stateless: `to_wire` tracks what a
-//! client was already shown.
+//! Builds single updates, each from one internal value. Pure and stateless: `to_wire` tracks what a client has been
+//! shown.
 
 use std::path::PathBuf;
 
@@ -60,7 +60,7 @@ pub(super) fn pieces(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Appends a sentence of our own, as a separate message.
+/// Appends one of Epitome's own sentences, as a separate message.
 pub(super) fn agent_line(id: &str, text: String, updates: &mut Vec<Update>) {
     chunks(TextKind::Reply, &wire::MessageId::new(id), MessagePiece::First, text, updates);
 }
@@ -73,14 +73,14 @@ pub(super) fn fenced(language: &str, text: &str) -> String {
     format!("{fence}{language}\n{text}{line_end}{fence}")
 }
 
-/// A follow-up prompt by a hook, shown as a line of the agent, with the hook's name in `_meta` for programs.
+/// A follow-up prompt by a hook, shown as a line of the agent. `_meta` has the hook's name, for programs.
 pub(super) fn follow_up(message: &Message, hook: &str, updates: &mut Vec<Update>) {
     let first = updates.len();
     agent_line(&message.id.to_string(), text::follow_up(hook, message), updates);
     updates[first..].iter_mut().for_each(|update| name_hook(update, hook));
 }
 
-/// Puts the name of a hook into the `_meta` of what it said.
+/// Puts the name of the hook that wrote a text into its `_meta`.
 pub(super) fn name_hook(update: &mut Update, hook: &str) {
     if let Update::Text(TextUpdate { meta, .. }) | Update::UserMessage { meta, .. } = update {
         *meta = json!({ "epitome": { "hook": hook } }).as_object().cloned();
@@ -94,8 +94,8 @@ pub(super) fn entry_line(entry: &Entry, updates: &mut Vec<Update>) {
     }
 }
 
-/// Puts an empty line before one of our own texts that follows other text. Most clients separate messages by
-/// id; the others would append it directly to the last word.
+/// Puts an empty line before one of Epitome's texts that follows other text. Most clients separate messages by id; the
+/// others would append it directly to the last word.
 pub(super) fn set_apart(update: &mut Update) {
     if let Update::Text(text) = update {
         text.text.insert_str(0, "\n\n");
@@ -110,7 +110,7 @@ pub(super) fn line_id(update: &Update) -> Option<wire::MessageId> {
     }
 }
 
-/// An empty line appended to one of our lines when the model's text follows, for clients that don't separate
+/// An empty line appended to one of Epitome's lines when the model's text follows, for clients that don't separate
 /// messages by id.
 pub(super) fn empty_line(line: &wire::MessageId) -> Update {
     Update::Text(TextUpdate {
@@ -126,7 +126,7 @@ pub(super) fn empty_line(line: &wire::MessageId) -> Update {
 pub(super) fn last_shown(update: &Update, before: Option<TextKind>) -> Option<TextKind> {
     match update {
         Update::Text(text) => Some(text.kind),
-        // These are shown outside the conversation.
+        // Shown outside the conversation.
         Update::Shared(SessionUpdate::UsageUpdate(_) | SessionUpdate::SessionInfoUpdate(_))
         | Update::Commands { .. }
         | Update::Options { .. }
@@ -143,7 +143,7 @@ pub(super) fn last_shown(update: &Update, before: Option<TextKind>) -> Option<Te
     }
 }
 
-/// Appends a message of the user. For a recipe it is the typed command instead of the recipe's text.
+/// Appends a message of the user. A message from a recipe shows the typed command instead of the recipe's text.
 pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec<Update>) {
     let id = wire::MessageId::new(message.id.to_string());
     let mut shown = Vec::with_capacity(message.content.len());
@@ -222,8 +222,8 @@ pub(super) fn cut_line(cut: &ReplyCut) -> Option<String> {
     }
 }
 
-/// The line that reports how a turn ended, beyond the prompt's response. A failed turn already responded with
-/// its error, so this is shown only in a replay.
+/// The line that reports how a turn ended, in addition to the prompt's response. The response to a failed turn contains
+/// its error, so this line is shown only in a replay.
 pub(super) fn ending_line(reason: StopReason, replay: bool) -> Option<&'static str> {
     match reason {
         StopReason::Interrupted => Some("Interrupted: the agent's process ended before this turn was done."),
@@ -237,10 +237,10 @@ pub(super) fn ending_line(reason: StopReason, replay: bool) -> Option<&'static s
     }
 }
 
-/// The id of the plan that the model keeps. A session has one.
+/// The id of the model's plan. A session has one.
 const PLAN_ID: &str = "todos";
 
-/// The complete plan, for clients that tell plans apart by ids.
+/// The complete plan, for clients that identify plans by id.
 pub(super) fn plan_with_id(steps: &[PlanStep]) -> wire::PlanUpdate {
     wire::PlanUpdate::new(wire::PlanUpdateContent::items(PLAN_ID, v1::plan(steps).entries))
 }

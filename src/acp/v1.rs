@@ -1,4 +1,4 @@
-//! Version 1 of the protocol as a projection of the model. Pure.
+//! Projects the `model` to version 1 of the protocol. Pure.
 
 use agent_client_protocol::v1::schema as wire;
 use serde_json::{Map, Value, json};
@@ -12,7 +12,7 @@ use super::updates::wire_path;
 use epitome_session::{CommandInfo, TextKind};
 use epitome_thread::{Location, PlanPriority, PlanStatus, PlanStep, SessionId, ToolKind};
 
-/// Passes on the updates of version 1 that show an update; what version 1 does not have is left out.
+/// Passes the updates of version 1 for an update to `send`. What version 1 can't express is left out.
 pub fn project(update: Update, send: &mut dyn FnMut(SessionUpdate)) {
     send(match update {
         Update::Shared(update) => update,

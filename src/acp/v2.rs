@@ -1,4 +1,4 @@
-//! Version 2 of the protocol (a preview, `unstable_protocol_v2` in the schema crate) as lines of the model. Pure.
+//! Projects the `model` to version 2 of the protocol (a preview, `unstable_protocol_v2` in the schema crate). Pure.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use epitome_session::{CommandInfo, Foreground, SessionOptions, SessionState, Tex
 use epitome_thread::diff::git_patch;
 use epitome_thread::{Location, PlanPriority, PlanStatus, PlanStep, SessionId, StopReason, ToolKind, Usage};
 
-/// The id of the plan: there is one in a session.
+/// The id of the plan. A session has one.
 const PLAN: &str = "plan";
 
 /// A line of version 2.
@@ -30,11 +30,11 @@ pub enum UpdateV2 {
     Typed(Box<wire::SessionUpdate>),
     /// The same as in version 1.
     Shared(Box<v1::SessionUpdate>),
-    /// Of the same parts as in version 1, under another name.
+    /// Consists of the same parts as in version 1, under another name.
     Json(Value),
 }
 
-/// Passes on the updates of version 2 that show an update.
+/// Passes the updates of version 2 for an update to `send`.
 pub fn project(update: Update, send: &mut dyn FnMut(UpdateV2)) {
     let typed = |update| UpdateV2::Typed(Box::new(update));
     let line = match update {
@@ -80,7 +80,7 @@ pub fn project(update: Update, send: &mut dyn FnMut(UpdateV2)) {
         Update::Options { options, .. } => UpdateV2::Json(json!({
             "sessionUpdate": "config_option_update", "configOptions": config_options(&options),
         })),
-        // It is an option.
+        // Sent as an option.
         Update::Mode(_) => return,
         Update::State(now) => UpdateV2::Json(state(&now)),
     };
@@ -235,7 +235,7 @@ fn plan(steps: &[PlanStep]) -> Vec<wire::PlanEntry> {
     steps.iter().map(entry).collect()
 }
 
-/// The slash commands, with skills as a kind of their own for clients that show them so.
+/// The slash commands, with skills as a separate kind for clients that support it.
 pub fn commands(list: &[CommandInfo], shows_skills: bool) -> Vec<Value> {
     let command = |command: &CommandInfo| {
         if let Some(file) = command.skill.as_ref().filter(|_| shows_skills) {
@@ -251,7 +251,7 @@ pub fn commands(list: &[CommandInfo], shows_skills: bool) -> Vec<Value> {
     list.iter().map(command).collect()
 }
 
-/// The options: those of version 1, whose ids have other names.
+/// The options of version 1, with the names of version 2 for their ids.
 pub fn config_options(options: &SessionOptions) -> Value {
     let mut offered = json!(answers::config_options(options, true));
     for option in offered.as_array_mut().into_iter().flatten() {
@@ -271,7 +271,7 @@ fn rename(value: &mut Value, from: &str, to: &str) {
     }
 }
 
-/// How a session stands.
+/// The state of a session.
 pub fn state(now: &SessionState) -> Value {
     let background: Vec<Value> = now
         .background
@@ -313,7 +313,7 @@ fn idle(WorkEnd { reason, usage, error }: &WorkEnd) -> Value {
     update
 }
 
-/// Tokens of the work just completed.
+/// The token usage of the work that has just completed.
 fn tokens(usage: &Usage) -> Value {
     json!({
         "totalTokens": usage.input + usage.output,

@@ -1,4 +1,4 @@
-//! Results and errors of version 2. Pure. Where they have the form of version 1, they are made by `answers`.
+//! Results and errors of version 2. Pure. Those with the form of version 1 are built by `answers`.
 
 use agent_client_protocol::v1::schema::{AuthMethod, Error};
 use serde_json::value::RawValue;
@@ -11,13 +11,13 @@ use super::v2;
 use epitome_session::{SessionAnswer, SessionNow, SessionOptions};
 use epitome_thread::{MessageId, StopReason};
 
-/// No version that the client can speak, or another one than before.
+/// The client requested an unsupported version, or another one than before.
 const UNSUPPORTED_VERSION: i32 = -32022;
 const CANCELLED: i32 = -32800;
-/// Own code: a hook kept the prompt out of the conversation. Outside the reserved ranges.
+/// Epitome's error code: a hook kept the prompt out of the conversation. Outside the reserved ranges.
 const REFUSED: i32 = -31003;
 
-/// The agent's capabilities, and the ways to log in.
+/// The agent's capabilities and authentication methods.
 pub fn initialize(methods: &[AuthMethod]) -> Result<Box<RawValue>, Error> {
     let mut methods = json!(methods);
     for method in methods.as_array_mut().into_iter().flatten() {
@@ -25,7 +25,7 @@ pub fn initialize(methods: &[AuthMethod]) -> Result<Box<RawValue>, Error> {
             let id = fields.remove("id").unwrap_or_default();
             fields.insert("methodId".to_owned(), id);
             fields.entry("type").or_insert_with(|| json!("agent"));
-            // Variables have the form of those of MCP servers.
+            // Variables have the same form as those of MCP servers.
             fields.remove("_meta");
         }
     }
@@ -54,7 +54,7 @@ pub fn unsupported_version(requested: &Value) -> Error {
         .data(json!({ "requested": requested, "supported": [1, 2] }))
 }
 
-/// A second `initialize` after other requests.
+/// The error for a second `initialize` after other requests.
 pub fn initialized_already() -> Error {
     Error::new(super::envelope::INVALID_REQUEST, "The connection is initialized already")
 }
@@ -63,7 +63,7 @@ pub fn null_id() -> Error {
     Error::new(super::envelope::INVALID_REQUEST, "The id of a request must not be null")
 }
 
-/// The response to a prompt that has become this message.
+/// The response to a prompt that was inserted as this message.
 pub fn inserted(message: MessageId) -> Result<Box<RawValue>, Error> {
     answers::raw(&json!({ "messageId": message.to_string() }))
 }
@@ -90,7 +90,7 @@ pub fn result(
             answers::raw(&json!({ "configOptions": v2::config_options(&options) }))
         }
         (RequestKind::CancelOne, SessionAnswer::Accepted) => Ok(answers::empty()),
-        // A prompt that ends without having become a message.
+        // A prompt that ends without becoming a message.
         (RequestKind::Prompt, SessionAnswer::TurnEnded { reason: StopReason::Cancelled, .. })
         | (RequestKind::Prompt, SessionAnswer::Closed) => {
             Err(Error::new(CANCELLED, "The prompt was cancelled before it was inserted"))

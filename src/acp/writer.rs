@@ -1,4 +1,4 @@
-//! The writer's translation: turns outbox items into lines, in order. Keeps a cursor for each session.
+//! The translation on the writer thread: turns outbox items into lines, in order. Keeps a cursor for each session.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -30,22 +30,22 @@ use epitome_thread::{CallDisplay, CallId, Change, Entry, MessageId, SessionId, T
 /// URL elicitations tracked at a time.
 const ADDRESSES_MAX: usize = 256;
 
-/// How the line begins that tells a front end its position in a session. It precedes the updates that lead there, which
-/// the front end forwards only together: a daemon may die between two lines of an entry.
+/// The beginning of the line that reports to a front end its position in a session. It precedes the updates that lead
+/// to that position. The front end forwards them only together, because a daemon may die between two lines of an entry.
 pub const POSITION: &[u8] = br#"{"jsonrpc":"2.0","method":"$/epitome_position","params":"#;
 
-/// The params of that line.
+/// The params of the position line.
 #[derive(Serialize)]
 struct PositionLine<'a> {
     session: &'a str,
-    /// Updates that follow.
+    /// Number of updates that follow.
     lines: usize,
-    /// Whether the session is shown from its beginning now.
+    /// Whether the session is now shown from its beginning.
     begins: bool,
     at: &'a Position,
 }
 
-/// Whether a client is told its position.
+/// Whether position lines are sent to the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Positions {
     #[default]
@@ -57,15 +57,15 @@ pub enum Positions {
 #[derive(Default)]
 pub struct UpdateWriter {
     positions: Positions,
-    /// The position that the client was told last, by session.
+    /// The last position sent to the client, by session.
     told: HashMap<SessionId, Position>,
     cursors: HashMap<SessionId, Cursor>,
     updates: Vec<Update>,
-    /// Ids of the URL elicitations that the client was sent.
+    /// Ids of the URL elicitations sent to the client.
     addresses: HashSet<String>,
-    /// The subagents that running calls have started, for clients that show them as sessions.
+    /// The subagents started by running calls, for clients that show them as sessions.
     links: HashMap<(SessionId, CallId), SessionId>,
-    /// The last message of the agent, by session, for clients that take cursors.
+    /// The id of the agent's last message, by session, for clients that support cursors.
     last_messages: HashMap<SessionId, String>,
 }
 
@@ -77,7 +77,7 @@ struct WriteTarget<'a> {
 }
 
 impl WriteTarget<'_> {
-    /// Writes the lines of an update, and returns their number.
+    /// Writes the lines of an update. Returns their number.
     fn update(&mut self, session: &SessionId, update: Update) -> usize {
         let mut lines = 0;
         match self.traits.version {
@@ -91,7 +91,7 @@ impl WriteTarget<'_> {
         lines
     }
 
-    /// Sends a request to the client for a session, which gets the answer.
+    /// Sends a request to the client for a session. The answer goes to that session.
     fn request(
         &mut self,
         session: SessionId,
@@ -123,7 +123,7 @@ impl UpdateWriter {
                 SessionEvent::Ask { ask, permission } => self.ask(session, ask, &permission, target),
                 SessionEvent::Question { ask, question } => self.question(session, ask, &question, target),
                 SessionEvent::QuestionDone { id } => {
-                    // Sent once, and only to a client that was sent the elicitation.
+                    // Sent once, and only to a client that received the elicitation.
                     if self.addresses.remove(&id) {
                         notification(target.buffer, "elicitation/complete", &json!({ "elicitationId": id }));
                     }
@@ -188,8 +188,8 @@ impl UpdateWriter {
         }
     }
 
-    /// Writes the lines of an update, and returns their number. A call that has started a subagent links to it, beside its
-    /// own content; contents replace each other as a whole.
+    /// Writes the lines of an update and returns their number. A call that has started a subagent links to it in
+    /// addition to its own content; each content replaces the previous one.
     fn update(&mut self, session: &SessionId, update: Update, target: &mut WriteTarget<'_>) -> usize {
         let linked = match &update {
             Update::Call(call) if !call.is_new && !self.links.is_empty() => {
@@ -219,8 +219,9 @@ impl UpdateWriter {
         lines
     }
 
-    /// The cursor behind an entry, given the updates that show it: after each user message that is shown and after each
-    /// turn. A fork of a subagent is impossible, so that it has none.
+    /// The cursor after an entry, given the updates that show it: after each user message that is shown and after each
+    /// turn.
+    /// `None` for a subagent, which can't be forked.
     fn cursor_after(
         &mut self,
         session: &SessionId,
@@ -243,7 +244,7 @@ impl UpdateWriter {
         (!is_child).then(|| unpublished::cursor_update(session, entry.seq, &anchor))
     }
 
-    /// Puts the client's position in front of the updates that begin at `start`, if they change it.
+    /// Inserts the client's position before the updates that begin at `start`, if they change it.
     fn tell_position(
         &mut self,
         session: &SessionId,
@@ -313,8 +314,8 @@ impl UpdateWriter {
         permission: &PermissionRequest,
         target: &mut WriteTarget<'_>,
     ) {
-        // A subagent's permission request is shown in the subagent's session if the client shows that; the
-        // answer still belongs to the session that asked.
+        // A subagent's permission request is shown in the subagent's session if the client shows such sessions. The
+        // answer still goes to the session that asked.
         let of_agent = permission.agent.as_ref().filter(|agent| self.cursors.contains_key(&agent.session));
         let (shown_in, permission) = match of_agent {
             Some(AskedByAgent { session, call, title }) => {
@@ -393,7 +394,7 @@ impl UpdateWriter {
         let is_v2 = target.traits.version == AcpVersion::V2;
         let Some(open) = target.outbox.requests().answer(ticket) else {
             if is_v2 {
-                // The prompt was answered when it became a message; the session's state says how its turn ended.
+                // The prompt was answered when it became a message. The session's state reports how its turn ended.
                 return;
             }
             tracing::warn!(%session, ?ticket, "a second answer to a request is dropped");
@@ -451,7 +452,7 @@ impl UpdateWriter {
     }
 }
 
-/// Remembers the skills that a client is shown, which are those that it can start by name.
+/// Records the skills that a client is shown, which it can start by name.
 fn list_skills(session: &SessionId, commands: &[CommandInfo], target: &WriteTarget<'_>) {
     if target.traits.skills {
         let names = commands.iter().filter(|command| command.skill.is_some());
@@ -460,7 +461,7 @@ fn list_skills(session: &SessionId, commands: &[CommandInfo], target: &WriteTarg
     }
 }
 
-/// The id of the agent's message that is shown last by these updates.
+/// The id of the agent's last message in these updates.
 fn last_agent_message(updates: &[Update]) -> Option<String> {
     updates.iter().rev().find_map(|update| match update {
         Update::Text(TextUpdate { kind: TextKind::Reply, id, .. }) => Some(id.0.to_string()),
@@ -468,12 +469,12 @@ fn last_agent_message(updates: &[Update]) -> Option<String> {
     })
 }
 
-/// Whether nothing of an event is written, because the client has cancelled the request that opened its session.
+/// Whether an event is dropped because the client has cancelled the request that opened its session.
 fn is_dropped(session: &SessionId, out: &SessionEvent, outbox: &Outbox) -> bool {
     !matches!(out, SessionEvent::Answer { .. }) && outbox.requests().is_abandoned(session)
 }
 
-/// Answers a prompt that has become a message. Only clients of version 2 get this answer.
+/// Answers a prompt that has become a message. Only for clients of version 2.
 fn inserted(ticket: Ticket, message: MessageId, target: &mut WriteTarget<'_>) {
     let open = target.outbox.requests().answer(ticket);
     if let Some(open) = open {
@@ -481,7 +482,7 @@ fn inserted(ticket: Ticket, message: MessageId, target: &mut WriteTarget<'_>) {
     }
 }
 
-/// Requests a file's text from an editor, or to write one. Sent only to clients that offer it.
+/// Asks an editor to read or write a file. Sent only to clients that support it.
 fn editor_request(session: SessionId, ask: AskId, wish: &EditorRequest, target: &mut WriteTarget<'_>) {
     let (method, what, params) = match wish {
         EditorRequest::Text { path } => (
@@ -498,7 +499,7 @@ fn editor_request(session: SessionId, ask: AskId, wish: &EditorRequest, target: 
     target.request(session, ask, what, method, &params);
 }
 
-/// Appends the response to a request. `id` is the request's JSON, unchanged.
+/// Appends the response to a request. `id` is the request's id as JSON, unchanged.
 pub fn response(buffer: &mut Vec<u8>, id: &str, result: Result<Box<RawValue>, wire::Error>) {
     buffer.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
     buffer.extend_from_slice(id.as_bytes());
@@ -515,8 +516,8 @@ pub fn response(buffer: &mut Vec<u8>, id: &str, result: Result<Box<RawValue>, wi
     buffer.extend_from_slice(b"}\n");
 }
 
-/// An update as it is written. The schema leaves out the status `pending`, and clients that don't know the default
-/// show the call without a status.
+/// An update as it is written. The schema omits the status `pending`, and clients that don't know the default show the
+/// call without a status.
 struct WrittenUpdate<'a>(&'a wire::SessionUpdate);
 
 impl Serialize for WrittenUpdate<'_> {
@@ -528,7 +529,7 @@ impl Serialize for WrittenUpdate<'_> {
     }
 }
 
-/// Returns whether the update was written.
+/// Appends a session update. Returns whether it was written.
 fn session_update(buffer: &mut Vec<u8>, session: &SessionId, update: &impl Serialize) -> bool {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -539,7 +540,7 @@ fn session_update(buffer: &mut Vec<u8>, session: &SessionId, update: &impl Seria
     notification(buffer, "session/update", &UpdateParams { session_id: &session.0, update })
 }
 
-/// Appends a notification; returns whether it could be written.
+/// Appends a notification. Returns whether it was written.
 pub fn notification(buffer: &mut Vec<u8>, method: &'static str, params: &impl Serialize) -> bool {
     let start = buffer.len();
     buffer.extend_from_slice(br#"{"jsonrpc":"2.0","method":""#);
@@ -585,7 +586,7 @@ mod tests {
         lines.map(|line| serde_json::from_slice(line).expect("each line is JSON")).collect()
     }
 
-    /// The schema leaves the default out, and clients that don't know it showed "undefined".
+    /// Regression: the schema omits the default status, and clients that don't know it showed "undefined".
     #[test]
     fn a_call_has_a_status_from_the_start() {
         let card = CallDisplay { title: "ls".into(), kind: ToolKind::Execute, locations: Vec::new() };
@@ -610,7 +611,7 @@ mod tests {
         assert_eq!(lines[0]["params"]["toolCallId"], "c1");
     }
 
-    /// A client that gives up loading a long session must not get the rest of it, nor anything that happens there later.
+    /// A client that cancels the loading of a long session must not get the rest of it, nor any later event.
     #[test]
     fn nothing_is_written_of_a_session_whose_opening_was_cancelled() {
         let outbox = Outbox::new(0);
@@ -657,7 +658,8 @@ mod tests {
         assert!(!outbox.requests().has_opened(&session));
     }
 
-    /// Contents of a call replace each other, so the link to its subagent is in each of them until the call ends.
+    /// Each content of a call replaces the previous one, so every content has the link to its subagent until the call
+    /// ends.
     #[test]
     fn a_call_keeps_the_link_to_its_subagent() {
         let outbox = Outbox::new(0);

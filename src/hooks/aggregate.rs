@@ -1,4 +1,4 @@
-//! Aggregates the outputs of hooks, one after another, into the resolution and the trail. Pure; `chain`
+//! Aggregates the outcomes of hooks, one after another, into the resolution and the trail. Pure; `chain`
 //! orders the runs.
 //!
 //! Pairs in the resolution contain the hook's name first, then its value.
@@ -16,18 +16,18 @@ use super::output::{HistoryAction, HookOutput, PermissionDecision, RequestedEdit
 use super::words;
 use epitome_thread::{HookRun, HookRunResult};
 
-/// The moment as changed so far, and the decisions so far.
+/// The hook context as changed so far, and the decisions so far.
 #[derive(Clone, Debug)]
 pub(super) struct Aggregate {
     pub hook_context: HookContext,
     pub resolution: Resolution,
     /// Whether a hook has ended the chain.
     pub over: bool,
-    /// Whether the current batch of runs ran concurrently, all with the same moment.
+    /// Whether the current batch of runs ran concurrently, all with the same hook context.
     pub is_concurrent: bool,
-    /// The first hook of the batch that changed the moment.
+    /// The first hook of the batch that changed the hook context.
     pub changed_by: Option<String>,
-    /// Check for changed inputs; `None` accepts all.
+    /// Checks changed inputs; `None` accepts all.
     pub takes: Option<ToolInputCheck>,
 }
 
@@ -77,7 +77,7 @@ impl Aggregate {
             RunStatus::Result => HookRunResult::Done,
         };
         if verdict == HookRunResult::Nothing && account.remarks.is_empty() {
-            // Users do not expect it in the count.
+            // Users do not expect the compaction trigger in the count.
             if !run.link.is_compact_trigger() {
                 self.resolution.quiet += 1;
                 self.resolution.quiet_names.push(account.hook);
@@ -102,7 +102,7 @@ impl Aggregate {
             account.done("notice");
             self.resolution.notices.push((account.hook.clone(), text));
         }
-        // After a concurrent hook has blocked, nothing else that this hook requests is done.
+        // After a concurrent hook has blocked, no other request of this hook is carried out.
         if let Some((by, _)) = self.resolution.block.clone().filter(|_| self.over) {
             let changes = output.input.is_some() || output.message.is_some() || !output.context.is_empty();
             let asked = match output.decision {
@@ -237,7 +237,7 @@ impl Aggregate {
             }
             return false;
         }
-        // A replacement was made from the history before the edits.
+        // A replacement is based on the history before the edits.
         let replaces = matches!(action, HistoryAction::Mutate { .. } | HistoryAction::Swap { .. });
         if let Some((by, _)) = self.resolution.edits.first().filter(|_| replaces) {
             account.refused(word, format!("the edits of {by} were first"));

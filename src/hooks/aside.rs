@@ -1,8 +1,8 @@
-//! Hooks whose end nobody waits for: those of Claude Code with `async: true`, and those that print
+//! Hooks that run in the background: those of Claude Code with `async: true`, and those that print
 //! `{"async": true}` as their first line (code.claude.com/docs/en/hooks, "Run hooks in the background").
 //!
-//! They are bounded in number and time and end with the session. Once they have ended, what they have to say is in
-//! `news`: a line for the user, and context for the model's next call.
+//! They are limited in number and time and end with the session. When one has ended, its output is sent to
+//! `news`: a line for the user, and context for the next model call.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -17,25 +17,25 @@ use super::hook::{RUN_TIME_MAX, RUN_TIME_MIN};
 use super::output::{ProcessExit, RawOutcome};
 use super::process::{FollowedProcess, ProcessSpec};
 
-/// Maximum hooks of a session that run aside.
+/// Maximum background hooks per session.
 pub const ASIDE_MAX: usize = 16;
-/// Maximum length of the line with which a hook lets go, in bytes.
+/// Maximum length in bytes of the line with which a hook moves to the background.
 const FIRST_LINE_BYTES_MAX: usize = 4096;
 
-/// What a hook had to say when it ended, after nobody waited for it any more.
+/// The output of a hook that ended in the background.
 #[derive(Debug)]
 pub struct LateNews {
     pub hook: String,
     pub output: LateOutput,
 }
 
-/// The hooks of a session that run aside. Dropping it ends them.
+/// The background hooks of a session. Dropping it ends them.
 pub struct AsideHooks {
     tasks: Mutex<JoinSet<()>>,
     news: mpsc::Sender<LateNews>,
 }
 
-/// Nobody hears what they have to say.
+/// Discards their output.
 impl Default for AsideHooks {
     fn default() -> AsideHooks {
         AsideHooks::new(mpsc::channel(1).0)
@@ -43,12 +43,12 @@ impl Default for AsideHooks {
 }
 
 impl AsideHooks {
-    /// `news` gets what they have to say.
+    /// `news` receives the output of hooks that end in the background.
     pub fn new(news: mpsc::Sender<LateNews>) -> AsideHooks {
         AsideHooks { tasks: Mutex::default(), news }
     }
 
-    /// Runs a hook until its end, or until it says that it works on. With `at_once`, it is not waited for at all.
+    /// Runs a hook until its end, or until it moves to the background. With `at_once`, it starts in the background.
     pub(super) async fn run(&self, name: &str, order: ProcessSpec, at_once: bool) -> io::Result<RawOutcome> {
         if at_once && self.running() >= ASIDE_MAX {
             return Ok(RawOutcome::Skipped(format!(
@@ -74,14 +74,14 @@ impl AsideHooks {
         }
     }
 
-    /// How many are at work.
+    /// Number of running background hooks.
     pub fn running(&self) -> usize {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while tasks.try_join_next().is_some() {}
         tasks.len()
     }
 
-    /// Follows a process to its end. `read` is the number of bytes of its output that were read already.
+    /// Follows a process to its end. `read` is the number of bytes of its output that were already read.
     fn keep(&self, name: &str, mut process: FollowedProcess, limit: Duration, read: usize) {
         let (hook, news) = (name.to_owned(), self.news.clone());
         let follow = async move {
@@ -90,7 +90,7 @@ impl AsideHooks {
             if let RawOutcome::Ended { stdout, stderr, .. } = process.end(exit)
                 && let Some(output) = late_output(exit, stdout.get(read..).unwrap_or_default(), &stderr)
             {
-                // A session that has ended takes no news.
+                // Fails if the session has ended.
                 drop(news.send(LateNews { hook, output }).await);
             }
         };
@@ -106,7 +106,7 @@ fn first_line(stdout: &[u8]) -> &[u8] {
     stdout.split(|byte| *byte == b'\n').next().unwrap_or_default()
 }
 
-/// Whether the first line says that the hook works on, and the time limit that it sets, in milliseconds.
+/// Whether the first line moves the hook to the background, and the time limit that it sets, if any.
 fn async_limit(stdout: &[u8]) -> Option<Option<Duration>> {
     let line = first_line(stdout);
     if line.len() > FIRST_LINE_BYTES_MAX || !line.trim_ascii_start().starts_with(b"{") {

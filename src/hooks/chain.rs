@@ -1,9 +1,9 @@
 //! The order in which the hooks of an event run, and their combined result.
 //!
 //! A pure state machine: the session asks what to run [`next`](Chain::next), runs it, and
-//! [reports](Chain::tell) the results, until there is nothing more to run; then it [finishes](Chain::finish).
-//! Changes made by a hook are visible to the next one. No request of a hook is dropped silently: each one
-//! that is not carried out is in the trail with its reason.
+//! [reports](Chain::record_results) the results, until there is nothing more to run; then it
+//! [finishes](Chain::finish). Changes made by a hook are visible to the next one. No request of a hook is dropped
+//! silently: each one that is not carried out is in the trail with its reason.
 //!
 //! - The first block or deny is final and ends the chain. (`must` compactions cannot be blocked.)
 //! - The first mutation, callback, swap or compaction wins; later ones are conflicts.
@@ -28,7 +28,7 @@ use super::output::{RawOutcome, Resolution};
 
 type InputCheck = dyn Fn(&Map<String, Value>) -> Result<(), String> + Send + Sync;
 
-/// Checks whether the tool of a call accepts an input; the error is the reason if not.
+/// Checks whether the tool of a call accepts an input. The error is the reason for a rejection.
 #[derive(Clone)]
 pub struct ToolInputCheck(pub Arc<InputCheck>);
 
@@ -56,12 +56,12 @@ impl ChainLink {
         }
     }
 
-    /// Whether it is the threshold of automatic compaction, which runs every round.
+    /// Whether it is the trigger of automatic compaction, which runs every round.
     pub(super) fn is_compact_trigger(&self) -> bool {
         matches!(self, ChainLink::Handler(handler) if handler.name == COMPACT_TRIGGER)
     }
 
-    /// The digest of what runs, in hexadecimal; empty for handlers.
+    /// The digest of the hook, in hexadecimal; empty for handlers.
     pub(super) fn digest(&self) -> String {
         match self {
             ChainLink::Hook(hook) => hook.digest.clone(),
@@ -83,7 +83,7 @@ pub fn links(hooks: &[Arc<Hook>], hook_context: &HookContext) -> Vec<ChainLink> 
 #[derive(Clone, Debug)]
 pub struct ChainRun {
     pub link: ChainLink,
-    /// The moment, including changes by earlier hooks.
+    /// The hook context, including changes by earlier hooks.
     pub hook_context: HookContext,
     /// The event name under which the hook registered.
     pub event_name: String,
@@ -102,19 +102,19 @@ impl Chain {
         Chain { waiting: links.into(), running: Vec::new(), aggregate: Aggregate::new(hook_context) }
     }
 
-    /// The event whose hooks these are.
+    /// The event of this chain.
     pub fn event(&self) -> HookEvent {
         self.aggregate.hook_context.what.event()
     }
 
-    /// Adds a check of the inputs that hooks give to a call.
+    /// Adds a check of the tool inputs that hooks supply.
     pub fn checking_inputs(mut self, takes: ToolInputCheck) -> Chain {
         self.aggregate.takes = Some(takes);
         self
     }
 
     /// Returns what to run now; several runs are run concurrently. Returns the same runs until their results
-    /// are reported with `tell`; `None` at the end of the chain.
+    /// are reported with `record_results`, and `None` at the end of the chain.
     #[expect(clippy::should_implement_trait, reason = "no iterator: repeats until `tell` is called")]
     pub fn next(&mut self) -> Option<Vec<ChainRun>> {
         if self.running.is_empty() && !self.aggregate.over {
@@ -155,12 +155,12 @@ impl Chain {
         }
     }
 
-    /// The moment, including the changes by hooks so far.
+    /// The hook context, including the changes by hooks so far.
     pub fn hook_context(&self) -> &HookContext {
         &self.aggregate.hook_context
     }
 
-    /// The combined result of everything reported.
+    /// The combined result of all reported runs.
     pub fn finish(self) -> Resolution {
         self.aggregate.resolution
     }

@@ -11,7 +11,7 @@ use epitome_problem::Problem;
 const WHAT_CHARS_MAX: usize = 400;
 
 impl HookFinder<'_> {
-    /// The hook that a candidate declares; if there is none, the reason is reported as a problem.
+    /// Returns the hook that a candidate declares. If the declaration is invalid, reports a problem and returns `None`.
     pub fn hook(&mut self, candidate: &HookCandidate, answers: &AnswerCache) -> Option<Hook> {
         match self.read_hook(candidate, answers) {
             Ok((hook, notes)) => {
@@ -59,7 +59,7 @@ impl HookFinder<'_> {
         Ok((hook, notes))
     }
 
-    /// A hook of a settings file with the user's overrides applied; its matcher and command stay its own.
+    /// A hook of a settings file with the user's overrides applied. Its matcher and command can't be overridden.
     fn of_claude(&self, hook: &Hook, candidate: &HookCandidate) -> (Hook, Vec<Problem>) {
         let mut hook = Hook { digest: candidate.digest.clone(), ..hook.clone() };
         let Some(fields) = self.search.settings.overrides.get(&hook.name) else { return (hook, Vec::new()) };
@@ -69,7 +69,7 @@ impl HookFinder<'_> {
         (hook, notes)
     }
 
-    /// What a candidate declares: in its file, or in its answer to `hook`.
+    /// Parses a candidate's declaration, from its file or its answer to `hook`.
     fn declared(&self, candidate: &HookCandidate, answer: &str) -> Result<ParsedManifest, Problem> {
         let overrides = &self.search.settings.overrides;
         let by_alias = || candidate.alias.as_ref().and_then(|alias| overrides.get(alias));
@@ -113,7 +113,7 @@ impl HookFinder<'_> {
     }
 }
 
-/// What a hook does at its events.
+/// Describes what a hook does at its events.
 fn described(events: &str, kind: &HookKind) -> String {
     match kind {
         HookKind::Script { .. } | HookKind::Resident { .. } => format!("runs at {events}"),

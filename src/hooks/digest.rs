@@ -1,5 +1,4 @@
-//! Digests to which consent is pinned: SHA-256 over a declaration and the contents of the files that it
-//! names.
+//! Digests to which consent is pinned: SHA-256 over a declaration and the contents of the files that it names.
 //!
 //! A single file has the digest that `sha256sum` prints. Several parts have the digest of their digests, so
 //! that no byte can move from one part to the next.
@@ -7,9 +6,9 @@
 //! Only files that a line names directly are covered; files that a script reads or starts are not.
 //!
 //! The files are hashed right before each run and then opened by the system by name: a file replaced in the
-//! milliseconds in between is run nevertheless. Running the exact bytes that were hashed, from a private
+//! milliseconds in between is still run. Running the exact bytes that were hashed, from a private
 //! copy, would close that gap but break what scripts rely on: `$0`, neighboring files, the interpreter of a
-//! virtual environment. It would also protect against nobody: a process that can write there at that moment
+//! virtual environment. It would not add protection either: a process that can write there at that moment
 //! can also change what the script reads and starts, at any time. Consent protects against what a repository
 //! *ships*; nothing here protects against programs that already run as the user.
 
@@ -39,12 +38,12 @@ pub fn unchanged(hook: &Hook) -> bool {
     }
 }
 
-/// The digest of a hook as it is on disk now.
+/// Computes the digest of a hook's current version on disk.
 pub fn hash_hook(hook: &Hook) -> Result<String, String> {
     let HookKind::Claude { line, group: _, matcher, only_if, options } = &hook.kind else {
         return hash_files(&hook.files);
     };
-    // The settings file contains more than this line, and the rest is irrelevant.
+    // The settings file contains more than this line; the rest is irrelevant.
     let names = hook.events.iter().map(|(_, name)| name.as_str());
     let limit = hook.manifest.timeout.as_millis().to_string();
     let mut parts: Vec<Sha256Sum> =
@@ -99,8 +98,8 @@ pub fn is_missing(digest: &str) -> bool {
 pub const FILES_PINNED_MAX: usize = 64;
 
 /// The paths below `roots` that words of a shell line name, existing or not: every word could be the name of a
-/// file, and one that appears later is a change. The line may run in any of the roots. Fails if the line names
-/// more existing files than are read, since one of them would go unchecked.
+/// file, and a file that is created later is a change. The line may run in any of the roots. Fails if the line
+/// names too many existing files, since one of them would go unchecked.
 pub fn named(line: &str, roots: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let mut files: Vec<PathBuf> = Vec::new();
     for root in roots {

@@ -23,7 +23,7 @@ use epitome_platform::reaper::Reaper;
 use epitome_problem::Problem;
 use epitome_tools::Exposure;
 
-/// Maximum hooks per session; a folder with more contains something else.
+/// Maximum hooks per session; a folder with more probably contains something else.
 pub const HOOKS_MAX: usize = 500;
 /// Maximum directory entries read per search.
 pub const ENTRIES_MAX: usize = 10_000;
@@ -42,7 +42,7 @@ pub struct HookSearch<'a> {
     pub reaper: &'a Arc<Reaper>,
     /// The environment of the client, in which `$NAME` of a webhook is looked up.
     pub environment: &'a Arc<Vec<(OsString, OsString)>>,
-    /// The part of it that executables get.
+    /// The environment variables that executables get.
     pub exposure: &'a Exposure,
     pub trust: &'a TrustStore,
 }
@@ -55,12 +55,12 @@ pub struct FoundHooks {
     /// Hooks from the repository that wait for the user's decision.
     pub untrusted: Vec<UntrustedHook>,
     pub skipped: Vec<Skipped>,
-    /// MCP servers of the repository, by name, as they are on disk; whoever calls `discover` fills them in.
+    /// MCP servers of the repository, by name, as they are on disk. Filled in by the caller of `discover`.
     pub servers: BTreeMap<String, PinnedServer>,
     pub problems: Vec<Problem>,
 }
 
-/// A hook that runs only if the user allows it.
+/// A hook that runs only with the user's consent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UntrustedHook {
     pub name: String,
@@ -73,15 +73,15 @@ pub struct UntrustedHook {
     pub files: Vec<PathBuf>,
 }
 
-/// A file in a hook folder that is not a hook or is not used.
+/// A file in a hook folder that is not a hook or not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     pub path: PathBuf,
     pub reason: String,
 }
 
-/// Finds the hooks of a session. Blocks on disk I/O and on the executables that are queried for their events:
-/// call it on a blocking thread.
+/// Finds the hooks of a session. Blocks on disk I/O and on the executables that are queried for their events, so it
+/// must run on a blocking thread.
 pub fn discover(search: &HookSearch<'_>) -> FoundHooks {
     if !search.settings.enabled {
         return FoundHooks::default();
@@ -163,7 +163,7 @@ pub(super) struct HookFinder<'a> {
 }
 
 impl HookFinder<'_> {
-    /// Computes the digests, and decides based on them what may run.
+    /// Computes the digests, and decides based on them which candidates may run.
     fn judge(&mut self, answers: &AnswerCache) {
         let trust = self.search.trust;
         let mut judged = Vec::new();
@@ -204,7 +204,7 @@ impl HookFinder<'_> {
         }
     }
 
-    /// Reads what each candidate declares; if names clash, the first valid one wins.
+    /// Parses the declaration of each candidate. If names clash, the first valid one wins.
     fn declare(mut self, answers: &AnswerCache) -> FoundHooks {
         let mut names: BTreeMap<String, PathBuf> = BTreeMap::new();
         let mut hooks = Vec::new();

@@ -1,4 +1,4 @@
-//! The events at which hooks run, with all of their names.
+//! The events at which hooks run, with all their names.
 
 use std::fmt;
 
@@ -13,18 +13,18 @@ pub enum HookEvent {
     PermissionRequest,
     /// Something waits for the user.
     Notification,
-    /// The model hands work to an agent.
+    /// The model delegates work to a subagent.
     SubagentStart,
     /// The model has marked an item of its plan as done.
     TaskCompleted,
-    /// End of a round: the model's reply and the results of its tool calls are complete.
+    /// The end of a round: the model's reply and the results of its tool calls are complete.
     TurnEnd,
     /// The agent is about to stop work on this prompt.
     AgentStop,
     PreCompact,
     PostCompact,
     SessionEnd,
-    /// A prompt ends with an error of the model's provider.
+    /// A turn ends with an error of the model's provider.
     TurnFailed,
 }
 
@@ -51,7 +51,7 @@ impl HookEvent {
         self.names()[0]
     }
 
-    /// All names, the canonical one first, then kodelet's newer ones and Claude Code's.
+    /// All names: the canonical one, then kodelet's newer ones and Claude Code's.
     pub fn names(self) -> &'static [&'static str] {
         match self {
             HookEvent::SessionStart => &["session_start", "session.start", "SessionStart"],
@@ -76,7 +76,7 @@ impl HookEvent {
         HookEvent::ALL.into_iter().find(|event| event.names().contains(&name))
     }
 
-    /// Whether a hook may block what is about to happen.
+    /// Whether a hook may block the action that the event announces.
     pub fn blocks(self) -> bool {
         matches!(self, HookEvent::UserMessageSend | HookEvent::BeforeToolCall | HookEvent::PreCompact)
     }

@@ -1,6 +1,6 @@
 //! Typed access to the fields of one JSON object, with a warning for each field of the wrong type.
 //!
-//! It knows neither names nor meanings of fields; `normalise` does.
+//! It knows neither the names nor the meaning of fields; `normalise` does.
 
 use serde_json::{Map, Value};
 
@@ -9,18 +9,18 @@ use super::read::shown;
 /// Maximum warnings kept per result; a script that prints garbage would produce many.
 const WARNINGS_MAX: usize = 12;
 
-/// The fields present in an object, except `null` ones.
+/// The fields of an object that are not `null`.
 #[derive(Debug, Default)]
 pub struct ObjectFields<'a> {
     found: Vec<(&'a str, &'a Value)>,
-    /// The object's own name in warnings; empty for the result itself.
+    /// The object's name in warnings; empty for the result itself.
     within: &'static str,
     warnings: Vec<String>,
     omitted: usize,
 }
 
 impl<'a> ObjectFields<'a> {
-    /// All fields of an object, whose own name is `within`.
+    /// All fields of an object named `within`.
     pub fn new(within: &'static str, object: &'a Map<String, Value>) -> ObjectFields<'a> {
         let present = object.iter().filter(|(_, value)| !value.is_null());
         let found = present.map(|(name, value)| (name.as_str(), value)).collect();
@@ -36,12 +36,12 @@ impl<'a> ObjectFields<'a> {
         self.found.iter().find(|(found, _)| *found == name).map(|(_, value)| *value)
     }
 
-    /// Text; blank text counts as absent.
+    /// A string; a blank one counts as missing.
     pub fn text(&mut self, name: &str) -> Option<String> {
         self.exact_text(name).filter(|text| !text.trim().is_empty())
     }
 
-    /// Text, even if it is blank.
+    /// A string, even if it is blank.
     pub fn exact_text(&mut self, name: &str) -> Option<String> {
         let value = self.any(name)?;
         if !value.is_string() {
@@ -50,7 +50,7 @@ impl<'a> ObjectFields<'a> {
         value.as_str().map(str::to_owned)
     }
 
-    /// Text, or a list of texts and text blocks; blank ones are left out.
+    /// A string, or a list of strings and text blocks, without blank ones.
     pub fn texts(&mut self, name: &str) -> Vec<String> {
         let Some(value) = self.any(name) else { return Vec::new() };
         let items = match value {
@@ -68,7 +68,7 @@ impl<'a> ObjectFields<'a> {
         texts
     }
 
-    /// A boolean; absent is false. Text and numbers that stand for one are accepted with a warning.
+    /// A boolean, false if missing. Strings and numbers that represent a boolean are accepted with a warning.
     pub fn flag(&mut self, name: &str) -> bool {
         self.optional_flag(name).unwrap_or(false)
     }
@@ -114,7 +114,7 @@ impl<'a> ObjectFields<'a> {
         value.as_object()
     }
 
-    /// A list; absent is empty.
+    /// A list, empty if missing.
     pub fn list(&mut self, name: &str) -> &'a [Value] {
         let Some(value) = self.any(name) else { return &[] };
         match value.as_array() {
@@ -146,7 +146,7 @@ impl<'a> ObjectFields<'a> {
         self.warn(format!("`{}` must be {wanted}, not {found}; it was ignored", self.path(name)));
     }
 
-    /// Warns of a word that is not one of the known values of a field.
+    /// Warns about a value that is not one of the known values of a field.
     pub fn warn_value(&mut self, name: &str, word: &str, known: &str) {
         self.warn(format!("`{}` is {:?}, not {known}; it was ignored", self.path(name), shown(word)));
     }

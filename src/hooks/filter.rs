@@ -1,4 +1,4 @@
-//! Whether a hook runs at a moment.
+//! Decides whether a hook runs at an event.
 
 use globset::GlobBuilder;
 
@@ -24,7 +24,7 @@ pub fn registered<'a>(hook: &'a Hook, hook_context: &HookContext) -> Option<&'a 
 }
 
 impl HookConditions {
-    /// Whether all given conditions hold. A condition on something that the moment lacks (a tool's name at
+    /// Whether all given conditions hold. A condition that does not apply to the event (a tool's name at
     /// the end of a round) is ignored.
     pub fn matches(&self, hook_context: &HookContext) -> bool {
         let (base, what) = (&hook_context.base, &hook_context.what);

@@ -42,7 +42,7 @@ type HandlerFunction = Arc<dyn Fn(Handler, HookContext) -> FunctionFuture<HookOu
 ///     Ok(CallbackOutput { messages, ..CallbackOutput::default() })
 /// });
 ///
-/// // What a session does when a hook answers `{"result": "callback", "callback": "redact-pii"}`.
+/// // A session does this when a hook answers `{"result": "callback", "callback": "redact-pii"}`.
 /// # use epitome_thread::Role;
 /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 /// # runtime.block_on(async {
@@ -72,7 +72,7 @@ struct Tables {
 pub struct CallbackInput {
     /// The hook's `callback_args`.
     pub args: BTreeMap<String, String>,
-    /// The moment at which the hook requested the callback; `None` if it was not requested by a hook.
+    /// The hook context at which the callback was requested; `None` if it was not requested by a hook.
     pub hook_context: Option<HookContext>,
     /// The conversation as the model sees it, oldest message first.
     pub messages: Vec<Utterance>,
@@ -136,7 +136,7 @@ impl Functions {
         self.tables.handlers.keys().map(String::as_str).collect()
     }
 
-    /// Runs a callback. There is no timeout: the caller sets one and drops the future.
+    /// Runs a callback, without a timeout: the caller sets one and drops the future.
     pub async fn call(&self, name: &str, input: CallbackInput) -> Result<CallbackOutput, FunctionError> {
         let function = self.tables.callbacks.get(name);
         let function = function.ok_or_else(|| FunctionError::NotFound(name.to_owned()))?.clone();

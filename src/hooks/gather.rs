@@ -1,4 +1,4 @@
-//! Collects hook candidates from folders and settings files. Nothing is run or checked for consent here.
+//! Collects hook candidates from folders and settings files. It neither runs them nor checks for consent.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -19,7 +19,7 @@ use epitome_problem::Problem;
 use epitome_recipe::plugins::{Plugin, PluginCatalog, PluginFormat};
 use epitome_recipe::walk::read_text;
 
-/// What is read, in errors.
+/// What is read, for error messages.
 const DECLARATION: &str = "a declaration of hooks";
 const OUT_OF_REPOSITORY: &str = "a link that leads out of the repository, or nowhere";
 
@@ -32,7 +32,7 @@ impl HookFinder<'_> {
             SourceForm::Plugins => {
                 for plugin in self.children(&source.path) {
                     let Some(name) = plugin.file_name().and_then(|name| name.to_str()) else { continue };
-                    // Those of plugins with a manifest have another form, and `plugins` reads them.
+                    // Plugins with a manifest have another form; `plugins` reads their hooks.
                     let has_manifest = PluginFormat::of(&plugin).is_some();
                     if plugin.is_dir() && !name.starts_with('.') && !has_manifest {
                         self.folder(&plugin.join("hooks"), source.place, &format!("{name}/"));
@@ -42,7 +42,7 @@ impl HookFinder<'_> {
         }
     }
 
-    /// The hooks of plugins, and what is wrong with the plugins: sessions report the problems of hooks.
+    /// Collects the hooks of plugins, and reports the problems of the plugins as problems of hooks.
     pub fn plugins(&mut self, switch: Option<&Path>) {
         let catalog = PluginCatalog::load(self.search.cwd, self.search.paths);
         catalog.problems.into_iter().for_each(|problem| self.problem(problem));
@@ -125,7 +125,7 @@ impl HookFinder<'_> {
         }
     }
 
-    /// The files that consent to a line covers. What needs no consent has nothing to pin.
+    /// The files covered by the consent to a line; empty if no consent is needed.
     fn pinned(&self, place: HookOrigin, line: &str, options: &ClaudeOptions) -> Result<Vec<PathBuf>, String> {
         let needs_consent = place == HookOrigin::Repository && self.search.settings.trust != HookTrust::Run;
         if !needs_consent || options.action != ClaudeAction::Command {
@@ -148,7 +148,7 @@ impl HookFinder<'_> {
         }
     }
 
-    /// Classifies a file; the error is why it is not a hook. `None` if a problem was reported.
+    /// Classifies a file. The error is why it is not a hook; `None` if a problem was reported.
     fn written(&mut self, place: HookOrigin, path: &Path) -> Result<Option<(String, Declaration)>, String> {
         let name = path.file_name().and_then(|name| name.to_str());
         let name = name.ok_or("its name is not UTF-8")?.to_owned();
@@ -179,8 +179,8 @@ impl HookFinder<'_> {
         }
     }
 
-    /// Whether a file or folder may be read. A repository's link to the outside would allow content to change
-    /// without consent, or run a file that was never meant as a hook.
+    /// Whether a file or folder may be read. If a repository's link led outside, its target could change
+    /// without consent, or be a file that was never meant as a hook.
     fn may_enter(&self, place: HookOrigin, path: &Path) -> bool {
         match place {
             HookOrigin::Enforced | HookOrigin::User => true,
@@ -224,7 +224,7 @@ pub(super) fn switches_settings_off(source: &HookSource) -> bool {
             .is_ok_and(|text| claude::disables_all(&text))
 }
 
-/// Endings of names that are not those of hooks, and why.
+/// Suffixes of files that are not hooks, with the reason.
 const NOT_HOOKS: [(&str, &str); 5] = [
     ("~", "a backup"),
     (".bak", "a backup"),

@@ -1,4 +1,4 @@
-//! Guards that prevent hooks from running in loops, and the validation of mutations. Pure.
+//! Guards that prevent infinite loops of hooks, and the validation of mutations. Pure.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -6,28 +6,28 @@ use std::ffi::OsString;
 use super::output::{CallbackRequest, HistoryAction, Resolution, Utterance};
 use epitome_thread::{HookRunResult, Role};
 
-/// Callbacks that are compactions, by name.
+/// Names of callbacks that are compactions.
 const COMPACTING: [&str; 2] = ["compact", "compact-brief"];
 
 /// Inserted before a history that begins with the agent: providers require a user message first.
 pub const BEGINNING: &str = "(The conversation so far.)";
 
-/// The state of a prompt's work when a resolution is to be carried out.
+/// The state of a turn when a resolution is to be carried out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Guards {
     /// How many times hooks have continued this prompt.
     pub continuations: u32,
     pub continuations_max: u32,
-    /// The hooks of Claude Code, which have a limit of their own and may repeat themselves.
+    /// The hooks of Claude Code, which have a separate limit and may repeat themselves.
     pub claude: BTreeSet<String>,
     pub claude_continuations_max: u32,
-    /// The text with which hooks last continued it; see [`follow_up_text`].
+    /// The text with which hooks last continued the prompt; see [`follow_up_text`].
     pub last_follow_up: Option<String>,
-    /// The history was compacted since the last model call.
+    /// Whether the history was compacted since the last model call.
     pub compacted_since_call: bool,
-    /// Two automatic compactions in a row gained nothing.
+    /// Whether automatic compaction is paused because two in a row gained nothing.
     pub auto_compact_paused: bool,
-    /// 0 in normal work, 1 in a callback's run.
+    /// 0 normally, 1 in a callback's run.
     pub depth: u32,
     pub running_recipe: Option<String>,
 }
@@ -56,8 +56,8 @@ pub fn follow_up_text(resolution: &Resolution) -> String {
     texts.join("\n\n")
 }
 
-/// A mutation's messages, ready for use, or why they are invalid. Whether they fit the window is checked
-/// elsewhere, by code that can count tokens.
+/// Validates a mutation's messages and returns them ready for use; the error is why they are invalid. Whether they fit
+/// the window is checked by code that can count tokens.
 pub fn checked(messages: &[Utterance]) -> Result<Vec<Utterance>, String> {
     let first = messages.first().ok_or("a history cannot be empty")?;
     if let Some(at) = messages.iter().position(|message| message.text.trim().is_empty()) {
@@ -99,15 +99,15 @@ fn forbidden(action: &HistoryAction, guards: &Guards) -> Option<String> {
     }
 }
 
-/// How often the Stop hooks of Claude Code may continue a prompt (CHANGELOG 2.1.143). It does not compare what they
-/// say: a loop such as that of its plugin ralph-wiggum sends the same prompt each time.
+/// How often the Stop hooks of Claude Code may continue a prompt (CHANGELOG 2.1.143). Their texts are not compared: a
+/// loop such as that of its plugin ralph-wiggum sends the same prompt each time.
 pub const CLAUDE_CONTINUATIONS: u32 = 8;
-/// The variable that sets another limit there.
+/// The environment variable that overrides this limit.
 const CLAUDE_CONTINUATIONS_VARIABLE: &str = "CLAUDE_CODE_STOP_HOOK_BLOCK_CAP";
-/// The largest limit that the variable may set.
+/// The largest limit that this variable may set.
 const CLAUDE_CONTINUATIONS_MAX: u32 = 1_000;
 
-/// The limit of Claude Code's hooks in this environment, which is not below that of others.
+/// The limit for Claude Code's hooks in this environment, at least that of other hooks.
 pub fn claude_continuations(environment: &[(OsString, OsString)], of_others: u32) -> u32 {
     let set = environment.iter().find(|(name, _)| name == CLAUDE_CONTINUATIONS_VARIABLE);
     let set = set.and_then(|(_, value)| value.to_str()?.trim().parse::<u32>().ok());

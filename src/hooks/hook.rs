@@ -1,4 +1,4 @@
-//! A discovered hook: where it comes from, which events it handles, how it is run.
+//! A discovered hook: its origin, the events that it handles, and how it is run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -47,7 +47,7 @@ pub enum HookOrigin {
 }
 
 impl HookOrigin {
-    /// The variables that executables from here get.
+    /// The environment variables for executables of this origin.
     pub fn environment(
         self,
         exposure: &Exposure,
@@ -69,23 +69,24 @@ pub enum HookKind {
     Resident { path: PathBuf },
     /// The declared result; nothing is run.
     Declared { then: Map<String, Value> },
-    /// The payload is posted; the body of a 2xx response is the result. `secret` signs the body. A header's
-    /// value or a secret `$NAME` is a variable, so that no key has to be written to a file.
+    /// The payload is posted; the body of a 2xx response is the result. `secret` signs the body. If a header's
+    /// value or the secret is `$NAME`, that variable is used, so that no key has to be written to a file.
     Webhook { url: String, headers: BTreeMap<String, String>, secret: Option<String> },
-    /// A Claude Code hook: a shell command line, or what its action does with another text. Hooks of one `group` run concurrently, groups run
-    /// sequentially in the order of their settings files. `only_if` is a permission rule (`Bash(git *)`) that
+    /// A Claude Code hook: a shell command line, or the text of another action. Hooks of one `group` run
+    /// concurrently, groups run sequentially in the order of their settings files. `only_if` is a permission rule
+    /// (`Bash(git *)`) that a tool call has to match; empty matches all.
     /// a tool call has to match; empty matches all.
     Claude { line: String, group: usize, matcher: String, only_if: String, options: ClaudeOptions },
 }
 
-/// What else a file says of a Claude Code hook, or is known of the file.
+/// Options of a Claude Code hook, from its file or the location of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaudeOptions {
-    /// `async`: its end is not waited for.
+    /// `async`: it runs in the background.
     pub runs_async: bool,
-    /// What is done with the line.
+    /// What to do with the line.
     pub action: ClaudeAction,
-    /// The plugin that it belongs to.
+    /// The plugin to which it belongs.
     pub plugin: Option<PluginFolders>,
     /// Line and column of the hook in its file.
     pub written_at: Option<(u64, u64)>,
@@ -174,7 +175,7 @@ impl Default for Manifest {
 pub enum FailMode {
     /// Work continues.
     Open,
-    /// Whatever can be blocked is blocked.
+    /// The hook blocks if the event can be blocked.
     Closed,
 }
 
@@ -186,7 +187,7 @@ pub enum PayloadMessages {
     None,
 }
 
-/// Conditions for running a hook; absent conditions always match. Lists are globs, of which any may match.
+/// Conditions for running a hook; missing conditions always match. Lists are globs, any of which may match.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HookConditions {
     pub tool_name: Vec<String>,

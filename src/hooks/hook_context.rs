@@ -110,7 +110,7 @@ pub enum EventData {
         id: String,
     },
     TaskCompleted {
-        /// Its place in the plan, from 1.
+        /// Its position in the plan, from 1.
         number: usize,
         subject: String,
     },
@@ -125,13 +125,13 @@ pub enum EventData {
         trigger: CompactTrigger,
         reason: &'static str,
         custom_instructions: Option<String>,
-        /// Context that hooks want to keep, so far.
+        /// Context that hooks have asked to keep so far.
         context: Vec<String>,
         tokens: u64,
         compact_count: usize,
         preserve_count: usize,
         recipe: String,
-        /// No other way to fit the window: hooks cannot block it.
+        /// There is no other way to fit the window: hooks cannot block it.
         must: bool,
     },
     PostCompact {
@@ -148,7 +148,7 @@ pub enum EventData {
         reason: &'static str,
     },
     TurnFailed {
-        /// In Claude Code's words: `server_error`, `rate_limit`, `authentication_failed` or `invalid_request`.
+        /// One of Claude Code's names: `server_error`, `rate_limit`, `authentication_failed` or `invalid_request`.
         kind: &'static str,
         message: String,
     },

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  files ── discover ──► Hook (declared)         trust: may it run?
-//!  session ─ Moment ──► Chain ── payload ──► run (script, webhook, resident, function)
+//!  session ─ HookContext ► Chain ── payload ──► run (script, webhook, resident, function)
 //!                        ▲  └──── outcome ◄── read ◄── stdout
 //!                        └─► Resolution + trail ──► the session commits what it means
 //! ```
@@ -11,12 +11,12 @@
 //!
 //! - Parse: `discover` finds the hooks (`gather` collects candidates, `probe` asks executables, `manifest` parses
 //!   declarations); `trust` and `digest` decide which of them may run.
-//! - Select: `filter` decides whether a hook runs at a moment, `handlers::plan` adds the handlers of recipes.
+//! - Select: `filter` decides whether a hook runs at an event, `handlers::plan` adds the handlers of recipes.
 //! - Run: `run` starts what `chain` asks for, with the input of `payload` and `messages`: a `process`, a `webhook`, a
 //!   `resident` process, a handler (`handlers`) or a function of an embedding program (`functions`).
 //! - Interpret: `read` parses a hook's stdout as JSON, `normalise` is the only place that knows the spellings of a
 //!   result (`fields` provides typed access), and `outcome` combines both into the outcome of one run.
-//! - Combine: `aggregate` merges the outcomes, and `guards` removes what would run in circles.
+//! - Combine: `aggregate` merges the outcomes, and `guards` removes what would loop.
 //!
 //! `claude` has the formats of Claude Code. Only `discover`, `trust` and `run` access the disk or start processes.
 

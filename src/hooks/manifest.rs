@@ -1,7 +1,7 @@
 //! Parses hook declarations: the answer of an executable to `hook`, and declarative files. Pure.
 //!
-//! A declaration with any error is rejected as a whole: a guard with a mistyped `match` must not run at other
-//! times. Unknown fields are reported and ignored.
+//! A declaration with any error is rejected completely: a guard with a mistyped `match` must not run at other
+//! events. Unknown fields are reported and ignored.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use epitome_config::MANIFEST_KEYS;
 use epitome_problem::{Problem, nearest};
 use epitome_recipe::fields::{self, ExpectedKind, RecipeFields, choice, text, text_map, truth};
 
-/// Maximum events that a hook may register for; there are fewer names of events.
+/// Maximum events that a hook may register for; fewer event names exist.
 const EVENTS_MAX: usize = 64;
 /// Maximum characters quoted in a message: a program that is not a hook may print anything.
 const QUOTED_CHARS_MAX: usize = 40;
@@ -46,7 +46,7 @@ pub enum ManifestSyntax {
     Json,
 }
 
-/// Settings for a hook besides its own declaration.
+/// Settings for a hook from outside its declaration.
 #[derive(Clone, Copy, Debug)]
 pub struct Given<'a> {
     /// The timeout if the hook declares none.
@@ -129,7 +129,7 @@ pub fn read_file(
     reader.finish(Some(kind))
 }
 
-/// Applies the user's overrides to a manifest that was parsed elsewhere. Events and the way of running stay.
+/// Applies the user's overrides to a manifest that was parsed elsewhere. They can't change its events and kind.
 pub fn overridden(
     manifest: Manifest,
     overrides: &Map<String, Value>,
@@ -197,7 +197,7 @@ impl<'a> ManifestReader<'a> {
         Ok(ParsedManifest { events: self.events, manifest: self.manifest, kind, notes: self.notes })
     }
 
-    /// An invalid value leaves the hook's own in effect.
+    /// Applies the user's overrides. An invalid value leaves the hook's own in effect.
     fn overrides(&mut self, overrides: &Map<String, Value>, file: &'a Path) {
         let own = std::mem::replace(&mut self.path, file);
         for (name, value) in overrides {
@@ -259,7 +259,7 @@ impl<'a> ManifestReader<'a> {
         Ok(())
     }
 
-    /// Unknown names are reported; one known name is sufficient.
+    /// Parses the events. Unknown names are reported; one known name is sufficient.
     fn events(&mut self, value: &Value, place: Option<(u64, u64)>) -> Result<(), FieldError> {
         let wrong =
             || FieldError { message: "\"events\" must be a list of events".to_owned(), hint: events_hint() };
@@ -338,7 +338,7 @@ fn wrong(message: String) -> FieldError {
     FieldError { message, hint: None }
 }
 
-/// The words of a list of names.
+/// Splits a list of names.
 fn names(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| c.is_whitespace() || c == ',').filter(|name| !name.is_empty())
 }

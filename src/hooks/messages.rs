@@ -49,8 +49,8 @@ fn all(view: &View) -> Vec<HookMessage> {
                     let content = format!("Using tool: {} with input: {}", call.name, call.input);
                     ("assistant", "tool_use", content, Some(&call.id))
                 }
-                // With role `assistant`, as in kodelet: scripts take messages with role `user` for the user's
-                // own words.
+                // With role `assistant`, as in kodelet: scripts assume that messages with role `user` are written by
+                // the user.
                 ViewPart::Outcome(outcome) => {
                     let content = format!("Tool result: {}", outcome.model_text());
                     ("assistant", "tool_result", content, Some(&outcome.call))
@@ -62,8 +62,7 @@ fn all(view: &View) -> Vec<HookMessage> {
         .collect()
 }
 
-/// Keeps the newest contents completely as far as they fit, then the beginning of one, and only a note of all
-/// older ones.
+/// Keeps as many of the newest contents as fit, then the beginning of one, and only a note for each older one.
 fn cut(messages: &mut [HookMessage], bytes_max: usize) {
     let mut left = bytes_max;
     for message in messages.iter_mut().rev() {

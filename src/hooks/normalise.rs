@@ -2,7 +2,7 @@
 //!
 //! Scripts were written against several documents: `result` or `action`, messages as strings or objects,
 //! follow-ups under two names. A field of the wrong type is ignored with a warning; the other fields still
-//! count. `null` counts as absent. Unknown fields are ignored; so are known fields that have no meaning at
+//! count. `null` counts as missing. Unknown fields are ignored; so are known fields that have no meaning at
 //! the event, with a warning unless they are empty. Claude Code's results are handled elsewhere.
 
 mod round;
@@ -103,7 +103,7 @@ pub fn normalise(event: HookEvent, object: &Map<String, Value>) -> HookOutput {
     output
 }
 
-/// Scripts that fill in every field print `false`, zero and empty values.
+/// Whether a value is not empty. Scripts that fill in every field print `false`, zero and empty values.
 fn says_something(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -152,7 +152,7 @@ fn result_change(fields: &mut ObjectFields<'_>) -> Option<ResultChange> {
     Some(change)
 }
 
-/// A message: a string (from the user), or an object with `role` and `content`.
+/// Parses a message: a string (from the user), or an object with `role` and `content`.
 fn utterance(value: &Value) -> Result<Utterance, String> {
     match value {
         Value::String(text) => Ok(Utterance { role: Role::User, text: text.clone() }),
@@ -186,7 +186,7 @@ fn content_text(value: &Value) -> Option<String> {
     }
 }
 
-/// All edits, or none if one is invalid.
+/// Parses the edits. If one is invalid, none are returned.
 fn edits(fields: &mut ObjectFields<'_>) -> Option<RequestedEdits> {
     let revision = fields.any("revision").and_then(|value| {
         let number = value.as_u64().or_else(|| value.as_str()?.trim_start_matches('e').parse().ok());

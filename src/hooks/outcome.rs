@@ -23,7 +23,7 @@ pub struct RunOutcome {
     pub remarks: Vec<String>,
 }
 
-/// Whether there is a result.
+/// Whether a run has a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunStatus {
     Result,
@@ -36,7 +36,7 @@ pub enum RunStatus {
 /// Interprets the run of a discovered hook. A failed run has no result, except that `fail_mode: closed`
 /// blocks at events that can be blocked.
 ///
-/// `hook_context` is the moment that the output refers to, `registered` the name under which the hook registered
+/// `hook_context` is the context that the output refers to; `registered` is the name under which the hook registered
 /// for the event.
 pub fn interpret(hook: &Hook, hook_context: &HookContext, registered: &str, ran: RawOutcome) -> RunOutcome {
     let event = hook_context.what.event();

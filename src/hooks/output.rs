@@ -9,7 +9,7 @@ use epitome_thread::{HookRun, PartId, Role, Seq};
 /// A hook's result after normalization. Fields that the hook did not set are empty.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HookOutput {
-    /// Blocks what is about to happen, with an optional reason.
+    /// Blocks the action that the event announces, with an optional reason.
     pub block: Option<Option<String>>,
     pub decision: Option<PermissionDecision>,
     /// The reason for the decision.
@@ -32,7 +32,7 @@ pub struct HookOutput {
     pub notice: Option<String>,
     pub edits: Option<RequestedEdits>,
     pub custom_instructions: Option<String>,
-    /// A ready summary; no model is called.
+    /// A complete summary; no model is called.
     pub summary: Option<String>,
     /// Ends the turn, with a reason for the user (Claude Code's `continue: false`).
     pub halt: Option<String>,
@@ -127,7 +127,7 @@ pub struct CallbackRequest {
     pub target: Option<String>,
     /// Whether it runs in the background.
     pub asynchronous: bool,
-    /// Its text is appended to the history, whatever the recipe declares (`action: summary`).
+    /// Whether its text is appended to the history, whatever the recipe declares (`action: summary`).
     pub text_only: bool,
 }
 
@@ -138,7 +138,7 @@ pub struct Utterance {
     pub text: String,
 }
 
-/// A tool result as written by hooks; absent fields stay unchanged.
+/// A tool result as written by hooks; missing fields stay unchanged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResultChange {
     pub success: Option<bool>,
@@ -177,7 +177,7 @@ pub struct Resolution {
     pub input: Option<(Map<String, Value>, String)>,
     /// The changed prompt text, if any.
     pub message: Option<String>,
-    /// Context for the model, each after the name of its hook. Context for a tool result is part of
+    /// Context for the model, each with the name of its hook. Context for a tool result is part of
     /// `result`'s text instead.
     pub context: Vec<(String, String)>,
     /// The changed tool result, if any.
@@ -189,18 +189,18 @@ pub struct Resolution {
     /// Follow-ups with the hooks that requested them, without exact duplicates.
     pub follow_ups: Vec<(String, Utterance)>,
     pub go_on: bool,
-    /// Lines for the user, each after the name of its hook.
+    /// Lines for the user, each with the name of its hook.
     pub notices: Vec<(String, String)>,
     pub custom_instructions: Option<String>,
-    /// The hook and its summary.
+    /// The name of the hook, and its summary.
     pub summary: Option<(String, String)>,
     /// Ends the turn: the hook and its reason.
     pub halt: Option<(String, String)>,
-    /// At the session's start: what its later shell commands begin with.
+    /// At the session's start: shell code with which its later commands begin.
     pub exports: Option<String>,
     pub trail: Vec<HookRun>,
     /// Number of runs that requested nothing and had no remarks.
     pub quiet: u32,
-    /// Their names, since they count as runs of hooks that are declared to run once.
+    /// The names of the hooks of these runs, which count for hooks that are declared to run once.
     pub quiet_names: Vec<String>,
 }

@@ -1,6 +1,6 @@
-//! Builds the input of a hook: the moment as one JSON object. Pure.
+//! Builds the input of a hook: the hook context as one JSON object. Pure.
 //!
-//! Always contains the union of the fields of kodelet's versions and of this program: scripts use the ones
+//! Always contains the union of the fields of kodelet's versions and of Epitome: scripts use the ones
 //! that they know. Claude Code's hooks have their own payload.
 
 use std::path::Path;
@@ -27,7 +27,7 @@ pub struct Addressee<'a> {
     pub transcript: Option<&'a Path>,
 }
 
-/// The payload of a moment: the common fields, then those of the event.
+/// Builds the payload of a hook context: the common fields, then those of the event.
 pub fn payload(hook_context: &HookContext, to: &Addressee<'_>) -> Value {
     let mut payload = PayloadFields(Map::new());
     base(&mut payload, hook_context, to);
@@ -116,7 +116,7 @@ pub fn payload(hook_context: &HookContext, to: &Addressee<'_>) -> Value {
     Value::Object(payload.0)
 }
 
-/// A time for scripts: ISO 8601 in UTC.
+/// Formats a time for scripts: ISO 8601 in UTC.
 pub fn timestamp(milliseconds: u64) -> String {
     let time = i64::try_from(milliseconds).ok().and_then(|time| jiff::Timestamp::from_millisecond(time).ok());
     time.unwrap_or(jiff::Timestamp::MAX).to_string()
@@ -190,7 +190,7 @@ fn base(payload: &mut PayloadFields, hook_context: &HookContext, to: &Addressee<
     }
 }
 
-/// The messages, if the manifest asks for some.
+/// The messages, if the manifest requests them.
 fn requested_messages(hook_context: &HookContext, to: &Addressee<'_>) -> Option<Vec<Value>> {
     let requested = to.messages.filter(|requested| *requested != PayloadMessages::None);
     requested.map(|requested| messages(&hook_context.base.view, requested))

@@ -1,4 +1,4 @@
-//! The locations of hooks, and what to watch to notice changes.
+//! The locations of hooks, and the paths to watch for changes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -74,7 +74,7 @@ pub(super) fn enforced(paths: &Paths) -> PathBuf {
     paths.home.join("hooks/enforced")
 }
 
-/// What to watch for changes that affect `discover`: the locations, and the user's consent, which another
+/// The paths to watch for changes that affect `discover`: the locations, and the user's consent, which another
 /// process may update. Blocks on disk I/O.
 ///
 /// Scripts elsewhere that are only named in a settings file are not watched; `unchanged` detects their

@@ -26,7 +26,7 @@ pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Maximum executables queried concurrently.
 const ASKED_AT_ONCE_MAX: usize = 8;
-/// Maximum cached answers; beyond it, answers that this search did not use are dropped.
+/// Maximum cached answers; beyond it, answers that the current search did not use are dropped.
 const ANSWERS_MAX: usize = 2_000;
 /// Maximum size of the cache file in bytes.
 const FILE_BYTES_MAX: u64 = 8 << 20;
@@ -89,7 +89,7 @@ impl AnswerCache {
         (known.look == look).then(|| known.sha256.clone())
     }
 
-    /// Marks an answer as used; returns whether the answer of this version is known.
+    /// Marks an answer as used. Returns whether the answer of this version is known.
     pub fn keep(&mut self, path: &Path, digest: &str) -> bool {
         let known = self.known.get(path).is_some_and(|known| known.sha256 == digest);
         if known {
@@ -139,7 +139,7 @@ impl AnswerCache {
     }
 }
 
-/// Queries several executables, some of them concurrently; their answers in the same order.
+/// Queries several executables, some of them concurrently. Returns their answers in the same order.
 pub(super) fn ask_all(
     search: &HookSearch<'_>,
     executables: &[&HookCandidate],
@@ -155,7 +155,7 @@ pub(super) fn ask_all(
         let answers = executables.iter().map(|candidate| ask(search, candidate));
         runtime.block_on(futures_util::stream::iter(answers).buffered(ASKED_AT_ONCE_MAX).collect())
     };
-    // On a separate thread: the caller's thread may belong to a runtime, in which another one cannot run.
+    // On a separate thread: the caller's thread may belong to a runtime, in which no other runtime can run.
     let asked = std::thread::scope(|scope| scope.spawn(ask_all).join());
     asked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -20,7 +20,7 @@ use epitome_platform::piped::{Piped, is_not_a_program};
 use epitome_platform::reaper::Reaper;
 use epitome_tools::shell;
 
-/// Maximum bytes of stdout that are kept. A result is a small object; a complete history has some hundred
+/// Maximum bytes of stdout that are kept. A result is a small object; a complete history takes several hundred
 /// kilobytes.
 pub const STDOUT_BYTES_MAX: usize = 1024 * 1024;
 
@@ -58,11 +58,11 @@ pub enum HookProgram {
         path: PathBuf,
         arguments: Vec<OsString>,
     },
-    /// A shell command line; run with bash if available, since such lines are usually written for it.
+    /// A shell command line. Run with bash if available, since such lines are usually written for it.
     Line(String),
 }
 
-/// Runs the process to its end: always returns `RawOutcome::Ended`. Fails if the process could not be started, with
+/// Runs the process to its end; always returns `RawOutcome::Ended`. Fails if the process could not be started, with
 /// a message for the author of the hook.
 ///
 /// Dropping the future terminates the process and everything that it started.
@@ -90,7 +90,7 @@ pub(super) async fn start(order: &ProcessSpec) -> io::Result<Piped> {
     started.await.map_err(|error| explained(order, error))
 }
 
-/// Retries while the program is open for writing.
+/// Retries the start while the program is open for writing.
 async fn unless_busy<T, F: Future<Output = io::Result<T>>>(mut attempt: impl FnMut() -> F) -> io::Result<T> {
     let mut tries = 0;
     loop {
@@ -105,7 +105,7 @@ async fn unless_busy<T, F: Future<Output = io::Result<T>>>(mut attempt: impl FnM
 }
 
 impl HookProgram {
-    /// An executable that follows the contract of hooks, called to run.
+    /// An executable that follows the contract of hooks, called with `run`.
     pub fn script(path: &Path) -> HookProgram {
         HookProgram::File { path: path.to_path_buf(), arguments: vec!["run".into()] }
     }
@@ -126,7 +126,7 @@ impl HookProgram {
     }
 }
 
-/// A process at work, with what it has written so far. Dropping it terminates the process.
+/// A running process, with its output so far. Dropping it terminates the process.
 pub(super) struct FollowedProcess {
     running: RunningCommand,
     feed: Feed,
@@ -146,7 +146,7 @@ impl FollowedProcess {
         })
     }
 
-    /// Waits for its end, or for output after which nobody waits for it; `None` then.
+    /// Waits for the process to end. Returns `None` if its output moves it to the background (`lets_go`).
     pub async fn wait(&mut self, limit: Duration, lets_go: impl Fn(&[u8]) -> bool) -> Option<ProcessExit> {
         let mut buffer = vec![0; READ_BYTES];
         let limited = tokio::time::sleep(limit);
@@ -173,7 +173,7 @@ impl FollowedProcess {
         }
     }
 
-    /// Its outcome, and the end of what it left running.
+    /// Returns its outcome, and ends its remaining child processes.
     pub fn end(mut self, exit: ProcessExit) -> RawOutcome {
         let mut buffer = vec![0; READ_BYTES];
         self.stdout.take_leftover(&mut buffer);
@@ -183,13 +183,13 @@ impl FollowedProcess {
         RawOutcome::Ended { exit, stdout_cut: stdout.cut, stdout: stdout.kept, stderr: stderr.text() }
     }
 
-    /// What it has written so far.
+    /// Its stdout so far.
     pub fn stdout(&self) -> &[u8] {
         &self.stdout.kept
     }
 }
 
-/// Replaces the exit code of a process if the system did not report one.
+/// The exit code of a process if the system did not report one.
 const UNKNOWN_CODE: i32 = -1;
 
 /// Explains a failed start: the system's error names neither the file nor a remedy.
@@ -244,7 +244,7 @@ mod tests {
 
     use super::*;
 
-    /// An editor that saves a hook briefly has it open for writing, and the system then refuses to run it.
+    /// An editor that saves a hook briefly opens it for writing, during which the system refuses to run it.
     #[tokio::test]
     async fn a_busy_executable_is_started_once_it_is_closed() {
         for (busy, expected) in

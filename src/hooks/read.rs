@@ -1,6 +1,6 @@
 //! Parses a hook's stdout as one JSON object, as leniently as possible without guessing.
 //!
-//! Shell scripts insert text into JSON without escaping. So raw line breaks inside strings are accepted, and
+//! Shell scripts insert text into JSON without escaping. Therefore, raw line breaks inside strings are accepted, and
 //! so is a banner before the result. If there is still no object, the run failed; the message quotes the
 //! beginning of the output. Fields are not interpreted here.
 
@@ -25,7 +25,7 @@ pub enum ParsedStdout {
     Invalid(String),
 }
 
-/// Parses an output. Never panics, whatever the bytes are.
+/// Parses the output of a hook. Never panics on any input.
 pub fn read(stdout: &[u8]) -> ParsedStdout {
     let text = String::from_utf8_lossy(stdout);
     let mut warnings = Vec::new();
@@ -74,8 +74,8 @@ fn parsed(text: &str) -> Option<Value> {
     })
 }
 
-/// Escapes the control characters inside strings; `None` if there are none. One after a backslash stays:
-/// escaping it would change the text.
+/// Escapes the control characters inside strings; `None` if there are none. A control character after a backslash
+/// stays: escaping it would change the text.
 fn with_escaped_controls(text: &str) -> Option<String> {
     let mut escaped = String::with_capacity(text.len() + 16);
     let (mut in_string, mut after_backslash, mut found) = (false, false, false);

@@ -8,7 +8,7 @@
 //!
 //! A **request** asks for a run. It begins with `{"id":` and a number, so that a shell script can extract it;
 //! `payload` is the stdin of an ordinary script. The answer has the same id, and `result` is the stdout of an
-//! ordinary script; `null` or `{}` for nothing. `error` instead of `result` means that the run failed.
+//! ordinary script; `null` or `{}` means no action. `error` instead of `result` means that the run failed.
 //!
 //! ```text
 //! → {"id":1,"payload":{"event":"turn_end",…}}
@@ -16,7 +16,7 @@
 //! ← {"id":1,"error":{"message":"the linter is not installed"}}
 //! ```
 //!
-//! While a request is open, the hook may **call** back, with its own ids, text or number:
+//! While a request is open, the hook may **call** back, with ids of its own, strings or numbers:
 //!
 //! ```text
 //! ← {"id":"a1","method":"context.read","params":{…}}
@@ -30,12 +30,12 @@
 //! - A request has the hook's time limit, which includes its calls. At the limit the process is terminated.
 //! - At most `CALLS_OPEN_MAX` calls are open at once, and `CALLS_A_RUN_MAX` are made between a request and
 //!   its answer; further calls get an `error`. Calls that are open when the request is answered are dropped.
-//! - A line without meaning (no JSON, no `id`, an unknown `id`, a refused call) is logged, reported with the
+//! - An invalid line (not JSON, no `id`, an unknown `id`, a refused call) is logged, reported with the
 //!   next answer and ignored; after `STRAY_LINES_MAX` of them, and after a line that is too long, the process
 //!   is terminated.
 //! - A process that ended is restarted for the next request, at most `RESTARTS_MAX` times and each time after
-//!   a longer delay. Requests that were open have failed.
-//! - At the session's end stdin is closed and the process group gets TERM, and KILL after `KILL_GRACE`.
+//!   a longer delay. Its open requests have failed.
+//! - At the session's end, stdin is closed and the process group gets TERM, and KILL after `KILL_GRACE`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -60,7 +60,7 @@ pub const CALLS_OPEN_MAX: usize = 8;
 /// Maximum calls of a hook per request.
 pub const CALLS_A_RUN_MAX: u32 = 100;
 
-/// Maximum lines without meaning per process.
+/// Maximum invalid lines per process.
 pub const STRAY_LINES_MAX: u32 = 1000;
 
 /// Maximum restarts of the process per session.

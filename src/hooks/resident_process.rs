@@ -99,10 +99,10 @@ impl Driver {
     }
 }
 
-/// What follows the end of a process.
+/// What to do after the end of a process.
 #[derive(PartialEq, Eq)]
 enum AfterExit {
-    /// Another one, when it is needed.
+    /// Start another process when it is needed.
     Process,
     SessionEnd,
 }
@@ -131,12 +131,11 @@ struct ResidentProcess {
     invalid_lines: InvalidLines,
 }
 
-/// Lines without meaning.
 #[derive(Default)]
 struct InvalidLines {
-    /// All lines of the process.
+    /// Number of invalid lines of the process.
     all: u32,
-    /// Lines not reported with a run yet.
+    /// Number of invalid lines not reported with a run yet.
     unreported: u32,
     /// Description of the first of them.
     first: String,
@@ -223,7 +222,7 @@ impl ResidentProcess {
                 Some((id, result)) = self.calls.next(), if !self.calls.is_empty() => self.answer(&id, result),
                 written = self.stdin.write(&self.unwritten), if !self.unwritten.is_empty() => match written {
                     Ok(written) => drop(self.unwritten.drain(..written)),
-                    // It no longer reads stdin. Its end or the time limit decides what follows.
+                    // It no longer reads stdin. Its end or the time limit decides how to continue.
                     Err(_) => self.unwritten.clear(),
                 },
             }
@@ -268,7 +267,7 @@ impl ResidentProcess {
         }
     }
 
-    /// The error is what is wrong with the line.
+    /// Handles a line. The error is what is wrong with it.
     fn take_line(&mut self, line: &[u8], driver: &Driver) -> Result<(), &'static str> {
         let mut line: Map<String, Value> =
             serde_json::from_slice(line).map_err(|_| "is not a JSON object")?;
@@ -300,9 +299,8 @@ impl ResidentProcess {
         Ok(())
     }
 
-    /// Starts a call. The error is why it is refused. The hook gets the refusal as well; it still counts as a
-    /// line without meaning, because otherwise the refusals for a hook that calls and never reads would pile
-    /// up without limit.
+    /// Starts a call. The error is why it is refused. The hook gets the refusal as well; it still counts as an invalid
+    /// line, because otherwise the refusals for a hook that makes calls and never reads would accumulate without limit.
     fn call(
         &mut self,
         id: Value,
@@ -360,7 +358,7 @@ impl ResidentProcess {
         }
     }
 
-    /// How the process ended, with the last line of stderr.
+    /// Describes how the process ended, with the last line of stderr.
     fn describe_end(&self, ending: CommandExit) -> String {
         let how = match ending {
             CommandExit::Code(code) => format!("with exit code {code}"),

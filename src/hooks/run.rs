@@ -1,6 +1,6 @@
 //! Runs the hooks of an event: gets the next runs from the chain, runs them, and reports their results to it.
 //!
-//! Results are not interpreted here. Any error in running a hook, including a bug of ours, is a failure of
+//! Results are not interpreted here. Any error in running a hook, including a bug in Epitome, is a failure of
 //! that run only.
 
 use std::borrow::Cow;
@@ -49,7 +49,7 @@ pub struct Runner {
     pub http: Http,
     /// Lives as long as the session.
     pub residents: Arc<Residents>,
-    /// Hooks whose end nobody waits for. Lives as long as the session.
+    /// Hooks that run in the background. Lives as long as the session.
     pub aside: Arc<AsideHooks>,
     /// Lives as long as the session.
     pub transcript: Arc<Transcript>,
@@ -72,7 +72,7 @@ pub async fn perform(runner: &Runner, mut chain: Chain) -> Resolution {
     resolution
 }
 
-/// The file with the conversation, written at most once per event; or why it could not be written.
+/// The path of the transcript, written at most once per event, or why it could not be written.
 type WrittenTranscript = OnceCell<Result<PathBuf, String>>;
 
 async fn timed(runner: &Runner, run: ChainRun, transcript: &WrittenTranscript) -> (RawOutcome, Duration) {
@@ -96,7 +96,7 @@ fn in_log(run: &ChainRun) -> TimedSpan {
     TimedSpan::new(info_span!("hook", name = run.link.name(), event = run.event_name, outcome = Empty))
 }
 
-/// How a run ended, without any of its output.
+/// How a run ended, without its output.
 fn ended(ran: &RawOutcome) -> Cow<'static, str> {
     match ran {
         RawOutcome::Ended { exit: ProcessExit::Code(code), .. } => format!("exit {code}").into(),
@@ -135,10 +135,10 @@ async fn perform_one(runner: &Runner, run: &ChainRun, transcript: &WrittenTransc
         .await
 }
 
-/// The input of a hook at a moment.
+/// The input of a hook for a hook context.
 pub fn input(hook: &Hook, hook_context: &HookContext, event_name: &str, transcript: Option<&Path>) -> Value {
     if let HookKind::Claude { .. } = hook.kind {
-        // In a session it is always written for this kind of hook.
+        // In a session, it is always written for this kind of hook.
         return claude::payload::payload(hook_context, transcript.unwrap_or(Path::new("")));
     }
     payload(
@@ -201,7 +201,7 @@ pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOn
     }
 }
 
-/// Has a model decide.
+/// Asks a model for the decision.
 async fn ask_model(runner: &Runner, hook: &Hook, question: Value) -> RawOutcome {
     let limit = hook.manifest.timeout;
     let asking = runner.services.call(&hook.name, "model.judge", question);
@@ -269,8 +269,8 @@ fn order(runner: &Runner, hook: &Hook, event: &str, program: HookProgram, stdin:
     }
 }
 
-/// The repository whose `.claude/` contains the hook; the session's directory for a user's own hook, and for one of
-/// a plugin.
+/// The repository whose `.claude/` contains the hook; the session's directory for a user's own hook and for a plugin's
+/// hook.
 fn project(hook: &Hook, cwd: &Path) -> OsString {
     let is_of_plugin = matches!(&hook.kind, HookKind::Claude { options, .. } if options.plugin.is_some());
     let settings = hook.files.first().filter(|_| hook.place == HookOrigin::Repository && !is_of_plugin);

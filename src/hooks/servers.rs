@@ -1,5 +1,5 @@
-//! What consent to an MCP server of a repository covers: its definition, and the files of the repository that its
-//! command, arguments and variables name. Pinned like a hook: a change of either asks again.
+//! The scope of consent to a repository's MCP server: its definition, and the files of the repository that its command,
+//! arguments and variables name. Pinned like a hook: if either changes, the user is asked again.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,11 +19,11 @@ use epitome_thread::visible::code;
 pub struct PinnedServer {
     pub item: TrustSubject,
     pub record: ServerRecord,
-    /// Describes what it runs or asks, what it gets and what is pinned, in Markdown.
+    /// Describes its command or URL, the variables that it gets and the pinned files, in Markdown.
     pub what: String,
 }
 
-/// What the user allowed or refused, kept with the decision.
+/// The server that the user allowed or refused, stored with the decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerRecord {
     pub server: String,
@@ -33,8 +33,8 @@ pub struct ServerRecord {
     pub files: BTreeMap<PathBuf, String>,
 }
 
-/// Reads the files of a repository's server; `None` for a server of the user or the client, which needs no consent. The
-/// first of `roots` is the directory in which it runs. Blocks on disk I/O.
+/// Reads the files of a repository's server. Returns `None` for a server of the user or the client, which needs no
+/// consent. The first of `roots` is the directory in which it runs. Blocks on disk I/O.
 pub fn pin(
     server: &McpServer,
     roots: &[PathBuf],
@@ -71,7 +71,7 @@ pub fn pin(
     Some(Ok(PinnedServer { item, record, what }))
 }
 
-/// The error completes a sentence if the server is no longer what was pinned. Blocks on disk I/O.
+/// Checks that the server is still the one that was pinned. The error completes a sentence. Blocks on disk I/O.
 pub fn unchanged(
     server: &McpServer,
     roots: &[PathBuf],
@@ -94,7 +94,7 @@ fn files_of(
     roots: &[PathBuf],
     environment: &[(OsString, OsString)],
 ) -> Result<Vec<PathBuf>, String> {
-    // A variable may stand for a part of a path.
+    // A variable may be part of a path.
     match server.expanded(environment)? {
         McpTransport::Stdio { command, args, env } => {
             let words: Vec<String> =
@@ -142,8 +142,8 @@ mod tests {
     use crate::trust::{TrustDecision, TrustVerdict};
     use epitome_files::paths::Paths;
 
-    /// Consent covered the name and the command line, so "always" also allowed whatever `tools/server.py` became, and
-    /// that file may be written by a sandboxed command.
+    /// Regression: consent covered the name and the command line, so "always" also allowed any later version of
+    /// `tools/server.py`, which a sandboxed command may write.
     #[test]
     fn a_changed_script_asks_again_and_is_named() {
         let disk = tempfile::tempdir().expect("a temporary directory");
@@ -182,7 +182,7 @@ mod tests {
             "{}",
             second.what
         );
-        // A program of this name in the repository would not be run, but a file that appears is a change.
+        // A program of this name in the repository would not be run, but a newly created file is a change.
         fs::write(root.join("tools/server.py"), "one").expect("a file");
         assert_eq!(unchanged(&server, &roots, &[]), Ok(()));
         fs::remove_file(root.join("tools/server.py")).expect("it is there");

@@ -1,4 +1,4 @@
-//! Our ends of a process's pipes: buffered input, and bounded output.
+//! Epitome's ends of a process's pipes: buffered input, and bounded output.
 
 use std::future::pending;
 use std::io;
@@ -35,7 +35,7 @@ impl Feed {
         let Some(pipe) = &mut self.pipe else { return pending().await };
         match pipe.write(&self.bytes[self.at..]).await {
             Ok(written) => self.at += written,
-            // The process closed its end: it has read enough.
+            // The process closed its end: it does not need the rest.
             Err(_) => self.at = self.bytes.len(),
         }
         self.close_when_done();
@@ -69,7 +69,7 @@ impl OutputStream {
         OutputStream { pipe: Some(pipe), keep, kept: Vec::new(), cut: false }
     }
 
-    /// Waits for data or the end of the stream; pending forever after the end was read.
+    /// Waits for data or the end of the stream. Never resolves after the end was read.
     pub async fn ready(&self) -> io::Result<()> {
         match &self.pipe {
             Some(pipe) => pipe.readable().await,
@@ -119,7 +119,7 @@ impl OutputStream {
             }
             KeptPart::End(most) => {
                 self.kept.extend_from_slice(bytes);
-                // With slack, so that a long stream is not moved with every piece.
+                // With slack, so that a long stream is not moved for every piece.
                 self.trim(most);
             }
         }

@@ -29,10 +29,11 @@ const FILE_MODE: u32 = 0o600;
 /// event for which a hook needs it.
 const LEFT_BEHIND_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Maximum bytes of what hooks export: every command of the session begins with it.
+/// Maximum bytes of the exports of hooks: every command of the session begins with them.
 const EXPORTS_BYTES_MAX: u64 = 64 * 1024;
 
-/// A session's transcript, and the file of what its hooks export. The file is created when it is first needed, and removed on drop.
+/// A session's transcript, and the file with the exports of its hooks. The files are created on demand and removed on
+/// drop.
 pub struct Transcript {
     file: Arc<TranscriptFile>,
 }
@@ -58,7 +59,7 @@ impl Transcript {
         Transcript { file: Arc::new(TranscriptFile { path, has_folder: Mutex::new(false) }) }
     }
 
-    /// Writes the conversation of a moment, replacing the previous version, and returns the path, which is
+    /// Writes the conversation of a hook context, replacing the previous version, and returns the path, which is
     /// the same for the lifetime of the session. The error is a message.
     pub async fn write(&self, hook_context: &HookContext) -> Result<PathBuf, String> {
         let (file, base) = (self.file.clone(), hook_context.base.clone());
@@ -72,8 +73,8 @@ impl Transcript {
 }
 
 impl Transcript {
-    /// The file in which hooks of the session's start write what later commands of the session begin with
-    /// (`CLAUDE_ENV_FILE`). Its folder exists then.
+    /// Returns the file (`CLAUDE_ENV_FILE`) to which hooks write, at the session's start, the shell code with which its
+    /// later commands begin. Creates its folder.
     pub(super) async fn exports_file(&self) -> Result<PathBuf, String> {
         let file = self.file.clone();
         let made = tokio::task::spawn_blocking(move || file.folder().map(|_| file.exports())).await;
@@ -81,7 +82,7 @@ impl Transcript {
         made.map_err(|error| format!("the folder of its CLAUDE_ENV_FILE can't be made: {error}"))
     }
 
-    /// What is in that file; `None` if no hook has written any. A longer one is cut after a line.
+    /// Reads the exports file; `None` if no hook has written any. A longer one is truncated after a line.
     pub(super) async fn exports(&self) -> Option<String> {
         let path = self.file.exports();
         let read = move || {
@@ -100,7 +101,7 @@ impl TranscriptFile {
         self.path.with_extension("sh")
     }
 
-    /// Makes the folder of the files, and returns the lock of it.
+    /// Creates the folder of the files, and returns its lock.
     fn folder(&self) -> io::Result<MutexGuard<'_, bool>> {
         let mut has_folder = self.has_folder.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = self.path.parent().unwrap_or(Path::new("/"));

@@ -1,7 +1,7 @@
 //! The user's consent to code from a repository: which files, in which version, may run.
 //!
-//! Consent is pinned to a path and a digest: a changed file needs new consent. A store that cannot be read
-//! trusts nothing. It is shared by all processes of a home: each change reads the file again under a lock and
+//! Consent is pinned to a path and a digest: a changed file needs new consent. If the store cannot be read,
+//! nothing is trusted. It is shared by all processes of a home: each change reads the file again under a lock and
 //! replaces it atomically.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ use epitome_problem::Problem;
 pub const CONSENTS_MAX: usize = 10_000;
 /// Maximum size of the store in bytes: `CONSENTS_MAX` decisions with long paths.
 const STORE_BYTES_MAX: u64 = 8 << 20;
-/// The format version of the store that we write.
+/// The format version of the store that this version writes.
 const VERSION: u32 = 1;
 
 /// The subject of a decision.
@@ -49,7 +49,7 @@ pub enum TrustDecision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrustVerdict {
     Trusted,
-    /// The user refused it, or runs nothing from repositories.
+    /// The user refused it, or allows nothing from repositories.
     Refused,
     /// The user has not decided.
     Unknown,
@@ -78,7 +78,7 @@ struct StoredDecision {
     word: StoredWord,
     /// Milliseconds since the Unix epoch.
     at: u64,
-    /// What it is about, for an MCP server.
+    /// The server that the decision is about, for an MCP server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     covers: Option<ServerRecord>,
 }
@@ -105,7 +105,8 @@ impl TrustStore {
         paths.data.join("trust.json")
     }
 
-    /// Loads the decisions. A damaged store is a problem, and trusts nothing. Blocks on disk I/O.
+    /// Loads the decisions. If the store is damaged, returns a problem and a store that trusts nothing. Blocks on disk
+    /// I/O.
     pub fn load(paths: &Paths, policy: config::HookTrust) -> (TrustStore, Option<Problem>) {
         let file = TrustStore::file(paths);
         let mut trust = TrustStore { policy, file, stored: BTreeMap::new(), once: BTreeSet::new() };
@@ -133,7 +134,7 @@ impl TrustStore {
         let stored = self.stored.get(&item).map(|stored| stored.word);
         match (self.policy, stored) {
             (config::HookTrust::Never, _) => TrustVerdict::Refused,
-            // A decision for this session is the newer one.
+            // A decision for this session is newer.
             _ if self.once.contains(&item) => TrustVerdict::Trusted,
             (config::HookTrust::Ask | config::HookTrust::Run, Some(StoredWord::Never)) => {
                 TrustVerdict::Refused
@@ -145,7 +146,7 @@ impl TrustStore {
         }
     }
 
-    /// What the user allowed last of the server of this name in this file.
+    /// The version of this server that the user last allowed, by file and name.
     pub fn allowed_server(&self, file: &Path, name: &str) -> Option<&ServerRecord> {
         let file = named(file, "").path;
         let of_server =
@@ -163,7 +164,7 @@ impl TrustStore {
         self.remember_recorded(&items, decision)
     }
 
-    /// Like `remember`, with what the servers among the items are.
+    /// Like `remember`, with records of the servers among the items.
     pub fn remember_recorded(
         &mut self,
         items: &[(TrustSubject, Option<ServerRecord>)],
@@ -220,7 +221,7 @@ fn read(file: &Path) -> Result<BTreeMap<TrustSubject, StoredDecision>, String> {
     Ok(store.consents.into_iter().map(|row| (row.item, row.stored)).collect())
 }
 
-/// Adds decisions to the store under its lock; returns all of them.
+/// Adds decisions to the store under its lock. Returns all decisions.
 fn store(
     file: &Path,
     new: Vec<(TrustSubject, StoredDecision)>,

@@ -1,4 +1,4 @@
-//! Resources of servers that the user attaches to a prompt: a link with a scheme of a server's own, or `@SERVER:URI` in
+//! Resources of servers that the user attaches to a prompt: a link with a server-specific scheme, or `@SERVER:URI` in
 //! the text, as in Claude Code.
 
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use epitome_thread::{Content, OutcomeContent};
 
 /// Maximum resources per prompt.
 const RESOURCES_MAX: usize = 16;
-/// Schemes that are not a server's own.
+/// Common schemes, which never belong to a server.
 const COMMON_SCHEMES: [&str; 5] = ["file:", "http:", "https:", "data:", "zed:"];
 
-/// A prompt whose resources are not fetched yet.
+/// A prompt whose resources have not been fetched yet.
 pub struct AttachedResources {
     content: Vec<Content>,
     wanted: Vec<WantedResource>,
@@ -20,14 +20,14 @@ pub struct AttachedResources {
 
 struct WantedResource {
     uri: String,
-    /// The part of the prompt that it stands for; without one it comes last.
+    /// Index of the part of the prompt that the resource replaces; without one, the resource is appended.
     part: Option<usize>,
-    /// Those that may have it.
+    /// Servers that may have the resource.
     servers: Vec<Arc<ServerHandle>>,
 }
 
 impl Hub {
-    /// The prompt with what has to be fetched for it; `None` if it names no resource of a server.
+    /// Returns the prompt with the resources to fetch for it; `None` if it refers to no resource of a server.
     pub fn attached(&self, content: &[Content]) -> Option<AttachedResources> {
         let is_there = |uri: &str| {
             content.iter().any(|part| match part {
@@ -70,7 +70,8 @@ impl Hub {
 }
 
 impl AttachedResources {
-    /// The prompt with the resources. One that can't be read says so in its place.
+    /// Fetches the resources and returns the complete prompt. A resource that can't be read is replaced by an error
+    /// message.
     pub async fn fetch(self) -> Vec<Content> {
         let AttachedResources { content, wanted } = self;
         let mut parts: Vec<Vec<Content>> = content.into_iter().map(|part| vec![part]).collect();
@@ -86,7 +87,7 @@ impl AttachedResources {
     }
 }
 
-/// A resource, from the first server that has it.
+/// Reads a resource from the first server that has it.
 async fn read(uri: &str, servers: &[Arc<ServerHandle>]) -> Vec<Content> {
     let mut why = "no MCP server is connected".to_owned();
     for server in servers {
@@ -111,7 +112,7 @@ fn is_of_server(uri: &str) -> bool {
     uri.contains("://") && !COMMON_SCHEMES.iter().any(|scheme| uri.starts_with(scheme))
 }
 
-/// The servers and addresses in `@SERVER:URI`.
+/// The server and URI of each `@SERVER:URI` in the text.
 fn mentions(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.split_whitespace().filter_map(|word| {
         let (server, uri) = word.strip_prefix('@')?.split_once(':')?;

@@ -1,21 +1,21 @@
-//! Which tools of MCP servers are included in a conversation's tool list, which every request carries: small servers
-//! entirely, large ones up to a fair share. Pure.
+//! Selects the MCP tools for a conversation's tool list, which is part of every request: all tools of small servers,
+//! and a fair share of those of large ones. Pure.
 
-/// Tools of all servers in the list: OpenAI accepts 128 tools in total.
+/// Maximum listed tools of all servers: OpenAI accepts 128 tools in total.
 const TOOLS_MAX: usize = 96;
-/// Total bytes of those tools in the largest window.
+/// Maximum total bytes of those tools, for the largest window.
 const BYTES_MAX: usize = 96 * 1024;
-/// The part of the context window that they may take, as a divisor.
+/// The part of the context window that they may occupy, as a divisor.
 const WINDOW_PART: u64 = 8;
-/// Bytes of one token of a schema, roughly.
+/// Approximate bytes per token of a schema.
 const TOKEN_BYTES: u64 = 4;
 
-/// Roughly how many tokens a text of a tool list takes.
+/// Estimates the tokens of a tool list from its bytes.
 pub fn tokens(bytes: usize) -> u64 {
     bytes as u64 / TOKEN_BYTES
 }
 
-/// The limits of the tools in the list.
+/// Limits of the tool list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListBudget {
     bytes: usize,
@@ -23,20 +23,20 @@ pub struct ListBudget {
 }
 
 impl ListBudget {
-    /// The budget in a context window of this many tokens; the largest if the window is not known.
+    /// The budget for a context window of this many tokens; the maximum if the size is unknown.
     pub fn for_window(window: Option<u64>) -> ListBudget {
         let share = window.map_or(u64::MAX, |window| window / WINDOW_PART * TOKEN_BYTES);
         ListBudget { bytes: usize::try_from(share).unwrap_or(usize::MAX).min(BYTES_MAX), tools: TOOLS_MAX }
     }
 
-    /// How many of each server's tools are listed, the first ones. `servers` has the sizes of their tools in bytes.
+    /// The number of tools listed per server, from its first. `servers` has the sizes of each server's tools, in bytes.
     pub fn share(self, servers: &[Vec<usize>]) -> Vec<usize> {
         let mut listed = vec![0; servers.len()];
         let mut order: Vec<usize> = (0..servers.len()).collect();
         order.sort_by_key(|at| servers[*at].iter().sum::<usize>());
         let ListBudget { mut bytes, mut tools } = self;
         for (done, at) in order.iter().enumerate() {
-            // What the smaller servers have left over belongs to the larger ones.
+            // The unused share of smaller servers goes to the larger ones.
             let left = order.len() - done;
             let fair = ListBudget { bytes: bytes / left, tools: tools / left };
             let count = fair.fitting(&servers[*at]);
@@ -44,7 +44,7 @@ impl ListBudget {
             bytes -= servers[*at][..count].iter().sum::<usize>();
             tools -= count;
         }
-        // What is left after that goes to servers in their order.
+        // The remaining budget goes to the servers in order.
         for (at, sizes) in servers.iter().enumerate() {
             let rest = &sizes[listed[at]..];
             let count = ListBudget { bytes, tools }.fitting(rest);
@@ -55,7 +55,7 @@ impl ListBudget {
         listed
     }
 
-    /// How many of these tools fit, in their order.
+    /// How many of these tools fit, from the first.
     fn fitting(self, sizes: &[usize]) -> usize {
         let mut bytes = 0;
         let fits = |size: &&usize| {
@@ -70,7 +70,8 @@ impl ListBudget {
 mod tests {
     use super::*;
 
-    /// With twelve servers, the last five of the alphabet had no tool in the list, even one with two small tools.
+    /// Regression: with twelve servers, the last five in alphabetical order had no tool in the list, even one with two
+    /// small tools.
     #[test]
     fn small_servers_are_listed_entirely_and_large_ones_fairly() {
         let budget = ListBudget { bytes: 100, tools: 10 };

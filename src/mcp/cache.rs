@@ -1,8 +1,8 @@
-//! What servers offered when they were last connected, on disk: the tools of a server that starts slowly are known at
-//! the first prompt of the next session.
+//! What servers offered when they were last connected, stored on disk: the tools of a server that starts slowly are
+//! known at the first prompt of the next session.
 //!
-//! A file belongs to a definition: the command line with the names of its variables, or the address with the names of
-//! its headers. Values of variables and headers don't count, and are nowhere in it. Damaged files count as missing.
+//! A file belongs to a server definition: the command line with the names of its variables, or the URL with the names
+//! of its headers. Values of variables and headers are neither compared nor stored. Damaged files count as missing.
 
 use std::fs;
 use std::io;
@@ -16,14 +16,14 @@ use super::listed::RawListing;
 use epitome_config::McpTransport;
 use epitome_files::atomic_file::replace_in_private_directory;
 
-/// Maximum bytes of a file; a larger listing is not kept.
+/// Maximum bytes of a file; a larger listing is not stored.
 const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Maximum files; the oldest are removed.
+/// Maximum number of files; the oldest are removed.
 const FILES_MAX: usize = 256;
-/// How long a server is taken to offer what it did; servers are updated.
+/// How long a listing counts as recent. Servers are updated, so an old one may be wrong.
 const RECENT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The listings below one directory. All functions block on disk I/O.
+/// The listings in one directory. All functions block on disk I/O.
 #[derive(Clone, Debug)]
 pub struct ListingCache {
     folder: PathBuf,
@@ -41,14 +41,14 @@ impl ListingCache {
         serde_json::from_slice(&bytes).ok()
     }
 
-    /// Whether the server has offered this lately.
+    /// Whether a listing of this server was stored recently.
     pub fn is_recent(&self, way: &McpTransport) -> bool {
         let stored = fs::metadata(self.file_of(way)).and_then(|file| file.modified());
-        // One from the future is of a clock that was wrong.
+        // A timestamp in the future comes from a wrong clock.
         stored.is_ok_and(|stored| stored.elapsed().is_ok_and(|age| age < RECENT))
     }
 
-    /// Stores a listing. A failure only costs the next session time.
+    /// Stores a listing. A failure only makes the next session slower.
     pub fn store(&self, way: &McpTransport, listing: &RawListing) {
         if let Err(error) = self.try_store(way, listing) {
             tracing::debug!(%error, "the tools of an MCP server could not be stored");
@@ -94,7 +94,7 @@ impl ListingCache {
     }
 }
 
-/// The name of a file about a definition or an address, which may contain keys.
+/// The file name for a definition or URL, which may contain keys.
 pub fn digest(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(cache.load(&way), None);
     }
 
-    /// A server that is started when it is used, and is not used, must not offer forever what it once did.
+    /// A server that is started on demand, and never used, must not keep an outdated listing forever.
     #[test]
     fn a_listing_is_recent_for_a_day_after_it_was_seen() {
         let folder = tempfile::tempdir().expect("a temporary directory");

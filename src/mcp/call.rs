@@ -1,4 +1,4 @@
-//! Requests to a connected server: calls of its tools with progress and cancellation, resources and prompts.
+//! Requests to a connected server: tool calls with progress and cancellation, resources and prompts.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use super::server::ENDING_WITHIN;
 
 /// Maximum pages of a list of resources.
 const PAGES_MAX: usize = 10;
-/// Maximum resources and templates that are listed per server.
+/// Maximum resources and templates listed per server.
 const RESOURCES_MAX: usize = 500;
 
 /// An established connection.
@@ -36,7 +36,7 @@ pub struct ReadyConnection {
     pub(super) news: mpsc::WeakSender<McpEvent>,
 }
 
-/// Why a call has no result.
+/// Why a request has no result.
 pub enum CallFailure {
     /// The connection is closed.
     Gone,
@@ -44,7 +44,7 @@ pub enum CallFailure {
     Told(String),
     /// The request could not be sent, or its response not received.
     Unreachable(String),
-    /// The tool can only be called as a task: the specification has servers answer "method not found".
+    /// The tool can only be called as a task: the specification requires servers to answer "method not found".
     NeedsTask,
     Late,
 }
@@ -66,7 +66,7 @@ impl Drop for CancelCall {
         let peer = self.peer.clone();
         runtime.spawn(async move {
             let told = ClientNotification::CancelledNotification(CancelledNotification::new(params));
-            // A server that is gone has nothing to cancel; one that doesn't read must not block us.
+            // There is nothing to cancel on a server that is gone, and one that doesn't read must not block the caller.
             drop(tokio::time::timeout(ENDING_WITHIN, peer.send_notification(told)).await);
         });
     }
@@ -120,7 +120,7 @@ impl ReadyConnection {
     }
 }
 
-/// Whether a result says that the tool can only be called as a task. The SDK drops what the list of tools says of it.
+/// Whether a result reports that the tool can only be called as a task. The SDK drops this property of the tool list.
 fn needs_task(came: &CallToolResult) -> bool {
     let words = |block: &ContentBlock| {
         block.as_text().is_some_and(|text| text.text.contains("requires task augmentation"))
@@ -128,14 +128,14 @@ fn needs_task(came: &CallToolResult) -> bool {
     came.is_error == Some(true) && came.content.iter().any(words)
 }
 
-/// A server's resources and templates of resources.
+/// A server's resources and resource templates.
 pub struct ResourceList {
     pub resources: Vec<Resource>,
     pub templates: Vec<ResourceTemplate>,
 }
 
 impl ReadyConnection {
-    /// Lists the resources, in at most `limit`.
+    /// Lists the resources, within `limit`.
     pub(super) async fn list_resources(&self, limit: Duration) -> Result<ResourceList, CallFailure> {
         let listing = async {
             let mut resources = Vec::new();

@@ -1,4 +1,4 @@
-//! MCP servers that run as local child processes: starting them, and their pipes.
+//! MCP servers that run as local child processes: starts them and owns their pipes.
 //!
 //! A server leads its own process group, which ends after `ServerProcess` is dropped: dropping closes its stdin, and a
 //! server that does not exit is terminated (`EndPolicy::ClosedInput`). Its stdout is limited before
@@ -24,18 +24,17 @@ use epitome_platform::group::{EndPolicy, RunningCommand};
 use epitome_platform::piped::Piped;
 use epitome_platform::sandbox::Confinement;
 
-/// Maximum bytes of one message; a longer one ends the connection. A result with several images takes some of
-/// that.
+/// Maximum bytes of one message; a longer one ends the connection. Leaves room for a result with several images.
 pub const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Maximum lines within `LINES_WITHIN`; a server that sends more is broken or hostile.
 pub const LINES_MAX: u32 = 20_000;
 /// Interval in which lines are counted.
 const LINES_WITHIN: Duration = Duration::from_secs(10);
-/// Bytes of stderr that are kept, the newest ones.
+/// Bytes of stderr that are kept, from the end.
 const STDERR_BYTES_MAX: usize = 2 * 1024;
 /// Maximum bytes of one logged line of stderr.
 const STDERR_LINE_BYTES_MAX: usize = 1_024;
-/// Maximum lines of stderr that are logged per process.
+/// Maximum lines of stderr logged per process.
 const STDERR_LINES_MAX: u32 = 500;
 
 /// A process with its pipes. Dropping it closes its stdin and ends its process group.
@@ -57,7 +56,7 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// Why we cut the process off; `None` if it ended on its own.
+    /// Why Epitome cut off its output; `None` if it ended on its own.
     pub fn cut(&self) -> Option<String> {
         self.cut.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -67,7 +66,8 @@ impl Diagnostics {
         self.stderr.lock().unwrap_or_else(PoisonError::into_inner).trim().to_owned()
     }
 
-    /// Drops what it printed before it was connected, such as a banner: that is no reason for a later end.
+    /// Drops the stderr output from before the connection was established, such as a banner: it can't explain a later
+    /// exit.
     pub fn forget_start(&self) {
         self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -87,7 +87,8 @@ impl Diagnostics {
     }
 }
 
-/// Starts a server process: its command, arguments and own variables are already expanded. The error completes a sentence and contains no environment values.
+/// Starts a server process whose command, arguments and variables are already expanded. The error completes a sentence
+/// and contains no environment values.
 pub async fn start(
     server: &McpServer,
     (command, args, env): (&str, &[String], &[(String, String)]),
@@ -116,7 +117,7 @@ pub async fn start(
     Ok(ServerProcess { running, stdin, stdout, diagnostics })
 }
 
-/// The sandbox that the settings want for a server.
+/// The sandbox that the settings request for a server.
 async fn sandbox(
     server: &McpServer,
     context: &McpContext,
@@ -128,7 +129,7 @@ async fn sandbox(
     made.unwrap_or_else(|_| Err("its sandbox could not be prepared".to_owned())).map(Some)
 }
 
-/// Resolves a command to a file, as a shell would with this environment.
+/// Resolves a command to a file, like a shell with this environment.
 fn found(command: &str, cwd: &Path, environment: &[(OsString, OsString)]) -> Result<PathBuf, String> {
     if command.contains('/') {
         return Ok(cwd.join(command));
@@ -149,7 +150,7 @@ fn is_program(file: &Path) -> bool {
     file.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// Reads stderr to its end, so that the process never blocks on a full pipe; logs the first lines.
+/// Reads stderr to its end, so that the process never blocks on a full pipe. Logs the first lines.
 async fn follow_stderr(
     name: String,
     stderr: pipe::Receiver,
@@ -191,7 +192,7 @@ impl<R> BoundedReader<R> {
         BoundedReader { inner, line_bytes: 0, lines: 0, since: Instant::now(), diagnostics }
     }
 
-    /// Counts the bytes and lines read. An error completes a sentence that says which limit was exceeded.
+    /// Counts the bytes and lines read. The error completes a sentence that states the exceeded limit.
     fn count(&mut self, read: &[u8]) -> Result<(), String> {
         for piece in read.split_inclusive(|byte| *byte == b'\n') {
             self.line_bytes += piece.len();
@@ -261,7 +262,7 @@ mod tests {
         assert!(cut.is_some_and(|why| why.contains("lines")));
     }
 
-    /// The keys of model providers, and all of the user's tokens, reached every server.
+    /// Regression: the keys of model providers, and all of the user's tokens, were passed to every server.
     #[tokio::test]
     async fn servers_get_the_variables_of_their_source() {
         let variable = |name: &str, value: &str| (OsString::from(name), OsString::from(value));

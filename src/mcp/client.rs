@@ -1,9 +1,8 @@
-//! Handles what a server may request of us: progress is forwarded to its call, a changed list is fetched again, the
-//! workspace is its root, log messages are kept, and questions to the user and calls of the model are passed to the
-//! session, within limits.
-//! Everything else is refused.
+//! Handles requests and notifications from a server: progress is forwarded to its call, a changed list is fetched
+//! again, the workspace directories are its roots, log messages are kept, and questions to the user and calls of the
+//! model are passed to the session, within limits. Everything else is refused.
 
-// Roots, sampling and logging are deprecated in the protocol's newest version, and what today's servers use.
+// Roots, sampling and logging are deprecated in the protocol's newest version, but current servers use them.
 #![expect(deprecated)]
 
 use std::collections::{HashMap, VecDeque};
@@ -42,13 +41,13 @@ const MESSAGE_BYTES_MAX: usize = 4 * 1024;
 const FORM_BYTES_MAX: usize = 16 * 1024;
 /// Maximum characters shown of one progress message.
 const PROGRESS_CHARS_MAX: usize = 200;
-/// Maximum bytes of what a server has the model answer: the user is shown all of it.
+/// Maximum bytes of the messages in a sampling request: the user is shown all of them.
 const SAMPLED_BYTES_MAX: usize = 16 * 1024;
-/// How a refused call of the model is reported (Sampling, Error Handling: "User rejected sampling request").
+/// Error code of a refused sampling request (Sampling, Error Handling: "User rejected sampling request").
 const REFUSED: ErrorCode = ErrorCode(-1);
 /// Log messages kept per server, the newest ones.
 const LOG_LINES_MAX: usize = 10;
-/// Maximum bytes kept of one of them.
+/// Maximum bytes kept of one log message.
 const LOG_LINE_BYTES_MAX: usize = 300;
 
 /// Words that indicate a secret. Forms must not ask for secrets: the answer passes through a model's tools.
@@ -84,7 +83,7 @@ pub struct ClientShared {
     pub asking: AtomicU32,
     asked: AtomicU32,
     unanswered: AtomicU32,
-    /// The user allows all calls of the model for this server.
+    /// Whether the user allows all calls of the model for this server.
     may_call_model: AtomicBool,
     /// Notified when one of the server's lists has changed.
     pub list_changed: Notify,
@@ -100,7 +99,7 @@ impl ClientShared {
         self.listeners().remove(token);
     }
 
-    /// The newest messages of the server's log, with their levels.
+    /// The newest log messages of the server, with their levels.
     pub fn log_lines(&self) -> Vec<String> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
@@ -119,7 +118,7 @@ impl ClientShared {
     }
 }
 
-/// Our client handler for one server.
+/// The client handler for one server.
 pub struct McpClient {
     pub server: String,
     pub shared: Arc<ClientShared>,
@@ -128,7 +127,7 @@ pub struct McpClient {
     pub roots: Vec<PathBuf>,
     pub door: QuestionSender,
     pub news: mpsc::WeakSender<McpEvent>,
-    /// Lets a server ask only one question at a time.
+    /// Limits a server to one question at a time.
     pub turn: Semaphore,
 }
 
@@ -145,10 +144,10 @@ impl ClientHandler for McpClient {
         let mut capabilities = ClientCapabilities::default();
         capabilities.elicitation = (shows.forms || shows.urls).then_some(elicits);
         capabilities.roots = Some(RootsCapabilities::default());
-        // The user is asked about it with a form.
+        // The user's consent to sampling is requested with a form.
         capabilities.sampling = shows.forms.then(SamplingCapability::default);
         ClientConfig::new(capabilities, Implementation::new("epitome", env!("CARGO_PKG_VERSION")))
-            // The newest version that begins with `initialize`.
+            // The newest version that starts with `initialize`.
             .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 
@@ -230,7 +229,7 @@ impl ClientHandler for McpClient {
         })
     }
 
-    /// Has the session's model answer the server, if the user agrees (sampling).
+    /// Runs the session's model for the server if the user agrees (sampling).
     async fn create_message(
         &self,
         request: CreateMessageRequestParams,
@@ -238,7 +237,7 @@ impl ClientHandler for McpClient {
     ) -> Result<CreateMessageResult, ErrorData> {
         let refused = |why: String| ErrorData::new(REFUSED, why, None);
         let messages = sampled_messages(&request).map_err(refused)?;
-        // It counts as movement of the call that it is made for.
+        // Counts as activity of the call that caused it.
         let _asking = self.open_question();
         if !self.shared.may_call_model.load(Ordering::Relaxed) {
             self.ask_about_model(&messages, request.max_tokens).await.map_err(refused)?;
@@ -258,8 +257,7 @@ impl ClientHandler for McpClient {
     }
 }
 
-/// The messages of a request for a call of the model, with its system text first. The error is a sentence for the
-/// server.
+/// The messages of a sampling request, with its system prompt first. The error is a sentence for the server.
 fn sampled_messages(request: &CreateMessageRequestParams) -> Result<Vec<Value>, String> {
     if request.tools.as_ref().is_some_and(|tools| !tools.is_empty()) {
         return Err("the model is not called with tools of a server".to_owned());
@@ -285,13 +283,13 @@ fn sampled_messages(request: &CreateMessageRequestParams) -> Result<Vec<Value>, 
     }
 }
 
-/// The name of the field in the question about a call of the model, and its values.
+/// The name of the field in the sampling question, and its values.
 const MAY_CALL: &str = "answer";
 const ONCE: &str = "This time";
 const ALWAYS: &str = "Always in this session";
 const NEVER: &str = "No";
 
-/// Counts a question as open while it is alive, even when the waiting future is dropped.
+/// Counts a question as open until dropped, even if the waiting future is dropped.
 struct OpenQuestionGuard<'a>(&'a ClientShared);
 
 impl Drop for OpenQuestionGuard<'_> {
@@ -302,7 +300,7 @@ impl Drop for OpenQuestionGuard<'_> {
 }
 
 impl McpClient {
-    /// Shows a question and waits for its answer; `None` if the server has asked too much.
+    /// Shows a question and waits for its answer. Returns `None` if the server has asked too many.
     async fn ask(&self, question: UserQuestion) -> Option<QuestionReply> {
         if self.shared.asked.fetch_add(1, Ordering::Relaxed) >= QUESTIONS_MAX
             || self.shared.unanswered.load(Ordering::Relaxed) >= UNANSWERED_MAX
@@ -312,7 +310,7 @@ impl McpClient {
         }
         // The semaphore is never closed.
         let _turn = self.turn.acquire().await;
-        // Check again: the questions asked before this one may have remained unanswered.
+        // Check again: earlier questions may have remained unanswered.
         if self.shared.unanswered.load(Ordering::Relaxed) >= UNANSWERED_MAX {
             return None;
         }
@@ -335,8 +333,8 @@ impl McpClient {
         OpenQuestionGuard(&self.shared)
     }
 
-    /// Asks the user whether a call of the model is made for the server: it costs, and its answer goes to the server.
-    /// All of its text is shown. The error is a sentence for the server.
+    /// Asks the user whether to call the model for the server: the call costs tokens, and its answer goes to the
+    /// server. The complete text is shown. The error is a sentence for the server.
     async fn ask_about_model(&self, messages: &[Value], max_tokens: u32) -> Result<(), String> {
         let text = |message: &Value| {
             format!(
@@ -384,7 +382,7 @@ impl McpClient {
         }
     }
 
-    /// The question as shown to the user. An error completes a sentence that begins with "The MCP server x".
+    /// The question as shown to the user. The error completes a sentence that begins with "The MCP server x".
     fn question(&self, request: ElicitRequestParams) -> Result<UserQuestion, String> {
         let said = |message: &str| {
             let cut = &message[..message.floor_char_boundary(MESSAGE_BYTES_MAX)];
@@ -413,7 +411,7 @@ impl McpClient {
                             .to_owned(),
                     );
                 }
-                // The server's id need not be unique; ours must be.
+                // The server's id may not be unique; the id shown to the client must be.
                 let id = format!("mcp_{:016x}_{}", fastrand::u64(..), short(&elicitation_id));
                 Ok(UserQuestion { message: said(&message), wants: QuestionKind::Url { url, id }, call: None })
             }
@@ -426,7 +424,7 @@ fn file_uri(path: &Path) -> String {
     format!("file://{}", percent_encode(path.as_os_str().as_bytes(), NOT_IN_A_PATH))
 }
 
-/// Whether a form asks for a secret, judged by its fields' names, titles, descriptions and formats.
+/// Whether a form asks for a secret, judging by its fields' names, titles, descriptions and formats.
 fn wants_secret(schema: &Value) -> bool {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return false };
     properties.iter().any(|(name, property)| {

@@ -1,4 +1,4 @@
-//! Connects one server: over the pipes of a process or over HTTP, and fetches what it offers.
+//! Connects one server, over the pipes of a process or over HTTP, and fetches what it offers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,18 +25,18 @@ use epitome_config::{McpSource, McpTransport, variable};
 use epitome_platform::group::{CommandExit, RunningCommand};
 use epitome_tools::question::QuestionSender;
 
-/// Timeout from starting a server to knowing what it offers.
+/// Timeout from starting a server to receiving its listing.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(60);
-/// The same for the first start of a process, which may install it first (`npx`, `uvx`).
+/// The same for the first start of a process, which may have to be installed first (`npx`, `uvx`).
 pub const FIRST_START_TIME_MAX: Duration = Duration::from_secs(120);
 /// Maximum pages of a list.
 const PAGES_MAX: usize = 20;
 /// Minimum delay between a change notification and fetching the list, for lists that change constantly.
 const LIST_APART: Duration = Duration::from_secs(1);
-/// How an authorization server reports that it does not know our registration (RFC 6749, section 5.2).
+/// How an authorization server reports that the client's registration is unknown (RFC 6749, section 5.2).
 const INVALID_CLIENT: &str = "invalid_client";
 
-/// Why there is no connection.
+/// Why a server could not be connected.
 pub enum ConnectError {
     /// The user has to log in; `challenge` is the server's authentication challenge.
     Login { url: String, challenge: Option<String> },
@@ -57,7 +57,7 @@ pub struct McpConnection {
     process: Option<(RunningCommand, Arc<Diagnostics>)>,
 }
 
-/// What connecting needs.
+/// The inputs of a connection attempt.
 #[derive(Clone)]
 pub struct ServerConnector {
     pub server: Arc<ServerHandle>,
@@ -67,8 +67,8 @@ pub struct ServerConnector {
 }
 
 impl ServerConnector {
-    /// Connects the server and fetches what it offers, within a bounded time. An error completes a sentence and contains
-    /// no secrets.
+    /// Connects the server and fetches what it offers, within a bounded time. The error completes a sentence and
+    /// contains no secrets.
     pub async fn connect(self) -> Result<McpConnection, ConnectError> {
         let limit = match self.server.has_listing() {
             false if matches!(self.server.spec.way, McpTransport::Stdio { .. }) => FIRST_START_TIME_MAX,
@@ -201,7 +201,8 @@ impl ServerConnector {
         let mut challenge =
             error.is_authorization_required().then(|| error.auth_challenge().map(str::to_owned));
         if is_refused_post(&why) {
-            // The specification has clients try the older transport then (Transports, Backwards Compatibility).
+            // The specification requires clients to fall back to the older transport (Transports, Backwards
+            // Compatibility).
             let key = key_header.map(|value| ("authorization".to_owned(), value));
             let headers = SseHeaders { fixed: headers.iter().cloned().chain(key).collect(), login };
             match self.over_sse(url, headers, &redactor).await {
@@ -211,7 +212,7 @@ impl ServerConnector {
             }
         }
         if is_logged_in && why.contains(INVALID_CLIENT) {
-            // It has forgotten our registration, without which no token can be renewed.
+            // The server has forgotten the client's registration, without which no token can be renewed.
             login::forget(url, &self.context).await?;
             return Err(ConnectError::Login { url: url.to_owned(), challenge: None });
         }
@@ -253,7 +254,7 @@ fn http_config(
     Ok(config)
 }
 
-/// Fetches what the server offers, and stores it for later sessions. The error is text of the server and may contain
+/// Fetches what the server offers, and stores it for later sessions. The error is the server's text and may contain
 /// secrets.
 async fn refresh(
     server: &Arc<ServerHandle>,
@@ -265,7 +266,7 @@ async fn refresh(
     let spec = &server.spec;
     server.set_listing(Arc::new(listed::validate(&spec.name, &server.label, spec.tools.as_deref(), &raw)));
     let (listings, way) = (context.listings.clone(), spec.way.clone());
-    // A failure costs the next session time, and nothing else.
+    // A failure only makes the next session slower.
     drop(tokio::task::spawn_blocking(move || listings.store(&way, &raw)).await);
     Ok(())
 }
@@ -316,7 +317,7 @@ async fn exit_reason(
         CommandExit::Signal(signal) => format!("its process was ended by signal {signal}"),
         CommandExit::Unknown => "its process ended".to_owned(),
     };
-    // A process that it left running may hold the pipe open: report what has been read so far.
+    // A child process that is still running may keep the pipe open: report what has been read so far.
     drop(tokio::time::timeout(ENDING_WITHIN, diagnostics.read.notified()).await);
     Some(match last_words(&redactor.redact(&diagnostics.stderr())) {
         said if said.is_empty() => how,
@@ -329,7 +330,7 @@ impl McpConnection {
         self.link.clone()
     }
 
-    /// Waits until the connection closes, fetching its lists again when they change; returns why it closed.
+    /// Follows the connection until it closes, and fetches lists again when they change. Returns why it closed.
     pub async fn follow(
         self,
         server: &Arc<ServerHandle>,

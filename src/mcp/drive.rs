@@ -1,5 +1,5 @@
-//! Drives one server of a session: a task connects it, keeps the connection, and connects it again when it is gone
-//! (`retry`).
+//! Drives one server of a session: a task connects it, maintains the connection, and reconnects it when the connection
+//! is lost (`retry`).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -54,14 +54,14 @@ pub async fn drive(
     }
 }
 
-/// Whether a server whose tools are known waits until something needs it. One on the network costs nothing until then,
-/// and may first ask for a login.
+/// Whether a server whose tools are known is started only on demand. Not so for a remote server: it costs nothing to
+/// connect early, and may require a login first.
 fn starts_at_use(spec: &McpServer) -> bool {
     matches!(spec.way, McpTransport::Stdio { .. }) && !spec.start_with_session
 }
 
-/// Takes over what the server offered in an earlier session. Returns whether that was lately; not so of a server that
-/// this session has already started.
+/// Loads the listing of an earlier session. Returns whether it is recent; false for a server that this session has
+/// already started.
 async fn load_listing(server: &Arc<ServerHandle>, context: &McpContext) -> bool {
     let mut is_recent = false;
     if !server.has_listing() {
@@ -89,7 +89,7 @@ struct ServerDriver {
 }
 
 impl ServerDriver {
-    /// Connects the server, after a login if it requires one, and follows the connection. Returns why it is gone.
+    /// Connects the server, after a login if it requires one, and follows the connection. Returns why it ended.
     async fn attempt(&self, is_reported: &mut bool) -> (String, AttemptEnd) {
         // One login per attempt, so that users aren't sent to the same page repeatedly.
         let mut may_log_in = true;
@@ -145,11 +145,11 @@ impl ServerDriver {
         }
     }
 
-    /// Reports the first failure of several.
+    /// Reports the first of several consecutive failures.
     async fn gone(&self, why: String, next: NextAttempt, is_reported: &mut bool) {
         let server = &self.server;
         server.set_exhausted(next.on_demand.is_none());
-        // A request from before this failure is not one for another attempt.
+        // A wake-up from before this failure must not trigger another attempt.
         drop(tokio::time::timeout(Duration::ZERO, server.wanted.notified()).await);
         server.set(ConnectionState::Gone(why.clone()));
         let name = server.spec.name.clone();
@@ -160,7 +160,7 @@ impl ServerDriver {
         drop(self.news.send(event).await);
     }
 
-    /// Waits for the next attempt; returns whether a call caused it.
+    /// Waits for the next attempt. Returns whether a call caused it.
     async fn wait(&self, next: NextAttempt) -> bool {
         let automatic = async {
             match next.automatic {
@@ -184,8 +184,8 @@ impl ServerDriver {
     }
 }
 
-/// A connection attempt. Dropping it ends the attempt, unless it is a first start that is to be completed: an
-/// installation that is killed with every short session would never be done.
+/// A connection attempt. Dropping it ends the attempt, unless it is a first start that has to be completed: an
+/// installation that is killed by every short session would never finish.
 struct ConnectingTask {
     server: Arc<ServerHandle>,
     task: JoinHandle<Result<McpConnection, ConnectError>>,

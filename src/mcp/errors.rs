@@ -1,15 +1,15 @@
-//! Errors of the SDK as sentences, without the names of its types. The texts may still contain secrets. Pure.
+//! Formats errors of the SDK as sentences, without the names of its types. The texts may still contain secrets. Pure.
 
 use std::error::Error;
 
 use rmcp::ServiceError;
 use rmcp::service::ClientInitializeError;
 
-/// Errors of the SDK that only say which part of it has failed.
+/// Prefixes by the SDK that only name the component that failed.
 const EMPTY_WORDS: [&str; 4] = ["Client error: ", "Transport send error: ", "Auth error: ", "Io error: "];
 /// How the HTTP client begins an error without a response.
 const NOT_SENT: &str = "error sending request";
-/// Statuses with which servers of the older transport answer a POST to its address.
+/// HTTP statuses with which servers of the older transport answer a POST to their URL.
 const SSE_STATUSES: [&str; 3] = ["404", "405", "400"];
 
 /// Why a server could not be initialized; completes a sentence.
@@ -28,7 +28,7 @@ pub fn initialize_reason(error: &ClientInitializeError) -> String {
     }
 }
 
-/// Whether an address refuses our first message as servers of the older transport do.
+/// Whether a server refuses the first message as servers of the older transport do.
 pub fn is_refused_post(why: &str) -> bool {
     SSE_STATUSES.iter().any(|status| why.contains(&format!("HTTP {status}")))
 }
@@ -97,7 +97,7 @@ mod tests {
         }
     }
 
-    /// The model read "Transport [rmcp::transport::worker::WorkerTransport<…>] error: Client error: …".
+    /// Regression: the model read "Transport [rmcp::transport::worker::WorkerTransport<…>] error: Client error: …".
     #[test]
     fn errors_name_no_types() {
         let refused = Failure("Connection refused (os error 111)", None);

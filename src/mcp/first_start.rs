@@ -1,8 +1,8 @@
-//! Completes the first start of a server whose session has ended, in a process of its own: the server may be installing
-//! itself (`npx`, `uvx`), and an installation that is killed with every short session would never be done.
+//! Completes the first start of a server after its session has ended, in a separate process: the server may be
+//! installing itself (`npx`, `uvx`), and an installation that is killed by every short session would never finish.
 //!
-//! A daemon goes on with the start itself. A process that ends with its session hands it to this helper, which is our own
-//! executable with a hidden argument. It stores what the server offers, ends the server and exits.
+//! A daemon completes the start itself. A process that ends with its session hands it to this helper, which is
+//! Epitome's executable with a hidden argument. The helper stores what the server offers, ends the server and exits.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -21,19 +21,19 @@ use epitome_tools::question::QuestionSender;
 /// The hidden argument: `epitome __first-start`.
 pub const FIRST_START_ARGUMENT: &str = "__first-start";
 
-/// Time for a last attempt beyond the one that is bounded itself.
+/// Extra time for the helper, beyond the limit of the connection attempt.
 const SPARE_TIME: Duration = Duration::from_secs(5);
 
-/// What the helper reads from its standard input, as JSON. Its environment and directory are the session's.
+/// The helper's standard input, as JSON. Its environment and directory are those of the session.
 #[derive(Serialize, Deserialize)]
 pub struct FirstStart {
     pub server: McpServer,
 }
 
 impl FirstStart {
-    /// Starts the helper, which is in a process group of its own, and does not wait for it.
+    /// Starts the helper in its own process group, and does not wait for it.
     pub(super) fn hand_over(&self, cwd: &Path, environment: &[(OsString, OsString)]) -> io::Result<()> {
-        // This path refers to the running executable even after an upgrade replaced or removed the file.
+        // This path refers to the running executable even after an upgrade has replaced or removed the file.
         let own = Path::new("/proc/self/exe");
         let program = if own.exists() { own.to_owned() } else { std::env::current_exe()? };
         let mut command = Command::new(program);
@@ -47,7 +47,7 @@ impl FirstStart {
 
     /// Connects the server once, which stores what it offers. The error completes a sentence.
     pub async fn complete(self, context: McpContext) -> Result<(), String> {
-        // There is nobody to answer questions.
+        // There is no user to answer questions.
         let (door, _asked) = QuestionSender::new();
         let (mut hub, mut news) = Hub::new(McpContext { starts_at_use: false, ..context }, door);
         hub.start([self.server]);

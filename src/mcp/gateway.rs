@@ -18,22 +18,22 @@ use epitome_tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace}
 /// Name of the tool.
 pub const REACH: &str = "mcp";
 
-/// How long the list waits for servers that are connected again.
+/// How long a listing waits for servers that are being reconnected.
 const LIST_WAIT_MAX: Duration = Duration::from_secs(3);
-/// The name under which a permission to read resources is remembered.
+/// The tool name under which a permission to read resources is stored.
 const RESOURCES: &str = "resources";
 
-/// See the module.
+/// The gateway tool `mcp`.
 pub struct McpGatewayTool {
     pub servers: Vec<Arc<ServerHandle>>,
 }
 
-/// The action that a call requests.
+/// The action of a call.
 enum GatewayAction<'a> {
     List,
     Describe(&'a str),
     Call(&'a str, Value),
-    /// Of a server, or of all.
+    /// Lists the resources of one server, or of all.
     Resources(Option<&'a str>),
     Read {
         server: &'a str,
@@ -63,7 +63,7 @@ fn parse_action(input: &Value) -> Result<GatewayAction<'_>, String> {
 }
 
 impl McpGatewayTool {
-    /// The tool of this name. One of a server that is not connected is looked for when it is called.
+    /// The tool with this name. For a server that is not connected, the tool is looked up when it is called.
     fn find(&self, name: &str) -> Result<Arc<dyn Tool>, String> {
         if let Some(tool) = self.known(name) {
             return Ok(Arc::new(tool));
@@ -88,7 +88,7 @@ impl McpGatewayTool {
         })
     }
 
-    /// All tools and states, once servers that were gone had the time to be connected again.
+    /// All tools and states, after giving lost servers time to reconnect.
     async fn list(servers: Vec<Arc<ServerHandle>>) -> String {
         let gone = |server: &&Arc<ServerHandle>| matches!(server.state(), ConnectionState::Gone(_));
         let woken: Vec<_> = servers.iter().filter(gone).collect();
@@ -220,12 +220,12 @@ impl Tool for McpGatewayTool {
 
     fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
         match parse_action(input)? {
-            // Lists of names, which servers also send unasked.
+            // Lists of names, which servers also send without being asked.
             GatewayAction::List | GatewayAction::Resources(None) => Ok(Access::Nothing),
             GatewayAction::Resources(Some(server)) => self.server(server).map(|_| Access::Nothing),
             GatewayAction::Describe(name) => self.find(name).map(|_| Access::Nothing),
             GatewayAction::Call(name, arguments) => self.find(name)?.access(&arguments, workspace),
-            // The protocol has no resources that change something when they are read.
+            // In the protocol, reading a resource never changes anything.
             GatewayAction::Read { server, .. } => Ok(Access::External {
                 server: self.server(server)?.spec.name.clone(),
                 tool: RESOURCES.to_owned(),

@@ -5,8 +5,8 @@
 //!  settings, client ─► McpServer ─► Hub::start ─ one task each ─► drive::drive
 //!                                                 process: child (group, pipes, limits) ─┐
 //!                                                 HTTP: the provider's client ───────────┤ rmcp
-//!  session ◄─ McpEvent: tools are known, a server is gone ───────────────────────────────────┤
-//!  session ◄─ Door: questions to the user ─ client ◄─────────────────────────────────────┘
+//!  session ◄─ McpEvent: tools are known, a server is gone ───────────────────────────────┤
+//!  session ◄─ QuestionSender: questions to the user ─ client ◄───────────────────────────┘
 //!  toolbox ◄─ Hub::tools: one mcp__SERVER__TOOL each, and `mcp` for unlisted tools and for resources
 //!  prompts ◄─ Hub::prompt_commands: one /mcp__SERVER__PROMPT each
 //! ```
@@ -73,54 +73,54 @@ pub use prompts::{PromptCall, PromptCommand};
 
 /// Capacity of the news channel; a server with more news waits.
 const NEWS_MAX: usize = 64;
-/// State of a server that the user has switched off.
+/// Why a server that the user has switched off is not connected.
 const OFF: &str = "it is switched off";
 
 /// Checks a server before it is started.
 pub type ServerCheck = Arc<dyn Fn(&McpServer) -> Result<(), String> + Send + Sync>;
 
-/// Makes the sandbox of a process that is started in a directory. Reads the disk; the error completes a sentence.
+/// Builds the sandbox of a process that is started in a directory. Reads the disk; the error completes a sentence.
 pub type ServerSandbox = Arc<dyn Fn(&Path, McpSandbox) -> Result<Confinement, String> + Send + Sync>;
 
-/// The environment that servers are started in.
+/// The context in which servers are started.
 #[derive(Clone)]
 pub struct McpContext {
     pub cwd: PathBuf,
-    /// The directories of the workspace, which servers may ask for.
+    /// The directories of the workspace, which servers may request.
     pub roots: Vec<PathBuf>,
     /// The session's environment variables.
     pub environment: Arc<Vec<(OsString, OsString)>>,
-    /// The part of them that servers get.
+    /// The environment variables that servers get.
     pub exposure: Arc<Exposure>,
     pub reaper: Arc<Reaper>,
     /// HTTP client limited to the session's network policy.
     pub http: Http,
     /// Directory of the stored login tokens, in the user's data directory.
     pub logins: PathBuf,
-    /// What servers offered in earlier sessions.
+    /// Listings from earlier sessions.
     pub listings: ListingCache,
-    /// Whether a repository's server still is what the user consented to; the error completes a sentence. Blocks on
-    /// disk I/O, and is called before each start.
+    /// Checks that a repository's server is still the version that the user consented to. The error completes a
+    /// sentence. Blocks on disk I/O; called before each start.
     pub unchanged: ServerCheck,
-    /// The sandbox for a server's process in a directory, if it is to have one.
+    /// Builds the sandbox for a server's process in a directory, if it should have one.
     pub sandbox: ServerSandbox,
-    /// Whether a process whose tools are known is started when something needs it.
+    /// Whether a process whose tools are known is started only on demand.
     pub starts_at_use: bool,
-    /// Whether this process ends with its sessions, so that another one has to complete the first start of a server.
+    /// Whether this process ends with its sessions, so that another process must complete the first start of a server.
     pub ends_with_sessions: bool,
 }
 
 /// Server events that the session handles.
 #[derive(Debug)]
 pub enum McpEvent {
-    /// What the server offers is known or has changed, or its state has.
+    /// The listing or the state of the server has changed.
     Changed { server: String },
     /// The server is not connected; `why` completes a sentence.
     Gone { server: String, why: String },
     /// A sentence for the user.
     Remark(String),
-    /// A server has the model answer messages, which the user has agreed to: `messages` and `max_tokens`. The answer is
-    /// an object with `text` and `model`.
+    /// A server requests a model call, to which the user has agreed. `params` has `messages` and `max_tokens`; the
+    /// answer is an object with `text` and `model`.
     ModelWanted { server: String, params: Value, answer: oneshot::Sender<Result<Value, String>> },
 }
 
@@ -129,13 +129,13 @@ pub enum McpEvent {
 pub struct ServerStatus {
     pub spec: McpServer,
     pub state: ServerState,
-    /// The names of its tools as the model calls them: those that it has, or had when it was last connected.
+    /// The full names of its tools, as currently or last listed.
     pub tools: Vec<String>,
     /// Their size in a request.
     pub tool_bytes: usize,
     pub prompts: usize,
     pub has_resources: bool,
-    /// Remarks about what it offers, and why its last request failed.
+    /// Remarks about its listing, and why its last request failed.
     pub remarks: Vec<String>,
     /// The newest messages of its log, with their levels.
     pub log: Vec<String>,
@@ -143,14 +143,14 @@ pub struct ServerStatus {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerState {
-    /// It is started once something needs it.
+    /// Started on demand.
     Idle,
     Connecting,
     Ready,
     Gone(String),
 }
 
-/// What the user wants of one server.
+/// The user's order for one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerOrder {
     Reconnect,
@@ -233,8 +233,8 @@ impl Hub {
         self.servers.is_empty()
     }
 
-    /// Carries out an order for the server of this name. Returns what was done, or why not; both are sentences. A
-    /// logout blocks for one change of the disk.
+    /// Carries out an order for the server of this name. Returns what was done, or the error; both are sentences. A
+    /// logout blocks on one disk write.
     pub fn order(&mut self, name: &str, order: ServerOrder) -> Result<String, String> {
         let at = self.servers.iter().position(|server| server.handle.spec.name == name);
         let at = at.ok_or_else(|| {
@@ -274,7 +274,7 @@ impl Hub {
         Ok(done)
     }
 
-    /// The names of the servers that are still connecting and whose tools are not known from an earlier session.
+    /// The names of servers that are still connecting and have no listing from an earlier session.
     pub fn connecting(&self) -> Vec<&str> {
         let is_unknown = |server: &&Arc<ServerHandle>| {
             matches!(server.state(), ConnectionState::Connecting) && !server.has_listing()
@@ -283,7 +283,7 @@ impl Hub {
     }
 
     /// The tools of all servers that are or were connected, in server order, and `mcp`. `framed` are the
-    /// tools in the conversation's frame: calls to those that no server has now return the reason.
+    /// tools in the conversation's frame. Calls to framed tools that no server has any more return the reason.
     pub fn tools(&self, framed: &[ToolSpec], budget: ListBudget) -> Vec<Arc<dyn Tool>> {
         let handles: Vec<Arc<ServerHandle>> = self.handles().cloned().collect();
         let offered = |server: &Arc<ServerHandle>| match server.is_offered() {
@@ -329,7 +329,7 @@ impl Hub {
         lines
     }
 
-    /// The names of the servers that have instructions for the use of their tools, and these words of theirs.
+    /// The names of the servers that have instructions for their tools, with these instructions.
     pub fn instructions(&self) -> Vec<(String, String)> {
         let offered = self.handles().filter(|server| server.is_offered());
         offered

@@ -11,18 +11,18 @@ use epitome_thread::ToolSpec;
 
 /// Maximum tools used per server; some servers have a hundred.
 pub const TOOLS_MAX: usize = 256;
-/// Maximum bytes of a description that a model is shown.
+/// Maximum bytes of a description shown to a model.
 pub const DESCRIPTION_BYTES_MAX: usize = 2_048;
 /// Maximum bytes of a schema; a tool with a larger one is left out, because a truncated schema is useless.
 pub const SCHEMA_BYTES_MAX: usize = 16 * 1024;
-/// Maximum bytes of a server's instructions that a model is shown.
+/// Maximum bytes of a server's instructions shown to a model.
 const INSTRUCTIONS_BYTES_MAX: usize = 2_048;
 /// Maximum prompts used per server.
 pub const PROMPTS_MAX: usize = 64;
-/// Maximum characters of a title that the user is shown.
+/// Maximum characters of a title shown to the user.
 const TITLE_CHARS_MAX: usize = 80;
 
-/// What a server offers, as it was received.
+/// A server's listing as received.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RawListing {
     pub tools: Vec<model::Tool>,
@@ -30,20 +30,20 @@ pub struct RawListing {
     pub instructions: Option<String>,
     pub has_tools: bool,
     pub has_resources: bool,
-    /// Tools that can only be called as tasks, as calls have shown.
+    /// Tools that can only be called as tasks, as learned from calls.
     #[serde(default)]
     pub task_tools: Vec<String>,
 }
 
-/// What a server offers, after validation.
+/// A server's listing after validation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerListing {
     pub tools: Vec<ServerTool>,
     pub prompts: Vec<ServerPrompt>,
-    /// The server's own words about the use of its tools.
+    /// The server's instructions for the use of its tools.
     pub instructions: Option<String>,
     pub has_resources: bool,
-    /// Remarks about what is not used.
+    /// Remarks about unused parts.
     pub remarks: Vec<String>,
 }
 
@@ -64,10 +64,10 @@ pub struct ServerPrompt {
 pub struct ServerTool {
     /// The server's name for it.
     pub own_name: String,
-    /// The title that the user is shown.
+    /// The title shown to the user.
     pub title: String,
     pub spec: ToolSpec,
-    /// The server claims that the tool is read-only.
+    /// Whether the server claims that the tool is read-only.
     pub reads_only: bool,
 }
 
@@ -78,7 +78,7 @@ impl ServerTool {
     }
 }
 
-/// Validates what a server offers. `allowed` are the tools that the settings name.
+/// Validates a server's listing. `allowed` are the tools named in the settings; `None` allows all.
 pub fn validate(server: &str, label: &str, allowed: Option<&[String]>, raw: &RawListing) -> ServerListing {
     let (tools, mut remarks) = validate_tools(server, label, allowed, raw);
     if !raw.has_tools {
@@ -145,7 +145,7 @@ fn validate_tools(
     (known, remarks)
 }
 
-/// A prompt with an unusable argument could not be called; it is left out.
+/// Validates prompts. A prompt with an unusable argument could not be called, so it is left out.
 fn validate_prompts(label: &str, prompts: &[model::Prompt]) -> Vec<ServerPrompt> {
     let prompts = &prompts[..prompts.len().min(PROMPTS_MAX)];
     let commands = names::tool_names(label, prompts.iter().map(|prompt| prompt.name.as_str()));
@@ -165,7 +165,7 @@ fn validate_prompts(label: &str, prompts: &[model::Prompt]) -> Vec<ServerPrompt>
     validated.filter(|prompt| prompt.arguments.iter().all(|(name, _)| is_word(name))).collect()
 }
 
-/// A server's instructions without invisible characters; `None` if nothing is left.
+/// A server's instructions without invisible characters; `None` if nothing remains.
 fn instructions(said: &str) -> Option<String> {
     let plain: String = said.chars().filter(|c| !c.is_control() || *c == '\n').collect();
     Some(cut(plain.trim(), INSTRUCTIONS_BYTES_MAX)).filter(|text| !text.is_empty())

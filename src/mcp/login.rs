@@ -34,7 +34,7 @@ const FILE_BYTES_MAX: u64 = 256 * 1024;
 /// Redirect path.
 const CALLBACK: &str = "/callback";
 
-/// An authorization manager with the stored tokens of a server; `None` if there are no usable ones.
+/// An authorization manager with the stored tokens of a server; `None` if there are no usable tokens.
 pub async fn stored_login(url: &str, context: &McpContext) -> Option<AuthorizationManager> {
     if !file_of(&context.logins, url).exists() {
         return None;
@@ -50,7 +50,7 @@ async fn manager(url: &str, context: &McpContext) -> Result<AuthorizationManager
     Ok(manager)
 }
 
-/// Asks the user to log in and waits for it. An error completes a sentence and contains no secrets.
+/// Asks the user to log in and waits for the login. The error completes a sentence and contains no secrets.
 pub async fn login(
     name: &str,
     url: &str,
@@ -89,7 +89,7 @@ pub async fn login(
         tokio::select! {
             came = &mut back => break came.map_err(|_| format!("nobody logged in within {} minutes", LOGIN_TIME_MAX.as_secs() / 60))??,
             went = &mut shown, if !is_shown => match went {
-                // Opening the link is not a login yet.
+                // Opening the link does not complete the login.
                 true => is_shown = true,
                 false => return Err("you declined the login".to_owned()),
             },
@@ -100,7 +100,7 @@ pub async fn login(
     done.map_err(|error| format!("its login failed: {}", plain(&error)))
 }
 
-/// Shows the link, in the client if it supports that; returns `false` if the user declines.
+/// Shows the link, in the client if it supports that. Returns `false` if the user declines.
 async fn show(
     name: &str,
     link: String,
@@ -122,7 +122,7 @@ async fn show(
     true
 }
 
-/// Describes an error without repeating response texts, which may quote what was sent.
+/// Describes an error without quoting responses, which may repeat what was sent.
 fn plain(error: &AuthError) -> String {
     match error {
         AuthError::NoAuthorizationSupport => "it offers no login with OAuth".to_owned(),

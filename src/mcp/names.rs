@@ -36,7 +36,7 @@ pub fn tool_names<'a>(server: &str, names: impl IntoIterator<Item = &'a str>) ->
         .collect()
 }
 
-/// The tool's part of a full name of this server.
+/// The tool's part of a full name of this server's tool.
 pub fn tool_part<'n>(server: &str, name: &'n str) -> Option<&'n str> {
     let part = name.strip_prefix(PREFIX)?.strip_prefix(server)?.strip_prefix("__")?;
     (!part.is_empty() && clean(part) == part).then_some(part)
@@ -84,7 +84,7 @@ mod tests {
     }
 
     proptest! {
-        /// For arbitrary server and tool names.
+        /// Holds for arbitrary server and tool names.
         #[test]
         fn names_are_valid_and_unique(
             server in ".{0,40}", names in prop::collection::vec(".{0,80}", 0..20)

@@ -15,7 +15,7 @@ use epitome_tools::truncate::{
 
 /// Maximum images kept per result.
 const IMAGES_MAX: usize = 8;
-/// Maximum bytes (base64) of all images of one result; every later request carries them.
+/// Maximum bytes (base64) of all images of one result; every later request contains them.
 const IMAGE_BYTES_MAX: usize = 8_000_000;
 /// Maximum bytes of the description of a linked resource.
 const LINK_BYTES_MAX: usize = 500;
@@ -29,7 +29,7 @@ pub fn result(server: &str, tool: &str, came: CallToolResult, mask: impl Fn(Stri
             _ => false,
         })
     };
-    // The specification asks servers to repeat it as a text; some only summarize it there.
+    // The specification asks servers to repeat it as text; some only summarize it there.
     let structured = came.structured_content.clone().filter(|value| !value.is_null() && !has_text(value));
     for block in came.content {
         parts.add(block);
@@ -44,7 +44,7 @@ pub fn result(server: &str, tool: &str, came: CallToolResult, mask: impl Fn(Stri
     parts.finish(status, json!({ "mcp": { "server": server, "tool": tool } }))
 }
 
-/// Whether a text says the same as structured content. Many servers put a result that is no object into one, as its only
+/// Whether a text repeats structured content. Many servers wrap a result that is not an object in one, as its only
 /// field (FastMCP's `result`).
 fn repeats(text: &str, structured: &Value) -> bool {
     let is_same = |value: &Value| {
@@ -96,7 +96,7 @@ impl<M: Fn(String) -> String> ContentParts<M> {
         }
     }
 
-    /// Adds a text, to the one before it if there is one.
+    /// Appends a text, merged with a preceding text.
     fn text(&mut self, text: String) {
         let text = (self.mask)(text);
         match self.content.last_mut() {
@@ -156,7 +156,7 @@ impl<M: Fn(String) -> String> ContentParts<M> {
         let whole = texts.collect::<Vec<&str>>().join("\n");
         let (content, whole) = match whole.len() > OUTPUT_BYTES_MAX {
             false => (self.content, (whole, None)),
-            // The cut goes through all texts; then come the images.
+            // Truncates across all texts; the images follow.
             true => {
                 let text =
                     head_and_tail(&whole, OUTPUT_BYTES_MAX, OUTPUT_HEAD_BYTES, "recall reads the rest");
@@ -180,7 +180,7 @@ impl<M: Fn(String) -> String> ContentParts<M> {
     }
 }
 
-/// Whether data of this type is text that a model reads.
+/// Whether data of this type is text that a model can read.
 fn is_text(mime_type: &str) -> bool {
     let kind = mime_type.split(';').next().unwrap_or_default().trim();
     kind.starts_with("text/")
@@ -215,7 +215,7 @@ pub fn checked_image(data: &str) -> Result<&'static str, String> {
     }
 }
 
-/// Server text in a code fence that nothing in it can close; otherwise an editor would render it as Markdown.
+/// Puts server text into a code fence that the text can't close; otherwise an editor would render it as Markdown.
 pub fn fenced(text: &str) -> String {
     epitome_tools::disk::fenced("", text)
 }
@@ -259,7 +259,7 @@ mod tests {
         assert!(texts(&converted(Vec::new()))[0].contains("nothing"));
     }
 
-    /// "3 rows found" hid the rows; a text that says "the image above" came before the image.
+    /// Regression: "3 rows found" hid the rows; a text that refers to "the image above" came before the image.
     #[test]
     fn structured_content_and_the_order_of_the_blocks_are_kept() {
         let structured = |content: Vec<ContentBlock>, value: Value| {
@@ -274,7 +274,7 @@ mod tests {
             "{ \"rows\": [1, 2] }"
         );
         assert_eq!(structured(Vec::new(), rows()), "{\"rows\":[1,2]}");
-        // As FastMCP sends it, and the server of the file system.
+        // As sent by FastMCP and by the filesystem server.
         assert_eq!(structured(vec![ContentBlock::text("[1,2]")], rows()), "[1,2]");
         assert_eq!(structured(vec![ContentBlock::text("a b")], json!({"result": "a b"})), "a b");
 
@@ -283,7 +283,8 @@ mod tests {
         assert_eq!(texts(&converted(blocks)), ["a", "<image>", "b"]);
     }
 
-    /// Files of text and images were left out if the server sent them as bytes, and links lost their description.
+    /// Regression: text files and images were left out if the server sent them as bytes, and links lost their
+    /// description.
     #[test]
     fn readable_blobs_and_descriptions_of_links_are_kept() {
         let png = ContentBlock::Resource(rmcp::model::EmbeddedResource::new(

@@ -12,7 +12,7 @@ use super::outcome;
 use super::server::{ConnectionState, ServerHandle};
 use epitome_thread::Content;
 
-/// Maximum bytes of a prompt; a longer one is cut.
+/// Maximum bytes of a prompt; a longer one is truncated.
 const PROMPT_BYTES_MAX: usize = 128 * 1024;
 
 /// Maximum messages of a prompt.
@@ -44,8 +44,8 @@ impl Hub {
         commands.collect()
     }
 
-    /// The prompt of this command, for the text typed after it. `None` if no server has it; an error says how it is
-    /// typed.
+    /// Parses the text typed after a prompt's command. Returns `None` if no server has the prompt; the error explains
+    /// the usage.
     pub fn prompt_call(&self, command: &str, rest: &str) -> Option<Result<PromptCall, String>> {
         self.handles().find_map(|server| {
             let listing = server.listing();
@@ -61,7 +61,7 @@ impl Hub {
 }
 
 impl PromptCall {
-    /// Fetches the prompt. An error is a sentence.
+    /// Fetches the prompt. The error is a sentence.
     pub async fn fetch(self) -> Result<Vec<Content>, String> {
         let prompt = self.server.get_prompt(&self.own_name, self.arguments).await?;
         let content = content(prompt);
@@ -93,7 +93,7 @@ fn usage(prompt: &ServerPrompt) -> String {
     prompt.arguments.iter().map(argument).collect::<Vec<String>>().join(" ")
 }
 
-/// Assigns what was typed to the arguments: `name=value` by name, other words in order, and the rest of the text to the
+/// Assigns the typed text to the arguments: `name=value` by name, other words in order, and the rest of the text to the
 /// last argument.
 fn bind(prompt: &ServerPrompt, rest: &str) -> Result<Map<String, Value>, String> {
     let mut bound = Map::new();
@@ -138,7 +138,7 @@ fn bind(prompt: &ServerPrompt, rest: &str) -> Result<Map<String, Value>, String>
     }
 }
 
-/// The first word, in which a part in double quotes may contain spaces, and what follows it.
+/// Splits off the first word, in which a part in double quotes may contain spaces.
 fn first_word(text: &str) -> (&str, &str) {
     let mut is_quoted = false;
     let end = text.find(|c: char| {
@@ -156,7 +156,7 @@ fn unquoted(text: &str) -> &str {
         .unwrap_or(text)
 }
 
-/// A prompt's messages as content of one message of the user.
+/// Converts a prompt's messages to the content of one user message.
 fn content(prompt: GetPromptResult) -> Vec<Content> {
     let mut room = PROMPT_BYTES_MAX;
     let mut cut = |text: String| {

@@ -14,7 +14,7 @@ const SECRET_BYTES_MIN: usize = 6;
 pub struct ServerRedactor {
     /// Secrets and their replacements, the longest secrets first.
     texts: Vec<(String, String)>,
-    /// Those whose names say that they are secret.
+    /// Masks secrets whose names mark them as secret.
     masker: Arc<Masker>,
 }
 
@@ -31,7 +31,7 @@ impl ServerRedactor {
         let values = pairs.iter().filter(|(_, value)| value.len() >= SECRET_BYTES_MIN);
         for (name, value) in values {
             texts.push((value.clone(), format!("[{name}]")));
-            // `Bearer sk-…`: the last word alone is the key.
+            // In `Bearer sk-…`, only the last word is the key.
             if let Some(word) = value.split(' ').next_back().filter(|word| word.len() >= SECRET_BYTES_MIN) {
                 texts.push((word.to_owned(), format!("[{name}]")));
             }
@@ -50,8 +50,7 @@ impl ServerRedactor {
         self
     }
 
-    /// Masks the secrets in a text of a result, which otherwise stays as it is: a variable may also contain a path or a
-    /// word.
+    /// Masks the secrets in a text of a result and changes nothing else: a variable may also contain a path or a word.
     pub fn mask(&self, mut text: String) -> String {
         self.masker.mask_in(&mut text);
         text
@@ -69,7 +68,7 @@ impl ServerRedactor {
 mod tests {
     use super::*;
 
-    /// A server that printed its own key in a result had it whole in the conversation.
+    /// Regression: if a server printed its own key in a result, the conversation contained it unmasked.
     #[test]
     fn results_show_no_secret_of_the_server_and_keep_everything_else() {
         let env = [("MY_KEY", "made-up-key-1"), ("WORK_DIR", "/home/ann/work")];

@@ -1,5 +1,5 @@
-//! When a server that is not connected is tried again: automatically after growing delays, and when a call needs it.
-//! Pure.
+//! Decides when a server that is not connected is retried: automatically after growing delays, and when a call needs
+//! it. Pure.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ pub const RETRY_DELAYS: [Duration; 5] = [
     Duration::from_secs(5 * 60),
     Duration::from_secs(15 * 60),
 ];
-/// Maximum attempts in a row that calls may cause; a model may call a broken server again and again.
+/// Maximum consecutive attempts caused by calls; a model may call a broken server repeatedly.
 const WAKES_MAX: u32 = 3;
 /// Delay before such an attempt, multiplied by its number.
 const WAKE_DELAY: Duration = Duration::from_millis(500);
-/// A connection of this length counts as healthy: the next failure is the first again.
+/// A connection that lasted this long counts as healthy: the next failure counts as the first.
 const HEALTHY_AFTER: Duration = Duration::from_secs(60);
 
 /// How an attempt or a connection ended.
@@ -32,7 +32,7 @@ pub enum AttemptEnd {
 /// When the next attempt is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextAttempt {
-    /// Delay of the automatic attempt; `None` for none.
+    /// Delay of the automatic attempt; `None` for no attempt.
     pub automatic: Option<Duration>,
     /// Delay after a call that needs the server; `None` if calls no longer cause attempts.
     pub on_demand: Option<Duration>,
@@ -46,7 +46,7 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// A server that was connected is not restarted automatically: some exit while they are idle.
+    /// Plans the next attempt. A server that was connected is not restarted automatically: some exit while idle.
     pub fn next(&mut self, end: AttemptEnd) -> NextAttempt {
         let automatic = match end {
             AttemptEnd::Failed => {
@@ -67,7 +67,7 @@ impl RetryPolicy {
         NextAttempt { automatic, on_demand }
     }
 
-    /// A call has caused the attempt.
+    /// Records that a call has caused the attempt.
     pub fn woken(&mut self) {
         self.wakes += 1;
     }
@@ -81,7 +81,7 @@ mod tests {
         AttemptEnd::Disconnected { after: Duration::from_secs(seconds) }
     }
 
-    /// A server that was not there when the session began never came back in it.
+    /// Regression: a server that was unreachable when the session began was never retried.
     #[test]
     fn a_server_that_cannot_be_connected_is_tried_again_a_bounded_number_of_times() {
         let mut policy = RetryPolicy::default();

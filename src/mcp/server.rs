@@ -1,7 +1,7 @@
 //! One server of a session: its state, what it offers and the requests to it.
 //!
-//! A task drives it for the lifetime of the session ([`drive`](super::drive)). When it is not connected, it is tried
-//! again once a call needs it; only that call waits.
+//! A task drives it for the lifetime of the session ([`drive`](super::drive)). A call to a server that is not connected
+//! triggers another attempt; only that call waits.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +31,7 @@ pub(super) const ENDING_WITHIN: Duration = Duration::from_millis(300);
 /// Connection state of a server.
 #[derive(Clone)]
 pub enum ConnectionState {
-    /// It is started once something needs it.
+    /// Started on demand.
     Idle,
     Connecting,
     Ready(Arc<ReadyConnection>),
@@ -39,24 +39,24 @@ pub enum ConnectionState {
     Gone(String),
 }
 
-/// A server, shared by everything that calls its tools.
+/// A server, shared by all users of its tools.
 pub struct ServerHandle {
     pub spec: McpServer,
     /// Its part of the tool names.
     pub label: String,
     state: watch::Sender<ConnectionState>,
-    /// What it offers, or offered when it was last connected, in this session or an earlier one.
+    /// Its current listing, or the last one of this or an earlier session.
     listing: Mutex<Arc<ServerListing>>,
-    /// Whether there is such a listing.
+    /// Whether `listing` was ever set.
     is_listed: AtomicBool,
     /// Whether it was connected in this session.
     was_connected: AtomicBool,
-    /// Why its last request failed on the way, while it counts as connected.
+    /// Why its last request failed in transport although the connection counts as open.
     trouble: Mutex<Option<String>>,
     pub(super) wanted: Notify,
-    /// Calls don't cause attempts any more.
+    /// Whether calls no longer trigger attempts.
     is_exhausted: AtomicBool,
-    /// A first start, which may include an installation, is completed when the session ends.
+    /// Whether a first start, which may include an installation, is completed after the session has ended.
     pub(super) completes_start: AtomicBool,
     /// Tools that can only be called as tasks.
     pub(super) task_tools: Mutex<Vec<String>>,
@@ -79,7 +79,7 @@ impl ServerHandle {
         }
     }
 
-    /// A new handle for the same server, which knows what it offered.
+    /// A new handle for the same server, with its listing.
     pub fn renewed(&self) -> ServerHandle {
         let renewed = ServerHandle::new(self.spec.clone(), self.label.clone());
         if self.has_listing() {
@@ -93,7 +93,7 @@ impl ServerHandle {
         self.state.borrow().clone()
     }
 
-    /// What it offers, even while it is not connected: a call connects it.
+    /// Its listing, even while it is not connected: a call connects it.
     pub fn listing(&self) -> Arc<ServerListing> {
         self.listing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -102,7 +102,7 @@ impl ServerHandle {
         self.is_listed.load(Ordering::Relaxed)
     }
 
-    /// Whether its tools belong in a list: not if it could not be connected in this session at all.
+    /// Whether its tools are listed: not if every attempt to connect it in this session has failed.
     pub fn is_offered(&self) -> bool {
         self.was_connected.load(Ordering::Relaxed) || !matches!(self.state(), ConnectionState::Gone(_))
     }
@@ -115,7 +115,7 @@ impl ServerHandle {
         *self.task_tools.lock().unwrap_or_else(PoisonError::into_inner) = tools.to_vec();
     }
 
-    /// Why its last request failed on the way.
+    /// Why its last request failed in transport.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -142,13 +142,13 @@ impl ServerHandle {
         self.is_exhausted.store(is_exhausted, Ordering::Relaxed);
     }
 
-    /// Calls don't connect it, until it has another handle.
+    /// Stops calls from connecting it. A new handle reverts this.
     pub fn switch_off(&self, why: &str) {
         self.set_exhausted(true);
         self.set(ConnectionState::Gone(why.to_owned()));
     }
 
-    /// Has it connected again if it is gone. Does not wait.
+    /// Triggers a new connection attempt if it is not connected. Does not wait.
     pub fn wake(&self) {
         let is_gone = matches!(*self.state.borrow(), ConnectionState::Gone(_) | ConnectionState::Idle);
         if is_gone && !self.is_exhausted.load(Ordering::Relaxed) {
@@ -156,12 +156,12 @@ impl ServerHandle {
         }
     }
 
-    /// Whether calls no longer cause attempts to connect it.
+    /// Whether calls no longer trigger attempts to connect it.
     pub fn is_exhausted(&self) -> bool {
         self.is_exhausted.load(Ordering::Relaxed)
     }
 
-    /// Waits until it is connected, or an attempt that is made meanwhile has failed.
+    /// Waits until it is connected, or until an attempt made in the meantime has failed.
     pub async fn connected(&self, limit: Duration) {
         let mut state = self.state.subscribe();
         let settled = async {
@@ -173,7 +173,7 @@ impl ServerHandle {
         drop(tokio::time::timeout(limit, settled).await);
     }
 
-    /// Returns the connection, after another attempt if there is none. An error is a sentence for the model.
+    /// Returns the connection, after another attempt if it is not connected. The error is a sentence for the model.
     pub(super) async fn link(&self) -> Result<Arc<ReadyConnection>, String> {
         let mut state = self.state.subscribe();
         let first = state.borrow_and_update().clone();
@@ -201,7 +201,7 @@ impl ServerHandle {
                 match now {
                     ConnectionState::Ready(link) => return Some(Ok(link)),
                     ConnectionState::Gone(why) => return Some(Err(why)),
-                    // It was found in this state while the call already waited.
+                    // It became idle while the call was already waiting.
                     ConnectionState::Idle => self.wanted.notify_one(),
                     ConnectionState::Connecting => {}
                 }
@@ -268,7 +268,7 @@ impl ServerHandle {
         link.call_as_task(tool, arguments, quiet, progress).await
     }
 
-    /// Lists its resources. An error is a sentence for the model.
+    /// Lists its resources. The error is a sentence for the model.
     pub async fn list_resources(&self) -> Result<ResourceList, String> {
         let link = self.link().await?;
         match link.list_resources(self.spec.timeout).await {
@@ -290,7 +290,7 @@ impl ServerHandle {
         }
     }
 
-    /// The content of a resource that the user attaches. An error is a sentence.
+    /// Reads a resource that the user attaches. The error is a sentence.
     pub(super) async fn read_attached(&self, uri: &str) -> Result<Vec<OutcomeContent>, String> {
         let link = self.link().await?;
         match link.read_resource(uri, self.spec.timeout).await {
@@ -301,7 +301,7 @@ impl ServerHandle {
         }
     }
 
-    /// Fetches a prompt. An error is a sentence.
+    /// Fetches a prompt. The error is a sentence.
     pub(super) async fn get_prompt(
         &self,
         name: &str,
@@ -314,7 +314,7 @@ impl ServerHandle {
         }
     }
 
-    /// Explains a failed request to the model, and to the user if the server can't be reached any more.
+    /// Explains a failed request to the model, and to the user if the server is no longer reachable.
     async fn failure_message(&self, failure: CallFailure, link: &ReadyConnection) -> String {
         let name = &self.spec.name;
         match failure {
@@ -343,7 +343,7 @@ impl ServerHandle {
         }
     }
 
-    /// Has it stored that this tool is called as a task.
+    /// Records that this tool is called as a task.
     fn note_task_tool(&self, tool: &str, link: &ReadyConnection) {
         let mut known = self.task_tools.lock().unwrap_or_else(PoisonError::into_inner);
         if !known.iter().any(|known| known == tool) {

@@ -1,5 +1,6 @@
 //! The older HTTP transport (specification of 2024-11-05, "HTTP with SSE"): the server's messages are events of one
-//! response that never ends, ours are posted to the address that its first event names. The SDK has it no more.
+//! endless response; the client's messages are posted to the URL named by the first event. The SDK no longer supports
+//! it.
 
 use std::future::Future;
 use std::io;
@@ -18,14 +19,14 @@ use epitome_tools::BoxFuture;
 
 /// Time limit for the first event.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(15);
-/// Messages that may wait for the client.
+/// Maximum received messages queued for the client.
 const WAITING_MAX: usize = 64;
-/// The status of an answer to somebody who is not logged in.
+/// The HTTP status of a request without a valid login.
 const UNAUTHORIZED: u16 = 401;
-/// The type of the response.
+/// The content type of the response.
 const EVENTS: &str = "text/event-stream";
 
-/// Posts one of our messages.
+/// Posts one message of the client.
 type Post = Arc<dyn Fn(Vec<u8>) -> BoxFuture<io::Result<()>> + Send + Sync>;
 
 /// An open connection. Dropping it closes it.
@@ -43,7 +44,7 @@ impl Drop for SseTransport {
 
 /// Why a connection could not be opened.
 pub enum SseError {
-    /// The user has to log in; with the server's challenge.
+    /// The user has to log in; contains the server's challenge.
     Unauthorized(Option<String>),
     /// Completes a sentence.
     Other(String),
@@ -61,11 +62,11 @@ impl From<&str> for SseError {
     }
 }
 
-/// What goes with each request.
+/// Headers sent with each request.
 #[derive(Clone)]
 pub struct SseHeaders {
     pub fixed: Vec<(String, String)>,
-    /// Has the access token of a login, and renews it.
+    /// Provides the access token of a login, and renews it.
     pub login: Option<Arc<Mutex<AuthorizationManager>>>,
 }
 
@@ -115,7 +116,7 @@ async fn open_unbounded(http: &Http, url: &str, headers: SseHeaders) -> Result<S
     let named = events.pop().unwrap_or_default();
     let address = response.url().join(named.trim()).map_err(|_| "it named no address for messages")?;
     if address.origin() != response.url().origin() {
-        // The headers, which may contain a key, would go to somebody else.
+        // The headers, which may contain a key, would go to another host.
         return Err("it named an address on another host for messages".into());
     }
     let post = move |body: Vec<u8>| -> BoxFuture<io::Result<()>> {
@@ -137,7 +138,7 @@ async fn open_unbounded(http: &Http, url: &str, headers: SseHeaders) -> Result<S
         let mut events = rest;
         loop {
             for event in events.drain(..) {
-                // What is no message is ignored, as on the other transports.
+                // Anything that is not a message is ignored, as on the other transports.
                 let Ok(message) = serde_json::from_str(&event) else { continue };
                 if sender.send(message).await.is_err() {
                     return;
@@ -152,7 +153,7 @@ async fn open_unbounded(http: &Http, url: &str, headers: SseHeaders) -> Result<S
     Ok(SseTransport { post: Arc::new(post), messages, reading })
 }
 
-/// Adds the data of the events that end in a piece.
+/// Appends the data of the events that end in this piece.
 fn read(parser: &mut SseParser, piece: &[u8], events: &mut Vec<String>) -> Result<(), String> {
     let read: Result<(), EventTooLong> = parser.push(piece, |event| {
         events.push(event.to_owned());

@@ -1,13 +1,14 @@
-//! The part of a server's stderr that explains its end. Pure.
+//! Extracts the part of a server's stderr that explains its exit. Pure.
 
-/// Maximum lines that are quoted.
+/// Maximum quoted lines.
 const LINES_MAX: usize = 5;
-/// Maximum bytes that are quoted.
+/// Maximum quoted bytes.
 const BYTES_MAX: usize = 500;
 /// How Python begins the trace of an exception.
 const TRACEBACK: &str = "Traceback (most recent call last)";
 
-/// The last lines, without decoration: banners and frames have no letters. Of a Python traceback, the exception.
+/// The last lines, without decoration: lines without letters belong to banners and frames. For a Python traceback, the
+/// exception.
 pub fn last_words(stderr: &str) -> String {
     let mut lines: Vec<&str> = stderr.lines().filter(|line| line.chars().any(char::is_alphabetic)).collect();
     if let Some(exception) = exception(&lines) {
@@ -30,10 +31,10 @@ pub fn last_words(stderr: &str) -> String {
     kept.join("\n")
 }
 
-/// The line with the exception of the last traceback: the first line after its frames that is not indented.
+/// Index of the line with the exception of the last traceback: the first line after its frames that is not indented.
 fn exception(lines: &[&str]) -> Option<usize> {
     let trace = lines.iter().rposition(|line| line.contains(TRACEBACK))?;
-    // Exception groups draw their traces with bars.
+    // Exception groups prefix their traces with bars.
     let indent = lines[trace].find(TRACEBACK)?;
     let is_frame = |line: &&str| line.chars().nth(indent).is_none_or(char::is_whitespace);
     let frames = lines[trace + 1..].iter().take_while(|line| is_frame(line)).count();
@@ -44,7 +45,8 @@ fn exception(lines: &[&str]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// The first 500 bytes were quoted: of a traceback its head, and never the exception; of one framework its banner.
+    /// Regression: the first 500 bytes were quoted: the head of a traceback without its exception, or a framework's
+    /// banner.
     #[test]
     fn the_last_lines_are_quoted() {
         let traceback = "starting\nTraceback (most recent call last):\n  File \"a.py\", line 3, in <module>\n    \

@@ -1,7 +1,7 @@
-//! Calls that run as a task (specification of 2025-11-25, Tasks): the server answers a call with a task, which is asked for
-//! its state until it has ended, and then for the result of the call.
+//! Calls that run as a task (specification of 2025-11-25, Tasks): the server answers a call with a task, whose state is
+//! polled until it has ended; then the result of the call is fetched.
 //!
-//! The SDK knows tasks in their form of 2026-07-28 only, so these are custom requests for it.
+//! The SDK supports only the tasks of version 2026-07-28, so these are custom requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use serde_json::{Map, Value, json};
 use super::call::{CallFailure, ReadyConnection, failed};
 use super::server::{CALL_TIME_MAX, ENDING_WITHIN};
 
-/// Time between two questions for the state of a task; servers may ask for another.
+/// Interval between two polls of the state of a task; servers may request another.
 const POLL: Duration = Duration::from_secs(1);
 const POLL_MIN: Duration = Duration::from_millis(100);
 const POLL_MAX: Duration = Duration::from_secs(10);
 
-/// Cancels the task at the server when dropped, unless it has ended.
+/// Cancels the task on the server when dropped, unless it has ended.
 struct CancelTask {
     peer: Peer<RoleClient>,
     id: Option<String>,
@@ -30,7 +30,7 @@ impl Drop for CancelTask {
         let request = custom("tasks/cancel", json!({ "taskId": id }));
         let peer = self.peer.clone();
         runtime.spawn(async move {
-            // A server that is gone has nothing to cancel; one that doesn't read must not block us.
+            // There is nothing to cancel on a server that is gone, and one that doesn't read must not block the caller.
             drop(tokio::time::timeout(ENDING_WITHIN, peer.send_request(request)).await);
         });
     }
@@ -41,7 +41,7 @@ fn custom(method: &str, params: Value) -> ClientRequest {
 }
 
 impl ReadyConnection {
-    /// Calls a tool as a task. `quiet` limits each of the requests that servers answer at once.
+    /// Calls a tool as a task. `quiet` limits each of the requests that servers answer immediately.
     pub(super) async fn call_as_task(
         &self,
         tool: &str,
@@ -60,7 +60,7 @@ impl ReadyConnection {
             id.ok_or_else(|| CallFailure::Told("its response is neither a result nor a task".to_owned()))?;
         let mut cancel = CancelTask { peer: self.peer.clone(), id: Some(id.clone()) };
         let mut said = String::new();
-        // One that needs input asks for it while it is asked for its result.
+        // A task that needs input requests it while its result is being fetched.
         while task["status"] == "working" {
             let message = task["statusMessage"].as_str().unwrap_or_default();
             if message != said {
@@ -85,7 +85,7 @@ impl ReadyConnection {
     }
 }
 
-/// A result as its fields.
+/// The fields of a result.
 fn fields(result: &ServerResult) -> Value {
     serde_json::to_value(result).unwrap_or_default()
 }

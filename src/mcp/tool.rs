@@ -19,12 +19,12 @@ const LINE_CHARS_MAX: usize = 160;
 pub struct McpTool {
     pub server: Arc<ServerHandle>,
     pub known: ServerTool,
-    /// Whether it fits in the tool list.
+    /// Whether it fits into the tool list.
     pub listed: bool,
 }
 
 impl McpTool {
-    /// The server's tool of this full name.
+    /// Finds the server's tool by its full name.
     pub fn find(server: &Arc<ServerHandle>, name: &str) -> Option<McpTool> {
         let known = server.listing().tools.iter().find(|known| known.spec.name == name).cloned()?;
         Some(McpTool { server: server.clone(), known, listed: false })
@@ -94,14 +94,14 @@ pub fn arguments(input: &Value) -> ToolDisplay {
     ToolDisplay::Text { text: fenced(&text) }
 }
 
-/// A tool that is not known, of a server that is not connected: a call connects the server and looks for it.
+/// An unknown tool of a server that is not connected: a call connects the server and looks the tool up.
 pub struct LateTool {
     server: Arc<ServerHandle>,
     spec: ToolSpec,
 }
 
 impl LateTool {
-    /// The tool of this full name, if the name is one of a server that is not connected.
+    /// The tool with this full name, if the name belongs to a server that is not connected.
     pub fn of(servers: &[Arc<ServerHandle>], name: &str) -> Option<LateTool> {
         let spec = ToolSpec {
             name: name.to_owned(),
@@ -111,7 +111,7 @@ impl LateTool {
         LateTool::with_spec(servers, spec)
     }
 
-    /// The same for a tool whose definition is known from the conversation.
+    /// Like [`LateTool::of`], for a tool whose definition is known from the conversation.
     pub fn with_spec(servers: &[Arc<ServerHandle>], spec: ToolSpec) -> Option<LateTool> {
         let server = servers.iter().find(|server| tool_part(&server.label, &spec.name).is_some())?;
         let is_late = !matches!(server.state(), ConnectionState::Ready(_));

@@ -1,6 +1,6 @@
-//! Compacts conversations made of arbitrary texts, tool names and inputs in a small and a large window, without
-//! a count of the provider's and with counts far from ours: the compaction never fails, the result fits, and no
-//! table is missing.
+//! Compacts conversations of arbitrary texts, tool names and inputs in a small and a large window, without a token
+//! count of the provider and with counts that differ widely from the estimate: the compaction never fails, the result
+//! fits, and no table is missing.
 //!
 //! The input is text. Form feeds separate entries; the first character of an entry is its kind: `a` a message
 //! of the agent, `c` a call, `f` a failed call, `d` a denied call; everything else is a user message. A call
@@ -21,7 +21,7 @@ use epitome_thread::{
 use epitome_tokens::Ruler;
 use serde_json::{Value, json};
 
-/// Compacts any conversation.
+/// Compacts an arbitrary conversation.
 pub fn compact(data: &[u8]) {
     let thread = conversation(&String::from_utf8_lossy(data));
     let ruler = Ruler::for_model(None);

@@ -1,9 +1,9 @@
-//! Journals, however damaged.
+//! Damaged journals.
 
 use epitome_store::Store;
 use epitome_thread::{SessionId, Thread};
 
-/// Any bytes as a journal. What is intact is in order and folds to a view.
+/// Reads any bytes as a journal. Its intact part is in order and folds to a view.
 pub fn read(bytes: &[u8]) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("journal.jsonl");

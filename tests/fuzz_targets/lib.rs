@@ -1,7 +1,8 @@
-//! What reads bytes that Epitome did not write, as functions for fuzzers.
+//! The code that reads external bytes, as functions for fuzzers.
 //!
-//! A target takes any bytes and panics if a property does not hold for them, at least that nothing panics. cargo-fuzz
-//! runs one at a time (`fuzz/`); `tests/pure/fuzz.rs` runs all of them for a moment on mutated seeds.
+//! A target takes any bytes and panics if a property does not hold for them; at the least, it checks that the code does
+//! not panic. cargo-fuzz runs one target at a time (`fuzz/`); `tests/pure/fuzz.rs` runs all of them briefly on mutated
+//! seeds.
 
 mod conversation;
 mod journal;
@@ -10,7 +11,7 @@ mod provider;
 mod tools;
 mod user_files;
 
-/// A property of any input.
+/// A property that holds for any input.
 pub struct FuzzTarget {
     pub name: &'static str,
     /// Directories of example inputs, relative to the repository.
@@ -43,11 +44,11 @@ pub const ALL: &[FuzzTarget] = &[
     FuzzTarget { name: "compact", seeds: &["fuzz/seeds/compact"], run: conversation::compact },
 ];
 
-/// The target of this name.
+/// Returns the target with this name.
 ///
 /// # Panics
 ///
-/// If there is none.
+/// If no target has this name.
 pub fn target(name: &str) -> &'static FuzzTarget {
     ALL.iter().find(|target| target.name == name).unwrap_or_else(|| panic!("there is no target {name:?}"))
 }

@@ -1,4 +1,4 @@
-//! Lines of editors, messages of the daemon, and protocol fixtures.
+//! Lines from editors, messages from the daemon, and protocol fixtures.
 
 use std::io::Read;
 
@@ -10,7 +10,7 @@ use epitome_transcript::Fixture;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// A line of an editor. Whatever it is, an answer to it is valid JSON.
+/// Reads any bytes as a line from an editor. The response to it is valid JSON.
 pub fn acp_line(line: &[u8]) {
     match envelope::read(line) {
         Incoming::Request { id, params, .. } => {
@@ -31,7 +31,7 @@ pub fn acp_line(line: &[u8]) {
     }
 }
 
-/// Not as a value: `1e999` is valid JSON, but too large for our numbers.
+/// Not parsed as a `Value`: `1e999` is valid JSON, but too large for its numbers.
 fn is_json(text: &str) -> bool {
     serde_json::from_str::<&RawValue>(text).is_ok()
 }
@@ -53,7 +53,7 @@ fn parse_params(params: Option<&RawValue>) {
     }
 }
 
-/// Messages of the daemon. It makes no difference in which pieces they arrive.
+/// Reads any bytes as messages from the daemon. The result does not depend on how the bytes are split.
 pub fn daemon_messages(bytes: &[u8]) {
     let all_at_once = messages(InPieces { bytes, piece: bytes.len() });
     for piece in [1, 7] {
@@ -61,7 +61,7 @@ pub fn daemon_messages(bytes: &[u8]) {
     }
 }
 
-/// The messages until the end or the first error, as text. Lines of adjacent notifications may come together.
+/// The messages until the end or the first error, as text. Adjacent notifications may be in one message.
 fn messages(from: InPieces<'_>) -> Vec<String> {
     let mut reader = MessageReader::new(from);
     let mut all = Vec::new();
@@ -96,7 +96,7 @@ impl Read for InPieces<'_> {
     }
 }
 
-/// A recorded session, which users pass to `epitome check` and `sessions import`.
+/// Parses a recorded session, which users pass to `epitome check` and `sessions import`.
 pub fn fixture(bytes: &[u8]) {
     if let Err(error) = Fixture::parse(&String::from_utf8_lossy(bytes)) {
         assert!(!error.to_string().is_empty());

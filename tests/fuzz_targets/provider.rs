@@ -16,7 +16,7 @@ const FORMATS: [WireFormat; 4] =
 
 static ENDPOINTS: LazyLock<[Endpoint; 4]> = LazyLock::new(|| FORMATS.map(endpoint));
 
-/// Any bytes as a stream of each format. It makes no difference in which pieces they arrive.
+/// Decodes any bytes as a stream of each format. The result does not depend on how the bytes are split.
 pub fn stream(bytes: &[u8]) {
     for endpoint in ENDPOINTS.iter() {
         let all_at_once = decode(endpoint, [bytes]);
@@ -26,7 +26,7 @@ pub fn stream(bytes: &[u8]) {
     }
 }
 
-/// What a stream says, and its error.
+/// The decoded events and the error of a stream, as text.
 fn decode<'a>(endpoint: &Endpoint, pieces: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut decoding = Decoding::new(endpoint.clone(), "p".into(), None);
     let mut events = Vec::new();
@@ -47,7 +47,7 @@ fn decode<'a>(endpoint: &Endpoint, pieces: impl IntoIterator<Item = &'a [u8]>) -
     format!("{text} {:?}", result.err().map(|error| error.message))
 }
 
-/// Pieces of a text count as one text.
+/// Formats an event. Adjacent pieces of a text are formatted like one text.
 fn describe(event: &ProviderEvent) -> String {
     match event {
         ProviderEvent::Text(text) | ProviderEvent::Thinking(text) => text.clone(),

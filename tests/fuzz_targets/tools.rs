@@ -1,4 +1,4 @@
-//! What models write: command lines and patches.
+//! Command lines and patches written by models.
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -10,7 +10,7 @@ use epitome_tools::{Access, ToolContext, Toolbox, Workspace};
 use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
 
-/// A command line. Rules that allow everything allow it, or say which part they can't allow.
+/// Checks a command line. Rules that allow everything allow it, or report the part that they can't allow.
 pub fn command_line(bytes: &[u8]) {
     let line = String::from_utf8_lossy(bytes);
     if let Some(part) = command_line::refused(&line, &[]) {
@@ -20,7 +20,7 @@ pub fn command_line(bytes: &[u8]) {
     let _ = (parts.arguments().count(), parts.names().count());
 }
 
-/// No tool that a patch needs starts a process.
+/// Disabled, because the tools of a patch start no process.
 static REAPER: LazyLock<Arc<Reaper>> = LazyLock::new(|| Arc::new(Reaper::disabled()));
 
 static RUNTIME: LazyLock<Runtime> =
@@ -29,7 +29,7 @@ static RUNTIME: LazyLock<Runtime> =
 const FILES: [(&str, &str); 2] =
     [("a.rs", "fn a() {\n    1\n}\n\nfn b() {\n    1\n}\n"), ("b.txt", "one\ntwo\nthree")];
 
-/// A patch of files of the workspace. It is applied completely, or nothing changes.
+/// Applies a patch to files of the workspace. It is applied completely, or nothing changes.
 pub fn patch(bytes: &[u8]) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let root = directory.path().canonicalize().expect("it is there").join("w");
@@ -47,7 +47,7 @@ pub fn patch(bytes: &[u8]) {
         run("file_read", json!({"file_path": name}));
     }
     let input = json!({"input": String::from_utf8_lossy(bytes)});
-    // The permission request shows what is elsewhere; a fuzzer grants none.
+    // Paths outside the workspace need permission, which the fuzzer does not grant.
     let access = tools.get("apply_patch").expect("a built-in tool").access(&input, &context.workspace);
     if !matches!(access, Ok(Access::Write(paths)) if paths.iter().all(|path| workspace.contains(path))) {
         return;

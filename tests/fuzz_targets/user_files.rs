@@ -1,4 +1,4 @@
-//! Files that users write or bring from elsewhere, and what their hooks print.
+//! Files that users write or import, and the output of their hooks.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use epitome_recipe::render::{RenderContext, Rendered, ShellOutputs, render};
 use epitome_thread::{Change, SessionId, Thread};
 use epitome_transfer::{ImportContext, json_lines};
 
-/// A recipe or an agent. What can be parsed can be rendered, or says why not.
+/// Parses a recipe or an agent. If it can be parsed, it can be rendered, or rendering returns an error.
 pub fn recipe(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let source = || RecipeSource::User(PathBuf::from("/r/x.md"));
@@ -36,7 +36,7 @@ pub fn recipe(bytes: &[u8]) {
     }
 }
 
-/// Standard output of a hook, at every event.
+/// Reads the standard output of a hook, at every event.
 pub fn hook_output(bytes: &[u8]) {
     if let ParsedStdout::Object { object, .. } = read::read(bytes) {
         for event in HookEvent::ALL {
@@ -45,7 +45,7 @@ pub fn hook_output(bytes: &[u8]) {
     }
 }
 
-/// Claude Code's settings. Each hook that is not taken is reported with a position in the file.
+/// Parses Claude Code's settings. Each hook that is not used is reported with a position in the file.
 pub fn hook_settings(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let path = Path::new("/w/.claude/settings.json");
@@ -57,7 +57,7 @@ pub fn hook_settings(bytes: &[u8]) {
     }
 }
 
-/// A configuration file. A broken one never prevents a start.
+/// Loads a configuration file. An invalid one never prevents a start.
 pub fn config(bytes: &[u8]) {
     let home = tempfile::tempdir().expect("a temporary directory");
     let paths = Paths::below(home.path());
@@ -71,7 +71,7 @@ pub fn config(bytes: &[u8]) {
     String::from_utf8_lossy(bytes).lines().for_each(|line| drop(epitome_rules::parse(line)));
 }
 
-/// A conversation of another agent. What was read is a valid log, and can be exported and read again.
+/// Imports a conversation of another agent. The result is a valid log, and can be exported and imported again.
 pub fn import(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let context = ImportContext { cwd: Path::new("/w"), now: 1, read_sibling: &|_| None };

@@ -1,13 +1,13 @@
-//! A deterministic world: windows with real front ends and real connections, real sessions, a simulated disk, network and
-//! clock, in one thread. A seed decides who does what, how many bytes arrive, what the model replies, which disk calls
-//! fail, and when the daemon is killed or the power lost.
+//! A deterministic world: windows with real front ends and connections, real sessions, and a simulated disk, network
+//! and clock, in one thread. A seed determines the actions of users, how many bytes arrive, the model's replies, which
+//! disk calls fail, and when the daemon is killed or the power lost.
 //!
-//! A failure prints the shortest list of steps that leads to it, with what happened: `EPITOME_SEED=17 cargo test --test
-//! sessions world` plays it again, and `EPITOME_SEEDS=1000000` plays more, from there.
+//! A failure prints a shortened list of steps that reproduces it, with a log of events. `EPITOME_SEED=17 cargo test
+//! --test sessions world` replays that seed; `EPITOME_SEEDS=1000000` plays that many seeds, starting there.
 //!
-//! Not simulated: processes (commands, MCP servers, hooks that are programs, the daemon's sockets), and files of the user
-//! and their checkpoints, which are real ones in a directory of their own (`src/checkpoint/simulation` has them on a
-//! simulated disk).
+//! Not simulated: processes (commands, MCP servers, hooks that are programs, the daemon's sockets), and the user's
+//! files with their checkpoints, which are on the real disk in a temporary directory (`src/checkpoint/simulation.rs`
+//! has them on a simulated disk).
 
 mod hooks;
 mod model;
@@ -38,19 +38,19 @@ const SEEDS: u64 = 60;
 /// Steps of a world before it comes to rest.
 const STEPS: u32 = 120;
 
-/// A request is sent again twice; at the third death of a daemon it is answered as interrupted.
+/// How often a request is repeated. At the third death of a daemon, it is answered as interrupted.
 const DEATHS_SURVIVED: u32 = 2;
 
-/// How often everything is let go on before a world that does not come to rest has failed.
+/// Rounds after which a world that has not come to rest counts as failed.
 const RESTS_MAX: u32 = 60;
 
-/// Steps between two looks at all windows.
+/// Steps between two checks of all windows.
 const LOOK_EVERY: usize = 8;
 
 /// How often rare states were reached.
 type Reached = BTreeMap<&'static str, u64>;
 
-/// States that a run of `SEEDS` worlds reaches, or nothing is known of them.
+/// States that a run of `SEEDS` worlds must reach; otherwise it does not test them.
 const RARE: [&str; 30] = [
     "a call was interrupted",
     "a call was refused",
@@ -89,13 +89,13 @@ struct World {
     process: Option<Process>,
     windows: Vec<Window>,
     is_calm: Arc<AtomicBool>,
-    /// Faults of the disk are injected.
+    /// Whether disk faults are injected.
     disk_fails: bool,
-    /// One was: what is answered with an error may have happened all the same.
+    /// Whether a disk fault was injected: a request answered with an error may still have taken effect.
     had_fault: bool,
-    /// Prompts whose end was answered, by session and text.
+    /// Prompts that were answered with `end_turn`, by session and text.
     acknowledged: Vec<(String, String)>,
-    /// Calls whose permission some window has answered.
+    /// Calls whose permission request was answered by some window.
     decided: BTreeSet<String>,
     hook_acts: hooks::HookActs,
     deaths: u32,
@@ -109,7 +109,7 @@ impl World {
     fn new(seed: u64) -> World {
         blocking::as_tasks();
         note_panics();
-        // Ids of sessions, and how long is waited before another try.
+        // Also determines session ids and retry delays.
         fastrand::seed(seed);
         let mut rng = fastrand::Rng::with_seed(seed);
         let home = tempfile::tempdir().expect("a scratch directory");
@@ -163,9 +163,9 @@ impl World {
         *self.reached.entry(what).or_default() += times;
     }
 
-    // ── What happens ───────────────────────────────────────────────────────────────────────────
+    // ── Steps ──────────────────────────────────────────────────────────────────────────────────
 
-    /// A window opens, with whatever daemon there is.
+    /// Opens a window, and starts a daemon if none runs.
     fn open(&mut self, at: usize) {
         self.attach(at);
         self.send(at, "initialize", String::new(), String::new());
@@ -185,7 +185,7 @@ impl World {
         self.at_window(at, async |window| window.request(params, request).await);
     }
 
-    /// Without a daemon a window only keeps what it would send.
+    /// Acts on a window. Without a daemon, the window only queues what it sends.
     fn at_window(&mut self, at: usize, act: impl AsyncFnOnce(&mut Window)) {
         let acted = act(&mut self.windows[at]);
         match &self.process {
@@ -231,7 +231,7 @@ impl World {
             }
             (46..60, Some(session)) if self.is_open(at, &session) => {
                 self.prompts += 1;
-                // The same words may be sent twice, also while they wait for an answer.
+                // The same text may be sent twice, even while the first prompt is unanswered.
                 let number = if rng.u8(..4) == 0 { 0 } else { self.prompts };
                 self.send(at, "session/prompt", session, format!("w{} p{number}", self.windows[at].name));
             }
@@ -295,7 +295,7 @@ impl World {
         }
     }
 
-    /// A permission request may be shown by several windows, and each may answer it.
+    /// Counts answers to a permission request, which several windows may show and answer.
     fn count_card(&mut self, at: usize) {
         let Some(card) = self.windows[at].cards.values().next() else { return };
         let call = card.call.clone();
@@ -308,17 +308,17 @@ impl World {
         }
     }
 
-    /// Whether the editor may send prompts: it has an answer to how it opened the session.
+    /// Whether the editor may send prompts: its request to load the session has been answered.
     fn is_open(&self, at: usize, session: &str) -> bool {
         !self.windows[at].open.values().any(|open| open.session == session && open.method == "session/load")
     }
 
-    /// A window shows a session of the disk from its beginning.
+    /// Loads a session of the disk into a window, from its beginning.
     fn load(&mut self, at: usize, rng: &mut fastrand::Rng) {
-        // What arrives between an editor's request to load and the replay can't be told from it.
+        // Updates that arrive between the request and the replay can't be distinguished from the replay.
         self.windows[at].deliver(usize::MAX);
         let all = self.machine.stored().list().expect("a copy of the disk can be read").headers;
-        // Not by their times, which are real.
+        // Not ordered by their times, which are real.
         let mut all: Vec<String> = all.into_iter().map(|header| header.session.0).collect();
         all.sort_unstable();
         let Some(session) = rng.choice(&all).cloned() else { return };
@@ -339,7 +339,7 @@ impl World {
         let cards = self.windows.iter().filter(|window| !window.cards.is_empty()).count();
         self.count("a card was open at a death", cards as u64);
         self.deaths += 1;
-        // First what it has written already: its end must not write more.
+        // Deliver the earlier output first: the dying process must not write more.
         self.windows.iter_mut().for_each(|window| window.lose(rng));
         self.process = None;
         let logs = oracle::logs(&self.machine);
@@ -354,7 +354,7 @@ impl World {
         self.count("a prompt had ended behind its window at a death", behind as u64);
     }
 
-    /// Everything on the machine dies, the windows, too, and the disk is left in one of the states that it may be in.
+    /// Everything on the machine dies, including the windows, and the disk is left in one of its possible states.
     fn lose_power(&mut self, rng: &mut fastrand::Rng) {
         self.kill(rng);
         self.told.push("the power is lost".to_owned());
@@ -370,7 +370,7 @@ impl World {
         }
     }
 
-    /// Notes what windows were answered.
+    /// Records the prompts that were answered with `end_turn`.
     fn take_answers(&mut self) {
         for window in &self.windows {
             let ended = window.answered.iter().filter(|(request, answer)| {
@@ -382,9 +382,9 @@ impl World {
         }
     }
 
-    // ── The end ────────────────────────────────────────────────────────────────────────────────
+    // ── Rest ───────────────────────────────────────────────────────────────────────────────────
 
-    /// Everybody finds a daemon, the model and the disk behave, all turns end, and everything arrives.
+    /// Attaches all windows, stops all faults, and runs until all turns have ended and all output has arrived.
     fn rest(&mut self) {
         self.told.push("everything comes to rest".to_owned());
         self.is_calm.store(true, Ordering::Relaxed);
@@ -398,7 +398,7 @@ impl World {
         for _ in 0..RESTS_MAX {
             self.windows.iter_mut().for_each(|window| window.deliver(usize::MAX));
             let waits = self.windows.iter().any(|window| !window.open.is_empty() || !window.cards.is_empty());
-            // Prompts of version 2 are answered when their turns begin.
+            // In version 2, prompts are answered when their turns begin.
             let live = self.process.iter().flat_map(|process| process.sessions.live_sessions());
             if !waits && !live.into_iter().any(|live| live.running) {
                 break;
@@ -415,7 +415,7 @@ impl World {
         self.windows.iter_mut().for_each(|window| window.deliver(usize::MAX));
     }
 
-    /// What hooks and cards were seen to do.
+    /// Counts the actions of hooks and the withdrawn permission requests.
     fn take_acts(&mut self) {
         let acts = std::mem::take(&mut *self.hook_acts.lock().expect("no panic under it"));
         for act in acts {
@@ -439,7 +439,7 @@ impl World {
     }
 }
 
-/// What an editor sends with a request.
+/// The params of an editor's request.
 fn params(
     machine: &Machine,
     version: AcpVersion,
@@ -477,7 +477,7 @@ fn params(
 }
 
 thread_local! {
-    /// Panics on this thread. Those of tasks are caught by their runtime, which would hide them.
+    /// Panics on this thread. The runtime catches panics of tasks, which would hide them.
     static PANICS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -493,13 +493,13 @@ fn note_panics() {
     PANICS.take();
 }
 
-/// What a seed decides, one number for each step, so that a failure is as short as its steps.
+/// The decisions of a seed, one number per step, so that a failure can be reduced to a few steps.
 fn steps_of(seed: u64) -> Vec<u64> {
     let mut rng = fastrand::Rng::with_seed(seed ^ 0x5eed);
     (0..STEPS).map(|_| rng.u64(..)).collect()
 }
 
-/// What became of a world: how often rare states were reached, or what happened and why it is wrong.
+/// Plays a world. Returns how often rare states were reached; the error is the log of events and the failure.
 fn play(seed: u64, steps: &[u64]) -> Result<(Reached, Vec<String>), (Vec<String>, String)> {
     let mut world = None;
     let played = catch_unwind(AssertUnwindSafe(|| world.insert(World::new(seed)).play(steps)));
@@ -517,7 +517,7 @@ fn play(seed: u64, steps: &[u64]) -> Result<(Reached, Vec<String>), (Vec<String>
     }
 }
 
-/// Leaves out steps as long as it still fails.
+/// Removes steps as long as the world still fails.
 fn shrink(seed: u64) -> Option<(Vec<u64>, Vec<String>, String)> {
     let mut steps = steps_of(seed);
     let (mut told, mut why) = play(seed, &steps).err()?;
@@ -564,7 +564,7 @@ fn windows_agree_with_the_log_whatever_happens() {
     }
 }
 
-/// Without this, a failing seed would be no test.
+/// Without this, a failing seed could not be reproduced.
 #[test]
 fn a_seed_plays_the_same_way_each_time() {
     for seed in 0..5 {

@@ -1,8 +1,8 @@
-//! A disk that fails and loses power, in memory. All of it follows from a seed.
+//! An in-memory disk that fails and loses power, determined by a seed.
 //!
-//! Each file has its content as processes see it, what of that is durable, and the writes in between. A power loss
-//! keeps, drops, tears or blanks each of these writes on its own, and keeps or drops each change of a directory that
-//! was not synced. After a failed sync the written pages are lost, though they can still be read.
+//! Each file has its content as processes see it, the durable part of it, and the writes in between. A power loss
+//! keeps, drops, tears or blanks each of these writes independently, and keeps or drops each unsynced change of a
+//! directory. After a failed sync, the written pages are lost, though they can still be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -11,28 +11,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use epitome_files::disk::{Disk, DiskFile, FileId, FileStat, OpenMode, PutMode};
 
-/// What a disk writes at once.
+/// Bytes that a disk writes atomically.
 const SECTOR: usize = 512;
 
-/// What a file system writes at once.
+/// Bytes that a file system writes at once.
 const PAGE: usize = 4096;
 
-/// Handles share the disk.
+/// A handle to the disk; clones share it.
 #[derive(Clone)]
 pub struct SimDisk {
     state: Arc<Mutex<SimDiskState>>,
 }
 
-/// What goes wrong at a call.
+/// The fault injected at a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
-    /// The call fails, a write after a part of it.
+    /// The call fails; a write may have written a part.
     Error(ErrorKind),
-    /// The power fails: this call and all later ones have no effect.
+    /// The power is lost: this call and all later ones fail.
     PowerLoss,
 }
 
-/// What is done with an open file.
+/// A call on an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileCall {
     Write,
@@ -49,7 +49,7 @@ struct SimDiskState {
     fault: Option<(u64, InjectedFault)>,
     fails_next: Option<FileCall>,
     is_off: bool,
-    /// How often something rare has happened.
+    /// How often each rare event has happened.
     seen: BTreeMap<&'static str, u64>,
 }
 
@@ -67,7 +67,7 @@ struct Inode {
 #[derive(Clone)]
 struct Write {
     change: Data,
-    /// A sync of it failed: no later sync makes it durable.
+    /// A sync of it failed, so no later sync makes it durable.
     is_lost: bool,
 }
 
@@ -77,13 +77,13 @@ enum Data {
     Length(usize),
 }
 
-/// A change of a directory that is not durable.
+/// A change of a directory that is not durable yet.
 #[derive(Clone)]
 struct NameChange {
     path: PathBuf,
     /// `None` removes the name.
     inode: Option<usize>,
-    /// The name that it had before, which is gone with the same change.
+    /// The name that it had before, which the same change removes.
     moved_from: Option<PathBuf>,
 }
 
@@ -123,7 +123,7 @@ impl SimDisk {
         state.fault = Some((state.calls + call, fault));
     }
 
-    /// Has the next call of a kind fail.
+    /// Makes the next call of this kind fail.
     pub fn fail_next(&self, call: FileCall) {
         self.state().fails_next = Some(call);
     }
@@ -145,7 +145,7 @@ impl SimDisk {
         self.state().seen.clone()
     }
 
-    /// The power comes back: what is on the disk is one of the states that it may have been left in.
+    /// Restores the power: the disk is in one of the states that the power loss may have left.
     pub fn restart(&self) {
         let state = &mut *self.state();
         for at in 0..state.inodes.len() {
@@ -158,7 +158,7 @@ impl SimDisk {
             }
             state.make_durable(change);
         }
-        // Nothing is reached through a directory that was lost.
+        // Files in a directory that was lost are not reachable.
         let names = &state.durable_names;
         let reached: BTreeSet<PathBuf> = names
             .keys()
@@ -171,13 +171,13 @@ impl SimDisk {
         state.is_off = false;
     }
 
-    /// No call is made to fail any more.
+    /// Stops all fault injection.
     pub fn heal(&self) {
         let mut state = self.state();
         (state.fault, state.fails_next) = (None, None);
     }
 
-    /// Another disk with what processes see on this one.
+    /// A new disk with the content that processes see on this one.
     pub fn copy(&self) -> SimDisk {
         let state = self.state();
         let copied = |inode: &Inode| Inode {
@@ -208,7 +208,7 @@ impl SimDisk {
         files.map(|(path, inode)| (path.clone(), state.inodes[*inode].content.clone())).collect()
     }
 
-    /// Changes the durable content of a file, as rot does, or a user.
+    /// Changes the durable content of a file, like bit rot or a user would.
     pub fn change(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
         let state = &mut *self.state();
         let inode = &mut state.inodes[state.names[path]];
@@ -218,7 +218,7 @@ impl SimDisk {
         inode.writes.clear();
     }
 
-    /// Gives a file another name, also one that another file has, in one step.
+    /// Renames a file atomically, replacing any file with the new name.
     pub fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.state();
         state.call()?;
@@ -241,7 +241,7 @@ impl SimDiskState {
         *self.seen.entry(what).or_default() += 1;
     }
 
-    /// Counts a call; fails if that is the planned one.
+    /// Counts a call. Fails if it is the planned one.
     fn call(&mut self) -> io::Result<()> {
         self.calls += 1;
         if self.is_off {
@@ -346,7 +346,7 @@ impl SimDiskState {
                 2 => {
                     let torn = match write.change {
                         Data::Bytes { offset, bytes } => {
-                            // Whole sectors of the file.
+                            // Only complete sectors of the file.
                             let end = (offset + self.rng.usize(..=bytes.len())) / SECTOR * SECTOR;
                             let kept = end.saturating_sub(offset).min(bytes.len());
                             Data::Bytes { offset, bytes: bytes[..kept].to_vec() }
@@ -359,7 +359,7 @@ impl SimDiskState {
                 3 => {
                     let mut blank = write.change;
                     if let Data::Bytes { offset, bytes } = &mut blank {
-                        // Only blocks that are new to the file; each second page of them at most.
+                        // Only blocks that are new to the file, and at most every second page of them.
                         for (at, byte) in bytes.iter_mut().enumerate() {
                             if *offset + at >= durable.len() && ((*offset + at) / PAGE).is_multiple_of(2) {
                                 *byte = 0;
@@ -510,7 +510,7 @@ impl Disk for SimDisk {
         self.state().find(path)?;
         loop {
             let mut state = self.state();
-            // One call for each file.
+            // One call per file.
             state.call()?;
             let Some(last) = state.names.keys().rfind(|name| name.starts_with(path)).cloned() else {
                 return Ok(());

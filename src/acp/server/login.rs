@@ -1,4 +1,4 @@
-//! Logging in and out. The login itself happens elsewhere: in a terminal, or in the environment of the editor.
+//! Login and logout. The login itself happens elsewhere: in a terminal, or in the editor's environment.
 
 use std::ffi::OsString;
 use std::sync::atomic::Ordering;
@@ -17,28 +17,28 @@ use epitome_session::{ProviderSettings, SessionError};
 
 /// The logins of a client's user. All methods read files.
 pub trait UserLogin: Send + Sync {
-    /// Whether a model is currently usable; the error says what is missing. `initialize` calls it on the reader's thread,
-    /// because its response must be the first line, so it must be quick.
+    /// Whether a model is currently usable; the error says what is missing. Must be quick: `initialize` calls it on the
+    /// reader thread, because its response must be the first line.
     fn check(&self) -> Result<(), SessionError>;
 
     /// The state of the login, without using the network.
     fn state(&self) -> LoginState;
 
-    /// The providers whose requests the client may route elsewhere.
+    /// The providers whose requests the client may redirect.
     fn routes(&self) -> Vec<ProviderRoute>;
 
-    /// Sends the requests of sessions that are opened from now on to another place.
+    /// Redirects the requests of sessions that are opened from now on.
     fn route(&self, provider: String, to: ProviderSettings);
 
-    /// What holds above the settings for the sessions that this client opens.
+    /// Settings with precedence over the configuration, for the sessions that this client opens.
     fn overrides(&self) -> Arc<Overrides>;
 
-    /// Removes all stored logins, and returns whether there were any. An error is a clause.
+    /// Removes all stored logins. Returns whether there were any; an error is a clause.
     fn log_out(&self) -> Result<bool, String>;
 }
 
 impl<P: StoredSessionPort> AcpServer<P> {
-    /// How the client starts a login that stores its keys where this client's sessions look for them.
+    /// The program that the client starts for a login. It stores keys where the sessions of this client look for them.
     pub(super) fn login_program(&self) -> LoginProgram {
         let program = std::env::current_exe().ok().filter(|path| path.exists());
         let program =
@@ -71,7 +71,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         })
     }
 
-    /// The login itself happens elsewhere: this succeeds if a prompt would, and otherwise says what to do.
+    /// Succeeds if a prompt would; otherwise, the error says what to do. The login itself happens elsewhere.
     pub(super) fn authenticate(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
         let method: String = params.required("methodId")?;
         if method != answers::AUTH_METHOD {
@@ -97,7 +97,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
         })
     }
 
-    /// A function that sends the client the state of the login, if it has asked for it before and the state has changed.
+    /// Returns a function that sends the login state to the client if it changed and the client has requested it
+    /// before.
     fn login_teller(&self) -> impl FnOnce() + Send + 'static + use<P> {
         let (login, told) = (self.config.login.clone(), self.told_login.clone());
         let outbox = self.outbox.clone();

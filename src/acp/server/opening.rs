@@ -28,7 +28,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         let (outbox, client) = (self.outbox.clone(), self.config.client);
         self.when_usable(ticket, None, move |sessions| {
             let session = sessions.create(ticket, opening);
-            // Not within the condition, which would hold the lock while the session is sent something.
+            // Not in the condition, which would hold the lock while a command is sent to the session.
             let is_given_up = outbox.requests().created(ticket, &session);
             if is_given_up && let Err(error) = sessions.send(&session, SessionCommand::Detach { client }) {
                 tracing::debug!(%session, %error, "a session that was cancelled is gone already");
@@ -74,8 +74,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
         Ok(Routed::Later)
     }
 
-    /// Opens a session. Where the client needs that a prompt could be answered, this is checked first, in the background,
-    /// because it reads files; if it could not, the request fails.
+    /// Opens a session. If the client needs to know that prompts can be answered, this is checked first, in the
+    /// background because it reads files; the request fails if no model is usable.
     fn when_usable(
         &self,
         ticket: Ticket,
@@ -100,7 +100,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
         });
     }
 
-    /// What a front end asks for whose daemon died; see `daemon::front::reconnect`.
+    /// Reads the request of a front end whose daemon died: the position from which to replay, and its unanswered
+    /// prompts, which are opened as requests. `None` for other clients. See `daemon::front::reconnect`.
     fn rest(&self, params: &RequestParams<'_>, session: &SessionId) -> Result<Option<Replay>, wire::Error> {
         #[derive(Deserialize)]
         struct Meta<'a> {
@@ -122,7 +123,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
             params: &'a RawValue,
         }
         let Some(meta) = params.raw("_meta") else { return Ok(None) };
-        // Other clients may put anything there.
+        // Other clients may send anything in `_meta`.
         let Ok(Meta { epitome: Some(Epitome { rest: Some(position), prompts }) }) =
             serde_json::from_str::<Meta<'_>>(meta.get())
         else {

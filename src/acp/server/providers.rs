@@ -1,6 +1,6 @@
-//! Clients that send the requests to a provider through a gateway (`providers/list` and `providers/set`). It holds for the
-//! sessions that the connection opens from then on, and is not stored. What was set is never shown again but for its
-//! address, because headers contain keys.
+//! Clients that redirect the requests to a provider through a gateway (`providers/list` and `providers/set`). A
+//! redirect applies to sessions that the connection opens afterwards, and is not stored. Of its settings, only the
+//! address is ever returned, because headers contain keys.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use crate::requests::RequestKind;
 use epitome_session::port::StoredSessionPort;
 use epitome_session::{ProviderSettings, WireFormat};
 
-/// The headers that one provider may have, and the length of all in bytes.
+/// The number of headers per provider, and their total length in bytes.
 const HEADERS_MAX: usize = 64;
 const HEADERS_BYTES_MAX: usize = 64 * 1024;
 
-/// A provider whose requests can be routed elsewhere.
+/// A provider whose requests can be redirected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderRoute {
     /// The part of a model's name before the slash.
@@ -28,7 +28,7 @@ pub struct ProviderRoute {
     pub base_url: String,
 }
 
-/// The protocol's name for a format; `None` if it has none.
+/// The protocol's name for a format; `None` if there is no name for it.
 pub fn api_type(wire: WireFormat) -> Option<&'static str> {
     match wire {
         WireFormat::AnthropicMessages => Some("anthropic"),
@@ -37,7 +37,7 @@ pub fn api_type(wire: WireFormat) -> Option<&'static str> {
     }
 }
 
-/// Requests to providers can be routed elsewhere, not turned off.
+/// The error for disabling a provider: requests can be redirected, not turned off.
 pub(super) fn is_required() -> wire::Error {
     answers::bad_params(&BadParams("`providerId`: every provider of this agent is required".to_owned()))
 }
@@ -60,8 +60,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
         })
     }
 
-    /// On the reader's thread, although it reads the settings: it holds for the requests behind it, among them those
-    /// that a front end repeats for a new daemon.
+    /// Runs on the reader thread although it reads the settings, because it applies to the requests that follow,
+    /// including those that a front end repeats for a new daemon.
     pub(super) fn route_provider(&self, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
         let provider: String = params.required("providerId")?;
         let (asked, base_url): (String, String) = (params.required("apiType")?, params.required("baseUrl")?);

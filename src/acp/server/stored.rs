@@ -1,4 +1,4 @@
-//! Requests about stored sessions, which open none: listing, deleting, archiving, titles, status and options.
+//! Requests about stored sessions that don't open them: listing, deleting, archiving, titles, status and options.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use epitome_session::port::{OptionsQuery, SessionStatus, StoredSessionPort};
 use epitome_session::registry::Header;
 use epitome_thread::SessionId;
 
-/// Sessions on one page of a listing.
+/// Sessions per page of a listing.
 pub const PAGE_SESSIONS: usize = 50;
 
 impl<P: StoredSessionPort> AcpServer<P> {
@@ -102,7 +102,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
     /// The options of a stored session, or of a new one in `cwd`.
     pub(super) fn options(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
         let cwd = params.cwd()?;
-        // They change no option, but an invalid request is refused like the one that would follow it.
+        // The result does not depend on them, but invalid ones are refused like in the request that would follow.
         params.directories()?;
         let session = match params.optional::<String>("sessionId")? {
             None => None,
@@ -121,8 +121,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
     }
 }
 
-/// Start of a page: after this session, in the order of the listing. Sessions created or used while a client
-/// pages move to the front and shift nothing after the key.
+/// Start of a page: after this session, in the order of the listing. Sessions that are created or used while a client
+/// pages move to the front, so nothing after the key shifts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PageKey {
     updated_at: u64,

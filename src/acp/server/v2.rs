@@ -1,4 +1,4 @@
-//! The methods of version 2. What is the same in version 1 is done by the same code.
+//! The methods of version 2. Methods that are the same in version 1 share its code.
 
 use agent_client_protocol::v1::schema as wire;
 use serde_json::Value;
@@ -16,8 +16,8 @@ use epitome_session::{CancelTarget, Replay, SessionCommand};
 use epitome_thread::CallId;
 
 impl<P: StoredSessionPort> AcpServer<P> {
-    /// Chooses the version of this connection. Only an integer of at least 2 asks for version 2, so that clients of
-    /// version 1 are answered as if there were no other.
+    /// Chooses the version of this connection. Only an integer of at least 2 requests version 2, so clients of version
+    /// 1 are answered as if no other version existed.
     pub(super) fn choose_version(&self, params: Option<&RawValue>) -> Result<AcpVersion, wire::Error> {
         let requested: Value = RequestParams::read(params)
             .and_then(|params| params.optional("protocolVersion"))
@@ -127,7 +127,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
     }
 }
 
-/// How much of the conversation a client wants to see. What can't be followed exactly is refused.
+/// The part of the conversation that a client wants replayed. A request that can't be followed exactly is refused.
 fn replay_from(params: &RequestParams<'_>) -> Result<Replay, wire::Error> {
     let from: Option<Value> = params.optional("replayFrom")?;
     match from.as_ref().map(|from| from["type"].as_str()) {

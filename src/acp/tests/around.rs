@@ -1,4 +1,4 @@
-//! What is shown around the model's text: our own lines, notices, session-wide updates.
+//! Output around the model's text: Epitome's lines, notices, session-wide updates.
 
 use super::*;
 
@@ -94,7 +94,7 @@ fn a_cut_reply_says_why_unless_the_user_cancelled_it() {
 }
 
 /// Regression: clients that ignore message ids showed "(try 2 of 6).Anthropic is overloaded" and, after
-/// `/rewind undo`, "without it.Taken back". Our lines after other text must be separate paragraphs.
+/// `/rewind undo`, "without it.Taken back". Epitome's lines after other text must be separate paragraphs.
 #[test]
 fn our_lines_after_other_text_are_separate_paragraphs() {
     let mut client = WireClient::new(PLAIN);
@@ -123,7 +123,7 @@ fn model_text_after_our_line_is_a_separate_paragraph() {
     client.entry(replied(vec![text("I go on.")], None));
     let texts: Vec<String> = client.texts().into_iter().map(|(_, text)| text).collect();
     assert_eq!(texts, ["Compacted.\n\n", "I go on."], "not a byte of the model's message is ours");
-    // A load shows the same.
+    // Loading the session shows the same.
     let mut client = WireClient::new(PLAIN);
     client.replayed(said(vec![text("go")], Origin::Person));
     client.replayed(Change::Noted { message: MessageId(20), text: "Compacted.".to_owned() });

@@ -201,7 +201,7 @@ fn a_permission_card_has_one_option_of_each_kind() {
     assert_eq!(card["options"].as_array().unwrap().len(), 2);
 }
 
-/// Clients that show the plan showed each of its updates as a call, too.
+/// Regression: clients that show the plan also showed each of its updates as a call.
 #[test]
 fn a_plan_is_shown_without_its_call() {
     let plan = |id: &str| {
@@ -232,7 +232,7 @@ fn a_plan_is_shown_without_its_call() {
     }
 }
 
-/// Zed headed each command with "current directory".
+/// Regression: Zed titled each command "current directory".
 #[test]
 fn a_terminal_has_the_directory_of_its_session() {
     let mut client = WireClient::new(ClientTraits { terminal_output: true, ..PLAIN });
@@ -242,7 +242,8 @@ fn a_terminal_has_the_directory_of_its_session() {
     assert_eq!(client.told[0]["_meta"], info);
 }
 
-/// After a no, the user read the text for the model: "The user refused this call. Don't try the same again".
+/// Regression: after a refusal, the user read the text for the model: "The user refused this call. Don't try the same
+/// again".
 #[test]
 fn the_user_reads_of_their_own_decision_in_a_few_words() {
     let denied = |by| ToolOutcome {

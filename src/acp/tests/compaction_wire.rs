@@ -32,7 +32,7 @@ fn told(updates: &[Update]) -> Vec<Value> {
     updates.iter().map(json).collect()
 }
 
-/// An update as id and either status or text.
+/// Formats an update as its id and either its status or its text.
 fn brief(update: &Value) -> String {
     let id = update["compactionId"].as_str().expect("it is of a compaction");
     let what = update["status"].as_str().or(update["content"]["text"].as_str());
@@ -126,7 +126,7 @@ fn a_summary_of_an_older_build_is_split_into_parts() {
     assert_eq!(shown[..2], ["Done.", "```text\nThe goal:\n\n<goal>\nShip.\n</goal>\n```"]);
 }
 
-/// Any event a session may send, in any order: including orders that sessions don't produce, and clients that
+/// Any event that a session may send, in any order: including orders that sessions don't produce, and clients that
 /// attach in the middle.
 fn any_step() -> impl Strategy<Value = (u64, Option<CompactionState>)> {
     let state = prop_oneof![

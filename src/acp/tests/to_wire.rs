@@ -40,7 +40,7 @@ const PLAIN: ClientTraits = ClientTraits {
     reviews_writes: false,
 };
 
-/// A client of one session, and all updates that it was sent.
+/// A client of one session, and all updates sent to it.
 struct WireClient {
     cursor: Cursor,
     traits: ClientTraits,
@@ -318,7 +318,7 @@ fn a_queued_prompt_that_was_never_taken_is_replayed() {
     assert_eq!(client.texts(), [("m3".into(), "taken".into()), ("m5".into(), "cancelled".into())]);
 }
 
-/// Regression: a crash leaves it in the queue, and it enters the view with the next prompt.
+/// Regression: a crash leaves the prompt in the queue, and it enters the view with the next prompt.
 #[test]
 fn a_queued_prompt_left_by_a_crash_is_replayed_once() {
     let message = Message { id: MessageId(4), content: vec![text("and this")] };
@@ -453,7 +453,7 @@ fn a_withheld_prompt_is_answered_with_the_reason_and_replayed() {
     }
 }
 
-/// It is shown where it was withheld, or where a crash ended the turn that it had waited for.
+/// The prompt is shown where it was withheld, or where a crash ended the turn for which it was queued.
 #[test]
 fn a_queued_prompt_that_is_withheld_is_replayed_once() {
     let queued = || Change::Queued { message: Message { id: MessageId(3), content: vec![text("hello")] } };
@@ -501,7 +501,7 @@ fn a_second_replay_starts_over() {
 }
 
 proptest! {
-    /// Whatever part of a reply was streamed, in whatever pieces, the chunks add up to its text.
+    /// The chunks of a reply add up to its text, whatever part of it was streamed and in whatever pieces.
     #[test]
     fn chunks_add_up_to_the_text(parts in prop::collection::vec(("[a-zé✓]{1,12}", any::<bool>(), 0usize..16), 1..5)) {
         let mut client = WireClient::new(PLAIN);

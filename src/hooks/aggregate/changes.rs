@@ -1,4 +1,4 @@
-//! Changes that a hook makes to the moment itself, which later hooks see.
+//! Changes that a hook makes to the hook context itself, which later hooks see.
 
 use serde_json::{Map, Value};
 
@@ -8,7 +8,7 @@ use crate::output::{PermissionDecision, ResultChange};
 use crate::words;
 
 impl Aggregate {
-    /// Why a change is refused that was based on the moment before the change of a concurrent hook.
+    /// Why a change is refused: it was based on the hook context before a change by a concurrent hook.
     fn conflict(&self) -> Option<String> {
         let by = self.changed_by.as_ref().filter(|_| self.is_concurrent)?;
         Some(format!("{by}, which ran at the same time, was first"))

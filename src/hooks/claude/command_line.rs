@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use epitome_tools::normal;
 
-/// Maximum paths that the words of one line may be. A line of the longest kind has a few thousand words.
+/// Maximum candidate paths of the words of one line. A line of maximum length has a few thousand words.
 const PATHS_MAX: usize = 16 * 1024;
 /// Maximum directories that one line may change to.
 const DIRECTORIES_MAX: usize = 16;
@@ -27,7 +27,7 @@ const PROJECT_SPELLINGS: [&str; 7] = [
 /// redirection (`>> log.txt`) are left out: otherwise the digest of a line that appends to a log would change
 /// with each run.
 ///
-/// Fails if there are too many: one that is left out would go unchecked.
+/// Fails if there are too many paths, since one that is left out would go unchecked.
 pub fn files_named(line: &str, project: &Path) -> Result<Vec<PathBuf>, String> {
     let mut line = with_plain_braces(line);
     for spelling in PROJECT_SPELLINGS {
@@ -124,7 +124,7 @@ fn words(line: &str) -> Vec<String> {
 /// The variables that arguments may contain.
 const EXPANDED: [&str; 3] = ["${CLAUDE_PROJECT_DIR}", "${CLAUDE_PLUGIN_ROOT}", "${CLAUDE_PLUGIN_DATA}"];
 
-/// Quotes a program and its arguments as a shell line. Of variables, only those are expanded that `EXPANDED` names.
+/// Quotes a program and its arguments as a shell line. Only the variables in `EXPANDED` are expanded.
 pub(crate) fn quoted_line(program: &str, args: &[String]) -> String {
     let words: Vec<String> =
         std::iter::once(program).chain(args.iter().map(String::as_str)).map(quoted).collect();

@@ -1,4 +1,4 @@
-//! When a Claude Code hook runs: its matcher, and the permission rule of its `if`.
+//! Decides when a Claude Code hook runs: its matcher, and the permission rule of its `if`.
 
 use std::path::Path;
 
@@ -23,12 +23,12 @@ pub enum Matcher {
     Expression(Box<Regex>, MatcherScope),
 }
 
-/// The names that an expression is compared with.
+/// The names with which an expression is compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum MatcherScope {
-    /// Claude Code's and ours.
+    /// Claude Code's names and Epitome's.
     Both,
-    /// Only Claude Code's. An expression that excludes `Bash` is not meant to match our `bash`.
+    /// Only Claude Code's names. An expression that excludes `Bash` is not meant to match Epitome's `bash`.
     Theirs,
 }
 
@@ -52,7 +52,7 @@ impl Matcher {
         Ok(Matcher::Expression(Box::new(expression(matcher)?), reach))
     }
 
-    /// Whether it matches Claude Code's name or ours.
+    /// Whether it matches Claude Code's name or Epitome's.
     pub fn matches(&self, [theirs, ours]: &[&str; 2]) -> bool {
         match self {
             Matcher::All => true,
@@ -102,7 +102,7 @@ impl ClaudeRule {
         }
     }
 
-    /// Whether the moment is a call that matches the rule. Moments without a call never match.
+    /// Whether the event is a call that matches the rule. Events without a call never match.
     pub fn matches(&self, hook_context: &HookContext) -> bool {
         hook_context.what.call().is_some_and(|call| self.fits_call(call, &hook_context.base.cwd))
     }
@@ -124,8 +124,8 @@ impl ClaudeRule {
     }
 }
 
-/// Whether a command line or one of the commands in it matches. Quotes are ignored: a wrongly split command
-/// only runs a hook that then checks for itself, whereas a missed one would not run it.
+/// Whether a command line or one of the commands in it matches. Quotes are ignored: if a command is split wrongly, the
+/// hook runs and checks the command itself, whereas it would not run for a missed one.
 fn fits_command(like: &str, command: &str) -> bool {
     // `git:*` is the older form of `git *`.
     let like = like.strip_suffix(":*").map_or(like.to_owned(), |start| format!("{start} *"));

@@ -1,7 +1,7 @@
 //! Claude Code's hooks: this file reads them from its settings files and decides when each of them runs. Pure.
 //!
 //! A file contains groups by event, each with a matcher and commands. Kinds of hooks and events that Claude
-//! Code supports and this program does not are reported as problems; the rest of the file takes effect.
+//! Code supports and Epitome does not are reported as problems; the rest of the file takes effect.
 
 pub mod action;
 pub mod command_line;
@@ -34,12 +34,12 @@ pub const CLAUDE_RUN_TIME: Duration = Duration::from_secs(600);
 pub const COMMANDS_MAX: usize = 256;
 /// Maximum length of a command line in bytes.
 pub const LINE_BYTES_MAX: usize = 16 * 1024;
-/// In the names of Claude Code's small models.
+/// Part of the names of Claude Code's small models.
 const SMALL_MODEL: &str = "haiku";
 /// Characters of a matcher shown in a hook's name.
 const LABEL_CHARS_MAX: usize = 60;
 
-/// Claude Code's events that never happen here, and why not.
+/// Claude Code's events that Epitome does not have, with the reasons.
 const NEVER_HERE: [(&str, &str); 18] = [
     ("ConfigChange", "settings are read again with each session, and changes of them are not announced"),
     ("CwdChanged", "a session keeps its directory"),
@@ -77,7 +77,7 @@ pub fn parse(path: &Path, text: &str, place: HookOrigin, project: &Path) -> (Vec
     parse_of(path, text, place, project, None)
 }
 
-/// The same for a file of a plugin, which has the form of a settings file.
+/// Like [`parse`], for a file of a plugin, which has the form of a settings file.
 pub fn parse_of(
     path: &Path,
     text: &str,
@@ -111,14 +111,14 @@ pub fn disables_all(text: &str) -> bool {
     serde_json::from_str::<Switch>(text).is_ok_and(|switch| switch.disable_all_hooks)
 }
 
-/// Whether a Claude Code hook runs at this moment. Other kinds of hooks never match.
+/// Whether a Claude Code hook runs at this event. Other kinds of hooks never match.
 pub fn matches(hook: &Hook, hook_context: &HookContext) -> bool {
     let HookKind::Claude { matcher, only_if, .. } = &hook.kind else { return false };
     let Some(name) = event_name(hook_context) else { return false };
     let registered = hook.events.iter().any(|(_, registered)| registered == name);
     let matched = || match subjects(hook_context) {
         Some(subjects) => Matcher::read(matcher).is_ok_and(|matcher| matcher.matches(&subjects)),
-        // Such an event ignores its matcher.
+        // Such an event ignores the matcher.
         None => true,
     };
     let ruled = || match only_if.as_str() {
@@ -128,7 +128,7 @@ pub fn matches(hook: &Hook, hook_context: &HookContext) -> bool {
     registered && matched() && ruled()
 }
 
-/// The names that a matcher is compared with: Claude Code's, then ours.
+/// The names with which a matcher is compared: Claude Code's, then Epitome's.
 fn subjects(hook_context: &HookContext) -> Option<[&str; 2]> {
     match &hook_context.what {
         EventData::BeforeToolCall(call)
@@ -255,7 +255,7 @@ impl<'a> SettingsReader<'a> {
         }
     }
 
-    /// Adds one hook of a group. The error is why it is not run.
+    /// Adds one hook of a group. The error is why it can't run.
     fn command(
         &mut self,
         name: &str,
@@ -333,7 +333,7 @@ impl<'a> SettingsReader<'a> {
             return Duration::from_secs_f64(seconds);
         }
         let bounded = if seconds > most { RUN_TIME_MAX } else { RUN_TIME_MIN };
-        // Who takes the unit for milliseconds does so throughout the file.
+        // A file with one timeout in milliseconds probably has all of them in milliseconds, so this is reported once.
         if std::mem::replace(&mut self.has_timeout_remark, true) {
             return bounded;
         }
@@ -369,7 +369,7 @@ impl<'a> SettingsReader<'a> {
         format!("{label}#{number}@{}", file.display())
     }
 
-    /// Deserializes one value of the file; reports the expected form on failure.
+    /// Deserializes one value of the file. Reports the expected form on failure.
     fn read<T: Deserialize<'a>>(&mut self, raw: Raw<'a>, what: &str, form: &str) -> Option<T> {
         match serde_json::from_str(raw.get()) {
             Ok(value) => Some(value),
@@ -421,7 +421,7 @@ struct ClaudeCommand {
 }
 
 impl ClaudeCommand {
-    /// The text of the hook, and what is done with it. The error is why it is not run.
+    /// The text of the hook, and the action that uses it. The error is why it can't run.
     fn action(&mut self, event: HookEvent) -> Result<(String, ClaudeAction), String> {
         let given = |text: Option<String>, name: &str| match text {
             Some(text) if text.trim().is_empty() => Err(format!("its `{name}` is empty")),

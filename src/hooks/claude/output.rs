@@ -1,7 +1,7 @@
 //! Interprets the exit code, stdout and stderr of a Claude Code hook. Pure.
 //!
 //! With exit code 0, a JSON object is read field by field; any other text is context if the event uses
-//! context. Exit code 2 blocks what the event can block, with stderr as the reason. Any other end is a
+//! context. Exit code 2 blocks what the event can block, with stderr as the reason. Any other exit is a
 //! failure, and work continues.
 
 use serde_json::{Map, Value};
@@ -17,7 +17,7 @@ use epitome_thread::Role;
 /// The reason if a hook gives none.
 const NO_REASON: &str = "A hook stopped this without a reason.";
 
-/// Interprets a run of a hook that registered for the event under the name `registered`; `None` if the run
+/// Interprets a run of a hook that registered for the event under the name `registered`. Returns `None` if the run
 /// failed.
 pub fn normalise(
     registered: &str,
@@ -34,7 +34,7 @@ pub fn normalise(
     }
 }
 
-/// What a hook has to say that has ended in the background: it can decide nothing any more.
+/// The output of a hook that ended in the background, when it can no longer decide anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LateOutput {
     /// A line for the user.
@@ -43,8 +43,8 @@ pub struct LateOutput {
     pub context: Option<String>,
 }
 
-/// Reads what a hook printed that ended in the background: `systemMessage` and `additionalContext` of a JSON object
-/// count, and stderr with exit code 2. `None` if there is nothing of that.
+/// Reads the output of a hook that ended in the background: `systemMessage` and `additionalContext` of a JSON object,
+/// and stderr with exit code 2. Returns `None` if there is neither.
 pub fn late_output(exit: ProcessExit, stdout: &[u8], stderr: &str) -> Option<LateOutput> {
     let output = match exit {
         ProcessExit::Code(0) => {
@@ -147,7 +147,7 @@ struct ClaudeOutputReader<'a> {
 impl ClaudeOutputReader<'_> {
     fn read(&mut self, fields: &mut ObjectFields<'_>) {
         if fields.optional_flag("async") == Some(true) {
-            // It works on; what it prints later is news of `AsideHooks`.
+            // The hook moves to the background; its later output is sent by `AsideHooks`.
             fields.any("asyncTimeout");
         }
         let reason = fields.text("reason");
@@ -265,7 +265,7 @@ fn permission(decision: &str, fields: &mut ObjectFields<'_>) -> Option<Permissio
         "allow" => return Some(PermissionDecision::Allow),
         "ask" => return Some(PermissionDecision::Ask),
         "deny" => return Some(PermissionDecision::Deny),
-        // It leaves the decision to the caller of a headless run, which does not exist here.
+        // It leaves the decision to the caller of a headless run, which does not exist in Epitome.
         "defer" => fields.warn("`permissionDecision` `defer` is not followed".to_owned()),
         _ => fields.warn_value("permissionDecision", decision, "allow, ask or deny"),
     }

@@ -1,4 +1,4 @@
-//! The stdin payload of Claude Code's hooks: a moment with Claude Code's names. Pure.
+//! The stdin payload of Claude Code's hooks: a hook context under Claude Code's names. Pure.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::tools::{response, to_claude_input, tool_name};
 use crate::hook_context::{EventData, HookCallResult, HookContext, InvokedBy};
 use epitome_thread::Mode;
 
-/// The payload of a moment; `transcript` is the file with the conversation as JSON lines.
+/// Builds the payload of a hook context. `transcript` is the file with the conversation as JSON lines.
 pub fn payload(hook_context: &HookContext, transcript: &Path) -> Value {
     let base = &hook_context.base;
     let event = event_name(hook_context).unwrap_or_else(|| hook_context.what.event().name());
@@ -138,19 +138,19 @@ fn permission_mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Ask => "default",
         Mode::AcceptEdits => "acceptEdits",
-        // Claude Code's own "auto" has a model approve calls; hooks that know four modes need the stricter one.
+        // In Claude Code's own "auto", a model approves calls; hooks that know four modes need the stricter one.
         Mode::Auto => "acceptEdits",
         Mode::ReadOnly => "plan",
         Mode::Full => "bypassPermissions",
     }
 }
 
-/// Claude Code's sources are `startup`, `resume`, `clear`, `compact` and `fork`.
+/// Maps the source of a session's start to Claude Code's: `startup`, `resume`, `clear`, `compact` or `fork`.
 pub fn start_source(source: &str) -> &str {
     if source == "load" { "resume" } else { source }
 }
 
-/// Maps to Claude Code's reasons for a session's end; any other is `other`.
+/// Maps the reason of a session's end to Claude Code's; any other is `other`.
 pub fn end_reason(reason: &str) -> &str {
     match reason {
         "clear" | "resume" | "logout" | "prompt_input_exit" => reason,

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::hook_context::{HookCall, HookCallResult};
 
-/// Our tool names with Claude Code's.
+/// Epitome's tool names with Claude Code's.
 const NAMES: [(&str, &str); 13] = [
     ("bash", "Bash"),
     ("bash_output", "BashOutput"),
@@ -34,7 +34,7 @@ pub fn aliases(theirs: &str) -> &'static [&'static str] {
     match theirs {
         "Task" => &["Agent"],
         "Edit" => &["MultiEdit"],
-        // It changes files as these do, and Codex's hooks have the same names for it.
+        // It edits files like these, and Codex's hooks use the same names for it.
         APPLY_PATCH => &["Edit", "MultiEdit", "Write"],
         _ => &[],
     }
@@ -51,7 +51,7 @@ pub fn files_of_patch<'a>(call: &'a HookCall) -> impl Iterator<Item = &'a str> {
     patch.into_iter().flat_map(str::lines).filter_map(file).map(str::trim)
 }
 
-/// Names in agent files that mean one of our tools, besides those that hooks see: of tools that Claude Code had or has
+/// Names in agent files for Epitome's tools, in addition to those that hooks see: of tools that Claude Code has or had
 /// as separate ones.
 const IN_AGENT_FILES: [(&str, &str); 6] = [
     ("LS", "glob_tool"),
@@ -62,7 +62,7 @@ const IN_AGENT_FILES: [(&str, &str); 6] = [
     ("KillBash", "bash_kill"),
 ];
 
-/// Whether an agent file that names this tool means ours. Published files write the names in any case.
+/// Whether this tool name in an agent file refers to `ours`. Published files write the names in any case.
 pub fn is_name_of(name: &str, ours: &str) -> bool {
     let theirs = tool_name(ours);
     let is = |known: &str| name.eq_ignore_ascii_case(known);
@@ -72,7 +72,7 @@ pub fn is_name_of(name: &str, ours: &str) -> bool {
         || IN_AGENT_FILES.iter().any(|(known, tool)| *tool == ours && is(known))
 }
 
-/// Renamed keys of a tool's input: ours, then Claude Code's.
+/// Renamed keys of a tool's input: Epitome's, then Claude Code's.
 fn keys(theirs: &str) -> &'static [(&'static str, &'static str)] {
     match theirs {
         "Bash" => &[("background", "run_in_background"), ("outside_sandbox", "dangerouslyDisableSandbox")],
@@ -101,7 +101,7 @@ pub fn to_claude_input(call: &HookCall, cwd: &Path) -> Map<String, Value> {
         let name = keys(tool).iter().find(|(ours, _)| ours == key).map_or(key.as_str(), |(_, theirs)| theirs);
         input.insert(name.to_owned(), value.clone());
     }
-    // Scripts that guard files look there.
+    // Scripts that protect files look there.
     if let Some(first) = files_of_patch(call).next() {
         input.insert("file_path".to_owned(), json!(cwd.join(first).to_string_lossy()));
     }
@@ -125,7 +125,7 @@ pub fn to_claude_input(call: &HookCall, cwd: &Path) -> Map<String, Value> {
     input
 }
 
-/// Translates an input changed by a hook back to our keys. The hook's input replaces the original completely,
+/// Translates an input changed by a hook back to Epitome's keys. The hook's input replaces the original completely,
 /// so keys that it omits are dropped.
 pub fn to_our_input(tool: &str, input: &Map<String, Value>) -> Map<String, Value> {
     let tool = tool_name(tool);
@@ -154,8 +154,8 @@ pub fn to_our_input(tool: &str, input: &Map<String, Value>) -> Map<String, Value
     changed
 }
 
-/// A tool's result as `tool_response`, as far as it is known here: the previous content of a changed file,
-/// for example, is not.
+/// A tool's result as `tool_response`, without the fields that are unknown here, such as the previous content of a
+/// changed file.
 pub fn response(call: &HookCall, result: &HookCallResult, cwd: &Path) -> Value {
     let input = to_claude_input(call, cwd);
     let given = |key: &str| input.get(key).cloned().unwrap_or(Value::Null);

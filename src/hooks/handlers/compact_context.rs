@@ -51,7 +51,7 @@ fn check(params: &HandlerParams) -> Result<Option<String>, String> {
 }
 
 fn ratio(params: &HandlerParams) -> Result<f64, String> {
-    // At 1 everything would stay and nothing would be gained.
+    // At 1, everything would stay and nothing would be gained.
     params::value(params, "preserve_ratio", "a number from 0 to below 1", |value| {
         value.as_f64().filter(|ratio| (0.0..1.0).contains(ratio))
     })

@@ -154,7 +154,7 @@ impl HandlerReader<'_> {
         if name == EXTERNAL || self.knows(name) {
             return self.handler(event, name, once, params);
         }
-        // It may be a script: the scripts are known only once the session's hooks are. A missing script
+        // It may be a script: the scripts are known only after the session's hooks were discovered. A missing script
         // reports an error when it is run.
         if let Some(near) = self.nearest(name) {
             self.problem(format!("no handler is called {name:?}; it is taken for a script"), Some(&near));
@@ -208,7 +208,7 @@ impl HandlerReader<'_> {
     }
 }
 
-/// The parameters of one handler in a list: without those that only another handler of the list accepts.
+/// The parameters of one handler in a list, without those that only another handler of the list accepts.
 fn own(name: &str, list: &[Value], params: &HandlerParams) -> HandlerParams {
     let accepted = |handler: &str| built_in(handler).map_or(&[][..], |handler| handler.params);
     let others = || list.iter().filter_map(Value::as_str).filter(|other| *other != name);

@@ -24,8 +24,7 @@ pub const HANDLER: BuiltInHandler = BuiltInHandler {
 /// Default path of the export.
 const PATH: &str = "conversation.md";
 
-/// Maximum size of an export in bytes. The oldest part of a longer conversation is left out, as stated at the
-/// top.
+/// Maximum size of an export in bytes. The oldest part of a longer conversation is left out, with a note at the top.
 const EXPORT_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Maximum bytes per tool call or result: the export is about the conversation, not about files.
 const TOOL_BYTES_MAX: usize = 4 * 1024;

@@ -1,8 +1,8 @@
 //! File access for handlers: reads and writes files of the workspace, except files that could be executed
 //! later or contain secrets.
 //!
-//! A recipe declares the file and the user invoked the recipe, so a write is checked as in accept-edits mode;
-//! it is refused in a read-only session, and full access allows nothing beyond that.
+//! A recipe declares the file and the user invoked the recipe, so a write is checked as in accept-edits mode.
+//! It is refused in a read-only session, and full access allows nothing more.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use epitome_tools::permission::{self, DiskFacts, PermissionVerdict};
 use epitome_tools::secret_places::is_secret_name;
 use epitome_tools::{Access, Workspace};
 
-/// Maximum size in bytes of a file that is appended to; nobody wants an endlessly growing log.
+/// Maximum size in bytes of a file that is appended to; an endlessly growing log is of no use.
 pub const APPENDED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Runs blocking disk work with a timeout.
@@ -49,7 +49,7 @@ pub fn append(path: &str, bytes: &[u8], mode: Mode, workspace: &Workspace) -> Re
             "cannot append to {path}: it would be larger than {APPENDED_BYTES_MAX} bytes; move it away"
         ));
     }
-    // One write, so that lines of concurrent calls are not interleaved.
+    // A single write, so that lines of concurrent calls are not interleaved.
     file.write_all(bytes).map_err(trouble)
 }
 

@@ -38,7 +38,7 @@ pub fn on_fail(params: &HandlerParams) -> Result<OnFail, String> {
 /// A schema as given in a recipe.
 pub enum Schema {
     Inline(Box<Validator>),
-    /// Read at the time of use: the recipe's own work may change it.
+    /// Read when it is used: the recipe's own work may change it.
     File(String),
 }
 

@@ -1,5 +1,5 @@
-//! Built-in handlers: actions that a recipe can declare for an event without a script. One file each; those
-//! without side effects are pure functions from parameters and moment to a result.
+//! Built-in handlers: actions that a recipe can declare for an event without a script. One file each. Those
+//! without side effects are pure functions from parameters and hook context to a result.
 //!
 //! `declared` parses a recipe's `hooks` table, `plan` orders scripts and handlers, `perform` runs one
 //! handler. Results are interpreted like those of scripts.
@@ -47,7 +47,7 @@ pub struct Handler {
     pub params: HandlerParams,
 }
 
-/// The environment of a handler besides its moment.
+/// The environment of a handler in addition to its hook context.
 #[derive(Clone, Debug)]
 pub struct HandlerContext {
     pub workspace: Arc<Workspace>,

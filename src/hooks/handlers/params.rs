@@ -1,4 +1,4 @@
-//! What a built-in handler is, and readers of its parameters. `null` counts as absent.
+//! The definition of a built-in handler, and readers of its parameters. `null` counts as missing.
 
 use serde_json::{Map, Value};
 
@@ -16,9 +16,9 @@ pub struct BuiltInHandler {
     pub events: &'static [HookEvent],
     /// The parameters that it accepts.
     pub params: &'static [&'static str],
-    /// Validates the parameters as a run would; the remark is about one without effect.
+    /// Validates the parameters as a run would. The remark is about a parameter without effect.
     pub check: fn(&HandlerParams) -> Result<Option<String>, String>,
-    /// Whether it applies at this moment. One that does not is not run and not recorded.
+    /// Whether it applies to this hook context. A handler that does not apply is neither run nor recorded.
     pub qualifies: fn(&HookContext) -> bool,
     pub run: HandlerRun,
 }
@@ -33,7 +33,7 @@ pub fn given<'a>(params: &'a HandlerParams, name: &str) -> Option<&'a Value> {
     params.get(name).filter(|value| !value.is_null())
 }
 
-/// A parameter as read by `read`, which returns `None` for a value that is not `wanted`.
+/// Reads a parameter with `read`, which returns `None` for a value that is not `wanted`.
 pub fn value<'a, T>(
     params: &'a HandlerParams,
     name: &str,
@@ -44,7 +44,7 @@ pub fn value<'a, T>(
     read(value).map(Some).ok_or_else(|| format!("{name:?} must be {wanted}"))
 }
 
-/// A text that is not blank.
+/// A string that is not blank.
 pub fn text<'a>(params: &'a HandlerParams, name: &str) -> Result<Option<&'a str>, String> {
     value(params, name, "a text that is not empty", |value| {
         value.as_str().filter(|text| !text.trim().is_empty())
@@ -62,7 +62,7 @@ pub fn integer(params: &HandlerParams, name: &str, max: u64) -> Result<Option<u6
     })
 }
 
-/// A list of texts that are not empty; a single text counts as a list.
+/// A list of strings that are not empty; a single string counts as a list.
 pub fn list<'a>(params: &'a HandlerParams, name: &str) -> Result<Option<Vec<&'a str>>, String> {
     value(params, name, "a list of texts that are not empty", |value| {
         let items = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);

@@ -1,6 +1,6 @@
 //! The order in which scripts and handlers run at an event, and which `once` runs are used up. Pure.
 //!
-//! Default order: all scripts, then the recipe's handlers, then the threshold of automatic compaction. So a
+//! Default order: all scripts, then the recipe's handlers, then the trigger of automatic compaction. So a
 //! user's script that compacts at 70 % acts before the built-in 80 %.
 
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Fired {
         self.scripts.clear();
     }
 
-    /// Records a run that had a result whose requests were carried out.
+    /// Records a run whose result was carried out.
     pub fn succeeded(&mut self, event: HookEvent, link: &ChainLink) {
         match link {
             ChainLink::Hook(hook) => {
@@ -72,7 +72,7 @@ fn once_per_session(handler: &Handler) -> bool {
 /// The links of an event, in the order in which they run.
 ///
 /// `scripts` are those found for the event, in their own order; `declared` is the order that the running
-/// recipe declares. A script runs once, at the position that names it; scripts without a position come first,
+/// recipe declares. A script runs once, at the position that names it. Scripts without a position come first,
 /// since a recipe does not disable the user's hooks. `once` applies to a script only if the recipe names it
 /// or `external`. A name that is neither a handler nor a script becomes a link whose run fails with a
 /// message.

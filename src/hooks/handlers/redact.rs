@@ -21,11 +21,11 @@ pub const HANDLER: BuiltInHandler = BuiltInHandler {
 const PATTERNS_MAX: usize = 64;
 /// Maximum size in bytes of a compiled pattern; limits repetitions such as `(.{1000}){1000}`.
 const PATTERN_BYTES_MAX: usize = 1024 * 1024;
-/// Maximum depth of metadata; JSON from outside has at most 128 levels.
+/// Maximum depth of metadata; external JSON has at most 128 levels.
 const DEPTH_MAX: usize = 128;
 
-/// Withholds a text that could not be redacted: a user who wants secrets removed does not want them passed on
-/// because of a mistyped pattern.
+/// Withholds a text that could not be redacted: a mistyped pattern must not pass on the secrets that the user wants
+/// removed.
 pub fn withhold(hook_context: &HookContext, why: &str) -> HookOutput {
     let mut output = HookOutput { warnings: vec![why.to_owned()], ..HookOutput::default() };
     match &hook_context.what {
@@ -57,7 +57,7 @@ impl RedactParams<'_> {
         }
         let compile = |pattern: &str| {
             RegexBuilder::new(pattern).size_limit(PATTERN_BYTES_MAX).build().map_err(|error| {
-                // The library prints the pattern over several lines; the last line contains the cause.
+                // The library prints the pattern on several lines; the last line contains the cause.
                 let error = error.to_string();
                 let why = error.lines().last().unwrap_or_default().trim();
                 format!(
@@ -85,7 +85,7 @@ impl RedactParams<'_> {
         changed
     }
 
-    /// Redacts the strings inside a value; returns whether one was changed.
+    /// Redacts the strings inside a value. Returns whether one was changed.
     fn value(&self, value: &mut Value, depth: usize) -> Result<bool, String> {
         if depth > DEPTH_MAX {
             return Err(format!("the result's metadata is nested deeper than {DEPTH_MAX} levels"));

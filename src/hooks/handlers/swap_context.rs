@@ -19,7 +19,7 @@ pub const HANDLER: BuiltInHandler = BuiltInHandler {
 
 /// Default limit of a summary in tokens.
 const SUMMARY_TOKENS: u64 = 4096;
-/// More than any model writes in one reply.
+/// More tokens than any model writes in one reply.
 const SUMMARY_TOKENS_MAX: u64 = 1_000_000;
 /// More messages than any view has.
 const RECENT_MAX: u64 = 100_000;

@@ -1,4 +1,4 @@
-//! The answers of handlers at complete moments, and their effects on the disk.
+//! The answers of handlers to complete hook contexts, and their effects on the disk.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -68,7 +68,7 @@ fn workspace(cwd: &Path) -> HandlerContext {
     HandlerContext { workspace: Arc::new(workspace), functions: Functions::default() }
 }
 
-/// Runs a handler; returns its output or its failure message.
+/// Runs a handler. Returns its output or its failure message.
 async fn ask(
     name: &str,
     params: Value,
@@ -199,7 +199,7 @@ async fn redact_removes_matches_from_prompts_and_results() {
     assert_eq!(output.output, Some(ResultChange { metadata, ..ResultChange::default() }));
 }
 
-/// Regression: with a mistyped pattern, a recipe ran on and passed on the secrets that it should have
+/// Regression: with a mistyped pattern, a recipe continued and passed on the secrets that it should have
 /// removed.
 #[tokio::test]
 async fn a_failed_redaction_withholds_the_text() {

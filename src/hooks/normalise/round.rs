@@ -9,12 +9,12 @@ use crate::fields::ObjectFields;
 use crate::output::{CallbackRequest, HistoryAction, HookOutput, Utterance};
 use epitome_thread::Role;
 
-/// The request in `result` or, if that is absent, `action`.
+/// The request in `result` or, if that is missing, in `action`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RoundRequest {
     /// Neither is given.
     Unsaid,
-    /// An unknown word.
+    /// An unknown value.
     Unknown,
     Continue,
     Mutate,
@@ -125,7 +125,7 @@ pub(super) fn round(fields: &mut ObjectFields<'_>, output: &mut HookOutput) {
     });
 }
 
-/// A callback with its arguments, which keep the target: the recipe's own hooks read it there.
+/// A callback with its arguments, including the target: the recipe's own hooks read it there.
 fn callback(fields: &mut ObjectFields<'_>, name: String) -> CallbackRequest {
     let mut args = BTreeMap::new();
     if let Some(object) = fields.object("callback_args") {
@@ -153,7 +153,7 @@ fn target(fields: &mut ObjectFields<'_>) -> Option<String> {
 }
 
 /// A mutation by the first of two fields that is present. One invalid message voids it: a history without
-/// that message is not the intended one. Without messages nothing is done.
+/// that message is not the intended one. Without messages, nothing is done.
 fn mutation(fields: &mut ObjectFields<'_>, [first, second]: [&'static str; 2]) -> HistoryAction {
     let field = if fields.any(first).is_some() { first } else { second };
     let preserve_recent = fields.count("preserve_recent").unwrap_or(0);
@@ -175,7 +175,7 @@ fn mutation(fields: &mut ObjectFields<'_>, [first, second]: [&'static str; 2]) -
     HistoryAction::Mutate { messages, preserve_recent, target }
 }
 
-/// Follow-ups are sent as the user's next message. Invalid and blank ones are left out.
+/// Reads the follow-ups, which are sent as the user's next message. Invalid and blank ones are left out.
 fn follow_ups(fields: &mut ObjectFields<'_>, field: &'static str) -> Vec<Utterance> {
     let mut found = Vec::new();
     for item in fields.list(field) {

@@ -1,5 +1,5 @@
-//! A hook of every event of a recipe's run. It answers as hooks may: nothing, a refusal, another history, more work. Some
-//! hang for a while, some die.
+//! A hook at every event of a recipe's turn. It answers as hooks may: with nothing, a refusal, another history or more
+//! work. Sometimes it hangs for a while or fails.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use epitome_thread::Role;
 /// How long a hook hangs.
 const HANGS_FOR: Duration = Duration::from_secs(120);
 
-/// The command of the recipe, whose handler this is.
+/// The slash command of the recipe that declares the handler.
 pub const COMMAND: &str = "/hooked";
 
 pub const RECIPE: &str = "---
@@ -29,10 +29,10 @@ hooks:
 hooked {{.ARGUMENTS}}
 ";
 
-/// How often hooks did what.
+/// What the hooks did, one item per action.
 pub type HookActs = Arc<Mutex<Vec<&'static str>>>;
 
-/// The hook, until it is switched to do nothing.
+/// The hook, until `is_calm` makes it do nothing.
 pub fn functions(seed: u64, is_calm: Arc<AtomicBool>, acts: HookActs) -> Functions {
     let rng = Arc::new(Mutex::new(fastrand::Rng::with_seed(seed ^ 0x400c)));
     let mut functions = Functions::default();
@@ -46,7 +46,7 @@ pub fn functions(seed: u64, is_calm: Arc<AtomicBool>, acts: HookActs) -> Functio
             match answer {
                 Answer::Output(output) => Ok(output),
                 Answer::Dies => Err("it died".to_owned()),
-                // A function has no limit of its own.
+                // A function has no time limit of its own.
                 Answer::Hangs => {
                     tokio::time::sleep(HANGS_FOR).await;
                     Ok(HookOutput::default())

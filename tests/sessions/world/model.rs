@@ -1,4 +1,4 @@
-//! What the simulated model replies: mostly sense, sometimes what real services have done.
+//! The replies of the simulated model: mostly valid, sometimes with faults that real services have had.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use epitome_scripted_model::{ModelStep, ScriptedStop, SimulatedModel};
 use serde_json::{Value, json};
 
-/// A model that misbehaves as a seed wants, until it is switched to behave well.
+/// A model that misbehaves as determined by the seed, until `is_calm` is set.
 pub fn model(seed: u64, is_calm: Arc<AtomicBool>) -> SimulatedModel {
     let (mut rng, mut pace) = (fastrand::Rng::with_seed(seed), fastrand::Rng::with_seed(!seed));
     let misbehaves = rng.u8(..3) > 0;

@@ -1,4 +1,4 @@
-//! What must hold in a simulated world.
+//! The invariants of a simulated world.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use super::process::Machine;
 use super::window::{Shown, Window};
 use super::{DEATHS_SURVIVED, Reached, World};
 
-/// Prompts that may wait in a session, and commands that it has not taken.
+/// Limits of the prompts queued in a session, and of the commands queued for it.
 const PROMPTS_MAX: usize = 64;
 const COMMANDS_MAX: usize = 256;
 
 pub type Log = Vec<Arc<Entry>>;
 
-/// The logs on the disk, as processes see it.
+/// The logs on the disk, as processes see them.
 pub fn logs(machine: &Machine) -> BTreeMap<String, Log> {
     let store = machine.stored();
     let headers = store.list().expect("a copy of the disk can be read").headers;
@@ -30,7 +30,7 @@ pub fn logs(machine: &Machine) -> BTreeMap<String, Log> {
     headers.into_iter().filter_map(|header| read(header.session)).collect()
 }
 
-/// How many prompts with these words have a turn that ended well.
+/// Number of prompts with this text whose turn ended successfully.
 pub fn ended(log: &[Arc<Entry>], text: &str) -> usize {
     let is_it =
         |message: &Message| matches!(&message.content[..], [Content::Text { text: words }] if words == text);
@@ -48,7 +48,7 @@ pub fn ended(log: &[Arc<Entry>], text: &str) -> usize {
     log.iter().enumerate().filter(|(at, entry)| is_prompt(entry) && ended_well(*at)).count()
 }
 
-/// After every step.
+/// Checked after every step.
 pub fn check_always(world: &World) {
     let refusals = world.machine.model.refusals();
     assert!(refusals.is_empty(), "what was sent breaks the provider's rules: {refusals:?}");
@@ -61,7 +61,7 @@ pub fn check_always(world: &World) {
     assert!(twice.is_none(), "a call ran twice: {twice:?}");
 }
 
-/// What a window shows of a message that is in the log is the beginning of it.
+/// A window shows a prefix of each message that is in the log.
 pub fn check_windows_show_a_prefix(world: &World) {
     let logs = logs(&world.machine);
     for window in &world.windows {
@@ -101,7 +101,7 @@ pub fn check_acknowledged(world: &World) {
     }
 }
 
-/// Once everything is quiet.
+/// Checked once the world is at rest.
 pub fn check_at_rest(world: &mut World) {
     check_always(world);
     world.take_answers();
@@ -153,7 +153,7 @@ pub fn check_at_rest(world: &mut World) {
         for (session, shown) in &window.sessions {
             let is_version_2 = window.version == AcpVersion::V2;
             let Some(log) = logs.get(session) else {
-                // Clients of version 2 are shown agents as sessions.
+                // Clients of version 2 see subagents as sessions.
                 let may_miss = world.had_fault || is_version_2;
                 assert!(may_miss, "{session} is not there");
                 continue;
@@ -170,7 +170,8 @@ pub fn check_at_rest(world: &mut World) {
             if !world.had_fault && !is_version_2 {
                 check_prompts(window, session, log);
             }
-            // A session that a failing disk kept from being resumed is not followed, and its window has an error.
+            // A session that could not be resumed because of a disk fault is not shown; its window has an error
+            // instead.
             let may_have_lost_it = world.had_fault && world.deaths > 0;
             if !window.partial.contains(session) && !may_have_lost_it {
                 check_shown(window, session, shown, log, &mut reached);
@@ -209,7 +210,7 @@ fn note(change: &Change, tasks: &BTreeSet<CallId>, reached: &mut Reached) {
     *reached.entry(what).or_default() += 1;
 }
 
-/// A prompt whose words were sent once is there once.
+/// A prompt whose text was sent once is in the log once.
 fn check_prompts_are_there_once(log: &[Arc<Entry>]) {
     let own = log.iter().rposition(|entry| matches!(entry.change, Change::Forked { .. })).unwrap_or(0);
     let mut known = BTreeSet::new();
@@ -224,7 +225,7 @@ fn check_prompts_are_there_once(log: &[Arc<Entry>]) {
     }
 }
 
-/// What is in a file was written into it, and rewinds leave nothing behind.
+/// The content of each file was written by a call, and rewinds leave no temporary files.
 fn check_files(world: &World) {
     let written = world.machine.written.lock().expect("no panic under it");
     for file in std::fs::read_dir(world.machine.project()).expect("it is there").flatten() {
@@ -250,9 +251,9 @@ fn check_outcomes(log: &[Arc<Entry>]) {
     }
 }
 
-/// Prompts are answered as the log says.
+/// Responses to prompts agree with the log.
 fn check_prompts(window: &Window, session: &str, log: &[Arc<Entry>]) {
-    // What a fork has from before was asked in another session.
+    // Prompts from before a fork were sent to another session.
     let own = log.iter().rposition(|entry| matches!(entry.change, Change::Forked { .. })).unwrap_or(0);
     let log = &log[own..];
     let mut answered: BTreeMap<&str, usize> = BTreeMap::new();
@@ -269,7 +270,7 @@ fn check_prompts(window: &Window, session: &str, log: &[Arc<Entry>]) {
     }
 }
 
-/// What a window shows that has seen all of a log.
+/// The expected content of a window that has seen the complete log.
 fn shown_of(session: &str, log: &[Arc<Entry>], version: AcpVersion) -> Shown {
     let mut expected = Shown::default();
     let traits = match version {
@@ -294,7 +295,7 @@ fn shown_of(session: &str, log: &[Arc<Entry>], version: AcpVersion) -> Shown {
     expected
 }
 
-/// Replies of which less was saved than shown: text of the last second before a death.
+/// Ids of replies whose log contains less text than was shown: the text of the last second before a daemon's death.
 fn cut_by_a_death(log: &[Arc<Entry>]) -> BTreeSet<String> {
     let cut = log.iter().filter_map(|entry| match &entry.change {
         Change::Replied { message, cut: Some(ReplyCut::Broken { reason }), .. }
@@ -307,18 +308,18 @@ fn cut_by_a_death(log: &[Arc<Entry>]) -> BTreeSet<String> {
     cut.collect()
 }
 
-/// Clients have an id for each part of a message.
+/// Whether the id is that of a part of one of the messages.
 fn is_part_of(id: &str, messages: &BTreeSet<String>) -> bool {
     id.split('.').next().is_some_and(|message| messages.contains(message))
 }
 
-/// A window shows the log: the whole text of each message once, in order, and the outcome of each call.
+/// A window shows the log: the complete text of each message once, in order, and the outcome of each call.
 fn check_shown(window: &Window, session: &str, shown: &Shown, log: &[Arc<Entry>], reached: &mut Reached) {
     let expected = shown_of(session, log, window.version);
     let who = format!("window {} of {session}", window.name);
     let texts: BTreeMap<&str, &str> =
         shown.texts.iter().map(|(id, text)| (id.as_str(), text.as_str())).collect();
-    // What it sent itself is shown by the editor.
+    // The editor itself shows the prompts that it sent.
     let own = format!("w{} ", window.name);
     let shows_own = window.version == AcpVersion::V2;
     let is_own = |text: &str| !shows_own && (text.starts_with(&own) || text.starts_with('/'));
@@ -331,7 +332,7 @@ fn check_shown(window: &Window, session: &str, shown: &Shown, log: &[Arc<Entry>]
                 let is_same = seen == text || is_part_of(id, &cut) && seen.starts_with(text);
                 let kinds: Vec<_> = log.iter().map(|entry| entry.change.kind()).collect();
                 assert!(is_same, "{who}: {id} is {seen:?}, not {text:?}; {kinds:?}");
-                // A replay shows a prompt that a crash left in the queue where it was queued.
+                // A replay shows a prompt that a crash left in the queue at the position where it was queued.
                 if !text.starts_with('w') && !text.starts_with('/') {
                     order.push(id.as_str());
                 }
@@ -345,12 +346,12 @@ fn check_shown(window: &Window, session: &str, shown: &Shown, log: &[Arc<Entry>]
     let (own, of_agents): (BTreeMap<_, _>, BTreeMap<_, _>) =
         shown.calls.clone().into_iter().partition(|(call, _)| expected.calls.contains_key(call));
     assert_eq!(own, expected.calls, "{who}");
-    // Calls of agents are shown where the user was asked about them.
+    // Calls of subagents are shown where the user was asked about them.
     assert!(of_agents.is_empty() || !tasks(log).is_empty(), "{who}: nobody made {of_agents:?}");
     *reached.entry("a call of an agent was asked about").or_default() += of_agents.len() as u64;
 }
 
-/// The calls that gave work to an agent.
+/// The calls that started a subagent.
 fn tasks(log: &[Arc<Entry>]) -> BTreeSet<CallId> {
     let calls = log.iter().flat_map(|entry| match &entry.change {
         Change::Replied { message, .. } => message.calls().collect::<Vec<_>>(),

@@ -1,5 +1,5 @@
-//! A daemon's process without its sockets: real sessions on a runtime of their own, whose clock is paused. Dropping it is
-//! `kill -9`: every task stops where it waits.
+//! A daemon's process without its sockets: real sessions on a separate runtime whose clock is paused. Dropping it acts
+//! like `kill -9`: every task stops at its current await.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -22,13 +22,13 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::tool::{Executions, Work, Write, Written};
 
-/// Nothing happens for so long before a session rests.
+/// Idle time after which a session is suspended.
 const REST_AFTER: Duration = Duration::from_secs(300);
 
-/// TLS and its certificates are set up once.
+/// Shared, so that TLS and its certificates are set up only once.
 static HTTP: LazyLock<Http> = LazyLock::new(Http::new);
 
-/// What outlives a process.
+/// State that outlives a process.
 #[derive(Clone)]
 pub struct Machine {
     pub disk: SimDisk,
@@ -39,24 +39,24 @@ pub struct Machine {
     pub hooks: Functions,
 }
 
-/// See the module.
+/// A daemon's process; see the module.
 pub struct Process {
     pub sessions: Sessions,
     runtime: Runtime,
 }
 
 impl Machine {
-    /// Where the store is on the simulated disk.
+    /// The path of the store on the simulated disk.
     pub fn data(&self) -> &'static Path {
         Path::new("/home/data")
     }
 
-    /// The store as it is now, without faults.
+    /// The current store, without faults.
     pub fn stored(&self) -> Store {
         Store::on_disk(self.data(), Arc::new(self.disk.copy()))
     }
 
-    /// Where sessions work.
+    /// The workspace of the sessions.
     pub fn project(&self) -> PathBuf {
         self.home.path().join("project")
     }
@@ -100,12 +100,12 @@ impl Process {
         self.runtime.handle().clone()
     }
 
-    /// Everything goes on until so much time has passed.
+    /// Runs all tasks for this much simulated time.
     pub fn run_for(&self, time: Duration) {
         self.runtime.block_on(async { tokio::time::sleep(time).await });
     }
 
-    /// Everything that can goes on, so many times.
+    /// Lets all tasks that are ready run this many times.
     pub fn run_a_little(&self, times: u32) {
         self.runtime.block_on(async {
             for _ in 0..times {

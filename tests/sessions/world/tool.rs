@@ -1,5 +1,5 @@
-//! The tools of the simulated model: one that takes as long as its input says, and one that writes a file. They record
-//! that they ran.
+//! The tools of the simulated model: one that takes as long as its input requests, and one that writes a file. They
+//! record that they ran.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -9,10 +9,10 @@ use epitome_thread::{CallDisplay, OutcomeStatus, ToolSpec};
 use epitome_tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace};
 use serde_json::{Value, json};
 
-/// How often each piece of work was begun.
+/// How often each call was started, by its number.
 pub type Executions = BTreeMap<u64, u32>;
 
-/// `{"number": 7, "ms": 20, "asks": true, "fails": false, "bytes": 10}`; numbers are given once.
+/// Input: `{"number": 7, "ms": 20, "asks": true, "fails": false, "bytes": 10}`. Each number is used once.
 pub struct Work {
     pub executions: Arc<Mutex<Executions>>,
 }
@@ -51,10 +51,10 @@ impl Tool for Work {
     }
 }
 
-/// What was ever written into files of the workspace. It is never there in part.
+/// All contents ever written to files of the workspace. A file never contains only a part of one.
 pub type Written = Arc<Mutex<BTreeSet<String>>>;
 
-/// `{"number": 7, "path": "f1.txt", "text": "..."}`
+/// Input: `{"number": 7, "path": "f1.txt", "text": "..."}`
 pub struct Write {
     pub executions: Arc<Mutex<Executions>>,
     pub written: Written,

@@ -1,4 +1,4 @@
-//! A simulated editor window with a real front end: what the user sees, and the requests that wait.
+//! A simulated editor window with a real front end: what the user sees, and the open requests.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::process::Process;
 
-/// A user whose model can be used.
+/// A user with a usable model.
 struct LoggedIn;
 
 impl UserLogin for LoggedIn {
@@ -46,12 +46,12 @@ impl UserLogin for LoggedIn {
     }
 }
 
-/// What a window shows of a session: the text of each message, and the state of each call, in order of appearance.
+/// A window's content for a session: the text of each message and the state of each call, in order of appearance.
 #[derive(Default)]
 pub struct Shown {
     pub texts: Vec<(String, String)>,
     pub calls: BTreeMap<String, String>,
-    /// What a client of version 2 was told last: whether the session works.
+    /// The last session state sent to a client of version 2.
     pub state: String,
 }
 
@@ -59,7 +59,7 @@ impl Shown {
     pub fn take(&mut self, update: &Value) {
         let text = update["content"]["text"].as_str();
         match (update["sessionUpdate"].as_str().unwrap_or_default(), text) {
-            // Version 2: the whole message so far.
+            // Version 2: the complete message so far.
             ("user_message" | "agent_message", _) => {
                 let id = update["messageId"].as_str().expect("a message has an id").to_owned();
                 let parts = update["content"].as_array().into_iter().flatten();
@@ -83,7 +83,7 @@ impl Shown {
                 let call = update["toolCallId"].as_str().expect("a call has an id").to_owned();
                 match update["status"].as_str() {
                     Some(status) => drop(self.calls.insert(call, status.to_owned())),
-                    // Only clients of version 2 are sent changes without it.
+                    // Only clients of version 2 receive updates without a status.
                     None => drop(self.calls.entry(call).or_insert("pending".to_owned())),
                 }
             }
@@ -92,13 +92,13 @@ impl Shown {
     }
 }
 
-/// A request of the editor.
+/// A request from the editor.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub method: &'static str,
     pub session: String,
     pub text: String,
-    /// Daemons that had died when it was sent.
+    /// Number of daemons that had died when it was sent.
     pub deaths: u32,
 }
 
@@ -108,36 +108,36 @@ pub struct Card {
     options: Vec<String>,
 }
 
-/// See the module.
+/// An editor window; see the module.
 pub struct Window {
     pub name: usize,
     front: ReconnectState,
     link: Option<Link>,
-    /// Lines that wait for a daemon.
+    /// Lines to send once a daemon is attached.
     unsent: VecDeque<Vec<u8>>,
     next_id: u64,
     pub open: BTreeMap<u64, Request>,
     pub answered: Vec<(Request, Value)>,
     pub sessions: BTreeMap<String, Shown>,
-    /// Permission requests that the user has not answered, by the ids of the requests.
+    /// Unanswered permission requests, by request id.
     pub cards: BTreeMap<u64, Card>,
-    /// Cards that were taken away before the user had answered.
+    /// Permission requests that were withdrawn before the user answered.
     pub withdrawn: u64,
-    /// The protocol's version that its editor speaks.
+    /// The protocol version of the editor.
     pub version: AcpVersion,
-    /// Forks, of which it is not shown what was before.
+    /// Forks, whose earlier history the window is not shown.
     pub partial: BTreeSet<String>,
 }
 
 struct Link {
     connection: Inline<Sessions>,
-    /// What the daemon has written and the front end has not read.
+    /// Bytes that the daemon has written and the front end has not read.
     written: Vec<u8>,
     pipe: Pipe,
     reader: MessageReader<Pipe>,
 }
 
-/// The front end's end of the socket: what has arrived, and whether the daemon is gone.
+/// The front end's end of the socket: the bytes that have arrived, and whether the daemon is gone.
 #[derive(Clone, Default)]
 struct Pipe(Rc<RefCell<(VecDeque<u8>, bool)>>);
 
@@ -195,7 +195,7 @@ impl Window {
         self.send().await;
     }
 
-    /// The user answers the oldest card with one of its options, or closes it.
+    /// The user answers the oldest permission request with one of its options, or dismisses it.
     pub async fn answer_card(&mut self, rng: &mut fastrand::Rng) {
         let Some((id, card)) = self.cards.pop_first() else { return };
         let outcome = match rng.choice(&card.options) {
@@ -219,7 +219,7 @@ impl Window {
         }
     }
 
-    /// The front end finds a daemon.
+    /// Connects the front end to a daemon.
     pub fn attach(&mut self, process: &Process, client: ClientId) {
         let environment = [("ANTHROPIC_BASE_URL", "http://model.test"), ("ANTHROPIC_API_KEY", "sk-test-1")];
         let environment = environment.map(|(name, value)| (name.into(), value.into()));
@@ -248,7 +248,7 @@ impl Window {
         process.block_on(self.send());
     }
 
-    /// So many bytes arrive at the front end, which forwards what is complete.
+    /// Delivers at most `most` bytes to the front end, which forwards complete messages.
     pub fn deliver(&mut self, most: usize) {
         let Some(link) = &mut self.link else { return };
         link.connection.write(&mut link.written);
@@ -273,7 +273,7 @@ impl Window {
         }
     }
 
-    /// The daemon dies. What its writer had taken may still arrive, to any byte; the rest is lost.
+    /// The daemon dies. Output that its writer had taken may still arrive, up to any byte; the rest is lost.
     pub fn lose(&mut self, rng: &mut fastrand::Rng) {
         let Some(link) = &mut self.link else { return };
         if rng.bool() {
@@ -311,7 +311,7 @@ impl Window {
         }
     }
 
-    /// A notification or a request of the agent.
+    /// Handles a notification or a request from the agent.
     fn take_message(&mut self, method: &str, message: &Value) {
         let params = &message["params"];
         match method {
