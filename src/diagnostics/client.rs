@@ -1,8 +1,9 @@
 //! One running language server.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -19,7 +20,7 @@ use tokio::time::{Instant, timeout};
 use super::finding::Diagnostic;
 use super::known::Installed;
 use super::wire;
-use epitome_platform::group::RunningCommand;
+use epitome_platform::group::{EndPolicy, RunningCommand};
 use epitome_platform::reaper::Reaper;
 use epitome_tools::Workspace;
 use epitome_tools::sandbox::{GitChanges, SandboxRules, confinement};
@@ -368,18 +369,22 @@ fn spawn(
 ) -> io::Result<(RunningCommand, StdUnixStream)> {
     let (ours, theirs) = StdUnixStream::pair()?;
     ours.set_nonblocking(true)?;
-    // A sandboxed program gets an output and no input; the socket serves as both.
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", "exec \"$0\" \"$@\" 0<&1 2>/dev/null"]).arg(program).args(arguments);
+    let mut command = Command::new(program);
+    command.args(arguments);
     let environment = workspace.exposure().for_commands(&workspace.environment);
     command.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
     command.env("PWD", &workspace.cwd);
     let sandbox = rules.enabled.then(|| confinement(rules, workspace, GitChanges::None)).flatten();
     let running = match sandbox {
-        Some(sandbox) => reaper.spawn_confined(&command, theirs.as_fd(), sandbox.confinement)?,
+        Some(sandbox) => {
+            let nowhere = File::options().read(true).write(true).open("/dev/null")?;
+            let streams = [theirs.as_fd(), theirs.as_fd(), nowhere.as_fd()];
+            reaper.spawn_confined(&command, streams, EndPolicy::Terminate, sandbox.confinement)?
+        }
         None => {
-            command.current_dir(&workspace.cwd).stdin(Stdio::null()).stderr(Stdio::null());
-            command.stdout(Stdio::from(std::os::fd::OwnedFd::from(theirs)));
+            let socket = OwnedFd::from(theirs);
+            command.current_dir(&workspace.cwd).stderr(Stdio::null());
+            command.stdin(Stdio::from(socket.try_clone()?)).stdout(Stdio::from(socket));
             reaper.spawn_marked(&mut command)?
         }
     };

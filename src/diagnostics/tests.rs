@@ -63,7 +63,7 @@ impl GoProject {
 
     fn watch(&self, start: StartServers, door: QuestionSender) -> EditWatch {
         let path = format!("{}:/usr/bin:/bin", self.directory.path().join("bin").display());
-        let workspace = Workspace::new(self.work(), Vec::new(), vec![("PATH".into(), path.into())]);
+        let workspace = Workspace::new(self.work(), Vec::new(), vec![("PATH".into(), path.into())].into());
         let settings =
             DiagnosticsSettings { start, wait: Duration::from_secs(60), ..DiagnosticsSettings::default() };
         EditWatch::new(
@@ -177,6 +177,6 @@ async fn servers_in_the_workspace_are_not_used() {
     fs::rename(project.directory.path().join("bin/gopls"), project.work().join("gopls"))
         .expect("it is moved");
     let environment = vec![("PATH".into(), format!("{}:/usr/bin:/bin", project.work().display()).into())];
-    let workspace = Workspace::new(project.work(), Vec::new(), environment);
+    let workspace = Workspace::new(project.work(), Vec::new(), environment.into());
     assert!(known::for_file(&path, &workspace, None).is_none());
 }

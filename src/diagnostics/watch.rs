@@ -173,7 +173,7 @@ impl EditWatch {
         Ok((installed, client, text))
     }
 
-    async fn check(&self, edit: Edit) -> Result<(), String> {
+    pub(super) async fn check(&self, edit: Edit) -> Result<(), String> {
         let context = &self.context;
         let (installed, text) = read(context, &edit.path).await?;
         let client = self.servers.client(&installed, context).await?;

@@ -93,8 +93,11 @@ enum Unit {
 
 const LIMITS: usize = 6;
 
+/// The limit in the settings, if there is one.
+type ReadLimit = fn(&BudgetSettings) -> Option<f64>;
+
 /// All limits: the key in `[budget]`, the period, the unit and the getter.
-const TABLE: [(&str, Period, Unit, fn(&BudgetSettings) -> Option<f64>); LIMITS] = [
+const TABLE: [(&str, Period, Unit, ReadLimit); LIMITS] = [
     ("session_usd", Period::Session, Unit::Usd, |budget| budget.session_usd),
     ("day_usd", Period::Day, Unit::Usd, |budget| budget.day_usd),
     ("month_usd", Period::Month, Unit::Usd, |budget| budget.month_usd),

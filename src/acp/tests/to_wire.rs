@@ -38,6 +38,7 @@ const PLAIN: ClientTraits = ClientTraits {
     cursors: false,
     details_alone: false,
     reviews_writes: false,
+    skills: false,
 };
 
 /// A client of one session, and all updates sent to it.

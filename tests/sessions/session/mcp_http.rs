@@ -228,9 +228,7 @@ fn sse_connection(
             let length = body.len();
             let kind = "content-type: application/json";
             write!(writer, "HTTP/1.1 {status}\r\n{kind}\r\ncontent-length: {length}\r\n\r\n{body}").ok()?;
-        } else if head.starts_with("GET /sse") && !is_known {
-            respond(&mut writer, "401 Unauthorized")?;
-        } else if head.starts_with("POST /messages") && !is_known {
+        } else if ["GET /sse", "POST /messages"].iter().any(|start| head.starts_with(start)) && !is_known {
             respond(&mut writer, "401 Unauthorized")?;
         } else if head.starts_with("GET /sse") {
             let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";

@@ -40,11 +40,10 @@ pub fn functions(seed: u64, is_calm: Arc<AtomicBool>, acts: HookActs) -> Functio
         let choice = if is_calm.load(Ordering::Relaxed) { None } else { Some(choose(&rng, &context)) };
         let acts = acts.clone();
         async move {
-            let (act, answer) =
-                choice.unwrap_or(("a hook had no wish", Answer::Output(HookOutput::default())));
+            let (act, answer) = choice.unwrap_or(("a hook had no wish", Answer::Output(Box::default())));
             acts.lock().expect("no panic under it").push(act);
             match answer {
-                Answer::Output(output) => Ok(output),
+                Answer::Output(output) => Ok(*output),
                 Answer::Dies => Err("it died".to_owned()),
                 // A function has no time limit of its own.
                 Answer::Hangs => {
@@ -58,7 +57,7 @@ pub fn functions(seed: u64, is_calm: Arc<AtomicBool>, acts: HookActs) -> Functio
 }
 
 enum Answer {
-    Output(HookOutput),
+    Output(Box<HookOutput>),
     Dies,
     Hangs,
 }
@@ -86,5 +85,5 @@ fn choose(rng: &Mutex<fastrand::Rng>, context: &HookContext) -> (&'static str, A
         (4, _) => ("a hook ended the turn", HookOutput { halt: Some("enough".to_owned()), ..output() }),
         _ => ("a hook had no wish", output()),
     };
-    (act, Answer::Output(output))
+    (act, Answer::Output(Box::new(output)))
 }
