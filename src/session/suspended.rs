@@ -65,7 +65,6 @@ impl Session {
             || !self.core.background.is_empty()
             || self.hooks.open_consent().is_some()
             || self.questions.are_open()
-            || self.core.log.is_sync_due()
             || self.tools.background().running() > 0
             || self.core.lineage.is_child()
             || self.hooks.has_residents();
