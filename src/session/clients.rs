@@ -44,6 +44,12 @@ impl Core {
 
 impl Session {
     pub(super) fn command(&mut self, command: SessionCommand) {
+        // Every connection that closes leaves all sessions, which must not keep them all from being suspended.
+        if let SessionCommand::Detach { client } | SessionCommand::Unwatch { client } = command
+            && !self.core.clients.know(client)
+        {
+            return;
+        }
         self.core.clients.note_activity();
         match command {
             SessionCommand::Attach { ticket, opening, replay } => match opening.check_for(&replay) {
