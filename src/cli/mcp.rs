@@ -372,7 +372,7 @@ fn login(project: &Project, name: &str, as_json: bool) -> Result<i32, CliError> 
         // Without a client that answers questions, the link arrives as a notice.
         let (door, _asked) = QuestionSender::new();
         let (mut hub, mut news) = Hub::new(context, door);
-        hub.start([server]);
+        hub.start([server], |_| false);
         let settled = async {
             loop {
                 match (news.recv().await, hub.statuses().first().map(|status| status.state.clone())) {

@@ -200,8 +200,9 @@ impl Hub {
         (Hub { context, door, news, servers: Vec::new(), tasks: JoinSet::new() }, receiver)
     }
 
-    /// Starts connecting to the servers, concurrently. Servers whose name is already taken are skipped.
-    pub fn start(&mut self, specs: impl IntoIterator<Item = McpServer>) {
+    /// Starts connecting to the servers, concurrently, except to those that are switched off. Servers whose name is
+    /// already taken are skipped.
+    pub fn start(&mut self, specs: impl IntoIterator<Item = McpServer>, is_off: impl Fn(&str) -> bool) {
         for spec in specs {
             if self.has(&spec.name) {
                 continue;
@@ -209,7 +210,12 @@ impl Hub {
             let names = self.handles().map(|server| server.spec.name.as_str());
             let label = names::server_names(names.chain([spec.name.as_str()])).pop().unwrap_or_default();
             let handle = Arc::new(ServerHandle::new(spec, label));
-            let task = self.drive(handle.clone());
+            let task = if is_off(&handle.spec.name) {
+                handle.switch_off(OFF);
+                self.tasks.spawn(async {})
+            } else {
+                self.drive(handle.clone())
+            };
             self.servers.push(DrivenServer { handle, task });
         }
     }

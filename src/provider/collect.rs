@@ -4,7 +4,9 @@
 use serde_json::{Value, json};
 
 use super::{ProviderEvent, ReplyStop};
-use epitome_thread::{CallDisplay, CallId, Content, ModelName, Native, ToolCall, Usage};
+use epitome_thread::{
+    CallDisplay, CallId, Content, FOREIGN_DEPTH_MAX, ModelName, Native, ToolCall, Usage, is_deeper,
+};
 
 /// Collects the events of one reply.
 ///
@@ -219,11 +221,12 @@ impl Collector {
 }
 
 /// Empty arguments or `null` become an empty object: several servers send those for tools without parameters.
+/// Arguments that are nested too deeply for the log count as unreadable.
 fn read_arguments(text: String) -> Value {
     match text.trim() {
         "" | "null" => json!({}),
         _ => match serde_json::from_str::<Value>(&text) {
-            Ok(value @ Value::Object(_)) => value,
+            Ok(value @ Value::Object(_)) if !is_deeper(&value, FOREIGN_DEPTH_MAX) => value,
             Ok(_) | Err(_) => json!({ "invalid_json": text }),
         },
     }
@@ -311,6 +314,19 @@ mod tests {
             ("\"{}\"", json!({"invalid_json": "\"{}\""})),
         ] {
             assert_eq!(inputs(&collect(call(0, "t", arguments)).0.finish()), [input]);
+        }
+    }
+
+    /// A file had a model nest 125 arrays in the arguments of a call. They were accepted, but the log that contained
+    /// them could not be read any more: the session was lost.
+    #[test]
+    fn arguments_nested_too_deeply_for_the_log_are_kept_as_text() {
+        for (arrays, is_kept) in [(1, true), (62, true), (63, true), (64, false), (125, false), (500, false)]
+        {
+            let arguments = format!("{{\"a\":{}{}}}", "[".repeat(arrays), "]".repeat(arrays));
+            let input = &inputs(&collect(call(0, "t", &arguments)).0.finish())[0];
+            assert_eq!(input.get("a").is_some(), is_kept, "{arrays} arrays");
+            assert_eq!(input["invalid_json"] == arguments.as_str(), !is_kept, "{arrays} arrays");
         }
     }
 

@@ -114,6 +114,11 @@ impl ClientList {
         self.openings.iter().map(|opening| &opening.attachment).chain(observers)
     }
 
+    /// Whether this is a client or an observer.
+    pub fn know(&self, client: ClientId) -> bool {
+        self.attachments().any(|attachment| attachment.client == client)
+    }
+
     /// The questions that at least one client or observer can show. Observers may answer them, too.
     pub fn shows(&self) -> QuestionSupport {
         self.attachments()

@@ -44,6 +44,12 @@ impl Core {
 
 impl Session {
     pub(super) fn command(&mut self, command: SessionCommand) {
+        // Every connection that closes leaves all sessions, which must not keep them all from being suspended.
+        if let SessionCommand::Detach { client } | SessionCommand::Unwatch { client } = command
+            && !self.core.clients.know(client)
+        {
+            return;
+        }
         self.core.clients.note_activity();
         match command {
             SessionCommand::Attach { ticket, opening, replay } => match opening.check_for(&replay) {
@@ -286,7 +292,7 @@ impl Session {
     pub(super) fn publish_activity(&self) {
         let running = self.work.is_some() || self.inbox.has_prompts();
         let prompts = self.inbox.prompts() + self.core.thread.queued().len();
-        self.core.clients.publish_activity(running, prompts, self.core.log.is_sync_due());
+        self.core.clients.publish_activity(running, prompts, self.core.log.is_unsynced());
         let may_change_files = running
             || self.recipes.are_rendering()
             || self.inbox.is_held()
@@ -603,9 +609,12 @@ impl Session {
             }
             BackgroundResult::DraftDue => save_draft(self),
             BackgroundResult::DraftSaved(result) => self.core.log.draft.saved(&result),
-            BackgroundResult::Synced(Ok(())) => self.core.log.synced(),
+            BackgroundResult::SyncDue => {
+                self.core.log.sync_begins();
+                self.core.sync_in_background();
+            }
+            BackgroundResult::Synced(Ok(())) => {}
             BackgroundResult::Synced(Err(error)) => {
-                self.core.log.synced();
                 tracing::error!(session = %self.core.id(), %error, "the log could not be synced");
                 let text = format!("The session's log could not be synced to disk: {error}");
                 self.core.notify(NoticeSeverity::Error, text);
@@ -624,7 +633,7 @@ impl Session {
         }
         self.recipes.give_up_reading();
         self.hooks.set_read(true);
-        self.core.log.synced();
+        self.core.log.sync_begins();
         self.core.log.draft.skip();
     }
 }

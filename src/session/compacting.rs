@@ -61,16 +61,6 @@ pub struct Compactor {
 }
 
 impl Compactor {
-    /// What is kept while the session is suspended.
-    pub(super) fn at_rest(self) -> Compactor {
-        Compactor { backoff: self.backoff, ..Compactor::default() }
-    }
-
-    /// Drops the prepared summary, because entries that it covers may have been undone.
-    pub(super) fn forget_prepared(&mut self) {
-        self.prepared = PreparedSummary::default();
-    }
-
     /// Drops everything that belongs to the turn.
     pub(super) fn end_turn(&mut self) {
         let Compactor { backoff, prepared, eased_at, .. } = std::mem::take(self);
@@ -156,15 +146,6 @@ pub struct CompactionDraft {
 }
 
 impl Core {
-    /// Applies the context windows that an attempt revealed, and returns its summary.
-    pub(super) fn take_attempt(&mut self, attempt: Attempt) -> Result<WrittenSummary, ProviderError> {
-        for (model, limit) in attempt.limits {
-            let effect = self.model.narrow(&model, limit);
-            self.model_learned(effect);
-        }
-        attempt.summary
-    }
-
     /// Whether a child has had no reply yet, so that it can start again with a shorter history without losing anything.
     fn is_first_request_of_child(&self) -> bool {
         let own = self.thread.entries().iter().skip(self.lineage.own_from.0 as usize);
@@ -339,7 +320,7 @@ impl Session {
 
     pub(super) fn summarised(&mut self, attempt: Attempt) {
         self.compactor.show_last_pieces(&self.core);
-        let summary = self.core.take_attempt(attempt);
+        let summary = take_attempt(self, attempt);
         if let Err(error) = &summary {
             tracing::warn!(session = %self.core.id(), %error, "no summary: the computed tables replace it");
         }
@@ -470,6 +451,18 @@ impl Session {
         self.compaction_meta("nothing_to_do", None);
         self.end_compaction(CompactionResult::Nothing);
     }
+}
+
+/// Applies the context windows that an attempt revealed, records what it spent in vain, and returns its summary.
+pub(super) fn take_attempt(session: &mut Session, attempt: Attempt) -> Result<WrittenSummary, ProviderError> {
+    for (model, limit) in attempt.limits {
+        let effect = session.core.model.narrow(&model, limit);
+        session.core.model_learned(effect);
+    }
+    for (model, usage) in attempt.spent {
+        session.spend(model, usage, UNUSED_SUMMARY.to_owned());
+    }
+    attempt.summary
 }
 
 /// Appends the texts that hooks want kept verbatim to the summary, because the model may have left them out.

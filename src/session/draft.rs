@@ -147,9 +147,10 @@ impl DraftFile {
             lines.push(b'\n');
             io::Result::Ok(())
         };
-        let open = match &mut state.open {
-            Some(open) if open.message == message => open,
-            open => {
+        // After an error it is unknown what the file contains, so the next save begins a new one.
+        let mut open = match state.open.take().filter(|open| open.message == message) {
+            Some(open) => open,
+            None => {
                 if let Some(directory) = self.path.parent() {
                     private_directory(directory)?;
                 }
@@ -160,7 +161,7 @@ impl DraftFile {
                     .mode(0o600)
                     .open(&self.path)?;
                 put(&Line::Reply { message, model: model.clone() })?;
-                open.insert(Open { message, file, written: BTreeMap::new() })
+                Open { message, file, written: BTreeMap::new() }
             }
         };
         for piece in shown {
@@ -175,7 +176,9 @@ impl DraftFile {
                 *written = text.len();
             }
         }
-        open.file.write_all(&lines)
+        open.file.write_all(&lines)?;
+        state.open = Some(open);
+        Ok(())
     }
 
     fn remove(&self, committed: MessageId) {
@@ -255,6 +258,28 @@ mod tests {
         assert_eq!(said(next().take(|_| false)), None);
         file.save(MessageId(7), &model, vec![text(0, "late")]).expect("it does nothing");
         assert!(!file.path.exists(), "a save that comes after the entry leaves no file");
+    }
+
+    /// After a full disk had cut one save in the middle, everything that was saved later was lost with it.
+    #[test]
+    fn a_save_that_fails_in_the_middle_loses_no_later_text() {
+        let home = tempfile::tempdir().expect("a directory");
+        let session = SessionId("s_00000000000000000001".to_owned());
+        let model = ModelName("a/b".to_owned());
+        let file = ReplyDraft::of(home.path(), &session).file.expect("it has one");
+        let save = |shown: &str| file.save(MessageId(7), &model, vec![text(0, shown)]);
+        save("one ").expect("there is room");
+        {
+            let mut state = file.state.lock().expect("nothing panics");
+            let open = state.open.as_mut().expect("the reply is open");
+            open.file.write_all(br#"{"text":{"part":0,"ki"#).expect("a part of a line");
+            // It can only be read.
+            open.file = File::open(&file.path).expect("a file");
+        }
+        save("one two ").expect_err("it can't be written");
+        save("one two three").expect("there is room again");
+        let next = ReplyDraft::of(home.path(), &session).take(|_| false);
+        assert_eq!(said(next).as_deref(), Some("one two three"));
     }
 
     #[test]

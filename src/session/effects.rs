@@ -18,8 +18,8 @@ use epitome_provider::wire::Purpose;
 use epitome_provider::wire::encoding::{Encoded, Encoding};
 use epitome_provider::{Basis, ErrorClass, ModelRequest, ProviderError, ProviderEvent, retry};
 use epitome_thread::{
-    CallId, Change, Content, Entry, Message, MessageId, ModelName, OutcomeStatus, PlanStep, ThoughtLevel,
-    ToolCall, ToolOutcome, View, ViewItem,
+    CallId, Change, Content, Entry, FOREIGN_DEPTH_MAX, Message, MessageId, ModelName, OutcomeStatus,
+    PlanStep, ThoughtLevel, ToolCall, ToolOutcome, View, ViewItem, is_deeper,
 };
 use epitome_tokens::Ruler;
 use epitome_tools::{Tool, ToolContext};
@@ -260,7 +260,7 @@ pub async fn run_tool(
         content: result.content,
         shown: result.shown,
         locations: result.locations,
-        raw: result.raw,
+        raw: result.raw.filter(|raw| !is_deeper(raw, FOREIGN_DEPTH_MAX)),
         whole: result.whole,
         decided: None,
     };

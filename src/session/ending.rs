@@ -217,7 +217,8 @@ impl Session {
 /// turn ends with the error, and the session continues from the entries before it.
 pub(super) async fn settle_log(session: &mut Session) -> Result<(), SessionError> {
     let Err(Unwritten { error, refused }) = settle(&mut session.core).await else { return Ok(()) };
-    session.compactor.forget_prepared();
+    // Entries that it covers may have been undone.
+    session.drop_prepared();
     session.instructions.forget_told();
     session.subagents.set_mode(session.core.thread.mode());
     session.core.announce(&SessionEvent::Options(session.core.options()));
@@ -271,6 +272,7 @@ impl Session {
     /// end, so that they can delete or load the session at once.
     pub(super) async fn end_for_good(mut self: Box<Self>) -> Vec<Attaching> {
         self.subagents.end_all_calls(&self.core.clients);
+        self.drop_prepared();
         session_state::closes(&mut self);
         // It logs what could not be written.
         drop(settle(&mut self.core).await);

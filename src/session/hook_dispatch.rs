@@ -77,6 +77,19 @@ impl Core {
     }
 }
 
+/// Waits until the hooks are read, if the session was resumed only for its end.
+async fn await_hooks(session: &mut Session) {
+    let until = tokio::time::Instant::now() + END_TIME_MAX;
+    while !session.hooks.is_read() {
+        let done = tokio::time::timeout_at(until, session.core.background.join_next()).await;
+        match done {
+            Ok(Some(Ok(done))) => session.background_done(done),
+            Ok(Some(Err(_))) => {}
+            Ok(None) | Err(_) => return,
+        }
+    }
+}
+
 impl Session {
     /// Runs the hooks of an event. Returns `ask` if there are none.
     pub(super) fn run_hooks(&mut self, what: EventData, ask: HookPoint) -> Option<HookPoint> {
@@ -185,11 +198,16 @@ impl Session {
         }
     }
 
-    /// Runs the hooks of an event that the process may not outlive, such as the end of a session: within a bounded time.
+    /// Runs the hooks of an event that the process may not outlive, such as the end of a session, with a time limit.
     pub(super) async fn run_last_hooks(&mut self, what: EventData) {
         let event = what.event();
-        let had_start = self.hooks.has_started() && !self.core.lineage.is_child();
-        if !self.may_run(event) || event == HookEvent::SessionEnd && !had_start {
+        if event == HookEvent::SessionEnd {
+            if !self.hooks.has_started() || self.core.lineage.is_child() {
+                return;
+            }
+            await_hooks(self).await;
+        }
+        if !self.may_run(event) {
             return;
         }
         let hook_context = self.hook_context(what);

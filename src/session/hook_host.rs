@@ -99,6 +99,11 @@ impl HookHost {
         HookHost { found: Arc::default(), is_read: false, watch: None, runner: None, ..self }
     }
 
+    /// Whether hooks have to run at the session's end.
+    pub(super) fn owe_end(&self) -> bool {
+        self.has_started && self.has_any_for(HookEvent::SessionEnd)
+    }
+
     // ── The files ──────────────────────────────────────────────────────────────────────────────
 
     pub(super) fn found(&self) -> &FoundHooks {

@@ -35,7 +35,8 @@ pub(super) struct SessionLog {
     staged: Vec<Arc<Entry>>,
     /// The streaming reply, which is not an entry yet.
     pub draft: ReplyDraft,
-    sync_due: bool,
+    /// A sync is scheduled.
+    is_sync_due: bool,
     next_message: u64,
 }
 
@@ -54,7 +55,7 @@ impl SessionLog {
             head,
             staged: Vec::new(),
             draft,
-            sync_due: false,
+            is_sync_due: false,
             next_message: thread.next_message().0,
         }
     }
@@ -122,24 +123,23 @@ impl SessionLog {
         self.writer.syncer(&self.head)
     }
 
-    /// Whether a sync is pending.
-    pub fn is_sync_due(&self) -> bool {
-        self.sync_due
+    /// Whether any entry may not be on disk yet.
+    pub fn is_unsynced(&self) -> bool {
+        self.head.is_stored() && self.writer.synced() < self.head.next()
     }
 
-    /// Returns a task that syncs the newest entries in time, unless one is pending.
+    /// Returns a future that waits until the newest entries have to be synced, unless one is waiting already.
     pub fn sync_soon(&mut self) -> Option<impl Future<Output = BackgroundResult> + use<>> {
-        let is_under_way = std::mem::replace(&mut self.sync_due, true);
-        let syncer = self.syncer();
-        (!is_under_way).then_some(async move {
+        let starts = !std::mem::replace(&mut self.is_sync_due, true);
+        starts.then_some(async {
             tokio::time::sleep(SYNC_WITHIN).await;
-            BackgroundResult::Synced(syncer.sync().await)
+            BackgroundResult::SyncDue
         })
     }
 
-    /// A sync has ended, successfully or not.
-    pub fn synced(&mut self) {
-        self.sync_due = false;
+    /// The scheduled sync begins, or was lost. It may miss what is written from now on, which gets another one.
+    pub fn sync_begins(&mut self) {
+        self.is_sync_due = false;
     }
 
     // ── Messages ───────────────────────────────────────────────────────────────────────────────
@@ -154,5 +154,44 @@ impl SessionLog {
     /// Skips ids that a change gives to its own messages.
     pub fn skip_messages(&mut self, count: usize) {
         self.next_message += count as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use epitome_files::paths::Paths;
+    use epitome_store::Store;
+    use epitome_thread::{FORMAT_VERSION, SessionId};
+
+    /// An entry that was committed while a slow disk was still syncing the one before was not synced until the next
+    /// commit, perhaps hours later. A power failure lost it, and until then it was reported as synced.
+    #[tokio::test(start_paused = true)]
+    async fn an_entry_that_is_written_during_a_sync_gets_its_own() {
+        let home = tempfile::tempdir().expect("a directory");
+        let session = SessionId("s_00000000000000000001".to_owned());
+        let opened =
+            Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: home.path().into() };
+        let store = Store::new(&Paths::below(home.path()));
+        let (journal, entry) = store.create(&session, opened).expect("a session");
+        let thread = Thread::replay([entry]).expect("a thread");
+        let mut log = SessionLog::new(journal, ReplyDraft::default(), &thread);
+        let titled = |title: &str| Change::Titled { title: title.to_owned() };
+
+        log.stage(titled("first")).expect("it is writable");
+        let due = log.sync_soon().expect("the first entry schedules a sync");
+        assert!(log.sync_soon().is_none(), "which covers all entries until then");
+        assert!(matches!(due.await, BackgroundResult::SyncDue));
+        log.sync_begins();
+        let slow = log.syncer();
+
+        log.stage(titled("second")).expect("it is writable");
+        let due = log.sync_soon().expect("the running sync may miss the second entry");
+        slow.sync().await.expect("the disk is fine");
+        assert!(log.is_unsynced());
+        assert!(matches!(due.await, BackgroundResult::SyncDue));
+        log.sync_begins();
+        log.syncer().sync().await.expect("the disk is fine");
+        assert!(!log.is_unsynced());
     }
 }

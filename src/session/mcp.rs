@@ -53,10 +53,18 @@ pub(super) struct McpHost {
     /// `None` until the session has a server.
     hub: Option<Hub>,
     news: Option<mpsc::Receiver<McpEvent>>,
-    /// Servers given by the client, kept for when the session is resumed.
-    given: Vec<McpServer>,
     begun: bool,
     wait: ServerWait,
+    kept: KeptServers,
+}
+
+/// What is kept while the session is suspended.
+#[derive(Default)]
+pub(super) struct KeptServers {
+    /// Servers given by the client.
+    given: Vec<McpServer>,
+    /// Names of servers that the user has switched off.
+    off: HashSet<String>,
     /// Remarks already shown to the user.
     told: HashSet<String>,
 }
@@ -76,10 +84,9 @@ impl McpHost {
             questions,
             hub: None,
             news: None,
-            given: Vec::new(),
             begun: false,
             wait: ServerWait::Possible,
-            told: HashSet::new(),
+            kept: KeptServers::default(),
         }
     }
 
@@ -91,8 +98,15 @@ impl McpHost {
         }
     }
 
-    pub fn client_servers(self) -> Vec<McpServer> {
-        self.given
+    pub fn suspend(self) -> KeptServers {
+        self.kept
+    }
+
+    /// Starts the servers again.
+    pub fn resume(&mut self, core: &mut Core, kept: KeptServers) {
+        let given = kept.given.clone();
+        self.kept = kept;
+        self.begin(core, &given);
     }
 
     /// The repository's servers that the user has neither allowed nor refused.
@@ -132,7 +146,7 @@ impl McpHost {
         if self.begun {
             let others: Vec<&str> = given
                 .iter()
-                .filter(|server| !self.given.contains(server))
+                .filter(|server| !self.kept.given.contains(server))
                 .map(|server| server.name.as_str())
                 .collect();
             if !others.is_empty() {
@@ -145,7 +159,7 @@ impl McpHost {
             return;
         }
         self.begun = true;
-        self.given = given.to_vec();
+        self.kept.given = given.to_vec();
         let of_person = core.settings.mcp.servers.iter().filter(|server| server.from == McpSource::Person);
         let all: Vec<McpServer> = given.iter().chain(of_person).cloned().collect();
         let was_framed = core.thread.frame().is_some_and(|(_, tools)| tools.iter().any(is_mcp));
@@ -178,7 +192,8 @@ impl McpHost {
             tracing::debug!(session = %core.id(), server = %server.name, "an MCP server is switched off");
         }
         if !used.is_empty() {
-            self.hub(core).start(used);
+            let off = self.kept.off.clone();
+            self.hub(core).start(used, |name| off.contains(name));
         }
         self.refresh_tools(core);
     }
@@ -277,7 +292,7 @@ impl McpHost {
 
     /// Shows the user a remark once.
     fn remark(&mut self, core: &Core, severity: NoticeSeverity, text: String) {
-        if self.told.len() < REMARKS_MAX && self.told.insert(text.clone()) {
+        if self.kept.told.len() < REMARKS_MAX && self.kept.told.insert(text.clone()) {
             core.notify(severity, text);
         }
     }
@@ -293,9 +308,18 @@ impl McpHost {
     /// Carries out a user's order for a server. Returns what was done, or why nothing was.
     pub(super) fn order(&mut self, core: &mut Core, name: &str, order: ServerOrder) -> String {
         let Some(hub) = &mut self.hub else { return "This session has no MCP servers.".to_owned() };
-        let done = hub.order(name, order).unwrap_or_else(|why| why);
+        let done = match hub.order(name, order) {
+            Ok(done) => done,
+            Err(why) => return why,
+        };
+        match order {
+            ServerOrder::Off | ServerOrder::LogOut => drop(self.kept.off.insert(name.to_owned())),
+            ServerOrder::On | ServerOrder::Reconnect | ServerOrder::LogIn => {
+                self.kept.off.remove(name);
+            }
+        }
         // Remarks about this server may be shown again.
-        self.told.retain(|told| !told.contains(&format!(" {name} ")));
+        self.kept.told.retain(|told| !told.contains(&format!(" {name} ")));
         self.refresh_tools(core);
         done
     }

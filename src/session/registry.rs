@@ -398,8 +398,17 @@ impl Sessions {
     /// Detaches a client whose connection has closed from all sessions.
     pub fn detach(&self, client: ClientId) {
         let sessions: Vec<SessionId> = {
-            let live = self.live();
-            self.resting().retain(|_, resting| resting.leave(client));
+            let mut live = self.live();
+            let mut left = Vec::new();
+            for (session, resting) in self.resting().iter_mut() {
+                match resting.is_last(client) {
+                    true => left.push(session.clone()),
+                    false => resting.leave(client),
+                }
+            }
+            for session in left {
+                self.end_resting(&mut live, &session);
+            }
             live.keys().cloned().collect()
         };
         for session in sessions {
@@ -414,6 +423,13 @@ impl Sessions {
         // The sender lives in `self`, so waiting can't fail.
         drop(count.wait_for(|count| *count == 0).await);
         self.inner.services.learned.save().await;
+    }
+
+    /// Keeps the observers of a session that is no longer open until it is opened again.
+    fn keep_watchers(&self, session: &SessionId, watchers: Vec<Watcher>) {
+        if !watchers.is_empty() {
+            self.parked().entry(session.clone()).or_default().extend(watchers);
+        }
     }
 
     fn resting(&self) -> MutexGuard<'_, BTreeMap<SessionId, Box<SuspendedSession>>> {

@@ -78,20 +78,22 @@ pub struct Attempt {
     /// Windows in tokens that providers reported when they refused a request, even if a shorter request then
     /// succeeded.
     pub limits: Vec<(ModelName, u64)>,
+    /// The usage of calls that were answered, besides that of the summary.
+    pub spent: Vec<(ModelName, Usage)>,
 }
 
 impl Attempt {
     /// The result after a panic.
     pub fn panicked() -> Attempt {
-        Attempt { summary: Err(effects::internal_error()), limits: Vec::new() }
+        Attempt { summary: Err(effects::internal_error()), limits: Vec::new(), spent: Vec::new() }
     }
 }
 
 /// What the methods tried so far have used and revealed.
 #[derive(Default)]
 struct Tried {
-    /// Usage of calls that wrote only a part of a summary.
-    spent: Usage,
+    /// The usage of calls whose answer is not the summary, or only a part of it.
+    spent: Vec<(ModelName, Usage)>,
     limits: Vec<(ModelName, u64)>,
 }
 
@@ -170,11 +172,13 @@ pub fn with_tables(instruction: String, tables: &str) -> String {
 /// Writes the summary, by the first method that succeeds.
 pub async fn write(order: &SummaryJob) -> Attempt {
     let mut tried = Tried::default();
-    let summary = by_some_way(order, &mut tried).await.map(|mut summary| {
-        summary.usage.add(&tried.spent);
-        summary
-    });
-    Attempt { summary, limits: tried.limits }
+    let mut summary = by_some_way(order, &mut tried).await;
+    if let Ok(WrittenSummary { model, usage, .. }) = &mut summary {
+        for (_, spent) in tried.spent.extract_if(.., |(by, _)| by == model) {
+            usage.add(&spent);
+        }
+    }
+    Attempt { summary, limits: tried.limits, spent: tried.spent }
 }
 
 async fn by_some_way(order: &SummaryJob, tried: &mut Tried) -> Result<WrittenSummary, ProviderError> {
@@ -184,7 +188,7 @@ async fn by_some_way(order: &SummaryJob, tried: &mut Tried) -> Result<WrittenSum
         let work = async {
             match way {
                 SummaryMethod::Native => native(order).await,
-                SummaryMethod::Prefix => summarise_with_prefix(order).await,
+                SummaryMethod::Prefix => summarise_with_prefix(order, tried).await,
                 SummaryMethod::Flat(endpoint) => flat(order, endpoint, tried).await,
             }
         };
@@ -253,12 +257,15 @@ async fn native(order: &SummaryJob) -> Result<WrittenSummary, ProviderError> {
 }
 
 /// Asks for the summary with the session's next request plus one instruction.
-async fn summarise_with_prefix(order: &SummaryJob) -> Result<WrittenSummary, ProviderError> {
+async fn summarise_with_prefix(
+    order: &SummaryJob,
+    tried: &mut Tried,
+) -> Result<WrittenSummary, ProviderError> {
     let said = instruction(&order.instruction);
     let max_output = output_behind_prefix(order);
     let request = ModelRequest { max_output, ..order.snapshot.request(Some(&said)) };
     let encoded = order.snapshot.encoding.clone().encode(&order.main, &request, Purpose::Reply);
-    ask(order, &order.main, &encoded, CACHED_TRIES_MAX, true).await
+    ask(order, &order.main, &encoded, CACHED_TRIES_MAX, true, &mut tried.spent).await
 }
 
 /// Writes the summary from flat text, which is shortened until it fits.
@@ -287,7 +294,7 @@ async fn in_parts(
     order: &SummaryJob,
     endpoint: &Endpoint,
     bytes: usize,
-    spent: &mut Usage,
+    spent: &mut Vec<(ModelName, Usage)>,
 ) -> Result<WrittenSummary, ProviderError> {
     let mut parts = compaction::pieces(&order.snapshot.view, order.message_chars, bytes);
     if parts.len() > PARTS_MAX {
@@ -309,9 +316,9 @@ async fn in_parts(
             basis: None,
         };
         let encoded = effects::encode(endpoint, &request);
-        let summary = ask(order, endpoint, &encoded, retry::ATTEMPTS_MAX, at == last).await?;
+        let summary = ask(order, endpoint, &encoded, retry::ATTEMPTS_MAX, at == last, spent).await?;
         if at < last {
-            spent.add(&summary.usage);
+            spent.push((summary.model.clone(), summary.usage));
         }
         so_far = Some(summary);
     }

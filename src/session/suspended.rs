@@ -9,16 +9,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::actor::Session;
-use super::client_list::ClientList;
+use super::client_list::{ClientList, Watcher};
 use super::compacting::Compactor;
-use super::core::Configured;
+use super::core::{Configured, Core};
 use super::editor_buffers::{self, EditorBuffers};
 use super::hook_host::HookHost;
 use super::inbox::Channel;
+use super::mcp::KeptServers;
 use super::registry::SessionServices;
 use super::work;
 use super::{Attachment, ClientId, SessionEvent};
-use epitome_config::McpServer;
 use epitome_store::Journal;
 use epitome_thread::{Seq, Thread};
 use epitome_tools::background::BackgroundCommands;
@@ -35,13 +35,17 @@ pub struct SuspendedSession {
     /// The entries before this one have been shown to the clients.
     seen: Seq,
     settings: Configured,
+    /// Of hooks for the session's start, which do not run again.
+    exports: Option<Arc<str>>,
     hooks: HookHost,
+    /// The end of the session still has something to do: hooks for it run, or the cost of an unused summary is recorded.
+    owes_end: bool,
     /// They have ended, but their last output may not have been read.
     background_commands: Arc<BackgroundCommands>,
     /// The state of editors' buffers.
     editors: editor_buffers::SuspendedBuffers,
     compactor: Compactor,
-    mcp_servers: Vec<McpServer>,
+    servers: KeptServers,
 }
 
 impl Session {
@@ -65,7 +69,6 @@ impl Session {
             || !self.core.background.is_empty()
             || self.hooks.open_consent().is_some()
             || self.questions.are_open()
-            || self.core.log.is_sync_due()
             || self.tools.background().running() > 0
             || self.core.lineage.is_child()
             || self.hooks.has_residents();
@@ -77,15 +80,48 @@ impl Session {
     /// Ends the session except for its state outside the log. The journal is unlocked afterwards.
     pub(super) fn suspend(mut self) -> SuspendedSession {
         self.core.trace.end("at rest");
+        self.compactor.end_turn();
+        // Names every field, so that a new one can't be lost by mistake. The others are made again from the log, the
+        // files and the clients.
+        let Session {
+            core,
+            inbox: _,
+            work: _,
+            recipes: _,
+            tools,
+            hooks,
+            compactor,
+            editors,
+            instructions: _,
+            subagents: _,
+            mcp,
+            questions: _,
+        } = self;
+        let Core {
+            thread,
+            log: _,
+            clients,
+            permissions: _,
+            model: _,
+            settings,
+            services: _,
+            workspace,
+            lineage: _,
+            process: _,
+            background: _,
+            trace: _,
+        } = core;
         SuspendedSession {
-            seen: self.core.thread.next_seq(),
-            clients: self.core.clients,
-            settings: self.core.settings,
-            hooks: self.hooks.at_rest(),
-            background_commands: self.tools.background().clone(),
-            editors: self.editors.suspend(),
-            compactor: self.compactor.at_rest(),
-            mcp_servers: self.mcp.client_servers(),
+            seen: thread.next_seq(),
+            clients,
+            settings,
+            exports: workspace.exports().cloned(),
+            owes_end: hooks.owe_end() || compactor.has_unused(),
+            hooks: hooks.at_rest(),
+            background_commands: tools.background().clone(),
+            editors: editors.suspend(),
+            compactor,
+            servers: mcp.suspend(),
         }
     }
 }
@@ -105,6 +141,9 @@ impl SuspendedSession {
         // Problems in files were reported when the session was opened.
         session.core.clients = self.clients;
         session.core.settings = self.settings;
+        if let Some(exports) = self.exports {
+            session.core.workspace = Arc::new(session.core.workspace.exporting(exports));
+        }
         session.hooks = self.hooks;
         session.tools.resume(self.background_commands);
         session.editors = EditorBuffers::resume(self.editors);
@@ -113,7 +152,7 @@ impl SuspendedSession {
         for entry in session.core.thread.entries().iter().filter(|entry| entry.seq >= self.seen) {
             session.core.announce(&SessionEvent::Entry { entry: entry.clone(), replay: false, own: false });
         }
-        session.mcp.begin(&mut session.core, &self.mcp_servers);
+        session.mcp.resume(&mut session.core, self.servers);
         session.hooks.load(&mut session.core, session.inbox.sender());
         session.recipes.load(&mut session.core, session.inbox.sender());
         session.core.locate();
@@ -124,11 +163,23 @@ impl SuspendedSession {
         self.clients.attachment(client).cloned()
     }
 
-    /// Removes a client; returns whether others remain.
-    pub(super) fn leave(&mut self, client: ClientId) -> bool {
+    /// Whether the session has to be resumed for its end.
+    pub(super) fn owes_end(&self) -> bool {
+        self.owes_end
+    }
+
+    pub(super) fn is_last(&self, client: ClientId) -> bool {
+        self.clients.opening(client).is_some() && !self.clients.others_stay(client)
+    }
+
+    pub(super) fn leave(&mut self, client: ClientId) {
         self.clients.leave(client);
         self.clients.unwatch(client);
-        !self.clients.is_empty()
+    }
+
+    /// Removes and returns the observers.
+    pub(super) fn take_watchers(&mut self) -> Vec<Watcher> {
+        self.clients.take_watchers(self.seen)
     }
 
     pub(super) fn unwatch(&mut self, client: ClientId) {

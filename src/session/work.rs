@@ -323,6 +323,8 @@ pub enum BackgroundResult {
     HooksAside(HookEvent, Option<AskId>, Box<Resolution>),
     /// A resident hook's call was answered.
     Served,
+    /// The newest entries have to be synced.
+    SyncDue,
     Synced(Result<(), Arc<StoreError>>),
     /// The streamed part of the reply has to be saved.
     DraftDue,

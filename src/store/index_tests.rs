@@ -5,6 +5,7 @@ use super::super::line::Bodies;
 use super::super::scan::Scan;
 use super::*;
 use epitome_files::paths::Paths;
+use epitome_simulated_disk::{InjectedFault, SimDisk};
 use epitome_thread::{Change, FORMAT_VERSION, MessageId};
 
 fn session(number: u64) -> SessionId {
@@ -80,6 +81,27 @@ fn a_journal_ahead_of_sled_is_caught_up() {
     let (mut journal, _) = store.load(&session(1)).unwrap();
     journal.append(titled("seen")).unwrap();
     assert!(agrees(&store, 1));
+}
+
+/// While another process had sled open, each update read every waiting session's journal again, in vain.
+#[test]
+fn no_journal_is_read_while_sled_is_unavailable() {
+    let (home, store) = home();
+    write_session(&store, 1, 1);
+    store.settle();
+    let lock = File::open(store.paths.db_lock()).unwrap();
+    lock.try_lock().unwrap();
+    let disk = SimDisk::new(1, home.path());
+    disk.plan(1, InjectedFault::PowerLoss);
+    let paths = StorePaths { disk: Arc::new(disk.clone()), ..store.paths.clone() };
+    let pending = Arc::<PendingUpdates>::default();
+    let mut thread = IndexThread::new(paths, pending.clone());
+    for number in 0..100 {
+        pending.read_from_journal([session(number)]);
+        thread.process_updates();
+    }
+    assert!(!disk.has_failed(), "a journal was read");
+    assert_eq!(pending.take().len(), 100, "all of them wait until sled can be opened");
 }
 
 #[test]

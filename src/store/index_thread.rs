@@ -234,12 +234,16 @@ impl IndexThread {
 
     /// Writes all pending updates. Those that fail stay pending until the next request.
     fn process_updates(&mut self) {
-        // Damage found on the way makes every session pending again, hence a second pass.
-        for _ in 0..2 {
+        loop {
+            let set_aside = self.set_aside;
             for (session, update) in self.pending.take() {
                 if !self.write(&session, &update) {
                     self.pending.put_back(session, update);
                 }
+            }
+            // Damage found on the way makes every session pending again.
+            if self.set_aside == set_aside {
+                return;
             }
         }
     }
@@ -248,6 +252,10 @@ impl IndexThread {
     fn write(&mut self, session: &SessionId, update: &RowUpdate) -> bool {
         let header = match update {
             RowUpdate::Header(header) => return self.with(|rows| rows.put(header)).is_some(),
+            // A row that can't be written is not worth reading a journal.
+            RowUpdate::FromJournal if (self.given_up || self.paths.db().exists()) && !self.is_available() => {
+                return false;
+            }
             RowUpdate::FromJournal => scan::read_header(&self.paths, session),
         };
         match header {
@@ -266,8 +274,8 @@ impl IndexThread {
 
     /// Runs work on an open sled; `None` if it is unavailable or fails.
     fn with<T>(&mut self, work: impl FnOnce(&Rows) -> Result<T, RowsError>) -> Option<T> {
-        if self.open.is_none() {
-            self.open = self.open();
+        if !self.is_available() {
+            return None;
         }
         let open = self.open.as_ref()?;
         match guarded(|| work(&open.rows)) {
@@ -283,6 +291,14 @@ impl IndexThread {
                 None
             }
         }
+    }
+
+    /// Whether sled is open; opens it if possible.
+    fn is_available(&mut self) -> bool {
+        if self.open.is_none() {
+            self.open = self.open();
+        }
+        self.open.is_some()
     }
 
     fn open(&mut self) -> Option<OpenIndex> {

@@ -27,6 +27,9 @@ const ATTACHMENT_HINTS: [&str; 2] = [r#""type":"image""#, r#""type":"document""#
 /// Start of the field that names moved bodies.
 const BLOBS_FIELD: &[u8] = br#""blobs":"#;
 
+/// Levels of nesting that `serde_json` reads.
+const DEPTH_MAX: usize = 127;
+
 /// The first format whose lines are chained.
 pub(super) const CHAINED_FORMAT: u32 = 2;
 
@@ -54,7 +57,8 @@ impl LineLink {
     }
 }
 
-/// Encodes an entry of a session as a line; large bodies are written to blobs first.
+/// Encodes an entry of a session as a line; large bodies are written to blobs first. Refuses an entry that could not be
+/// read back.
 pub(super) fn encode(
     session: &SessionId,
     entry: &Entry,
@@ -66,6 +70,13 @@ pub(super) fn encode(
         reason: error.to_string(),
     };
     let json = serde_json::to_string(entry).map_err(unstorable)?;
+    let depth = depth(&json);
+    if depth > DEPTH_MAX {
+        return Err(StoreError::Unstorable {
+            session: session.clone(),
+            reason: format!("its JSON has {depth} levels of nesting; a log can have {DEPTH_MAX}"),
+        });
+    }
     if json.len() <= INLINE_BYTES_MAX && !ATTACHMENT_HINTS.iter().any(|hint| json.contains(hint)) {
         return Ok(seal(&json.as_bytes()[1..], chain));
     }
@@ -81,6 +92,25 @@ pub(super) fn encode(
     body.push(b',');
     body.extend_from_slice(&serde_json::to_vec(&value).map_err(unstorable)?[1..]);
     Ok(JournalLine { has_blobs: true, ..seal(&body, chain) })
+}
+
+/// The levels of nesting of a JSON text.
+fn depth(json: &str) -> usize {
+    let (mut depth, mut deepest, mut in_string, mut is_escaped) = (0_usize, 0, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' if !in_string => depth -= 1,
+            _ => {}
+        }
+    }
+    deepest
 }
 
 /// Makes a line from an object's fields, which are passed with the closing brace.
@@ -198,16 +228,22 @@ pub(super) fn format(line: &[u8]) -> Option<u32> {
 mod tests {
     use super::*;
     use epitome_files::disk::RealDisk;
-    use epitome_thread::{Change, Seq};
+    use epitome_thread::{
+        CallDisplay, CallId, Change, Content, Message, MessageId, ModelName, Seq, ToolCall,
+    };
     use std::sync::Arc;
 
     fn entry(title: &str) -> Entry {
         Entry { seq: Seq(3), at: 17, change: Change::Titled { title: title.to_owned() } }
     }
 
-    fn encoded(entry: &Entry, chain: Option<LineLink>) -> JournalLine {
+    fn try_encode(entry: &Entry, chain: Option<LineLink>) -> Result<JournalLine, StoreError> {
         let session = SessionId("s_00000000000000000001".to_owned());
-        encode(&session, entry, chain, &BlobStore::new(Arc::new(RealDisk), "/nonexistent".into())).unwrap()
+        encode(&session, entry, chain, &BlobStore::new(Arc::new(RealDisk), "/nonexistent".into()))
+    }
+
+    fn encoded(entry: &Entry, chain: Option<LineLink>) -> JournalLine {
+        try_encode(entry, chain).unwrap()
     }
 
     const CHAIN: Option<LineLink> = Some(LineLink { prev: 0xab, synced: 90 });
@@ -232,6 +268,37 @@ mod tests {
             assert_eq!((sealed.crc, sealed.chain), (line.crc, chain));
             assert_eq!(decode(sealed, Bodies::Inline).unwrap(), entry("two\nlines and \u{1f980}"));
         }
+    }
+
+    /// A call with 125 nested arrays was written as a line that no reader accepted, so an intact session counted as
+    /// damaged.
+    #[test]
+    fn an_entry_that_is_nested_too_deeply_is_refused_instead_of_written_unreadably() {
+        let called = |arrays: usize| {
+            let nested = (0..arrays).fold(Value::Null, |inner, _| Value::Array(vec![inner]));
+            let call = ToolCall {
+                id: CallId("c".to_owned()),
+                name: "[{\\\"[".to_owned(),
+                input: serde_json::json!({ "a": nested }),
+                card: CallDisplay::default(),
+            };
+            let message = Message { id: MessageId(1), content: vec![Content::Call(call)] };
+            let change =
+                Change::Replied { message, model: ModelName("a/b".to_owned()), usage: None, cut: None };
+            Entry { seq: Seq(1), at: 0, change }
+        };
+        let is_stored = |arrays: usize| match try_encode(&called(arrays), CHAIN) {
+            Ok(line) => {
+                let sealed = open(line.bytes.trim_ascii_end()).unwrap();
+                assert_eq!(decode(sealed, Bodies::Inline).unwrap(), called(arrays), "{arrays} arrays");
+                true
+            }
+            Err(StoreError::Unstorable { .. }) => false,
+            Err(error) => panic!("{arrays} arrays: {error}"),
+        };
+        let stored = (0..130).filter(|arrays| is_stored(*arrays)).count();
+        assert!((64..127).contains(&stored), "{stored}");
+        assert!((0..stored).all(is_stored), "up to a limit");
     }
 
     #[test]

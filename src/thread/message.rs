@@ -164,6 +164,20 @@ pub struct ToolCall {
     pub card: CallDisplay,
 }
 
+/// Maximum nesting of JSON that an entry takes from models, hooks and servers. The log's reader accepts 127 levels, and
+/// an entry is itself nested.
+pub const FOREIGN_DEPTH_MAX: usize = 64;
+
+/// Whether JSON has more than this many levels.
+pub fn is_deeper(value: &Value, levels: usize) -> bool {
+    let is_deeper = |inner: &Value| is_deeper(inner, levels - 1);
+    match value {
+        Value::Array(items) => levels == 0 || items.iter().any(is_deeper),
+        Value::Object(fields) => levels == 0 || fields.values().any(is_deeper),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
 /// How a tool call is shown to the user before it has run. Stored, so that a replay shows the same.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CallDisplay {

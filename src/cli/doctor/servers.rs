@@ -64,7 +64,7 @@ fn connected(servers: Vec<&McpServer>, project: &Project) -> Vec<ServerStatus> {
         // Questions can't be answered here.
         let (door, _asked) = QuestionSender::new();
         let (mut hub, mut news) = Hub::new(around, door);
-        hub.start(servers.into_iter().cloned());
+        hub.start(servers.into_iter().cloned(), |_| false);
         let settled = async {
             let is_connecting = |status: &ServerStatus| status.state == ServerState::Connecting;
             while hub.statuses().iter().any(is_connecting) {

@@ -6,6 +6,7 @@ use super::{Aggregate, RunRecord};
 use crate::hook_context::{EventData, HookCallResult};
 use crate::output::{PermissionDecision, ResultChange};
 use crate::words;
+use epitome_thread::{FOREIGN_DEPTH_MAX, is_deeper};
 
 impl Aggregate {
     /// Why a change is refused: it was based on the hook context before a change by a concurrent hook.
@@ -21,6 +22,10 @@ impl Aggregate {
             return;
         }
         if let Some(why) = conflict {
+            return account.refused("changed input", why);
+        }
+        if input.values().any(|value| is_deeper(value, FOREIGN_DEPTH_MAX - 1)) {
+            let why = format!("it has more than {FOREIGN_DEPTH_MAX} levels of nesting");
             return account.refused("changed input", why);
         }
         if let Some(Err(why)) = self.takes.as_ref().map(|takes| (takes.0)(&input)) {

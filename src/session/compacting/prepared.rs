@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tracing::Instrument as _;
 
-use super::Compactor;
+use super::{Compactor, take_attempt};
 use crate::actor::Session;
 use crate::child_requests::UNUSED_SUMMARY;
 use crate::core::Core;
@@ -46,6 +46,11 @@ impl Compactor {
     pub(crate) fn is_prepared(&self, core: &Core) -> bool {
         let revision = core.thread.view().revision();
         matches!(&self.prepared, PreparedSummary::Ready { plan, .. } if plan.revision == revision)
+    }
+
+    /// Whether a summary was paid for that is not used yet.
+    pub(crate) fn has_unused(&self) -> bool {
+        matches!(self.prepared, PreparedSummary::Ready { .. })
     }
 
     fn is_awaited(&self, revision: Seq) -> bool {
@@ -119,7 +124,7 @@ impl Session {
     }
 
     pub(crate) fn summary_prepared(&mut self, plan: CompactionPlan, attempt: Attempt) {
-        let summary = self.core.take_attempt(attempt);
+        let summary = take_attempt(self, attempt);
         let awaited = self.compactor.is_awaited(plan.revision);
         match summary {
             Ok(summary) if awaited => {

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
@@ -15,6 +16,8 @@ use epitome_thread::{Entry, Seq, SessionId};
 pub struct LogWriter {
     shared: Arc<SharedWriter>,
     progress: watch::Receiver<WriteProgress>,
+    /// All entries before this one are on disk.
+    synced: Arc<AtomicU64>,
 }
 
 /// An entry that could not be written.
@@ -29,6 +32,7 @@ pub struct LogSyncer {
     progress: watch::Receiver<WriteProgress>,
     /// All entries before this one are synced.
     through: Seq,
+    synced: Arc<AtomicU64>,
     rewinds: u64,
     syncer: Syncer,
     session: SessionId,
@@ -71,7 +75,7 @@ impl LogWriter {
             journal: Mutex::new(Some(journal)),
             progress: sender,
         };
-        LogWriter { shared: Arc::new(shared), progress }
+        LogWriter { shared: Arc::new(shared), progress, synced: Arc::new(AtomicU64::new(head.next().0)) }
     }
 
     /// Queues an entry to be written.
@@ -109,7 +113,13 @@ impl LogWriter {
         let progress = self.progress.clone();
         let through = if head.is_stored() { head.next() } else { Seq(0) };
         let rewinds = progress.borrow().rewinds;
-        LogSyncer { progress, through, rewinds, syncer: head.syncer(), session: self.shared.session.clone() }
+        let (syncer, synced) = (head.syncer(), self.synced.clone());
+        LogSyncer { progress, through, synced, rewinds, syncer, session: self.shared.session.clone() }
+    }
+
+    /// All entries before this one are on disk.
+    pub fn synced(&self) -> Seq {
+        Seq(self.synced.load(Ordering::Acquire))
     }
 }
 
@@ -177,7 +187,9 @@ impl LogSyncer {
             return Err(Arc::new(StoreError::Unstorable { session: self.session, reason }));
         }
         let syncer = self.syncer;
-        blocking::run(move || syncer.sync()).await.map_err(Arc::new)
+        blocking::run(move || syncer.sync()).await.map_err(Arc::new)?;
+        self.synced.fetch_max(self.through.0, Ordering::AcqRel);
+        Ok(())
     }
 }
 

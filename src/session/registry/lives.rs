@@ -45,7 +45,7 @@ impl Sessions {
             };
             let (journal, thread) = match read {
                 Ok(read) => read,
-                Err(error) => return origin.refuse(&session, channel.1, &error),
+                Err(error) => return again.refuse(origin, &session, channel, &error),
             };
             let (mut live, attach) = match origin {
                 TaskOrigin::Client(attaching) => {
@@ -116,6 +116,71 @@ impl Sessions {
         None
     }
 
+    /// Ends a session if it is suspended. One that has something left to do is resumed instead, for the command that
+    /// ends it.
+    pub(super) fn end_resting(&self, live: &mut BTreeMap<SessionId, LiveTask>, session: &SessionId) {
+        let resting = self.resting().remove(session);
+        match resting {
+            Some(resting) if resting.owes_end() => {
+                self.open(live, session.clone(), TaskOrigin::Rest(resting));
+            }
+            Some(mut resting) => self.keep_watchers(session, resting.take_watchers()),
+            None => {}
+        }
+    }
+
+    /// Answers all commands sent to a session that could not be opened, since clients may send several requests
+    /// without waiting for the first response. A suspended session stays suspended: the error may be temporary.
+    fn refuse(&self, origin: TaskOrigin, session: &SessionId, channel: Channel, error: &SessionError) {
+        // Under the lock, so that no command arrives between the last answer and the suspension.
+        let mut live = self.live();
+        let (own, mut commands) = channel;
+        let is_registered = own
+            .upgrade()
+            .zip(live.get(session))
+            .is_some_and(|(own, found)| own.same_channel(&found.commands));
+        let (opener, mut resting) = match origin {
+            TaskOrigin::Client(attaching) => {
+                let opener = attaching.opening.attachment.clone();
+                attaching.refuse(session, error);
+                (Some(opener), None)
+            }
+            TaskOrigin::Rest(resting) => (None, Some(resting)),
+        };
+        commands.close();
+        while let Ok(command) = commands.try_recv() {
+            let asker = command.asker();
+            match (command, &mut resting) {
+                (SessionCommand::Attach { ticket, opening, replay }, _) => {
+                    Attaching { ticket, opening, replay }.refuse(session, error);
+                    continue;
+                }
+                (SessionCommand::Record { answer, .. }, _) => drop(answer.send(Err(error.clone()))),
+                (SessionCommand::Detach { client }, Some(resting)) => resting.leave(client),
+                (SessionCommand::Unwatch { client }, Some(resting)) => resting.unwatch(client),
+                (SessionCommand::Watch(watcher), Some(_)) => self.keep_watchers(session, vec![watcher]),
+                _ => {}
+            }
+            let Some((ticket, client)) = asker else { continue };
+            let attachment = match &resting {
+                Some(resting) => resting.attachment(client),
+                None => opener.clone().filter(|opener| opener.client == client),
+            };
+            if let Some(attachment) = attachment {
+                Responder::new(ticket, session.clone(), attachment).answer(Err(error.clone()));
+            }
+        }
+        let Some(mut resting) = resting.filter(|_| !matches!(error, SessionError::NotFound(_))) else {
+            return;
+        };
+        if is_registered && resting.counts().0 > 0 {
+            live.remove(session);
+            self.resting().insert(session.clone(), resting);
+        } else {
+            self.keep_watchers(session, resting.take_watchers());
+        }
+    }
+
     /// Restarts a session if it is suspended.
     pub(super) fn resume(&self, live: &mut BTreeMap<SessionId, LiveTask>, session: &SessionId) {
         let resting = self.resting().remove(session);
@@ -145,37 +210,6 @@ impl TaskOrigin {
         match self {
             TaskOrigin::Client(Attaching { opening, replay, .. }) => opening.check_for(replay),
             TaskOrigin::Rest(_) => Ok(()),
-        }
-    }
-
-    /// Answers all commands sent to a session that could not be opened, since clients may send several requests
-    /// without waiting for the first response.
-    fn refuse(self, session: &SessionId, mut commands: mpsc::Receiver<SessionCommand>, error: &SessionError) {
-        let opener = match &self {
-            TaskOrigin::Client(attaching) => Some(attaching.opening.attachment.clone()),
-            TaskOrigin::Rest(_) => None,
-        };
-        let resting = match self {
-            TaskOrigin::Client(attaching) => {
-                attaching.refuse(session, error);
-                None
-            }
-            TaskOrigin::Rest(resting) => Some(resting),
-        };
-        commands.close();
-        while let Ok(command) = commands.try_recv() {
-            if let SessionCommand::Attach { ticket, opening, replay } = command {
-                Attaching { ticket, opening, replay }.refuse(session, error);
-                continue;
-            }
-            let Some((ticket, client)) = command.asker() else { continue };
-            let attachment = match &resting {
-                Some(resting) => resting.attachment(client),
-                None => opener.clone().filter(|opener| opener.client == client),
-            };
-            if let Some(attachment) = attachment {
-                Responder::new(ticket, session.clone(), attachment).answer(Err(error.clone()));
-            }
         }
     }
 }

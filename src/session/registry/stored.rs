@@ -191,7 +191,7 @@ impl Sessions {
     fn end(&self, session: &SessionId) {
         let found = {
             let mut live = self.live();
-            self.resting().remove(session);
+            self.end_resting(&mut live, session);
             live.remove(session)
         };
         let Some(mut found) = found else { return };

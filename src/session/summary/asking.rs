@@ -12,20 +12,27 @@ use epitome_provider::endpoint::Endpoint;
 use epitome_provider::http::Http;
 use epitome_provider::wire::encoding::Encoded;
 use epitome_provider::{ErrorClass, ProviderError, ReplyStop, retry};
-use epitome_thread::{Message, MessageId};
+use epitome_thread::{Message, MessageId, ModelName, Usage};
 
-/// Requests a summary; transient errors are retried, up to `tries_max` attempts in total.
+/// Requests a summary; transient errors are retried, up to `tries_max` attempts in total. The usage of a reply that is no
+/// summary is added to `spent`.
 pub(super) async fn ask(
     order: &SummaryJob,
     endpoint: &Endpoint,
     request: &Encoded,
     tries_max: u32,
     shown: bool,
+    spent: &mut Vec<(ModelName, Usage)>,
 ) -> Result<WrittenSummary, ProviderError> {
     let pieces = shown.then_some(&order.pieces);
     let work = answer(&order.http, endpoint, request, tries_max, pieces);
     let reply = timeout(order.time.0, work).await.unwrap_or_else(|_| Err(too_slow(order.time.0)))?;
-    summary_of(endpoint, reply)
+    let usage = reply.usage;
+    let summary = summary_of(endpoint, reply);
+    if summary.is_err() {
+        spent.extend(usage.map(|usage| (endpoint.name.clone(), usage)));
+    }
+    summary
 }
 
 /// Returns the complete reply to a request; transient errors are retried, up to `tries_max` attempts in total. The

@@ -251,6 +251,28 @@ fn a_server_ends_with_a_suspended_session_and_starts_again() {
     assert_ne!(process_of("plain", place), Some(first));
 }
 
+/// A server that the user had switched off ran again after five idle minutes.
+#[test]
+fn a_server_that_is_switched_off_stays_off_after_a_suspension() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let place = directory.path();
+    let config = format!("mode = \"full\"\n{WAITED_FOR}{}", table("s", "plain", place, "timeout_s = 20"));
+    let setup = Setup::with_config(&config).suspend_after(Duration::from_millis(30));
+    let mut test = setup.start(|_| vec![text("ok")]);
+    test.ask("Go");
+    let process = process_of("plain", place).expect("it ran");
+    assert!(command(&mut test, "/mcp off s").contains("off for this session"));
+    within("the end of the server", || (!lives(process)).then_some(()));
+    for _ in 0..2 {
+        super::resting::rests(&test);
+        let status = status(&mut test);
+        assert!(status.contains("switched off"), "{status}");
+    }
+    assert_eq!(process_of("plain", place), Some(process), "no other was started");
+    command(&mut test, "/mcp on s");
+    within("its start", || process_of("plain", place).filter(|now| *now != process));
+}
+
 /// Opening a repository must not run anything.
 #[test]
 fn a_repositorys_server_runs_only_with_the_users_consent() {

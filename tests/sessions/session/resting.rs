@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use epitome::session::{SessionAnswer, SessionCommand, SessionEvent};
+use epitome::session::{ClientId, SessionAnswer, SessionCommand, SessionError, SessionEvent};
 use epitome::thread::{Change, StopReason};
+use epitome_scripted_model::ModelStep;
 use epitome_test_harness::client::TestClient;
-use epitome_test_harness::session::{Setup, TestSession};
-use epitome_test_harness::{text, within};
+use epitome_test_harness::session::{Setup, TestSession, call};
+use epitome_test_harness::{in_turn, text, within};
+use serde_json::{Value, json};
 
 use super::stage::{recorder, told_of};
 
@@ -96,4 +98,122 @@ fn an_observer_stays_attached_through_a_suspension() {
     };
     observer.until(ends);
     observer.until(ends);
+}
+
+/// Another process had the journal open when a suspended session got a prompt. From then on, the open window got "there
+/// is no such session" for everything.
+#[test]
+fn a_session_that_cannot_be_resumed_stays_suspended() {
+    let mut test = quick(&[]);
+    test.ask("First");
+    rests(&test);
+    let journal = test.services.store.load(&test.session).expect("nobody holds it");
+    for _ in 0..2 {
+        let ticket = test.prompt("Second");
+        match test.client.answer(ticket) {
+            Err(SessionError::InUse(session)) => assert_eq!(session, test.session),
+            other => panic!("an error was expected: {other:?}"),
+        }
+        rests(&test);
+    }
+    drop(journal);
+    assert_eq!(test.ask("Third"), StopReason::EndTurn);
+    let sent = test.last_request().body.to_string();
+    assert!(sent.contains("First") && sent.contains("Third") && !sent.contains("Second"), "{sent}");
+}
+
+/// The variables that a hook defined for a project's commands were gone after five idle minutes.
+#[test]
+fn what_hooks_of_the_start_export_survives_a_suspension() {
+    let hook =
+        json!({"type": "command", "command": "echo \"export COLOR='dark blue'\" >> \"$CLAUDE_ENV_FILE\""});
+    let settings = json!({"hooks": {"SessionStart": [{"hooks": [hook]}]}});
+    let config = "mode = \"full\"\n[hooks]\ntrust = \"run\"\n";
+    let files = [(".claude/settings.json", settings.to_string()), ("home/config.toml", config.to_owned())];
+    let bash = || vec![ModelStep::Call { name: "bash".into(), input: json!({"command": "echo $COLOR"}) }];
+    let script = in_turn(vec![bash(), vec![text("one")], bash(), vec![text("two")]]);
+    let setup = Setup::with_files(&files).built_in_tools().suspend_after(Duration::from_millis(30));
+    let mut test = setup.start(script);
+    for prompt in ["Which color?", "And now?"] {
+        assert_eq!(test.ask(prompt), StopReason::EndTurn);
+        let outcome = test.client.entry(|change| match change {
+            Change::ToolFinished { outcome } => Some(outcome.model_text()),
+            _ => None,
+        });
+        assert!(outcome.contains("dark blue"), "{prompt} {outcome}");
+        rests(&test);
+    }
+}
+
+/// A hook that cleans up at the end of a session did not run if the session was idle when its window was closed.
+#[test]
+fn hooks_for_the_end_run_when_the_last_client_leaves_a_suspended_session() {
+    let recorder = recorder(r#"{"protocol": 2, "events": ["session_start", "session_end"]}"#);
+    let files = [("home/hooks/audit".to_owned(), recorder)];
+    let mut test = quick(&files);
+    test.ask("Hello");
+    rests(&test);
+    test.sessions.detach(test.client.id);
+    test.wait_for(test.sessions.settled());
+    assert_eq!(told_of(&test, "event"), ["session_start", "session_end"]);
+    assert_eq!(test.sessions.live_sessions(), []);
+
+    let environment = test.environment();
+    test.load(environment);
+    test.ask("Again");
+    rests(&test);
+    test.sessions.set_archived(&test.session, true).expect("it is archived");
+    assert_eq!(told_of(&test, "event")[2..], ["session_start", "session_end"]);
+}
+
+/// A tool that follows a session got nothing more after the session's window was closed while it was suspended and
+/// opened again.
+#[test]
+fn an_observer_stays_attached_when_a_suspended_session_ends() {
+    let mut test = quick(&[]);
+    test.ask("First");
+    let mut observer = TestClient::new(9);
+    let attachment = test.opening(&observer, Vec::new()).attachment;
+    test.sessions.watch(&test.session, epitome::thread::Seq(0), attachment).expect("it lives");
+    rests(&test);
+    test.sessions.detach(test.client.id);
+    assert_eq!(test.sessions.live_sessions(), []);
+    let environment = test.environment();
+    test.load(environment);
+    test.ask("Second");
+    for prompt in ["First", "Second"] {
+        observer.entry(|change| match change {
+            Change::Said { message, .. } if message.text() == prompt => Some(()),
+            _ => None,
+        });
+    }
+}
+
+/// An editor or script that connected once a minute kept every idle session of the daemon in memory.
+#[test]
+fn connections_of_others_keep_no_session_from_being_suspended() {
+    let mut test = quick(&[]);
+    test.ask("First");
+    within("the suspension", || {
+        test.sessions.detach(ClientId(77));
+        test.sessions.unwatch(ClientId(77));
+        test.sessions.live_sessions().iter().all(|live| live.resting).then_some(())
+    });
+}
+
+/// A hostile file had the model call a tool with 125 nested arrays. The entry could be written but not read, so that
+/// the session was damaged as soon as it had been idle.
+#[test]
+fn a_deeply_nested_call_leaves_the_session_readable() {
+    let nested = (0..120).fold(Value::Null, |inner, _| json!([inner]));
+    let script = in_turn(vec![vec![call(json!({ "a": nested }))], vec![text("done")]]);
+    let mut test = Setup::new().suspend_after(Duration::from_millis(30)).start(script);
+    assert_eq!(test.ask("Call it"), StopReason::EndTurn);
+    rests(&test);
+    assert_eq!(test.ask("Still there?"), StopReason::EndTurn);
+    let call = test.log().iter().find_map(|entry| match &entry.change {
+        Change::Replied { message, .. } => message.calls().next().cloned(),
+        _ => None,
+    });
+    assert!(call.expect("the call").input["invalid_json"].is_string());
 }

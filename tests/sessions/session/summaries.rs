@@ -72,6 +72,63 @@ fn a_compaction_shortens_the_conversation_whatever_the_model_does() {
     }
 }
 
+fn spent_in_vain(test: &TestSession) -> Vec<u64> {
+    let log = test.log();
+    let spent = log.iter().filter_map(|entry| match &entry.change {
+        Change::Spent { usage, .. } => Some(usage.input),
+        _ => None,
+    });
+    spent.collect()
+}
+
+/// A model that called a tool instead of writing the summary was paid for its answers, but neither `/usage` nor the log
+/// had them.
+#[test]
+fn answers_that_are_no_summary_are_counted() {
+    let mut asked = 0;
+    let mut test = TestSession::with(move |request| match is_summary(request) {
+        true => {
+            asked += 1;
+            vec![call(serde_json::json!({})), ModelStep::Usage { input: 1_000 + asked, output: 10 }]
+        }
+        false => words(1_500),
+    });
+    test.ask("Say many words.");
+    assert_eq!(outcome_of(&mut test, "/compact")["status"], "truncated");
+    let asked = test.model.requests().iter().filter(|request| is_summary(request)).count() as u64;
+    assert_eq!(spent_in_vain(&test), (1..=asked).map(|number| 1_000 + number).collect::<Vec<_>>());
+}
+
+/// The cost of a summary that was prepared but not needed before the session ended appeared nowhere. One that is ready
+/// survives a suspension.
+#[test]
+fn a_prepared_summary_that_is_never_used_is_counted_at_the_end() {
+    let mut turn = 0;
+    let config = small_window("[compaction]\nahead = true\n");
+    let setup = Setup::with_config(&config).suspend_after(Duration::from_millis(30));
+    let mut test = setup.start(move |request| {
+        if is_summary(request) {
+            return vec![
+                text("<summary>Words were said early.</summary>"),
+                ModelStep::Usage { input: 777, output: 10 },
+            ];
+        }
+        turn += 1;
+        let input = [6_000, 8_000, 11_600][(turn - 1).min(2)];
+        vec![text(&"word and word ".repeat(500)), ModelStep::Usage { input, output: 100 }]
+    });
+    for prompt in ["one", "two", "three"] {
+        assert_eq!(test.ask(prompt), StopReason::EndTurn);
+    }
+    // The summary is written in the background, which keeps the session from being suspended.
+    super::resting::rests(&test);
+    assert_eq!(test.model.requests().iter().filter(|request| is_summary(request)).count(), 1);
+    assert_eq!(spent_in_vain(&test), [0; 0]);
+    test.sessions.detach(test.client.id);
+    test.wait_for(test.sessions.settled());
+    assert_eq!(spent_in_vain(&test), [777]);
+}
+
 #[test]
 fn a_summary_that_times_out_is_replaced_by_the_tables() {
     let config = "[compaction]\nsummary_timeout_s = 1\ntimeout_s = 1\n";
