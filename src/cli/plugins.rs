@@ -47,13 +47,13 @@ enum PluginsCommand {
     List,
     /// Show what a plugin brings, and its problems
     Check {
-        /// Directory, Git address, OWNER/NAME on GitHub or npm:PACKAGE, with #REFERENCE; PLUGIN@ before it for one of a marketplace
+        /// Directory (./NAME), Git address, OWNER/NAME on GitHub or npm:PACKAGE, with #REFERENCE; PLUGIN@ before it for one of a marketplace
         #[arg(value_name = "[PLUGIN@]SOURCE", value_hint = clap::ValueHint::DirPath)]
         source: String,
     },
     /// Show what a plugin brings, and copy it to your own plugins
     Install {
-        /// Directory, Git address, OWNER/NAME on GitHub or npm:PACKAGE, with #REFERENCE; PLUGIN@ before it for one of a marketplace
+        /// Directory (./NAME), Git address, OWNER/NAME on GitHub or npm:PACKAGE, with #REFERENCE; PLUGIN@ before it for one of a marketplace
         #[arg(value_name = "[PLUGIN@]SOURCE", value_hint = clap::ValueHint::DirPath)]
         source: String,
         /// Do not ask for confirmation
@@ -95,7 +95,7 @@ pub fn main(args: PluginsArgs) -> Result<i32, CliError> {
     let own = OwnPlugins { folder: paths.home.join("plugins"), paths: &paths, cwd: &cwd, as_json: args.json };
     match args.command {
         PluginsCommand::List => list(&PluginCatalog::load(&cwd, &paths), args.json),
-        PluginsCommand::Check { source } => check(&own.fetch(&source)?.plugin, args.json),
+        PluginsCommand::Check { source } => check(&own.fetch(&source, Some(&cwd))?.plugin, args.json),
         PluginsCommand::Install { source, yes, replace } => own.install(&source, yes, replace),
         PluginsCommand::Update { name, yes } => own.update(name.as_deref(), yes),
         PluginsCommand::Accept { name, yes } => own.accept(&name, yes),
@@ -166,9 +166,10 @@ fn check(plugin: &Arc<Plugin>, as_json: bool) -> Result<i32, CliError> {
 }
 
 impl OwnPlugins<'_> {
-    fn fetch(&self, source: &str) -> Result<FetchedPlugin, CliError> {
+    /// `cwd`: the directory of a relative path; a record has none.
+    fn fetch(&self, source: &str, cwd: Option<&Path>) -> Result<FetchedPlugin, CliError> {
         let claude = self.paths.user_home.as_ref().map(|home| home.join(".claude"));
-        let mut found = source::find(source, self.cwd, claude.as_deref(), &self.folder).map_err(failed)?;
+        let mut found = source::find(source, cwd, claude.as_deref(), &self.folder).map_err(failed)?;
         let mut scratch = None;
         if let Some(manifest) = &found.manifest {
             let copy = ScratchFolder::below(&self.folder).map_err(failed)?;
@@ -209,7 +210,7 @@ impl OwnPlugins<'_> {
     }
 
     fn install(&self, source: &str, yes: bool, replace: bool) -> Result<i32, CliError> {
-        let fetched = self.fetch(source)?;
+        let fetched = self.fetch(source, Some(self.cwd))?;
         let plugin = &fetched.plugin;
         let target = self.folder.join(&plugin.name);
         if target.exists() && !replace {
@@ -217,11 +218,11 @@ impl OwnPlugins<'_> {
             return Err(CliError::failed(format!("there is a plugin {} already", plugin.name), hint));
         }
         let copied = FolderCopy::of(&fetched.found.folder).map_err(failed)?;
-        let card = card(plugin, source, fetched.found.commit.as_deref(), &copied);
+        let card = card(plugin, &fetched.found.source, fetched.found.commit.as_deref(), &copied);
         terminal::print(&visible(&if self.as_json { String::new() } else { card }))?;
         let question = "Its hooks and MCP servers run programs with your rights. Install it?";
         confirmed(yes, question)?;
-        self.put(&fetched, source, &copied)?;
+        self.put(&fetched, &copied)?;
         match self.as_json {
             true => terminal::print_pretty(&json!({
                 "installed": plugin.name, "path": target.display().to_string(), "digest": copied.digest,
@@ -234,12 +235,10 @@ impl OwnPlugins<'_> {
         Ok(0)
     }
 
-    fn put(&self, fetched: &FetchedPlugin, source: &str, copied: &FolderCopy) -> Result<(), CliError> {
+    fn put(&self, fetched: &FetchedPlugin, copied: &FolderCopy) -> Result<(), CliError> {
         copied.install(&self.folder, &fetched.plugin.name).map_err(failed)?;
-        let is_folder = self.cwd.join(source).is_dir();
         let record = InstalledRecord {
-            // A relative path would depend on the current directory.
-            source: if is_folder { self.cwd.join(source).display().to_string() } else { source.to_owned() },
+            source: fetched.found.source.clone(),
             commit: fetched.found.commit.clone(),
             digest: copied.digest.clone(),
             files: copied.files.clone(),
@@ -279,7 +278,7 @@ impl OwnPlugins<'_> {
     }
 
     fn update_one(&self, name: &str, record: &InstalledRecord, yes: bool) -> Result<&'static str, CliError> {
-        let fetched = self.fetch(&record.source)?;
+        let fetched = self.fetch(&record.source, None)?;
         let copied = FolderCopy::of(&fetched.found.folder).map_err(failed)?;
         let target = self.folder.join(name);
         let is_installed = FolderCopy::of(&target).is_ok_and(|installed| installed.digest == copied.digest);
@@ -293,12 +292,12 @@ impl OwnPlugins<'_> {
             )));
         }
         let before = self.read(&target, name).map(|plugin| BroughtItems::of(&Arc::new(plugin)).text());
-        let card = card(&fetched.plugin, &record.source, fetched.found.commit.as_deref(), &copied);
+        let card = card(&fetched.plugin, &fetched.found.source, fetched.found.commit.as_deref(), &copied);
         let changes = changes(&before.unwrap_or_default(), &BroughtItems::of(&fetched.plugin).text());
         let text = format!("{card}{changes}");
         terminal::print(&visible(&if self.as_json { String::new() } else { text }))?;
         confirmed(yes, "Its hooks and MCP servers run programs with your rights. Install this version?")?;
-        self.put(&fetched, &record.source, &copied)?;
+        self.put(&fetched, &copied)?;
         Ok("updated")
     }
 

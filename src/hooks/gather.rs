@@ -16,6 +16,7 @@ use super::manifest::ManifestSyntax;
 use super::places::{HookSource, SourceForm, enforced};
 use epitome_config::HookTrust;
 use epitome_problem::Problem;
+use epitome_recipe::plugins::records::InstalledRecords;
 use epitome_recipe::plugins::{Plugin, PluginCatalog, PluginFormat};
 use epitome_recipe::walk::read_text;
 
@@ -30,11 +31,17 @@ impl HookFinder<'_> {
             SourceForm::Settings => self.settings(&source.path, source.place, switch, None),
             SourceForm::Folder => self.folder(&source.path, source.place, ""),
             SourceForm::Plugins => {
+                // The user agreed to what `plugins` reads of an installed one.
+                let installed = match source.place {
+                    HookOrigin::User => InstalledRecords::load(&source.path).unwrap_or_default(),
+                    HookOrigin::Repository | HookOrigin::Enforced => InstalledRecords::default(),
+                };
                 for plugin in self.children(&source.path) {
                     let Some(name) = plugin.file_name().and_then(|name| name.to_str()) else { continue };
                     // Plugins with a manifest have another form; `plugins` reads their hooks.
                     let has_manifest = PluginFormat::of(&plugin).is_some();
-                    if plugin.is_dir() && !name.starts_with('.') && !has_manifest {
+                    let is_plugin = has_manifest || installed.plugins.contains_key(name);
+                    if plugin.is_dir() && !name.starts_with('.') && !is_plugin {
                         self.folder(&plugin.join("hooks"), source.place, &format!("{name}/"));
                     }
                 }

@@ -18,7 +18,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::McpContext;
+use super::{McpContext, Variables};
 use epitome_config::{McpServer, McpSource};
 use epitome_platform::group::{EndPolicy, RunningCommand};
 use epitome_platform::piped::Piped;
@@ -106,7 +106,9 @@ pub async fn start(
     let cwd = context.cwd.join(server.directory.as_deref().unwrap_or(Path::new("")));
     let mut program = Command::new(found(command, &cwd, &environment)?);
     program.args(args);
-    let sandbox = sandbox(server, context, cwd.clone()).await?;
+    let (sandbox, variables) = sandbox(server, context, cwd.clone()).await?.unzip();
+    // The server's own variables come last, so they count.
+    let environment = variables.unwrap_or_default().into_iter().chain(environment);
     let reaper = context.reaper.clone();
     let started = Piped::start(reaper, EndPolicy::ClosedInput, sandbox, program, &cwd, environment).await;
     let Piped { running, stdin, stdout, stderr } =
@@ -117,12 +119,12 @@ pub async fn start(
     Ok(ServerProcess { running, stdin, stdout, diagnostics })
 }
 
-/// The sandbox that the settings request for a server.
+/// The sandbox that the settings request for a server, with its variables.
 async fn sandbox(
     server: &McpServer,
     context: &McpContext,
     cwd: PathBuf,
-) -> Result<Option<Confinement>, String> {
+) -> Result<Option<(Confinement, Variables)>, String> {
     let Some(wanted) = server.sandbox else { return Ok(None) };
     let make = context.sandbox.clone();
     let made = tokio::task::spawn_blocking(move || make(&cwd, wanted)).await;

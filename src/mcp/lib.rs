@@ -79,8 +79,13 @@ const OFF: &str = "it is switched off";
 /// Checks a server before it is started.
 pub type ServerCheck = Arc<dyn Fn(&McpServer) -> Result<(), String> + Send + Sync>;
 
-/// Builds the sandbox of a process that is started in a directory. Reads the disk; the error completes a sentence.
-pub type ServerSandbox = Arc<dyn Fn(&Path, McpSandbox) -> Result<Confinement, String> + Send + Sync>;
+/// Variables of a program's environment.
+pub type Variables = Vec<(OsString, OsString)>;
+
+/// Builds the sandbox of a process that is started in a directory, with additional variables for it. Reads the disk; the
+/// error completes a sentence.
+pub type ServerSandbox =
+    Arc<dyn Fn(&Path, McpSandbox) -> Result<(Confinement, Variables), String> + Send + Sync>;
 
 /// The context in which servers are started.
 #[derive(Clone)]

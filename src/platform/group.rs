@@ -101,6 +101,10 @@ impl RunningCommand {
         self.group.id
     }
 
+    pub fn group_end(&self) -> GroupEnd {
+        GroupEnd(self.group.clone())
+    }
+
     /// Ends the group according to its policy. Does not block.
     pub fn end(&self) {
         self.group.end(self.policy);
@@ -121,6 +125,16 @@ impl Drop for RunningCommand {
         } else {
             self.end();
         }
+    }
+}
+
+/// The end of all processes of a command, however it comes about.
+pub struct GroupEnd(Arc<ProcessGroup>);
+
+impl GroupEnd {
+    /// Waits for it, and returns whether it has happened. Blocks.
+    pub fn wait(&self, at_most: Duration) -> bool {
+        self.0.wait_until_reaped(at_most)
     }
 }
 
@@ -179,9 +193,9 @@ impl ProcessGroup {
         }
     }
 
-    fn wait_until_reaped(&self, at_most: Duration) {
-        let is_reaped = self.is_reaped();
-        drop(self.reaped.wait_timeout_while(is_reaped, at_most, |is_reaped| !*is_reaped));
+    fn wait_until_reaped(&self, at_most: Duration) -> bool {
+        let waited = self.reaped.wait_timeout_while(self.is_reaped(), at_most, |is_reaped| !*is_reaped);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     fn signal(&self, signal: Signal) {

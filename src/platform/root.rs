@@ -272,6 +272,11 @@ impl DirectoryEntry {
         Ok(rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::REMOVEDIR)?)
     }
 
+    /// Gives the entry another name in its directory, and replaces what has it.
+    pub fn rename_to(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.directory, &self.name, &self.directory, name)?)
+    }
+
     /// Replaces the entry `to`, which must be in the same file system.
     pub fn rename(&self, to: &DirectoryEntry) -> io::Result<()> {
         Ok(rustix::fs::renameat(&self.directory, &self.name, &to.directory, &to.name)?)

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::places::{PlaceKind, RecipeFolder, RecipeOwner};
+use super::plugins::records::InstalledRecords;
 
 /// Maximum directory entries read per catalog; stops the walk in folders that contain something else.
 pub const ENTRIES_MAX: usize = 10_000;
@@ -64,10 +65,17 @@ impl FolderWalk {
     pub(super) fn folders(&mut self, place: &RecipeFolder) -> Vec<(PathBuf, String)> {
         let folders = match place.kind {
             PlaceKind::Plugins => {
+                // The user agreed to what `Plugin` reads of an installed one.
+                let installed = match place.owner {
+                    RecipeOwner::User => InstalledRecords::load(&place.folder).unwrap_or_default(),
+                    RecipeOwner::Repository => InstalledRecords::default(),
+                };
                 let plugins = self.children(&place.folder).into_iter();
                 plugins
                     .filter_map(|plugin| {
-                        Some((plugin.join("recipes"), format!("{}/", plugin.file_name()?.to_str()?)))
+                        let name = plugin.file_name()?.to_str()?;
+                        let is_installed = installed.plugins.contains_key(name);
+                        (!is_installed).then(|| (plugin.join("recipes"), format!("{name}/")))
                     })
                     .collect()
             }

@@ -252,7 +252,7 @@ pub(super) async fn start(
 
 /// Follows a command until its end. Dropping the future ends the command.
 async fn follow(command: Arc<BackgroundCommand>, started: StartedShell) {
-    let StartedShell { mut running, pipe, note: _note, is_held: _, settings: _ } = started;
+    let StartedShell { mut running, pipe, note: _note, is_held: _, settings: _, links } = started;
     let (mut reading, mut cleaner) = (OutputReader::new(pipe), Cleaner::default());
     let ending = loop {
         tokio::select! {
@@ -265,6 +265,11 @@ async fn follow(command: Arc<BackgroundCommand>, started: StartedShell) {
     reading.drain(|bytes| command.take(cleaner.clean(bytes), bytes)).await;
     running.release();
     command.take(cleaner.finish(), &[]);
+    if let Some(links) = links {
+        for report in disk::blocking(move |_| links.reports()).await {
+            command.take(format!("{report}\n"), &[]);
+        }
+    }
     command.state().ending = Some(ending);
     command.notify_waiters();
     command.ends.notify_one();

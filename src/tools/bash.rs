@@ -21,7 +21,7 @@ use epitome_thread::{CallDisplay, OutcomeContent, OutcomeStatus, ToolDisplay, To
 use super::background::{self, RUNNING_MAX};
 use super::git_commands::changes_repository;
 use super::output::{CommandOutput, Finished};
-use super::sandbox::GitChanges;
+use super::sandbox::{GitChanges, StagedSettings};
 use super::shell_run::{self, LiveOutput, OutputReader, StartedShell};
 use super::{
     Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, sandbox, truncate,
@@ -272,7 +272,7 @@ impl BashCall {
 
 /// Reads the output until the shell has ended or timed out.
 async fn follow(started: StartedShell, timeout: Duration, context: &ToolContext) -> ToolResult {
-    let StartedShell { mut running, pipe, note: _note, is_held, settings } = started;
+    let StartedShell { mut running, pipe, note: _note, is_held, settings, links } = started;
     let (mut reading, mut output) = (OutputReader::new(pipe), CommandOutput::default());
     let mut live = LiveOutput::new(context.progress.clone());
     let mut timed_out = false;
@@ -298,16 +298,18 @@ async fn follow(started: StartedShell, timeout: Duration, context: &ToolContext)
     reading.drain(|bytes| live.take(&output.take(bytes), bytes, Instant::now())).await;
     live.end();
     running.release();
-    let report = match settings {
-        Some(settings) => disk::blocking(move |_| settings.finish()).await,
-        None => None,
-    };
+    let reports = disk::blocking(move |_| {
+        let mut reports = settings.map(StagedSettings::finish).unwrap_or_default();
+        reports.extend(links.map(|links| links.reports()).unwrap_or_default());
+        reports
+    });
+    let report = Some(reports.await.join("\n")).filter(|report| !report.is_empty());
     let network = is_held.then_some(context.sandbox.network);
     result(output.finish(), ending, timed_out.then_some(timeout), network, report)
 }
 
 /// `network`: whether a sandboxed command had network access; `None` if it wasn't sandboxed. `report`: what happened
-/// to Git settings that the command changed.
+/// to Git settings that the command changed, and to repositories that it linked.
 fn result(
     output: Finished,
     ending: CommandExit,

@@ -109,7 +109,7 @@ fn changes_by_arguments(subcommand: &str, rest: &[&str]) -> Option<bool> {
 }
 
 /// Options of `git` that are followed by a value.
-const WITH_VALUE: [&str; 7] =
+pub(crate) const WITH_VALUE: [&str; 7] =
     ["-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env"];
 
 /// Whether a command line calls a subcommand of Git that may change a repository. An ambiguous line counts as

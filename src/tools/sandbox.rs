@@ -10,16 +10,20 @@ mod git;
 mod git_links;
 mod git_settings;
 mod hint;
+mod link_guard;
 mod places;
 mod repositories;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use epitome_platform::sandbox::{Confinement, SandboxAllowances};
 pub use epitome_platform::sandbox::{Namespaces, Support, support};
 use epitome_thread::Mode;
 pub use git_settings::StagedSettings;
 pub use hint::{HOW_TO_ASK, hint};
+pub use link_guard::LinkGuard;
 pub use repositories::FoundRepositories;
 
 use super::Workspace;
@@ -90,23 +94,30 @@ pub struct CommandSandbox {
     pub confinement: Confinement,
     /// Call `finish` on it after the command has ended.
     pub settings: Option<StagedSettings>,
+    /// Additional variables for the command's environment.
+    pub variables: Vec<(OsString, OsString)>,
+    /// Call `watch` on it when the command has started.
+    pub links: Arc<LinkGuard>,
 }
 
 /// The sandbox for a program that is started in a directory and keeps running, such as an MCP server; reads the disk and
-/// blocks. It is not started in a sandbox with gaps: the error completes a sentence.
+/// blocks. Returns it with additional variables for the environment. It is not started in a sandbox with gaps: the error
+/// completes a sentence.
 pub fn of_server(
     rules: &SandboxRules,
     workspace: &Workspace,
     directory: PathBuf,
     network: Option<bool>,
-) -> Result<Confinement, String> {
+) -> Result<(Confinement, Vec<(OsString, OsString)>), String> {
     if let Some(gap) = support().gap() {
         return Err(format!("its settings want a sandbox, which this system does not fully have: {gap}"));
     }
     let rules = SandboxRules { network: network.unwrap_or(rules.network), ..rules.clone() };
     let made = confinement(&rules, workspace, GitChanges::None);
     let made = made.ok_or("its settings want a sandbox, which this system does not have")?;
-    Ok(Confinement { start: directory, ..made.confinement })
+    let mut confinement = Confinement { start: directory, ..made.confinement };
+    let variables = places::separate(&places::CACHES_OF_SERVERS, workspace, &mut confinement.places);
+    Ok((confinement, variables))
 }
 
 /// The sandbox for one command; reads the disk and blocks. `None` if this system supports none of the
@@ -117,14 +128,18 @@ pub fn confinement(rules: &SandboxRules, workspace: &Workspace, git: GitChanges)
         return None;
     }
     let mut places = places::find(rules, workspace, git != GitChanges::None, support);
+    let variables = places::separate(&places::CACHES_OF_COMMANDS, workspace, &mut places);
+    let worktrees = places::repositories(workspace).filter_map(|git| Some(git.parent()?.to_path_buf()));
+    let worktrees: Vec<PathBuf> = worktrees.collect();
+    let frozen = match git {
+        GitChanges::None => worktrees.iter().filter_map(|worktree| git::directory(worktree)).collect(),
+        GitChanges::WithoutSettings | GitChanges::WithSettings => Vec::new(),
+    };
+    let links = Arc::new(LinkGuard::new(worktrees, frozen, workspace.found().links.clone()));
     let can_stage = git == GitChanges::WithSettings && support.namespaces != Namespaces::None;
-    let settings = can_stage.then(|| {
-        let worktrees = places::repositories(workspace).filter_map(|git| Some(git.parent()?.to_path_buf()));
-        StagedSettings::stage(&mut places, &std::env::temp_dir(), worktrees.collect())
-    });
-    let settings = settings.flatten();
+    let settings = can_stage.then(|| StagedSettings::stage(&mut places, &std::env::temp_dir())).flatten();
     let SandboxRules { network, unix_sockets, processes, memory, .. } = *rules;
     let reach = SandboxAllowances { network, unix_sockets, processes, memory };
     let confinement = Confinement { places, start: workspace.cwd.clone(), reach, support: *support };
-    Some(CommandSandbox { confinement, settings })
+    Some(CommandSandbox { confinement, settings, variables, links })
 }

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::Workspace;
 use super::disk::CancelFlag;
 use super::running::RunningNote;
-use super::sandbox::{self, GitChanges, SandboxRules, StagedSettings};
+use super::sandbox::{self, GitChanges, LinkGuard, SandboxRules, StagedSettings};
 use epitome_platform::group::{CommandExit, EndPolicy, RunningCommand};
 use epitome_platform::reaper::Reaper;
 use epitome_thread::{CallOutput, WrittenBytes};
@@ -63,6 +63,8 @@ pub(super) struct StartedShell {
     pub is_held: bool,
     /// Settings of repositories that it may change; call `finish` on them after the command has ended.
     pub settings: Option<StagedSettings>,
+    /// The links between repositories, if it is sandboxed; they are watched until all of its processes have ended.
+    pub links: Option<Arc<LinkGuard>>,
 }
 
 /// Starts the shell, sandboxed if there are rules, and returns it with the pipe of its output. Blocks. `sandbox`: the
@@ -125,10 +127,12 @@ pub(super) fn start(
     let note = workspace.running.note(workspace);
     let prepared = sandbox.and_then(|(rules, git)| sandbox::confinement(rules, workspace, git));
     let is_held = prepared.is_some();
-    let mut settings = None;
+    let (mut settings, mut links) = (None, None);
     let running = match prepared {
         Some(prepared) => {
+            command.envs(prepared.variables);
             settings = prepared.settings;
+            links = Some(prepared.links);
             let null = std::fs::File::open("/dev/null").map_err(failed)?;
             let streams = [null.as_fd(), write.as_fd(), write.as_fd()];
             reaper.spawn_confined(&command, streams, EndPolicy::Terminate, prepared.confinement)
@@ -141,10 +145,13 @@ pub(super) fn start(
         }
     };
     let running = running.map_err(failed)?;
+    if let Some(links) = &links {
+        links.watch(running.group_end()).map_err(failed)?;
+    }
     // They contain this process's copies of the pipe's write end; the reader would not get EOF while they are open.
     drop((command, write));
     let pipe = pipe::Receiver::from_owned_fd(OwnedFd::from(read)).map_err(failed)?;
-    Ok(StartedShell { running, pipe, note, is_held, settings })
+    Ok(StartedShell { running, pipe, note, is_held, settings, links })
 }
 
 /// Prepends the exports of hooks to the line. An error in them does not prevent the line from running.

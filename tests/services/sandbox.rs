@@ -1,6 +1,7 @@
 //! The restrictions of the sandbox: each row is an action that a command attempts. On a kernel without the required
 //! features, a test prints a message and passes.
 
+mod links;
 mod programs;
 
 use std::fs;
@@ -239,6 +240,57 @@ async fn commands_change_only_the_workspace_temporary_files_and_caches() {
     .await;
     assert_eq!(fs::read_to_string(place.root.join("beside/file")).expect("it is there"), "beside\n");
     assert_eq!(fs::read_to_string(place.root.join("home/.bashrc")).expect("it is there"), "# mine\n");
+}
+
+/// Commands could change the programs that `npx`, `uvx` and `pnpm dlx` keep in their caches and start later without a
+/// check. Most MCP servers are started like that, outside of the sandbox.
+#[tokio::test]
+async fn programs_in_caches_of_package_managers_are_read_only() {
+    if !has_namespaces() {
+        return;
+    }
+    let place = Place::new();
+    for path in [
+        ".npm/_cacache/x",
+        ".npm/_logs/x",
+        ".npm/_npx/a1/node_modules/server/index.js",
+        ".cache/uv/archive-v0/b2/bin/server",
+        ".cache/uv/environments-v2/x",
+        ".cache/pnpm/metadata/x",
+        ".cache/pypoetry/cache/x",
+        ".cache/pypoetry/virtualenvs/other/bin/python",
+        ".cache/rattler/cache/pkgs/x",
+        ".cache/rattler/cache/cached-envs-v0/x",
+        ".cache/deno/npm/x",
+    ] {
+        let path = place.root.join("home").join(path);
+        fs::create_dir_all(path.parent().expect("it is below")).expect("made");
+        fs::write(path, "mine").expect("written");
+    }
+    hold(
+        &place,
+        &[
+            ("echo x > ~/.npm/_cacache/y && echo x > ~/.npm/_logs/y", true),
+            ("echo x > ~/.cache/pnpm/metadata/y && echo x > ~/.cache/pypoetry/cache/y", true),
+            ("echo x > ~/.cache/rattler/cache/pkgs/y && echo x > $UV_CACHE_DIR/y", true),
+            (
+                "test $UV_CACHE_DIR = ~/.cache/epitome/uv && cat ~/.npm/_npx/a1/node_modules/server/index.js",
+                true,
+            ),
+            ("echo x > ~/.npm/_npx/a1/node_modules/server/index.js", false),
+            ("mkdir ~/.npm/_npx/c3", false),
+            ("mv ~/.npm ~/.npm2", false),
+            ("echo x > ~/.cache/uv/archive-v0/b2/bin/server", false),
+            ("ln -s /tmp ~/.cache/uv/environments-v2/y", false),
+            ("mkdir ~/.cache/pnpm/dlx/a", false),
+            ("mv ~/.cache/pnpm/dlx ~/.cache/pnpm/old", false),
+            ("mv ~/.cache/pnpm ~/.cache/old", false),
+            ("echo x > ~/.cache/pypoetry/virtualenvs/other/bin/python", false),
+            ("mkdir ~/.cache/rattler/cache/cached-envs-v0/y", false),
+            ("echo x > ~/.cache/deno/npm/x", false),
+        ],
+    )
+    .await;
 }
 
 #[tokio::test]

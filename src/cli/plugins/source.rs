@@ -4,6 +4,7 @@
 //! Git runs as a child process without hooks, prompts and submodules, npm without the scripts of packages, and both within
 //! limits of time and size. What they fetch is in a scratch folder; nothing of it is run.
 
+use std::fmt::{self, Display};
 use std::fs;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -35,6 +36,8 @@ const STEPS_MAX: usize = 4;
 
 /// A plugin's directory on this machine.
 pub struct FoundPlugin {
+    /// Where it is from, independent of the current directory: `find` finds the same place again.
+    pub source: String,
     pub folder: PathBuf,
     /// The name of the directory, used if the plugin's manifest has no name.
     pub name: String,
@@ -60,12 +63,34 @@ enum SourcePlace {
     Npm { package: String, registry: Option<String> },
 }
 
-/// Finds a plugin as it was named on the command line. `claude` is Claude Code's directory, which lists marketplaces;
-/// `scratch` is a directory for fetched files. Errors are sentences.
-pub fn find(text: &str, cwd: &Path, claude: Option<&Path>, scratch: &Path) -> Result<FoundPlugin, String> {
+impl Display for PluginSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(plugin) = &self.plugin {
+            write!(f, "{plugin}@")?;
+        }
+        match (&self.place, &self.reference) {
+            (SourcePlace::Folder(folder), _) => write!(f, "{}", folder.display()),
+            // Only the entry of a marketplace names a registry; it isn't the source that was given.
+            (SourcePlace::Npm { package, registry: _ }, _) => write!(f, "{NPM}{package}"),
+            (SourcePlace::Git(url), None) => write!(f, "{url}"),
+            (SourcePlace::Git(url), Some(reference)) => write!(f, "{url}#{reference}"),
+        }
+    }
+}
+
+/// Finds a plugin as it was named on the command line, or in a record (`cwd` is then `None`: it must not depend on the
+/// current directory). `claude` is Claude Code's directory, which lists marketplaces; `scratch` is a directory for
+/// fetched files. Errors are sentences.
+pub fn find(
+    text: &str,
+    cwd: Option<&Path>,
+    claude: Option<&Path>,
+    scratch: &Path,
+) -> Result<FoundPlugin, String> {
     let known = claude.map(marketplace::known).unwrap_or_default();
     let marketplace = |name: &str| known.get(name).cloned();
     let mut source = parse(text, cwd, marketplace)?;
+    let resolved = source.to_string();
     let mut entry: Option<(MarketplaceEntry, PathBuf)> = None;
     for _ in 0..STEPS_MAX {
         let (folder, commit, fetched) = match &source.place {
@@ -101,6 +126,7 @@ pub fn find(text: &str, cwd: &Path, claude: Option<&Path>, scratch: &Path) -> Re
             }
             let has_manifest = PluginFormat::of(&folder).is_some();
             return Ok(FoundPlugin {
+                source: resolved,
                 name: found.as_ref().map_or_else(name, |entry| entry.name.clone()),
                 manifest: found.and_then(|entry| entry.manifest).filter(|_| !has_manifest),
                 folder,
@@ -113,6 +139,7 @@ pub fn find(text: &str, cwd: &Path, claude: Option<&Path>, scratch: &Path) -> Re
             EntrySource::Folder(below) => {
                 let has_manifest = PluginFormat::of(&inside(&folder, below)?).is_some();
                 return Ok(FoundPlugin {
+                    source: resolved,
                     folder: inside(&folder, below)?,
                     name: chosen.name,
                     commit,
@@ -168,33 +195,43 @@ fn inside(folder: &Path, below: &Path) -> Result<PathBuf, String> {
     }
 }
 
+/// A directory is written as a path: `owner/name` must not mean one that a repository contains.
 fn parse(
     text: &str,
-    cwd: &Path,
+    cwd: Option<&Path>,
     marketplace: impl Fn(&str) -> Option<PathBuf>,
 ) -> Result<PluginSource, String> {
-    if cwd.join(text).is_dir() {
-        let place = SourcePlace::Folder(cwd.join(text));
-        return Ok(PluginSource { plugin: None, place, reference: None });
-    }
     if let Some(package) = text.strip_prefix(NPM) {
         let place = SourcePlace::Npm { package: package.to_owned(), registry: None };
         return Ok(PluginSource { plugin: None, place, reference: None });
     }
-    let (rest, reference) = match text.split_once('#') {
-        Some((rest, reference)) => (rest, Some(reference.to_owned())),
-        None => (text, None),
-    };
     // An address may contain a user name before its host.
     let is_plugin = |name: &str| !name.is_empty() && name != "git" && !name.contains([':', '/']);
-    let (plugin, place) = match rest.split_once('@').filter(|(name, _)| is_plugin(name)) {
-        Some((plugin, place)) => (Some(plugin.to_owned()), place),
-        None => (None, rest),
+    let (plugin, rest) = match text.split_once('@').filter(|(name, _)| is_plugin(name)) {
+        Some((plugin, rest)) => (Some(plugin.to_owned()), rest),
+        None => (None, text),
     };
-    let place = match (marketplace(place).filter(|_| plugin.is_some()), cwd.join(place)) {
-        (Some(folder), _) => SourcePlace::Folder(folder),
-        (None, folder) if folder.is_dir() => SourcePlace::Folder(folder),
-        (None, _) => SourcePlace::Git(address(place)?),
+    let is_path =
+        matches!(rest, "." | "..") || ["/", "./", "../"].iter().any(|start| rest.starts_with(start));
+    if is_path {
+        let path = match (Path::new(rest).is_absolute(), cwd) {
+            (true, _) => PathBuf::from(rest),
+            (false, Some(cwd)) => cwd.join(rest),
+            (false, None) => {
+                return Err(format!("{text} depends on the current directory: install it again"));
+            }
+        };
+        let folder = path.canonicalize().ok().filter(|path| path.is_dir());
+        let folder = folder.ok_or_else(|| format!("{} is no directory", path.display()))?;
+        return Ok(PluginSource { plugin, place: SourcePlace::Folder(folder), reference: None });
+    }
+    let (place, reference) = match rest.split_once('#') {
+        Some((place, reference)) => (place, Some(reference.to_owned())),
+        None => (rest, None),
+    };
+    let place = match marketplace(place).filter(|_| plugin.is_some()) {
+        Some(folder) => SourcePlace::Folder(folder),
+        None => SourcePlace::Git(address(place)?),
     };
     Ok(PluginSource { plugin, place, reference })
 }
@@ -219,8 +256,8 @@ fn checked_url(url: &str) -> Result<String, String> {
     match is_known && is_plain {
         true => Ok(url.to_owned()),
         false => Err(format!(
-            "{url:?} is no directory, no marketplace that is known here and no address of a Git repository \
-             (https://…, ssh://…, git@…, owner/name) or package (npm:…)"
+            "{url:?} is no path of a directory (./…, /…), no marketplace that is known here and no address of a \
+             Git repository (https://…, ssh://…, git@…, owner/name) or package (npm:…)"
         )),
     }
 }
@@ -365,29 +402,54 @@ mod tests {
 
     #[test]
     fn sources_are_directories_addresses_and_entries_of_marketplaces() {
-        let place = tempfile::tempdir().expect("a folder");
-        fs::create_dir(place.path().join("own")).expect("a folder");
+        let scratch = tempfile::tempdir().expect("a folder");
+        let place = scratch.path().canonicalize().expect("it exists");
+        let own = place.join("own");
+        fs::create_dir_all(own.join("tools")).expect("a folder");
         let git = |url: &str| SourcePlace::Git(url.to_owned());
         let known = |name: &str| (name == "acme").then(|| PathBuf::from("/m/acme"));
+        let absolute = format!("fmt@{}", own.display());
         for (text, plugin, wanted, reference) in [
-            ("own", None, SourcePlace::Folder(place.path().join("own")), None),
+            ("./own", None, SourcePlace::Folder(own.clone()), None),
+            ("../w/own/../own", None, SourcePlace::Folder(own.clone()), None),
             ("o/r", None, git("https://github.com/o/r.git"), None),
             ("o/r#v1", None, git("https://github.com/o/r.git"), Some("v1")),
+            ("own/tools", None, git("https://github.com/own/tools.git"), None),
             ("https://x.example/r.git", None, git("https://x.example/r.git"), None),
             ("git@x.example:o/r.git", None, git("git@x.example:o/r.git"), None),
             ("https://me@x.example/r.git", None, git("https://me@x.example/r.git"), None),
             ("fmt@acme", Some("fmt"), SourcePlace::Folder("/m/acme".into()), None),
-            ("fmt@own", Some("fmt"), SourcePlace::Folder(place.path().join("own")), None),
+            ("fmt@./own", Some("fmt"), SourcePlace::Folder(own.clone()), None),
+            (&absolute, Some("fmt"), SourcePlace::Folder(own.clone()), None),
             ("fmt@o/r#v1", Some("fmt"), git("https://github.com/o/r.git"), Some("v1")),
             ("fmt@git@x.example:r", Some("fmt"), git("git@x.example:r"), None),
             ("npm:@s/x@1", None, SourcePlace::Npm { package: "@s/x@1".to_owned(), registry: None }, None),
         ] {
-            let source = parse(text, place.path(), known);
+            let text = text.replace("../w", &format!("../{}", place.file_name().expect("named").display()));
+            let source = parse(&text, Some(&place), known);
             let (plugin, reference) = (plugin.map(str::to_owned), reference.map(str::to_owned));
-            assert_eq!(source, Ok(PluginSource { plugin, place: wanted, reference }), "{text}");
+            let wanted = PluginSource { plugin, place: wanted, reference };
+            assert_eq!(source.as_ref(), Ok(&wanted), "{text}");
+            // A record leads to the same place from any directory.
+            if wanted.place != SourcePlace::Folder("/m/acme".into()) {
+                assert_eq!(parse(&wanted.to_string(), None, known), Ok(wanted), "{text}");
+            }
         }
-        for text in ["--upload-pack=x", "ext::sh", "http://x.example/r", "nowhere", "fmt@nowhere", "../o/r"] {
-            assert!(parse(text, place.path(), known).is_err(), "{text}");
+        for text in [
+            "--upload-pack=x",
+            "ext::sh",
+            "http://x.example/r",
+            "nowhere",
+            "own",
+            "fmt@nowhere",
+            "fmt@own",
+            "../nowhere/r",
+            "./own#v1",
+        ] {
+            assert!(parse(text, Some(&place), known).is_err(), "{text}");
+        }
+        for relative in ["./own", "fmt@./own"] {
+            assert!(parse(relative, None, known).is_err(), "{relative}");
         }
     }
 }

@@ -95,9 +95,11 @@ impl Address {
         self.0.as_str()
     }
 
-    /// The host that receives the request, with the port unless it is the default.
+    /// The host that receives the request, with the port unless it is the default. A final dot is left out: the name
+    /// means the same with and without it.
     pub fn host(&self) -> String {
         let host = self.0.host_str().unwrap_or_default();
+        let host = host.strip_suffix('.').unwrap_or(host);
         match self.0.port() {
             Some(port) => format!("{host}:{port}"),
             None => host.to_owned(),
@@ -291,6 +293,8 @@ mod tests {
         for (text, expected) in [
             ("https://Example.com/a#b", Ok(("https://example.com/a", "example.com"))),
             ("http://example.com:8080/", Ok(("http://example.com:8080/", "example.com:8080"))),
+            ("http://Example.com.:8080/", Ok(("http://example.com.:8080/", "example.com:8080"))),
+            ("http://example.com./", Ok(("http://example.com./", "example.com"))),
             ("http://127.1/", Ok(("http://127.0.0.1/", "127.0.0.1"))),
             ("http://0x7f000001/", Ok(("http://127.0.0.1/", "127.0.0.1"))),
             ("http://[::1]/", Ok(("http://[::1]/", "[::1]"))),

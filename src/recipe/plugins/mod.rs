@@ -97,7 +97,8 @@ impl PluginCatalog {
         catalog
     }
 
-    /// Adds the plugins in the subfolders of a folder. An installed one must be unchanged since its installation.
+    /// Adds the plugins in the subfolders of a folder. An installed one needs no manifest, and must be unchanged since
+    /// its installation.
     fn folder(&mut self, folder: &Path, repository: Option<&Path>, paths: &Paths) {
         let records = match repository {
             Some(_) => InstalledRecords::default(),
@@ -108,7 +109,8 @@ impl PluginCatalog {
         };
         for root in subfolders(folder) {
             let name = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if name.starts_with('.') || PluginFormat::of(&root).is_none() {
+            let is_plugin = PluginFormat::of(&root).is_some() || records.plugins.contains_key(&name);
+            if name.starts_with('.') || !is_plugin {
                 continue;
             }
             let data = paths.state.join("plugins").join(&name);

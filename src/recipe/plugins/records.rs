@@ -31,7 +31,8 @@ const CACHES: [&str; 3] = ["__pycache__", "node_modules", ".git"];
 /// An installed plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstalledRecord {
-    /// The source as given: a directory, a Git address, or a plugin of a marketplace.
+    /// An absolute directory or a Git address, with the plugin's name if it is a marketplace. Older records have what
+    /// was typed.
     pub source: String,
     /// The installed commit, if the source is a Git address.
     #[serde(default, skip_serializing_if = "Option::is_none")]

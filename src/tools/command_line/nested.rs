@@ -6,6 +6,7 @@
 
 use super::parts::base;
 use super::word::UNKNOWN;
+use crate::git_commands::WITH_VALUE;
 
 /// Maximum number of words before a wrapped command.
 const WRAPPED_WORDS_MAX: usize = 24;
@@ -177,6 +178,9 @@ pub(super) fn of(words: &[String]) -> Vec<Nested> {
         found.extend(behind.get(1..).map(|words| Nested::Suffix(words.to_vec())));
         found.extend(behind.first().filter(|word| word.contains(' ')).cloned().map(Nested::Possible));
     }
+    if program == "git" {
+        git_alias(words, &mut found);
+    }
     options(program, arguments, &mut found);
     found
 }
@@ -266,6 +270,70 @@ fn git_text(word: &str, next: impl FnOnce() -> String) -> Option<String> {
     }
 }
 
+/// The command for which an alias on the command line is an abbreviation: `git -c alias.p='push -f' p`.
+fn git_alias(words: &[String], found: &mut Vec<Nested>) {
+    let mut options: Vec<&[String]> = Vec::new();
+    let mut rest = &words[1..];
+    while let Some(option) = rest.first().filter(|word| word.starts_with('-')) {
+        let length = if WITH_VALUE.contains(&option.as_str()) { 2 } else { 1 };
+        let (own, behind) = rest.split_at(length.min(rest.len()));
+        options.push(own);
+        rest = behind;
+    }
+    // Git takes it from a variable.
+    let is_elsewhere = |own: &&[String]| own[0].starts_with("--config-env");
+    let has_unknown_key = |own: &&[String]| match own {
+        [option, setting] => {
+            option == "-c" && setting.split('=').next().is_some_and(|key| key.contains(UNKNOWN))
+        }
+        _ => false,
+    };
+    if options.iter().any(|own| is_elsewhere(own) || has_unknown_key(own)) {
+        found.push(Nested::Unclear);
+    }
+    let Some((name, rest)) = rest.split_first() else { return };
+    let value = |own: &[String]| match own {
+        [option, setting] if option == "-c" => alias_value(setting, name).map(str::to_owned),
+        _ => None,
+    };
+    // The last one counts.
+    let Some(value_of_name) = options.iter().rev().find_map(|own| value(own)) else { return };
+    if let Some(line) = value_of_name.strip_prefix('!') {
+        return found.push(Nested::Possible(format!("{line} {}", rest.join(" "))));
+    }
+    let options = options.into_iter().filter(|own| value(own).is_none()).flatten().cloned();
+    let meant = value_of_name.split_whitespace().map(|word| word.replace(['"', '\'', '\\'], ""));
+    let command = words[..1].iter().cloned().chain(options).chain(meant).chain(rest.iter().cloned());
+    found.push(Nested::Command(command.collect()));
+}
+
+/// The value of a setting if it defines this alias.
+fn alias_value<'a>(setting: &'a str, name: &str) -> Option<&'a str> {
+    let (key, value) = setting.split_once('=')?;
+    let (section, alias) = key.split_once('.')?;
+    let alias = alias.strip_suffix(".command").unwrap_or(alias);
+    (section.eq_ignore_ascii_case("alias") && alias.eq_ignore_ascii_case(name)).then_some(value)
+}
+
+/// Names of variables from which Git reads settings; a number follows the first two.
+const GIT_KEY: &str = "GIT_CONFIG_KEY_";
+const GIT_VALUE: &str = "GIT_CONFIG_VALUE_";
+const GIT_PARAMETERS: &str = "GIT_CONFIG_PARAMETERS";
+
+/// Whether a text may set one of these variables.
+pub(super) fn sets_git(text: &str) -> bool {
+    [GIT_KEY, GIT_VALUE, GIT_PARAMETERS].iter().any(|name| text.contains(name))
+}
+
+/// The settings of Git in variables, as for `git -c`.
+pub(super) fn git_settings(variables: &[(String, String)]) -> impl Iterator<Item = String> {
+    variables.iter().filter_map(|(name, key)| {
+        let value = format!("{GIT_VALUE}{}", name.strip_prefix(GIT_KEY)?);
+        let (_, value) = variables.iter().rev().find(|(name, _)| *name == value)?;
+        Some(format!("{key}={value}"))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::parts::CommandParts;
@@ -324,6 +392,40 @@ mod tests {
         ] {
             assert!(runs(line, "rm x"), "{line}: {:?}", CommandParts::parse(line).commands);
         }
+    }
+
+    /// `git -c alias.p=push p` ran although a rule denied `git push`.
+    #[test]
+    fn an_alias_on_the_command_line_is_the_command_that_it_stands_for() {
+        for line in [
+            "git -c alias.p=push p x",
+            "git -c alias.p='push x' p",
+            "git -c alias.p='--no-pager push' p x",
+            "git -c ALIAS.P=push -C elsewhere p x",
+            "git -c alias.p=log -c alias.p=push p x",
+            "git -c alias.a=b -c alias.b=push a x",
+            "git -c alias.p.command=push p x",
+            "git -c \"alias.p='push'\" p x",
+            "/usr/bin/git -c alias.p=push p x",
+            "sudo git -c alias.p=push p x",
+            "git -c alias.p='!git push' p x",
+            "GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=alias.p GIT_CONFIG_VALUE_0=push git p x",
+            "GIT_CONFIG_KEY_0='alias.p' GIT_CONFIG_VALUE_0=\"push\" GIT_CONFIG_COUNT=1 git --no-pager p x",
+        ] {
+            assert!(runs(line, "git push x"), "{line}: {:?}", CommandParts::parse(line).commands);
+        }
+        assert!(!runs("git -c alias.p=push log x", "git push x"));
+        // The same alias again ends it.
+        assert!(runs("git -c alias.p=p p", "git p"));
+        for unclear in [
+            "git -c \"$X\" p",
+            "git --config-env=alias.p=X p",
+            "export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=alias.p GIT_CONFIG_VALUE_0=push; git p",
+            "env GIT_CONFIG_COUNT=1 \"GIT_CONFIG\"_KEY_0=alias.p GIT_CONFIG_VALUE_0=push git p",
+        ] {
+            assert!(!CommandParts::parse(unclear).is_clear, "{unclear}");
+        }
+        assert!(CommandParts::parse("git -c user.name=\"$NAME\" commit -m x").is_clear);
     }
 
     #[test]

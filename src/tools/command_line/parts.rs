@@ -25,6 +25,8 @@ pub struct CommandParts {
     pub commands: Vec<String>,
     /// All words in any position, as globs of their possible expansions.
     words: Vec<String>,
+    /// The words of those commands of which some aren't known.
+    open: Vec<Vec<String>>,
     /// Whether it is certain that nothing else runs.
     pub is_clear: bool,
     /// Here-documents and here-strings, in which a shell may read its commands.
@@ -41,6 +43,10 @@ impl CommandParts {
             for input in std::mem::take(&mut parts.inputs) {
                 parts.take(&input, DEPTH_MAX - 1);
             }
+        }
+        // Settings of Git in the environment may contain aliases.
+        if parts.words.iter().map(String::as_str).chain([line]).any(nested::sets_git) {
+            parts.is_clear = false;
         }
         parts
     }
@@ -68,6 +74,23 @@ impl CommandParts {
                 .filter(|piece| !piece.is_empty())
                 .map(FileNameWord::parse)
                 .collect::<Vec<_>>()
+        })
+    }
+
+    /// Whether a command may begin with the words of this pattern, up to its first wildcard, because one of its own
+    /// words isn't known: `X=push; git $X`. A program that isn't known makes the line unclear.
+    pub fn may_hide(&self, pattern: &str) -> bool {
+        let plain = pattern.split('*').next().unwrap_or_default();
+        self.open.iter().any(|words| {
+            let mut words = words.iter().enumerate().filter(|(at, word)| {
+                // `git -C $directory status`
+                let is_value = *at > 0 && *at + 1 < words.len() && words[at - 1].starts_with('-');
+                *at == 0 || !word.starts_with('-') && !(is_value && word.contains(UNKNOWN))
+            });
+            let mut wanted = plain.split_whitespace().filter(|word| !word.starts_with('-'));
+            let is_program = wanted.next().zip(words.next()).is_some_and(|(a, (_, b))| a == base(b));
+            let differs = wanted.zip(words).find(|(a, (_, b))| a != b);
+            is_program && differs.is_some_and(|(_, (_, word))| word.contains(UNKNOWN))
         })
     }
 
@@ -132,16 +155,25 @@ impl CommandParts {
 
     fn take_command(&mut self, command: Node<'_>, line: &str, depth: u32) {
         let mut set = Vec::new();
+        let mut variables = Vec::new();
         let mut words = Vec::new();
         for child in children(command) {
             match child.kind() {
-                "variable_assignment" => set.push(line[child.byte_range()].to_owned()),
+                "variable_assignment" => {
+                    let part = |field| child.child_by_field_name(field).map(|part| literal(part, line));
+                    variables.extend(part("name").zip(part("value")));
+                    set.push(line[child.byte_range()].to_owned());
+                }
                 "file_redirect" | "heredoc_redirect" | "herestring_redirect" => {}
                 "command_name" => words.extend(child.named_child(0).map(|name| literal(name, line))),
                 _ => words.push(literal(child, line)),
             }
         }
         self.take_assignments(command, line, depth);
+        if words.first().is_some_and(|program| base(program) == "git") {
+            let settings = nested::git_settings(&variables);
+            words.splice(1..1, settings.flat_map(|setting| ["-c".to_owned(), setting]));
+        }
         if !set.is_empty() {
             let with: Vec<String> = set.into_iter().chain(words.iter().cloned()).collect();
             self.push_as_it_is(&with);
@@ -200,6 +232,9 @@ impl CommandParts {
     fn push(&mut self, words: Vec<String>) {
         let Some(program) = words.first() else { return };
         self.push_as_it_is(&words);
+        if words.iter().any(|word| word.contains(UNKNOWN)) && self.open.len() < SPELLINGS_MAX {
+            self.open.push(words.clone());
+        }
         let mut plain = words.clone();
         plain[0] = base(program).to_owned();
         if plain != words {

@@ -187,7 +187,10 @@ impl<'a> ParsedCall<'a> {
                 open.map(|name| self.asked.workspace.resolve(&name.glob))
                     .any(|path| globs.may_be_reached(&path))
             }
-            Some(_) | None => !parts.is_clear && self.is_of_tool(&rule.pattern),
+            about if self.is_of_tool(&rule.pattern) => {
+                !parts.is_clear || about.as_ref().is_some_and(|about| parts.may_hide(about))
+            }
+            Some(_) | None => false,
         })
     }
 
@@ -247,8 +250,12 @@ impl<'a> ParsedCall<'a> {
             (Access::Write(paths), Some(about)) if self.is_of_tool(pattern) || pattern.tool == "Read" => {
                 paths.iter().any(|path| by_path(about)(path))
             }
+            // A rule without a port is about all ports of the host.
             (Access::Fetch { host, .. }, Some(about)) if self.is_of_tool(pattern) => {
-                matches_pattern(about, host)
+                let about = about.to_ascii_lowercase();
+                let name = host.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
+                let names = [Some(host.as_str()), name.map(|(name, _)| name)];
+                names.into_iter().flatten().any(|name| matches_pattern(&about, name))
             }
             (_, Some(_)) => false,
             (_, None) => self.is_of_tool(pattern),
@@ -293,7 +300,7 @@ impl<'a> ParsedCall<'a> {
         if names_secret(parts) && command_line::refused(line, &exact).is_some() {
             return None;
         }
-        if self.may_be_hidden().is_some_and(|rule| is_of_files(&rule.pattern.tool)) {
+        if self.may_be_hidden().is_some() {
             return None;
         }
         if let Some(all) = rules.iter().find(|rule| rule.pattern.about.is_none()) {

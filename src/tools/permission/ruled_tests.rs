@@ -88,6 +88,74 @@ fn commands_are_judged_by_every_part_of_the_line() {
     );
 }
 
+/// With `allow = ["bash"]`, `X=rm; $X keep` ran although a rule denied `rm`: a rule for all commands allowed the line
+/// before it was considered whether it may hide what another rule denies.
+#[test]
+fn a_rule_for_all_commands_allows_no_line_that_may_hide_a_denied_one() {
+    let of = |allow: &[&str], ask: &[&str], deny: &[&str]| {
+        let mut orders = vec![rules(allow, ask, deny)];
+        orders.push(orders[0].iter().rev().cloned().collect());
+        orders
+    };
+    let modes = [Mode::Ask, Mode::ReadOnly, Mode::AcceptEdits, Mode::Auto, Mode::Full];
+    for rules in [
+        of(&["bash"], &[], &["bash(rm *)"]),
+        of(&["bash"], &["bash(rm *)"], &[]),
+        of(&["bash", "bash(ls *)"], &[], &["Read(secret/**)", "bash(rm *)"]),
+        of(&["bash", "bash(ls *)"], &[], &["bash(rm *)", "bash(git push)", "bash(curl *)"]),
+    ]
+    .concat()
+    {
+        for text in ["X=rm; $X keep", "`echo rm` keep", "eval \"$X keep\""] {
+            let letters: String =
+                modes.iter().map(|mode| letter(&judged("bash", &line(text), *mode, &rules))).collect();
+            assert!(letters.replace('d', "o") == "ooooo", "{text}: {letters} {rules:?}");
+        }
+        let allowed = letter(&judged("bash", &line("make; ls \"$X\""), Mode::Ask, &rules));
+        assert_eq!(allowed, 'a', "{rules:?}");
+    }
+    // The words of a command may be hidden as well.
+    let rules = rules(&["bash"], &[], &["bash(git push)"]);
+    for (text, wanted) in [
+        ("X=push; git $X", 'o'),
+        ("git -C /x --no-pager $X origin", 'o'),
+        ("sudo git \"$X\"", 'o'),
+        ("git -c alias.p=$X p", 'o'),
+        ("git -C \"$X\" status", 'a'),
+        ("git log $X", 'a'),
+        ("cargo $X", 'a'),
+        ("timeout $X cargo test", 'a'),
+    ] {
+        for mode in [Mode::Ask, Mode::Auto, Mode::Full] {
+            assert_eq!(letter(&judged("bash", &line(text), mode, &rules)), wanted, "{text} {mode:?}");
+        }
+    }
+}
+
+/// A rule for a host didn't apply to its other ports: `deny = ["web_fetch(evil.example)"]` let
+/// `http://evil.example:8080/` through.
+#[test]
+fn a_host_is_denied_with_every_port_and_allowed_without_one() {
+    let fetch = |host: &str| Access::Fetch { url: format!("http://{host}/"), host: host.to_owned() };
+    let of =
+        |rules: &[WrittenRule], host: &str| letter(&judged("web_fetch", &fetch(host), Mode::Full, rules));
+    let deny = rules(&[], &["web_fetch(asked.example)"], &["web_fetch(Evil.example)", "web_fetch([::1])"]);
+    for (host, wanted) in [
+        ("evil.example", 'd'),
+        ("evil.example:8080", 'd'),
+        ("asked.example:8080", 'o'),
+        ("[::1]:8080", 'd'),
+        ("[::1]", 'd'),
+        ("good.evil.example", 'a'),
+        ("evil.example.org:8080", 'a'),
+    ] {
+        assert_eq!(of(&deny, host), wanted, "{host}");
+    }
+    let allow = rules(&["web_fetch(good.example)"], &[], &[]);
+    let asked = |host: &str| letter(&judged("web_fetch", &fetch(host), Mode::Ask, &allow));
+    assert_eq!((asked("good.example"), asked("good.example:8080")), ('a', 'o'));
+}
+
 #[test]
 fn auto_runs_what_the_sandbox_restricts() {
     let none = rules(&[], &[], &[]);

@@ -1,20 +1,25 @@
 //! Repositories that the index of another one links to: submodules. `git status` of the outer repository runs Git in
 //! each of them, with its settings. The `.git` entry of such a repository names its Git directory and is therefore
-//! protected at any depth. After a command that may change a repository, newly linked repositories are examined, and
-//! entries that could make Git run a program are renamed.
+//! protected at any depth. Repositories that are linked during a command are examined (`link_guard`), and entries that
+//! could make Git run a program are renamed.
+//!
+//! A command can write anything into an index: paths that lead out of the working tree, directly or through symbolic
+//! links, and repositories whose `.git` file names any directory. What is renamed is therefore always an entry of the
+//! repository that contains the index: a repository elsewhere is cut off instead.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, UNIX_EPOCH};
 
 use super::git;
-use super::git_settings::GitSettings;
-use epitome_platform::root::read_regular;
+use super::git_settings::{GitSettings, read};
+use epitome_platform::root::{DirectoryEntry, read_regular};
 
 /// Maximum bytes of an index that is read: some two million files.
 const INDEX_BYTES_MAX: u64 = 256 * 1024 * 1024;
@@ -28,60 +33,115 @@ const LINKED_MAX: usize = 1_024;
 /// The mode of an index entry that links to a repository.
 const LINK_MODE: u32 = 0o160_000;
 
+/// The bits of a mode that make the difference.
+const FILE_TYPE: u32 = 0o170_000;
+
 /// The bits of an entry's flags that contain the length of its name; all are set for a longer name.
 const NAME_LENGTH: u16 = 0xfff;
+
+/// File systems may not distinguish changes within this time.
+pub(super) const SETTLED: Duration = Duration::from_millis(50);
 
 /// Suffix of renamed entries.
 const ASIDE: &str = "refused";
 
-/// The repositories that are linked directly or through others: their Git directories with their working trees.
+/// The repositories that are linked directly or through others: their Git directories and working trees, each with the
+/// entry that leads to it if it isn't part of the outer repository.
 #[derive(Debug, Default)]
-pub(super) struct Linked(BTreeMap<PathBuf, PathBuf>);
+pub(super) struct Linked(BTreeMap<(PathBuf, PathBuf), Option<PathBuf>>);
+
+/// A repository whose index is read.
+struct OuterRepository<'a> {
+    worktree: &'a Path,
+    /// Its Git directory, resolved.
+    git: &'a Path,
+    /// The directories that contain the Git directories of its submodules, resolved.
+    modules: Vec<PathBuf>,
+    /// The entry that leads to this repository if it isn't part of its own outer repository.
+    way_out: Option<PathBuf>,
+}
 
 /// The links of indexes, kept while the index files are unchanged.
 #[derive(Debug, Default)]
 pub(super) struct LinkCache(HashMap<PathBuf, (Stamp, Arc<[PathBuf]>)>);
 
-/// Identifies the content of an index, because Git never modifies one in place.
+/// Identifies the content of an index. A command can set the time of modification, but not that of the last change.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
     bytes: u64,
-    modified: Option<SystemTime>,
+    changed: (i64, i64),
 }
 
 impl Linked {
-    /// Finds the repositories linked from those with these working trees.
+    /// Finds the repositories linked from those with these working trees, whose paths contain no links.
     pub(super) fn find<'a>(worktrees: impl Iterator<Item = &'a Path>, cache: &mut LinkCache) -> Linked {
         let mut linked = Linked::default();
         for worktree in worktrees {
-            if let Some(git) = directory_of(worktree) {
-                linked.add(worktree, &git, DEPTH_MAX, cache);
-            }
+            let Some(git) = directory_of(worktree) else { continue };
+            // `None` if a command could have written the `.git` entry that names the directory.
+            let common = git::directory(worktree);
+            let own = common.iter().flat_map(|common| [common.join("modules"), git.join("modules")]);
+            let outer = OuterRepository { worktree, git: &git, modules: own.collect(), way_out: None };
+            linked.add(&outer, DEPTH_MAX, cache);
         }
         linked
     }
 
-    fn add(&mut self, worktree: &Path, git: &Path, depth: usize, cache: &mut LinkCache) {
+    fn add(&mut self, outer: &OuterRepository<'_>, depth: usize, cache: &mut LinkCache) {
         let Some(depth) = depth.checked_sub(1) else { return };
-        for path in cache.links_of(git).iter() {
-            let inner = worktree.join(path);
-            let Some(git) = directory_of(&inner).filter(|_| self.0.len() < LINKED_MAX) else { continue };
-            if self.0.insert(git.clone(), inner.clone()).is_none() {
-                self.add(&inner, &git, depth, cache);
+        for path in cache.links_of(outer.git).iter() {
+            let worktree = outer.worktree.join(path);
+            let Some(git) = directory_of(&worktree).filter(|_| self.0.len() < LINKED_MAX) else { continue };
+            let way_out = outer.way_out.clone().or_else(|| outer.way_out_by(path, &git));
+            if self.0.insert((git.clone(), worktree.clone()), way_out.clone()).is_none() {
+                let mut modules = outer.modules.clone();
+                modules.push(git.join("modules"));
+                let inner = OuterRepository { worktree: &worktree, git: &git, modules, way_out };
+                self.add(&inner, depth, cache);
             }
         }
     }
 
     /// The `.git` entries of their working trees.
     pub(super) fn entries(&self) -> impl Iterator<Item = PathBuf> {
-        self.0.values().map(|worktree| worktree.join(".git"))
+        self.0.keys().map(|(_, worktree)| worktree.join(".git"))
     }
 
-    /// Renames entries that could make Git run a program in repositories that were not linked `before`. Returns a
-    /// description of each.
-    pub(super) fn refuse_new(&self, before: &Linked) -> Vec<String> {
-        self.0.keys().filter(|git| !before.0.contains_key(*git)).filter_map(|git| refuse(git)).collect()
+    /// Renames entries that could make Git run a program in repositories that were not linked `before`, except for
+    /// those whose settings are `frozen`. Returns a description of each.
+    pub(super) fn refuse_new(&self, before: &Linked, frozen: &[PathBuf]) -> Vec<String> {
+        let is_frozen = |git: &PathBuf| frozen.iter().any(|above| git.starts_with(above));
+        let refused = self.0.iter().filter_map(|((git, worktree), way_out)| match way_out {
+            Some(entry) if !before.0.contains_key(&(git.clone(), worktree.clone())) => cut_off(entry, git),
+            None if !before.contains(git) && !is_frozen(git) => refuse(git),
+            Some(_) | None => None,
+        });
+        refused.collect()
+    }
+
+    fn contains(&self, git: &Path) -> bool {
+        let mut from = self.0.range((git.to_path_buf(), PathBuf::new())..);
+        from.next().is_some_and(|((found, _), _)| found == git)
+    }
+}
+
+impl OuterRepository<'_> {
+    /// Returns the entry of this repository through which a link of its index leads to a repository that isn't a part
+    /// of it; `None` for a submodule.
+    fn way_out_by(&self, path: &Path, git: &Path) -> Option<PathBuf> {
+        // Git itself writes no such paths, but it follows them.
+        if path.components().any(|part| !matches!(part, Component::Normal(_))) {
+            return Some(self.git.join("index"));
+        }
+        let inner = self.worktree.join(path);
+        let below = inner.ancestors().take_while(|above| *above != self.worktree);
+        if let Some(link) = below.filter(|above| above.is_symlink()).last() {
+            return Some(link.to_path_buf());
+        }
+        let entry = inner.join(".git");
+        let is_part = git == entry || self.modules.iter().any(|modules| git.starts_with(modules));
+        (!is_part).then_some(entry)
     }
 }
 
@@ -93,12 +153,13 @@ fn directory_of(worktree: &Path) -> Option<PathBuf> {
 
 fn refuse(git: &Path) -> Option<String> {
     let is_there = |name: &&str| git.join(name).symlink_metadata().is_ok();
+    let is_empty = |file: fs::Metadata| file.is_file() && file.len() == 0;
     let refused: Vec<&str> = [
         ("config", is_config_harmless(git)),
         ("hooks", is_without_hooks(git)),
         // These entries refer to or contain other settings; a linked repository needs neither.
-        ("commondir", git::is_own_common_directory(git)),
-        ("config.worktree", git.join("config.worktree").metadata().is_ok_and(|file| file.len() == 0)),
+        ("commondir", !git.join("commondir").is_symlink() && git::is_own_common_directory(git)),
+        ("config.worktree", git.join("config.worktree").symlink_metadata().is_ok_and(is_empty)),
     ]
     .into_iter()
     .filter_map(|(name, is_harmless)| (!is_harmless).then_some(name))
@@ -107,10 +168,7 @@ fn refuse(git: &Path) -> Option<String> {
     if refused.is_empty() {
         return None;
     }
-    let moved = refused.iter().all(|name| {
-        let from = git.join(name);
-        fs::rename(&from, git.join(format!("{name}.{ASIDE}"))).is_ok()
-    });
+    let moved = refused.iter().all(|name| put_aside(&git.join(name)).is_ok());
     let done = match moved {
         true => format!("\".{ASIDE}\" was added to their names"),
         false => "They could not be renamed, so look at them before you use Git there".to_owned(),
@@ -122,10 +180,35 @@ fn refuse(git: &Path) -> Option<String> {
     ))
 }
 
+/// Renames the entry that leads to a repository elsewhere. `None` if it is gone.
+fn cut_off(entry: &Path, git: &Path) -> Option<String> {
+    let done = match put_aside(entry) {
+        Ok(()) => format!("\".{ASIDE}\" was added to the name"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) => format!("It could not be renamed ({error}), so look at it before you use Git there"),
+    };
+    Some(format!(
+        "[{} leads Git to {}, which is not a part of the repository and could make Git run a program. {done}]",
+        entry.display(),
+        git.display()
+    ))
+}
+
+/// Renames an entry without following links.
+fn put_aside(path: &Path) -> io::Result<()> {
+    let entry = DirectoryEntry::at(path)?;
+    let name = entry.name().to_string_lossy().into_owned();
+    let aside = format!("{name}.{ASIDE}");
+    match path.with_file_name(&aside).symlink_metadata() {
+        Ok(_) => entry.rename_to(&format!("{aside}-{:08x}", fastrand::u32(..))),
+        Err(_) => entry.rename_to(&aside),
+    }
+}
+
 fn is_config_harmless(git: &Path) -> bool {
-    match read_regular(&git.join("config"), git::FILE_BYTES_MAX) {
+    match read(&git.join("config")) {
         Ok(text) => GitSettings::parse(&text).is_some_and(|settings| settings.are_harmless_when_new(git)),
-        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
 }
 
@@ -139,6 +222,15 @@ fn is_without_hooks(git: &Path) -> bool {
             .all(|entry| entry.is_ok_and(|entry| entry.file_name().to_string_lossy().ends_with(".sample")))
 }
 
+impl Stamp {
+    /// Whether another change would have another time.
+    fn is_settled(&self) -> bool {
+        let (seconds, nanoseconds) = self.changed;
+        let since = Duration::new(seconds.try_into().unwrap_or(0), nanoseconds.try_into().unwrap_or(0));
+        (UNIX_EPOCH + since).elapsed().is_ok_and(|age| age >= SETTLED)
+    }
+}
+
 impl LinkCache {
     /// Returns the paths of the links in the index of a repository.
     fn links_of(&mut self, git: &Path) -> Arc<[PathBuf]> {
@@ -147,72 +239,108 @@ impl LinkCache {
         else {
             return Arc::default();
         };
-        let stamp = Stamp { inode: file.ino(), bytes: file.len(), modified: file.modified().ok() };
+        let stamp =
+            Stamp { inode: file.ino(), bytes: file.len(), changed: (file.ctime(), file.ctime_nsec()) };
         if let Some((known, links)) = self.0.get(&index)
             && *known == stamp
         {
             return links.clone();
         }
         let bytes = read_regular(&index, INDEX_BYTES_MAX).unwrap_or_default();
-        // The hash length is stored in the settings; an index can be parsed with only one of the two.
-        let links = [20, 32].into_iter().find_map(|hash| links_in(&bytes, hash)).unwrap_or_default();
+        let (mut links, mut is_whole) = (Vec::new(), true);
+        // The hash length is stored in the settings; usually, an index can be parsed with only one of the two.
+        for hash in [20, 32] {
+            let Some(mut part) = IndexPart::parse(&bytes, hash, false) else { continue };
+            links.append(&mut part.links);
+            // `git update-index --split-index`
+            if let Some(shared) = part.shared {
+                is_whole = false;
+                let bytes = read_regular(&git.join(format!("sharedindex.{shared}")), INDEX_BYTES_MAX);
+                let shared = IndexPart::parse(&bytes.unwrap_or_default(), hash, part.has_unnamed);
+                links.extend(shared.unwrap_or_default().links);
+            }
+        }
         let links: Arc<[PathBuf]> = links.into();
         if self.0.len() >= LINKED_MAX {
             self.0.clear();
         }
-        self.0.insert(index, (stamp, links.clone()));
+        if stamp.is_settled() && is_whole {
+            self.0.insert(index, (stamp, links.clone()));
+        }
         links
     }
 }
 
-/// Returns the links in an index; `None` if it can't be parsed with hashes of this length.
-fn links_in(index: &[u8], hash_bytes: usize) -> Option<Vec<PathBuf>> {
-    let (header, mut rest) = index.split_first_chunk::<12>()?;
-    let number = |bytes: &[u8]| Some(u32::from_be_bytes(*bytes.first_chunk()?));
-    let (version, count) = (number(&header[4..])?, number(&header[8..])?);
-    if !header.starts_with(b"DIRC") || !(2..=4).contains(&version) {
-        return None;
-    }
-    let mut links = Vec::new();
-    let mut name: Vec<u8> = Vec::new();
-    for _ in 0..count {
-        let entry = rest;
-        let mode = number(entry.get(24..)?)?;
-        let flags_at = 40 + hash_bytes;
-        let flags = u16::from_be_bytes(*entry.get(flags_at..)?.first_chunk()?);
-        let mut at = flags_at + if flags & 0x4000 != 0 && version > 2 { 4 } else { 2 };
-        if version == 4 {
-            // The number of bytes of the previous name that are dropped.
-            let mut byte = *entry.get(at)?;
-            let mut removed = usize::from(byte & 0x7f);
-            at += 1;
-            while byte & 0x80 != 0 {
-                byte = *entry.get(at)?;
-                removed = removed.checked_add(1)?.checked_mul(128)? | usize::from(byte & 0x7f);
-                at += 1;
-            }
-            name.truncate(name.len().checked_sub(removed)?);
-        } else {
-            name.clear();
-        }
-        let text = entry.get(at..)?;
-        let end = text.iter().position(|byte| *byte == 0)?;
-        name.extend(&text[..end]);
-        at += end + 1;
-        if version < 4 {
-            at = at.next_multiple_of(8);
-        }
-        // With the wrong hash length everything is shifted.
-        let length = usize::from(flags & NAME_LENGTH);
-        if name.is_empty() || (length < usize::from(NAME_LENGTH) && length != name.len()) {
+/// What a file of an index contains.
+#[derive(Debug, Default)]
+struct IndexPart {
+    links: Vec<PathBuf>,
+    /// Whether a link replaces an entry of the shared file, which has its name.
+    has_unnamed: bool,
+    /// The hash of a file with further entries.
+    shared: Option<String>,
+}
+
+impl IndexPart {
+    /// `None` if it can't be parsed with hashes of this length. `every`: whether each entry counts as a link.
+    fn parse(index: &[u8], hash_bytes: usize, every: bool) -> Option<IndexPart> {
+        let (header, mut rest) = index.split_first_chunk::<12>()?;
+        let number = |bytes: &[u8]| Some(u32::from_be_bytes(*bytes.first_chunk()?));
+        let (version, count) = (number(&header[4..])?, number(&header[8..])?);
+        if !header.starts_with(b"DIRC") || !(2..=4).contains(&version) {
             return None;
         }
-        if mode == LINK_MODE {
-            links.push(OsStr::from_bytes(&name).into());
+        let mut part = IndexPart::default();
+        let mut name: Vec<u8> = Vec::new();
+        for _ in 0..count {
+            let entry = rest;
+            let is_link = number(entry.get(24..)?)? & FILE_TYPE == LINK_MODE;
+            let flags_at = 40 + hash_bytes;
+            let flags = u16::from_be_bytes(*entry.get(flags_at..)?.first_chunk()?);
+            let mut at = flags_at + if flags & 0x4000 != 0 && version > 2 { 4 } else { 2 };
+            if version == 4 {
+                // The number of bytes of the previous name that are dropped.
+                let mut byte = *entry.get(at)?;
+                let mut removed = usize::from(byte & 0x7f);
+                at += 1;
+                while byte & 0x80 != 0 {
+                    byte = *entry.get(at)?;
+                    removed = removed.checked_add(1)?.checked_mul(128)? | usize::from(byte & 0x7f);
+                    at += 1;
+                }
+                name.truncate(name.len().checked_sub(removed)?);
+            } else {
+                name.clear();
+            }
+            // Like Git, take the length from the flags if they have it.
+            let text = entry.get(at..)?;
+            let length = match usize::from(flags & NAME_LENGTH) {
+                length if length < usize::from(NAME_LENGTH) => length.checked_sub(name.len())?,
+                _ => text.iter().position(|byte| *byte == 0)?,
+            };
+            name.extend(text.get(..length)?);
+            at += length + 1;
+            if version < 4 {
+                at = at.next_multiple_of(8);
+            }
+            let path = name.split(|byte| *byte == 0).next().unwrap_or_default();
+            match path.is_empty() {
+                true => part.has_unnamed |= is_link,
+                false if every || is_link => part.links.push(OsStr::from_bytes(path).into()),
+                false => {}
+            }
+            rest = entry.get(at..)?;
         }
-        rest = entry.get(at..)?;
+        while let Some((extension, behind)) = rest.split_first_chunk::<8>() {
+            let bytes = usize::try_from(number(&extension[4..])?).ok()?;
+            if let (b"link", Some(hash)) = (&extension[..4], behind.get(..hash_bytes)) {
+                part.shared = Some(hash.iter().map(|byte| format!("{byte:02x}")).collect());
+            }
+            let Some(next) = behind.get(bytes..) else { break };
+            rest = next;
+        }
+        Some(part)
     }
-    Some(links)
 }
 
 #[cfg(test)]
@@ -249,6 +377,38 @@ mod tests {
             let links = LinkCache::default().links_of(&root.join(name).join(".git"));
             assert_eq!(*links, [PathBuf::from("a/very/deep/lib"), "z".into()], "{format} {version}");
         }
-        assert!(links_in(b"DIRC\0\0\0\x02\xff\xff\xff\xff", 20).is_none());
+        assert!(IndexPart::parse(b"DIRC\0\0\0\x02\xff\xff\xff\xff", 20, false).is_none());
+    }
+
+    /// A command could add a link with `git update-index --split-index`: entries in the shared file were not read.
+    #[test]
+    fn links_are_read_from_a_split_index() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let root = directory.path();
+        if std::process::Command::new("git").arg("--version").output().is_err() {
+            eprintln!("skipped: there is no git");
+            return;
+        }
+        for (name, more) in [
+            ("shared", "git update-index --split-index"),
+            // The entry of a file becomes a link.
+            (
+                "replaced",
+                "git rm -q --cached z; touch z; git add z; git update-index --split-index; git update-index --cacheinfo 160000,$H,z",
+            ),
+        ] {
+            let line = format!(
+                "git init -q {name}; cd {name}; H={}; git config splitIndex.maxPercentChange 100; touch b; git add b; \
+                 git update-index --add --cacheinfo 160000,$H,z; {more}",
+                "1".repeat(40)
+            );
+            git(root, &line);
+            let git = root.join(name).join(".git");
+            let shared = fs::read_dir(&git).expect("there").flatten();
+            let shared =
+                shared.filter(|entry| entry.file_name().to_string_lossy().starts_with("sharedindex."));
+            assert!(shared.count() > 0, "{name}");
+            assert!(LinkCache::default().links_of(&git).contains(&PathBuf::from("z")), "{name}");
+        }
     }
 }

@@ -11,7 +11,6 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::git;
-use super::git_links::{LinkCache, Linked};
 use crate::normal;
 use epitome_files::atomic_file::private_directory;
 use epitome_platform::root::DirectoryEntry;
@@ -25,10 +24,6 @@ const REPORTED_MAX: usize = 8;
 pub struct StagedSettings {
     directory: PathBuf,
     files: Vec<StagedFile>,
-    /// The working trees whose repositories may be changed.
-    worktrees: Vec<PathBuf>,
-    /// The repositories that these linked to before the command.
-    linked: Linked,
 }
 
 #[derive(Debug)]
@@ -41,11 +36,7 @@ struct StagedFile {
 impl StagedSettings {
     /// Replaces the repositories' frozen settings by links to copies. `None` if there are none, or if no copy can be
     /// made; they stay frozen then.
-    pub(super) fn stage(
-        places: &mut SandboxPaths,
-        temporary: &Path,
-        worktrees: Vec<PathBuf>,
-    ) -> Option<StagedSettings> {
+    pub(super) fn stage(places: &mut SandboxPaths, temporary: &Path) -> Option<StagedSettings> {
         let is_settings = |path: &&PathBuf| {
             let is_file = || path.symlink_metadata().is_ok_and(|file| file.is_file());
             path.ends_with("config") && is_file() && path.with_file_name("HEAD").exists()
@@ -72,8 +63,6 @@ impl StagedSettings {
             staged.files.push(StagedFile { real, copy, before });
         }
         places.writable.push(staged.directory.clone());
-        staged.linked = Linked::find(worktrees.iter().map(PathBuf::as_path), &mut LinkCache::default());
-        staged.worktrees = worktrees;
         Some(staged)
     }
 
@@ -81,15 +70,12 @@ impl StagedSettings {
         let temporary = temporary.canonicalize()?;
         let directory = temporary.join(format!("epitome-git-{:016x}", fastrand::u64(..)));
         private_directory(&directory)?;
-        Ok(StagedSettings { directory, files: Vec::new(), worktrees: Vec::new(), linked: Linked::default() })
+        Ok(StagedSettings { directory, files: Vec::new() })
     }
 
-    /// Applies the command's changes, and describes them for the model and the user; `None` if nothing changed.
-    pub fn finish(self) -> Option<String> {
-        let mut reports: Vec<String> = self.files.iter().filter_map(StagedFile::finish).collect();
-        let worktrees = self.worktrees.iter().map(PathBuf::as_path);
-        reports.extend(Linked::find(worktrees, &mut LinkCache::default()).refuse_new(&self.linked));
-        (!reports.is_empty()).then(|| reports.join("\n"))
+    /// Applies the command's changes, and describes them for the model and the user.
+    pub fn finish(self) -> Vec<String> {
+        self.files.iter().filter_map(StagedFile::finish).collect()
     }
 }
 
@@ -166,7 +152,7 @@ fn listed(mut names: Vec<String>) -> String {
 }
 
 /// Reads a settings file without following links, which others may have created there.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     let file = DirectoryEntry::at(path)?.read()?;
     if !file.metadata()?.is_file() || file.metadata()?.len() > git::FILE_BYTES_MAX {

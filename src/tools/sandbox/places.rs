@@ -1,7 +1,9 @@
 //! Determines which paths a command may read, change or not see. Reads the disk and decides;
 //! `epitome_platform::sandbox` enforces the result.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use super::{Namespaces, SandboxRules, Support, denied, git};
 use crate::Workspace;
@@ -10,14 +12,14 @@ use epitome_platform::sandbox::{SandboxPaths, all_but};
 
 /// Paths below a home directory where package managers and compilers cache downloads and builds. If a file next to
 /// the cache is executed when programs start, the entry is narrowed to exclude that file. Of `~/.cache`, the list
-/// contains only what the next build or check reads: shells and browsers execute other parts of it.
-const CACHES_IN_HOME: [&str; 50] = [
+/// contains only what the next build or check reads: shells and browsers execute other parts of it. Nor does it contain
+/// programs that `npx`, `uvx`, `pnpm dlx`, `pixi exec` and the like start from a cache without a check.
+const CACHES_IN_HOME: [&str; 51] = [
     ".cache/bazel",
     ".cache/ccache",
     ".cache/clangd",
     ".cache/composer",
-    ".cache/coursier",
-    ".cache/deno",
+    ".cache/coursier/v1",
     ".cache/fontconfig",
     ".cache/go-build",
     ".cache/golangci-lint",
@@ -29,14 +31,15 @@ const CACHES_IN_HOME: [&str; 50] = [
     ".cache/pdm",
     ".cache/pip",
     ".cache/pnpm",
-    ".cache/pypoetry",
-    ".cache/rattler",
+    ".cache/pypoetry/artifacts",
+    ".cache/pypoetry/cache",
+    ".cache/rattler/cache/pkgs",
+    ".cache/rattler/cache/repodata",
     ".cache/ruff",
     ".cache/sccache",
     ".cache/staticcheck",
     ".cache/turbo",
     ".cache/typescript",
-    ".cache/uv",
     ".cache/yarn",
     ".cache/zig",
     ".cargo/registry",
@@ -44,7 +47,8 @@ const CACHES_IN_HOME: [&str; 50] = [
     ".cargo/.package-cache",
     ".cargo/.package-cache-mutate",
     ".cargo/.global-cache",
-    ".npm",
+    ".npm/_cacache",
+    ".npm/_logs",
     ".pnpm-store",
     ".local/share/pnpm/store",
     ".yarn/berry/cache",
@@ -62,6 +66,23 @@ const CACHES_IN_HOME: [&str; 50] = [
     ".julia/compiled",
     ".hex/packages",
     ".pub-cache/hosted",
+];
+
+/// A directory of such programs in one of the caches.
+const RUN_FROM_CACHE: &str = ".cache/pnpm/dlx";
+
+/// A cache of programs that is separate from the user's: the variable that names it, the user's cache, without which it
+/// isn't needed, and its directory.
+pub(super) struct SeparateCache(&'static str, Option<&'static str>, &'static str);
+
+/// The environments of `uvx` and of the user's projects share the files of uv's cache.
+pub(super) const CACHES_OF_COMMANDS: [SeparateCache; 1] =
+    [SeparateCache("UV_CACHE_DIR", Some(".cache/uv"), ".cache/epitome/uv")];
+
+/// Servers are often started by `uvx` and `npx`, which install them. Commands can't change these.
+pub(super) const CACHES_OF_SERVERS: [SeparateCache; 2] = [
+    SeparateCache("UV_CACHE_DIR", None, ".cache/epitome/servers/uv"),
+    SeparateCache("npm_config_cache", None, ".cache/epitome/servers/npm"),
 ];
 
 /// Devices that every program may use; no others can be read.
@@ -136,12 +157,19 @@ pub(super) fn find(
     let mut wide = roots;
     wide.extend(gits);
     let mut rest = real(in_home(&CACHES_IN_HOME));
+    let programs = real_home.as_ref().map(|home| home.join(RUN_FROM_CACHE));
+    let programs = programs.filter(|path| path.parent().is_some_and(Path::is_dir));
     rest.extend(real(rules.write.clone()));
     // Hidden paths take precedence over caches and configured writable paths.
     rest.retain(|path| !places.hidden.iter().any(|hidden| path.starts_with(hidden)));
     let is_below = |hidden: &PathBuf, above: &[PathBuf]| above.iter().any(|path| hidden.starts_with(path));
     match support.namespaces {
         Namespaces::OfAdministrator | Namespaces::OfUser => {
+            if let Some(programs) = programs {
+                // Only an existing directory can be made read-only.
+                let _ = fs::create_dir(&programs);
+                freeze(&mut places, programs);
+            }
             wide.extend(temporary);
             wide.extend(rest);
             let covered = places.hidden.iter().filter(|hidden| is_below(hidden, &wide));
@@ -152,6 +180,7 @@ pub(super) fn find(
             // Nothing can be excluded below a writable directory: hidden paths stay hidden and their siblings can be
             // changed, but new entries can't be created. That would make the temporary directory useless, so hidden
             // paths inside it are not protected.
+            rest.retain(|path| programs.as_ref().is_none_or(|programs| !programs.starts_with(path)));
             for path in wide.iter().chain(&rest) {
                 all_but(path, &places.hidden, &mut places.writable);
             }
@@ -163,6 +192,26 @@ pub(super) fn find(
         }
     }
     places
+}
+
+/// Creates separate caches, makes them writable, and returns the variables for them. Variables that the user has set stay.
+pub(super) fn separate(
+    caches: &[SeparateCache],
+    workspace: &Workspace,
+    places: &mut SandboxPaths,
+) -> Vec<(OsString, OsString)> {
+    let Some(home) = workspace.home().and_then(|home| home.canonicalize().ok()) else { return Vec::new() };
+    let is_set = |variable: &str| workspace.environment.iter().any(|(name, _)| name == variable);
+    let mut variables = Vec::new();
+    for SeparateCache(variable, of_user, own) in caches {
+        let path = home.join(own);
+        let is_needed = of_user.is_none_or(|of_user| home.join(of_user).is_dir()) && !is_set(variable);
+        if is_needed && fs::create_dir_all(&path).is_ok() {
+            places.writable.push(path.clone());
+            variables.push(((*variable).into(), path.into()));
+        }
+    }
+    variables
 }
 
 /// The `.git` entries of the workspace.
@@ -195,7 +244,6 @@ fn real(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::sync::Arc;
 
     use super::*;

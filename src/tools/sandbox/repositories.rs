@@ -4,10 +4,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
-use super::git_links::{LinkCache, Linked};
+use super::git_links::{Linked, SETTLED};
+use super::link_guard::SharedLinks;
 use crate::permission::later::{RunsLater, class_of};
 
 /// Levels of directories below a root that are searched. Repositories are often checked out side by side, or below a
@@ -17,19 +18,18 @@ const LEVELS: usize = 3;
 /// Maximum number of directories per search, upper ones first.
 const DIRECTORIES_MAX: usize = 2_048;
 
-/// File systems may not distinguish changes within this time: a directory that has just changed is read again.
-const SETTLED: Duration = Duration::from_millis(50);
-
 /// The entries found so far in the directories of a workspace. A found entry stays protected while it exists, however
 /// many directories a command creates.
 #[derive(Debug, Default)]
-pub struct FoundRepositories(Mutex<RepositoryState>);
+pub struct FoundRepositories {
+    state: Mutex<RepositoryState>,
+    pub(super) links: Arc<SharedLinks>,
+}
 
 #[derive(Debug, Default)]
 struct RepositoryState {
     read: HashMap<PathBuf, ScannedDirectory>,
     entries: BTreeSet<PathBuf>,
-    links: LinkCache,
 }
 
 /// The state of a directory when it was read.
@@ -45,7 +45,7 @@ impl FoundRepositories {
     /// roots, in order. They may be links. Includes the `.git` entries of submodules at any depth. Takes a
     /// millisecond per thousand unchanged directories.
     pub fn entries<'a>(&self, roots: impl Iterator<Item = &'a Path>) -> Vec<PathBuf> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut level: Vec<PathBuf> = roots.map(Path::to_path_buf).collect();
         let mut looked_at = BTreeSet::new();
         for _ in 0..=LEVELS {
@@ -70,10 +70,11 @@ impl FoundRepositories {
             above.is_some_and(|(above, real)| above == real) && path.symlink_metadata().is_ok()
         };
         state.entries.retain(|path| is_there(path));
-        let RepositoryState { entries, links, .. } = &mut *state;
+        let entries = &mut state.entries;
+        let mut links = self.links.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let is_git = |path: &&PathBuf| path.ends_with(".git");
         let worktrees = entries.iter().filter(is_git).filter_map(|git| git.parent());
-        let linked: Vec<PathBuf> = Linked::find(worktrees, links).entries().collect();
+        let linked: Vec<PathBuf> = Linked::find(worktrees, &mut links).entries().collect();
         entries.extend(linked.into_iter().filter(|path| is_there(path)));
         entries.iter().cloned().collect()
     }
@@ -88,6 +89,7 @@ impl RepositoryState {
             let mut directory = ScannedDirectory::read(path)?;
             directory.changed = changed;
             let age = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
+            // A directory that has just changed is read again.
             if age.is_none_or(|age| age < SETTLED) {
                 directory.changed.1 = -1;
             }
