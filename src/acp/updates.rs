@@ -12,6 +12,7 @@ use super::answers;
 use super::model::{MessagePiece, TextUpdate, Update};
 use super::v1;
 use epitome_session::{NoticeSeverity, TextKind, UsageNow};
+pub(super) use epitome_thread::visible::fenced;
 use epitome_thread::visible::visible_line;
 use epitome_thread::{
     Content, Entry, Message, MessageId, Origin, PlanStep, ReplyCut, StopReason, Usage, describe, text,
@@ -63,14 +64,6 @@ pub(super) fn pieces(text: &str) -> impl Iterator<Item = &str> {
 /// Appends one of Epitome's own sentences, as a separate message.
 pub(super) fn agent_line(id: &str, text: String, updates: &mut Vec<Update>) {
     chunks(TextKind::Reply, &wire::MessageId::new(id), MessagePiece::First, text, updates);
-}
-
-/// Wraps text in a code block with a fence longer than any in the text.
-pub(super) fn fenced(language: &str, text: &str) -> String {
-    let longest_run = text.split(|c| c != '`').map(str::len).max().unwrap_or_default();
-    let fence = "`".repeat(longest_run.max(2) + 1);
-    let line_end = if text.ends_with('\n') { "" } else { "\n" };
-    format!("{fence}{language}\n{text}{line_end}{fence}")
 }
 
 /// A follow-up prompt by a hook, shown as a line of the agent. `_meta` has the hook's name, for programs.

@@ -239,9 +239,11 @@ fn text_of(found: &FoundHooks) -> String {
 
 fn waiting(item: &UntrustedHook) -> String {
     let mut out = format!("  {}  {}\n", visible(&item.name), short(&item.digest));
-    let _ = writeln!(out, "    {}", visible(&item.what));
-    for file in &item.files {
-        let _ = writeln!(out, "    {}", visible(&file.display().to_string()));
+    let _ = writeln!(out, "    {}:", visible(&item.what));
+    // Further lines are indented, so that they can't look like ours.
+    let _ = writeln!(out, "      {}", visible(&item.runs).replace('\n', "\n      "));
+    for file in item.files.iter().map(|file| file.display().to_string()).filter(|file| *file != item.runs) {
+        let _ = writeln!(out, "    {}", visible(&file));
     }
     out
 }

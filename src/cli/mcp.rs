@@ -284,7 +284,7 @@ fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
         eprintln!("There is no MCP server to take over.");
     }
     for server in &new {
-        eprintln!("Would add {}", server.description());
+        eprintln!("Would add {}:\n    {}", server.description(), server.runs().replace('\n', "\n    "));
     }
     if !new.is_empty() && (yes || is_confirmed()?) {
         change_config(paths, |text| {

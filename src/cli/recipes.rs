@@ -25,7 +25,7 @@ use crate::recipe::shown;
 use crate::thread::visible::visible;
 use crate::tools::reaper::Reaper;
 use crate::tools::shell_output::shell_output;
-use crate::tools::{Toolbox, Workspace};
+use crate::tools::{ToolContext, Toolbox, Workspace};
 
 /// List, render and check slash commands
 #[derive(Debug, clap::Args)]
@@ -155,6 +155,7 @@ impl RecipeListing {
             cwd: self.cwd.display().to_string(),
             date: jiff::Zoned::now().date().to_string(),
             go_compat: settings.go_compat,
+            quotes_arguments: false,
         };
         let mut outputs = ShellOutputs::new();
         loop {
@@ -184,11 +185,12 @@ impl RecipeListing {
         }
         let toolbox = Toolbox::built_in(Arc::new(Reaper::for_this_executable()));
         let workspace = Workspace::new(self.cwd.clone(), Vec::new(), serve::environment());
-        let workspace = Arc::new(workspace.exposing(Arc::new(endpoint::exposure(settings))));
+        let workspace = workspace.exposing(Arc::new(endpoint::exposure(settings)));
+        let context = ToolContext::bare(Arc::new(workspace));
         serve::runtime()?.block_on(async {
             let mut outputs = ShellOutputs::new();
             for call in calls {
-                let output = shell_output(&toolbox, &workspace, &call.line()).await;
+                let output = shell_output(&toolbox, &context, &call.line()).await;
                 outputs.insert(call, output);
             }
             Ok(outputs)

@@ -14,6 +14,7 @@ use super::FileOwner;
 use super::file::{ConfigReader, TomlKey, TomlValue, fields};
 use super::kind::{names, seconds, text, truth};
 use super::values::{arguments, header_map, url, variable};
+use epitome_secrets as secrets;
 use epitome_thread::visible::code;
 
 /// MCP servers, and how long the first prompt waits for them.
@@ -171,24 +172,33 @@ impl McpServer {
         serde_json::Value::Array(definition).to_string()
     }
 
-    /// Describes a repository's server for the permission prompt, in Markdown: the full command line or address as
-    /// written in the file, the passed values, and the variables that it uses.
-    pub fn description(&self) -> String {
-        let given = |pairs: &[(String, String)], what: &str| match pairs {
-            [] => String::new(),
-            pairs => format!(", with {what} {}", code(&names_of(pairs).join(", "))),
+    /// What starts or reaches the server, as it is written in the file: variables or headers, then the command line or
+    /// the address. Values that are secret are not shown.
+    pub fn runs(&self) -> String {
+        let given = |pairs: &[(String, String)], sign: &str| -> String {
+            let lines = pairs.iter().map(|(name, value)| match secrets::is_secret_name(name) {
+                true if !value.starts_with("${") => format!("{name}{sign}[a secret, not shown]\n"),
+                true | false => format!("{name}{sign}{}\n", secrets::mask(value)),
+            });
+            lines.collect()
         };
-        let way = match &self.way {
+        match &self.way {
             McpTransport::Stdio { command, args, env } => {
                 let line: Vec<&str> = std::iter::once(command).chain(args).map(String::as_str).collect();
-                let directory = self.directory.as_ref().map(|path| code(&path.display().to_string()));
-                let directory = directory.map(|path| format!(" in {path}")).unwrap_or_default();
-                let sandbox = if self.sandbox.is_some() { " in the sandbox" } else { "" };
-                format!("runs {}{directory}{sandbox}{}", code(&line.join(" ")), given(env, "the variables"))
+                given(env, "=") + &line.join(" ")
             }
-            McpTransport::Http { url, headers, key_variable: _ } => {
-                format!("asks {}{}", code(url), given(headers, "the headers"))
-            }
+            McpTransport::Http { url, headers, key_variable: _ } => given(headers, ": ") + url,
+        }
+    }
+
+    /// Introduces what the server `runs`, in Markdown: its name, its directory, and the variables that it uses.
+    pub fn description(&self) -> String {
+        let directory = self.directory.as_ref().map(|path| code(&path.display().to_string()));
+        let directory = directory.map(|path| format!(" in {path}")).unwrap_or_default();
+        let way = match &self.way {
+            McpTransport::Stdio { .. } if self.sandbox.is_some() => "runs in the sandbox",
+            McpTransport::Stdio { .. } => "runs",
+            McpTransport::Http { .. } => "asks",
         };
         let uses: Vec<String> = self
             .variables()
@@ -197,9 +207,9 @@ impl McpServer {
             .collect();
         let uses = match uses.as_slice() {
             [] => String::new(),
-            uses => format!("; it gets the values of your variables {}", uses.join(", ")),
+            uses => format!(" with the values of your variables {}", uses.join(", ")),
         };
-        format!("the MCP server {}: {way}{uses}", code(&self.name))
+        format!("the MCP server {} {way}{directory}{uses}", code(&self.name))
     }
 }
 

@@ -6,9 +6,7 @@ use super::hook::{Hook, HookKind};
 use super::manifest::{self, Given, ParsedManifest};
 use super::probe::AnswerCache;
 use epitome_problem::Problem;
-
-/// Maximum characters of the description in a consent prompt.
-const WHAT_CHARS_MAX: usize = 400;
+use epitome_thread::visible::code;
 
 impl HookFinder<'_> {
     /// Returns the hook that a candidate declares. If the declaration is invalid, reports a problem and returns `None`.
@@ -90,56 +88,59 @@ impl HookFinder<'_> {
         }
     }
 
-    /// Describes what an untrusted file would do. Executables are not queried.
-    pub fn what(&self, candidate: &HookCandidate) -> String {
-        let what = match &candidate.written {
-            Declaration::Executable => "runs this file at the events that it names".to_owned(),
+    /// Describes what an untrusted file would do: when, in Markdown, and what it runs, without a cut. Executables are not
+    /// queried.
+    pub fn what(&self, candidate: &HookCandidate) -> (String, String) {
+        match &candidate.written {
+            Declaration::Executable => {
+                ("runs at the events that it names".to_owned(), candidate.path.display().to_string())
+            }
             Declaration::Claude(hook) => {
                 let events: Vec<&str> = hook.events.iter().map(|(_, name)| name.as_str()).collect();
                 described(&events.join(", "), &hook.kind)
             }
             Declaration::Declarative { .. } => match self.declared(candidate, "") {
-                Err(problem) => format!("cannot be read: {}", problem.message),
+                Err(problem) => ("cannot be read".to_owned(), problem.message),
                 Ok(declared) => {
                     let events: Vec<&str> = declared.events.iter().map(|(event, _)| event.name()).collect();
                     described(&events.join(", "), &declared.kind)
                 }
             },
-        };
-        match what.char_indices().nth(WHAT_CHARS_MAX) {
-            None => what,
-            Some((at, _)) => format!("{}… ({} more characters)", &what[..at], what[at..].chars().count()),
         }
     }
 }
 
-/// Describes what a hook does at its events.
-fn described(events: &str, kind: &HookKind) -> String {
+/// When a hook runs, and what it runs.
+fn described(events: &str, kind: &HookKind) -> (String, String) {
+    let events = code(events);
     match kind {
-        HookKind::Script { .. } | HookKind::Resident { .. } => format!("runs at {events}"),
+        HookKind::Script { path } | HookKind::Resident { path } => {
+            (format!("runs at {events}"), path.display().to_string())
+        }
         HookKind::Declared { then } => {
-            let then = serde_json::to_string(then).unwrap_or_default();
-            format!("at {events}, without a program: {then}")
+            let then = serde_json::to_string_pretty(then).unwrap_or_default();
+            (format!("acts at {events}, without a program"), then)
         }
         HookKind::Webhook { url, .. } => {
-            let variables: Vec<&str> = kind.variables().into_iter().collect();
+            let variables: Vec<String> = kind.variables().into_iter().map(code).collect();
             let with = match variables.is_empty() {
                 true => String::new(),
-                false => format!(", with the variables {}", variables.join(", ")),
+                false => format!(", with the values of your variables {}", variables.join(", ")),
             };
-            format!("at {events} posts what happens to {url}{with}")
+            (format!("posts what happens at {events}{with}"), url.clone())
         }
         HookKind::Claude { line, matcher, options, .. } => {
-            let of = if matcher.is_empty() { String::new() } else { format!(" of {matcher}") };
+            let of = if matcher.is_empty() { String::new() } else { format!(" of {}", code(matcher)) };
             let with = match &options.action {
                 ClaudeAction::Post { variables, .. } if !variables.is_empty() => {
-                    format!(", with the variables {}", variables.join(", "))
+                    let variables: Vec<String> = variables.iter().map(|name| code(name)).collect();
+                    format!(", with the values of your variables {}", variables.join(", "))
                 }
                 ClaudeAction::Command | ClaudeAction::Prompt { .. } | ClaudeAction::Post { .. } => {
                     String::new()
                 }
             };
-            format!("at {events}{of} {}: {line}{with}", options.action.verb())
+            (format!("{} at {events}{of}{with}", options.action.verb()), line.clone())
         }
     }
 }

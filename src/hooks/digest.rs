@@ -22,6 +22,8 @@ use sha2::{Digest, Sha256};
 use super::claude::command_line::files_named;
 use super::hook::{Hook, HookKind, HookOrigin};
 use epitome_config::McpServer;
+use epitome_recipe::parse::Recipe;
+use epitome_recipe::render::{self, RenderContext};
 
 /// Maximum size in bytes of a file that consent can be pinned to. The files are read before each run: 64 MiB
 /// take about 50 ms on a processor with SHA instructions.
@@ -63,10 +65,13 @@ pub fn hash_files(files: &[PathBuf]) -> Result<String, String> {
 
 /// The digest of a recipe or command that runs shell calls: its text and the files below `roots` that the
 /// calls name. The first root is the directory in which they run. Blocks on disk I/O.
-pub fn recipe_digest(path: &Path, text: &str, roots: &[PathBuf]) -> Result<String, String> {
-    let mut parts = vec![hash_text(&path.to_string_lossy()), hash_text(text)];
-    for call in shell_calls(text) {
-        for file in named(call, roots)? {
+pub fn recipe_digest(path: &Path, recipe: &Recipe, roots: &[PathBuf]) -> Result<String, String> {
+    let mut parts = vec![hash_text(&path.to_string_lossy()), hash_text(&recipe.body)];
+    let cwd = roots.first().map(|root| root.display().to_string()).unwrap_or_default();
+    let variables = render::variables(recipe, &RenderContext { cwd, ..RenderContext::default() });
+    for call in render::shell_calls(recipe) {
+        let put = |call: String, (name, value): &(&str, String)| call.replace(&format!("${{{name}}}"), value);
+        for file in named(&variables.iter().fold(call.to_owned(), put), roots)? {
             parts.push(hash_named(&file)?);
         }
     }
@@ -113,22 +118,6 @@ pub fn named(line: &str, roots: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
         return Err(format!("its line names more than {FILES_PINNED_MAX} files, so they cannot be pinned"));
     }
     Ok(files)
-}
-
-/// The shell calls in a recipe's text: `{{bash …}}`, `` !`…` ``, `!{…}`.
-fn shell_calls(text: &str) -> Vec<&str> {
-    let mut calls = Vec::new();
-    for (open, close) in [("{{", "}}"), ("!`", "`"), ("!{", "}")] {
-        let mut rest = text;
-        while let Some((_, behind)) = rest.split_once(open) {
-            let Some((call, behind)) = behind.split_once(close) else { break };
-            if open != "{{" || call.contains("bash") {
-                calls.push(call);
-            }
-            rest = behind;
-        }
-    }
-    calls
 }
 
 type Sha256Sum = [u8; 32];

@@ -67,8 +67,10 @@ pub struct UntrustedHook {
     /// The file with the declaration.
     pub path: PathBuf,
     pub digest: String,
-    /// Description of what it would do; bounded.
+    /// When it would run, in Markdown.
     pub what: String,
+    /// The program, line, address or result that it would run, as it is written.
+    pub runs: String,
     /// Files covered by the digest, the declaration first.
     pub files: Vec<PathBuf>,
 }
@@ -229,10 +231,10 @@ impl HookFinder<'_> {
                     self.skip(candidate.path, reason);
                 }
                 TrustVerdict::Unknown => {
-                    let what = self.what(&candidate);
+                    let (what, runs) = self.what(&candidate);
                     let HookCandidate { name, path, digest, mut files, .. } = candidate;
                     files.retain(|file| file.exists());
-                    self.found.untrusted.push(UntrustedHook { name, path, digest, what, files });
+                    self.found.untrusted.push(UntrustedHook { name, path, digest, what, runs, files });
                 }
             }
         }

@@ -19,8 +19,10 @@ use epitome_thread::visible::code;
 pub struct PinnedServer {
     pub item: TrustSubject,
     pub record: ServerRecord,
-    /// Describes its command or URL, the variables that it gets and the pinned files, in Markdown.
+    /// Introduces what it runs or asks: what it gets and what is pinned, in Markdown.
     pub what: String,
+    /// Its command line or address, as it is written.
+    pub runs: String,
 }
 
 /// The server that the user allowed or refused, stored with the decision.
@@ -68,7 +70,7 @@ pub fn pin(
     let before = trust.allowed_server(file, &server.name).filter(|before| **before != record);
     let what = described(server, &record, before, roots);
     let item = TrustSubject { path: file.clone(), digest };
-    Some(Ok(PinnedServer { item, record, what }))
+    Some(Ok(PinnedServer { item, record, what, runs: server.runs() }))
 }
 
 /// Checks that the server is still the one that was pinned. The error completes a sentence. Blocks on disk I/O.
@@ -121,7 +123,7 @@ fn described(
     let existing: Vec<&PathBuf> =
         record.files.iter().filter(|(_, sum)| !digest::is_missing(sum)).map(|(path, _)| path).collect();
     if !existing.is_empty() {
-        what.push_str(&format!("; applies to these versions of {}", listed(existing)));
+        what.push_str(&format!("; consent applies to these versions of {}", listed(existing)));
     }
     let Some(before) = before else { return what };
     let all = record.files.keys().chain(before.files.keys().filter(|path| !record.files.contains_key(*path)));

@@ -23,7 +23,7 @@ pub fn found(found: &FoundHooks) -> Value {
     let untrusted = |item: &UntrustedHook| {
         json!({
             "name": item.name, "path": item.path, "digest": item.digest, "what": item.what,
-            "files": item.files, "trusted": false,
+            "runs": item.runs, "files": item.files, "trusted": false,
         })
     };
     json!({

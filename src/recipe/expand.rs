@@ -19,10 +19,14 @@
 
 use super::command::split_words;
 use super::render::{Rendered, RenderedPrompt, ShellCall, ShellOutputs};
+use super::shell_quotes::ShellPosition;
 use super::template::SHELL_CALLS_MAX;
 
 const ALL: &str = "$ARGUMENTS";
 const FENCE: &str = "```!";
+const LINE: &str = "!`";
+/// Begins a call of Gemini, which ends at the matching brace.
+const CALL: &str = "!{";
 
 /// The values for the placeholders of a text.
 #[derive(Clone, Copy, Default)]
@@ -33,7 +37,12 @@ pub(super) struct ExpandWith<'a> {
     pub names: &'a [String],
     /// Values of `${NAME}`.
     pub variables: &'a [(&'static str, String)],
+    /// Whether arguments are quoted in shell lines.
+    pub quotes: bool,
 }
+
+/// Replaces the output of a shell line in which arguments cannot be quoted.
+const NOT_QUOTABLE: &str = "[not run: the arguments can't be quoted safely at their place in this command]";
 
 /// Whether the text has a placeholder for arguments.
 pub(super) fn takes_arguments(body: &str, names: &[String]) -> bool {
@@ -51,8 +60,10 @@ pub(super) fn render_claude(body: &str, with: ExpandWith<'_>, outputs: &ShellOut
         expansion.push(&rest[..at]);
         rest = &rest[at..];
         rest = if let Some((line, behind)) = expansion.shell(rest) {
-            let line = expansion.with_arguments(line);
-            expansion.run(line);
+            match expansion.with_arguments(line) {
+                Some(line) => expansion.run(line),
+                None => expansion.push(NOT_QUOTABLE),
+            }
             behind
         } else {
             expansion.placeholder(rest)
@@ -75,9 +86,21 @@ pub(super) fn render_gemini(body: &str, free: &str, outputs: &ShellOutputs) -> (
             expansion.takes_input = true;
             expansion.push(free);
             rest = behind;
-        } else if let Some((line, behind)) = rest.strip_prefix("!{").and_then(balanced) {
+        } else if let Some((line, behind)) = rest.strip_prefix(CALL).and_then(balanced) {
             expansion.takes_input |= line.contains(ARGS);
-            expansion.run(line.replace(ARGS, &shell_quoted(free)));
+            let mut pieces = line.split(ARGS);
+            let mut position = ShellPosition::default();
+            let first = pieces.next().unwrap_or_default();
+            position.pass(first);
+            let quoted = pieces.map(|piece| {
+                let value = position.quoted(free, &[free.to_owned()])?;
+                position.pass(piece);
+                Some(value + piece)
+            });
+            match quoted.collect::<Option<String>>() {
+                Some(quoted) => expansion.run(first.to_owned() + &quoted),
+                None => expansion.push(NOT_QUOTABLE),
+            }
             rest = behind;
         } else {
             expansion.push(&rest[..1]);
@@ -86,6 +109,34 @@ pub(super) fn render_gemini(body: &str, free: &str, outputs: &ShellOutputs) -> (
     }
     expansion.push(rest);
     expansion.finish()
+}
+
+/// The shell calls in the body of a Claude Code command, as they are written. Where arguments decide whether a text is
+/// one, it is included.
+pub(super) fn claude_calls(body: &str) -> Vec<&str> {
+    let scripts = body.match_indices(FENCE).filter_map(|(at, _)| script(&body[at..]));
+    let lines = body.match_indices(LINE).filter_map(|(at, _)| line(&body[at..]));
+    scripts.chain(lines).map(|(call, _)| call).collect()
+}
+
+/// The shell calls in the body of a Gemini command, as they are written.
+pub(super) fn gemini_calls(body: &str) -> Vec<&str> {
+    let calls = body.match_indices(CALL).filter_map(|(at, _)| balanced(&body[at + CALL.len()..]));
+    calls.map(|(call, _)| call).collect()
+}
+
+/// The script of a fenced block, and the text after the block.
+fn script(block: &str) -> Option<(&str, &str)> {
+    let (_, script) = block.strip_prefix(FENCE)?.split_once('\n')?;
+    let (end, _) = script
+        .match_indices("```")
+        .find(|(at, _)| script[..*at].rsplit('\n').next().is_none_or(|indent| indent.trim().is_empty()))?;
+    Some((script[..end].trim_end(), &script[end + 3..])).filter(|(script, _)| !script.trim().is_empty())
+}
+
+/// The command between backticks, and the text after it.
+fn line(text: &str) -> Option<(&str, &str)> {
+    text.strip_prefix(LINE)?.split_once('`').filter(|(line, _)| !line.trim().is_empty())
 }
 
 /// Splits at the closing brace that matches an already consumed opening brace.
@@ -102,10 +153,6 @@ fn balanced(text: &str) -> Option<(&str, &str)> {
         }
     }
     None
-}
-
-fn shell_quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 /// The digit of a `$N` that starts the text. `$10` is more likely a price than the tenth argument.
@@ -170,20 +217,11 @@ impl<'a> Expansion<'a> {
     /// The shell command at the start of the text, and the text after it.
     fn shell<'t>(&self, rest: &'t str) -> Option<(&'t str, &'t str)> {
         let is_line_start = self.text.is_empty() || self.text.ends_with('\n');
-        if let Some(block) = rest.strip_prefix(FENCE) {
+        if rest.starts_with(FENCE) {
             let indent = self.text.rsplit('\n').next().unwrap_or_default();
-            let (_, script) = block.split_once('\n').filter(|_| is_line_start || indent.trim().is_empty())?;
-            let end = script.match_indices("```").find(|(at, _)| {
-                script[..*at].rsplit('\n').next().is_none_or(|indent| indent.trim().is_empty())
-            })?;
-            return Some((script[..end.0].trim_end(), &script[end.0 + 3..]))
-                .filter(|(script, _)| !script.trim().is_empty());
+            return script(rest).filter(|_| is_line_start || indent.trim().is_empty());
         }
-        if !is_line_start && !self.text.ends_with(char::is_whitespace) {
-            return None;
-        }
-        let (line, behind) = rest.strip_prefix("!`")?.split_once('`')?;
-        (!line.trim().is_empty()).then_some((line, behind))
+        line(rest).filter(|_| is_line_start || self.text.ends_with(char::is_whitespace))
     }
 
     /// Expands the placeholder at the start of the text, or keeps its first character. Returns the remaining text.
@@ -238,15 +276,38 @@ impl<'a> Expansion<'a> {
         Some((variable.len() + 3, PlaceholderValue::Variable(value.clone())))
     }
 
-    fn with_arguments(&mut self, line: &str) -> String {
+    /// Expands the placeholders of a shell line; `None` if an argument has to be quoted and can't be.
+    fn with_arguments(&mut self, line: &str) -> Option<String> {
         let outer = std::mem::take(&mut self.text);
-        let mut rest = line;
+        let mut position = ShellPosition::default();
+        let (mut rest, mut is_possible) = (line, true);
         while let Some(at) = rest.find(['$', '\\']) {
             self.push(&rest[..at]);
-            rest = self.placeholder(&rest[at..]);
+            position.pass(&rest[..at]);
+            rest = &rest[at..];
+            match self.value(rest) {
+                Some((length, PlaceholderValue::Input(text))) if self.with.quotes => {
+                    self.takes_input = true;
+                    let words = if rest.starts_with(ALL) && index(rest).is_none() {
+                        &self.words[..]
+                    } else {
+                        std::slice::from_ref(&text)
+                    };
+                    let quoted = position.quoted(&text, words);
+                    is_possible &= quoted.is_some();
+                    self.push(&quoted.unwrap_or_default());
+                    rest = &rest[length..];
+                }
+                _ => {
+                    let behind = self.placeholder(rest);
+                    position.pass(&rest[..rest.len() - behind.len()]);
+                    rest = behind;
+                }
+            }
         }
         self.push(rest);
-        std::mem::replace(&mut self.text, outer)
+        let line = std::mem::replace(&mut self.text, outer);
+        is_possible.then_some(line)
     }
 
     fn run(&mut self, line: String) {

@@ -81,6 +81,28 @@ fn a_claude_command_needs_its_shell_output() {
     assert_eq!(claude("Wow! `code`", "", &known), done("Wow! `code`", false));
 }
 
+/// The arguments that a model gave to a skill were shell text of its commands: `7; touch x` ran `touch`, outside of the
+/// sandbox and unasked.
+#[test]
+fn arguments_of_the_model_are_quoted_in_commands_and_nowhere_else() {
+    let names = ["issue".to_owned()];
+    let none = ShellOutputs::new();
+    let with = |free| ExpandWith { free, names: &names, quotes: true, ..ExpandWith::default() };
+    for (body, free, line) in [
+        ("!`gh issue view $ARGUMENTS`", "7 --comments", "gh issue view '7' '--comments'"),
+        ("!`echo $ARGUMENTS`", "7; touch x", "echo '7;' 'touch' 'x'"),
+        ("!`gh issue view $1`", "'7; $(touch x)'", "gh issue view '7; $(touch x)'"),
+        ("!`gh pr create --title \"$ARGUMENTS\"`", "its $(x)", r#"gh pr create --title ""'its $(x)'"""#),
+        ("```!\ngrep '$issue' a\n```", "it's", r"grep 'it'\''s' a"),
+        ("!`$ARGUMENTS[0] a`", "touch", "'touch' a"),
+    ] {
+        assert_eq!(render_claude(body, with(free), &none), needs(line, true), "{body}");
+    }
+    assert_eq!(render_claude("Fix $ARGUMENTS.", with("a; b"), &none), done("Fix a; b.", true));
+    let unclear = "```!\ncat <<END\n$1\nEND\n```";
+    assert_eq!(render_claude(unclear, with("a"), &none), done(NOT_QUOTABLE, true));
+}
+
 /// Only a command at the start of a line or after white space runs.
 #[test]
 fn an_exclamation_mark_within_a_word_runs_nothing() {

@@ -21,6 +21,7 @@ pub mod parse;
 mod places;
 pub mod plugins;
 pub mod render;
+mod shell_quotes;
 pub mod shown;
 pub mod template;
 pub mod walk;

@@ -22,6 +22,11 @@ pub enum ShellCall {
     Line(String),
 }
 
+/// Replaces the output of a call that depends on the output of another one, where the model may run only calls that
+/// were decided about before.
+pub const NOT_DECIDED: &str =
+    "[not run: it depends on the output of another command, so it could not be checked before]";
+
 /// Replaces the output of a repository recipe's call that is not allowed.
 pub const NOT_RUN: &str =
     "[not run: this recipe came with the repository, and nobody has allowed its commands]";
@@ -49,6 +54,9 @@ pub struct RenderContext {
     pub date: String,
     /// `templates.go_compat`.
     pub go_compat: bool,
+    /// Whether the arguments come from the model or from a hook. They are then quoted in shell lines, so that they can't
+    /// add commands. What the user types is inserted as it is, like in Claude Code.
+    pub quotes_arguments: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +85,9 @@ pub fn render(
         RecipeSyntax::ClaudeCommand => {
             let variables = variables(recipe, surroundings);
             let (free, names) = (&arguments.free, &recipe.foreign.names[..]);
-            expand::render_claude(&recipe.body, ExpandWith { free, names, variables: &variables }, outputs)
+            let quotes = surroundings.quotes_arguments;
+            let with = ExpandWith { free, names, variables: &variables, quotes };
+            expand::render_claude(&recipe.body, with, outputs)
         }
         RecipeSyntax::GeminiCommand => expand::render_gemini(&recipe.body, &arguments.free, outputs),
     };
@@ -98,8 +108,18 @@ pub fn render(
     })
 }
 
+/// The shell calls of a recipe, before arguments are inserted. They include everything that may become a part of a
+/// command.
+pub fn shell_calls(recipe: &Recipe) -> Vec<&str> {
+    match recipe.syntax {
+        RecipeSyntax::Template => template::commands(&recipe.body),
+        RecipeSyntax::ClaudeCommand => expand::claude_calls(&recipe.body),
+        RecipeSyntax::GeminiCommand => expand::gemini_calls(&recipe.body),
+    }
+}
+
 /// The known `${…}` variables of Claude Code. Unknown ones are left unchanged.
-fn variables(recipe: &Recipe, surroundings: &RenderContext) -> Vec<(&'static str, String)> {
+pub fn variables(recipe: &Recipe, surroundings: &RenderContext) -> Vec<(&'static str, String)> {
     let path = |path: &PathBuf| path.display().to_string();
     let plugin = recipe.foreign.plugin.as_ref();
     [
@@ -173,6 +193,7 @@ mod tests {
             cwd: "/w".to_owned(),
             date: "2026-05-31".to_owned(),
             go_compat: false,
+            quotes_arguments: false,
         };
         render(&recipe, &arguments, &surroundings, outputs).expect("test recipes render")
     }

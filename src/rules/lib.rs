@@ -39,7 +39,8 @@ pub struct RulePattern {
     /// The name of a tool, with `*` for any text, or an alias for several tools: `Bash`, `Read`, `Edit`,
     /// `Write`, `WebFetch`.
     pub tool: String,
-    /// A command, a path or a host, depending on the tool; `None` matches every call of the tool.
+    /// A command, a path, a host, or the name of a skill or an agent, depending on the tool; `None` matches every call of
+    /// the tool.
     pub about: Option<String>,
 }
 
@@ -75,16 +76,23 @@ enum ArgumentKind {
     Command,
     Host,
     Path,
-    /// Any text of the tool's input.
-    Words,
+    /// The name of an agent or a skill.
+    Name,
+}
+
+impl ArgumentKind {
+    /// Whether calls have something that is compared with a pattern.
+    fn is_compared(self) -> bool {
+        !matches!(self, ArgumentKind::Nothing)
+    }
 }
 
 /// Tools for which typos are detected; of two equally similar names the first is suggested. Capitalized names are
 /// Claude Code's aliases, which cover all tools of that kind.
 const TOOLS: [(&str, ArgumentKind); 22] = [
     ("bash", ArgumentKind::Command),
-    ("bash_output", ArgumentKind::Words),
-    ("bash_kill", ArgumentKind::Words),
+    ("bash_output", ArgumentKind::Nothing),
+    ("bash_kill", ArgumentKind::Nothing),
     ("file_read", ArgumentKind::Path),
     ("file_write", ArgumentKind::Path),
     ("file_edit", ArgumentKind::Path),
@@ -96,9 +104,9 @@ const TOOLS: [(&str, ArgumentKind); 22] = [
     ("view_image", ArgumentKind::Path),
     ("todo_write", ArgumentKind::Nothing),
     ("recall", ArgumentKind::Nothing),
-    ("task", ArgumentKind::Words),
-    ("skill", ArgumentKind::Words),
-    ("ask_user", ArgumentKind::Words),
+    ("task", ArgumentKind::Name),
+    ("skill", ArgumentKind::Name),
+    ("ask_user", ArgumentKind::Nothing),
     ("Bash", ArgumentKind::Command),
     ("Read", ArgumentKind::Path),
     ("Edit", ArgumentKind::Path),
@@ -152,12 +160,13 @@ pub fn parse(text: &str) -> Result<RulePattern, RuleError> {
             "leave them out for every call of the tool",
         );
     }
-    let of_known = TOOLS.iter().find(|(name, _)| *name == tool).map(|(_, about)| *about);
-    let about = match of_known.unwrap_or(if tool.starts_with("mcp__") {
-        ArgumentKind::Nothing
-    } else {
-        ArgumentKind::Words
-    }) {
+    // A name with `*` may be that of several tools; then the pattern is compared with what each is about.
+    let about = match kind_of(tool) {
+        _ if tool.contains('*')
+            && TOOLS.iter().any(|(name, kind)| may_be(tool, name) && kind.is_compared()) =>
+        {
+            Some(about.to_owned())
+        }
         ArgumentKind::Nothing => {
             let hint = format!("write \"{tool}\"");
             return wrong(format!("rules about {tool} have nothing in parentheses"), &hint);
@@ -165,9 +174,24 @@ pub fn parse(text: &str) -> Result<RulePattern, RuleError> {
         ArgumentKind::Command => command(about),
         ArgumentKind::Host => Some(host(about)?),
         ArgumentKind::Path => Some(path(about)?),
-        ArgumentKind::Words => Some(about.to_owned()),
+        ArgumentKind::Name => Some(about.to_owned()),
     };
     Ok(RulePattern { tool: tool.to_owned(), about })
+}
+
+/// The kind of argument of a tool. Tools of servers and of programs that embed Epitome have none.
+fn kind_of(tool: &str) -> ArgumentKind {
+    let known = TOOLS.iter().find(|(name, _)| *name == tool);
+    known.map_or(ArgumentKind::Nothing, |(_, kind)| *kind)
+}
+
+/// Whether a pattern with `*` for any text may match a name: its parts occur in it, in order.
+fn may_be(pattern: &str, name: &str) -> bool {
+    let mut rest = Some(name);
+    pattern.split('*').for_each(|part| {
+        rest = rest.and_then(|rest| rest.split_once(part)).map(|(_, behind)| behind);
+    });
+    rest.is_some() && name.starts_with(pattern.split('*').next().unwrap_or_default())
 }
 
 /// Whether a tool can have this name: a built-in tool, one of an MCP server, or a name with `*`.
@@ -269,13 +293,13 @@ mod tests {
         }
     }
 
-    /// `allow = ["Foo(x)"]` was accepted silently.
+    /// `allow = ["Foo"]` was accepted silently.
     #[test]
     fn a_rule_for_an_unknown_tool_is_parsed_and_can_be_reported() {
         for known in ["bash(ls)", "Read", "mcp__tracker__*", "file_*(a)"] {
             assert_eq!(parse(known).expect(known).check_tool(), Ok(()), "{known}");
         }
-        let unknown = parse("Foo(x)").expect("programs that embed this one have their own tools");
+        let unknown = parse("Foo").expect("programs that embed this one have their own tools");
         let error = unknown.check_tool().expect_err("no tool has this name");
         assert!(error.message.contains("no tool \"Foo\""), "{error:?}");
         assert!(error.hint.is_some_and(|hint| hint.contains("bash, ")));
@@ -293,6 +317,9 @@ mod tests {
             ("file_reed", "no tool \"file_reed\"", "\"file_read\""),
             ("mcp__a__b(x)", "nothing in parentheses", "mcp__a__b"),
             ("todo_write(x)", "nothing in parentheses", "todo_write"),
+            ("bash_kill(x)", "nothing in parentheses", "bash_kill"),
+            ("bash_*(x)", "nothing in parentheses", "bash_*"),
+            ("Foo(x)", "nothing in parentheses", "Foo"),
             ("file_read(/etc/**)", "not clear", "//etc/**"),
             ("file_read(../x)", "has .. in it", "//"),
             ("Edit(~root/x)", "another user's", "~/"),

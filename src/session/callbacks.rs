@@ -13,6 +13,7 @@ use super::cpu_worker;
 use super::cross_session_edit::HandedHistory;
 use super::effects;
 use super::hook_host::MayRun;
+use super::recipes::not_run;
 use super::rounds::text_content;
 use super::work::{JobResult, PendingResolution};
 use epitome_compaction::{self as compaction, CompactionDecision};
@@ -25,6 +26,7 @@ use epitome_provider::models;
 use epitome_recipe::command::{self, RecipeArguments};
 use epitome_recipe::parse::{Context, HistoryMode, OutputMode, Recipe, RecipeModel};
 use epitome_thread::{Change, Message, ModelName, Origin, Role, Seq, StopReason};
+use epitome_tools::ToolContext;
 use epitome_turn::CompactionReason;
 
 /// Why a history is not replaced twice: the model would never have seen the first replacement.
@@ -321,8 +323,8 @@ impl Session {
         let arguments = called_with(recipe, args)?;
         let order = self.child_order(recipe, &arguments, args);
         let may_run = matches!(self.hooks.recipe_may_run(&self.core, recipe), MayRun::Yes);
-        let workspace = self.core.workspace.clone();
-        let prompt = self.core.prompt_maker(recipe).prompt(workspace, arguments, may_run);
+        let context = ToolContext::bare(self.core.workspace.clone());
+        let prompt = self.core.prompt_maker(recipe).prompt(context, arguments, move |_| not_run(may_run));
         let (services, news) = (self.core.services.clone(), self.subagents.sender());
         Ok(async move {
             let order = ChildOrder { prompt: prompt.await?, ..order };

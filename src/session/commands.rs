@@ -427,7 +427,7 @@ fn show_mcp(
     if let Some(status) = mcp.statuses().iter().find(|status| status.spec.name == name) {
         return text_reply(core, mcp::detailed_text(status));
     }
-    let waiting: Vec<String> = mcp.untrusted(core, hooks).into_iter().map(|server| server.what).collect();
+    let waiting: Vec<String> = mcp.untrusted(hooks).into_iter().map(|server| server.what).collect();
     let text = mcp::text(&mcp.statuses(), &waiting);
     text_reply(core, text)
 }

@@ -6,7 +6,7 @@ mod late;
 use std::sync::Arc;
 
 use consent::HookConsent;
-pub(super) use consent::{MayRun, UntrustedItem};
+pub(super) use consent::{MayRun, RecipeConsent, UntrustedItem};
 
 use super::background_callback::BackgroundCallback;
 use super::services::{ServiceCall, ServiceCalls};

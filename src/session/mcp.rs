@@ -110,16 +110,16 @@ impl McpHost {
     }
 
     /// The repository's servers that the user has neither allowed nor refused.
-    pub fn untrusted(&self, core: &Core, hooks: &HookHost) -> Vec<UntrustedItem> {
+    pub fn untrusted(&self, hooks: &HookHost) -> Vec<UntrustedItem> {
         let servers = hooks.found().servers.iter();
         servers
-            .filter_map(|(name, PinnedServer { item, record, what })| {
+            .filter_map(|(name, PinnedServer { item, record, what, runs })| {
                 let is_known = self.hub.as_ref().is_some_and(|hub| hub.has(name));
                 if is_known || hooks.trusts(item) != Some(TrustVerdict::Unknown) {
                     return None;
                 }
-                let what = format!("{what} ({})", core.workspace.display(&item.path));
-                Some(UntrustedItem { item: item.clone(), record: Some(record.clone()), what })
+                let (what, runs) = (what.clone(), runs.clone());
+                Some(UntrustedItem { item: item.clone(), record: Some(record.clone()), what, runs })
             })
             .collect()
     }

@@ -196,6 +196,7 @@ impl Permissions {
         }
         let judged = ruled::judge(&ruled::PermissionQuery {
             tool: &call.name,
+            names: &tool.rule_names(&call.input),
             access: &access,
             mode: given.mode,
             is_sandboxed: given.is_sandboxed,

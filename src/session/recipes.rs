@@ -30,7 +30,7 @@ use epitome_recipe::parse::{Recipe, RecipeModel, RecipeSource, RecipeSyntax};
 use epitome_recipe::render::{self, NOT_RUN, RenderContext, Rendered, ShellCall, ShellOutputs};
 use epitome_thread::{Change, Content, Message, ModelName, Origin, Seq, Trigger};
 use epitome_tools::shell_output::shell_output;
-use epitome_tools::{Toolbox, Workspace};
+use epitome_tools::{ToolContext, Toolbox};
 use epitome_turn::{Turn, TurnLimits};
 
 /// A prompt whose recipe waits for the output of its shell calls, or that waits for a compaction preview.
@@ -84,13 +84,12 @@ impl Core {
         }
     }
 
-    /// Returns a maker of the recipe's prompt that runs its shell calls outside this session. The user is not asked
-    /// whether they `may_run`; calls that are not allowed are replaced by a note in the prompt.
+    /// Returns a maker of the recipe's prompt, for calls by the model and by hooks: arguments are quoted in shell lines.
     pub(super) fn prompt_maker(&self, recipe: &Arc<Recipe>) -> PromptMaker {
         PromptMaker {
             // Not the complete toolbox: one of its tools may own this.
             toolbox: self.services.toolbox.only(&["bash".to_owned()]),
-            surroundings: self.surroundings(),
+            surroundings: RenderContext { quotes_arguments: true, ..self.surroundings() },
             recipe: recipe.clone(),
         }
     }
@@ -101,6 +100,7 @@ impl Core {
             cwd: self.thread.cwd().display().to_string(),
             date: jiff::Zoned::now().date().to_string(),
             go_compat: self.settings.go_compat,
+            quotes_arguments: false,
         }
     }
 
@@ -149,18 +149,28 @@ pub(super) struct PromptMaker {
 }
 
 impl PromptMaker {
+    /// The shell lines that the prompt needs first. Others may follow from their output.
+    pub(super) fn lines(&self, arguments: &RecipeArguments) -> Result<Vec<String>, String> {
+        match render::render(&self.recipe, arguments, &self.surroundings, &ShellOutputs::new()) {
+            Ok(Rendered::Done(_)) => Ok(Vec::new()),
+            Ok(Rendered::Needs(calls)) => Ok(calls.iter().map(ShellCall::line).collect()),
+            Err(problem) => Err(problem.to_string()),
+        }
+    }
+
+    /// Renders the prompt. `instead` returns the note that replaces the output of a line that may not run.
     pub(super) async fn prompt(
         self,
-        workspace: Arc<Workspace>,
+        context: ToolContext,
         arguments: RecipeArguments,
-        may_run: bool,
+        instead: impl Fn(&str) -> Option<&'static str>,
     ) -> Result<String, String> {
         let mut outputs = ShellOutputs::new();
         loop {
             match render::render(&self.recipe, &arguments, &self.surroundings, &outputs) {
                 Ok(Rendered::Done(prompt)) => return Ok(prompt.text),
                 Ok(Rendered::Needs(calls)) => {
-                    outputs.extend(shell_outputs(&self.toolbox, &workspace, calls, may_run).await);
+                    outputs.extend(shell_outputs(&self.toolbox, &context, calls, &instead).await);
                 }
                 Err(problem) => return Err(problem.to_string()),
             }
@@ -399,10 +409,10 @@ impl Session {
         mut outputs: ShellOutputs,
     ) {
         let toolbox = self.core.services.toolbox.clone();
-        let workspace = self.core.workspace.clone();
+        let context = ToolContext::bare(self.core.workspace.clone());
         let ticket = prompt.responder.ticket;
         let job = self.core.background.spawn(async move {
-            outputs.extend(shell_outputs(&toolbox, &workspace, calls, may_run).await);
+            outputs.extend(shell_outputs(&toolbox, &context, calls, |_| not_run(may_run)).await);
             BackgroundResult::Shell(ticket, outputs)
         });
         self.recipes.render(Rendering { prompt, job });
@@ -450,17 +460,23 @@ pub(super) fn offered_model<'a>(
     Ok(found.0.clone())
 }
 
+/// The note for all lines of a recipe that may not run.
+pub(super) fn not_run(may_run: bool) -> Option<&'static str> {
+    (!may_run).then_some(NOT_RUN)
+}
+
 async fn shell_outputs(
     toolbox: &Toolbox,
-    workspace: &Arc<Workspace>,
+    context: &ToolContext,
     calls: Vec<ShellCall>,
-    may_run: bool,
+    instead: impl Fn(&str) -> Option<&'static str>,
 ) -> ShellOutputs {
     let mut outputs = ShellOutputs::new();
     for call in calls {
-        let output = match may_run {
-            true => shell_output(toolbox, workspace, &call.line()).await,
-            false => NOT_RUN.to_owned(),
+        let line = call.line();
+        let output = match instead(&line) {
+            None => shell_output(toolbox, context, &line).await,
+            Some(note) => note.to_owned(),
         };
         outputs.insert(call, output);
     }

@@ -1,20 +1,23 @@
 //! Skills that the model may use. They are listed in the tool's description, which is frozen at the first model call;
-//! later ones are announced in the conversation. Their commands run when the model asks for a skill, by the same rule
-//! as when the user types its name, except that the user is not asked.
+//! later ones are announced in the conversation. Their commands run when the model asks for a skill, if they might run
+//! when the user types its name, and if the session's mode and rules also allow them as commands of the model. They run
+//! in the sandbox, because files that they start may have been changed by the model.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::core::Core;
-use super::hook_host::{HookHost, MayRun};
+use super::hook_host::{HookHost, RecipeConsent};
 use super::recipe_catalog::SessionRecipes;
+use super::recipes::PromptMaker;
 use super::reminders::{ReminderText, Topic, text_by};
 use epitome_recipe::command::RecipeArguments;
 use epitome_recipe::parse::Recipe;
+use epitome_recipe::render::{NOT_DECIDED, NOT_RUN};
 use epitome_thread::{Change, Entry};
-use epitome_tools::listing;
 use epitome_tools::skill_tool::{self, Skill, SkillText, SkillTool};
+use epitome_tools::{BoxFuture, ToolContext, listing};
 
 /// The origin of messages about later skills.
 const BY: &str = "skills";
@@ -28,10 +31,10 @@ impl SessionRecipes {
         let has_tool = core.services.toolbox.get(skill_tool::NAME).is_some();
         if !core.lineage.is_child() && (has_tool || self.skills().next().is_some()) {
             let files = self.files_for_skills(core);
+            let consent = Arc::new(hooks.recipe_consent(core));
             let skill = |recipe: &Arc<Recipe>| {
-                let may_run = matches!(hooks.recipe_may_run(core, recipe), MayRun::Yes);
                 let is_listed = recipe.foreign.is_for(files.iter().map(PathBuf::as_path));
-                Skill { is_listed, ..skill(core, recipe, may_run) }
+                Skill { is_listed, ..skill(core, recipe, &consent) }
             };
             let tool =
                 SkillTool::new(self.skills().map(skill).collect(), listing::bytes_in(core.model.window()));
@@ -86,14 +89,46 @@ impl SessionRecipes {
     }
 }
 
-fn skill(core: &Core, recipe: &Arc<Recipe>, may_run: bool) -> Skill {
-    let maker = core.prompt_maker(recipe);
-    let text = SkillText::new(move |context, free| {
-        let arguments = RecipeArguments { free, ..RecipeArguments::default() };
-        Box::pin(maker.clone().prompt(context.workspace, arguments, may_run))
-    });
+fn skill(core: &Core, recipe: &Arc<Recipe>, consent: &Arc<RecipeConsent>) -> Skill {
+    let text =
+        OfferedSkill { maker: core.prompt_maker(recipe), recipe: recipe.clone(), consent: consent.clone() };
     let (name, about) = (recipe.id.clone(), recipe.description.clone());
-    Skill { name, about, is_listed: true, fork: recipe.foreign.fork.clone(), text }
+    Skill { name, about, is_listed: true, fork: recipe.foreign.fork.clone(), text: Arc::new(text) }
+}
+
+/// A skill's text, and the consent to its commands.
+struct OfferedSkill {
+    maker: PromptMaker,
+    recipe: Arc<Recipe>,
+    consent: Arc<RecipeConsent>,
+}
+
+impl SkillText for OfferedSkill {
+    /// Consent is to the current version of the files that the commands name, so it is checked at each call.
+    fn lines(&self, arguments: &str) -> Result<Vec<String>, String> {
+        let lines = self.maker.lines(&with_text(arguments.to_owned()))?;
+        let may_run = !lines.is_empty() && self.consent.covers(&self.recipe);
+        Ok(if may_run { lines } else { Vec::new() })
+    }
+
+    fn render(
+        &self,
+        context: ToolContext,
+        arguments: String,
+        lines: Vec<String>,
+    ) -> BoxFuture<Result<String, String>> {
+        Box::pin(self.maker.clone().prompt(context, with_text(arguments), move |line| {
+            match lines.iter().any(|decided| decided == line) {
+                true => None,
+                false if lines.is_empty() => Some(NOT_RUN),
+                false => Some(NOT_DECIDED),
+            }
+        }))
+    }
+}
+
+fn with_text(free: String) -> RecipeArguments {
+    RecipeArguments { free, ..RecipeArguments::default() }
 }
 
 /// The files that calls of the conversation have touched, relative to the session's directory.

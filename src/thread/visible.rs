@@ -48,6 +48,14 @@ pub fn code(text: &str) -> String {
     code_span(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
+/// A fenced block whose fence does not occur in the text.
+pub fn fenced(language: &str, text: &str) -> String {
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(3.max(longest + 1));
+    let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    format!("{fence}{language}\n{text}{end}{fence}")
+}
+
 /// A quotation of the model for a Markdown text.
 pub fn model_says(words: &str) -> String {
     format!("The model says: {}", code(words))

@@ -50,9 +50,6 @@ const TITLE_BLANKS_MAX: usize = 8;
 /// Prefix of the title of a command that requests to run outside of the sandbox.
 const OUTSIDE_TITLE: &str = "Outside the sandbox: ";
 
-/// Maximum length in bytes of the model's reason to run outside of the sandbox: a sentence or two.
-const REASON_BYTES_MAX: usize = 500;
-
 pub struct Bash {
     reaper: Arc<Reaper>,
 }
@@ -142,15 +139,7 @@ impl ParsedTool for Bash {
         // use for "none".
         let seconds = if seconds == 0 { TIMEOUT_SECONDS } else { seconds.min(TIMEOUT_SECONDS_MAX) };
         let background = input::flag(input, "background")?;
-        let reason = input::optional_text(input, "reason")?
-            .map(|reason| truncate::line(reason.trim(), REASON_BYTES_MAX));
-        let outside = match (input::flag(input, "outside_sandbox")?, reason) {
-            (false, _) => None,
-            (true, Some(reason)) if !reason.is_empty() => Some(reason),
-            (true, _) => {
-                return Err("outside_sandbox needs a reason for the user: say why in `reason`.".to_string());
-            }
-        };
+        let outside = input::outside_sandbox(input)?;
         let description = input::optional_text(input, "description").ok().flatten().unwrap_or_default();
         let changes_git = input::flag(input, "changes_git")? || changes_repository(&command);
         let timeout = Duration::from_secs(seconds);

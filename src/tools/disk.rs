@@ -21,6 +21,7 @@ use super::{BoxFuture, ToolContext, ToolResult, Workspace, input, read_state};
 use epitome_files::atomic_file::AtomicFile;
 use epitome_platform::root::{self, DirectoryEntry};
 use epitome_thread::diff::similar_texts;
+pub use epitome_thread::visible::fenced;
 use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind};
 
 /// Maximum size in bytes of a file that is edited or replaced; two copies of it are in memory.
@@ -422,14 +423,6 @@ pub fn shown_diff(path: PathBuf, old: Option<String>, new: String) -> ToolDispla
             new.len()
         ),
     }
-}
-
-/// Encloses a text in a fenced block whose fence does not occur in the text.
-pub fn fenced(language: &str, text: &str) -> String {
-    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
-    let fence = "`".repeat(3.max(longest + 1));
-    let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-    format!("{fence}{language}\n{text}{end}{fence}")
 }
 
 #[cfg(test)]

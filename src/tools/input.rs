@@ -3,6 +3,11 @@
 
 use serde_json::Value;
 
+use super::truncate;
+
+/// Maximum length in bytes of the model's reason to run outside of the sandbox: a sentence or two.
+const REASON_BYTES_MAX: usize = 500;
+
 /// Returns a required text, which may be empty.
 pub fn text(input: &Value, key: &str) -> Result<String, String> {
     match optional_text(input, key)? {
@@ -39,6 +44,17 @@ pub fn optional_named(input: &Value, key: &str) -> Result<Option<String>, String
     match optional_text(input, key)? {
         Some(text) if !text.trim().is_empty() => named(input, key).map(Some),
         Some(_) | None => Ok(None),
+    }
+}
+
+/// Returns the reason for running outside of the sandbox, if the call requests that.
+pub fn outside_sandbox(input: &Value) -> Result<Option<String>, String> {
+    let reason =
+        optional_text(input, "reason")?.map(|reason| truncate::line(reason.trim(), REASON_BYTES_MAX));
+    match (flag(input, "outside_sandbox")?, reason) {
+        (false, _) => Ok(None),
+        (true, Some(reason)) if !reason.is_empty() => Ok(Some(reason)),
+        (true, _) => Err("outside_sandbox needs a reason for the user: say why in `reason`.".to_string()),
     }
 }
 

@@ -120,6 +120,12 @@ pub trait Tool: Send + Sync {
         None
     }
 
+    /// The names that permission rules can give in parentheses after a tool's name, each with that tool's name:
+    /// `skill(deploy)`.
+    fn rule_names(&self, _input: &Value) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
     /// Runs the call. Dropping the future cancels it; no process that it started may keep running.
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult>;
 }

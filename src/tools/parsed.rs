@@ -43,6 +43,10 @@ pub trait ParsedTool: Send + Sync {
         None
     }
 
+    fn rule_names(&self, _input: &Value) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
     fn run(&self, call: Self::Call, context: ToolContext) -> BoxFuture<ToolResult>;
 }
 
@@ -83,6 +87,10 @@ impl<T: ParsedTool> Tool for T {
 
     fn agent_order(&self, input: &Value) -> Option<TaskOrder> {
         ParsedTool::agent_order(self, input)
+    }
+
+    fn rule_names(&self, input: &Value) -> Vec<(&'static str, String)> {
+        ParsedTool::rule_names(self, input)
     }
 
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {

@@ -1,12 +1,11 @@
 //! The output of a recipe's shell call. It runs like the bash tool, in a separate process group and with limits on
-//! time and output, but outside of the sandbox. The caller is responsible for permission.
+//! time and output. The caller is responsible for permission.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{ToolContext, Toolbox, Workspace};
+use super::{Access, ToolContext, Toolbox};
 use epitome_thread::OutcomeContent;
 
 /// Timeout in seconds for one shell call of a recipe.
@@ -14,19 +13,22 @@ const SHELL_SECONDS_MAX: u64 = 30;
 /// Additional seconds allowed for ending it.
 const SHELL_GRACE_SECONDS: u64 = 5;
 
-/// Runs a line and returns its output, or the reason for a failure in brackets.
-pub async fn shell_output(toolbox: &Toolbox, workspace: &Arc<Workspace>, line: &str) -> String {
+/// Runs a line and returns its output, or the reason for a failure in brackets. In the context of a call, it runs in the
+/// sandbox unless the user allowed that call to leave it. In a bare context there is no sandbox: the user typed the
+/// recipe's name, and it may need the network. It always gets the same environment as the model's commands, because its
+/// output is sent to the model.
+pub async fn shell_output(toolbox: &Toolbox, context: &ToolContext, line: &str) -> String {
     let Some(bash) = toolbox.get("bash") else { return "[there is no shell]".to_owned() };
+    let is_outside = matches!(context.decided.as_deref(), Some(Access::Command { confined: false, .. }));
     let input = serde_json::json!({
         "description": "A recipe's own command",
         "command": line,
         "timeout": SHELL_SECONDS_MAX,
+        "outside_sandbox": is_outside,
+        "reason": "The user allowed it for this call.",
     });
-    // The user consented to the recipe, which may need the network, so it isn't sandboxed. It gets the same
-    // environment as the model's commands, because its output is sent to the model.
-    let context = ToolContext::bare(workspace.clone());
     let limit = Duration::from_secs(SHELL_SECONDS_MAX + SHELL_GRACE_SECONDS);
-    let Ok(result) = tokio::time::timeout(limit, bash.run(input, context)).await else {
+    let Ok(result) = tokio::time::timeout(limit, bash.run(input, context.clone())).await else {
         return format!("[{line}: no end within {SHELL_SECONDS_MAX} s]");
     };
     printed(result.raw.as_ref())

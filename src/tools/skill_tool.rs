@@ -1,15 +1,19 @@
 //! `skill`: returns the text of a skill, a directory with instructions for one kind of task. Calls that follow from
-//! the text need the same permissions as all others.
+//! the text need the same permissions as all others. So do the commands in the text: the call is decided about like a
+//! command line with all of them, and runs no others.
 
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::git_commands::changes_repository;
 use super::listing::{self, ListedItem};
 use super::task::{self, TaskOrder};
-use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
+use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
 use epitome_thread::titles::name_in_title;
+use epitome_thread::visible::model_says;
 use epitome_thread::{CallDisplay, ToolDisplay, ToolKind, ToolSpec};
 
 pub const NAME: &str = "skill";
@@ -18,6 +22,9 @@ pub const NAME: &str = "skill";
 const NAMES_BYTES_MAX: usize = 6 * 1024;
 /// Maximum bytes of a skill's name in the title of a card.
 const TITLE_BYTES_MAX: usize = 200;
+/// Follows the text of a skill after a command of it failed in the sandbox.
+const HELD: &str = "[The skill's own commands ran in the sandbox. If it stopped one, call the skill again with \
+                    `outside_sandbox`.]";
 
 /// A skill that the session can offer.
 #[derive(Clone, Debug)]
@@ -29,25 +36,24 @@ pub struct Skill {
     pub is_listed: bool,
     /// The agent that runs it instead of the current conversation.
     pub fork: Option<String>,
-    pub text: SkillText,
+    pub text: Arc<dyn SkillText>,
 }
 
-/// Renders the instructions of a skill on request, with the arguments after its name. The error is a sentence for the
-/// model.
-#[derive(Clone)]
-pub struct SkillText(Arc<MakeText>);
+/// The instructions of a skill. Errors are sentences for the model.
+pub trait SkillText: Send + Sync {
+    /// The command lines that the text needs with these arguments and may run now. Blocks on disk I/O.
+    fn lines(&self, arguments: &str) -> Result<Vec<String>, String>;
 
-type MakeText = dyn Fn(ToolContext, String) -> BoxFuture<Result<String, String>> + Send + Sync;
-
-impl SkillText {
-    pub fn new(
-        make: impl Fn(ToolContext, String) -> BoxFuture<Result<String, String>> + Send + Sync + 'static,
-    ) -> SkillText {
-        SkillText(Arc::new(make))
-    }
+    /// Renders the text. Of its commands, only these lines run, in the sandbox of the call.
+    fn render(
+        &self,
+        context: ToolContext,
+        arguments: String,
+        lines: Vec<String>,
+    ) -> BoxFuture<Result<String, String>>;
 }
 
-impl fmt::Debug for SkillText {
+impl fmt::Debug for dyn SkillText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SkillText").finish_non_exhaustive()
     }
@@ -82,6 +88,22 @@ impl SkillTool {
 pub struct SkillCall {
     skill: Skill,
     arguments: String,
+    /// The reason for running its commands outside of the sandbox, if requested.
+    outside: Option<String>,
+}
+
+impl SkillCall {
+    /// The command lines that the call runs now, and its access.
+    fn lines(&self) -> Result<(Vec<String>, Access), String> {
+        let lines = self.skill.text.lines(&self.arguments)?;
+        let line = lines.join("\n");
+        let (changes_git, confined) = (changes_repository(&line), self.outside.is_none());
+        let access = match lines.is_empty() {
+            true => Access::Nothing,
+            false => Access::Command { line, confined, changes_git },
+        };
+        Ok((lines, access))
+    }
 }
 
 /// Returns a skill as an entry of the list.
@@ -106,15 +128,26 @@ impl ParsedTool for SkillTool {
                 "type": "object",
                 "properties": {
                     "name": {"type": "string", "description": "The skill's name as it is listed."},
-                    "arguments": {"type": "string", "description": "What the skill is to work on, if it takes that."}
+                    "arguments": {"type": "string", "description": "What the skill is to work on, if it takes that."},
+                    "outside_sandbox": {
+                        "type": "boolean",
+                        "description": "Asks the user to run the skill's own commands outside the sandbox. Only if \
+                                        the sandbox stopped them; requires `reason`."
+                    },
+                    "reason": {
+                        "type": "string",
+                        "description": "Why they need to run outside the sandbox, for the user."
+                    }
                 },
                 "required": ["name"]
             }),
         }
     }
 
-    fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
-        let kind = ToolKind::Read;
+    fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
+        let lines = self.parse(input, workspace).and_then(|call| call.skill.text.lines(&call.arguments));
+        let kind =
+            if lines.is_ok_and(|lines| !lines.is_empty()) { ToolKind::Execute } else { ToolKind::Read };
         let name = input.get("name").and_then(Value::as_str).unwrap_or_default().trim();
         let title = match name.is_empty() {
             true => "Use a skill".to_owned(),
@@ -128,7 +161,37 @@ impl ParsedTool for SkillTool {
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<SkillCall, String> {
         let skill = self.find(&input::named(input, "name")?)?.clone();
-        Ok(SkillCall { skill, arguments: input::optional_named(input, "arguments")?.unwrap_or_default() })
+        let arguments = input::optional_named(input, "arguments")?.unwrap_or_default();
+        Ok(SkillCall { skill, arguments, outside: input::outside_sandbox(input)? })
+    }
+
+    fn access(&self, call: SkillCall, _: &Workspace) -> Result<Access, String> {
+        Ok(call.lines()?.1)
+    }
+
+    fn preview(&self, call: SkillCall, _: ToolContext) -> BoxFuture<Vec<ToolDisplay>> {
+        let Ok((lines, Access::Command { line, .. })) = call.lines() else {
+            return Box::pin(ready(Vec::new()));
+        };
+        let count = if lines.len() == 1 { "This command runs" } else { "These commands run" };
+        let mut text = format!("{count} to prepare the skill's text:\n\n{}", disk::fenced("sh", &line));
+        if let Some(reason) = &call.outside {
+            text.push_str(&format!(
+                "\n\n**Outside of the sandbox**: they can read and change every file that you can, and reach the \
+                 network. Why: {}",
+                model_says(reason)
+            ));
+        }
+        Box::pin(ready(vec![ToolDisplay::Text { text }]))
+    }
+
+    fn rule_names(&self, input: &Value) -> Vec<(&'static str, String)> {
+        let skill = input::named(input, "name").and_then(|name| self.find(&name));
+        let of = |skill: &Skill| {
+            let agent = skill.fork.clone().map(|agent| (task::NAME, agent));
+            [Some((NAME, skill.name.clone())), agent].into_iter().flatten().collect()
+        };
+        skill.map(of).unwrap_or_default()
     }
 
     fn agent_order(&self, input: &Value) -> Option<TaskOrder> {
@@ -137,12 +200,27 @@ impl ParsedTool for SkillTool {
     }
 
     fn run(&self, call: SkillCall, context: ToolContext) -> BoxFuture<ToolResult> {
-        let SkillCall { skill, arguments } = call;
-        let text = (skill.text.0)(context.clone(), arguments);
         Box::pin(async move {
-            match (text.await, skill.fork.clone()) {
+            // Files may have changed since the call was decided about, so everything is determined again.
+            let (now, SkillCall { skill, arguments, .. }) =
+                disk::blocking(move |_| (call.lines(), call)).await;
+            let (lines, access) = match now {
+                Ok(now) => now,
+                Err(why) => return ToolResult::failed(why),
+            };
+            if !lines.is_empty() && context.decided.as_deref() != Some(&access) {
+                return ToolResult::failed(
+                    "The skill's commands changed after the call was checked. None ran.",
+                );
+            }
+            let is_held = !lines.is_empty() && context.sandbox.hold_in(context.mode);
+            let text = skill.text.render(context.clone(), arguments, lines).await;
+            match (text, skill.fork.clone()) {
                 (Ok(text), Some(agent)) => task::start(order(&skill, agent, text), context).await,
-                (Ok(text), None) => {
+                (Ok(mut text), None) => {
+                    if is_held && text.contains("[exit code ") {
+                        text.push_str(&format!("\n\n{HELD}"));
+                    }
                     let shown = vec![ToolDisplay::Text { text: disk::fenced("markdown", &text) }];
                     ToolResult { shown, ..ToolResult::completed(text) }
                 }
@@ -162,13 +240,42 @@ fn order(skill: &Skill, agent: String, prompt: String) -> TaskOrder {
 mod tests {
     use super::*;
 
+    /// A text with its commands, which changes nothing else.
+    struct WrittenSkill(String, Vec<String>);
+
+    impl SkillText for WrittenSkill {
+        fn lines(&self, _: &str) -> Result<Vec<String>, String> {
+            Ok(self.1.clone())
+        }
+
+        fn render(&self, _: ToolContext, _: String, _: Vec<String>) -> BoxFuture<Result<String, String>> {
+            Box::pin(ready(Ok(self.0.clone())))
+        }
+    }
+
     fn skill(name: &str, about: &str) -> Skill {
-        let text = format!("Do {name}.");
-        let text = SkillText::new(move |_, _| {
-            let text = text.clone();
-            Box::pin(async move { Ok(text) })
-        });
+        let text = Arc::new(WrittenSkill(format!("Do {name}."), Vec::new()));
         Skill { name: name.to_owned(), about: about.to_owned(), is_listed: true, fork: None, text }
+    }
+
+    /// The call accessed nothing in the eyes of modes and rules, and its commands ran nevertheless.
+    #[tokio::test]
+    async fn a_skill_with_commands_is_decided_about_as_these_commands() {
+        let text =
+            Arc::new(WrittenSkill("Do it.".to_owned(), vec!["git commit".to_owned(), "ls".to_owned()]));
+        let tool = SkillTool::new(vec![Skill { text, ..skill("ci", "") }], 6_000);
+        let workspace = Arc::new(Workspace::new("/w", Vec::new(), Default::default()));
+        let parse = |input| tool.parse(&input, &workspace).expect("a call");
+        let access = tool.access(parse(json!({"name": "ci"})), &workspace);
+        let line = "git commit\nls".to_owned();
+        assert_eq!(access, Ok(Access::Command { line: line.clone(), confined: true, changes_git: true }));
+        let outside = json!({"name": "ci", "outside_sandbox": true, "reason": "gh needs the network"});
+        let access = tool.access(parse(outside), &workspace);
+        assert_eq!(access, Ok(Access::Command { line, confined: false, changes_git: true }));
+        assert_eq!(tool.display(&json!({"name": "ci"}), &workspace).kind, ToolKind::Execute);
+        // Nobody decided about it.
+        let result = tool.run(parse(json!({"name": "ci"})), ToolContext::bare(workspace.clone())).await;
+        assert_eq!(result.status, epitome_thread::OutcomeStatus::Failed);
     }
 
     #[test]

@@ -11,6 +11,9 @@ use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 pub const NAME: &str = "task";
 
+/// The agent that runs a task that names none.
+pub const GENERAL: &str = "general";
+
 /// Maximum bytes of a prompt; longer input belongs in a file.
 const PROMPT_BYTES_MAX: usize = 128 * 1024;
 
@@ -23,7 +26,7 @@ pub struct TaskOrder {
     /// A few words, for display.
     pub description: String,
     pub prompt: String,
-    /// The agent to run; `None` uses the session's default.
+    /// The agent to run; `None` is `GENERAL`.
     pub agent: Option<String>,
     /// `main`, `small` or a model's name; `None` uses the agent's default.
     pub model: Option<String>,
@@ -79,6 +82,11 @@ impl ParsedTool for Task {
     }
 
     // The call accesses nothing: each call of the subagent is decided separately.
+
+    fn rule_names(&self, input: &Value) -> Vec<(&'static str, String)> {
+        let order = read(input).ok();
+        order.map(|order| (NAME, order.agent.unwrap_or_else(|| GENERAL.to_owned()))).into_iter().collect()
+    }
 
     fn agent_order(&self, input: &Value) -> Option<TaskOrder> {
         read(input).ok()

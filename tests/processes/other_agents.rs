@@ -44,19 +44,26 @@ fn a_plugin_is_checked_installed_used_and_removed() {
         "fmt/.claude-plugin/plugin.json",
         r#"{"name": "fmt", "version": "1.2", "description": "Formats"}"#,
     );
-    user.write("fmt/commands/run.md", "Run $1.");
+    // The card named commands only, though their shell lines run as well.
+    let line = format!("echo {}; : LAST", "a".repeat(3_000));
+    user.write("fmt/commands/run.md", &format!("Run $1 !`{line}`."));
     let hooks = r#"{"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "${CLAUDE_PLUGIN_ROOT}/stop.sh"}]}]}}"#;
     user.write("fmt/hooks/hooks.json", hooks);
     let plugin = user.project().parent().expect("it has one").join("fmt");
     let plugin = plugin.to_str().expect("it is text");
     for command in [&["plugins", "check", plugin][..], &["plugins", "install", plugin, "--yes"]] {
         let said = user.run(command).ok();
-        for part in ["fmt 1.2  Formats", "/fmt:run", "Stop: ${CLAUDE_PLUGIN_ROOT}/stop.sh"] {
+        for part in [
+            "fmt 1.2  Formats",
+            "/fmt:run",
+            &format!("/fmt:run: {line}"),
+            "Stop: ${CLAUDE_PLUGIN_ROOT}/stop.sh",
+        ] {
             assert!(said.contains(part), "{said}");
         }
     }
-    assert!(user.run(&["plugins", "list"]).ok().contains("commands: 1, hooks: 1"));
-    assert_eq!(user.run(&["recipes", "render", "fmt:run", "it"]).ok(), "Run it.\n");
+    assert!(user.run(&["plugins", "list"]).ok().contains("commands: 1, shell lines: 1, hooks: 1"));
+    assert!(user.run(&["recipes", "render", "fmt:run", "it"]).ok().starts_with("Run it aaa"));
     assert!(user.run(&["hooks", "list"]).ok().contains("Stop#1@plugin fmt"));
     let again = user.run(&["plugins", "install", plugin, "--yes"]).exited(1);
     assert!(again.err.contains("there is a plugin fmt already"), "{again:?}");

@@ -571,7 +571,7 @@ fn hooks_in_settings_files_are_pinned_together_with_their_scripts() {
     let script = disk.program("repo/.claude/hooks/check.sh", "#!/bin/sh\n");
     let waiting = disk.find().untrusted;
     assert_eq!(waiting.len(), 1);
-    assert!(waiting[0].what.contains("check.sh --strict"), "{}", waiting[0].what);
+    assert_eq!((&*waiting[0].what, &*waiting[0].runs), ("runs at `PreToolUse` of `Bash`", line));
     assert_eq!(waiting[0].files, [disk.at("repo/.claude/settings.json"), script]);
     disk.allow_all();
     let hook = disk.find().hooks.remove(0);

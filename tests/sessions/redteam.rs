@@ -25,7 +25,7 @@ use range::{Expect, Group, Row};
 /// Minimum number of attempts.
 const ROWS_MIN: usize = 60;
 
-const GROUPS: [fn() -> Group; 12] = [
+const GROUPS: [fn() -> Group; 13] = [
     paths::group,
     secrets::group,
     commands::group,
@@ -34,6 +34,7 @@ const GROUPS: [fn() -> Group; 12] = [
     patches::group,
     repository::group,
     agents::group,
+    agents::skills,
     sandbox::group,
     web::group,
     web::pages,
@@ -78,6 +79,11 @@ fn no_patch_leaves_the_workspace() {
 #[test]
 fn agents_and_skills_have_at_most_their_sessions_permissions() {
     agents::group().hold();
+}
+
+#[test]
+fn no_argument_of_a_skill_is_a_command() {
+    agents::skills().hold();
 }
 
 #[test]

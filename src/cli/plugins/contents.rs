@@ -14,13 +14,17 @@ use crate::hooks::hook::{HookKind, HookOrigin};
 use crate::problem::Problem;
 use crate::recipe::agents::AgentCatalog;
 use crate::recipe::catalog::RecipeCatalog;
+use crate::recipe::parse::Recipe;
 use crate::recipe::plugins::Plugin;
+use crate::recipe::render;
 use crate::recipe::walk::read_text;
 
 /// The contents of a plugin, as text by kind.
 pub struct BroughtItems {
     pub commands: Vec<String>,
     pub skills: Vec<String>,
+    /// The shell lines in commands and skills.
+    pub shell_lines: Vec<String>,
     pub agents: Vec<String>,
     /// Hooks with their events and command lines.
     pub hooks: Vec<String>,
@@ -49,26 +53,31 @@ impl BroughtItems {
             let recipes = recipes.recipes.iter().filter(move |recipe| recipe.is_skill() == of_skills);
             recipes.map(|recipe| format!("/{}", recipe.id)).collect()
         };
+        let lines = |recipe: &Arc<Recipe>| -> Vec<String> {
+            render::shell_calls(recipe).into_iter().map(|call| format!("/{}: {call}", recipe.id)).collect()
+        };
         let mut servers = Vec::new();
         problems.extend(plugin_servers::of_plugin(plugin, &mut servers));
         BroughtItems {
             commands: names(false),
             skills: names(true),
+            shell_lines: recipes.recipes.iter().flat_map(lines).collect(),
             agents: agents.agents.iter().map(|agent| agent.name.clone()).collect(),
             hooks: plugin.hooks.iter().flat_map(|path| hooks(path, plugin, &mut problems)).collect(),
             servers: servers
                 .iter()
-                .map(|server| format!("{}: {}", server.name, server.description()))
+                .map(|server| format!("{}: {}:\n{}", server.name, server.description(), server.runs()))
                 .collect(),
             instructions: plugin.context.iter().map(|path| path.display().to_string()).collect(),
             problems,
         }
     }
 
-    fn parts(&self) -> [(&'static str, &Vec<String>); 6] {
+    fn parts(&self) -> [(&'static str, &Vec<String>); 7] {
         [
             ("commands", &self.commands),
             ("skills", &self.skills),
+            ("shell lines", &self.shell_lines),
             ("agents", &self.agents),
             ("hooks", &self.hooks),
             ("MCP servers", &self.servers),
@@ -88,7 +97,8 @@ impl BroughtItems {
         let mut text = String::new();
         for (what, items) in self.parts().into_iter().filter(|(_, items)| !items.is_empty()) {
             let _ = writeln!(text, "{what}:");
-            items.iter().for_each(|item| text.push_str(&format!("  {item}\n")));
+            // Further lines of an item are indented, so that they can't look like another one.
+            items.iter().for_each(|item| text.push_str(&format!("  {}\n", item.replace('\n', "\n      "))));
         }
         if !self.problems.is_empty() {
             text.push_str("problems:\n");
@@ -100,7 +110,8 @@ impl BroughtItems {
     pub fn to_json(&self) -> Value {
         let problems: Vec<Value> = self.problems.iter().map(Problem::to_json).collect();
         json!({
-            "commands": self.commands, "skills": self.skills, "agents": self.agents, "hooks": self.hooks,
+            "commands": self.commands, "skills": self.skills, "shell_lines": self.shell_lines,
+            "agents": self.agents, "hooks": self.hooks,
             "servers": self.servers, "instructions": self.instructions, "problems": problems,
         })
     }

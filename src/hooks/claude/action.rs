@@ -46,7 +46,7 @@ impl ClaudeAction {
         match self {
             ClaudeAction::Command => "runs",
             ClaudeAction::Prompt { .. } => "asks a model",
-            ClaudeAction::Post { .. } => "posts what happens to",
+            ClaudeAction::Post { .. } => "posts what happens",
         }
     }
 

@@ -46,6 +46,25 @@ pub fn lex(source: &str) -> Result<Vec<TemplateToken>, TemplateError> {
     Ok(lexer.tokens)
 }
 
+/// The actions of a template that runs commands, without their braces; empty if it runs none. All of them, because any
+/// may compute a part of a command. A template that cannot be read is returned as a whole.
+pub fn commands(source: &str) -> Vec<&str> {
+    let Ok(tokens) = lex(source) else { return vec![source] };
+    if !tokens.iter().any(|token| token.kind == TokenKind::Word("bash".to_owned())) {
+        return Vec::new();
+    }
+    let mut open = 0;
+    let mut actions = Vec::new();
+    for token in tokens {
+        match token.kind {
+            TokenKind::Open => open = token.at + OPEN.len(),
+            TokenKind::Close => actions.push(source[open..token.at].trim_start_matches('-').trim()),
+            _ => {}
+        }
+    }
+    actions
+}
+
 struct Lexer<'a> {
     source: &'a str,
     at: usize,

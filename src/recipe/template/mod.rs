@@ -13,6 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use eval::{Evaluated, TemplateScope, evaluate};
+pub use lexer::commands;
 pub use parser::compile;
 
 /// Maximum nesting of blocks and parentheses in the text. Deeper nesting is a mistake, or an attempt to overflow the

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use super::why::line;
 use epitome_hooks::discover::{FoundHooks, Skipped, UntrustedHook};
 use epitome_hooks::hook::{Hook, HookKind, HookOrigin};
+use epitome_thread::visible::code;
 use epitome_thread::{Change, HookRunResult, Thread};
 
 /// Maximum length of each list; the rest are counted.
@@ -94,7 +95,7 @@ fn kind(hook: &Hook) -> &'static str {
 }
 
 fn waiting(item: &UntrustedHook) -> String {
-    format!("{} ({}): {}", item.name, item.path.display(), line(&item.what))
+    format!("{} ({}) {}: {}", item.name, item.path.display(), item.what, code(&line(&item.runs)))
 }
 
 fn list<T>(out: &mut String, title: &str, items: &[T], words: impl Fn(&T) -> String) {
@@ -182,7 +183,8 @@ mod tests {
                 name: "new".to_owned(),
                 path: PathBuf::from("/w/.epitome/hooks/new"),
                 digest: String::new(),
-                what: "runs a program".to_owned(),
+                what: "runs at `turn_end`".to_owned(),
+                runs: "/w/.epitome/hooks/new".to_owned(),
                 files: Vec::new(),
             }],
             servers: std::collections::BTreeMap::new(),
@@ -202,7 +204,7 @@ mod tests {
              \n\
              Waiting for your consent; `epitome hooks trust` allows them:\n\
              \n\
-             - new (/w/.epitome/hooks/new): runs a program\n\
+             - new (/w/.epitome/hooks/new) runs at `turn_end`: `/w/.epitome/hooks/new`\n\
              \n\
              Not used:\n\
              \n\

@@ -2,6 +2,7 @@
 //! prompt the user is asked about those that are not decided yet.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
@@ -21,7 +22,8 @@ use epitome_hooks::trust::{self, TrustStore, TrustSubject, TrustVerdict};
 use epitome_platform::blocking;
 use epitome_provider::network::Network;
 use epitome_recipe::parse::{Recipe, RecipeSource};
-use epitome_recipe::render::ShellOutputs;
+use epitome_recipe::render::{self, ShellOutputs};
+use epitome_thread::visible::{code, fenced};
 use epitome_thread::{
     CallDisplay, CallId, Decider, OutcomeStatus, RecordedDecision, ToolDisplay, ToolKind, ToolOutcome,
 };
@@ -48,8 +50,10 @@ impl HookConsent {
 pub(crate) struct UntrustedItem {
     pub item: TrustSubject,
     pub record: Option<ServerRecord>,
-    /// A description for the question.
+    /// A description for the question, in Markdown.
     pub what: String,
+    /// Everything that it would run, as it is written.
+    pub runs: String,
 }
 
 /// Whether a repository's recipe may run its shell commands.
@@ -58,6 +62,20 @@ pub(crate) enum MayRun {
     No,
     /// The user must be asked.
     Unknown(TrustSubject),
+}
+
+/// The user's decisions about recipes so far.
+pub(crate) struct RecipeConsent {
+    /// `None` until hooks have been discovered.
+    trust: Option<TrustStore>,
+    roots: Vec<PathBuf>,
+}
+
+impl RecipeConsent {
+    /// Whether a recipe may run its commands with the files that they name now. Blocks on disk I/O.
+    pub(crate) fn covers(&self, recipe: &Recipe) -> bool {
+        matches!(verdict(self.trust.as_ref(), &self.roots, recipe), Some((TrustVerdict::Trusted, _)) | None)
+    }
 }
 
 impl HookHost {
@@ -197,11 +215,12 @@ impl HookHost {
     }
 
     /// The repository's hooks that the user has neither allowed nor refused, and that were not asked about yet.
-    fn untrusted(&self, core: &Core) -> Vec<UntrustedItem> {
+    fn untrusted(&self) -> Vec<UntrustedItem> {
         let untrusted = self.found.untrusted.iter().map(|untrusted| UntrustedItem {
             item: TrustSubject { path: untrusted.path.clone(), digest: untrusted.digest.clone() },
             record: None,
-            what: format!("{} ({})", untrusted.what, core.workspace.display(&untrusted.path)),
+            what: untrusted.what.clone(),
+            runs: untrusted.runs.clone(),
         });
         untrusted.filter(|untrusted| !self.consent.asked.contains(&untrusted.item)).collect()
     }
@@ -229,8 +248,10 @@ impl HookHost {
              only if you trust it. \"Always\" applies to exactly these versions; after a change you are \
              asked again.\n"
         );
-        for UntrustedItem { what, .. } in &items {
-            text.push_str(&format!("\n- {what}"));
+        for UntrustedItem { item, what, runs, .. } in &items {
+            // Nothing is cut, and the fence can't be closed by what is in it: consent covers what is shown.
+            let path = code(&core.workspace.display(&item.path));
+            text.push_str(&format!("\n- {path}: {what}:\n\n{}\n", fenced("", runs)));
         }
         let permission = Arc::new(PermissionRequest {
             call: CallId(format!("trust_{}", ask.0)),
@@ -283,20 +304,20 @@ impl HookHost {
 
     /// Whether this version of a recipe may run its commands. The user's own recipes need no consent.
     pub(crate) fn recipe_may_run(&self, core: &Core, recipe: &Recipe) -> MayRun {
-        let RecipeSource::Repository(path) = &recipe.source else { return MayRun::Yes };
         let roots = core.services.paths.repository_roots(core.thread.cwd());
-        let (Some(trust), Ok(digest)) =
-            (&self.consent.trust, trust::recipe_digest(path, &recipe.body, &roots))
-        else {
-            return MayRun::No;
-        };
-        let item = TrustSubject { path: path.clone(), digest };
-        match trust.verdict(&item.path, &item.digest) {
-            TrustVerdict::Trusted => MayRun::Yes,
-            TrustVerdict::Refused => MayRun::No,
-            TrustVerdict::Unknown if self.consent.asked.contains(&item) => MayRun::No,
-            TrustVerdict::Unknown => MayRun::Unknown(item),
+        match verdict(self.consent.trust.as_ref(), &roots, recipe) {
+            None | Some((TrustVerdict::Trusted, _)) => MayRun::Yes,
+            Some((TrustVerdict::Unknown, Some(item))) if !self.consent.asked.contains(&item) => {
+                MayRun::Unknown(item)
+            }
+            Some((TrustVerdict::Unknown | TrustVerdict::Refused, _)) => MayRun::No,
         }
+    }
+
+    /// The decisions so far, for skills that the model calls later.
+    pub(crate) fn recipe_consent(&self, core: &Core) -> RecipeConsent {
+        let roots = core.services.paths.repository_roots(core.thread.cwd());
+        RecipeConsent { trust: self.consent.trust.clone(), roots }
     }
 
     /// Asks whether a recipe may run its commands while the prompt waits. Returns the prompt if no client is attached.
@@ -307,14 +328,33 @@ impl HookHost {
         recipe: &Recipe,
         prompt: QueuedPrompt,
     ) -> Option<QueuedPrompt> {
-        let what = format!("the commands of /{} ({})", recipe.id, core.workspace.display(&item.path));
+        let what = format!("runs the commands of {}", code(&format!("/{}", recipe.id)));
+        let runs = render::shell_calls(recipe).join("\n");
         if core.clients.is_empty() {
             self.consent.asked.insert(item);
             return Some(prompt);
         }
-        self.ask_consent(core, vec![UntrustedItem { item, record: None, what }], "recipes", Some(prompt));
+        self.ask_consent(
+            core,
+            vec![UntrustedItem { item, record: None, what, runs }],
+            "recipes",
+            Some(prompt),
+        );
         None
     }
+}
+
+/// The decision about a repository's recipe as it is now; `None` for other recipes, which need none.
+fn verdict(
+    trust: Option<&TrustStore>,
+    roots: &[PathBuf],
+    recipe: &Recipe,
+) -> Option<(TrustVerdict, Option<TrustSubject>)> {
+    let RecipeSource::Repository(path) = &recipe.source else { return None };
+    let (Some(trust), Ok(digest)) = (trust, trust::recipe_digest(path, recipe, roots)) else {
+        return Some((TrustVerdict::Refused, None));
+    };
+    Some((trust.verdict(path, &digest), Some(TrustSubject { path: path.clone(), digest })))
 }
 
 impl Session {
@@ -330,11 +370,11 @@ impl Session {
         if self.inbox.first().is_some_and(|prompt| self.is_built_in(prompt)) {
             return false;
         }
-        let hooks = self.hooks.untrusted(&self.core);
+        let hooks = self.hooks.untrusted();
         if !hooks.is_empty() {
             return self.hooks.ask_consent(&self.core, hooks, "hooks", None);
         }
-        let mut servers = self.mcp.untrusted(&self.core, &self.hooks);
+        let mut servers = self.mcp.untrusted(&self.hooks);
         servers.retain(|server| !self.hooks.consent.asked.contains(&server.item));
         if !servers.is_empty() {
             return self.hooks.ask_consent(&self.core, servers, "MCP servers", None);

@@ -46,6 +46,8 @@ const SECRET_NAMES: [&str; 18] = [
 pub struct PermissionQuery<'a> {
     /// The tool's name.
     pub tool: &'a str,
+    /// See `Tool::rule_names`.
+    pub names: &'a [(&'static str, String)],
     pub access: &'a Access,
     pub mode: Mode,
     /// Whether the complete sandbox applies to commands that don't request to run outside; relevant only in `Auto`
@@ -217,6 +219,13 @@ impl<'a> ParsedCall<'a> {
     /// Whether a part of the call may match the pattern of an ask or deny rule.
     fn touches(&self, pattern: &RulePattern) -> bool {
         let workspace = self.asked.workspace;
+        let is_named = |(tool, name): &(&str, String)| {
+            matches_pattern(&pattern.tool, tool)
+                && pattern.about.as_ref().is_none_or(|about| matches_pattern(about, name))
+        };
+        if self.asked.names.iter().any(is_named) {
+            return true;
+        }
         let by_path = |about: &str| {
             let globs = Globs::new(about, workspace, CaseSensitivity::Ignored);
             move |path: &Path| globs.fit(path)
@@ -264,7 +273,12 @@ impl<'a> ParsedCall<'a> {
 
     /// Returns a rule that allows the call. If several rules cover the parts of a command line, the first of them.
     fn allowing(&self) -> Option<&'a WrittenRule> {
-        let mut of_tool = self.rules_with(RuleEffect::Allow).filter(|rule| self.is_of_tool(&rule.pattern));
+        // A rule that allows a skill is not about its commands.
+        let is_of_tool = |pattern: &RulePattern| match self.asked.access {
+            Access::Command { .. } => pattern.tool == "Bash" || matches_pattern(&pattern.tool, "bash"),
+            _ => self.is_of_tool(pattern),
+        };
+        let mut of_tool = self.rules_with(RuleEffect::Allow).filter(|rule| is_of_tool(&rule.pattern));
         match self.asked.access {
             Access::Nothing => None,
             // Running outside of the sandbox needs more than a rule for the command.

@@ -19,6 +19,7 @@ fn judged(tool: &str, access: &Access, mode: Mode, rules: &[WrittenRule]) -> Jud
     let workspace = workspace();
     judge(&PermissionQuery {
         tool,
+        names: &[],
         access,
         mode,
         is_sandboxed: true,
@@ -195,6 +196,7 @@ fn auto_asks_about_commands_without_a_complete_sandbox() {
     ] {
         let asked = PermissionQuery {
             tool: "bash",
+            names: &[],
             access: &access,
             mode: Mode::Auto,
             is_sandboxed: false,
@@ -362,6 +364,7 @@ fn decisions_name_their_source() {
     let access = line("make");
     let asked = PermissionQuery {
         tool: "bash",
+        names: &[],
         access: &access,
         mode: Mode::Ask,
         is_sandboxed: true,
@@ -391,6 +394,7 @@ fn deny_rule_for_a_link_applies_to_its_target() {
     let rules = [written(RuleEffect::Deny, "Read(link/**)")];
     let asked = PermissionQuery {
         tool: "file_read",
+        names: &[],
         access: &access,
         mode: Mode::Full,
         is_sandboxed: true,
@@ -403,4 +407,62 @@ fn deny_rule_for_a_link_applies_to_its_target() {
     assert_eq!(letter(&judge(&asked)), 'd');
     let hidden = HiddenFiles::from("grep_tool", &rules, &workspace);
     assert!(hidden.hides(&root.join("elsewhere/a")) && !hidden.hides(&root.join("w/a")));
+}
+
+/// `deny = ["skill(deploy)"]` was accepted and denied nothing.
+#[test]
+fn a_rule_with_a_pattern_denies_or_is_rejected() {
+    let path = || vec![PathBuf::from("/w/src/a")];
+    let fetch = || Access::Fetch { url: "https://docs.rs/x".to_owned(), host: "docs.rs".to_owned() };
+    for (tool, about, access, name) in [
+        ("bash", "make *", line("make all"), ""),
+        ("file_read", "src/**", Access::Read(path()), ""),
+        ("view_image", "src/**", Access::Read(path()), ""),
+        ("glob_tool", "src/**", Access::Read(path()), ""),
+        ("grep_tool", "src/**", Access::Read(path()), ""),
+        ("file_write", "src/**", Access::Write(path()), ""),
+        ("file_edit", "src/**", Access::Write(path()), ""),
+        ("apply_patch", "src/**", Access::Write(path()), ""),
+        ("web_fetch", "docs.rs", fetch(), ""),
+        ("skill", "dep*", Access::Nothing, "deploy"),
+        ("skill", "deploy", line("make all"), "deploy"),
+        ("task", "deploy", Access::Nothing, "deploy"),
+        // Rules about these tools have no patterns.
+        ("bash_output", "x", Access::Nothing, ""),
+        ("bash_kill", "x", Access::Nothing, ""),
+        ("ask_user", "x", Access::Nothing, ""),
+        ("todo_write", "x", Access::Nothing, ""),
+        ("recall", "x", Access::Nothing, ""),
+        ("mcp__a__b", "x", Access::Nothing, ""),
+        ("embedded", "x", Access::Nothing, ""),
+    ] {
+        let text = format!("{tool}({about})");
+        let Ok(pattern) = parse(&text) else {
+            assert_eq!(about, "x", "{text} is a rule");
+            continue;
+        };
+        let rules = [WrittenRule { word: RuleEffect::Deny, pattern, path: "/c".into(), line: 1 }];
+        let workspace = workspace();
+        let verdict = |name: &str| {
+            let names = [(if tool == "task" { "task" } else { "skill" }, name.to_owned())];
+            let is_named = !name.is_empty();
+            let asked = PermissionQuery {
+                tool,
+                names: if is_named { &names } else { &[] },
+                access: &access,
+                mode: Mode::Full,
+                is_sandboxed: true,
+                remembered: &[],
+                kept: &[],
+                rules: &rules,
+                workspace: &workspace,
+                facts: &DiskFacts::look_up(&access, &workspace),
+            };
+            judge(&asked).verdict
+        };
+        assert!(matches!(verdict(name), PermissionVerdict::Deny { .. }), "{text}");
+        if !name.is_empty() {
+            assert!(!matches!(verdict("other"), PermissionVerdict::Deny { .. }), "{text}");
+        }
+    }
 }

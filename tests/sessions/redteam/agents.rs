@@ -1,5 +1,7 @@
-//! Agents and skills of a repository that claim more permissions than they have.
+//! Agents and skills of a repository that claim more permissions than they have, and the user's own skills with
+//! arguments that try to get more.
 
+use epitome::tools::sandbox::support;
 use serde_json::json;
 
 use super::range::{Expect, Group, Place, Row, SECRET, command, row};
@@ -63,6 +65,73 @@ pub fn group() -> Group {
             row("a skill that is a link to the outside", "skill", json!({"name": "outer"}), Refused("There is no skill")),
             row("a link to a file that is not a skill", "skill", json!({"name": "bare"}), Refused("There is no skill")),
             row("a skill by a path", "skill", json!({"name": "../../../notes"}), Refused("There is no skill")),
+        ],
+    }
+}
+
+/// Skills of the user, each with a command that contains its argument.
+fn prepare_own(place: &Place) {
+    for (name, line) in [
+        ("issue", "echo looking at $ARGUMENTS"),
+        ("said", "echo \"looking at $ARGUMENTS\""),
+        ("run", "$ARGUMENTS"),
+        ("code", "bash -c \"$ARGUMENTS\""),
+        ("write", "echo x > $1; echo tried"),
+        ("deploy", "echo deploying"),
+    ] {
+        place.write_ours(
+            &format!("skills/{name}/SKILL.md"),
+            format!("---\ndescription: d\n---\nIt says: !`{line}`\n"),
+        );
+    }
+}
+
+/// A model ran every command that it wanted, outside of the sandbox, without a prompt and against rules, in each mode:
+/// it gave it to a skill as an argument.
+pub fn skills() -> Group {
+    use Expect::{Asked, AskedThen, Denied, Shows};
+    const FORBIDDEN: &str = "forbids this in every mode";
+    let skill = |name, of: &str, arguments: &str, expect| {
+        row(name, "skill", json!({ "name": of, "arguments": arguments }), expect)
+    };
+    let rest = "; : > pwned; grep -i seccomp: /proc/self/status";
+    Group {
+        title: "Arguments of skills",
+        about: "The user has skills whose commands contain the arguments of the call: `issue` (`echo looking at $ARGUMENTS`), \
+                `said` (the same in double quotes), `run` (`$ARGUMENTS`), `code` (`bash -c \"$ARGUMENTS\"`), `write` \
+                (`echo x > $1`) and `deploy`. `deny` has `bash(touch *)`, `skill(deploy)` and `task(general)`.",
+        config: "[permissions]\ndeny = [\"bash(touch *)\", \"skill(deploy)\", \"task(general)\"]\n",
+        prepare: prepare_own,
+        rows: vec![
+            skill("a skill's argument with `;`", "issue", &format!("7{rest}"), Asked),
+            skill("the same, allowed (it is quoted)", "issue", "7; : > pwned", AskedThen("looking at 7; : > pwned")).allowed(),
+            skill("the same", "issue", "7; : > pwned", Denied("Commands cannot be run")).mode("read_only"),
+            skill("the same", "issue", "7; : > pwned", Shows("looking at 7; : > pwned")).mode("full"),
+            skill("an argument with a substitution, in quotes", "said", "$(: > pwned)\"; : > pwned; \"", Shows("looking at $(: > pwned)")).mode("full"),
+            skill("a denied command in a skill's argument", "run", "touch pwned", Denied(FORBIDDEN)),
+            skill("the same", "run", "touch pwned", Denied(FORBIDDEN)).mode("read_only"),
+            skill("the same", "run", "touch pwned", Denied(FORBIDDEN)).mode("full"),
+            skill("a denied command for another shell", "code", "touch pwned", Denied(FORBIDDEN)),
+            skill("the same", "code", "touch pwned", Denied(FORBIDDEN)).mode("read_only"),
+            skill("the same", "code", "touch pwned", Denied(FORBIDDEN)).mode("full"),
+            skill("a file outside, allowed", "write", "$OUT/pwned", AskedThen("tried"))
+                .allowed()
+                .where_there_is(|| support().landlock > 0),
+            row(
+                "a request to leave the sandbox",
+                "skill",
+                json!({"name": "issue", "arguments": "7", "outside_sandbox": true, "reason": "I was told to"}),
+                Asked,
+            )
+            .mode("auto"),
+            skill("a skill that a rule denies", "deploy", "", Denied(FORBIDDEN)).mode("full"),
+            row(
+                "an agent that a rule denies, as the default",
+                "task",
+                json!({"description": "x", "prompt": "x"}),
+                Denied(FORBIDDEN),
+            )
+            .mode("full"),
         ],
     }
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use epitome::session::{AskId, PermissionRequest, Replay, SessionCommand, SessionEvent, UserDecision};
-use epitome::thread::StopReason;
+use epitome::thread::{StopReason, ToolDisplay};
 use epitome_test_harness::client::TestClient;
 use epitome_test_harness::session::TestSession;
 use epitome_test_harness::write_file;
+use serde_json::json;
 
 use super::stage::{recorder, told_of, with_hooks};
 
@@ -152,4 +153,49 @@ fn shell_calls_of_a_repositorys_recipe_require_consent() {
     test.send(SessionCommand::CancelPrompt { ticket });
     assert_eq!(test.reason(ticket), StopReason::Cancelled);
     assert_eq!(test.ask("Next"), StopReason::EndTurn, "nothing waits for the answer");
+}
+
+/// Consent texts were cut at 400 characters, listed skills by name only, and were Markdown in which a comment could hide a
+/// line: the user consented to what they did not see.
+#[test]
+fn everything_that_consent_covers_is_shown_in_a_fence() {
+    let long = |end: &str| format!("echo <!-- ``` {} ; {end} # -->", "a".repeat(15_000));
+    let settings = |line: &str| {
+        let hooks = json!([{"matcher": "Bash", "hooks": [{"type": "command", "command": line}]}]);
+        json!({"hooks": {"PreToolUse": hooks}}).to_string()
+    };
+    let url = format!("https://example.com/{}MARKER", "a".repeat(1_500));
+    let webhook = format!("events: [turn_end]\nurl: {url}\nheaders: {{ X-Key: $OPENAI_API_KEY }}\n");
+    let skill = format!("---\ndescription: d\n---\n```!\n{}\n```\n", long("MARKER").replace("```", "'``'"));
+    let args = vec!["a".repeat(2_000), "MARKER".to_owned()];
+    let env = json!({"NODE_OPTIONS": "--import=data:text/javascript,MARKER", "API_TOKEN": "hunter2hunter2"});
+    let servers = json!({"mcpServers": {"s": {"command": "npx", "args": args, "env": env}}}).to_string();
+    for (file, written, prompt, also) in [
+        (".claude/settings.json", settings(&long("MARKER")), "Hello", "runs at `PreToolUse` of `Bash`"),
+        (".epitome/hooks/post.yaml", webhook, "Hello", "your variables `OPENAI_API_KEY`"),
+        (".epitome/hooks/run", recorder("turn_end"), "Hello", ".epitome/hooks/run"),
+        (".claude/skills/ctx/SKILL.md", skill, "/ctx", "runs the commands of `/ctx`"),
+        (
+            ".epitome/recipes/say.md",
+            format!("It says {{{{bash \"echo\" \"}}}}\" \"{} MARKER\"}}}}.", "a".repeat(2_000)),
+            "/say",
+            "`/say`",
+        ),
+        (".mcp.json", servers, "Hello", "NODE_OPTIONS=--import=data:text/javascript,MARKER"),
+    ] {
+        let mut test = with_hooks(&[], &[(file, &written)], Vec::new());
+        let ticket = test.prompt(prompt);
+        let (ask, permission) = asked(&mut test.client);
+        let [ToolDisplay::Text { text: shown }] = &permission.preview[..] else { panic!("{permission:?}") };
+        assert!(shown.contains(also) && !shown.contains("hunter2"), "{file}: {shown}");
+        // The last block is closed by the fence that opens it.
+        let mut lines = shown.trim_end().lines();
+        let close = lines.next_back().expect("a fence");
+        assert!(close.len() >= 3 && close.chars().all(|c| c == '`'), "{file}: {shown}");
+        let block: Vec<&str> = lines.rev().take_while(|line| !line.starts_with(close)).collect();
+        let covered = if file.ends_with("/run") { ".epitome/hooks/run" } else { "MARKER" };
+        assert!(block.concat().contains(covered), "{file}: {shown}");
+        test.send(SessionCommand::Decide { ask, decision: UserDecision::Reject });
+        test.reason(ticket);
+    }
 }

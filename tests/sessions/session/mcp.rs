@@ -289,7 +289,7 @@ fn a_repositorys_server_runs_only_with_the_users_consent() {
         });
         assert_eq!(process_of("plain", place), None, "nothing runs before the answer");
         let shown = format!("{permission:?}");
-        assert!(shown.contains("the MCP server `theirs`: runs") && !shown.contains(SECRET), "{shown}");
+        assert!(shown.contains("the MCP server `theirs` runs:") && !shown.contains(SECRET), "{shown}");
         test.send(SessionCommand::Decide { ask, decision });
         assert_eq!(test.reason(ticket), StopReason::EndTurn);
         assert_eq!(process_of("plain", place).is_some(), runs);

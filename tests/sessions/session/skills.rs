@@ -1,5 +1,8 @@
 //! Skills: listed in the frame, returned as text, and announced if they are added later.
 
+use std::sync::Arc;
+
+use epitome::session::{AskId, PermissionRequest, SessionCommand, SessionEvent, UserDecision};
 use epitome::thread::Change;
 use epitome_scripted_model::{ModelStep, SeenPart};
 use epitome_test_harness::session::{Setup, TestSession};
@@ -18,6 +21,23 @@ fn frame(test: &TestSession) -> Vec<(String, String)> {
         _ => None,
     });
     tools.expect("a frame").into_iter().map(|tool| (tool.name, tool.description)).collect()
+}
+
+fn asked(test: &mut TestSession) -> (AskId, Arc<PermissionRequest>) {
+    test.client.until(|out| match out {
+        SessionEvent::Ask { ask, permission } => Some((*ask, permission.clone())),
+        _ => None,
+    })
+}
+
+/// The texts of all tool results, in order.
+fn outcomes(test: &TestSession) -> Vec<String> {
+    let log = test.log();
+    let texts = log.iter().filter_map(|entry| match &entry.change {
+        Change::ToolFinished { outcome } => Some(outcome.model_text()),
+        _ => None,
+    });
+    texts.collect()
 }
 
 fn last_words(test: &TestSession) -> String {
@@ -60,14 +80,46 @@ fn a_skill_of_the_user_is_rendered_like_a_command() {
     let files = [("home/skills/greet/SKILL.md", body)];
     let mut test =
         Setup::with_files(&files).built_in_tools().start(in_turn(vec![vec![use_it], vec![text("Done.")]]));
-    test.ask("Greet.");
-    let log = test.log();
-    let given = log.iter().find_map(|entry| match &entry.change {
-        Change::ToolFinished { outcome } => Some(outcome.model_text()),
-        _ => None,
-    });
-    let given = given.expect("an outcome");
+    let ticket = test.prompt("Greet.");
+    let (ask, permission) = asked(&mut test);
+    let shown = format!("{:?}", permission.preview);
+    assert!(shown.contains("echo hello"), "{shown}");
+    test.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
+    test.reason(ticket);
+    let given = outcomes(&test).pop().expect("an outcome");
     assert!(given.contains("home/skills/greet: hello $1") && !given.contains('!'), "{given}");
+}
+
+/// After the user had allowed a repository's skill, the model changed the script that it runs, and had it run: consent was
+/// checked only when the skills were offered.
+#[test]
+fn a_script_that_changes_after_consent_does_not_run() {
+    let body = "---\ndescription: Context.\n---\nNow: !`sh ${CLAUDE_SKILL_DIR}/now.sh`\n";
+    let use_it = || vec![ModelStep::Call { name: "skill".into(), input: json!({"name": "ctx"}) }];
+    let files = [
+        (".claude/skills/ctx/SKILL.md", body),
+        (".claude/skills/ctx/now.sh", "echo first"),
+        ("home/config.toml", "[permissions]\nallow = [\"bash(sh *)\"]\n"),
+    ];
+    let replies = vec![vec![text("Read.")], use_it(), vec![text("Done.")], use_it(), vec![text("Done.")]];
+    let mut test = Setup::with_files(&files).built_in_tools().start(in_turn(replies));
+    let ticket = test.prompt("/ctx");
+    let (ask, permission) = asked(&mut test);
+    assert_eq!(permission.tool, "trust");
+    test.send(SessionCommand::Decide { ask, decision: UserDecision::AllowAlways });
+    test.reason(ticket);
+    test.ask("Look again.");
+    write_file(&test.cwd().join(".claude/skills/ctx/now.sh"), "echo second");
+    test.ask("And again.");
+    let given = outcomes(&test);
+    assert!(given[0].contains("Now: first"), "{given:?}");
+    assert!(given[1].contains("Now: [not run") && !given[1].contains("second"), "{given:?}");
+    // The same holds for the user's own call: there is a new question.
+    let ticket = test.prompt("/ctx");
+    let (ask, permission) = asked(&mut test);
+    assert_eq!(permission.tool, "trust");
+    test.send(SessionCommand::Decide { ask, decision: UserDecision::Reject });
+    test.reason(ticket);
 }
 
 #[test]
