@@ -85,7 +85,7 @@ impl CommandParts {
             let mut words = words.iter().enumerate().filter(|(at, word)| {
                 // `git -C $directory status`
                 let is_value = *at > 0 && *at + 1 < words.len() && words[at - 1].starts_with('-');
-                *at == 0 || !word.starts_with('-') && !(is_value && word.contains(UNKNOWN))
+                *at == 0 || !(word.starts_with('-') || is_value && word.contains(UNKNOWN))
             });
             let mut wanted = plain.split_whitespace().filter(|word| !word.starts_with('-'));
             let is_program = wanted.next().zip(words.next()).is_some_and(|(a, (_, b))| a == base(b));
