@@ -50,7 +50,7 @@ impl FirstStart {
         // There is no user to answer questions.
         let (door, _asked) = QuestionSender::new();
         let (mut hub, mut news) = Hub::new(McpContext { starts_at_use: false, ..context }, door);
-        hub.start([self.server]);
+        hub.start([self.server], |_| false);
         let settled = async {
             while news.recv().await.is_some() {
                 match hub.statuses().into_iter().next().map(|status| status.state) {

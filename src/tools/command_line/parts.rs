@@ -5,11 +5,14 @@
 //! module finds every part that may be meant, including substitutions, functions, and commands within the
 //! words of other commands (`nested`).
 
+use std::collections::HashSet;
+
 use tree_sitter::Node;
 
 use super::nested::{self, Nested};
 use super::word::{FileNameWord, LITERAL, UNKNOWN, expanded, literal};
 use super::{LINE_BYTES_MAX, children, is_treacherous, parsed};
+use crate::git_commands::WITH_VALUE;
 
 /// Maximum nesting of lines within lines (`sh -c 'sh -c …'`).
 const DEPTH_MAX: u32 = 4;
@@ -81,16 +84,12 @@ impl CommandParts {
     /// words isn't known: `X=push; git $X`. A program that isn't known makes the line unclear.
     pub fn may_hide(&self, pattern: &str) -> bool {
         let plain = pattern.split('*').next().unwrap_or_default();
-        self.open.iter().any(|words| {
-            let mut words = words.iter().enumerate().filter(|(at, word)| {
-                // `git -C $directory status`
-                let is_value = *at > 0 && *at + 1 < words.len() && words[at - 1].starts_with('-');
-                *at == 0 || !(word.starts_with('-') || is_value && word.contains(UNKNOWN))
-            });
-            let mut wanted = plain.split_whitespace().filter(|word| !word.starts_with('-'));
-            let is_program = wanted.next().zip(words.next()).is_some_and(|(a, (_, b))| a == base(b));
-            let differs = wanted.zip(words).find(|(a, (_, b))| a != b);
-            is_program && differs.is_some_and(|(_, (_, word))| word.contains(UNKNOWN))
+        let mut wanted = plain.split_whitespace().filter(|word| !word.starts_with('-'));
+        let Some(program) = wanted.next() else { return false };
+        let wanted: Vec<&str> = wanted.collect();
+        self.open.iter().any(|words| match words.split_first() {
+            Some((first, words)) => base(first) == program && may_be(words, &wanted, program == "git"),
+            None => false,
         })
     }
 
@@ -272,6 +271,27 @@ fn plain(word: &str) -> String {
 /// A program's name without its directory.
 pub(super) fn base(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
+}
+
+/// Whether these words may begin with the wanted ones, because one that isn't known comes before the first that differs.
+/// The word after an option may be its value, or not; only the options of Git are known.
+fn may_be(words: &[String], wanted: &[&str], is_git: bool) -> bool {
+    let (mut pending, mut seen) = (vec![(0, 0)], HashSet::new());
+    while let Some((at, matched)) = pending.pop() {
+        let (Some(word), Some(next)) = (words.get(at), wanted.get(matched)) else { continue };
+        if !seen.insert((at, matched)) {
+            continue;
+        }
+        match word.strip_prefix('-') {
+            Some(_) if is_git && WITH_VALUE.contains(&word.as_str()) => pending.push((at + 2, matched)),
+            Some(_) if is_git => pending.push((at + 1, matched)),
+            Some(_) => pending.extend([(at + 1, matched), (at + 2, matched)]),
+            None if word.contains(UNKNOWN) => return true,
+            None if word == next => pending.push((at + 1, matched + 1)),
+            None => {}
+        }
+    }
+    false
 }
 
 #[cfg(test)]

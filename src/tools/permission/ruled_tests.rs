@@ -119,6 +119,9 @@ fn a_rule_for_all_commands_allows_no_line_that_may_hide_a_denied_one() {
     let rules = rules(&["bash"], &[], &["bash(git push)"]);
     for (text, wanted) in [
         ("X=push; git $X", 'o'),
+        ("git -C /x --no-pager $X origin", 'o'),
+        ("git --no-pager $X origin", 'o'),
+        ("git -C /x $X", 'o'),
         ("sudo git \"$X\"", 'o'),
         ("git -c alias.p=$X p", 'o'),
         ("git -C \"$X\" status", 'a'),

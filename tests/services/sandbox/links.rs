@@ -109,11 +109,9 @@ async fn a_repository_that_is_made_behind_a_link_is_examined() {
     let commit = sh(&cwd, "git rev-parse HEAD");
     let link = format!("git update-index --add --cacheinfo 160000,{},sub", commit.trim());
     place.bash(&link).await;
-    let make = format!(
-        "cp -r .git copy && mkdir sub && mv copy sub/.git && printf '[core]\\nfsmonitor = x\\n' > \
-                        sub/.git/config"
-    );
-    let made = place.bash(&make).await;
+    let make = "cp -r .git copy && mkdir sub && mv copy sub/.git && printf '[core]\\nfsmonitor = x\\n' > \
+                        sub/.git/config";
+    let made = place.bash(make).await;
     assert!(text(&made).contains("could make Git run a program: config"), "{}", text(&made));
     assert!(!cwd.join("sub/.git/config").exists(), "{}", text(&made));
 }
