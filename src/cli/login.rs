@@ -28,9 +28,9 @@ const SIGN_IN_TIME_MAX: Duration = Duration::from_secs(10 * 60);
 /// precedence over a stored one.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Providers: anthropic, openai, gemini, openrouter, chatgpt, groq, xai, mistral, deepseek, together, fireworks,
-cerebras, moonshot, zai, azure, bedrock, and those in config.toml. You sign in to openrouter and chatgpt with the
-browser; the others need an API key.
+Providers: anthropic, openai, gemini, openrouter, chatgpt, groq, xai, mistral, deepseek, together,
+fireworks, cerebras, moonshot, zai, azure, bedrock, and those in config.toml.
+You sign in to openrouter and chatgpt with the browser; the others need an API key.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 cancelled.")]
 pub struct LoginArgs {

@@ -67,11 +67,12 @@ fn what_the_log_does_not_take_is_not_shown_and_calls_no_model() {
         _ => false,
     };
     assert!(!test.client.arrived().iter().any(is_shown));
-    let shown = test.client.arrived().iter().rev().find_map(|out| match out {
+    // The present options follow the answer; those that were not written were never shown.
+    let shown = test.client.until(|out| match out {
         SessionEvent::Options(options) => Some(options.mode),
         _ => None,
     });
-    assert_eq!(shown, Some(Mode::Ask));
+    assert_eq!(shown, Mode::Ask);
 
     disk.fail_next(FileCall::Write);
     let ticket = test.prompt("Is there room?");

@@ -175,7 +175,8 @@ fn a_model_decides_for_a_hook_with_a_prompt() {
     let heard = trusted(&project, &["--follow", "run echo fine"]);
     assert_eq!(heard.told_results().last().map(String::as_str), Some("fine\n[exit code 0]"));
     let shown = project.user.run(&["hooks", "list"]).ok();
-    assert!(shown.contains("asks a model: Is this harmless? $ARGUMENTS"), "{shown}");
+    let (when, what) = ("asks a model at `PreToolUse` of `Bash`", "Is this harmless? $ARGUMENTS");
+    assert!(shown.contains(when) && shown.contains(what), "{shown}");
 }
 
 /// An answer that is none lets work go on, and is reported.

@@ -186,13 +186,18 @@ fn a_hook_may_block_a_compaction_and_edit_instead() {
     assert_eq!(trail(&resolution, "a").asked, "block, edit 1 entry");
 }
 
+/// What a hook of Claude Code prints before a tool call.
+fn in_claudes_form(specific: Value) -> Value {
+    json!({ "hookSpecificOutput": specific })
+}
+
 #[test]
 fn other_results_of_a_group_are_refused_if_one_hook_blocks() {
     let resolution = resolve(
         before_call(),
         vec![
-            (claude("a", 1), answered(json!({"blocked": true, "reason": "no"}))),
-            (claude("b", 1), answered(json!({"input": {"command": "pwd"}}))),
+            (claude("a", 1), answered(json!({"decision": "block", "reason": "no"}))),
+            (claude("b", 1), answered(in_claudes_form(json!({"updatedInput": {"command": "pwd"}})))),
             (claude("c", 1), answered(json!({}))),
         ],
     );
@@ -349,9 +354,9 @@ fn the_first_of_two_changes_within_a_group_wins() {
     let resolution = resolve(
         before_call(),
         vec![
-            (claude("a", 1), answered(json!({"input": {"command": "one"}}))),
-            (claude("b", 1), answered(json!({"input": {"command": "two"}}))),
-            (claude("c", 1), answered(json!({"decision": "allow"}))),
+            (claude("a", 1), answered(in_claudes_form(json!({"updatedInput": {"command": "one"}})))),
+            (claude("b", 1), answered(in_claudes_form(json!({"updatedInput": {"command": "two"}})))),
+            (claude("c", 1), answered(in_claudes_form(json!({"permissionDecision": "allow"})))),
         ],
     );
     assert_eq!(resolution.input, Some((object(json!({"command": "one"})), "a".to_owned())));

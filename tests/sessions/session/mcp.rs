@@ -256,7 +256,10 @@ fn a_server_ends_with_a_suspended_session_and_starts_again() {
 fn a_server_that_is_switched_off_stays_off_after_a_suspension() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let place = directory.path();
-    let config = format!("mode = \"full\"\n{WAITED_FOR}{}", table("s", "plain", place, "timeout_s = 20"));
+    let config = format!(
+        "mode = \"full\"\n{WAITED_FOR}{}",
+        table("s", "plain", place, "timeout_s = 20\nstart_with_session = true")
+    );
     let setup = Setup::with_config(&config).suspend_after(Duration::from_millis(30));
     let mut test = setup.start(|_| vec![text("ok")]);
     test.ask("Go");
