@@ -34,17 +34,22 @@ pub fn logs(machine: &Machine) -> BTreeMap<String, Log> {
 pub fn ended(log: &[Arc<Entry>], text: &str) -> usize {
     let is_it =
         |message: &Message| matches!(&message.content[..], [Content::Text { text: words }] if words == text);
-    // A queued prompt begins when it is taken; one that a crash left in the queue never does.
-    let is_prompt = |entry: &Arc<Entry>| match &entry.change {
-        Change::Said { message, origin: Origin::Person | Origin::Queue { .. } } => is_it(message),
-        _ => false,
-    };
     let ended_well = |at: usize| {
-        let end = log[at..].iter().find_map(|entry| match &entry.change {
-            Change::TurnEnded { reason, .. } => Some(*reason),
-            _ => None,
-        });
-        end == Some(StopReason::EndTurn)
+        let turn = log[at..].iter().take_while(|entry| !matches!(entry.change, Change::TurnEnded { .. }));
+        let length = turn.clone().count();
+        // A prompt that a crash left in the queue is read with a later prompt, or not at all.
+        let is_read = match &log[at].change {
+            Change::Queued { .. } => turn.clone().any(|entry| {
+                matches!(entry.change, Change::Said { origin: Origin::Queue { entry: taken }, .. } if taken == log[at].seq)
+            }),
+            _ => true,
+        };
+        let end = log.get(at + length).map(|entry| &entry.change);
+        is_read && matches!(end, Some(Change::TurnEnded { reason: StopReason::EndTurn, .. }))
+    };
+    let is_prompt = |entry: &Arc<Entry>| match &entry.change {
+        Change::Said { message, origin: Origin::Person } | Change::Queued { message } => is_it(message),
+        _ => false,
     };
     log.iter().enumerate().filter(|(at, entry)| is_prompt(entry) && ended_well(*at)).count()
 }
