@@ -34,18 +34,34 @@ pub fn logs(machine: &Machine) -> BTreeMap<String, Log> {
 pub fn ended(log: &[Arc<Entry>], text: &str) -> usize {
     let is_it =
         |message: &Message| matches!(&message.content[..], [Content::Text { text: words }] if words == text);
+    let end_after = |at: usize| {
+        log[at..].iter().find_map(|entry| match &entry.change {
+            Change::TurnEnded { reason, .. } => Some(*reason),
+            _ => None,
+        })
+    };
     let ended_well = |at: usize| {
-        let turn = log[at..].iter().take_while(|entry| !matches!(entry.change, Change::TurnEnded { .. }));
-        let length = turn.clone().count();
-        // A prompt that a crash left in the queue is read with a later prompt, or not at all.
-        let is_read = match &log[at].change {
-            Change::Queued { .. } => turn.clone().any(|entry| {
-                matches!(entry.change, Change::Said { origin: Origin::Queue { entry: taken }, .. } if taken == log[at].seq)
-            }),
-            _ => true,
+        let taken = log[at..].iter().position(|entry| {
+            matches!(entry.change, Change::Said { origin: Origin::Queue { entry: taken }, .. } if taken == log[at].seq)
+        });
+        // What a crash left in the queue has had its answer: it is read with a later prompt, or not at all. A hook may
+        // stop a queued prompt, which is then not said; its turn ends all the same.
+        let begins = match (&log[at].change, taken) {
+            (Change::Queued { .. }, Some(taken)) => taken,
+            _ => 0,
         };
-        let end = log.get(at + length).map(|entry| &entry.change);
-        is_read && matches!(end, Some(Change::TurnEnded { reason: StopReason::EndTurn, .. }))
+        let is_of_crash = |entry: &Arc<Entry>| {
+            matches!(entry.change, Change::TurnEnded { reason: StopReason::Interrupted, .. })
+        };
+        let is_of_command = matches!(log[at].change, Change::Queued { .. })
+            && taken.is_none()
+            && log[at..]
+                .iter()
+                .take_while(|entry| !matches!(entry.change, Change::TurnEnded { .. }))
+                .any(|entry| matches!(entry.change, Change::Commanded { .. }));
+        !log[at..at + begins].iter().any(is_of_crash)
+            && !is_of_command
+            && end_after(at + begins) == Some(StopReason::EndTurn)
     };
     let is_prompt = |entry: &Arc<Entry>| match &entry.change {
         Change::Said { message, origin: Origin::Person } | Change::Queued { message } => is_it(message),
@@ -102,7 +118,8 @@ pub fn check_acknowledged(world: &World) {
         let ended = logs.get(session).map_or(0, |log| ended(log, text));
         assert!(
             ended >= count,
-            "{text:?} was answered {count} times in {session}, and {ended} are in its log"
+            "{text:?} was answered {count} times in {session}, and {ended} are in its log: {:?}",
+            logs.get(session).map(|log| log.iter().map(|entry| entry.change.kind()).collect::<Vec<_>>())
         );
     }
 }
