@@ -98,7 +98,9 @@ pub fn check_windows_show_a_prefix(world: &World) {
                 let (seen, whole) = (seen.trim_matches('\n'), whole.trim_matches('\n'));
                 let is_ahead = is_part_of(id, &cut) && seen.starts_with(whole);
                 assert!(
-                    whole.starts_with(seen) || is_ahead,
+                    whole.starts_with(seen)
+                        || added_by_hook(whole).is_some_and(|whole| whole.starts_with(seen))
+                        || is_ahead,
                     "window {} of {session}: {id} is {seen:?}, not {whole:?}",
                     window.name
                 );
@@ -343,6 +345,12 @@ fn cut_by_a_death(log: &[Arc<Entry>]) -> BTreeSet<String> {
     cut.collect()
 }
 
+/// The words of a message that a hook added. Version 1 shows them as a line of the agent in the running turn, after the
+/// hook's name, and as a message when the session is loaded.
+fn added_by_hook(line: &str) -> Option<&str> {
+    Some(line.strip_prefix("↻ ")?.split_once(": ")?.1)
+}
+
 /// Whether the id is that of a part of one of the messages.
 fn is_part_of(id: &str, messages: &BTreeSet<String>) -> bool {
     id.split('.').next().is_some_and(|message| messages.contains(message))
@@ -364,10 +372,9 @@ fn check_shown(window: &Window, session: &str, shown: &Shown, log: &[Arc<Entry>]
         match texts.get(id.as_str()) {
             Some(seen) => {
                 let (seen, text) = (seen.trim_matches('\n'), text.trim_matches('\n'));
-                // Version 1 shows what a hook adds as a line of the agent in its turn, and as a message when it is loaded.
-                let by_hook = text.strip_prefix("↻ ").and_then(|line| Some(line.split_once(": ")?.1));
-                let is_same =
-                    seen == text || by_hook == Some(seen) || is_part_of(id, &cut) && seen.starts_with(text);
+                let is_same = seen == text
+                    || added_by_hook(text) == Some(seen)
+                    || is_part_of(id, &cut) && seen.starts_with(text);
                 let kinds: Vec<_> = log.iter().map(|entry| entry.change.kind()).collect();
                 assert!(is_same, "{who}: {id} is {seen:?}, not {text:?}; {kinds:?}");
                 // A replay shows a prompt that a crash left in the queue at the position where it was queued.
