@@ -110,8 +110,13 @@ impl Fate {
                 interrupted("Please send it again; what was done of it is in the session.")
             }
             Fate::Ended { reason, usage } => Ok(SessionAnswer::TurnEnded { reason, usage, meta: None }),
-            Fate::Queued => interrupted("It is kept, and read with your next prompt."),
-            Fate::Open { .. } | Fate::Lost => interrupted("Please send it again: it had not begun."),
+            // Also without an open turn, if it was queued after the last one had ended.
+            Fate::Queued | Fate::Open { queued: Some(_) } => {
+                interrupted("It is kept, and read with your next prompt.")
+            }
+            Fate::Open { queued: None } | Fate::Lost => {
+                interrupted("Please send it again: it had not begun.")
+            }
         }
     }
 }

@@ -296,9 +296,10 @@ fn check_prompts(window: &Window, session: &str, log: &[Arc<Entry>]) {
             of_text.map(|(_, answer)| answer.to_string()).collect::<Vec<_>>()
         };
         let kinds = || log.iter().map(|entry| entry.change.kind()).collect::<Vec<_>>();
-        assert_eq!(
-            count,
-            ended,
+        // A prompt that a crash left in the queue has its answer, and is read with a later one.
+        let kept = answers().iter().filter(|answer| answer.contains("read with your next prompt")).count();
+        assert!(
+            count <= ended && ended <= count + kept,
             "window {}: {text:?} ended {ended} times in {session}; answers: {:?}; log: {:?}",
             window.name,
             answers(),
