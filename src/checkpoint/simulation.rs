@@ -207,7 +207,7 @@ impl SimWorkspace {
             return self.lose_power();
         }
         let changed = paths.into_iter().map(|path| (path.clone(), before.get(&path).cloned())).collect();
-        // What could not be recorded can't be undone, which the user is told.
+        // What could not be recorded can't be undone, and a notice says so.
         if recorded.is_ok() {
             self.turns.insert(turn, changed);
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -231,8 +232,10 @@ async fn read(context: &ServerContext, path: &Path) -> Result<(Installed, String
         let installed = context.installed(&path).ok_or_else(|| {
             format!("There is no language server on PATH for {}, or the settings exclude it.", path.display())
         })?;
-        let text =
-            std::fs::read(&path).map_err(|error| format!("{} can't be read: {error}.", path.display()))?;
+        let mut text = Vec::new();
+        std::fs::File::open(&path)
+            .and_then(|file| file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut text))
+            .map_err(|error| format!("{} can't be read: {error}.", path.display()))?;
         let text = String::from_utf8(text).ok().filter(|text| text.len() <= FILE_BYTES_MAX);
         let text = text.ok_or_else(|| format!("{} is too large, or no text.", path.display()))?;
         Ok((installed, text))

@@ -1,4 +1,4 @@
-//! The session's side of diagnostics: what was edited goes to the language servers, and what they find is told to the
+//! The session's side of diagnostics: sends what was edited to the language servers, and shows what they find to the
 //! model before its next call.
 
 use std::sync::Arc;

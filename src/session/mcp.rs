@@ -356,8 +356,8 @@ impl McpHost {
         Ok(())
     }
 
-    /// The reminder about server tools that are not in the model's list. If the model can't reach them, a notice
-    /// tells the user.
+    /// The reminder about server tools that are not in the model's list. If the model can't reach them, the user gets
+    /// a notice.
     pub(super) fn late_tools(&mut self, core: &Core) -> Option<Topic> {
         let (Some(hub), Some((_, framed))) = (&self.hub, core.thread.frame()) else { return None };
         let lines = hub.unlisted_tool_lines(framed);

@@ -12,7 +12,7 @@ use epitome_tools::Access;
 use epitome_tools::permission::ruled::HiddenFiles;
 use epitome_tools::sandbox::{SandboxRules, TEMPORARY, default_memory};
 
-/// What the sandboxed programs of a session with these settings are held to.
+/// The restrictions for the sandboxed programs of a session with these settings.
 pub fn sandbox_rules(settings: &Settings, paths: &Paths) -> SandboxRules {
     let sockets = paths.socket_directory();
     let own = [paths.data.clone(), paths.state.clone(), paths.runtime.clone(), sockets, paths.config_file()];
