@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::process::Command;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, test_kill_process};
@@ -21,6 +22,12 @@ pub const VARIABLE: &str = "EPITOME_COMMAND";
 /// processes that don't fork; a program that forks and exits continuously is a different process by the time
 /// it is found, and has to be chased.
 const ROUNDS_MAX: usize = 256;
+
+/// Pause between search rounds while a process is starting a program.
+const STARTING_WAIT: Duration = Duration::from_millis(1);
+
+/// `PF_KTHREAD` in the flags of `/proc/PID/stat`, from `include/linux/sched.h`.
+const KERNEL_THREAD_FLAG: u64 = 0x0020_0000;
 
 /// Maximum bytes of an environment that are searched. Linux allows larger ones; a mark beyond this limit isn't found.
 const ENVIRONMENT_BYTES_MAX: u64 = 1 << 20;
@@ -66,19 +73,21 @@ impl ProcessMark {
         let mut known = CheckedProcesses::default();
         known.without.insert(std::process::id().cast_signed());
         for _ in 0..ROUNDS_MAX {
-            if self.end_some(&mut known) == 0 {
-                return;
+            match self.end_some(&mut known) {
+                RoundResult::NoneLeft => return,
+                RoundResult::SomeMayBeLeft => {}
+                // Gives processes that are starting a program time to finish that.
+                RoundResult::SomeAreStarting => std::thread::sleep(STARTING_WAIT),
             }
         }
     }
 
-    /// Runs one search round. Returns the number of processes that had the mark, or that exited before their
-    /// environment could be read. Each of them may have left a child behind; after a round that returns 0, no marked
-    /// process is left.
-    fn end_some(&self, known: &mut CheckedProcesses) -> usize {
-        let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
+    /// Runs one search round: kills the marked processes that it finds. Each process that had the mark, or that
+    /// exited before its environment could be read, may have left a child behind.
+    fn end_some(&self, known: &mut CheckedProcesses) -> RoundResult {
+        let Ok(entries) = std::fs::read_dir("/proc") else { return RoundResult::NoneLeft };
         let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
-        let mut may_have_left_some = 0;
+        let mut result = RoundResult::NoneLeft;
         // Read lazily: a process that is forked during the search usually has a higher number and is still found.
         for number in numbers {
             if known.without.contains(&number) {
@@ -86,12 +95,14 @@ impl ProcessMark {
             }
             match self.end(number) {
                 CheckResult::Without => drop(known.without.insert(number)),
-                CheckResult::Bare => may_have_left_some += usize::from(known.bare.insert(number)),
-                // A marked process that had already exited may have left a child behind.
-                CheckResult::Marked | CheckResult::Gone => may_have_left_some += 1,
+                CheckResult::Bare if !known.bare.insert(number) => {}
+                CheckResult::Starting => result = RoundResult::SomeAreStarting,
+                CheckResult::Bare | CheckResult::Marked | CheckResult::Gone => {
+                    result = result.max(RoundResult::SomeMayBeLeft);
+                }
             }
         }
-        may_have_left_some
+        result
     }
 
     /// Kills a process if it has the mark. Its pidfd is opened first, so that its number can't be reused in between.
@@ -102,7 +113,8 @@ impl ProcessMark {
             Ok(held) => held,
             Err(error) => return gone(error == Errno::SRCH),
         };
-        let seen = self.judge(environment(number), || test_kill_process(process) != Err(Errno::SRCH));
+        let is_alive = || test_kill_process(process) != Err(Errno::SRCH);
+        let seen = self.judge(environment(number), is_alive, || status_line(number).is_ok_and(|line| is_starting(&line)));
         if seen == CheckResult::Marked {
             let _ = pidfd_send_signal(&held, Signal::KILL);
         }
@@ -110,9 +122,15 @@ impl ProcessMark {
     }
 
     /// Interprets the result of reading a process's environment.
-    fn judge(&self, environment: io::Result<Vec<u8>>, is_alive: impl FnOnce() -> bool) -> CheckResult {
+    fn judge(
+        &self,
+        environment: io::Result<Vec<u8>>,
+        is_alive: impl FnOnce() -> bool,
+        is_starting: impl FnOnce() -> bool,
+    ) -> CheckResult {
         let wanted = format!("{VARIABLE}={}", self.0);
         match environment {
+            Ok(environment) if environment.is_empty() && is_starting() => CheckResult::Starting,
             Ok(environment) if environment.is_empty() => CheckResult::Bare,
             Ok(environment) => {
                 let mut variables = environment.split(|byte| *byte == 0);
@@ -136,6 +154,22 @@ fn environment(number: i32) -> io::Result<Vec<u8>> {
     Ok(environment)
 }
 
+/// Reads the fields of a process from `/proc/PID/stat`, as proc_pid_stat(5) describes them.
+fn status_line(number: i32) -> io::Result<String> {
+    std::fs::read(format!("/proc/{number}/stat")).map(|line| String::from_utf8_lossy(&line).into_owned())
+}
+
+/// Whether a process without an environment is in the middle of an exec: it is neither a zombie nor a kernel thread,
+/// and the kernel has not yet written the new program's environment (`env_end`, field 51, is 0).
+fn is_starting(status_line: &str) -> bool {
+    // The name, field 2, is in parentheses and may contain spaces and parentheses.
+    let Some((_, fields)) = status_line.rsplit_once(')') else { return false };
+    let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3).copied().unwrap_or_default();
+    let is_kernel_thread = field(9).parse::<u64>().is_ok_and(|flags| flags & KERNEL_THREAD_FLAG != 0);
+    !matches!(field(3), "Z" | "X") && !is_kernel_thread && field(51) == "0"
+}
+
 /// Returns the mark in an environment, as read from `/proc`.
 pub(crate) fn mark_in(environment: File) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
@@ -156,13 +190,26 @@ struct CheckedProcesses {
     bare: HashSet<i32>,
 }
 
+/// The result of a search round, in order of how much is left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum RoundResult {
+    /// No marked process is left.
+    NoneLeft,
+    /// Another round has to look for children of the processes that were found.
+    SomeMayBeLeft,
+    /// Another round has to look again at processes whose environment can't be read yet.
+    SomeAreStarting,
+}
+
 /// The result of checking a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CheckResult {
     /// It has an environment that lacks the mark.
     Without,
-    /// It has no environment: a kernel thread, a zombie, or a process in the middle of an exec.
+    /// It has no environment: a kernel thread, a zombie, or a program that was started without one.
     Bare,
+    /// It is in the middle of an exec, and its environment can't be read yet.
+    Starting,
     /// It has the mark.
     Marked,
     /// It exited before it could be checked; it may have left a child behind.
@@ -219,8 +266,33 @@ mod tests {
             ("all: a process of the command", with(&marked), true, CheckResult::Marked),
         ];
         for (what, environment, is_alive, seen) in rows {
-            assert_eq!(mark.judge(environment, || is_alive), seen, "{what}");
+            assert_eq!(mark.judge(environment, || is_alive, || false), seen, "{what}");
         }
+    }
+
+    /// On a busy machine, a command's leftover survived: it was in the middle of an exec when it was checked, twice
+    /// within a millisecond. Then the kernel shows no environment yet, and it was taken for a kernel thread.
+    #[test]
+    fn processes_that_are_starting_a_program_are_checked_again() {
+        let mark = ProcessMark::generate();
+        assert_eq!(mark.judge(Ok(Vec::new()), || true, || true), CheckResult::Starting);
+        // `/proc/PID/stat` up to field 9, zeros in between, and fields 48 to 52, as Linux 6.12 writes them.
+        let line = |name: &str, state: &str, flags: u32, env_end: &str| {
+            format!("7 ({name}) {state} 1 7 7 0 -1 {flags} {}1 2 3 {env_end} 0\n", "0 ".repeat(38))
+        };
+        let rows = [
+            ("in the middle of an exec", line("sh", "R", 4_194_304, "0"), true),
+            ("with a name that looks like fields", line("a) Z (b", "R", 4_194_304, "0"), true),
+            ("started without an environment", line("sh", "S", 4_194_304, "140722520571880"), false),
+            ("a zombie", line("sh", "Z", 4_228_108, "0"), false),
+            ("a kernel thread", line("kthreadd", "S", 2_129_984, "0"), false),
+            ("not a status line", String::new(), false),
+        ];
+        for (what, line, expected) in rows {
+            assert_eq!(is_starting(&line), expected, "{what}: {line}");
+        }
+        let own = status_line(std::process::id().cast_signed()).expect("the own line is readable");
+        assert!(!is_starting(&own), "{own}");
     }
 
     #[test]
