@@ -233,7 +233,7 @@ fn initialized(methods: Vec<wire::AuthMethod>) -> wire::InitializeResponse {
         .title(wire::SessionTitleCapabilities::new());
     let capabilities = wire::AgentCapabilities::new()
         .load_session(true)
-        .mcp_capabilities(wire::McpCapabilities::new().http(true).sse(true))
+        .mcp_capabilities(wire::McpCapabilities::new().http(true).sse(true).acp(true))
         .prompt_capabilities(wire::PromptCapabilities::new().image(true).embedded_context(true))
         .session_capabilities(sessions)
         .auth(

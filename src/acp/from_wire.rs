@@ -73,6 +73,8 @@ pub struct ClientTraits {
     pub plan_updates: bool,
     /// Supports `cursor_update`.
     pub cursors: bool,
+    /// Shows suggestions for the next prompt.
+    pub suggestions: bool,
     /// Shows only `data.details` of an error, not its message.
     pub details_alone: bool,
     /// Offers only its own writes for review, not the diffs of calls.
@@ -123,7 +125,8 @@ impl ClientTraits {
             elicitation_url: marker("/elicitation/url"),
             subagents: is_v2 || marker("/subagents"),
             plan_updates: !is_v2 && marker("/plan"),
-            cursors: !is_v2 && marker("/session/cursors"),
+            cursors: is_v2 || marker("/session/cursors"),
+            suggestions: marker("/session/promptSuggestions"),
             auth_terminal: match version {
                 AcpVersion::V1 => flag("/auth/terminal") || flag("/_meta/terminal-auth"),
                 AcpVersion::V2 => marker("/auth/terminal"),
@@ -235,6 +238,10 @@ impl<'a> RequestParams<'a> {
                     let headers = headers.map(|header| v1::HttpHeader::new(header.name, header.value));
                     let address = v1::McpServerHttp::new(server.name, server.url);
                     mcp_server(at, McpServer::Http(address.headers(headers.collect())))
+                }
+                v2::McpServer::Acp(server) => {
+                    let id = v1::McpServerAcpId::new(server.server_id.0);
+                    mcp_server(at, McpServer::Acp(v1::McpServerAcp::new(server.name, id)))
                 }
                 _ => wrong("has a transport that is not supported"),
             }
@@ -383,6 +390,13 @@ fn mcp_server(at: usize, server: McpServer) -> Result<session::McpServer, BadPar
         McpServer::Sse(server) => {
             let headers = server.headers.into_iter().map(|header| (header.name, header.value)).collect();
             (server.name, McpTransport::Http { url: server.url, headers, key_variable: None })
+        }
+        McpServer::Acp(server) => {
+            let id = server.server_id.0.to_string();
+            if id.is_empty() || id.len() > MCP_NAME_BYTES_MAX {
+                return wrong("needs a short `serverId`");
+            }
+            (server.name, McpTransport::Client { id })
         }
         _ => return wrong("has a transport that is not supported"),
     };

@@ -14,6 +14,7 @@
 
 pub mod answers;
 pub mod attached;
+mod client_mcp;
 mod compaction_wire;
 pub mod connection;
 pub mod envelope;

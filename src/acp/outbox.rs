@@ -144,6 +144,13 @@ impl Outbox {
         pending.state = OutboxState::Ended;
         pending.queue.clear();
         self.drained.notify_all();
+        drop(pending);
+        self.requests().mcp().end();
+    }
+
+    /// Whether new items are accepted.
+    pub fn is_open(&self) -> bool {
+        self.lock().state == OutboxState::Open
     }
 
     /// Waits at most `at_most` for the writer to end. Returns false if it did not.
@@ -205,6 +212,10 @@ impl EventSink for Outbox {
 
     fn follows_state(&self) -> bool {
         self.lock().traits.version == AcpVersion::V2
+    }
+
+    fn shows_suggestions(&self) -> bool {
+        self.lock().traits.suggestions
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::client_mcp::{McpCall, McpCalls};
 use epitome_session::{AskId, Ticket};
 use epitome_thread::SessionId;
 
@@ -152,6 +153,7 @@ pub struct Requests {
     abandoned: HashSet<SessionId>,
     /// Running subagents known to the client, each with its parent.
     agents: HashMap<SessionId, SessionId>,
+    mcp: McpCalls,
 }
 
 impl Requests {
@@ -164,6 +166,7 @@ impl Requests {
             sessions: HashMap::new(),
             abandoned: HashSet::new(),
             agents: HashMap::new(),
+            mcp: McpCalls::default(),
         }
     }
 
@@ -276,9 +279,25 @@ impl Requests {
 
     /// Records a request to the client and returns its id.
     pub fn ask(&mut self, asked: OutgoingRequest) -> u64 {
+        let id = self.own_id();
+        self.asked.insert(id, asked);
+        id
+    }
+
+    /// Records a request to a server of the client and returns its id; `None` if too many are unanswered.
+    pub fn ask_mcp(&mut self, call: McpCall) -> Option<u64> {
+        let id = self.own_id();
+        self.mcp.open(id, call).then_some(id)
+    }
+
+    /// The unanswered requests to servers of the client.
+    pub fn mcp(&mut self) -> &mut McpCalls {
+        &mut self.mcp
+    }
+
+    fn own_id(&mut self) -> u64 {
         let id = self.next_own;
         self.next_own += 1;
-        self.asked.insert(id, asked);
         id
     }
 

@@ -22,6 +22,7 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use super::answers::{self, LoginState};
+use super::client_mcp;
 use super::envelope::Incoming;
 use super::from_wire::{self, BadParams, ClientTraits, RequestParams};
 use super::model::AcpVersion;
@@ -33,7 +34,7 @@ use super::writer::{self, Positions};
 use epitome_platform::blocking;
 use epitome_session::port::StoredSessionPort;
 use epitome_session::{
-    ClientId, EditorResponse, EditorSupport, EventSink, QuestionSupport, Replay, SessionCommand,
+    ClientId, ClientMcp, EditorResponse, EditorSupport, EventSink, QuestionSupport, Replay, SessionCommand,
     SessionEvent, Ticket, UserDecision,
 };
 use epitome_thread::SessionId;
@@ -110,6 +111,14 @@ impl EventSink for OutboxHandle {
 
     fn follows_state(&self) -> bool {
         self.outbox.follows_state()
+    }
+
+    fn shows_suggestions(&self) -> bool {
+        self.outbox.shows_suggestions()
+    }
+
+    fn mcp(&self) -> Option<Arc<dyn ClientMcp>> {
+        Some(self.outbox.clone())
     }
 }
 
@@ -278,6 +287,11 @@ impl<P: StoredSessionPort> AcpServer<P> {
                     Cancellation::Nothing => {}
                 }
             }
+            "mcp/message" => {
+                if let Err(BadParams(why)) = client_mcp::notified(&self.outbox, &params) {
+                    tracing::info!(why, "a notification of a client's MCP server is dropped");
+                }
+            }
             _ => {}
         }
     }
@@ -303,6 +317,16 @@ impl<P: StoredSessionPort> AcpServer<P> {
         self.requested.load(Ordering::Relaxed)
     }
 
+    /// Refuses a request to a running subagent, which the client is shown as a session. It can only be cancelled.
+    fn check_no_agent(&self, session: &SessionId) -> Result<(), BadParams> {
+        match self.outbox.requests().root_of(session) {
+            None => Ok(()),
+            Some(_) => Err(BadParams(
+                "`sessionId` is that of a subagent, which only `session/cancel` takes".to_owned(),
+            )),
+        }
+    }
+
     /// Sends a command to a session; the response arrives through the outbox.
     fn command(
         &self,
@@ -312,6 +336,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         command: impl FnOnce(Ticket, ClientId) -> SessionCommand,
     ) -> Result<Routed, wire::Error> {
         let session = session_of(params)?;
+        self.check_no_agent(&session)?;
         // A session accepts commands only from its own clients.
         if !self.outbox.requests().has_opened(&session) {
             return Err(answers::not_found(&session.0));
@@ -357,6 +382,10 @@ impl<P: StoredSessionPort> AcpServer<P> {
     /// `result`) is not a decision: an editor that can't show the request leaves it to the session's other clients.
     fn decided(&self, id: &str, result: Option<&RawValue>, error: Option<&RawValue>) {
         let Ok(id) = id.parse::<u64>() else { return };
+        let call = self.outbox.requests().mcp().take(id);
+        if let Some(call) = call {
+            return call.answered(result, error);
+        }
         let Some(asked) = self.outbox.requests().decided(id) else { return };
         let is_error = result.is_none();
         let result: Value =

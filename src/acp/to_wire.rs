@@ -294,6 +294,7 @@ impl Cursor {
                 }
             }
             SessionEvent::Inserted { .. }
+            | SessionEvent::Suggestions(_)
             | SessionEvent::Ask { .. }
             | SessionEvent::Question { .. }
             | SessionEvent::QuestionDone { .. }

@@ -34,7 +34,7 @@ pub fn initialize(methods: &[AuthMethod]) -> Result<Box<RawValue>, Error> {
         "info": { "name": "epitome", "title": "Epitome", "version": env!("CARGO_PKG_VERSION") },
         "capabilities": { "session": {
             "prompt": { "image": {}, "embeddedContext": {}, "skill": {} },
-            "mcp": { "stdio": {}, "http": {} },
+            "mcp": { "stdio": {}, "http": {}, "acp": {} },
             "delete": {},
             "additionalDirectories": {},
             "systemPrompt": { "mode": { "override": {} } },

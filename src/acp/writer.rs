@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use agent_client_protocol::v1::schema as wire;
 use serde::Serialize;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::answers;
 use super::from_wire::ClientTraits;
@@ -139,6 +139,9 @@ impl UpdateWriter {
                 SessionEvent::Subagent(now) => self.agent(&session, now, target),
                 SessionEvent::Answer { ticket, answer } => self.answer(&session, ticket, answer, target),
                 SessionEvent::Inserted { ticket, message } => inserted(ticket, message, target),
+                SessionEvent::Suggestions(prompts) => {
+                    session_update(target.buffer, &session, &unpublished::suggestions(&prompts));
+                }
                 out @ (SessionEvent::Entry { .. }
                 | SessionEvent::Text { .. }
                 | SessionEvent::CallStarted { .. }
@@ -207,15 +210,20 @@ impl UpdateWriter {
             _ => None,
         };
         let Some(child) = linked else { return target.update(session, update) };
-        let mut lines = 0;
-        v1::project(update, &mut |update| {
-            let Ok(mut update) = serde_json::to_value(WrittenUpdate(&update)) else { return };
-            if let Some(content) = update["content"].as_array_mut() {
+        let (version, mut lines) = (target.traits.version, 0);
+        let mut write = |update: serde_json::Result<Value>| {
+            let Ok(mut update) = update else { return };
+            if let Some(Value::Array(content)) = update.get_mut("content") {
                 content.push(unpublished::session_content(&child));
             }
-            let params = json!({ "sessionId": session.0, "update": update });
-            lines += usize::from(notification(target.buffer, "session/update", &params));
-        });
+            lines += usize::from(session_update(target.buffer, session, &update));
+        };
+        match version {
+            AcpVersion::V1 => {
+                v1::project(update, &mut |update| write(serde_json::to_value(WrittenUpdate(&update))));
+            }
+            AcpVersion::V2 => v2::project(update, &mut |update| write(serde_json::to_value(update))),
+        }
         lines
     }
 
@@ -228,7 +236,7 @@ impl UpdateWriter {
         entry: &Entry,
         updates: &[Update],
         target: &WriteTarget<'_>,
-    ) -> Option<serde_json::Value> {
+    ) -> Option<Value> {
         let anchor = match &entry.change {
             Change::TurnEnded { .. } => CursorAnchor::AgentMessage(self.last_messages.remove(session)?),
             change if change.is_said_by_user() => {
@@ -292,17 +300,12 @@ impl UpdateWriter {
         let call = now.about.as_ref().and_then(|about| about.call.clone());
         let child = now.session.clone();
         self.translate(parent, SessionEvent::Subagent(now), target);
-        // Version 2 has its own form for this.
-        if let Some(call) = call.filter(|_| target.traits.version == AcpVersion::V1) {
+        if let Some(call) = call {
             let content = [unpublished::session_content(&child)];
             let update = json!({
                 "sessionUpdate": "tool_call_update", "toolCallId": call.0, "content": content,
             });
-            notification(
-                target.buffer,
-                "session/update",
-                &json!({ "sessionId": parent.0, "update": update }),
-            );
+            session_update(target.buffer, parent, &update);
             self.links.insert((parent.clone(), call), child);
         }
     }
@@ -547,7 +550,8 @@ pub fn notification(buffer: &mut Vec<u8>, method: &'static str, params: &impl Se
     finish(buffer, start, method, params)
 }
 
-fn request(buffer: &mut Vec<u8>, id: u64, method: &'static str, params: &impl Serialize) {
+/// Appends a request to the client.
+pub fn request(buffer: &mut Vec<u8>, id: u64, method: &'static str, params: &impl Serialize) {
     let start = buffer.len();
     buffer.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
     buffer.extend_from_slice(id.to_string().as_bytes());
@@ -571,8 +575,6 @@ fn finish(buffer: &mut Vec<u8>, start: usize, method: &'static str, params: &imp
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-
-    use serde_json::{Value, json};
 
     use super::super::requests::{Cancellation, IncomingRequest};
     use super::*;

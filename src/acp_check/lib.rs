@@ -137,6 +137,9 @@ impl Launch for PreparedAgent {
     }
 }
 
+/// How long the daemon of an Epitome that is checked stays without a window.
+const IDLE_SECONDS: &str = "1";
+
 /// The agent's home directory. A new one is removed when dropped.
 enum AgentHome {
     Users,
@@ -163,12 +166,19 @@ impl AgentHome {
         }
     }
 
-    fn path(&self) -> Option<&Path> {
-        match self {
+    /// The variables of an agent with this home. An agent may leave a process that serves all its windows: such a
+    /// process must not serve the user's own windows from another home, so it gets another place for its sockets, and
+    /// that of Epitome ends soon.
+    fn variables(&self) -> Vec<(String, OsString)> {
+        let path = match self {
             AgentHome::Users => None,
-            AgentHome::Given(path) => Some(path),
+            AgentHome::Given(path) => Some(path.as_path()),
             AgentHome::New(directory) => Some(directory.path()),
-        }
+        };
+        let of_home = path.map(|path| [("HOME", path.into()), ("XDG_RUNTIME_DIR", path.join(".run").into())]);
+        let idle = ("EPITOME_IDLE_S", OsString::from(IDLE_SECONDS));
+        let all = of_home.into_iter().flatten().chain([idle]);
+        all.map(|(name, value): (&str, OsString)| (name.to_owned(), value)).collect()
     }
 }
 
@@ -195,9 +205,7 @@ pub fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<usize, CannotRun> 
         fixtures.clear();
     }
     let mut variables = model.as_ref().map(CheckModel::variables).unwrap_or_default();
-    if let Some(home) = home.path() {
-        variables.push(("HOME".to_owned(), home.into()));
-    }
+    variables.extend(home.variables());
     let agent = PreparedAgent { program, variables };
     let setting = Setting::<NoModel> { agent: &agent, model: None, line_within: LINE_WITHIN };
     let of_fixtures = fixtures.iter().map(|(name, fixture)| {

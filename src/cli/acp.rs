@@ -22,8 +22,8 @@ use crate::daemon::ClientLogin;
 use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front;
 use crate::daemon::front::attach::{Connector, DaemonLink};
+use crate::daemon::front::remote::{PATH, RemoteAccess, RemoteServer};
 use crate::daemon::front::signals::BlockedSignals;
-use crate::daemon::front::websocket::{PATH, WebSocketAccess, WebSocketServer};
 use crate::daemon::token::secret;
 use crate::paths::Paths;
 use crate::session::ClientId;
@@ -46,7 +46,7 @@ pub struct AcpArgs {
     /// Run the agent in this process, without a daemon
     #[arg(long)]
     standalone: bool,
-    /// Serve clients over WebSocket on this loopback address, at /acp, instead of stdin and stdout
+    /// Serve clients over WebSocket and HTTP on this loopback address, at /acp, instead of stdin and stdout
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["transcript", "standalone"])]
     listen: Option<SocketAddr>,
     /// Origin of a web page that may connect; may be repeated
@@ -131,10 +131,10 @@ fn attach(paths: &Paths, overrides: &Overrides) -> Result<(Connector, DaemonLink
     Ok((connector, link, signals))
 }
 
-/// The environment variable that contains the bearer token for WebSocket clients.
+/// The environment variable that contains the bearer token for clients that connect.
 const TOKEN_VARIABLE: &str = "EPITOME_ACP_TOKEN";
 
-/// Serves clients over WebSocket until it is interrupted.
+/// Serves clients over WebSocket and HTTP until it is interrupted.
 fn listen(address: SocketAddr, origins: Vec<String>, overrides: Overrides) -> Result<i32, CliError> {
     let paths = serve::paths();
     log::to_file(&paths);
@@ -150,10 +150,10 @@ fn listen(address: SocketAddr, origins: Vec<String>, overrides: Overrides) -> Re
         Connector::new(&paths, environment.clone(), overrides.clone())
             .map_err(|error| format!("this program is not found: {error}"))
     };
-    let access = WebSocketAccess { token: token.clone(), origins };
+    let access = RemoteAccess { token: token.clone(), origins };
     serve::runtime()?.block_on(async {
         let failed = |why| CliError::failed(why, None);
-        let server = WebSocketServer::listen(address, access, Arc::new(connector)).await.map_err(failed)?;
+        let server = RemoteServer::listen(address, access, Arc::new(connector)).await.map_err(failed)?;
         let address = server.address().map_err(|error| failed(error.to_string()))?;
         eprintln!("listening on ws://{address}{PATH}");
         if given.is_none() {

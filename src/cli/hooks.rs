@@ -15,7 +15,7 @@ use crate::config::{HookTrust as Policy, Settings};
 use crate::hooks::discover::{FoundHooks, HookSearch, UntrustedHook, discover};
 use crate::hooks::shown::{self, kind, word};
 use crate::hooks::trust::{TrustDecision, TrustStore, TrustSubject};
-use crate::mcp::{ListingCache, McpContext};
+use crate::mcp::{ListingCache, McpContext, SharedClient};
 use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::provider::endpoint;
@@ -137,6 +137,7 @@ impl Project {
             environment: self.environment.clone(),
             exposure: Arc::new(endpoint::exposure(&self.settings)),
             reaper: self.reaper.clone(),
+            client: SharedClient::default(),
             http: Http::new().within(Network::read(&self.environment)),
             logins: self.paths.data.join(MCP_LOGINS),
             listings: ListingCache::new(self.paths.data.join(MCP_LISTINGS)),

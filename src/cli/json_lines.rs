@@ -63,6 +63,7 @@ impl<'a> JsonLines<'a> {
             | SessionEvent::Withdrawn { .. }
             | SessionEvent::State(_)
             | SessionEvent::Inserted { .. }
+            | SessionEvent::Suggestions(_)
             | SessionEvent::TerminalEnded { .. }
             | SessionEvent::Answer { .. } => Ok(()),
         }

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::hooks::Project;
 use super::{CliError, serve, terminal};
 use crate::atomic_file::{lock_for_change, replace_private};
-use crate::config::{McpServer, McpSource, McpTransport, origin};
+use crate::config::{McpServer, McpSource, McpTransport};
 use crate::hooks::servers;
 use crate::mcp::{FirstStart, Hub, McpContext, McpEvent, ServerState, is_logged_in, log_out};
 use crate::paths::Paths;
@@ -156,7 +156,7 @@ fn list(project: &Project, as_json: bool) -> Result<i32, CliError> {
                 "name": server.name,
                 "source": source(server),
                 "transport": transport(server),
-                "command": place(server),
+                "command": server.way.place(),
                 "enabled": server.enabled,
                 "loggedIn": has_login(project, &logins, server),
             })
@@ -174,7 +174,7 @@ fn list(project: &Project, as_json: bool) -> Result<i32, CliError> {
             (true, true) => ", logged in",
             (true, false) => "",
         };
-        terminal::print(&format!("{}  {} ({}{state})\n", server.name, place(server), source(server)))?;
+        terminal::print(&format!("{}  {} ({}{state})\n", server.name, server.way.place(), source(server)))?;
     }
     Ok(0)
 }
@@ -190,21 +190,14 @@ fn transport(server: &McpServer) -> &'static str {
     match server.way {
         McpTransport::Stdio { .. } => "stdio",
         McpTransport::Http { .. } => "http",
-    }
-}
-
-/// Returns the program, or the server's host. Arguments and paths of addresses may contain keys and are omitted.
-fn place(server: &McpServer) -> String {
-    match &server.way {
-        McpTransport::Stdio { command, .. } => command.clone(),
-        McpTransport::Http { url, .. } => origin(url),
+        McpTransport::Client { .. } => "client",
     }
 }
 
 fn has_login(project: &Project, logins: &Path, server: &McpServer) -> bool {
     match server.expanded(&project.environment) {
         Ok(McpTransport::Http { url, .. }) => is_logged_in(logins, &url),
-        Ok(McpTransport::Stdio { .. }) | Err(_) => false,
+        Ok(McpTransport::Stdio { .. } | McpTransport::Client { .. }) | Err(_) => false,
     }
 }
 
@@ -338,7 +331,9 @@ fn server_named<'p>(project: &'p Project, name: &str) -> Result<&'p McpServer, C
 fn url_of(project: &Project, name: &str) -> Result<String, CliError> {
     match server_named(project, name)?.expanded(&project.environment) {
         Ok(McpTransport::Http { url, .. }) => Ok(url),
-        Ok(McpTransport::Stdio { .. }) => Err(failed(format!("{name} needs no login: it is a process"))),
+        Ok(McpTransport::Stdio { .. } | McpTransport::Client { .. }) => {
+            Err(failed(format!("{name} needs no login: it is not reached over the network")))
+        }
         Err(why) => Err(failed(format!("{name} cannot be used: {why}"))),
     }
 }

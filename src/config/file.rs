@@ -209,6 +209,9 @@ impl<'a> ConfigReader<'a> {
                 if self.is_users(&key) { self.set(value, &mut settings.editor_writes, editor_writes()); }
             },
             "acp_v2" => if self.is_users(&key) { self.set(value, &mut settings.acp_v2, truth()); },
+            "prompt_suggestions" => {
+                if self.is_users(&key) { self.set(value, &mut settings.prompt_suggestions, truth()); }
+            },
             "models" => self.models(value, settings),
             "providers" => if self.is_users(&key) { self.providers(value, settings); },
             "compaction" => self.compaction(value, &mut settings.compaction),

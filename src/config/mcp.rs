@@ -122,6 +122,23 @@ pub enum McpTransport {
         /// The environment variable whose value is sent as a bearer token.
         key_variable: Option<String>,
     },
+    /// The connection of the client that provides the server. Only for servers of clients.
+    Client {
+        /// The client's id of the server.
+        id: String,
+    },
+}
+
+impl McpTransport {
+    /// The program, the host or the client, for the user. Arguments and paths of addresses may contain keys and are left
+    /// out.
+    pub fn place(&self) -> String {
+        match self {
+            McpTransport::Stdio { command, .. } => command.clone(),
+            McpTransport::Http { url, .. } => origin(url),
+            McpTransport::Client { .. } => "over its own connection".to_owned(),
+        }
+    }
 }
 
 impl fmt::Debug for McpTransport {
@@ -139,6 +156,7 @@ impl fmt::Debug for McpTransport {
                 .field("headers", &names_of(headers))
                 .field("key_variable", key_variable)
                 .finish_non_exhaustive(),
+            McpTransport::Client { id } => f.debug_struct("Client").field("id", id).finish(),
         }
     }
 }
@@ -188,6 +206,7 @@ impl McpServer {
                 given(env, "=") + &line.join(" ")
             }
             McpTransport::Http { url, headers, key_variable: _ } => given(headers, ": ") + url,
+            McpTransport::Client { .. } => self.way.place(),
         }
     }
 
@@ -198,7 +217,7 @@ impl McpServer {
         let way = match &self.way {
             McpTransport::Stdio { .. } if self.sandbox.is_some() => "runs in the sandbox",
             McpTransport::Stdio { .. } => "runs",
-            McpTransport::Http { .. } => "asks",
+            McpTransport::Http { .. } | McpTransport::Client { .. } => "asks",
         };
         let uses: Vec<String> = self
             .variables()

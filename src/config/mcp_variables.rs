@@ -40,6 +40,7 @@ impl McpServer {
                     uses.push(VariableUse { name: name.clone(), place: "its key".to_owned() });
                 }
             }
+            McpTransport::Client { .. } => {}
         }
         uses.sort();
         uses.dedup();
@@ -93,6 +94,7 @@ impl McpServer {
                 headers: pairs(headers)?,
                 key_variable: key_variable.clone(),
             },
+            McpTransport::Client { .. } => self.way.clone(),
         })
     }
 }

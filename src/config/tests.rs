@@ -564,6 +564,17 @@ fn only_the_user_turns_version_2_of_the_protocol_off() {
 }
 
 #[test]
+fn only_the_user_asks_for_prompt_suggestions() {
+    let read = |user: &str, repository: &str| {
+        let (settings, problems) = ConfigDisk::new(user, repository).load(&[]);
+        (settings.prompt_suggestions, problems.len())
+    };
+    assert_eq!(read("", ""), (false, 0));
+    assert_eq!(read("prompt_suggestions = true\n", ""), (true, 0));
+    assert_eq!(read("", "prompt_suggestions = true\n"), (false, 1));
+}
+
+#[test]
 fn an_invalid_rule_is_reported_and_the_others_apply() {
     let text = "[permissions]\nallow = [\"bash(ls)\", \"bsh(ls)\", 7]\ndeny = \"bash(rm *)\"\nalow = []\n";
     let (settings, problems) = ConfigDisk::new(text, "").load(&[]);

@@ -103,7 +103,7 @@ fn files_of(
                 args.into_iter().chain(env.into_iter().map(|(_, value)| value)).collect();
             digest::named(&quoted_line(&command, &words), roots)
         }
-        McpTransport::Http { .. } => Ok(Vec::new()),
+        McpTransport::Http { .. } | McpTransport::Client { .. } => Ok(Vec::new()),
     }
 }
 

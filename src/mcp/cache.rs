@@ -35,7 +35,7 @@ impl ListingCache {
     }
 
     pub fn load(&self, way: &McpTransport) -> Option<RawListing> {
-        let file = self.file_of(way);
+        let file = self.file_of(way)?;
         let size = fs::metadata(&file).ok()?.len();
         let bytes = (size <= FILE_BYTES_MAX as u64).then(|| fs::read(&file).ok()).flatten()?;
         serde_json::from_slice(&bytes).ok()
@@ -43,9 +43,10 @@ impl ListingCache {
 
     /// Whether a listing of this server was stored recently.
     pub fn is_recent(&self, way: &McpTransport) -> bool {
-        let stored = fs::metadata(self.file_of(way)).and_then(|file| file.modified());
+        let stored =
+            self.file_of(way).and_then(|file| fs::metadata(file).and_then(|file| file.modified()).ok());
         // A timestamp in the future comes from a wrong clock.
-        stored.is_ok_and(|stored| stored.elapsed().is_ok_and(|age| age < RECENT))
+        stored.is_some_and(|stored| stored.elapsed().is_ok_and(|age| age < RECENT))
     }
 
     /// Stores a listing. A failure only makes the next session slower.
@@ -57,10 +58,7 @@ impl ListingCache {
 
     fn try_store(&self, way: &McpTransport, listing: &RawListing) -> io::Result<()> {
         let bytes = serde_json::to_vec(listing)?;
-        let file = self.file_of(way);
-        if bytes.len() > FILE_BYTES_MAX {
-            return Ok(());
-        }
+        let Some(file) = self.file_of(way).filter(|_| bytes.len() <= FILE_BYTES_MAX) else { return Ok(()) };
         if fs::read(&file).is_ok_and(|known| known == bytes) {
             return fs::File::options().append(true).open(&file)?.set_modified(SystemTime::now());
         }
@@ -81,7 +79,8 @@ impl ListingCache {
         Ok(())
     }
 
-    fn file_of(&self, way: &McpTransport) -> PathBuf {
+    /// `None` for a server that a client provides, which may have another id in each session.
+    fn file_of(&self, way: &McpTransport) -> Option<PathBuf> {
         let names =
             |pairs: &[(String, String)]| pairs.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
         let definition = match way {
@@ -89,8 +88,9 @@ impl ListingCache {
             McpTransport::Http { url, headers, key_variable } => {
                 json!(["http", url, names(headers), key_variable])
             }
+            McpTransport::Client { .. } => return None,
         };
-        self.folder.join(format!("{}.json", digest(&definition.to_string())))
+        Some(self.folder.join(format!("{}.json", digest(&definition.to_string()))))
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(cache.load(&process(&["-y", "server"], &[("KEY", "sk-2")])), Some(listing));
         assert_eq!(cache.load(&process(&["-y", "server"], &[("OTHER", "sk-1")])), None);
         assert_eq!(cache.load(&process(&["-y", "another"], &[("KEY", "sk-1")])), None);
-        fs::write(cache.file_of(&way), "damaged").expect("it can be damaged");
+        fs::write(cache.file_of(&way).expect("it is stored"), "damaged").expect("it can be damaged");
         assert_eq!(cache.load(&way), None);
     }
 
@@ -141,7 +141,10 @@ mod tests {
         assert!(!cache.is_recent(&way));
         cache.store(&way, &RawListing::default());
         assert!(cache.is_recent(&way));
-        let file = fs::File::options().append(true).open(cache.file_of(&way)).expect("it is there");
+        let file = fs::File::options()
+            .append(true)
+            .open(cache.file_of(&way).expect("it is stored"))
+            .expect("it is there");
         file.set_modified(SystemTime::now() - RECENT).expect("it can be dated back");
         assert!(!cache.is_recent(&way));
         cache.store(&way, &RawListing::default());

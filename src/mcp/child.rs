@@ -240,6 +240,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for BoundedReader<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SharedClient;
     use crate::cache::ListingCache;
     use epitome_config::McpTransport;
     use epitome_platform::reaper::Reaper;
@@ -280,6 +281,7 @@ mod tests {
             environment: Arc::new(environment),
             exposure: Arc::new(exposure),
             reaper: Arc::new(Reaper::disabled()),
+            client: SharedClient::default(),
             http: Http::new(),
             roots: Vec::new(),
             logins: "/nowhere".into(),

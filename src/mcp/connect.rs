@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::model::{PaginatedRequestParams, ProtocolVersion};
-use rmcp::service::{Peer, RoleClient, RunningService, serve_client};
+use rmcp::service::{
+    ClientLifecycleMode, Peer, RoleClient, RunningService, serve_client, serve_client_with_lifecycle,
+};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::auth::AuthClient;
@@ -14,6 +16,7 @@ use tokio::sync::{Semaphore, mpsc};
 use super::call::ReadyConnection;
 use super::child::{self, Diagnostics, LINE_BYTES_MAX};
 use super::client::{ClientShared, McpClient};
+use super::client_servers::ClientTransport;
 use super::errors::{initialize_reason, is_refused_post, service_reason};
 use super::listed::{self, PROMPTS_MAX, RawListing, TOOLS_MAX};
 use super::redact::ServerRedactor;
@@ -93,6 +96,7 @@ impl ServerConnector {
             McpTransport::Http { url, headers, key_variable } => {
                 self.over_http(&way, url, headers, key_variable.as_deref()).await?
             }
+            McpTransport::Client { id } => self.over_client(&way, id).await?,
         };
         match refresh(server, context, &connection.link).await {
             Ok(()) => Ok(connection),
@@ -159,6 +163,19 @@ impl ServerConnector {
                 let own = own.unwrap_or_else(|| bounded(&redactor.redact(&initialize_reason(&error))));
                 Err(own.into())
             }
+        }
+    }
+
+    /// Servers of a client speak the newest version of the protocol, which has no `initialize`: the connection is that
+    /// of the client.
+    async fn over_client(&self, way: &McpTransport, id: &str) -> Result<McpConnection, ConnectError> {
+        let redactor = ServerRedactor::new(way);
+        let transport = ClientTransport::new(id.to_owned(), self.context.client.clone());
+        let lifecycle =
+            ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::NO_INITIALIZE] };
+        match serve_client_with_lifecycle(self.client(&redactor), transport, lifecycle).await {
+            Ok(service) => self.connection(service, redactor, None),
+            Err(error) => Err(bounded(&redactor.redact(&initialize_reason(&error))).into()),
         }
     }
 

@@ -5,6 +5,7 @@
 //!  settings, client ─► McpServer ─► Hub::start ─ one task each ─► drive::drive
 //!                                                 process: child (group, pipes, limits) ─┐
 //!                                                 HTTP: the provider's client ───────────┤ rmcp
+//!                                                 client: messages on its connection ────┤
 //!  session ◄─ McpEvent: tools are known, a server is gone ───────────────────────────────┤
 //!  session ◄─ QuestionSender: questions to the user ─ client ◄───────────────────────────┘
 //!  toolbox ◄─ Hub::tools: one mcp__SERVER__TOOL each, and `mcp` for unlisted tools and for resources
@@ -23,6 +24,7 @@ mod cache;
 mod call;
 mod child;
 mod client;
+mod client_servers;
 mod connect;
 mod drive;
 mod errors;
@@ -65,6 +67,7 @@ use tool::{LateTool, McpTool, MissingTool};
 pub use attachments::AttachedResources;
 pub use budget::{ListBudget, tokens};
 pub use cache::ListingCache;
+pub use client_servers::{ClientMcp, FromClient, SharedClient};
 pub use first_start::{FIRST_START_ARGUMENT, FirstStart};
 pub use gateway::REACH;
 pub use login::{is_logged_in, log_out};
@@ -98,6 +101,8 @@ pub struct McpContext {
     /// The environment variables that servers get.
     pub exposure: Arc<Exposure>,
     pub reaper: Arc<Reaper>,
+    /// The client that provides servers over its own connection.
+    pub client: SharedClient,
     /// HTTP client limited to the session's network policy.
     pub http: Http,
     /// Directory of the stored login tokens, in the user's data directory.
@@ -256,7 +261,9 @@ impl Hub {
         if matches!(order, ServerOrder::LogIn | ServerOrder::LogOut) {
             let expanded = old.spec.expanded(&self.context.environment);
             let Ok(McpTransport::Http { url, .. }) = expanded else {
-                return Err(format!("The MCP server {name} needs no login: it is a process."));
+                return Err(format!(
+                    "The MCP server {name} needs no login: it is not reached over the network."
+                ));
             };
             let removed = log_out(&self.context.logins, &url);
             removed.map_err(|error| format!("The login of {name} cannot be removed: {error}."))?;

@@ -21,12 +21,13 @@ pub struct ServerRedactor {
 impl ServerRedactor {
     pub fn new(way: &McpTransport) -> ServerRedactor {
         let mut texts: Vec<(String, String)> = Vec::new();
-        let pairs = match way {
+        let pairs: &[(String, String)] = match way {
             McpTransport::Stdio { env, .. } => env,
             McpTransport::Http { url, headers, .. } => {
                 texts.push((url.clone(), origin(url)));
                 headers
             }
+            McpTransport::Client { .. } => &[],
         };
         let values = pairs.iter().filter(|(_, value)| value.len() >= SECRET_BYTES_MIN);
         for (name, value) in values {

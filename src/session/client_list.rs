@@ -56,6 +56,8 @@ pub(super) struct ClientList {
     notices: Notices,
     /// The last state that was announced.
     state: Arc<SessionState>,
+    /// Whether clients show suggestions for the next prompt.
+    is_suggesting: bool,
     gate: EventGate,
 }
 
@@ -75,6 +77,7 @@ impl ClientList {
             activity: Arc::default(),
             notices: Notices::default(),
             state: Arc::new(SessionState { foreground: Foreground::Idle(None), background: Vec::new() }),
+            is_suggesting: false,
         }
     }
 
@@ -245,6 +248,25 @@ impl ClientList {
 
     pub fn announce_to_followers(&self, out: &SessionEvent) {
         for attachment in self.attachments().filter(|attachment| attachment.outlet.follows_state()) {
+            attachment.outlet.put(&self.session, out.clone());
+        }
+    }
+
+    // ── Suggestions ────────────────────────────────────────────────────────────────────────────
+
+    /// Whether any client shows suggestions for the next prompt.
+    pub fn show_suggestions(&self) -> bool {
+        self.openings.iter().any(|opening| opening.attachment.outlet.shows_suggestions())
+    }
+
+    /// Shows suggestions for the next prompt, or withdraws those that are shown.
+    pub fn suggest(&mut self, prompts: Vec<String>) {
+        let was_suggesting = std::mem::replace(&mut self.is_suggesting, !prompts.is_empty());
+        if !was_suggesting && prompts.is_empty() {
+            return;
+        }
+        let out = SessionEvent::Suggestions(prompts.into());
+        for attachment in self.attachments().filter(|attachment| attachment.outlet.shows_suggestions()) {
             attachment.outlet.put(&self.session, out.clone());
         }
     }

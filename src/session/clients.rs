@@ -16,6 +16,7 @@ use super::replies::{save_draft, sentence};
 use super::resumed::{self, Fate, PendingPrompt, Position, Seen};
 use super::session_state;
 use super::subagents::lost_agent;
+use super::suggestions;
 use super::work::{Attaching, BackgroundResult, LeavingClient, QueuedPrompt, Responder, RunningTurn};
 use super::{
     AskId, Attachment, ClientId, CompactionState, NoticeSeverity, Opening, Replay, SessionAnswer,
@@ -178,7 +179,7 @@ impl Session {
             self.core.work_for(attachment.client);
         }
         self.questions.follow(&self.core.clients);
-        self.mcp.begin(&mut self.core, &opening.mcp_servers);
+        self.mcp.begin(&mut self.core, &opening.mcp_servers, attachment.outlet.mcp());
         self.show_open_asks(&attachment);
         if let Some(damage) = self.core.log.damage() {
             let out = SessionEvent::Notice { severity: NoticeSeverity::Warning, text: damage.to_string() };
@@ -600,6 +601,7 @@ impl Session {
                 self.core.model_learned(effects);
             }
             BackgroundResult::Served => {}
+            BackgroundResult::Suggested(at, prompts) => suggestions::came(self, at, prompts),
             // `run` has already checked whether to suspend the session.
             BackgroundResult::Idle => self.watch_idle(),
             BackgroundResult::Rested(at) => {

@@ -6,6 +6,7 @@ use super::actor::Session;
 use super::core::{Core, Unwritten, settle};
 use super::registry::Sessions;
 use super::session_state;
+use super::suggestions;
 use super::work::{Attaching, BackgroundResult, JobResult, RunningTurn, TurnFault};
 use super::{CompactionState, SessionAnswer, SessionCommand, SessionError, SessionEvent, Ticket, WorkEnd};
 use epitome_hooks::hook_context::EventData;
@@ -92,6 +93,7 @@ impl Session {
         for (responder, _) in work.responders {
             responder.answer(answer.clone());
         }
+        suggestions::ask(self, reason);
         let (at, kept) = (self.core.thread.next_seq(), ENCODING_KEPT.min(self.core.services.suspend_after));
         self.core.background.spawn(async move {
             tokio::time::sleep(kept).await;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{
-    Attachment, ClientId, EditorSupport, EventSink, QuestionSupport, SessionAnswer, SessionError,
+    Attachment, ClientId, ClientMcp, EditorSupport, EventSink, QuestionSupport, SessionAnswer, SessionError,
     SessionEvent,
 };
 use epitome_thread::{Seq, SessionId};
@@ -146,6 +146,14 @@ impl EventSink for GatedOutlet {
 
     fn follows_state(&self) -> bool {
         self.attachment.outlet.follows_state()
+    }
+
+    fn shows_suggestions(&self) -> bool {
+        self.attachment.outlet.shows_suggestions()
+    }
+
+    fn mcp(&self) -> Option<Arc<dyn ClientMcp>> {
+        self.attachment.outlet.mcp()
     }
 }
 

@@ -92,6 +92,7 @@ pub mod session_permissions;
 mod session_state;
 mod skills;
 mod subagents;
+mod suggestions;
 mod summary;
 pub mod suspended;
 mod tasks;
@@ -111,6 +112,7 @@ pub use commands::why;
 pub use epitome_config::{
     MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpServer, McpSource, McpTransport, ProviderSettings, WireFormat,
 };
+pub use epitome_mcp::{ClientMcp, FromClient};
 use epitome_problem::Problem;
 pub use epitome_provider::endpoint::provider_title;
 pub use epitome_recipe::command::CommandInfo;
@@ -175,6 +177,16 @@ pub trait EventSink: Send + Sync {
     /// id.
     fn shows_agents(&self) -> bool {
         false
+    }
+
+    /// Whether the client shows suggestions for the user's next prompt. If so, it gets `Suggestions`.
+    fn shows_suggestions(&self) -> bool {
+        false
+    }
+
+    /// The way to MCP servers that the client provides over its own connection.
+    fn mcp(&self) -> Option<Arc<dyn ClientMcp>> {
+        None
     }
 
     /// Whether the client follows the session's state. If so, it gets `State`, `Inserted` and `TerminalEnded`, and the
@@ -506,6 +518,9 @@ pub enum SessionEvent {
         ticket: Ticket,
         message: MessageId,
     },
+    /// Suggestions for the user's next prompt, the most likely one first. They replace earlier ones. Only for sinks that
+    /// show them.
+    Suggestions(Arc<[String]>),
     /// A background command has ended.
     TerminalEnded {
         call: CallId,

@@ -20,12 +20,12 @@ use super::core::Core;
 use super::hook_host::{HookHost, UntrustedItem};
 use super::reminders::{ReminderText, Topic};
 use super::work::BackgroundResult;
-use epitome_config::{McpServer, McpSource};
+use epitome_config::{McpServer, McpSource, McpTransport};
 use epitome_hooks::servers::{self, PinnedServer};
 use epitome_hooks::trust::TrustVerdict;
 use epitome_mcp::{
-    Hub, ListBudget, ListingCache, McpContext, McpEvent, PREFIX, REACH, ServerOrder, ServerState,
-    ServerStatus,
+    ClientMcp, Hub, ListBudget, ListingCache, McpContext, McpEvent, PREFIX, REACH, ServerOrder, ServerState,
+    ServerStatus, SharedClient,
 };
 use epitome_provider::network::Network;
 use epitome_thread::{Change, ToolSpec};
@@ -63,6 +63,8 @@ pub(super) struct McpHost {
 pub(super) struct KeptServers {
     /// Servers given by the client.
     given: Vec<McpServer>,
+    /// The client that provides servers over its own connection.
+    client: SharedClient,
     /// Names of servers that the user has switched off.
     off: HashSet<String>,
     /// Remarks already shown to the user.
@@ -106,7 +108,8 @@ impl McpHost {
     pub fn resume(&mut self, core: &mut Core, kept: KeptServers) {
         let given = kept.given.clone();
         self.kept = kept;
-        self.begin(core, &given);
+        let client = self.kept.client.get();
+        self.begin(core, &given, client);
     }
 
     /// The repository's servers that the user has neither allowed nor refused.
@@ -138,10 +141,16 @@ impl McpHost {
     // ── Starting ───────────────────────────────────────────────────────────────────────────────
 
     /// Starts to connect to the servers that the client gave and the user configured, without waiting. Servers of a
-    /// later client are not started; a notice says so.
-    pub(super) fn begin(&mut self, core: &mut Core, given: &[McpServer]) {
+    /// later client are not started; a notice says so. `client` provides those of its servers that it carries over its
+    /// own connection; a later client that gives the same ones takes its place.
+    pub(super) fn begin(&mut self, core: &mut Core, given: &[McpServer], client: Option<Arc<dyn ClientMcp>>) {
         if core.lineage.is_child() {
             return;
+        }
+        let provides = |server: &McpServer| matches!(server.way, McpTransport::Client { .. });
+        let is_known = |server: &McpServer| !self.begun || self.kept.given.contains(server);
+        if given.iter().any(|server| provides(server) && is_known(server)) {
+            self.kept.client.set(client);
         }
         if self.begun {
             let others: Vec<&str> = given
@@ -213,6 +222,7 @@ impl McpHost {
                 environment: core.workspace.environment.clone(),
                 exposure: Arc::new(core.workspace.exposure().clone()),
                 reaper: core.services.reaper.clone(),
+                client: self.kept.client.clone(),
                 http: core.services.http.within(Network::read(&core.workspace.environment)),
                 logins: core.services.paths.data.join(LOGINS),
                 listings: ListingCache::new(core.services.paths.data.join(LISTINGS)),

@@ -9,8 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::NoticeSeverity;
 use super::actor::Session;
-use super::child::ChildNews;
-use super::complete::{complete, find_endpoint};
+use super::complete::{Completion, CompletionModel};
 use super::core::Core;
 use super::cpu_worker;
 use super::work::BackgroundResult;
@@ -19,7 +18,6 @@ use epitome_hooks::hook::PayloadMessages;
 use epitome_hooks::messages;
 use epitome_hooks::output::Utterance;
 use epitome_hooks::resident::HookServices;
-use epitome_provider::models;
 use epitome_thread::{Change, HookRun, HookRunResult, Role, View};
 use epitome_turn::CompactionReason;
 
@@ -282,28 +280,11 @@ impl Session {
         let wanted =
             params.get("max_tokens").and_then(Value::as_u64).and_then(|count| u32::try_from(count).ok());
         let max_tokens = wanted.unwrap_or(COMPLETION_TOKENS_MAX).min(COMPLETION_TOKENS_MAX);
-        let small = params.get("model").and_then(Value::as_str) == Some("small");
-        let small = small.then(|| models::small(&self.core.settings, self.core.model.endpoint())).flatten();
-        let main = self.core.model.endpoint().cloned();
-        let news = self.subagents.sender();
-        let (services, settings, environment) = (
-            self.core.services.clone(),
-            self.core.settings.shared(),
-            self.core.workspace.environment.clone(),
-        );
+        let model = CompletionModel::of(self, params.get("model").and_then(Value::as_str) == Some("small"));
         self.core.background.spawn(async move {
             let work = async move {
-                let endpoint = match (small, main) {
-                    (None, Some(endpoint)) => endpoint,
-                    (name, _) => find_endpoint(&services, name.as_ref(), &settings, &environment)
-                        .await
-                        .map_err(|error| error.to_string())?,
-                };
-                let (text, usage) = complete(&services.http, &endpoint, &utterances?, max_tokens).await?;
-                // A session that has ended records no cost.
-                let model = endpoint.name.0.clone();
-                news.send(ChildNews::Spent { model: endpoint.name, usage, by: hook });
-                Ok(json!({ "text": text, "model": model, "usage": { "input_tokens": usage.input, "output_tokens": usage.output } }))
+                let Completion { text, model, usage } = model.complete(&utterances?, max_tokens, hook).await?;
+                Ok(json!({ "text": text, "model": model.0, "usage": { "input_tokens": usage.input, "output_tokens": usage.output } }))
             };
             served(answer, work).await
         });

@@ -323,6 +323,8 @@ pub enum BackgroundResult {
     HooksAside(HookEvent, Option<AskId>, Box<Resolution>),
     /// A resident hook's call was answered.
     Served,
+    /// Suggestions for the prompt after the turn whose end precedes this entry.
+    Suggested(Seq, Result<Vec<String>, String>),
     /// The newest entries have to be synced.
     SyncDue,
     Synced(Result<(), Arc<StoreError>>),

@@ -2,6 +2,7 @@
 //! official schema in both directions.
 
 mod additions;
+mod client_mcp;
 mod gates;
 mod library;
 mod schema;

@@ -16,6 +16,7 @@ mod orphans;
 
 mod deaths;
 mod lives;
+mod over_http;
 mod websocket;
 mod windows;
 

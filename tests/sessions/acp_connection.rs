@@ -41,7 +41,7 @@ fn initialize_reports_the_agents_capabilities() {
                 "agentCapabilities": {
                     "loadSession": true,
                     "promptCapabilities": { "image": true, "audio": false, "embeddedContext": true },
-                    "mcpCapabilities": { "http": true, "sse": true },
+                    "mcpCapabilities": { "http": true, "sse": true, "acp": true },
                     "sessionCapabilities": { "list": {}, "delete": {}, "additionalDirectories": {},
                         "resume": {}, "close": {}, "fork": {}, "systemPrompt": { "mode": { "override": {} } },
                         "archive": {}, "status": {}, "title": {}, "options": {} },

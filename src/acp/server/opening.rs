@@ -46,6 +46,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
     ) -> Result<Routed, wire::Error> {
         let mut opening = self.opening(params)?;
         let session = session_of(params)?;
+        self.check_no_agent(&session)?;
         let rest = self.rest(params, &session)?;
         let is_open = self.outbox.requests().has_opened(&session);
         let state = if is_open { OpeningState::None } else { OpeningState::Begun };
@@ -148,6 +149,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
     pub(super) fn fork(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
         let opening = self.opening(params)?;
         let source = session_of(params)?;
+        self.check_no_agent(&source)?;
         let at = match unpublished::fork_cursor(params)? {
             Some(entry) => Some(entry),
             None => entry_in_meta(params)?,

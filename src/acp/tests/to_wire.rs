@@ -36,6 +36,7 @@ const PLAIN: ClientTraits = ClientTraits {
     subagents: false,
     plan_updates: false,
     cursors: false,
+    suggestions: false,
     details_alone: false,
     reviews_writes: false,
     skills: false,

@@ -60,6 +60,7 @@ fn server_table(server: &McpServer) -> Table {
                 table["key_variable"] = value(name);
             }
         }
+        McpTransport::Client { .. } => unreachable!("settings have no servers of clients"),
     }
     if !server.enabled {
         table["enabled"] = value(false);

@@ -251,6 +251,7 @@ impl<P: SessionPort> PromptRun<P> {
             | SessionEvent::Wish { .. }
             | SessionEvent::State(_)
             | SessionEvent::Inserted { .. }
+            | SessionEvent::Suggestions(_)
             | SessionEvent::TerminalEnded { .. }
             | SessionEvent::Notice { .. } => {}
         }

@@ -194,6 +194,7 @@ impl TemporaryClient {
             | SessionEvent::Wish { .. }
             | SessionEvent::State(_)
             | SessionEvent::Inserted { .. }
+            | SessionEvent::Suggestions(_)
             | SessionEvent::TerminalEnded { .. }
             | SessionEvent::Notice { .. } => {}
         }

@@ -13,13 +13,13 @@
 //! - `attach`: finds a daemon or starts one.
 //! - `reconnect`: the state needed to reattach, as a pure state machine.
 //! - `signals`: waits for SIGTERM, SIGHUP and SIGINT.
-//! - `websocket`: the same for clients that connect over WebSocket.
+//! - `remote`: the same for clients that connect over WebSocket or HTTP.
 
 pub mod attach;
 pub mod reconnect;
 #[cfg(test)]
 mod reconnect_tests;
-pub mod websocket;
+pub mod remote;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;

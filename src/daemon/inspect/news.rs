@@ -125,6 +125,7 @@ impl News {
             | SessionEvent::Wish { .. }
             | SessionEvent::State(_)
             | SessionEvent::Inserted { .. }
+            | SessionEvent::Suggestions(_)
             | SessionEvent::TerminalEnded { .. }
             | SessionEvent::Answer { .. } => {
                 return false;

@@ -258,6 +258,7 @@ impl EventSink for ChildOutlet {
             | SessionEvent::QuestionDone { .. }
             | SessionEvent::State(_)
             | SessionEvent::Inserted { .. }
+            | SessionEvent::Suggestions(_)
             | SessionEvent::TerminalEnded { .. }
             | SessionEvent::Wish { .. } => {}
         }

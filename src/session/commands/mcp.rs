@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::super::actor::Session;
 use super::super::mcp::prompts;
-use epitome_config::{McpSource, McpTransport, origin};
+use epitome_config::McpSource;
 use epitome_mcp::{ServerOrder, ServerState, ServerStatus, tokens};
 
 /// Tools of a server listed by name; the rest are counted.
@@ -99,10 +99,7 @@ fn line(status: &ServerStatus) -> String {
         McpSource::Person => "yours",
         McpSource::Repository { .. } => "of the repository, allowed",
     };
-    let way = match &spec.way {
-        McpTransport::Stdio { command, .. } => command.clone(),
-        McpTransport::Http { url, .. } => origin(url),
-    };
+    let way = spec.way.place();
     let state = match state {
         ServerState::Idle => "started when it is used; from earlier:".to_owned(),
         ServerState::Connecting if !tools.is_empty() => "being connected; from earlier:".to_owned(),
@@ -154,7 +151,7 @@ pub(super) fn detailed_text(status: &ServerStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use epitome_config::McpServer;
+    use epitome_config::{McpServer, McpTransport};
 
     fn server(name: &str, state: ServerState, tools: usize) -> ServerStatus {
         let way = McpTransport::Http {

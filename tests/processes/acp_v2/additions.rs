@@ -1,7 +1,9 @@
-//! Additions to the protocol that a client has to ask for: boolean options, skills as a kind of commands, gateways.
+//! Additions to the protocol: boolean options, skills as a kind of commands, gateways, cursors, links to the sessions of
+//! subagents, and suggestions for the next prompt. Most of them have to be asked for.
 
-use epitome_scripted_model::ScriptedModel;
-use epitome_test_harness::agent::{Agent, end_by, obey};
+use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel};
+use epitome_test_harness::agent::{Agent, end_by, kind, obey};
+use epitome_test_harness::{call, text};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -129,4 +131,129 @@ fn a_client_routes_a_provider_through_a_gateway() {
     assert_eq!(requests.len(), 3);
     assert!(requests.iter().all(|request| request.header("x-api-key") == Some("of-the-gateway")));
     assert_eq!(user.model().requests().len(), 0);
+}
+
+/// A fork begins at a cursor: after a message of the user, or after a turn. A replay has the same cursors.
+#[test]
+fn a_fork_begins_at_any_cursor() {
+    let user = user(obey);
+    let mut window = Window::start(&user, &[]);
+    let session = window.new_session(&user);
+    let mut cursors = Vec::new();
+    for words in ["say one", "say two"] {
+        window.turn(&session, words);
+        cursors = window.of_kind("cursor_update");
+    }
+    let anchors: Vec<&str> =
+        cursors.iter().map(|cursor| cursor["anchor"]["type"].as_str().unwrap()).collect();
+    assert_eq!(anchors, ["user_message", "agent_message", "user_message", "agent_message"]);
+    let said = window.text(cursors[1]["anchor"]["messageId"].as_str().expect("an id"));
+    assert_eq!(said, "You said one.");
+    let mut second = Window::start(&user, &[]);
+    let params = json!({ "sessionId": session, "cwd": user.project(), "replayFrom": { "type": "start" } });
+    second.call("session/resume", params);
+    assert_eq!(second.of_kind("cursor_update"), cursors);
+    let fork = |cursor: &Value| json!({ "sessionId": session, "cwd": user.project(), "cursorId": cursor });
+    let made = second.call("session/fork", fork(&cursors[1]["cursorId"]));
+    let forked = made["sessionId"].as_str().expect("an id").to_owned();
+    second.turn(&forked, "say three");
+    let request = user.model().requests().pop().expect("a call").body.to_string();
+    assert!(request.contains("say one") && request.contains("say three") && !request.contains("say two"));
+    for unknown in [json!("e99999"), json!("somewhere"), json!(7)] {
+        assert_eq!(second.error("session/fork", fork(&unknown)), INVALID_PARAMS, "{unknown}");
+    }
+}
+
+/// The call that starts a subagent links to its session, from the announcement of the session to the call's result.
+#[test]
+fn the_call_of_a_subagent_links_to_its_session() {
+    let script = |request: &RecordedRequest| match request.last_user_text().contains("Count the files.") {
+        true => vec![text("There is "), ModelStep::Wait, text("one file.")],
+        false if request.number == 0 => {
+            vec![call("task", json!({ "description": "Count", "prompt": "Count the files." }))]
+        }
+        false => vec![text("Done.")],
+    };
+    let user = user(script);
+    let mut window = Window::start(&user, &[]);
+    let session = window.new_session(&user);
+    let id = window.prompt(&session, "go");
+    window.answer(id);
+    let announced = window.update("subagent_update", |_| true);
+    let agent = &announced["sessionId"];
+    // It is no session that the client could use.
+    let load = json!({ "sessionId": agent, "cwd": user.project() });
+    let prompt = json!({ "sessionId": agent, "prompt": [{ "type": "text", "text": "x" }] });
+    for (method, params) in [("session/resume", &load), ("session/fork", &load), ("session/prompt", &prompt)]
+    {
+        assert_eq!(window.error(method, params.clone()), INVALID_PARAMS, "{method}");
+    }
+    user.model().release();
+    window.idle();
+    let link = json!({ "type": "session", "sessionId": agent });
+    let is_linked = |update: &Value| update["content"].as_array().is_some_and(|all| all.contains(&link));
+    let at = |is_it: &dyn Fn(&Value) -> bool| {
+        window.updates.iter().position(|message| is_it(&message["params"]["update"])).expect("it came")
+    };
+    assert!(at(&|update| update["sessionUpdate"] == "subagent_update") < at(&is_linked));
+    let calls = window.of_kind("tool_call_update");
+    let end = calls.iter().find(|update| update["status"] == "completed").expect("the call has ended");
+    assert!(is_linked(end) && end["content"].to_string().contains("There is one file."), "{end}");
+}
+
+/// Suggestions are asked of the model after a turn, if the user wants them and the client shows them, and are withdrawn
+/// by the next prompt.
+#[test]
+fn prompts_are_suggested_if_the_user_wants_it() {
+    for is_on in [true, false] {
+        let user = user(|request| match request.body.to_string().contains("will probably say next") {
+            true => vec![text("1. Run the tests\n- Commit it\n")],
+            false => obey(request),
+        });
+        user.write(".epitome/config.toml", &format!("prompt_suggestions = {is_on}\n"));
+        let shows = json!({ "session": { "promptSuggestions": {} } });
+        let mut window = Window::start(&user, &[]);
+        let info = json!({ "name": "test", "version": "1.0.0" });
+        window.call("initialize", json!({ "protocolVersion": 2, "info": info, "capabilities": shows }));
+        let session = window.new_session(&user);
+        let mut old = Agent::spawn(user.agent_command(&[]));
+        old.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": shows }));
+        window.turn(&session, "say one");
+        user.load(&mut old, &session);
+        let mut plain = Window::start(&user, &[]);
+        plain.call("session/resume", json!({ "sessionId": session, "cwd": user.project() }));
+        window.turn(&session, "say two");
+        if !is_on {
+            window.turn(&session, "say three");
+            assert_eq!(user.model().requests().len(), 3);
+            assert!(window.of_kind("prompt_suggestions_update").is_empty());
+            continue;
+        }
+        let suggested = json!([
+            { "prompt": [{ "type": "text", "text": "Run the tests" }] },
+            { "prompt": [{ "type": "text", "text": "Commit it" }] },
+        ]);
+        // Those of the first turn may have come too late to be shown.
+        while window
+            .of_kind("prompt_suggestions_update")
+            .last()
+            .is_none_or(|last| last["suggestions"] == json!([]))
+        {
+            window.update("prompt_suggestions_update", |_| true);
+        }
+        assert_eq!(window.of_kind("prompt_suggestions_update").last().unwrap()["suggestions"], suggested);
+        let shown = old.until("suggestions", |seen| seen["params"]["update"]["suggestions"] == suggested);
+        assert_eq!(kind(shown.last().expect("it was read")), "prompt_suggestions_update");
+        let id = window.prompt(&session, "say three");
+        window.answer(id);
+        if window.of_kind("prompt_suggestions_update").last().unwrap()["suggestions"] != json!([]) {
+            window.update("prompt_suggestions_update", |update| update["suggestions"] == json!([]));
+        }
+        plain.hear("You said three.");
+        assert!(plain.of_kind("prompt_suggestions_update").is_empty());
+        let asked =
+            user.model().requests().into_iter().find(|request| request.body.to_string().contains("say next"));
+        let asked = asked.expect("it was asked").body.to_string();
+        assert!(asked.contains("say one") && asked.contains("You said one."), "{asked}");
+    }
 }

@@ -15,12 +15,12 @@ use tokio_tungstenite::{WebSocketStream, client_async};
 
 use super::user;
 
-const TOKEN: &str = "a-token-of-the-test";
+pub const TOKEN: &str = "a-token-of-the-test";
 
 /// `epitome acp --listen`, ended when dropped.
-struct Listening {
+pub struct Listening {
     child: Child,
-    address: String,
+    pub address: String,
 }
 
 impl Drop for Listening {
@@ -30,7 +30,7 @@ impl Drop for Listening {
     }
 }
 
-fn listen(user: &User) -> Listening {
+pub fn listen(user: &User) -> Listening {
     let mut command =
         user.command(&["acp", "--listen", "127.0.0.1:0", "--allow-origin", "https://editor.example"]);
     command.env("EPITOME_ACP_TOKEN", TOKEN).stderr(Stdio::piped());
@@ -69,7 +69,7 @@ async fn connect(at: &Listening, path: &str, headers: &[(&'static str, &str)]) -
     }
 }
 
-const BEARER: (&str, &str) = ("authorization", "Bearer a-token-of-the-test");
+pub const BEARER: (&str, &str) = ("authorization", "Bearer a-token-of-the-test");
 
 impl Socket {
     async fn send(&mut self, message: Value) {

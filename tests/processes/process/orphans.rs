@@ -1,7 +1,7 @@
 //! No command outlives its turn, session or agent, however these end.
 
 use epitome_test_harness::agent::{Agent, obey, stop_reason};
-use epitome_test_harness::user::User;
+use epitome_test_harness::user::{User, program};
 use epitome_test_harness::within;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -102,6 +102,16 @@ fn sleepers_end_by(prefix: &str, end: impl FnOnce(&User, &mut Agent, &str)) {
 fn all_sleepers_end_by(end: impl Fn(&User, &mut Agent, &str)) {
     sleepers_end_by("", &end);
     sleepers_end_by("trap '' TERM; ", &end);
+}
+
+/// `epitome check` left the daemon of the agent that it had checked behind for ten minutes.
+#[test]
+fn a_checked_agent_leaves_no_daemon_behind() {
+    let user = User::new();
+    let program = program().display().to_string();
+    let ran = user.run(&["check", "--home", "empty", "--rule", "first-line", "--", &program, "acp"]);
+    assert!(ran.ok().contains("1 passed, 0 failed"));
+    within("the end of its daemon", || (processes_of(&user.own()) == 0).then_some(()));
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn the_user_reconnects_a_server_and_switches_it_off() {
     for (typed, words) in [
         ("/mcp reconnect other", "There is no MCP server \"other\""),
         ("/mcp restart s", "does not know \"restart s\""),
-        ("/mcp login s", "needs no login: it is a process"),
+        ("/mcp login s", "needs no login: it is not reached over the network"),
     ] {
         let said = command(&mut life.test, typed);
         assert!(said.contains(words), "{typed}: {said}");

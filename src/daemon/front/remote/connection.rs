@@ -1,0 +1,426 @@
+//! The messages of one client. A connection outlives its sockets for a while: what was sent last is kept, so that a
+//! client whose network failed can continue without a gap.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::Notify;
+use tokio_tungstenite::tungstenite::Utf8Bytes;
+
+use super::http::HttpRoutes;
+
+/// How long a connection waits for its client to return after its sockets have failed. Turns continue in the meantime.
+pub const RETURN_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Bytes of messages kept for a client that returns. While this many are unsent, the daemon's outbox merges further
+/// events.
+const KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Maximum number of streams of one connection. Messages of further sessions are sent on that of the connection.
+const STREAMS_MAX: usize = 256;
+
+/// Which messages a client reads from a socket.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ClientStream {
+    /// Those that belong to no session. Over WebSocket, all.
+    Connection,
+    Session(String),
+}
+
+/// How the messages of a connection are carried.
+pub enum Carrier {
+    WebSocket,
+    Http(HttpRoutes),
+}
+
+/// See the module.
+pub struct RemoteConnection {
+    pub id: String,
+    state: Mutex<ClientStreams>,
+    /// Signals new messages, room for more, another reader, and the end.
+    changed: Notify,
+    /// Sends lines to the front end; `None` once the connection has ended.
+    to_front: tokio::sync::Mutex<Option<OwnedWriteHalf>>,
+}
+
+/// The streams of a connection, and what has arrived.
+struct ClientStreams {
+    carrier: Carrier,
+    streams: HashMap<ClientStream, StreamBuffer>,
+    /// Number of messages received from the client.
+    received: u64,
+    /// When the client last sent something or stopped to read.
+    used: Instant,
+    ended: bool,
+}
+
+/// The messages of one stream.
+#[derive(Default)]
+struct StreamBuffer {
+    /// The newest messages to the client.
+    frames: VecDeque<Utf8Bytes>,
+    bytes: usize,
+    /// Number of messages that are no longer kept.
+    dropped: u64,
+    /// Number of messages that were written to a socket.
+    sent: u64,
+    /// Number of the current reader.
+    readers: u64,
+    is_read: bool,
+}
+
+impl StreamBuffer {
+    fn put(&mut self, frame: Utf8Bytes) {
+        self.bytes += frame.len();
+        self.frames.push_back(frame);
+    }
+
+    fn unsent_bytes(&self) -> usize {
+        let sent = usize::try_from(self.sent - self.dropped).unwrap_or(usize::MAX);
+        self.frames.iter().skip(sent).map(|frame| frame.len()).sum()
+    }
+
+    fn next(&mut self) -> Option<Utf8Bytes> {
+        let at = usize::try_from(self.sent - self.dropped).unwrap_or(usize::MAX);
+        let next = self.frames.get(at).cloned()?;
+        self.sent += 1;
+        Some(next)
+    }
+
+    /// Drops the oldest message, if it was sent.
+    fn drop_oldest(&mut self) -> bool {
+        let Some(frame) = self.frames.pop_front_if(|_| self.dropped < self.sent) else { return false };
+        self.bytes -= frame.len();
+        self.dropped += 1;
+        true
+    }
+}
+
+impl ClientStreams {
+    /// The stream for messages to this one.
+    fn stream(&mut self, name: &ClientStream) -> &mut StreamBuffer {
+        let has_room = self.streams.contains_key(name) || self.streams.len() < STREAMS_MAX;
+        let name = if has_room { name.clone() } else { ClientStream::Connection };
+        self.streams.entry(name).or_default()
+    }
+
+    fn unsent_bytes(&self) -> usize {
+        self.streams.values().map(StreamBuffer::unsent_bytes).sum()
+    }
+
+    /// Drops messages that were sent, the oldest of the largest stream first, while more than the limit are kept.
+    fn trim(&mut self) {
+        while self.streams.values().map(|stream| stream.bytes).sum::<usize>() > KEPT_BYTES_MAX {
+            let sent = self.streams.values_mut().filter(|stream| stream.dropped < stream.sent);
+            let is_dropped = sent.max_by_key(|stream| stream.bytes).is_some_and(StreamBuffer::drop_oldest);
+            if !is_dropped {
+                return;
+            }
+        }
+    }
+}
+
+/// Why a stream can't be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoStream {
+    /// Somebody reads it already.
+    Busy,
+    /// The messages that the client lacks are no longer kept.
+    Gone,
+    /// The connection has ended, or has too many streams.
+    Unknown,
+}
+
+/// The reader of a stream, until it is dropped or another one takes its place.
+pub struct StreamReader {
+    connection: Arc<RemoteConnection>,
+    stream: ClientStream,
+    number: u64,
+}
+
+impl Drop for StreamReader {
+    fn drop(&mut self) {
+        let mut state = self.connection.state();
+        if let Some(stream) =
+            state.streams.get_mut(&self.stream).filter(|stream| stream.readers == self.number)
+        {
+            stream.is_read = false;
+        }
+        state.used = Instant::now();
+    }
+}
+
+impl StreamReader {
+    /// Whether no other reader has taken its place.
+    pub fn is_current(&self) -> bool {
+        self.connection.state().streams.get(&self.stream).is_some_and(|stream| stream.readers == self.number)
+    }
+
+    /// The next message and its number; `None` once another reader has taken over, or the connection has ended and all
+    /// messages were sent.
+    pub async fn next(&self) -> Option<(u64, Utf8Bytes)> {
+        loop {
+            let changed = self.connection.changed.notified();
+            {
+                let mut state = self.connection.state();
+                let ended = state.ended;
+                let stream = state.streams.get_mut(&self.stream)?;
+                if stream.readers != self.number {
+                    return None;
+                }
+                if let Some(frame) = stream.next() {
+                    let number = stream.sent;
+                    state.trim();
+                    drop(state);
+                    self.connection.changed.notify_waiters();
+                    return Some((number, frame));
+                }
+                if ended {
+                    return None;
+                }
+            }
+            changed.await;
+        }
+    }
+}
+
+impl RemoteConnection {
+    pub fn new(id: String, carrier: Carrier, to_front: OwnedWriteHalf) -> RemoteConnection {
+        RemoteConnection {
+            to_front: tokio::sync::Mutex::new(Some(to_front)),
+            ..RemoteConnection::without_front(id, carrier)
+        }
+    }
+
+    fn without_front(id: String, carrier: Carrier) -> RemoteConnection {
+        let state = ClientStreams {
+            carrier,
+            streams: HashMap::from([(ClientStream::Connection, StreamBuffer::default())]),
+            received: 0,
+            used: Instant::now(),
+            ended: false,
+        };
+        RemoteConnection {
+            id,
+            state: Mutex::new(state),
+            changed: Notify::new(),
+            to_front: tokio::sync::Mutex::new(None),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, ClientStreams> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to read a stream: after `received` messages, in place of any other reader; or else where the last reader
+    /// stopped.
+    pub fn read(
+        self: &Arc<Self>,
+        stream: ClientStream,
+        received: Option<u64>,
+    ) -> Result<StreamReader, NoStream> {
+        let mut state = self.state();
+        let is_known = state.streams.contains_key(&stream) || state.streams.len() < STREAMS_MAX;
+        if state.ended || !is_known {
+            return Err(NoStream::Unknown);
+        }
+        let buffer = state.stream(&stream);
+        match received {
+            None if buffer.is_read => return Err(NoStream::Busy),
+            None => {}
+            Some(received) if received < buffer.dropped || received > buffer.sent => {
+                return Err(NoStream::Gone);
+            }
+            Some(received) => buffer.sent = received,
+        }
+        buffer.readers += 1;
+        buffer.is_read = true;
+        let number = buffer.readers;
+        self.changed.notify_waiters();
+        drop(state);
+        Ok(StreamReader { connection: self.clone(), stream, number })
+    }
+
+    /// Number of messages that have arrived from the client.
+    pub fn received(&self) -> u64 {
+        self.state().received
+    }
+
+    /// The rules for a connection over HTTP.
+    pub fn with_routes<T>(&self, with: impl FnOnce(&mut HttpRoutes) -> T) -> Option<T> {
+        let mut state = self.state();
+        state.used = Instant::now();
+        match &mut state.carrier {
+            Carrier::Http(routes) => Some(with(routes)),
+            Carrier::WebSocket => None,
+        }
+    }
+
+    /// Makes a session known, so that its messages are kept until the client reads them. Returns whether it does.
+    pub fn know_session(&self, session: &str) -> bool {
+        self.state().stream(&ClientStream::Session(session.to_owned())).is_read
+    }
+
+    /// Whether a session is known.
+    pub fn knows_session(&self, session: &str) -> bool {
+        self.state().streams.contains_key(&ClientStream::Session(session.to_owned()))
+    }
+
+    /// Collects the daemon's lines, and waits while too many bytes are unsent.
+    pub async fn collect(self: Arc<Self>, from_front: OwnedReadHalf) {
+        let mut reader = BufReader::new(from_front);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            match reader.read_until(b'\n', &mut line).await {
+                Ok(0) | Err(_) => return self.end(),
+                Ok(_) => {}
+            }
+            let text = String::from_utf8_lossy(line.trim_ascii_end());
+            if text.is_empty() {
+                continue;
+            }
+            let frame = Utf8Bytes::from(text.into_owned());
+            let Some(stream) = self.route(&frame) else { continue };
+            loop {
+                let changed = self.changed.notified();
+                {
+                    let mut state = self.state();
+                    if state.ended {
+                        return;
+                    }
+                    let unsent = state.unsent_bytes();
+                    if unsent == 0 || unsent + frame.len() <= KEPT_BYTES_MAX {
+                        state.stream(&stream).put(frame);
+                        state.trim();
+                        break;
+                    }
+                }
+                changed.await;
+            }
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// The stream of a message; `None` if it was delivered otherwise.
+    fn route(&self, frame: &Utf8Bytes) -> Option<ClientStream> {
+        let mut state = self.state();
+        let ClientStreams { carrier, streams, .. } = &mut *state;
+        let routed = match carrier {
+            Carrier::WebSocket => return Some(ClientStream::Connection),
+            Carrier::Http(routes) => routes
+                .route(frame, |session| streams.contains_key(&ClientStream::Session(session.to_owned())))?,
+        };
+        if let Some(opened) = routed.opens {
+            state.stream(&ClientStream::Session(opened));
+        }
+        Some(routed.stream)
+    }
+
+    /// Passes a message on as a line. Line breaks between the parts of a message become spaces; JSON strings contain
+    /// none.
+    pub async fn forward(&self, text: &str) -> io::Result<()> {
+        let mut line = text.as_bytes().to_vec();
+        for byte in &mut line {
+            if matches!(*byte, b'\n' | b'\r') {
+                *byte = b' ';
+            }
+        }
+        line.push(b'\n');
+        let mut to_front = self.to_front.lock().await;
+        let Some(to_front) = to_front.as_mut() else { return Err(io::ErrorKind::BrokenPipe.into()) };
+        to_front.write_all(&line).await?;
+        self.state().received += 1;
+        Ok(())
+    }
+
+    /// Closes the input of the front end, which then ends.
+    pub async fn close_front(&self) {
+        drop(self.to_front.lock().await.take());
+    }
+
+    /// Ends the connection once nobody has read and nothing was sent for a while.
+    pub async fn end_unless_used(self: Arc<Self>) {
+        loop {
+            let until = {
+                let state = self.state();
+                if state.ended {
+                    return;
+                }
+                let is_read = state.streams.values().any(|stream| stream.is_read);
+                RETURN_TIME_MAX.saturating_sub(if is_read { Duration::ZERO } else { state.used.elapsed() })
+            };
+            if until.is_zero() {
+                tracing::info!("a client did not return");
+                return self.end();
+            }
+            tokio::time::sleep(until).await;
+        }
+    }
+
+    /// Ends the connection: the front end reads the end of its input, and open sockets are closed.
+    pub fn end(&self) {
+        self.state().ended = true;
+        self.changed.notify_waiters();
+        // Locked only while a line is being written; that write then fails, because its reader is gone.
+        if let Ok(mut to_front) = self.to_front.try_lock() {
+            drop(to_front.take());
+        }
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.state().ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_frames(texts: &[&str]) -> Arc<RemoteConnection> {
+        let connection = RemoteConnection::without_front(String::new(), Carrier::WebSocket);
+        for text in texts {
+            connection.state().stream(&ClientStream::Connection).put(Utf8Bytes::from(*text));
+        }
+        Arc::new(connection)
+    }
+
+    fn buffer(connection: &RemoteConnection, with: impl FnOnce(&mut StreamBuffer)) {
+        with(connection.state().stream(&ClientStream::Connection));
+    }
+
+    #[tokio::test]
+    async fn a_client_returns_to_messages_that_are_kept_and_to_no_others() {
+        let connection = with_frames(&["a", "b", "c"]);
+        let back = |received| connection.read(ClientStream::Connection, Some(received));
+        let first = connection.read(ClientStream::Connection, None).expect("nobody reads it");
+        assert_eq!(connection.read(ClientStream::Connection, None).err(), Some(NoStream::Busy));
+        for expected in ["a", "b"] {
+            assert_eq!(first.next().await.expect("a message").1.as_str(), expected);
+        }
+        assert_eq!(back(3).err(), Some(NoStream::Gone), "it can't have received what was not sent");
+        let second = back(1).expect("it is kept");
+        assert_eq!(first.next().await, None, "another reader has taken over");
+        assert_eq!(second.next().await.expect("a message"), (2, Utf8Bytes::from("b")));
+        second.next().await.expect("a message");
+        buffer(&connection, |stream| stream.bytes = KEPT_BYTES_MAX + 2);
+        connection.state().trim();
+        buffer(&connection, |stream| assert_eq!((stream.dropped, stream.frames.len()), (2, 1)));
+        assert_eq!(back(1).err(), Some(NoStream::Gone));
+        assert!(back(2).is_ok());
+        connection.end();
+        assert_eq!(back(2).err(), Some(NoStream::Unknown));
+    }
+
+    #[test]
+    fn unsent_messages_are_never_dropped() {
+        let connection = with_frames(&["aaaa", "bbbb"]);
+        buffer(&connection, |stream| stream.bytes = 2 * KEPT_BYTES_MAX);
+        connection.state().trim();
+        buffer(&connection, |stream| assert_eq!((stream.dropped, stream.unsent_bytes()), (0, 8)));
+    }
+}

@@ -1,0 +1,165 @@
+//! A connection over WebSocket: one text frame for each message, both ways.
+//!
+//! A client whose network failed reconnects with the header `Acp-Connection-Id` of the first response, and in
+//! `Acp-Received` the number of frames that it has received. The response's own `Acp-Received` is the number of frames
+//! that have arrived from the client. Both are counted since the connection began.
+
+use std::sync::Arc;
+
+use futures_util::{SinkExt, StreamExt};
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderValue};
+use hyper::upgrade::Upgraded;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Error, Message};
+
+use super::connection::{Carrier, ClientStream, NoStream, RETURN_TIME_MAX, RemoteConnection, StreamReader};
+use super::{CONNECTION_HEADER, RECEIVED_HEADER, RemoteClients, RemoteResponse, text, value};
+use crate::front::LAST_WORDS_TIME_MAX;
+use epitome_acp::connection::LINE_BYTES_MAX;
+
+type ClientSocket = WebSocketStream<TokioIo<Upgraded>>;
+
+/// Answers the handshake of a client that opens a connection or returns to one.
+pub async fn accept(clients: &Arc<RemoteClients>, mut request: Request<Incoming>) -> RemoteResponse {
+    let headers = request.headers();
+    let key = headers.get(header::SEC_WEBSOCKET_KEY).map(|key| derive_accept_key(key.as_bytes()));
+    let (Some(key), Some("13")) = (key, value(headers, &header::SEC_WEBSOCKET_VERSION)) else {
+        return text(StatusCode::BAD_REQUEST, "This is no handshake of WebSocket, version 13");
+    };
+    let opened = match headers.contains_key(&CONNECTION_HEADER) {
+        true => resumed(clients, &request),
+        false => new(clients).await,
+    };
+    let (connection, reader) = match opened {
+        Ok(opened) => opened,
+        Err(refused) => return *refused,
+    };
+    let mut response = text(StatusCode::SWITCHING_PROTOCOLS, "");
+    let answered = |text: &str| HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""));
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(header::SEC_WEBSOCKET_ACCEPT, answered(&key));
+    headers.insert(CONNECTION_HEADER, answered(&connection.id));
+    headers.insert(RECEIVED_HEADER, answered(&connection.received().to_string()));
+    let upgrade = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        let may_return = match upgrade.await {
+            Ok(upgraded) => {
+                let config = WebSocketConfig::default()
+                    .max_message_size(Some(LINE_BYTES_MAX))
+                    .max_frame_size(Some(LINE_BYTES_MAX));
+                let io = TokioIo::new(upgraded);
+                let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
+                serve(&connection, socket, &reader).await
+            }
+            Err(error) => {
+                tracing::info!(%error, "a WebSocket handshake failed");
+                true
+            }
+        };
+        if may_return {
+            tokio::time::sleep(RETURN_TIME_MAX).await;
+            if !reader.is_current() {
+                return;
+            }
+            tracing::info!("a client did not return");
+        }
+        connection.end();
+    });
+    response
+}
+
+type OpenedSocket = (Arc<RemoteConnection>, StreamReader);
+
+async fn new(clients: &Arc<RemoteClients>) -> Result<OpenedSocket, Box<RemoteResponse>> {
+    let opened = clients.open(Carrier::WebSocket).await.and_then(|connection| {
+        let reader = connection.read(ClientStream::Connection, None);
+        Ok((connection, reader.map_err(|_| "the daemon has closed the connection".to_owned())?))
+    });
+    opened.map_err(|why| {
+        tracing::warn!(why, "a connection is not served");
+        Box::new(text(StatusCode::SERVICE_UNAVAILABLE, &why))
+    })
+}
+
+fn resumed(
+    clients: &RemoteClients,
+    request: &Request<Incoming>,
+) -> Result<OpenedSocket, Box<RemoteResponse>> {
+    let connection = clients.find(request.headers())?;
+    let received = value(request.headers(), &RECEIVED_HEADER).and_then(|received| received.parse().ok());
+    let read = match received {
+        Some(received) => connection.read(ClientStream::Connection, Some(received)),
+        None => Err(NoStream::Unknown),
+    };
+    let reader = read.map_err(|why| {
+        Box::new(match why {
+            NoStream::Unknown => text(
+                StatusCode::NOT_FOUND,
+                "There is no such connection, or Acp-Received is missing; open a new one and load its sessions",
+            ),
+            NoStream::Gone | NoStream::Busy => {
+                text(StatusCode::CONFLICT, "The frames after these are gone; open a new connection")
+            }
+        })
+    })?;
+    Ok((connection, reader))
+}
+
+/// Serves a socket until it ends or another one replaces it. Returns whether its client may return.
+async fn serve(connection: &RemoteConnection, socket: ClientSocket, reader: &StreamReader) -> bool {
+    let (mut sink, mut stream) = socket.split();
+    let write = async {
+        while let Some((_, frame)) = reader.next().await {
+            if sink.send(Message::Text(frame)).await.is_err() {
+                return;
+            }
+        }
+        if reader.is_current() {
+            // Everything is sent. The client may be gone already.
+            drop(sink.close().await);
+        }
+    };
+    let read = async {
+        loop {
+            match stream.next().await {
+                Some(Ok(Message::Text(text))) => {
+                    if !reader.is_current() || connection.forward(text.as_str()).await.is_err() {
+                        return true;
+                    }
+                }
+                // Pings are answered by the library.
+                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
+                Some(Ok(Message::Close(_))) => return false,
+                Some(Ok(Message::Binary(_))) => {
+                    tracing::info!("a client sent a binary frame, which is no message of ACP");
+                    return false;
+                }
+                Some(Err(Error::ConnectionClosed)) => return false,
+                Some(Err(error)) => {
+                    tracing::info!(%error, "a WebSocket failed");
+                    return true;
+                }
+                None => return true,
+            }
+        }
+    };
+    tokio::pin!(write, read);
+    tokio::select! {
+        may_return = &mut read => {
+            if !may_return {
+                // The daemon's output after the end of its input.
+                connection.close_front().await;
+                drop(tokio::time::timeout(LAST_WORDS_TIME_MAX, write).await);
+            }
+            may_return
+        }
+        () = &mut write => !connection.has_ended(),
+    }
+}
