@@ -9,7 +9,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream as BlockingStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,17 +17,19 @@ use hyper::http::HeaderValue;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 use tokio_tungstenite::{WebSocketStream, accept_hdr_async_with_config};
 
+use super::access::{
+    ACCEPT_AGAIN, HANDSHAKE_TIME_MAX, WebSocketAccess, frame_limits, listen_on_loopback, refusal,
+};
 use super::attach::Connector;
-use super::relay;
-use crate::token::{is_same, secret};
-use epitome_acp::connection::LINE_BYTES_MAX;
+use super::through_socket;
+use crate::token::secret;
 
 /// The path that is served.
 pub const PATH: &str = "/acp";
@@ -42,26 +43,12 @@ const RECEIVED_HEADER: &str = "acp-received";
 /// Maximum number of connections. Each has four threads.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Time limit for a client's handshake.
-const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
-
 /// How long a connection waits for its client to return after its socket failed. Turns continue in the meantime.
 const RETURN_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Bytes of frames kept for a client that returns. While this many are unsent, the daemon's outbox merges further
 /// events.
 const KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// Delay after a failed accept, which usually means too many open files.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
-
-/// What clients need to connect.
-pub struct WebSocketAccess {
-    /// The bearer token.
-    pub token: String,
-    /// Origins of web pages that may connect; all others are refused.
-    pub origins: Vec<String>,
-}
 
 /// Opens a link to the daemon for a new connection.
 pub type NewConnector = Arc<dyn Fn() -> Result<Connector, String> + Send + Sync>;
@@ -86,14 +73,7 @@ impl WebSocketServer {
         access: WebSocketAccess,
         connector: NewConnector,
     ) -> Result<WebSocketServer, String> {
-        if !address.ip().is_loopback() {
-            return Err(format!(
-                "{address} is not a loopback address, and connections are not encrypted: listen on 127.0.0.1, and reach \
-                 it from elsewhere through SSH or a proxy with TLS"
-            ));
-        }
-        let listener = TcpListener::bind(address);
-        let listener = listener.await.map_err(|error| format!("{address} can't be listened on: {error}"))?;
+        let listener = listen_on_loopback(address).await?;
         let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let server = Arc::new(Server { access, connector, connections: Mutex::default(), slots });
         Ok(WebSocketServer { listener, server })
@@ -140,12 +120,9 @@ impl Server {
         let mut admitted = None;
         let callback =
             |request: &Request, response: Response| self.check(request, response, &id, &mut admitted);
-        let config = WebSocketConfig::default()
-            .max_message_size(Some(LINE_BYTES_MAX))
-            .max_frame_size(Some(LINE_BYTES_MAX));
         let accepted = tokio::time::timeout(
             HANDSHAKE_TIME_MAX,
-            accept_hdr_async_with_config(stream, callback, Some(config)),
+            accept_hdr_async_with_config(stream, callback, Some(frame_limits())),
         );
         let socket = match accepted.await {
             Ok(Ok(socket)) => socket,
@@ -183,16 +160,7 @@ impl Server {
         if request.uri().path() != PATH {
             return Err(refusal(404, "ACP is served at /acp"));
         }
-        // Browsers send the origin of each page, and no website may reach its visitor's agent.
-        if let Some(origin) = request.headers().get("origin")
-            && !self.access.origins.iter().any(|allowed| origin == allowed.as_str())
-        {
-            return Err(refusal(403, "This origin may not connect"));
-        }
-        let token = header("authorization").and_then(|value| value.strip_prefix("Bearer "));
-        if !token.is_some_and(|token| is_same(token.trim(), &self.access.token)) {
-            return Err(refusal(401, "A bearer token is required"));
-        }
+        self.access.check(request, None)?;
         let (id, frames) = match header(CONNECTION_HEADER) {
             None => {
                 *admitted = Some(Admitted::New);
@@ -232,11 +200,15 @@ impl Server {
             Ok::<_, String>((connector, link))
         });
         let (connector, link) = attached.await.map_err(|error| error.to_string())??;
-        let failed = |error: io::Error| format!("a pair of sockets can't be made: {error}");
-        let (front, ours) = BlockingStream::pair().map_err(failed)?;
-        let writer = front.try_clone().map_err(failed)?;
-        ours.set_nonblocking(true).map_err(failed)?;
-        let (from_front, to_front) = UnixStream::from_std(ours).map_err(failed)?.into_split();
+        let (over, is_over) = oneshot::channel();
+        let front = through_socket(connector, link, move || {
+            let _permit = permit;
+            // Fails only if the runtime has ended.
+            let _ = over.send(());
+        });
+        let failed = |error: io::Error| format!("a connection can't be relayed: {error}");
+        let front = front.and_then(UnixStream::from_std).map_err(failed)?;
+        let (from_front, to_front) = front.into_split();
         let connection = Arc::new(WebSocketConnection {
             id: id.to_owned(),
             state: Mutex::default(),
@@ -244,19 +216,13 @@ impl Server {
             to_front: tokio::sync::Mutex::new(Some(to_front)),
         });
         self.connections().insert(id.to_owned(), connection.clone());
-        let (server, ended) = (self.clone(), connection.clone());
-        std::thread::Builder::new()
-            .name("front-websocket".to_owned())
-            .spawn(move || {
-                let _permit = permit;
-                if let Err(error) = relay(connector, link, front, writer, None) {
-                    tracing::error!(%error, "a connection could not be served");
-                }
-                server.connections().remove(&ended.id);
-                ended.end();
-            })
-            .map_err(|error| format!("a thread can't be started: {error}"))?;
         tokio::spawn(connection.clone().collect(from_front));
+        let (server, ended) = (self.clone(), connection.clone());
+        tokio::spawn(async move {
+            drop(is_over.await);
+            server.connections().remove(&ended.id);
+            ended.end();
+        });
         Ok(connection)
     }
 
@@ -273,12 +239,6 @@ impl Server {
     fn connections(&self) -> MutexGuard<'_, HashMap<String, Arc<WebSocketConnection>>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn refusal(status: u16, text: &str) -> ErrorResponse {
-    let mut response = ErrorResponse::new(Some(text.to_owned()));
-    *response.status_mut() = hyper::StatusCode::from_u16(status).unwrap_or(hyper::StatusCode::BAD_REQUEST);
-    response
 }
 
 async fn refuse(mut socket: WebSocketStream<TcpStream>, why: &str) {
