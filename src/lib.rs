@@ -117,6 +117,7 @@
 //!
 //! ```text
 //!            ┌ cli             commands and composition root (this package)
+//!    10      ├ ahp             the Agent Host Protocol, as a client of the daemon
 //!     9      ├ daemon          one process for all windows, with control API and inspector
 //!     8      ├ acp             the Agent Client Protocol
 //!     7      ├ session         the only writer of a thread
@@ -149,7 +150,7 @@
 //!
 //! `tests/pure/tidy.rs` compares the drawing with the manifests, and checks that some external crates have few users:
 //! `sled` is used by `store`, `agent-client-protocol` by `acp` and `acp_check`, `reqwest` by `provider`, `jsonrpsee` by `daemon`,
-//! `rmcp` by `mcp`.
+//! `rmcp` by `mcp`, `ahp` (types and reducers of the Agent Host Protocol) by the crate `ahp`.
 //!
 //! # Invariants
 //!

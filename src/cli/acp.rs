@@ -21,8 +21,9 @@ use crate::acp::writer::Positions;
 use crate::daemon::ClientLogin;
 use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front;
+use crate::daemon::front::access::RemoteAccess;
 use crate::daemon::front::attach::{Connector, DaemonLink};
-use crate::daemon::front::remote::{PATH, RemoteAccess, RemoteServer};
+use crate::daemon::front::remote::{PATH, RemoteServer};
 use crate::daemon::front::signals::BlockedSignals;
 use crate::daemon::token::secret;
 use crate::paths::Paths;
@@ -134,30 +135,51 @@ fn attach(paths: &Paths, overrides: &Overrides) -> Result<(Connector, DaemonLink
 /// The environment variable that contains the bearer token for clients that connect.
 const TOKEN_VARIABLE: &str = "EPITOME_ACP_TOKEN";
 
+/// The token that clients need to connect.
+pub struct RemoteToken {
+    pub value: String,
+    /// Whether it was made for this process, so that the user has to be shown it.
+    pub is_new: bool,
+    variable: &'static str,
+}
+
+impl RemoteToken {
+    /// The token in a variable of the environment, or a new one.
+    pub fn from_environment(variable: &'static str) -> Result<RemoteToken, CliError> {
+        if let Some(value) = std::env::var(variable).ok().filter(|token| !token.is_empty()) {
+            return Ok(RemoteToken { value, is_new: false, variable });
+        }
+        let value =
+            secret().map_err(|error| CliError::failed(format!("no token can be made: {error}"), None))?;
+        Ok(RemoteToken { value, is_new: true, variable })
+    }
+
+    /// The environment without the token, which commands of sessions have no use for.
+    pub fn environment(&self) -> EnvironmentObject {
+        let mut environment = EnvironmentObject::current();
+        environment.0.retain(|(name, _)| name != self.variable);
+        environment
+    }
+}
+
 /// Serves clients over WebSocket and HTTP until it is interrupted.
 fn listen(address: SocketAddr, origins: Vec<String>, overrides: Overrides) -> Result<i32, CliError> {
     let paths = serve::paths();
     log::to_file(&paths);
-    let given = std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty());
-    let token = match &given {
-        Some(token) => token.clone(),
-        None => secret().map_err(|error| CliError::failed(format!("no token can be made: {error}"), None))?,
-    };
-    // Hide the token from commands of sessions, which need no access to this socket.
-    let mut environment = EnvironmentObject::current();
-    environment.0.retain(|(name, _)| name != TOKEN_VARIABLE);
+    let token = RemoteToken::from_environment(TOKEN_VARIABLE)?;
+    let environment = token.environment();
     let connector = move || {
         Connector::new(&paths, environment.clone(), overrides.clone())
             .map_err(|error| format!("this program is not found: {error}"))
     };
-    let access = RemoteAccess { token: token.clone(), origins };
+    let access = RemoteAccess { token: token.value.clone(), origins };
     serve::runtime()?.block_on(async {
         let failed = |why| CliError::failed(why, None);
         let server = RemoteServer::listen(address, access, Arc::new(connector)).await.map_err(failed)?;
         let address = server.address().map_err(|error| failed(error.to_string()))?;
         eprintln!("listening on ws://{address}{PATH}");
-        if given.is_none() {
-            eprintln!("token: {token} (set {TOKEN_VARIABLE} to choose one)");
+        if token.is_new {
+            eprintln!("token: {} (set {TOKEN_VARIABLE} to choose one)", token.value);
         }
         server.serve().await;
         Ok(0)

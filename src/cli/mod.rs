@@ -7,6 +7,7 @@
 
 mod acp;
 mod agents;
+mod ahp;
 mod bug_report;
 mod check;
 mod config;
@@ -95,6 +96,7 @@ struct Cli {
 #[derive(Debug, clap::Subcommand)]
 enum CliCommand {
     Acp(acp::AcpArgs),
+    Ahp(ahp::AhpArgs),
     Run(run::RunArgs),
     Compact(run::CompactArgs),
     #[command(flatten)]
@@ -214,6 +216,7 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
     };
     match cli.command {
         CliCommand::Acp(args) => acp::main(args),
+        CliCommand::Ahp(args) => ahp::main(args),
         CliCommand::Run(args) => run::main(args),
         CliCommand::Compact(args) => run::compact(args),
         CliCommand::Session(command) => run::session_command(command),

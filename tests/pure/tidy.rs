@@ -7,9 +7,10 @@ use toml::Table;
 
 /// External crates that only these members may use. The conformance suite uses the official protocol types to check
 /// other agents.
-const PRIVATE_CRATES: [(&str, &[&str]); 6] = [
+const PRIVATE_CRATES: [(&str, &[&str]); 7] = [
     ("sled", &["store"]),
     ("agent-client-protocol", &["acp", "acp_check"]),
+    ("ahp", &["ahp"]),
     ("reqwest", &["provider"]),
     ("jsonrpsee", &["daemon"]),
     ("rmcp", &["mcp"]),

@@ -13,8 +13,9 @@
 //! - `attach`: finds a daemon or starts one.
 //! - `reconnect`: the state needed to reattach, as a pure state machine.
 //! - `signals`: waits for SIGTERM, SIGHUP and SIGINT.
-//! - `remote`: the same for clients that connect over WebSocket or HTTP.
+//! - `remote`: the same for clients that connect over WebSocket or HTTP; `access` decides who may.
 
+pub mod access;
 pub mod attach;
 pub mod reconnect;
 #[cfg(test)]
@@ -78,16 +79,24 @@ pub fn run(
     Ok(())
 }
 
-/// Relays the protocol until the client disconnects, which both ends of its stream must then report.
-fn relay(
+/// Relays the protocol through a socket, whose other end is returned in non-blocking mode. Calls `ended` once the relay
+/// has ended, because that end was closed or no daemon can be reached any more.
+pub fn through_socket(
     connector: Connector,
     link: DaemonLink,
-    from_client: impl Read + Send + 'static,
-    to_client: impl Write + Send + 'static,
-    tap: Option<Tap>,
-) -> io::Result<()> {
-    start(connector, link, from_client, to_client, tap)?.wait_for_end();
-    Ok(())
+    ended: impl FnOnce() + Send + 'static,
+) -> io::Result<UnixStream> {
+    let (front, client) = UnixStream::pair()?;
+    let writer = front.try_clone()?;
+    client.set_nonblocking(true)?;
+    thread("front-socket", move || {
+        match start(connector, link, front, writer, None) {
+            Ok(shared) => shared.wait_for_end(),
+            Err(error) => tracing::error!(%error, "a connection could not be served"),
+        }
+        ended();
+    })?;
+    Ok(client)
 }
 
 /// Starts the threads that copy.

@@ -13,7 +13,6 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream as BlockingStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,11 +25,12 @@ use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
+use super::access::{ACCEPT_AGAIN, AccessRefusal, RemoteAccess, listen_on_loopback};
 use super::attach::Connector;
-use super::relay;
-use crate::token::{is_same, secret};
+use super::through_socket;
+use crate::token::secret;
 use connection::{Carrier, RemoteConnection};
 
 /// The path that is served.
@@ -61,19 +61,8 @@ const HEAD_TIME_MAX: Duration = Duration::from_secs(120);
 /// Longest head of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Delay after a failed accept, which usually means too many open files.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
-
 /// The first bytes of a client that speaks HTTP/2 (RFC 9113, section 3.4), as far as no method of HTTP/1 has them.
 const HTTP2_PREFACE: &[u8] = b"PRI";
-
-/// What clients need to connect.
-pub struct RemoteAccess {
-    /// The bearer token.
-    pub token: String,
-    /// Origins of web pages that may connect; all others are refused.
-    pub origins: Vec<String>,
-}
 
 /// Opens a link to the daemon for a new connection.
 pub type NewConnector = Arc<dyn Fn() -> Result<Connector, String> + Send + Sync>;
@@ -102,14 +91,7 @@ impl RemoteServer {
         access: RemoteAccess,
         connector: NewConnector,
     ) -> Result<RemoteServer, String> {
-        if !address.ip().is_loopback() {
-            return Err(format!(
-                "{address} is not a loopback address, and connections are not encrypted: listen on 127.0.0.1, and reach \
-                 it from elsewhere through SSH or a proxy with TLS"
-            ));
-        }
-        let listener = TcpListener::bind(address);
-        let listener = listener.await.map_err(|error| format!("{address} can't be listened on: {error}"))?;
+        let listener = listen_on_loopback(address).await?;
         let clients = Arc::new(RemoteClients {
             access,
             connector,
@@ -196,23 +178,15 @@ impl RemoteClients {
 
     /// Checks who asks. Returns the origin if it is a page that may connect.
     fn admit(&self, request: &Request<Incoming>) -> Result<Option<HeaderValue>, Box<RemoteResponse>> {
-        let refused = |status, why| Err(Box::new(text(status, why)));
         if request.uri().path() != PATH {
-            return refused(StatusCode::NOT_FOUND, "ACP is served at /acp");
+            return Err(Box::new(text(StatusCode::NOT_FOUND, "ACP is served at /acp")));
         }
-        // Browsers send the origin of each page, and no website may reach its visitor's agent.
+        let refused = |(status, why): AccessRefusal| Box::new(text(status, why));
+        self.access.check_origin(request.headers()).map_err(refused)?;
         let origin = request.headers().get(header::ORIGIN);
-        if let Some(origin) = origin
-            && !self.access.origins.iter().any(|allowed| origin == allowed.as_str())
-        {
-            return refused(StatusCode::FORBIDDEN, "This origin may not connect");
-        }
-        let token =
-            value(request.headers(), &header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
         // Browsers ask without the token whether a page may send it.
-        let is_preflight = request.method() == Method::OPTIONS && origin.is_some();
-        if !is_preflight && !token.is_some_and(|token| is_same(token.trim(), &self.access.token)) {
-            return refused(StatusCode::UNAUTHORIZED, "A bearer token is required");
+        if request.method() != Method::OPTIONS || origin.is_none() {
+            self.access.check_token(request.headers(), None).map_err(refused)?;
         }
         Ok(origin.cloned())
     }
@@ -240,25 +214,22 @@ impl RemoteClients {
             Ok::<_, String>((connector, link))
         });
         let (connector, link) = attached.await.map_err(|error| error.to_string())??;
-        let failed = |error: io::Error| format!("a pair of sockets can't be made: {error}");
-        let (front, ours) = BlockingStream::pair().map_err(failed)?;
-        let writer = front.try_clone().map_err(failed)?;
-        ours.set_nonblocking(true).map_err(failed)?;
-        let (from_front, to_front) = UnixStream::from_std(ours).map_err(failed)?.into_split();
+        let (over, is_over) = oneshot::channel();
+        let front = through_socket(connector, link, move || {
+            let _permit = permit;
+            // Fails only if the runtime has ended.
+            let _ = over.send(());
+        });
+        let failed = |error: io::Error| format!("a connection can't be relayed: {error}");
+        let (from_front, to_front) = front.and_then(UnixStream::from_std).map_err(failed)?.into_split();
         let connection = Arc::new(RemoteConnection::new(id.clone(), carrier, to_front));
         self.connections().insert(id.clone(), connection.clone());
         let (clients, ended) = (self.clone(), connection.clone());
-        std::thread::Builder::new()
-            .name("front-remote".to_owned())
-            .spawn(move || {
-                let _permit = permit;
-                if let Err(error) = relay(connector, link, front, writer, None) {
-                    tracing::error!(%error, "a connection could not be served");
-                }
-                clients.connections().remove(&id);
-                ended.end();
-            })
-            .map_err(|error| format!("a thread can't be started: {error}"))?;
+        tokio::spawn(async move {
+            drop(is_over.await);
+            clients.connections().remove(&id);
+            ended.end();
+        });
         tokio::spawn(connection.clone().collect(from_front));
         Ok(connection)
     }

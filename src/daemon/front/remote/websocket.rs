@@ -14,13 +14,13 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use super::connection::{Carrier, ClientStream, NoStream, RETURN_TIME_MAX, RemoteConnection, StreamReader};
 use super::{CONNECTION_HEADER, RECEIVED_HEADER, RemoteClients, RemoteResponse, text, value};
 use crate::front::LAST_WORDS_TIME_MAX;
-use epitome_acp::connection::LINE_BYTES_MAX;
+use crate::front::access::frame_limits;
 
 type ClientSocket = WebSocketStream<TokioIo<Upgraded>>;
 
@@ -51,11 +51,8 @@ pub async fn accept(clients: &Arc<RemoteClients>, mut request: Request<Incoming>
     tokio::spawn(async move {
         let may_return = match upgrade.await {
             Ok(upgraded) => {
-                let config = WebSocketConfig::default()
-                    .max_message_size(Some(LINE_BYTES_MAX))
-                    .max_frame_size(Some(LINE_BYTES_MAX));
                 let io = TokioIo::new(upgraded);
-                let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
+                let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(frame_limits())).await;
                 serve(&connection, socket, &reader).await
             }
             Err(error) => {

@@ -1,0 +1,210 @@
+//! Translates tool calls and requests for permission.
+//!
+//! ```text
+//!  pending ─► streaming ──(permission asked)──► pending-confirmation ──► running ──► completed
+//!                 └──────────────(runs)────────────────────────────────────▲
+//! ```
+
+use ahp::ahp_types::state::{ConfirmationOption, ConfirmationOptionKind, ToolCallState};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::session::SharedSession;
+use super::{actions, messages};
+
+/// Output of a command that is kept, in bytes from its end. The daemon keeps no more itself.
+const OUTPUT_BYTES_MAX: usize = 256 * 1024;
+
+/// What the daemon has sent about a call of the active turn.
+#[derive(Default)]
+pub struct AgentCall {
+    title: String,
+    input: Option<Value>,
+    content: Vec<Value>,
+    /// What its command has written.
+    output: Vec<u8>,
+}
+
+/// A request for permission that is not answered.
+pub struct CallCard {
+    /// The id of the daemon's request.
+    pub request: Value,
+    options: Vec<ConfirmationOption>,
+}
+
+impl CallCard {
+    /// The id of the option for a decision; without a chosen one, the decision is for this call alone.
+    pub fn option(&self, approved: bool, chosen: Option<&str>) -> Result<String, String> {
+        let kind = if approved { ConfirmationOptionKind::Approve } else { ConfirmationOptionKind::Deny };
+        let mut fitting = self.options.iter().filter(|option| option.kind == kind);
+        let found = match chosen {
+            Some(id) => fitting.find(|option| option.id == id),
+            None => fitting.next(),
+        };
+        found.map(|option| option.id.clone()).ok_or_else(|| match chosen {
+            Some(id) => format!("{id:?} is no option for this decision"),
+            None => "this decision was not offered".to_owned(),
+        })
+    }
+}
+
+impl SharedSession {
+    /// A call is new, or has changed.
+    pub(super) fn call(&mut self, update: &Value, now: Timestamp) {
+        let Some(id) = update["toolCallId"].as_str() else { return };
+        let status = update["status"].as_str();
+        if self.work.draining || !self.announce(id, update, status, now) {
+            return;
+        }
+        match status {
+            Some("in_progress") => self.runs(id, now),
+            Some("completed") => self.ended(id, None, now),
+            Some("failed") => self.ended(id, Some("it failed"), now),
+            Some("cancelled") => self.ended(id, Some("it was cancelled"), now),
+            _ => {}
+        }
+        if update["content"].is_array() {
+            self.show_content(id);
+        }
+    }
+
+    /// Records an update of a call, and begins the call if it is new. Returns whether the call belongs to the active turn:
+    /// the daemon may still send the end of an earlier one.
+    fn announce(&mut self, id: &str, update: &Value, status: Option<&str>, now: Timestamp) -> bool {
+        let is_new = self.phase(id).is_none();
+        if is_new && !matches!(status, Some("pending" | "in_progress")) {
+            return false;
+        }
+        let call = self.work.calls.entry(id.to_owned()).or_default();
+        if let Some(title) = update["title"].as_str() {
+            title.clone_into(&mut call.title);
+        }
+        if !update["rawInput"].is_null() {
+            call.input = Some(update["rawInput"].clone());
+        }
+        if let Some(content) = update["content"].as_array() {
+            content.clone_into(&mut call.content);
+        }
+        if is_new {
+            let title = call.title.clone();
+            let turn = self.turn(id, now);
+            let name = update["name"].as_str().unwrap_or("tool");
+            self.apply(actions::call_started(&turn, id, name, &title), None);
+        }
+        true
+    }
+
+    /// A call runs: without a question, or because its card was answered in another window.
+    fn runs(&mut self, id: &str, now: Timestamp) {
+        let turn = self.turn(id, now);
+        match self.phase(id) {
+            Some(ToolCallState::Streaming(_)) => {
+                let Some(call) = self.work.calls.get(id) else { return };
+                let runs = actions::call_runs(&turn, id, &call.title, call.input.as_ref());
+                self.apply(runs, None);
+            }
+            Some(ToolCallState::PendingConfirmation(_)) => {
+                self.work.cards.remove(id);
+                self.apply(actions::call_confirmed(&turn, id, true), None);
+            }
+            _ => {}
+        }
+    }
+
+    fn ended(&mut self, id: &str, failed: Option<&str>, now: Timestamp) {
+        let turn = self.turn(id, now);
+        if let (Some(ToolCallState::PendingConfirmation(_)), Some(_)) = (self.phase(id), failed) {
+            self.work.cards.remove(id);
+            return self.apply(actions::call_confirmed(&turn, id, false), None);
+        }
+        self.runs(id, now);
+        let Some(call) = self.work.calls.remove(id) else { return };
+        if !matches!(self.phase(id), Some(ToolCallState::Running(_))) {
+            // A client has denied it.
+            return;
+        }
+        let content = messages::call_content(&call.content, &call.output, false);
+        self.apply(actions::call_complete(&turn, id, &call.title, &content, failed), None);
+    }
+
+    fn show_content(&mut self, id: &str) {
+        let Some(ToolCallState::Running(running)) = self.phase(id) else { return };
+        let (Some(active), Some(call)) = (&self.chat.active_turn, self.work.calls.get(id)) else { return };
+        let content = messages::call_content(&call.content, &call.output, true);
+        if running.content.as_deref().unwrap_or_default() != content {
+            let changed = actions::call_content(&active.id, id, &content);
+            self.apply(changed, None);
+        }
+    }
+
+    /// The complete output of a terminal.
+    pub(super) fn terminal(&mut self, update: &Value) {
+        if let Some(data) = update["output"]["data"].as_str() {
+            self.write(update, data, true);
+        }
+    }
+
+    pub(super) fn terminal_output(&mut self, update: &Value) {
+        if let Some(data) = update["data"].as_str() {
+            self.write(update, data, false);
+        }
+    }
+
+    /// The terminal of a call has the call's id. Of what an earlier call still writes, nothing is shown.
+    fn write(&mut self, update: &Value, data: &str, replaces: bool) {
+        let Some(id) = update["terminalId"].as_str() else { return };
+        let Some(call) = self.work.calls.get_mut(id) else { return };
+        let Ok(bytes) = STANDARD.decode(data) else { return };
+        if replaces {
+            call.output.clear();
+        }
+        call.output.extend(bytes);
+        let excess = call.output.len().saturating_sub(OUTPUT_BYTES_MAX);
+        call.output.drain(..excess);
+        self.show_content(id);
+    }
+
+    /// The daemon asks for permission. Returns whether clients can be asked; if not, its other windows can.
+    pub fn ask(&mut self, request: Value, params: &Value, now: Timestamp) -> bool {
+        let call = &params["subject"]["toolCall"];
+        let Some(id) = call["toolCallId"].as_str().filter(|_| params["subject"]["type"] == "tool_call")
+        else {
+            return false;
+        };
+        if self.work.draining || !self.announce(id, call, Some("pending"), now) {
+            return false;
+        }
+        let options: Vec<ConfirmationOption> =
+            params["options"].as_array().into_iter().flatten().filter_map(confirmation_option).collect();
+        let turn = self.turn(id, now);
+        let Some(known) = self.work.calls.get(id) else { return false };
+        let shown = messages::card(&known.title, &known.content);
+        let title = params["title"].as_str().unwrap_or(&known.title);
+        let asks = actions::call_asks(&turn, id, title, shown, known.input.as_ref(), &options);
+        self.work.cards.insert(id.to_owned(), CallCard { request, options });
+        self.apply(asks, None);
+        true
+    }
+
+    /// The daemon no longer waits for an answer. What became of the call follows.
+    pub fn withdraw(&mut self, request: &Value) -> bool {
+        let cards = self.work.cards.len();
+        self.work.cards.retain(|_, card| card.request != *request);
+        self.work.cards.len() < cards
+    }
+}
+
+fn confirmation_option(option: &Value) -> Option<ConfirmationOption> {
+    let kind = option["kind"].as_str()?;
+    Some(ConfirmationOption {
+        id: option["optionId"].as_str()?.to_owned(),
+        label: option["name"].as_str()?.to_owned(),
+        kind: match kind {
+            "allow_once" | "allow_always" => ConfirmationOptionKind::Approve,
+            _ => ConfirmationOptionKind::Deny,
+        },
+        group: None,
+    })
+}

@@ -1,0 +1,200 @@
+//! The host's side to the daemon: updates and requests of sessions, and answers to the host's own requests.
+
+use ahp::ahp_types::common::ROOT_RESOURCE_URI;
+use ahp::ahp_types::state::SessionStatus;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::agent::AgentRequest;
+use super::host::{AhpHost, FrameSink, ListedSession, failure, words};
+use super::session::SharedSession;
+use super::uri;
+
+/// Pages of the daemon's list that are searched for a session.
+const PAGES_MAX: usize = 200;
+
+impl<S: FrameSink> AhpHost<S> {
+    /// Handles a line of the daemon.
+    pub fn line(&mut self, line: &[u8], now: Timestamp) {
+        let message: Value = match serde_json::from_slice(line) {
+            Ok(message) => message,
+            Err(error) => return tracing::error!(%error, "a line of the daemon can't be read"),
+        };
+        let params = &message["params"];
+        let id = params["sessionId"].as_str().unwrap_or_default();
+        let (parent, own) = (self.subagents.get(id).cloned(), self.addresses.get(id).cloned());
+        match message["method"].as_str() {
+            Some("session/update") => {
+                let update = &params["update"];
+                if let Some(session) = parent {
+                    self.change(&session, |session| session.update_of_subagent(update, now));
+                } else if let Some(session) = own {
+                    self.note_subagent(&session, update);
+                    let order = self.change(&session, |session| {
+                        session.update(update, now);
+                        session.next_queued(now)
+                    });
+                    if let Some(order) = order.flatten() {
+                        self.order(&session, order);
+                    }
+                }
+            }
+            Some("session/request_permission") => {
+                let id = message["id"].clone();
+                let asks = |session: &mut SharedSession| session.ask(id.clone(), params, now);
+                let asked = parent.or(own).and_then(|session| self.change(&session, asks));
+                if asked != Some(true) {
+                    self.agent.refuse(&id, "no client of this host can be asked");
+                }
+            }
+            Some("$/cancel_request") => {
+                let request = &params["requestId"];
+                if self.sessions.values_mut().any(|open| open.session.withdraw(request)) {
+                    self.agent.answer(request, json!({ "outcome": { "outcome": "cancelled" } }));
+                }
+            }
+            Some(_) if message.get("id").is_some() => self.agent.refuse(&message["id"], "not supported"),
+            Some(_) => {}
+            None => {
+                if let Some(pending) = self.agent.answered(&message["id"]) {
+                    let result = match message.get("error") {
+                        Some(error) => Err(error),
+                        None => Ok(&message["result"]),
+                    };
+                    self.answered(pending, result, now);
+                }
+            }
+        }
+    }
+
+    /// Of a subagent, only its questions and the calls that they are about are shown, in the turn of its session.
+    fn note_subagent(&mut self, session: &str, update: &Value) {
+        let Some(id) = update["sessionId"].as_str().filter(|_| update["sessionUpdate"] == "subagent_update")
+        else {
+            return;
+        };
+        if update["state"]["state"] == "idle" {
+            self.subagents.remove(id);
+        } else {
+            self.subagents.insert(id.to_owned(), session.to_owned());
+        }
+    }
+
+    fn answered(&mut self, pending: AgentRequest, result: Result<&Value, &Value>, now: Timestamp) {
+        match pending {
+            AgentRequest::Create { session } => {
+                let id = result.map(|result| result["sessionId"].as_str().unwrap_or_default().to_owned());
+                if let Ok(id) = &id {
+                    self.addresses.insert(id.clone(), session.clone());
+                }
+                self.change(&session, |session| session.created(id.map_err(words)));
+            }
+            AgentRequest::Open { session } => self.opened(&session, result.is_ok()),
+            AgentRequest::Find { session } => self.found(&session, result),
+            AgentRequest::List { client, id } => {
+                let result = result.map(|page| self.page(page)).map_err(failure);
+                self.reply(client, &id, result);
+            }
+            AgentRequest::Archive { client, id, session } => {
+                if result.is_ok() {
+                    self.removed(&session);
+                }
+                self.reply(client, &id, result.map(|_| Value::Null).map_err(failure));
+            }
+            AgentRequest::Prompt { session, turn } => {
+                let order = self.change(&session, |session| {
+                    session.prompted(turn.as_deref(), result.map(|_| ()), now);
+                    session.next_queued(now)
+                });
+                if let Some(order) = order.flatten() {
+                    self.order(&session, order);
+                }
+            }
+            AgentRequest::Nothing(what) => {
+                if let Err(error) = result {
+                    tracing::warn!(%error, what);
+                }
+            }
+        }
+    }
+
+    /// A session has been shown, or can't be.
+    fn opened(&mut self, address: &str, is_open: bool) {
+        match self.sessions.get_mut(address) {
+            Some(open) if is_open => {
+                // What was applied is in the state that clients are sent.
+                drop(open.session.take_applied());
+                open.session.work.replaying = false;
+                open.announced = Some(open.session.summary());
+            }
+            Some(_) | None => {
+                self.sessions.remove(address);
+            }
+        }
+        let mut ready = Vec::new();
+        for waiting in &mut self.waiting {
+            waiting.opening.remove(address);
+        }
+        let mut at = 0;
+        while at < self.waiting.len() {
+            match self.waiting[at].opening.is_empty() {
+                true => ready.push(self.waiting.remove(at)),
+                false => at += 1,
+            }
+        }
+        ready.into_iter().for_each(|waiting| self.answer(waiting));
+    }
+
+    /// A page of the daemon's list, which may contain a session that is to be opened.
+    fn found(&mut self, address: &str, result: Result<&Value, &Value>) {
+        if let Ok(page) = result {
+            self.page(page);
+        }
+        let Some(open) = self.sessions.get_mut(address) else { return };
+        open.pages += 1;
+        let is_listed = open.session.agent_id.as_ref().is_some_and(|id| self.listed.contains_key(id));
+        let next = result.ok().map(|page| page["nextCursor"].clone()).filter(Value::is_string);
+        match next {
+            _ if is_listed => self.resume(address),
+            Some(cursor) if open.pages < PAGES_MAX => {
+                let pending = AgentRequest::Find { session: address.to_owned() };
+                self.agent.request("session/list", json!({ "cursor": cursor }), pending);
+            }
+            Some(_) | None => self.opened(address, false),
+        }
+    }
+
+    /// Translates a page of the daemon's list, and notes its sessions.
+    fn page(&mut self, page: &Value) -> Value {
+        let mut items = Vec::new();
+        for info in page["sessions"].as_array().into_iter().flatten() {
+            let text = |name: &str| info[name].as_str().unwrap_or_default().to_owned();
+            let id = text("sessionId");
+            let address = self.addresses.get(&id).cloned().unwrap_or_else(|| uri::of_session(&id));
+            let listed =
+                ListedSession { directory: text("cwd"), title: text("title"), updated_at: text("updatedAt") };
+            items.push(match self.open_session(&address) {
+                Some(session) => session.summary(),
+                None => {
+                    let mut summary = listed.session(address).summary();
+                    // Messages that arrived while no client followed the session do not make it unread.
+                    summary.status |= SessionStatus::IsRead.bits();
+                    summary
+                }
+            });
+            self.listed.insert(id, listed);
+        }
+        let mut result = json!({ "items": items });
+        if page["nextCursor"].is_string() {
+            result["nextCursor"] = page["nextCursor"].clone();
+        }
+        result
+    }
+
+    fn removed(&mut self, address: &str) {
+        self.sessions.remove(address);
+        self.addresses.retain(|_, known| known != address);
+        let params = json!({ "channel": ROOT_RESOURCE_URI, "session": address });
+        self.broadcast(ROOT_RESOURCE_URI, "root/sessionRemoved", &params);
+    }
+}

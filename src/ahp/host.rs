@@ -1,0 +1,741 @@
+//! The host: its clients, what they follow, and the sessions that are open. No I/O.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+
+use ahp::ahp_types::PROTOCOL_VERSION;
+use ahp::ahp_types::actions::ActionOrigin;
+use ahp::ahp_types::commands::{
+    CreateSessionParams, DispatchActionParams, InitializeParams, ListSessionsParams, ReconnectParams,
+    SubscribeParams, UnsubscribeParams,
+};
+use ahp::ahp_types::common::ROOT_RESOURCE_URI;
+use ahp::ahp_types::errors::{ahp_error_codes, json_rpc_error_codes};
+use ahp::ahp_types::state::{
+    RootState, SessionActiveClient, SessionLifecycle, SessionSummary, Snapshot, SnapshotState,
+};
+use ahp::ahp_types::version::{SUPPORTED_PROTOCOL_VERSIONS, negotiate_protocol_version};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::actions::of_form;
+use super::agent::{AgentLink, AgentRequest};
+use super::log::ActionLog;
+use super::session::{AgentOrder, PROVIDER, SharedSession};
+use super::uri;
+
+/// Sessions that are open at the same time. Beyond it, those that nobody follows are left.
+const SESSIONS_MAX: usize = 64;
+
+/// Channels that a client follows, at most.
+const CHANNELS_MAX: usize = 256;
+
+/// Sends frames to a client.
+pub trait FrameSink {
+    /// Returns `false` if the client reads too slowly; it is then disconnected.
+    fn send(&self, frame: String) -> bool;
+}
+
+/// Why a request failed.
+pub struct RequestFailure {
+    pub code: i32,
+    pub message: String,
+    data: Option<Value>,
+}
+
+impl RequestFailure {
+    pub fn new(code: i32, message: impl Into<String>) -> RequestFailure {
+        RequestFailure { code, message: message.into(), data: None }
+    }
+}
+
+struct AhpClient<S> {
+    sink: S,
+    /// The client's id, once it is initialized.
+    id: Option<String>,
+    channels: HashSet<String>,
+}
+
+/// A request that waits until sessions are open, and then answers with their state.
+pub(super) struct PendingSnapshot {
+    client: u64,
+    id: Value,
+    channels: Vec<String>,
+    /// The sessions that are not open yet.
+    pub opening: HashSet<String>,
+    then: WaitingFor,
+}
+
+enum WaitingFor {
+    Initialize {
+        version: String,
+    },
+    /// `replays`: whether all sessions were open, so that missed actions are enough.
+    Reconnect {
+        last_seen: u64,
+        replays: bool,
+    },
+    Subscribe,
+}
+
+/// A session in the daemon's list.
+pub(super) struct ListedSession {
+    pub directory: String,
+    pub title: String,
+    pub updated_at: String,
+}
+
+impl ListedSession {
+    /// The session as far as the list describes it.
+    pub fn session(&self, address: String) -> SharedSession {
+        let directory = uri::of_directory(self.directory.as_ref());
+        SharedSession::new(address, &self.title, &directory, &self.updated_at, SessionLifecycle::Ready)
+    }
+}
+
+pub struct AhpHost<S> {
+    pub(super) agent: AgentLink,
+    log: ActionLog,
+    clients: HashMap<u64, AhpClient<S>>,
+    pub(super) sessions: HashMap<String, OpenSession>,
+    /// The addresses of open sessions by the daemon's ids, and those that clients have chosen.
+    pub(super) addresses: HashMap<String, String>,
+    /// The addresses of the sessions of running subagents, by the subagents' ids.
+    pub(super) subagents: HashMap<String, String>,
+    pub(super) waiting: Vec<PendingSnapshot>,
+    pub(super) listed: HashMap<String, ListedSession>,
+    /// Where sessions are created if a client names no directory.
+    directory: PathBuf,
+    uses: u64,
+}
+
+pub(super) struct OpenSession {
+    pub session: SharedSession,
+    /// The entry that clients know.
+    pub announced: Option<SessionSummary>,
+    last_use: u64,
+    /// Pages of the list that were searched for it.
+    pub pages: usize,
+}
+
+impl<S: FrameSink> AhpHost<S> {
+    pub fn new(directory: PathBuf, now: Timestamp) -> AhpHost<S> {
+        AhpHost {
+            agent: AgentLink::default(),
+            log: ActionLog::new(now),
+            clients: HashMap::new(),
+            sessions: HashMap::new(),
+            addresses: HashMap::new(),
+            subagents: HashMap::new(),
+            waiting: Vec::new(),
+            listed: HashMap::new(),
+            directory,
+            uses: 0,
+        }
+    }
+
+    /// The lines to the daemon since the last call.
+    pub fn take_lines(&mut self) -> Vec<u8> {
+        self.agent.take_lines()
+    }
+
+    pub fn connected(&mut self, client: u64, sink: S) {
+        self.clients.insert(client, AhpClient { sink, id: None, channels: HashSet::new() });
+    }
+
+    /// A client is gone. Its turns go on, because it may come back.
+    pub fn disconnected(&mut self, client: u64) {
+        let Some(gone) = self.clients.remove(&client) else { return };
+        self.waiting.retain(|waiting| waiting.client != client);
+        let Some(id) = gone.id else { return };
+        if self.clients.values().any(|other| other.id.as_ref() == Some(&id)) {
+            return;
+        }
+        let sessions: Vec<String> = self.sessions.keys().cloned().collect();
+        for session in sessions {
+            self.change(&session, |session| session.left(&id));
+        }
+        self.leave_unused();
+    }
+
+    /// Handles a frame of a client.
+    pub fn frame(&mut self, client: u64, frame: &str, now: Timestamp) {
+        let message: Value = match serde_json::from_str(frame) {
+            Ok(message) => message,
+            Err(error) => {
+                let failure =
+                    RequestFailure::new(json_rpc_error_codes::PARSE_ERROR, format!("not JSON: {error}"));
+                return self.reply(client, &Value::Null, Err(failure));
+            }
+        };
+        let Some(method) = message["method"].as_str() else {
+            // This host sends no requests that a client could answer.
+            if message.get("result").is_none() && message.get("error").is_none() {
+                let failure = misplaced("`method` is missing");
+                self.reply(client, &message["id"], Err(failure));
+            }
+            return;
+        };
+        let params = message.get("params").cloned().unwrap_or_default();
+        match message.get("id") {
+            Some(id) => match self.request(client, id, method, params, now) {
+                Ok(Some(result)) => self.reply(client, id, Ok(result)),
+                // Answered later.
+                Ok(None) => {}
+                Err(failure) => self.reply(client, id, Err(failure)),
+            },
+            None => self.notification(client, method, params, now),
+        }
+        self.leave_unused();
+    }
+
+    fn request(
+        &mut self,
+        client: u64,
+        id: &Value,
+        method: &str,
+        params: Value,
+        now: Timestamp,
+    ) -> Result<Option<Value>, RequestFailure> {
+        let is_initialized = self.clients.get(&client).is_some_and(|client| client.id.is_some());
+        let params = match method {
+            "initialize" | "reconnect" | "listSessions" => with_channel(params),
+            _ => params,
+        };
+        match method {
+            "ping" => return Ok(Some(Value::Null)),
+            "initialize" | "reconnect" if is_initialized => {
+                return Err(misplaced("the connection is initialized already"));
+            }
+            "initialize" => return self.initialize(client, id, read(params)?).map(|()| None),
+            "reconnect" => return self.reconnect(client, id, read(params)?).map(|()| None),
+            _ if !is_initialized => {
+                return Err(misplaced("send `initialize` first"));
+            }
+            _ => {}
+        }
+        match method {
+            "subscribe" => {
+                let params: SubscribeParams = read(params)?;
+                self.wait(client, id.clone(), vec![params.channel], WaitingFor::Subscribe).map(|()| None)
+            }
+            "listSessions" => {
+                let params: ListSessionsParams = read(params)?;
+                let pending = AgentRequest::List { client, id: id.clone() };
+                self.agent.request("session/list", json!({ "cursor": params.cursor }), pending);
+                Ok(None)
+            }
+            "createSession" => self.create(client, read(params)?, now).map(|()| Some(Value::Null)),
+            // A new session has the settings, and those of the command line that started this host.
+            "resolveSessionConfig" => {
+                Ok(Some(json!({ "schema": { "type": "object", "properties": {} }, "values": {} })))
+            }
+            "disposeSession" => self.dispose(client, id, &params).map(|()| None),
+            other => {
+                let name: String = other.chars().take(80).collect();
+                Err(RequestFailure::new(
+                    json_rpc_error_codes::METHOD_NOT_FOUND,
+                    format!("not supported: {name}"),
+                ))
+            }
+        }
+    }
+
+    fn notification(&mut self, client: u64, method: &str, params: Value, now: Timestamp) {
+        match method {
+            "unsubscribe" => {
+                let Ok(UnsubscribeParams { channel }) = read(params) else { return };
+                if let Some(client) = self.clients.get_mut(&client) {
+                    client.channels.remove(&channel);
+                }
+            }
+            "dispatchAction" => match read::<DispatchActionParams>(params) {
+                Ok(dispatched) => self.dispatch(client, dispatched, now),
+                Err(failure) => tracing::info!(why = failure.message, "an action of a client can't be read"),
+            },
+            _ => {}
+        }
+    }
+
+    fn initialize(
+        &mut self,
+        client: u64,
+        id: &Value,
+        params: InitializeParams,
+    ) -> Result<(), RequestFailure> {
+        let Some(version) = negotiate_protocol_version(&params.protocol_versions).map_err(invalid)? else {
+            let supported: Vec<String> =
+                SUPPORTED_PROTOCOL_VERSIONS.iter().map(|version| format!("^{version}")).collect();
+            return Err(RequestFailure {
+                data: Some(json!({ "supportedVersions": supported })),
+                ..RequestFailure::new(
+                    ahp_error_codes::UNSUPPORTED_PROTOCOL_VERSION,
+                    format!("this host speaks version {PROTOCOL_VERSION} of the protocol"),
+                )
+            });
+        };
+        let version = version.to_owned();
+        self.named(client, params.client_id);
+        let channels = params.initial_subscriptions.unwrap_or_default();
+        self.wait(client, id.clone(), channels, WaitingFor::Initialize { version })
+    }
+
+    fn reconnect(&mut self, client: u64, id: &Value, params: ReconnectParams) -> Result<(), RequestFailure> {
+        self.named(client, params.client_id);
+        let last_seen = u64::try_from(params.last_seen_server_seq).unwrap_or_default();
+        let is_open = |channel: &String| channel == ROOT_RESOURCE_URI || self.open_session(channel).is_some();
+        let known =
+            |channel: &&String| uri::session_of(channel).is_some_and(|session| self.can_open(&session));
+        let replays = params.subscriptions.iter().filter(known).all(is_open);
+        self.wait(client, id.clone(), params.subscriptions, WaitingFor::Reconnect { last_seen, replays })
+    }
+
+    fn named(&mut self, client: u64, id: String) {
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.id = Some(id);
+        }
+    }
+
+    /// Answers when the sessions of these channels are open.
+    fn wait(
+        &mut self,
+        client: u64,
+        id: Value,
+        channels: Vec<String>,
+        then: WaitingFor,
+    ) -> Result<(), RequestFailure> {
+        let followed = self.clients.get(&client).map_or(0, |client| client.channels.len());
+        if followed + channels.len() > CHANNELS_MAX {
+            let why = format!("a client follows {CHANNELS_MAX} channels at most");
+            return Err(invalid(why));
+        }
+        let sessions = channels.iter().filter(|channel| *channel != ROOT_RESOURCE_URI);
+        let opening: HashSet<String> = sessions
+            .filter_map(|channel| uri::session_of(channel))
+            .filter(|session| self.open(session))
+            .collect();
+        let waiting = PendingSnapshot { client, id, channels, opening, then };
+        if waiting.opening.is_empty() {
+            self.answer(waiting);
+        } else {
+            self.waiting.push(waiting);
+        }
+        Ok(())
+    }
+
+    /// Begins to open a session, if it can be opened and is not open. Returns whether to wait for it.
+    fn open(&mut self, address: &str) -> bool {
+        self.uses += 1;
+        if let Some(open) = self.sessions.get_mut(address) {
+            open.last_use = self.uses;
+            return open.session.work.replaying;
+        }
+        let Some(agent_id) = self.agent_id(address) else { return false };
+        if self.sessions.len() >= SESSIONS_MAX {
+            return false;
+        }
+        let session = SharedSession::new(address.to_owned(), "", "", "", SessionLifecycle::Ready);
+        let mut open = OpenSession { session, announced: None, last_use: self.uses, pages: 0 };
+        open.session.agent_id = Some(agent_id.clone());
+        open.session.work.replaying = true;
+        self.sessions.insert(address.to_owned(), open);
+        self.addresses.insert(agent_id, address.to_owned());
+        self.resume(address);
+        true
+    }
+
+    /// Asks the daemon for a session from its start, or first for its directory.
+    pub(super) fn resume(&mut self, address: &str) {
+        let Some(open) = self.sessions.get_mut(address) else { return };
+        let Some(agent_id) = open.session.agent_id.clone() else { return };
+        let session = address.to_owned();
+        match self.listed.get(&agent_id) {
+            Some(listed) => {
+                let mut shown = listed.session(session.clone());
+                shown.agent_id = Some(agent_id.clone());
+                shown.work.replaying = true;
+                open.session = shown;
+                let from = json!({ "type": "start" });
+                let params = json!({ "sessionId": agent_id, "cwd": listed.directory, "replayFrom": from });
+                self.agent.request("session/resume", params, AgentRequest::Open { session });
+            }
+            None => self.agent.request("session/list", json!({}), AgentRequest::Find { session }),
+        }
+    }
+
+    fn agent_id(&self, address: &str) -> Option<String> {
+        let chosen = self.addresses.iter().find(|(_, known)| *known == address).map(|(id, _)| id.clone());
+        chosen.or_else(|| uri::agent_id(address).map(str::to_owned))
+    }
+
+    fn can_open(&self, address: &str) -> bool {
+        self.sessions.contains_key(address) || self.agent_id(address).is_some()
+    }
+
+    /// The open session of a channel.
+    pub(super) fn open_session(&self, channel: &str) -> Option<&SharedSession> {
+        let open = self.sessions.get(&uri::session_of(channel)?)?;
+        Some(&open.session).filter(|session| !session.work.replaying)
+    }
+
+    fn snapshot(&self, channel: &str) -> Option<Snapshot> {
+        let state = if channel == ROOT_RESOURCE_URI {
+            SnapshotState::Root(Box::new(root()))
+        } else {
+            let session = self.open_session(channel)?;
+            if channel == session.chat_uri {
+                SnapshotState::Chat(Box::new(session.chat.clone()))
+            } else {
+                SnapshotState::Session(Box::new(session.state.clone()))
+            }
+        };
+        let from_seq = i64::try_from(self.log.last()).unwrap_or(i64::MAX);
+        Some(Snapshot { resource: channel.to_owned(), state, from_seq })
+    }
+
+    /// Answers a request whose sessions are open, and lets its client follow the channels from here on.
+    pub(super) fn answer(&mut self, waiting: PendingSnapshot) {
+        let PendingSnapshot { client, id, channels, then, .. } = waiting;
+        let snapshots: Vec<Snapshot> = channels.iter().filter_map(|channel| self.snapshot(channel)).collect();
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.channels.extend(snapshots.iter().map(|snapshot| snapshot.resource.clone()));
+        }
+        let result = match then {
+            WaitingFor::Initialize { version } => {
+                let info =
+                    json!({ "name": "epitome", "title": "Epitome", "version": env!("CARGO_PKG_VERSION") });
+                json!({
+                    "protocolVersion": version, "serverSeq": self.log.last(), "serverInfo": info,
+                    "snapshots": snapshots, "defaultDirectory": uri::of_directory(&self.directory),
+                })
+            }
+            WaitingFor::Subscribe => match snapshots.into_iter().next() {
+                Some(snapshot) => json!({ "snapshot": snapshot }),
+                None => {
+                    let channel = channels.first().map(String::as_str).unwrap_or_default();
+                    let failure = match self.sessions.len() {
+                        SESSIONS_MAX.. => too_many(),
+                        _ => not_found(channel),
+                    };
+                    return self.reply(client, &id, Err(failure));
+                }
+            },
+            WaitingFor::Reconnect { last_seen, replays } => {
+                let missed = if replays { self.log.since(last_seen, &channels) } else { None };
+                match missed {
+                    Some(actions) => {
+                        let is_there = |channel: &&String| {
+                            snapshots.iter().any(|snapshot| snapshot.resource == **channel)
+                        };
+                        let missing: Vec<&String> =
+                            channels.iter().filter(|channel| !is_there(channel)).collect();
+                        json!({ "type": "replay", "actions": actions, "missing": missing })
+                    }
+                    None => json!({ "type": "snapshot", "snapshots": snapshots }),
+                }
+            }
+        };
+        self.reply(client, &id, Ok(result));
+    }
+
+    fn create(
+        &mut self,
+        client: u64,
+        params: CreateSessionParams,
+        now: Timestamp,
+    ) -> Result<(), RequestFailure> {
+        let address = params.channel;
+        if !uri::is_session(&address) || uri::agent_id(&address).is_some() {
+            return Err(invalid(format!("{address:?} can't be the address of a new session")));
+        }
+        if self.can_open(&address) {
+            let why = format!("there is a session {address:?} already");
+            return Err(RequestFailure::new(ahp_error_codes::SESSION_ALREADY_EXISTS, why));
+        }
+        if let Some(provider) = params.provider.filter(|provider| provider != PROVIDER) {
+            let why = format!("there is no provider {provider:?}; this host has {PROVIDER:?}");
+            return Err(RequestFailure::new(ahp_error_codes::PROVIDER_NOT_FOUND, why));
+        }
+        if let Some(key) = params.config.iter().flatten().map(|(key, _)| key).next() {
+            return Err(invalid(format!("this host has no configuration {key:?}")));
+        }
+        let directory = match params.working_directories.iter().flatten().next() {
+            Some(given) => {
+                uri::directory(given).ok_or_else(|| invalid(format!("{given:?} is not a local file URI")))?
+            }
+            None => self.directory.clone(),
+        };
+        let Some(cwd) = directory.to_str() else {
+            return Err(invalid("the directory's name is not UTF-8".to_owned()));
+        };
+        if self.sessions.len() >= SESSIONS_MAX {
+            return Err(too_many());
+        }
+        let pending = AgentRequest::Create { session: address.clone() };
+        self.agent.request("session/new", json!({ "cwd": cwd }), pending);
+        self.uses += 1;
+        let (directory, time) = (uri::of_directory(&directory), now.to_string());
+        let created = SessionLifecycle::Creating;
+        let session = SharedSession::new(address.clone(), "New session", &directory, &time, created);
+        let summary = session.summary();
+        let added = json!({ "channel": ROOT_RESOURCE_URI, "summary": summary });
+        let open = OpenSession { session, announced: Some(summary), last_use: self.uses, pages: 0 };
+        self.sessions.insert(address.clone(), open);
+        self.broadcast(ROOT_RESOURCE_URI, "root/sessionAdded", &added);
+        if let Some(active) = params.active_client {
+            self.enter(client, &address, active);
+        }
+        Ok(())
+    }
+
+    /// Enters the client that creates a session as one of its active clients.
+    fn enter(&mut self, client: u64, address: &str, active_client: SessionActiveClient) {
+        let id = self.clients.get(&client).and_then(|client| client.id.as_ref());
+        if id == Some(&active_client.client_id) {
+            let action = of_form(json!({ "type": "session/activeClientSet", "activeClient": active_client }));
+            self.change(address, |session| session.apply(action, None));
+        }
+    }
+
+    /// Takes a session out of the lists. Its log is kept.
+    fn dispose(&mut self, client: u64, id: &Value, params: &Value) -> Result<(), RequestFailure> {
+        let address = params["channel"].as_str().unwrap_or_default();
+        let agent_id = match self.sessions.get(address) {
+            Some(open) => open.session.agent_id.clone(),
+            None => self.agent_id(address),
+        };
+        let agent_id = agent_id.ok_or_else(|| not_found(address))?;
+        let pending = AgentRequest::Archive { client, id: id.clone(), session: address.to_owned() };
+        self.agent.request("session/archive", json!({ "sessionId": agent_id }), pending);
+        Ok(())
+    }
+
+    /// Handles an action of a client. Actions on unknown channels are ignored, as the protocol demands.
+    fn dispatch(&mut self, client: u64, dispatched: DispatchActionParams, now: Timestamp) {
+        let Some(client_id) = self.clients.get(&client).and_then(|client| client.id.clone()) else { return };
+        let DispatchActionParams { channel, client_seq, action } = dispatched;
+        let session = uri::session_of(&channel).filter(|_| self.open_session(&channel).is_some());
+        let Some((session, open)) =
+            session.and_then(|session| Some((session.clone(), self.sessions.get_mut(&session)?)))
+        else {
+            return;
+        };
+        let origin = ActionOrigin { client_id, client_seq };
+        let wants_chat = channel == open.session.chat_uri;
+        let is_chat = json!(action)["type"].as_str().is_some_and(|name| name.starts_with("chat/"));
+        let result = match wants_chat == is_chat {
+            true => open.session.dispatch(action.clone(), origin.clone(), now),
+            false => Err("the action is for another channel".to_owned()),
+        };
+        match result {
+            Ok(orders) => {
+                self.distribute(&session);
+                orders.into_iter().for_each(|order| self.order(&channel, order));
+            }
+            Err(reason) => {
+                let envelope = self.log.envelope(&channel, action, Some(origin), Some(reason));
+                self.send(client, notification("action", &envelope));
+            }
+        }
+    }
+
+    pub(super) fn order(&mut self, channel: &str, order: AgentOrder) {
+        let Some(session) = uri::session_of(channel) else { return };
+        let Some(id) = self.sessions.get(&session).and_then(|open| open.session.agent_id.clone()) else {
+            return;
+        };
+        match order {
+            AgentOrder::Prompt { turn, blocks } => {
+                let params = json!({ "sessionId": id, "prompt": blocks });
+                self.agent.request("session/prompt", params, AgentRequest::Prompt { session, turn });
+            }
+            AgentOrder::Cancel => self.agent.notify("session/cancel", json!({ "sessionId": id })),
+            AgentOrder::Decide { request, option } => {
+                let outcome = json!({ "outcome": "selected", "optionId": option });
+                self.agent.answer(&request, json!({ "outcome": outcome }));
+            }
+            AgentOrder::SetTitle(title) => {
+                let params = json!({ "sessionId": id, "title": title });
+                self.agent.request(
+                    "session/set_title",
+                    params,
+                    AgentRequest::Nothing("a title could not be set"),
+                );
+            }
+        }
+    }
+
+    /// Changes a session and distributes the actions.
+    pub(super) fn change<T>(
+        &mut self,
+        address: &str,
+        change: impl FnOnce(&mut SharedSession) -> T,
+    ) -> Option<T> {
+        let open = self.sessions.get_mut(address)?;
+        let result = change(&mut open.session);
+        self.distribute(address);
+        Some(result)
+    }
+
+    /// Distributes the actions that a session has applied. While it is being opened, nobody follows it.
+    pub(super) fn distribute(&mut self, address: &str) {
+        let Some(open) = self.sessions.get_mut(address) else { return };
+        let applied = open.session.take_applied();
+        if open.session.work.replaying || applied.is_empty() {
+            return;
+        }
+        let (session, chat) = (open.session.uri.clone(), open.session.chat_uri.clone());
+        for applied in applied {
+            let channel = if applied.on_chat { &chat } else { &session };
+            let envelope = self.log.envelope(channel, applied.action, applied.origin, None);
+            self.send_all(channel, &notification("action", &envelope));
+            self.log.keep(channel, envelope);
+        }
+        self.announce(address);
+    }
+
+    /// Notifies the clients if a session's entry in the lists has changed.
+    fn announce(&mut self, address: &str) {
+        let Some(open) = self.sessions.get_mut(address) else { return };
+        let now = open.session.summary();
+        let before = open.announced.replace(now.clone());
+        let Some(before) = before.filter(|before| *before != now) else { return };
+        let mut changes = json!({ "chats": now.chats });
+        if before.title != now.title {
+            changes["title"] = json!(now.title);
+        }
+        if before.status != now.status {
+            changes["status"] = json!(now.status);
+        }
+        if before.modified_at != now.modified_at {
+            changes["modifiedAt"] = json!(now.modified_at);
+        }
+        let params = json!({ "channel": ROOT_RESOURCE_URI, "session": address, "changes": changes });
+        self.broadcast(ROOT_RESOURCE_URI, "root/sessionSummaryChanged", &params);
+    }
+
+    pub(super) fn broadcast(&mut self, channel: &str, method: &str, params: &impl Serialize) {
+        self.send_all(channel, &notification(method, params));
+    }
+
+    fn send_all(&mut self, channel: &str, frame: &str) {
+        let following = self.clients.iter().filter(|(_, client)| client.channels.contains(channel));
+        let slow: Vec<u64> = following
+            .filter(|(_, client)| !client.sink.send(frame.to_owned()))
+            .map(|(key, _)| *key)
+            .collect();
+        slow.into_iter().for_each(|client| self.drop_slow(client));
+    }
+
+    fn send(&mut self, client: u64, frame: String) {
+        if self.clients.get(&client).is_some_and(|client| !client.sink.send(frame)) {
+            self.drop_slow(client);
+        }
+    }
+
+    /// The client reconnects, and then gets what it missed or a snapshot.
+    fn drop_slow(&mut self, client: u64) {
+        tracing::info!(client, "a client reads too slowly, or not any more");
+        self.disconnected(client);
+    }
+
+    pub(super) fn reply(&mut self, client: u64, id: &Value, result: Result<Value, RequestFailure>) {
+        let frame = match result {
+            Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
+            Err(RequestFailure { code, message, data }) => {
+                let mut error = json!({ "code": code, "message": message });
+                if let Some(data) = data {
+                    error["data"] = data;
+                }
+                json!({ "jsonrpc": "2.0", "id": id, "error": error })
+            }
+        };
+        self.send(client, frame.to_string());
+    }
+
+    /// Leaves the sessions that nobody follows, the longest unused first, while there are many.
+    fn leave_unused(&mut self) {
+        while self.sessions.len() > SESSIONS_MAX / 2 {
+            let is_followed = |session: &SharedSession| {
+                let has = |client: &AhpClient<S>| {
+                    client.channels.contains(&session.uri) || client.channels.contains(&session.chat_uri)
+                };
+                self.clients.values().any(has)
+            };
+            let unused = self
+                .sessions
+                .values()
+                .filter(|open| open.session.is_at_rest() && !is_followed(&open.session));
+            let Some(left) = unused.min_by_key(|open| open.last_use).map(|open| open.session.uri.clone())
+            else {
+                return;
+            };
+            if let Some(id) = self.sessions.remove(&left).and_then(|open| open.session.agent_id) {
+                let pending = AgentRequest::Nothing("a session could not be left");
+                self.agent.request("session/close", json!({ "sessionId": id }), pending);
+            }
+        }
+    }
+}
+
+/// The state of the root channel: one agent.
+fn root() -> RootState {
+    let about = "Sessions of the daemon on this machine";
+    let agent = json!({ "provider": PROVIDER, "displayName": "Epitome", "description": about, "models": [] });
+    of_form(json!({ "agents": [agent] }))
+}
+
+/// Adds the channel of requests that concern the connection. VS Code leaves it out.
+fn with_channel(mut params: Value) -> Value {
+    if let Some(fields) = params.as_object_mut() {
+        fields.entry("channel").or_insert_with(|| json!(ROOT_RESOURCE_URI));
+    }
+    params
+}
+
+pub(super) fn read<T: DeserializeOwned>(params: Value) -> Result<T, RequestFailure> {
+    serde_json::from_value(params).map_err(|error| invalid(format!("invalid parameters: {error}")))
+}
+
+pub(super) fn not_found(channel: &str) -> RequestFailure {
+    let name: String = channel.chars().take(200).collect();
+    RequestFailure::new(ahp_error_codes::SESSION_NOT_FOUND, format!("there is no channel {name:?}"))
+}
+
+fn invalid(why: String) -> RequestFailure {
+    RequestFailure::new(json_rpc_error_codes::INVALID_PARAMS, why)
+}
+
+/// A request that is none, or comes at the wrong time.
+fn misplaced(why: &str) -> RequestFailure {
+    RequestFailure::new(json_rpc_error_codes::INVALID_REQUEST, why)
+}
+
+fn too_many() -> RequestFailure {
+    let why = format!("{SESSIONS_MAX} sessions are followed or busy already");
+    RequestFailure::new(json_rpc_error_codes::INTERNAL_ERROR, why)
+}
+
+/// An error of the daemon.
+pub(super) fn failure(error: &Value) -> RequestFailure {
+    RequestFailure::new(json_rpc_error_codes::INTERNAL_ERROR, words(error))
+}
+
+pub(super) fn words(error: &Value) -> String {
+    error["message"].as_str().unwrap_or("the daemon refused it").to_owned()
+}
+
+pub(super) fn notification(method: &str, params: &impl Serialize) -> String {
+    #[derive(Serialize)]
+    struct JsonNotification<'a, P> {
+        jsonrpc: &'static str,
+        method: &'a str,
+        params: P,
+    }
+    serde_json::to_string(&JsonNotification { jsonrpc: "2.0", method, params }).unwrap_or_else(|error| {
+        tracing::error!(%error, "a message could not be written as JSON");
+        String::new()
+    })
+}

@@ -1,0 +1,65 @@
+//! Who may connect over a port: clients on this machine that know a token, and of web pages only those that the user
+//! allows. Connections are not encrypted, so a server listens on loopback only.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use hyper::{HeaderMap, StatusCode, header};
+use tokio::net::TcpListener;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+
+use crate::token::is_same;
+use epitome_acp::connection::LINE_BYTES_MAX;
+
+/// Delay after a failed accept, which usually means too many open files.
+pub const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// What clients need to connect.
+pub struct RemoteAccess {
+    /// The bearer token.
+    pub token: String,
+    /// Origins of web pages that may connect; all others are refused.
+    pub origins: Vec<String>,
+}
+
+/// Why a request is refused: the status and the text of the response.
+pub type AccessRefusal = (StatusCode, &'static str);
+
+impl RemoteAccess {
+    /// Checks the origin, which browsers send for each page: no website may reach its visitor's agent.
+    pub fn check_origin(&self, headers: &HeaderMap) -> Result<(), AccessRefusal> {
+        match headers.get(header::ORIGIN) {
+            Some(origin) if !self.origins.iter().any(|allowed| origin == allowed.as_str()) => {
+                Err((StatusCode::FORBIDDEN, "This origin may not connect"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks the token in the header `Authorization`, or the one in the address, if the protocol has it there.
+    pub fn check_token(&self, headers: &HeaderMap, in_address: Option<&str>) -> Result<(), AccessRefusal> {
+        let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let bearer = authorization.and_then(|value| value.strip_prefix("Bearer "));
+        match in_address.or(bearer) {
+            Some(token) if is_same(token.trim(), &self.token) => Ok(()),
+            _ => Err((StatusCode::UNAUTHORIZED, "A bearer token is required")),
+        }
+    }
+}
+
+/// Listens on a loopback address. An error is a sentence for the user.
+pub async fn listen_on_loopback(address: SocketAddr) -> Result<TcpListener, String> {
+    if !address.ip().is_loopback() {
+        return Err(format!(
+            "{address} is not a loopback address, and connections are not encrypted: listen on 127.0.0.1, and reach \
+             it from elsewhere through SSH or a proxy with TLS"
+        ));
+    }
+    let listener = TcpListener::bind(address);
+    listener.await.map_err(|error| format!("{address} can't be listened on: {error}"))
+}
+
+/// Limits a frame to the length of a line on other transports.
+pub fn frame_limits() -> WebSocketConfig {
+    WebSocketConfig::default().max_message_size(Some(LINE_BYTES_MAX)).max_frame_size(Some(LINE_BYTES_MAX))
+}
