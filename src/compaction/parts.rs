@@ -5,7 +5,7 @@ use super::input::CompactionInput;
 use super::material::{COMPACTED, Material, SUMMARY_CLOSE, SUMMARY_OPEN};
 use super::prune::RECALL;
 use super::text::head_and_tail;
-use epitome_thread::{Content, PartId, Seq};
+use epitome_thread::{Change, Content, PartId, Seq};
 
 /// The second sentence of the message. It keeps the model from redoing what the summary lists.
 const INTRO: &str = "This is its summary, kept as background. It is not a new request: what it lists as done is \
@@ -120,8 +120,14 @@ impl CompactionMessage {
             }
             texts.push(pins);
             // A call's pin does not quote the reply that it is a part of.
-            let whole = material.pins.iter().filter(|(part, _)| part.part.is_none());
-            quoted.extend(whole.map(|(part, _)| part.entry));
+            let entries = input.thread.entries();
+            let is_call = |part: &PartId| {
+                let entry = entries.get(part.entry.0 as usize);
+                part.part.is_some()
+                    && entry.is_some_and(|entry| matches!(entry.change, Change::Replied { .. }))
+            };
+            let pinned = material.pins.iter().map(|(part, _)| part).filter(|part| !is_call(part));
+            quoted.extend(pinned.map(|part| part.entry));
         }
         let mut content: Vec<Content> = texts.into_iter().map(|text| Content::Text { text }).collect();
         if let Some(request) = &material.request {
