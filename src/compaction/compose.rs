@@ -2,10 +2,9 @@
 
 use super::budget::Budget;
 use super::carryover::Carryover;
-use super::fit::{FittedCompaction, Unfit, fitted};
+use super::fit::{FittedCompaction, SummaryInput, Unfit, fitted};
 use super::input::CompactionInput;
-use super::material::Material;
-use super::parts::{SummaryPart, names};
+use super::parts::names;
 use super::plan::{CompactionPlan, NO_GAIN};
 use super::unknown::flagged;
 use epitome_thread::edits::Replacement;
@@ -19,8 +18,10 @@ use std::collections::HashSet;
 /// The result of requesting a summary.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SummaryResult {
-    /// The summary. Without one, only the computed tables are used.
+    /// The summary. Without one, that of an earlier compaction is used, and the computed tables.
     pub text: Option<String>,
+    /// Texts that hooks add to the summary, each with its hook.
+    pub context: Vec<(String, String)>,
     /// The provider's native form of the summary, for the model that wrote it. It precedes everything else.
     pub native: Vec<Content>,
     /// The model that wrote it, and its usage.
@@ -54,17 +55,14 @@ pub fn compacted_in(
     id: MessageId,
     written: SummaryResult,
 ) -> Result<Change, String> {
-    let SummaryResult { text, native, by, fallback } = written;
+    let SummaryResult { text, context, native, by, fallback } = written;
     let text = text.filter(|text| !text.trim().is_empty());
     // Only models invent file names.
     let text = text.map(|text| if by.is_some() { flagged(text, input.thread) } else { text });
-    let summary = |material: &Material| match (&text, &material.earlier) {
-        (Some(text), _) => SummaryPart::New(text.clone()),
-        // If no new summary is available, the contents of the earlier one must not be lost.
-        (None, Some(earlier)) => SummaryPart::Earlier(earlier.clone()),
-        (None, None) => SummaryPart::None,
-    };
-    let made = fitted(input, plan, &native, summary).map_err(|unfit| why_not(input, &unfit))?;
+    let context: Vec<String> = context.iter().map(|(by, words)| format!("Kept for {by}:\n{words}")).collect();
+    let context = (!context.is_empty()).then(|| context.join("\n\n"));
+    let summary = SummaryInput { text, context, native, writer: by.as_ref().map(|(model, _)| model) };
+    let made = fitted(input, plan, &summary).map_err(|unfit| why_not(input, &unfit))?;
     let account = account(input, &made, fallback);
     let FittedCompaction { content: parts, through, masks, tokens_after, .. } = made;
     let (model, usage) = by.unzip();
@@ -100,6 +98,8 @@ pub enum EntryTreatment {
     Masked,
     /// Dropped, but quoted verbatim in the message.
     Quoted,
+    /// Dropped, but quoted in the message without its middle.
+    Shortened,
     /// Dropped and covered by the summary.
     Summarised,
 }
@@ -110,11 +110,14 @@ pub(super) fn fates(
     cut: usize,
     masks: &[Mask],
     quoted: &[Seq],
+    shortened: &[Seq],
 ) -> Vec<EntryTreatment> {
     let masked: HashSet<Seq> = masks.iter().map(|mask| mask.entry).collect();
     let quoted: HashSet<Seq> = quoted.iter().copied().collect();
+    let shortened: HashSet<Seq> = shortened.iter().copied().collect();
     let fate = |(at, entry): (usize, &std::sync::Arc<epitome_thread::Entry>)| match at < cut {
         true if quoted.contains(&entry.seq) => EntryTreatment::Quoted,
+        true if shortened.contains(&entry.seq) => EntryTreatment::Shortened,
         true => EntryTreatment::Summarised,
         false if masked.contains(&entry.seq) => EntryTreatment::Masked,
         false => EntryTreatment::Kept,
@@ -133,19 +136,20 @@ fn account(
     left_out.dedup();
     let mut account = CompactionStats {
         quoted: parts.quoted.clone(),
+        shortened: parts.shortened.clone(),
         facts: made.carried.lines,
         left_out,
         fallback,
         ..CompactionStats::default()
     };
-    let fates = fates(input, made.cut, &made.masks, &parts.quoted);
+    let fates = fates(input, made.cut, &made.masks, &parts.quoted, &parts.shortened);
     for (fate, tokens) in fates.into_iter().zip(&input.weights) {
         let share: &mut PartSize = match fate {
             EntryTreatment::Kept => &mut account.kept,
             EntryTreatment::Masked => &mut account.masked,
             EntryTreatment::Summarised => &mut account.summarised,
             // Listed individually.
-            EntryTreatment::Quoted => continue,
+            EntryTreatment::Quoted | EntryTreatment::Shortened => continue,
         };
         share.entries += 1;
         share.tokens += tokens;

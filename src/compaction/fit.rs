@@ -7,7 +7,7 @@ use super::material::{LastRequest, Material};
 use super::parts::{CompactionMessage, Measure, SummaryPart};
 use super::plan::CompactionPlan;
 use super::prune::{PruneCuts, SAID_BYTES_MIN};
-use epitome_thread::{Content, Mask, Message, MessageId, Seq, Trigger};
+use epitome_thread::{Content, Mask, Message, MessageId, ModelName, Seq, Trigger};
 
 /// Bytes of a summary that are kept as long as something else can be shortened.
 const SUMMARY_BYTES_MIN: usize = 1_000;
@@ -40,8 +40,10 @@ enum ShrinkablePart {
     Request,
     /// The kept part.
     Kept,
-    /// The rest of the summary.
+    /// The rest of the summary, and its native form from an earlier compaction.
     WholeSummary,
+    /// What hooks added to the summary.
+    Context,
     /// The user's earlier messages, oldest first, down to their guaranteed share.
     User,
     Goal,
@@ -53,7 +55,7 @@ enum ShrinkablePart {
 
 /// The order if the result does not fit. The user's messages come after everything that was computed or can be read
 /// from the log again.
-const TO_FIT: [ShrinkablePart; 13] = [
+const TO_FIT: [ShrinkablePart; 14] = [
     ShrinkablePart::Carried,
     ShrinkablePart::Summary,
     ShrinkablePart::Pastes,
@@ -63,6 +65,7 @@ const TO_FIT: [ShrinkablePart; 13] = [
     ShrinkablePart::Request,
     ShrinkablePart::Kept,
     ShrinkablePart::WholeSummary,
+    ShrinkablePart::Context,
     ShrinkablePart::User,
     ShrinkablePart::Goal,
     ShrinkablePart::Instructions,
@@ -114,10 +117,50 @@ pub(super) struct Unfit {
     pub fits: bool,
 }
 
+/// The summary and what accompanies it.
+pub(super) struct SummaryInput<'a> {
+    /// Written for this compaction.
+    pub text: Option<String>,
+    /// What hooks added to it.
+    pub context: Option<String>,
+    /// The provider's native form of it.
+    pub native: Vec<Content>,
+    /// The model that wrote it.
+    pub writer: Option<&'a ModelName>,
+}
+
+impl SummaryInput<'_> {
+    fn part(&self, material: &Material) -> SummaryPart {
+        match (&self.text, &material.earlier) {
+            (Some(text), _) => SummaryPart::New(text.clone()),
+            // If no new summary is available, the contents of the earlier one must not be lost.
+            (None, Some(earlier)) => SummaryPart::Earlier(earlier.clone()),
+            (None, None) => SummaryPart::None,
+        }
+    }
+
+    /// The native form to begin with. That of an earlier summary may be all that is left of what it covers, so it is
+    /// carried over unless the model that can read it has written a new summary.
+    fn native(&self, material: &Material) -> Vec<Content> {
+        let is_read = |part: &Content| match (part, self.writer) {
+            (Content::Thinking { native: Some(native), .. }, Some(writer)) => {
+                writer.0 == format!("{}/{}", native.provider, native.model)
+            }
+            _ => false,
+        };
+        match self.native.is_empty() {
+            true => material.native.iter().filter(|part| !is_read(part)).cloned().collect(),
+            false => self.native.clone(),
+        }
+    }
+}
+
 /// The state of the search.
 struct FitSearch<'a> {
     input: &'a CompactionInput<'a>,
-    native: &'a [Content],
+    given: &'a SummaryInput<'a>,
+    native: Vec<Content>,
+    context: Option<&'a str>,
     summary: SummaryPart,
     trigger: Trigger,
     cut: usize,
@@ -142,11 +185,10 @@ struct FitSearch<'a> {
 pub(super) fn fitted(
     input: &CompactionInput<'_>,
     plan: &CompactionPlan,
-    native: &[Content],
-    summary: impl Fn(&Material) -> SummaryPart,
+    given: &SummaryInput<'_>,
 ) -> Result<FittedCompaction, Unfit> {
-    let first = FitSearch::new(input, plan, native, &summary, longest_summary(input)).search(&summary);
-    first.or_else(|_| FitSearch::new(input, plan, native, &summary, 0).search(&summary))
+    let first = FitSearch::new(input, plan, given, longest_summary(input)).search();
+    first.or_else(|_| FitSearch::new(input, plan, given, 0).search())
 }
 
 /// The expected size of the longest summary, in tokens: the model's limit, but at most a quarter of the room and of the
@@ -159,29 +201,33 @@ impl<'a> FitSearch<'a> {
     fn new(
         input: &'a CompactionInput<'a>,
         plan: &CompactionPlan,
-        native: &'a [Content],
-        summary: &impl Fn(&Material) -> SummaryPart,
+        given: &'a SummaryInput<'a>,
         reserve: u64,
     ) -> FitSearch<'a> {
         let cut = input.cut(plan.through);
         let material = Material::collect(input, cut);
         let mut kept = PruneCuts::new(input, cut);
         kept.take(input, cut, &plan.masks);
-        // A reused earlier summary must not affect the other parts more than a new one does.
+        // A reused earlier summary must not affect the other parts more than a new one does. That of another program
+        // or a hook may be of any size; then its middle is cut.
         let earlier =
             material.earlier.as_ref().map(|text| SummaryPart::Earlier(text.clone()).part(usize::MAX));
         let reserve = match earlier {
-            Some(earlier) if reserve > 0 => reserve.max(input.ruler.text(&earlier)),
+            Some(earlier) if reserve > 0 => {
+                reserve.max(input.ruler.text(&earlier).min(input.limit / SUMMARY_PART))
+            }
             Some(_) | None => reserve,
         };
-        let summary = summary(&material);
+        let summary = given.part(&material);
         let measure = full_measure(input, &material, &summary, plan.trigger);
         let carryover = Carryover::compute(input, &material.kept);
         let carried = carryover.within(&input.ruler, measure.carried);
         let (trigger, through) = (plan.trigger, plan.through);
         FitSearch {
             input,
-            native,
+            given,
+            native: given.native(&material),
+            context: given.context.as_deref(),
             summary,
             trigger,
             cut,
@@ -197,13 +243,14 @@ impl<'a> FitSearch<'a> {
         }
     }
 
-    fn search(mut self, make: &impl Fn(&Material) -> SummaryPart) -> Result<FittedCompaction, Unfit> {
+    fn search(mut self) -> Result<FittedCompaction, Unfit> {
         loop {
             let mut parts = CompactionMessage::compose(
                 self.input,
                 &self.material,
                 &self.carried,
                 &self.summary,
+                self.context,
                 &self.measure,
             );
             parts.content.splice(..0, self.native.iter().cloned());
@@ -226,7 +273,7 @@ impl<'a> FitSearch<'a> {
             };
             let steps: &[ShrinkablePart] = if fits { to_gain(self.trigger) } else { &TO_FIT };
             let is_done = fits && enough;
-            if !is_done && steps.iter().any(|step| self.give(*step, make)) {
+            if !is_done && steps.iter().any(|step| self.give(*step)) {
                 continue;
             }
             // The provider refused the view, so any smaller one is worth an attempt.
@@ -240,7 +287,7 @@ impl<'a> FitSearch<'a> {
     }
 
     /// Shortens a part by one step; `false` if it has nothing left to give.
-    fn give(&mut self, step: ShrinkablePart, make: &impl Fn(&Material) -> SummaryPart) -> bool {
+    fn give(&mut self, step: ShrinkablePart) -> bool {
         let input = self.input;
         match step {
             ShrinkablePart::Carried => {
@@ -253,7 +300,7 @@ impl<'a> FitSearch<'a> {
                 is_there
             }
             ShrinkablePart::Pastes => {
-                let is_cut = self.material.cut_pastes(input);
+                let is_cut = self.material.cut_pastes(input, self.excess().max(1));
                 self.measure.user = self.measure.user.min(self.material.user_tokens());
                 is_cut
             }
@@ -321,7 +368,7 @@ impl<'a> FitSearch<'a> {
                 self.through = input.thread.through(end);
                 self.kept = PruneCuts::new(input, end);
                 self.material = Material::collect(input, end);
-                self.summary = make(&self.material);
+                self.summary = self.given.part(&self.material);
                 self.measure = full_measure(input, &self.material, &self.summary, self.trigger);
                 self.carryover = Carryover::compute(input, &self.material.kept);
                 self.carried = self.carryover.within(&input.ruler, self.measure.carried);
@@ -341,9 +388,14 @@ impl<'a> FitSearch<'a> {
             }
             ShrinkablePart::WholeSummary => {
                 let is_there = self.measure.summary > 0 && !self.summary.text().is_empty();
+                let is_carried = self.given.native.is_empty() && !self.native.is_empty();
                 self.measure.summary = 0;
-                is_there
+                if is_carried {
+                    self.native.clear();
+                }
+                is_there || is_carried
             }
+            ShrinkablePart::Context => self.context.take().is_some(),
         }
     }
 

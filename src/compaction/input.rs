@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::budget::Budget;
 use super::prune::RECALL;
-use super::text::shortened;
-use epitome_thread::{Change, Content, Entry, OutcomeContent, Seq, Thread, ViewEdit};
+use super::text::{shortened, shortened_to_chars};
+use epitome_thread::{Change, Content, Entry, OutcomeContent, Seq, Thread};
 use epitome_tokens::{Count, Ruler};
 
 /// Maximum size in bytes of a view that is counted with the vocabulary. A longer one is estimated: counting takes half
@@ -75,6 +75,14 @@ impl<'a> CompactionInput<'a> {
         match text.len() <= bytes_max {
             true => text.to_owned(),
             false => shortened(text, bytes_max, &self.recall_hint(entry, READS_ALL)),
+        }
+    }
+
+    /// Like `head_and_tail`, with a length in characters.
+    pub(super) fn head_and_tail_chars(&self, text: &str, chars_max: usize, entry: Seq) -> String {
+        match text.chars().nth(chars_max) {
+            None => text.to_owned(),
+            Some(_) => shortened_to_chars(text, chars_max, &self.recall_hint(entry, READS_ALL)),
         }
     }
 
@@ -171,37 +179,6 @@ fn text_bytes(entry: &Entry) -> usize {
             outcome.content.iter().filter_map(OutcomeContent::as_text).map(str::len).sum()
         }
         _ => 0,
-    }
-}
-
-/// The entries that active edits or histories of hooks have rewritten: the same as `Thread::is_rewritten` for each
-/// entry, but in one pass over the log.
-pub(super) struct RewrittenEntries {
-    /// All entries up to and including this one.
-    through: Option<Seq>,
-    single: HashSet<Seq>,
-}
-
-impl RewrittenEntries {
-    pub fn collect(thread: &Thread) -> RewrittenEntries {
-        let mut rewritten = RewrittenEntries { through: None, single: HashSet::new() };
-        for entry in thread.standing() {
-            match &entry.change {
-                Change::Mutated { through, .. } => {
-                    rewritten.through = rewritten.through.max(Some(*through));
-                }
-                Change::Edited { edits, .. } => {
-                    let parts = edits.iter().filter(|edit| edit.rewrites()).filter_map(ViewEdit::at);
-                    rewritten.single.extend(parts.map(|part| part.entry));
-                }
-                _ => {}
-            }
-        }
-        rewritten
-    }
-
-    pub fn contains(&self, entry: Seq) -> bool {
-        Some(entry) <= self.through || self.single.contains(&entry)
     }
 }
 

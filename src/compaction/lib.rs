@@ -48,6 +48,8 @@ mod conversation;
 #[cfg(test)]
 mod decision_tests;
 #[cfg(test)]
+mod earlier_tests;
+#[cfg(test)]
 mod quoting_tests;
 #[cfg(test)]
 mod recalled_tests;

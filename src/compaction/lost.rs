@@ -122,7 +122,7 @@ fn comparable_contents(thread: &Thread) -> Vec<(LostKind, Option<Seq>, String)> 
     let names = tools(thread.entries());
     for entry in thread.standing() {
         let text = match &entry.change {
-            Change::Said { message, origin } if origin.is_prompt() => said(message),
+            Change::Said { message, origin } if origin.is_prompt() => said(&message.content),
             Change::ToolFinished { outcome } => {
                 let tool = names.get(outcome.call.0.as_str()).copied().unwrap_or_default();
                 user_reply(tool, outcome).map(|(_, text)| text.to_owned()).unwrap_or_default()

@@ -1,13 +1,16 @@
 //! Collects the parts of the log that a compaction quotes verbatim. Pure.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use super::carryover::user_reply;
-use super::input::{CompactionInput, RewrittenEntries, tools};
-use super::text::{said, said_with};
-use epitome_thread::{Change, Content, Entry, Message, MessageId, Origin, PartId, Seq};
+use super::input::{CompactionInput, tools};
+use super::text::{flat_entry, said, said_with};
+use epitome_thread::{
+    Change, Content, Entry, Message, MessageId, Origin, PartId, RewrittenEntries, Seq, Thread,
+};
 
 /// The contents outside of the kept view that are quoted next to the summary.
 pub(super) struct Material {
@@ -24,9 +27,11 @@ pub(super) struct Material {
     /// Pinned parts.
     pub pins: Vec<(PartId, String)>,
     pub goal: Option<String>,
-    /// The model-written summary that the view begins with.
+    /// The summary or hook's history that the view begins with. It is nowhere else in the view.
     pub earlier: Option<String>,
-    /// The current index in `PASTE_BYTES`.
+    /// The provider's native form of that summary.
+    pub native: Vec<Content>,
+    /// The current index in `PASTE_CHARS`.
     paste_step: usize,
 }
 
@@ -36,6 +41,9 @@ pub(super) struct UserQuote {
     /// The occasion, if it was not a prompt.
     occasion: Option<&'static str>,
     text: String,
+    /// The length of the text in characters, and the maximum for its quote.
+    chars: usize,
+    chars_max: usize,
     /// The text with the tags around it.
     pub quote: String,
     /// The size of the quote.
@@ -62,7 +70,7 @@ impl Material {
         let thread = input.thread;
         let shown = input.entries();
         let kept: HashSet<Seq> = shown[cut..].iter().map(|entry| entry.seq).collect();
-        let rewritten = RewrittenEntries::collect(thread);
+        let rewritten = thread.rewritten();
         let pins: Vec<(PartId, String)> =
             thread.pins().into_iter().filter(|(part, _)| !kept.contains(&part.entry)).collect();
         let quoted: HashSet<Seq> =
@@ -78,13 +86,14 @@ impl Material {
         // Rewound prompts no longer apply.
         let standing: Vec<&Arc<Entry>> = thread.standing().collect();
         for entry in standing.into_iter().rev() {
-            let origin = match &entry.change {
-                Change::Said { origin, .. } => origin,
+            let (logged, origin) = match &entry.change {
+                Change::Said { message, origin } => (&message.content, origin),
                 Change::ToolFinished { outcome } => {
                     let is_gone = !kept.contains(&entry.seq) && !quoted.contains(&entry.seq);
                     let tool = names.get(outcome.call.0.as_str()).copied().unwrap_or_default();
                     if is_gone
                         && !rewritten.contains(entry.seq)
+                        && !rewritten.contains_call(&outcome.call)
                         && let Some((occasion, text)) = user_reply(tool, outcome)
                     {
                         user.push(UserQuote::new(input, entry.seq, Some(occasion), text.to_owned()));
@@ -94,28 +103,30 @@ impl Material {
                 _ => continue,
             };
             // A quote from the log must not restore what a hook removed from the history.
-            let current = match rewritten.contains(entry.seq) {
-                true => replaced.get(&entry.seq).copied(),
-                false => Some(entry),
+            let content = match rewritten.contains(entry.seq) {
+                true => {
+                    let in_view = || replaced.get(&entry.seq).copied().and_then(content_of);
+                    rewritten.content(entry.seq).or_else(in_view)
+                }
+                false => Some(logged.as_slice()),
             };
-            let message = current.and_then(message_of);
             match origin {
                 Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => {
                     let is_last = request.is_none();
                     if is_last {
                         let is_quoted = !kept.contains(&entry.seq);
                         request = Some(
-                            message
+                            content
                                 .filter(|_| is_quoted)
-                                .map(|message| LastRequest::new(input, entry, message)),
+                                .map(|content| LastRequest::new(input, entry.seq, content)),
                         );
-                    } else if let Some(message) = message
+                    } else if let Some(content) = content
                         && !kept.contains(&entry.seq)
                         && !quoted.contains(&entry.seq)
                     {
                         let text = match origin {
                             Origin::Recipe { typed, .. } if !rewritten.contains(entry.seq) => typed.clone(),
-                            _ => said(message),
+                            _ => said(content),
                         };
                         if !text.trim().is_empty() {
                             user.push(UserQuote::new(input, entry.seq, None, text));
@@ -123,7 +134,7 @@ impl Material {
                     }
                 }
                 Origin::Instructions { path } if !told.contains_key(path.as_path()) => {
-                    let text = message.map(|message| file_text(said(message), path));
+                    let text = content.map(|content| file_text(said(content), path));
                     let text = text.filter(|text| !text.trim().is_empty());
                     let text = text.filter(|_| !kept.contains(&entry.seq) && !quoted.contains(&entry.seq));
                     let newest = text.map(|text| QuotedInstructions {
@@ -139,8 +150,9 @@ impl Material {
         let mut instructions: Vec<QuotedInstructions> = told.into_values().flatten().collect();
         instructions.sort_by_key(|file| file.entry);
         let goal = thread.goal().map(str::to_owned);
-        let earlier = shown[..cut].first().and_then(|entry| earlier_summary(entry));
-        let gone = gone(thread.entries(), &kept);
+        let earlier = earlier_summary(thread, &shown[..cut], &rewritten);
+        let native = shown[..cut].first().map(|head| native_summary(head)).unwrap_or_default();
+        let gone = gone(thread.entries(), &kept, &rewritten);
         Material {
             kept,
             gone,
@@ -150,16 +162,23 @@ impl Material {
             pins,
             goal,
             earlier,
+            native,
             paste_step: 0,
         }
     }
 }
 
-fn gone(entries: &[Arc<Entry>], kept: &HashSet<Seq>) -> Option<(usize, Seq, Seq)> {
+/// Counts what `recall` can find and the view no longer shows.
+fn gone(
+    entries: &[Arc<Entry>],
+    kept: &HashSet<Seq>,
+    rewritten: &RewrittenEntries,
+) -> Option<(usize, Seq, Seq)> {
     let is_spoken = |entry: &&Arc<Entry>| {
         matches!(entry.change, Change::Said { .. } | Change::Replied { .. } | Change::ToolFinished { .. })
     };
-    let mut gone = entries.iter().filter(is_spoken).map(|entry| entry.seq).filter(|seq| !kept.contains(seq));
+    let is_gone = |seq: &Seq| !kept.contains(seq) && !rewritten.contains(*seq);
+    let mut gone = entries.iter().filter(is_spoken).map(|entry| entry.seq).filter(is_gone);
     let first = gone.next()?;
     Some(gone.fold((1, first, first), |(count, first, _), seq| (count + 1, first, seq)))
 }
@@ -178,28 +197,58 @@ impl UserQuote {
         occasion: Option<&'static str>,
         text: String,
     ) -> UserQuote {
-        let mut words = UserQuote { entry, occasion, text, quote: String::new(), tokens: 0 };
-        words.cut(input, PASTE_BYTES[0]);
+        let (chars, chars_max) = (text.chars().count(), PASTE_CHARS[0]);
+        let mut words =
+            UserQuote { entry, occasion, text, chars, chars_max, quote: String::new(), tokens: 0 };
+        words.quote = words.quoted(input, chars_max);
+        words.tokens = input.ruler.text(&words.quote);
         words
     }
 
-    /// Quotes the head and tail of the text, at most `bytes_max` of it.
-    fn cut(&mut self, input: &CompactionInput<'_>, bytes_max: usize) {
-        let text = input.head_and_tail(&self.text, bytes_max, self.entry);
+    /// The head and tail of the text, at most `chars_max` of it, with the tags around it.
+    fn quoted(&self, input: &CompactionInput<'_>, chars_max: usize) -> String {
+        let text = input.head_and_tail_chars(&self.text, chars_max, self.entry);
         let occasion = self.occasion.map_or(String::new(), |occasion| format!(" when=\"{occasion}\""));
-        self.quote = format!("<said entry=\"{}\"{occasion}>\n{text}\n</said>", self.entry);
-        self.tokens = input.ruler.text(&self.quote);
+        format!("<said entry=\"{}\"{occasion}>\n{text}\n</said>", self.entry)
+    }
+
+    /// Shortens the quote to `chars_max`, and returns the number of tokens that this saves. The mark of the cut may be
+    /// longer than the text that it replaces; then the quote stays as it is.
+    fn cut(&mut self, input: &CompactionInput<'_>, chars_max: usize) -> u64 {
+        let quote = self.quoted(input, chars_max);
+        let tokens = input.ruler.text(&quote);
+        let saved = self.tokens.saturating_sub(tokens);
+        if saved > 0 {
+            (self.quote, self.tokens) = (quote, tokens);
+            self.chars_max = chars_max;
+        }
+        saved
+    }
+
+    /// Whether a part of the text is missing from the quote.
+    pub fn is_cut(&self) -> bool {
+        self.chars > self.chars_max
     }
 }
 
 impl Material {
-    /// Cuts the user's long pastes to the next shorter length. Returns `false` if no paste is that long.
-    pub fn cut_pastes(&mut self, input: &CompactionInput<'_>) -> bool {
-        while let Some(bytes_max) = PASTE_BYTES.get(self.paste_step + 1) {
+    /// Shortens the user's long pastes by at least `tokens`: to the next length, the longest first and then the oldest
+    /// first, and only as many as necessary. If that is not enough, the next call goes on. Returns `false` if nothing
+    /// can be shortened.
+    pub fn cut_pastes(&mut self, input: &CompactionInput<'_>, tokens: u64) -> bool {
+        while let Some(chars_max) = PASTE_CHARS.get(self.paste_step + 1) {
+            let is_long = |words: &&mut UserQuote| words.chars.min(words.chars_max) > *chars_max;
+            let mut long: Vec<&mut UserQuote> = self.user.iter_mut().filter(is_long).collect();
+            long.sort_by_key(|words| (Reverse(words.chars), words.entry));
+            let mut saved = 0;
+            for words in long {
+                saved += words.cut(input, *chars_max);
+                if saved >= tokens {
+                    return true;
+                }
+            }
             self.paste_step += 1;
-            let mut long = self.user.iter_mut().filter(|words| words.text.len() > *bytes_max).peekable();
-            if long.peek().is_some() {
-                long.for_each(|words| words.cut(input, *bytes_max));
+            if saved > 0 {
                 return true;
             }
         }
@@ -228,13 +277,13 @@ impl Material {
 const FRAME_TOKENS: u64 = 200;
 
 impl LastRequest {
-    fn new(input: &CompactionInput<'_>, entry: &Entry, message: &Message) -> LastRequest {
-        let content = message.content.clone();
+    fn new(input: &CompactionInput<'_>, entry: Seq, content: &[Content]) -> LastRequest {
+        let content = content.to_vec();
         let mut attached: Vec<usize> = (0..content.len()).filter(|at| content[*at].is_attachment()).collect();
         attached.sort_by_cached_key(|at| {
-            input.ruler.message(&Message { id: message.id, content: vec![content[*at].clone()] })
+            input.ruler.message(&Message { id: MessageId(0), content: vec![content[*at].clone()] })
         });
-        LastRequest { entry: entry.seq, content, attached }
+        LastRequest { entry, content, attached }
     }
 
     /// The number of attachments.
@@ -251,27 +300,66 @@ impl LastRequest {
     }
 }
 
-fn message_of(entry: &Arc<Entry>) -> Option<&Message> {
+fn content_of(entry: &Arc<Entry>) -> Option<&[Content]> {
     match &entry.change {
-        Change::Said { message, .. } => Some(message),
+        Change::Said { message, .. } => Some(&message.content),
         _ => None,
     }
 }
 
-/// The summary of an earlier compaction if a model wrote it. It is nowhere else in the log.
-fn earlier_summary(entry: &Entry) -> Option<String> {
-    let Change::Compacted { summary, .. } = &entry.change else { return None };
+/// The summary or the hook's history that the replaced part of the view begins with, unless all of it was computed or
+/// quoted from the log. Without a new summary, its text is carried over.
+fn earlier_summary(thread: &Thread, replaced: &[Arc<Entry>], rewritten: &RewrittenEntries) -> Option<String> {
+    let head = replaced.first()?;
+    let text = match &head.change {
+        // The other parts of Epitome's message are made again. A hook's edit must not be undone by that, and a message
+        // of another program has no parts.
+        Change::Compacted { summary, .. } if !rewritten.contains(head.seq) && is_composed(summary) => {
+            written_summary(summary)?
+        }
+        Change::Compacted { summary, .. } => summary.text(),
+        _ => {
+            let layer = thread.entries().get(usize::try_from(head.seq.0).ok()?)?;
+            let Change::Mutated { .. } = layer.change else { return None };
+            let history: Vec<&Arc<Entry>> =
+                replaced.iter().take_while(|entry| entry.seq == head.seq).collect();
+            match (history.len(), content_of(head)) {
+                (1, Some(content)) => said(content),
+                _ => {
+                    let parts = history.iter().map(|entry| flat_entry(entry, &HashMap::new()));
+                    parts.collect::<Vec<_>>().join("\n\n")
+                }
+            }
+        }
+    };
+    (!text.trim().is_empty()).then_some(text)
+}
+
+/// Whether Epitome composed this compaction message, rather than the agent that an imported session is from.
+fn is_composed(message: &Message) -> bool {
+    message.content.iter().find_map(Content::as_text).is_some_and(|text| text.starts_with(COMPACTED))
+}
+
+/// The model's summary in a composed message.
+fn written_summary(message: &Message) -> Option<String> {
     // The provider's native form of it may come first.
-    let text = summary.content.iter().find_map(Content::as_text);
-    let (_, rest) = text?.split_once(SUMMARY_OPEN)?;
-    let text =
-        rest.strip_suffix(SUMMARY_CLOSE).or_else(|| rest.split_once(SUMMARY_CLOSE).map(|(text, _)| text))?;
-    (!text.trim().is_empty()).then(|| text.to_owned())
+    let (_, rest) = message.content.iter().find_map(Content::as_text)?.split_once(SUMMARY_OPEN)?;
+    let text = rest.strip_suffix(SUMMARY_CLOSE).or_else(|| Some(rest.split_once(SUMMARY_CLOSE)?.0));
+    text.map(str::to_owned)
+}
+
+/// The provider's native form of the summary in a compaction message.
+fn native_summary(head: &Entry) -> Vec<Content> {
+    let Change::Compacted { summary, .. } = &head.change else { return Vec::new() };
+    let is_native = |part: &&Content| matches!(part, Content::Thinking { native: Some(_), .. });
+    summary.content.iter().filter(is_native).cloned().collect()
 }
 
 /// Longer texts of the user are quoted by their head and tail: pastes are logs and files, whose middle can be read
-/// again. In bytes, per attempt.
-const PASTE_BYTES: [usize; 3] = [8 * 1024, 2 * 1024, 600];
+/// again. In characters, per attempt.
+const PASTE_CHARS: [usize; 3] = [8 * 1024, 2 * 1024, 600];
 
+/// Begins every composed message.
+pub(super) const COMPACTED: &str = "The conversation so far was compacted.";
 pub(super) const SUMMARY_OPEN: &str = "<summary>\n";
 pub(super) const SUMMARY_CLOSE: &str = "\n</summary>";

@@ -2,23 +2,23 @@
 
 use super::carryover::{CarriedText, TAG};
 use super::input::CompactionInput;
-use super::material::{Material, SUMMARY_CLOSE, SUMMARY_OPEN};
+use super::material::{COMPACTED, Material, SUMMARY_CLOSE, SUMMARY_OPEN};
 use super::prune::RECALL;
 use super::text::head_and_tail;
-use epitome_thread::{Content, PartId, Seq};
+use epitome_thread::{Change, Content, PartId, Seq};
 
-/// The first sentences of the message. They keep the model from redoing what the summary lists.
-const INTRO: &str = "The conversation so far was compacted. This is its summary, kept as background. It is not a \
-                     new request: what it lists as done is done, and what it decided stands.";
+/// The second sentence of the message. It keeps the model from redoing what the summary lists.
+const INTRO: &str = "This is its summary, kept as background. It is not a new request: what it lists as done is \
+                     done, and what it decided stands.";
 
 /// The introduction without a summary.
-const INTRO_WITHOUT: &str = "The conversation so far was compacted. What follows was kept of it, as background. It \
-                             is not a new request, and what was done need not be done again.";
+const INTRO_WITHOUT: &str = "What follows was kept of it, as background. It is not a new request, and what was done \
+                             need not be done again.";
 
 /// The introduction with the summary of an earlier compaction.
-const INTRO_EARLIER: &str = "The conversation so far was compacted. This is the summary of its older part, kept as \
-                             background; of what came behind that there is only what follows it. It is not a new \
-                             request: what it lists as done is done, and what it decided stands.";
+const INTRO_EARLIER: &str = "This is the summary of its older part, kept as background; of what came behind that \
+                             there is only what follows it. It is not a new request: what it lists as done is \
+                             done, and what it decided stands.";
 
 /// The summary in a message, and what it covers.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,14 +40,15 @@ impl SummaryPart {
 
     /// The first part of the message, with the head and tail of the summary.
     pub fn part(&self, bytes_max: usize) -> String {
-        let text = head_and_tail(self.text(), bytes_max);
-        match self {
-            SummaryPart::New(_) if bytes_max > 0 => format!("{INTRO}\n\n{SUMMARY_OPEN}{text}{SUMMARY_CLOSE}"),
-            SummaryPart::Earlier(_) if bytes_max > 0 => {
-                format!("{INTRO_EARLIER}\n\n{SUMMARY_OPEN}{text}{SUMMARY_CLOSE}")
+        let intro = match self {
+            SummaryPart::New(_) if bytes_max > 0 => INTRO,
+            SummaryPart::Earlier(_) if bytes_max > 0 => INTRO_EARLIER,
+            SummaryPart::None | SummaryPart::New(_) | SummaryPart::Earlier(_) => {
+                return format!("{COMPACTED} {INTRO_WITHOUT}");
             }
-            SummaryPart::None | SummaryPart::New(_) | SummaryPart::Earlier(_) => INTRO_WITHOUT.to_owned(),
-        }
+        };
+        let text = head_and_tail(self.text(), bytes_max);
+        format!("{COMPACTED} {intro}\n\n{SUMMARY_OPEN}{text}{SUMMARY_CLOSE}")
     }
 }
 
@@ -76,19 +77,24 @@ pub(super) struct CompactionMessage {
     pub content: Vec<Content>,
     /// Entries that are quoted verbatim, in the order of the log.
     pub quoted: Vec<Seq>,
+    /// Entries that are quoted without their middle, in the order of the log.
+    pub shortened: Vec<Seq>,
     /// Entries of instruction files and of the user's messages that did not fit.
     pub left_out: Vec<Seq>,
 }
 
 impl CompactionMessage {
+    /// `context` is the text that hooks add to the summary.
     pub fn compose(
         input: &CompactionInput<'_>,
         material: &Material,
         carried: &CarriedText,
         summary: &SummaryPart,
+        context: Option<&str>,
         measure: &Measure,
     ) -> CompactionMessage {
         let mut texts = vec![summary.part(measure.summary)];
+        texts.extend(context.map(str::to_owned));
         let mut quoted = Vec::new();
         if !carried.text.is_empty() {
             texts.push(format!("{CARRIED_HEAD}\n\n<{TAG}>\n{}\n</{TAG}>", carried.text));
@@ -106,17 +112,27 @@ impl CompactionMessage {
         let user = user_words(input, material, measure.user);
         texts.extend(user.text);
         quoted.extend(user.entries);
+        let mut shortened = user.shortened;
         if !material.pins.is_empty() {
             let mut pins = "Pinned parts of the conversation, verbatim:".to_owned();
             for (part, pinned) in &material.pins {
                 pins.push_str(&format!("\n\n<pinned entry=\"{part}\">\n{pinned}\n</pinned>"));
             }
             texts.push(pins);
-            quoted.extend(material.pins.iter().map(|(part, _)| part.entry));
+            // A call's pin does not quote the reply that it is a part of.
+            let entries = input.thread.entries();
+            let is_call = |part: &PartId| {
+                let entry = entries.get(part.entry.0 as usize);
+                part.part.is_some()
+                    && entry.is_some_and(|entry| matches!(entry.change, Change::Replied { .. }))
+            };
+            let pinned = material.pins.iter().map(|(part, _)| part).filter(|part| !is_call(part));
+            quoted.extend(pinned.map(|part| part.entry));
         }
         let mut content: Vec<Content> = texts.into_iter().map(|text| Content::Text { text }).collect();
         if let Some(request) = &material.request {
             let (text, attached) = request.with(measure.attached);
+            let is_cut = text.len() > measure.request;
             let text = input.head_and_tail(&text, measure.request, request.entry);
             content.push(Content::Text {
                 text: format!(
@@ -125,15 +141,18 @@ impl CompactionMessage {
                 ),
             });
             content.extend(attached);
-            quoted.push(request.entry);
+            if is_cut { &mut shortened } else { &mut quoted }.push(request.entry);
         }
         content.push(Content::Text {
             text: index_line(input, material, without.iter().map(|file| file.path.as_str())),
         });
         quoted.sort_unstable();
         quoted.dedup();
+        // A pin also quotes the last request.
+        shortened.retain(|entry| quoted.binary_search(entry).is_err());
+        shortened.sort_unstable();
         let left_out = without.iter().map(|file| file.entry).chain(user.left_out).collect();
-        CompactionMessage { content, quoted, left_out }
+        CompactionMessage { content, quoted, shortened, left_out }
     }
 }
 
@@ -159,8 +178,10 @@ pub fn goal_words(goal: &str) -> String {
 #[derive(Default)]
 struct UserWords {
     text: Option<String>,
-    /// Entries that are quoted.
+    /// Entries that are quoted verbatim.
     entries: Vec<Seq>,
+    /// Entries that are quoted without their middle.
+    shortened: Vec<Seq>,
     /// Entries that did not fit.
     left_out: Vec<Seq>,
 }
@@ -178,7 +199,8 @@ fn user_words(input: &CompactionInput<'_>, material: &Material, tokens_max: u64)
             Some(rest) => {
                 left = rest;
                 parts.push(&one.quote);
-                words.entries.push(one.entry);
+                let entries = if one.is_cut() { &mut words.shortened } else { &mut words.entries };
+                entries.push(one.entry);
             }
             None => {
                 words.left_out.push(one.entry);
@@ -188,7 +210,7 @@ fn user_words(input: &CompactionInput<'_>, material: &Material, tokens_max: u64)
             }
         }
     }
-    if !words.entries.is_empty() {
+    if parts.iter().any(|part| *part != GAP) {
         parts.reverse();
         let gaps = if words.left_out.is_empty() { "" } else { ", with […] for what is left out" };
         words.text = Some(format!(

@@ -17,9 +17,10 @@ const DIGEST_BYTES: usize = 6;
 /// The effect of a compaction on each entry. Applied to the same log, the compaction does exactly this, and the bytes
 /// are the ones shown here, except for a summary written by a model.
 ///
-/// That summary affects the other parts in two cases: if there is no room for the longest summary, or nothing would be
-/// gained with it, the parts are chosen for the actual summary, and in the preview for none. And if it is longer than
-/// expected (`tokens_after`), other parts are shortened for it.
+/// That summary affects the other parts in three cases: if there is no room for the longest summary, or nothing would be
+/// gained with it, the parts are chosen for the actual summary, and in the preview for none. If it is longer than
+/// expected (`tokens_after`), other parts are shortened for it, and so they are in the preview for an earlier summary
+/// that takes more than a quarter of the room.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preview {
     /// 12 hexadecimal digits over the complete decision: the same decision has the same digest.
@@ -51,7 +52,7 @@ pub fn preview(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &Compactio
     let mut carried = String::new();
     let mut cut = 0;
     let mut masks: Vec<Mask> = Vec::new();
-    let mut quoted = Vec::new();
+    let (mut quoted, mut shortened) = (Vec::new(), Vec::new());
     let mut tokens_after = None;
     match &decision {
         CompactionDecision::Nothing(_) => {}
@@ -65,7 +66,7 @@ pub fn preview(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &Compactio
                     carried = summary.text();
                     cut = input.cut(through);
                     masks = made;
-                    quoted = account.quoted;
+                    (quoted, shortened) = (account.quoted, account.shortened);
                     tokens_after = Some((after, after + longer(&input, &summary)));
                 }
                 Ok(_) => {}
@@ -73,14 +74,14 @@ pub fn preview(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &Compactio
             }
         }
     }
-    let fates = fates(&input, cut, &masks, &quoted);
+    let fates = fates(&input, cut, &masks, &quoted, &shortened);
     let line = |(at, fate): (usize, EntryTreatment)| {
         let entry = &input.entries()[at];
         let tokens = input.weights[at];
         let tokens_after = match fate {
             EntryTreatment::Kept => tokens,
             EntryTreatment::Masked => masked_tokens(&input, &masks, entry.seq),
-            EntryTreatment::Quoted | EntryTreatment::Summarised => 0,
+            EntryTreatment::Quoted | EntryTreatment::Shortened | EntryTreatment::Summarised => 0,
         };
         PreviewLine { entry: entry.seq, fate, tokens, tokens_after }
     };

@@ -319,7 +319,7 @@ fn spoken(input: &CompactionInput<'_>, at: usize) -> Option<String> {
     match (&entry.change, &own.change) {
         (Change::Said { origin: Origin::Instructions { .. }, .. }, _) => None,
         (Change::Said { message, .. }, Change::Said { .. }) if !input.pinned.contains(&entry.seq) => {
-            Some(said(message))
+            Some(said(&message.content))
         }
         _ => None,
     }

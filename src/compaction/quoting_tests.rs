@@ -1,12 +1,21 @@
 //! Examples of what the compaction message quotes if there is not room for everything.
 
 use super::conversation::{TestConversation, budget, wish, words};
+use super::material::Material;
 use super::*;
-use epitome_thread::{Change, Content, Origin, Seq, ToolSpec, Trigger};
+use epitome_thread::{
+    Change, CompactionStats, Content, Message, MessageId, Origin, PartId, Seq, ToolSpec, Trigger, ViewEdit,
+};
 use epitome_tokens::Ruler;
 
 /// The message of a compaction of everything, in a window of `window` tokens.
 fn message(conversation: &TestConversation, window: u64) -> (Vec<Content>, String) {
+    let (content, text, _) = accounted(conversation, window);
+    (content, text)
+}
+
+/// The same, with what the user is told about it.
+fn accounted(conversation: &TestConversation, window: u64) -> (Vec<Content>, String, CompactionStats) {
     let ruler = Ruler::for_model(None);
     let plan = match conversation.decide(window, Trigger::Manual, KeptTail::Nothing) {
         CompactionDecision::Summarise(plan) => plan,
@@ -14,9 +23,9 @@ fn message(conversation: &TestConversation, window: u64) -> (Vec<Content>, Strin
     };
     let id = conversation.0.next_message();
     match compacted(&ruler, &conversation.0, &budget(window), &plan, id, SummaryResult::default()) {
-        Ok(Change::Compacted { summary, .. }) => {
+        Ok(Change::Compacted { summary, account, .. }) => {
             let text = summary.text();
-            (summary.content, text)
+            (summary.content, text, account)
         }
         other => panic!("{other:?}"),
     }
@@ -141,4 +150,103 @@ fn no_summary_is_requested_if_nothing_would_fit() {
         let CompactionDecision::Nothing(why) = decision else { panic!("{trigger:?}: {decision:?}") };
         assert!(why.contains("7900") && why.contains("larger window"), "{why}");
     }
+}
+
+/// Regression: the user was told that 42 messages were quoted word for word, and two of them were pastes of which most
+/// had been cut.
+#[test]
+fn only_what_is_complete_is_reported_as_quoted_word_for_word() {
+    let mut conversation = TestConversation::new();
+    let short = conversation.add_prompt("Never push.");
+    let paste = conversation.add_prompt(format!("PASTE {} END", "x".repeat(20_000)));
+    conversation.replies(words(8_000));
+    let request = conversation.add_prompt(format!("REQUEST {} END", words(3_000)));
+    let (_, _, account) = accounted(&conversation, 100_000);
+    assert_eq!((account.quoted, account.shortened), (vec![short, request], vec![paste]));
+    let (_, text, account) = accounted(&conversation, 4_000);
+    assert!(text.contains("<last_request>\nREQUEST") && text.contains("bytes left out"), "{text}");
+    assert_eq!((account.quoted, account.shortened), (vec![short], vec![paste, request]));
+    // A pin repeats the last request, and has all of it.
+    conversation.pins(request);
+    let (_, _, account) = accounted(&conversation, 100_000);
+    assert_eq!((account.quoted, account.shortened), (vec![short, request], vec![paste]));
+}
+
+/// Regression: a pinned call was reported as if the complete reply that made it were quoted.
+#[test]
+fn a_pinned_call_does_not_count_as_its_reply() {
+    let mut conversation = TestConversation::new();
+    conversation.add_prompt("go");
+    let reply = Seq(conversation.calls("bash", words(3_000)).0 - 1);
+    let at = PartId { entry: reply, part: Some(1) };
+    conversation.add(Change::Edited { by: "h".into(), edits: vec![ViewEdit::Pin { at }] });
+    conversation.add_prompt("And now?");
+    let (_, text, account) = accounted(&conversation, 100_000);
+    assert!(text.contains("<pinned entry=") && !account.quoted.contains(&reply), "{account:?}\n{text}");
+}
+
+/// Regression: in a window of 60,000 tokens, 50 Chinese messages of 900 characters lost their middle at once as soon as
+/// one had to be cut, down to 200 characters each, because the length was in bytes: 43,900 tokens became 12,900. English
+/// messages of the same length stayed complete.
+#[test]
+fn pastes_are_cut_one_by_one_and_only_as_far_as_necessary() {
+    let mut chinese = TestConversation::new();
+    for number in 0..50 {
+        chinese.add_prompt(format!("{number:02} {}", "保留注释。".repeat(180)));
+        chinese.replies("Yes.");
+    }
+    chinese.add_prompt("And now?");
+    let (ruler, budget) = (Ruler::for_model(None), budget(60_000));
+    let (content, text, account) = accounted(&chinese, 60_000);
+    let input = CompactionInput::new(&ruler, &chinese.0, &budget);
+    // The room for a model's summary stays free.
+    let after = input.ruler.message(&Message { id: MessageId(0), content }) + budget.summary_max;
+    // As much is kept as a compaction may keep: what fits, and gains a tenth.
+    let target = input.limit.min(input.before * 9 / 10);
+    assert!(after <= target && after * 100 >= target * 97, "{} to {after} of {target}", input.before);
+    assert!(account.left_out.is_empty() && account.quoted.len() > 10, "{account:?}");
+    // The oldest are cut first, and 600 characters of them stay.
+    let is_old = |entry: &Seq| account.quoted.iter().all(|quoted| entry < quoted);
+    assert!(account.shortened.iter().all(is_old), "{account:?}");
+    let first = text.split("</said>").next().and_then(|text| text.split("<said ").nth(1)).expect("a quote");
+    assert!(first.chars().filter(|c| "保留注释。".contains(*c)).count() > 590, "{first}");
+}
+
+/// The same number of characters is kept in every script.
+#[test]
+fn a_paste_keeps_as_many_characters_in_every_script() {
+    let kept = |word: &str| {
+        let mut conversation = TestConversation::new();
+        conversation.add_prompt(word.repeat(20_000));
+        conversation.replies(words(3_000));
+        conversation.add_prompt("And now?");
+        let (_, text, _) = accounted(&conversation, 200_000);
+        text.matches(word).count()
+    };
+    assert_eq!(kept("保"), 8 * 1024);
+    assert_eq!(kept("ก"), 8 * 1024);
+    // "Q" is in no other sentence of the message.
+    assert_eq!(kept("Q"), 8 * 1024);
+}
+
+/// Each attempt measures the complete message, so that an attempt for each of thousands of pastes would take minutes.
+#[test]
+fn one_step_cuts_as_many_pastes_as_necessary() {
+    let mut conversation = TestConversation::new();
+    for number in 0..1_000 {
+        conversation.add_prompt(format!("{number:04} {}", "walnut ".repeat(200)));
+        conversation.replies("Yes.");
+    }
+    conversation.add_prompt("And now?");
+    let (ruler, budget) = (Ruler::for_model(None), budget(400_000));
+    let input = CompactionInput::new(&ruler, &conversation.0, &budget);
+    let mut material = Material::collect(&input, input.entries().len());
+    let before = material.user_tokens();
+    let all = before / 2;
+    assert!(material.cut_pastes(&input, all / 3));
+    let after = material.user_tokens();
+    assert!(after + all / 3 <= before && after + all / 3 + 300 > before, "{before} to {after}");
+    assert!(material.user.last().expect("the oldest").is_cut() && !material.user[0].is_cut());
+    while material.cut_pastes(&input, u64::MAX) {}
+    assert!(material.user.iter().all(|words| words.is_cut()));
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::input::tools;
 use super::prune::RECALL;
-use epitome_thread::{Change, Content, Entry, Message, View};
+use epitome_thread::{Change, Content, Entry, View};
 
 /// Minimum size of a piece in bytes. A smaller one would contain nothing worth summarizing.
 const PIECE_BYTES_MIN: usize = 1_024;
@@ -78,9 +78,9 @@ pub fn pieces(view: &View, message_chars: usize, bytes_max: usize) -> Vec<String
     pieces
 }
 
-fn flat_entry(entry: &Entry, tools: &HashMap<&str, &str>) -> String {
+pub(super) fn flat_entry(entry: &Entry, tools: &HashMap<&str, &str>) -> String {
     match &entry.change {
-        Change::Said { message, .. } => format!("USER: {}", said(message)),
+        Change::Said { message, .. } => format!("USER: {}", said(&message.content)),
         Change::Compacted { summary, .. } => format!("EARLIER SUMMARY: {}", summary.text()),
         Change::Replied { message, .. } => {
             let mut text = format!("AGENT: {}", message.text());
@@ -109,8 +109,8 @@ fn without_analysis(reply: &str) -> String {
 }
 
 /// A user's message as text; parts that cannot be quoted are named.
-pub(super) fn said(message: &Message) -> String {
-    said_with(&message.content, |_| false)
+pub(super) fn said(content: &[Content]) -> String {
+    said_with(content, |_| false)
 }
 
 /// Like `said`, with another wording for attachments for which `comes_along` is true: they follow the text.
@@ -144,6 +144,16 @@ pub(super) fn head_and_tail(text: &str, bytes_max: usize) -> String {
 /// The head and tail of a longer text, with the number of omitted bytes and a hint between them.
 pub(super) fn shortened(text: &str, bytes_max: usize, hint: &str) -> String {
     let head = text.floor_char_boundary(bytes_max / 2);
-    let tail = text.ceil_char_boundary(text.len() - bytes_max / 2);
+    without_middle(text, head, text.ceil_char_boundary(text.len() - bytes_max / 2), hint)
+}
+
+/// Like `shortened`, with a length in characters, so that as much of a text is left in every script.
+pub(super) fn shortened_to_chars(text: &str, chars_max: usize, hint: &str) -> String {
+    let head = text.char_indices().nth(chars_max / 2).map_or(text.len(), |(at, _)| at);
+    let tail = text.char_indices().nth_back((chars_max / 2).saturating_sub(1)).map_or(head, |(at, _)| at);
+    without_middle(text, head, tail, hint)
+}
+
+fn without_middle(text: &str, head: usize, tail: usize, hint: &str) -> String {
     format!("{}\n[… {} bytes left out{hint} …]\n{}", &text[..head], tail - head, &text[tail..])
 }

@@ -16,7 +16,7 @@ pub use ask::{EntryRange, RecallQuery, RecordKind};
 pub use search::TextMatcher;
 pub use time::Clock;
 
-use epitome_thread::{CallId, Change, Entry, PartId, Seq, Thread, ViewEdit};
+use epitome_thread::{Change, Entry, PartId, RewrittenEntries, Seq, Thread};
 use record::Record;
 
 /// The tool's name. Its outcomes are truncated first when space is short, and are omitted from a summary from flat
@@ -56,10 +56,8 @@ pub struct SearchHit {
 /// Entries that a hook removed, and undone layers.
 #[derive(Clone, Debug, Default)]
 struct HiddenEntries {
-    /// All entries up to and including this one.
-    through: Option<Seq>,
-    entries: HashSet<Seq>,
-    calls: HashSet<CallId>,
+    rewritten: RewrittenEntries,
+    layers: HashSet<Seq>,
 }
 
 impl RecallLog {
@@ -138,20 +136,16 @@ impl HiddenEntries {
         let mut fronts: Vec<Seq> = Vec::new();
         for entry in thread.entries() {
             if thread.is_undone(entry.seq) {
-                hidden.entries.insert(entry.seq);
+                hidden.layers.insert(entry.seq);
                 continue;
             }
+            // Edits that a rewind removed count as well: what they edited may have been removed by it too.
+            hidden.rewritten.take(thread, entry);
             match &entry.change {
                 Change::Compacted { .. } => fronts.push(entry.seq),
-                Change::Mutated { through, .. } => {
-                    hidden.entries.extend(fronts.drain(..));
+                Change::Mutated { .. } => {
+                    hidden.layers.extend(fronts.drain(..));
                     fronts.push(entry.seq);
-                    hidden.through = hidden.through.max(Some(*through));
-                }
-                Change::Edited { edits, .. } => {
-                    for edit in edits.iter().filter(|edit| edit.rewrites()) {
-                        hidden.take(thread, edit);
-                    }
                 }
                 _ => {}
             }
@@ -159,32 +153,13 @@ impl HiddenEntries {
         hidden
     }
 
-    /// Adds an edit that rewrites content of the view.
-    fn take(&mut self, thread: &Thread, edit: &ViewEdit) {
-        let Some(at) = edit.at() else { return };
-        self.entries.insert(at.entry);
-        let Some(entry) = thread.entries().get(at.entry.0 as usize) else { return };
-        match &entry.change {
-            // A summary describes everything that it replaced.
-            Change::Compacted { through, .. } => self.through = self.through.max(Some(*through)),
-            // A call and its outcome are dropped together, whichever of them the edit refers to.
-            Change::ToolFinished { outcome } if matches!(edit, ViewEdit::Drop { .. }) => {
-                self.calls.insert(outcome.call.clone());
-            }
-            Change::Replied { message, .. } if matches!(edit, ViewEdit::Drop { .. }) => {
-                let number = at.part.and_then(|part| usize::try_from(part).ok()?.checked_sub(1));
-                self.calls.extend(number.and_then(|at| message.calls().nth(at)).map(|call| call.id.clone()));
-            }
-            _ => {}
-        }
-    }
-
     fn has_entry(&self, entry: Seq) -> bool {
-        self.through.is_some_and(|through| entry <= through) || self.entries.contains(&entry)
+        self.rewritten.contains(entry) || self.layers.contains(&entry)
     }
 
     fn has(&self, record: &Record) -> bool {
-        self.has_entry(record.part.entry) || record.call_id().is_some_and(|id| self.calls.contains(id))
+        self.has_entry(record.part.entry)
+            || record.call_id().is_some_and(|id| self.rewritten.contains_call(id))
     }
 }
 

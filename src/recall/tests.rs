@@ -4,8 +4,9 @@ use jiff::tz::TimeZone;
 
 use super::*;
 use epitome_thread::{
-    CallDisplay, Content, FORMAT_VERSION, HistoryMessage, Location, Message, MessageId, ModelName, Origin,
-    OutcomeStatus, PartId, Role, SessionId, ToolCall, ToolKind, ToolOutcome, Trigger, Withheld,
+    CallDisplay, CallId, Content, FORMAT_VERSION, HistoryMessage, Location, Message, MessageId, ModelName,
+    Origin, OutcomeStatus, PartId, Role, SessionId, ToolCall, ToolKind, ToolOutcome, Trigger, ViewEdit,
+    Withheld,
 };
 
 const HOUR: u64 = 3_600_000;

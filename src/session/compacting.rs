@@ -50,7 +50,8 @@ pub struct Compactor {
     eased_at: u64,
     /// How to make the next compaction of the turn.
     order: CompactionOrder,
-    /// The planned compaction.
+    /// The planned compaction. It is kept until its change is committed: hooks that run before that may replace it, or
+    /// edit the view so that it is composed again.
     draft: Option<CompactionDraft>,
     /// The compaction that clients were notified of.
     announced: Option<Announced>,
@@ -130,6 +131,14 @@ impl Compactor {
         }
     }
 
+    /// Forgets the compaction, whose change is committed.
+    fn conclude(&mut self) {
+        self.draft = None;
+        self.summary = None;
+        self.order = CompactionOrder::default();
+        self.backoff.gained();
+    }
+
     /// The summary that hooks see before it replaces the history.
     pub(super) fn summary(&self) -> Option<&String> {
         self.summary.as_ref()
@@ -185,7 +194,7 @@ impl Session {
     }
 
     /// Drops the draft. Its unused summary was paid for, so the usage is recorded.
-    fn drop_draft(&mut self) {
+    pub(super) fn drop_draft(&mut self) {
         let draft = self.compactor.draft.take();
         if let Some((model, usage)) = draft.and_then(|draft| draft.written.by) {
             self.spend(model, usage, UNUSED_SUMMARY.to_owned());
@@ -279,7 +288,7 @@ impl Session {
     }
 
     fn written(&mut self, mut written: SummaryResult) {
-        written.text = with_context(written.text, &self.compactor.order.context);
+        written.context.clone_from(&self.compactor.order.context);
         if let Some(draft) = &mut self.compactor.draft {
             draft.written = written;
         }
@@ -333,9 +342,20 @@ impl Session {
 
     // ── The change ─────────────────────────────────────────────────────────────────────────────
 
-    /// Composes the compaction's entry on the CPU worker. Fails if it would gain nothing.
+    /// Composes the compaction's entry on the CPU worker. Fails if it would gain nothing, or if hooks have edited the view
+    /// since a model wrote the summary, which may contain what they removed.
     pub(super) fn compose(&mut self) {
-        let Some(CompactionDraft { plan, written, .. }) = self.compactor.draft.clone() else { return };
+        // A pruning has no draft, and is not made again.
+        let Some(CompactionDraft { mut plan, written, .. }) = self.compactor.draft.clone() else {
+            return self.end_compaction(CompactionResult::Failed(CHANGED.to_owned()));
+        };
+        if plan.revision != self.core.thread.view().revision() {
+            if written.by.is_some() {
+                return self.end_compaction(CompactionResult::Failed(CHANGED.to_owned()));
+            }
+            let rewritten = self.core.thread.rewritten();
+            plan.masks.retain(|mask| !rewritten.contains(mask.entry));
+        }
         let announced = self.compactor.announced.as_ref();
         let id = announced.map_or_else(|| self.core.fresh_message(), |announced| announced.id);
         let (ruler, thread) = (self.core.ruler(), self.core.thread.clone());
@@ -359,11 +379,7 @@ impl Session {
     /// Accepts a composed change that still fits the view. If a hook called the recipe that wrote the summary, the
     /// hooks for the recipe's stop run first.
     pub(super) fn accept(&mut self, change: Change) {
-        let Some(CompactionDraft { why, plan, written }) = self.compactor.draft.take() else { return };
-        if let Change::Compacted { tokens_before, tokens_after, .. } = &change {
-            let status = if written.fallback.is_some() { "truncated" } else { "compacted" };
-            self.compaction_meta(status, Some((*tokens_before, *tokens_after)));
-        }
+        let Some(CompactionDraft { why, plan, written }) = self.compactor.draft.clone() else { return };
         if plan.trigger == Trigger::Overflow && self.core.drops_attachments(&change) {
             self.core.notify(
                 NoticeSeverity::Warning,
@@ -463,11 +479,4 @@ pub(super) fn take_attempt(session: &mut Session, attempt: Attempt) -> Result<Wr
         session.spend(model, usage, UNUSED_SUMMARY.to_owned());
     }
     attempt.summary
-}
-
-/// Appends the texts that hooks want kept verbatim to the summary, because the model may have left them out.
-fn with_context(text: Option<String>, kept: &[(String, String)]) -> Option<String> {
-    let parts = kept.iter().map(|(by, words)| format!("Kept for {by}:\n{words}"));
-    let parts: Vec<String> = text.into_iter().chain(parts).collect();
-    (!parts.is_empty()).then(|| parts.join("\n\n"))
 }

@@ -103,6 +103,7 @@ impl Session {
 
     /// Takes the running turn and resets what components keep about it.
     fn take_work(&mut self) -> Option<RunningTurn> {
+        self.drop_draft();
         self.compactor.end_turn();
         self.hooks.end_turn();
         self.subagents.end_turn();
@@ -149,6 +150,7 @@ impl Session {
         let call = work.model.take();
         let partial = call.and_then(|call| self.core.partial(call, ReplyCut::Cancelled));
         self.withdraw_permission();
+        self.drop_draft();
         if let Some(work) = &mut self.work {
             work.turn.cancel(partial);
         }

@@ -14,7 +14,8 @@ use epitome_problem::Problem;
 use epitome_secrets as secrets;
 use epitome_thread::visible::shortened;
 use epitome_thread::{
-    CallId, Change, Decider, Mode, PermissionChoice, RecordedDecision, Rule, ToolCall, ToolDisplay,
+    CallId, Change, Decider, Mode, PermissionChoice, REFUSED_BECAUSE, RecordedDecision, Rule, ToolCall,
+    ToolDisplay,
 };
 use epitome_tools::command_line;
 use epitome_tools::permission::ruled;
@@ -321,7 +322,7 @@ impl Permissions {
             }
             UserDecision::RejectBecause(reason) => {
                 let reason = shortened(reason.trim(), REASON_CHARS_MAX);
-                let why = format!("The user refused this call. They say: {reason}");
+                let why = format!("{REFUSED_BECAUSE}{reason}");
                 (Permit::Denied(why), person(PermissionChoice::No))
             }
             UserDecision::Reject | UserDecision::RejectAlways => {

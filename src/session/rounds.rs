@@ -80,6 +80,7 @@ impl Session {
     }
 
     pub(super) fn halted(&mut self, hook: &str, reason: &str) -> HooksResult {
+        self.drop_draft();
         let text = match reason.trim() {
             "" => format!("The hook {hook} ended this turn."),
             reason => format!("The hook {hook} ended this turn: {reason}"),
@@ -190,6 +191,10 @@ impl Session {
         for (by, text) in std::mem::take(&mut resolution.context) {
             let context = self.core.context(by, text);
             answer.commits.push(context);
+        }
+        // A compaction by command that these hooks have seen is not made.
+        if answer.replaced || answer.swap.is_some() {
+            self.drop_draft();
         }
         let trail = self.record(event, &mut resolution);
         answer.commits.splice(0..0, trail);

@@ -66,7 +66,7 @@ pub struct WrittenSummary {
 impl WrittenSummary {
     pub fn written(self) -> SummaryResult {
         let WrittenSummary { text, native, model, usage } = self;
-        SummaryResult { text, native, by: Some((model, usage)), fallback: None }
+        SummaryResult { text, native, by: Some((model, usage)), ..SummaryResult::default() }
     }
 }
 

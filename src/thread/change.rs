@@ -575,9 +575,12 @@ pub struct CompactionStats {
     pub kept: PartSize,
     pub masked: PartSize,
     pub summarised: PartSize,
-    /// Entries that are quoted verbatim next to the summary.
+    /// Entries that are quoted verbatim next to the summary. In older logs, also those quoted without their middle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quoted: Vec<Seq>,
+    /// Entries that are quoted without their middle.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shortened: Vec<Seq>,
     /// Lines of the tables computed from the log. In older logs, the number of facts listed.
     pub facts: u32,
     /// Entries with instructions or the user's words that did not fit.
@@ -608,6 +611,7 @@ impl CompactionStats {
             "masked": self.masked.entries,
             "summarised": self.summarised.entries,
             "quoted": self.quoted.len(),
+            "shortened": self.shortened.len(),
             "facts": self.facts,
             "left_out": self.left_out.len(),
         });

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::choices::{Mode, Rule};
 
+/// Begins the outcome of a call that the user refused with a message, which follows.
+pub const REFUSED_BECAUSE: &str = "The user refused this call. They say: ";
+
 /// A permission decision. A call that is harmless in every mode has none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedDecision {

@@ -254,7 +254,7 @@ impl View {
 }
 
 /// The line shown in place of masked content.
-fn placeholder(by: &str, note: &str, at: PartId) -> String {
+pub(super) fn placeholder(by: &str, note: &str, at: PartId) -> String {
     match note {
         "" => format!("[masked by {by}; entry {at}]"),
         note => format!("[masked by {by}: {note}; entry {at}]"),

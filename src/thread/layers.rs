@@ -125,7 +125,7 @@ impl Thread {
         }
     }
 
-    fn entry(&self, seq: Seq) -> Option<&Arc<Entry>> {
+    pub(super) fn entry(&self, seq: Seq) -> Option<&Arc<Entry>> {
         self.entries().get(usize::try_from(seq.0).ok()?)
     }
 

@@ -14,6 +14,7 @@
 //! | `change`, `message`, `choices`, `decided`, `hooked`, `opaque` | the stored types of the log |
 //! | `view`, `edited` | how entries and edits change the view |
 //! | `layers`, `turns`, `pins` | what can be undone, redone or rewound; what is pinned |
+//! | `rewritten` | what hooks have removed or replaced |
 //! | `edits` | validation of edits requested by hooks |
 //! | `describe` | the description of an entry that every list of entries uses |
 //! | `text`, `lines`, `markdown`, `diff` | rendering for the user |
@@ -41,6 +42,7 @@ pub mod message;
 mod opaque;
 mod pins;
 mod prompt_keys;
+mod rewritten;
 pub mod text;
 pub mod titles;
 mod turns;
@@ -54,7 +56,7 @@ use std::sync::Arc;
 pub use call_output::{CallOutput, WrittenBytes};
 pub use change::*;
 pub use choices::*;
-pub use decided::{Decider, PermissionChoice, RecordedDecision};
+pub use decided::{Decider, PermissionChoice, REFUSED_BECAUSE, RecordedDecision};
 pub use describe::{EntryLine, EntryPart, describe};
 pub use hooked::*;
 pub use layers::{EntryVisibility, Layer};
@@ -62,6 +64,7 @@ pub use message::*;
 pub use opaque::Opaque;
 pub use pins::PINNED_BY_PERSON;
 pub use prompt_keys::{KeyedPrompt, PromptKeys};
+pub use rewritten::RewrittenEntries;
 pub use turns::PromptedTurn;
 pub use view::{View, ViewItem, ViewPart};
 
@@ -440,18 +443,6 @@ impl Thread {
     /// Whether an active rewind removed this entry from the conversation.
     pub fn is_taken_back(&self, entry: Seq) -> bool {
         self.rewound_by(entry).is_some()
-    }
-
-    /// Whether an active edit or new history of a hook has rewritten this entry.
-    pub fn is_rewritten(&self, entry: Seq) -> bool {
-        let after = self.standing().filter(|later| later.seq >= entry);
-        after.into_iter().any(|later| match &later.change {
-            Change::Mutated { through, .. } => *through >= entry,
-            Change::Edited { edits, .. } => {
-                edits.iter().any(|edit| edit.rewrites() && edit.at().is_some_and(|part| part.entry == entry))
-            }
-            _ => false,
-        })
     }
 
     /// The `through` of a layer that keeps the view from entry `kept_from` (an index into `View::entries`),

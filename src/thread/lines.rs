@@ -29,6 +29,7 @@ pub(super) fn compaction(trigger: Trigger, sizes: &str, account: &CompactionStat
     };
     let told = [
         count(account.quoted.len(), "entry word for word", "entries word for word"),
+        count(account.shortened.len(), "quote shortened", "quotes shortened"),
         count(account.facts as usize, "line from the log", "lines from the log"),
     ];
     let shortened = count(account.masked.entries as usize, "entry shortened", "entries shortened");

@@ -191,8 +191,9 @@ fn changed(thread: &Thread, in_view: &HashMap<Seq, &Arc<Entry>>) -> HashMap<Seq,
     let differs = in_view.values().filter(|shown| {
         thread.entries().get(shown.seq.0 as usize).is_some_and(|entry| entry.change != shown.change)
     });
+    let rewritten = thread.rewritten();
     let words = differs.map(|shown| {
-        let words = if thread.is_rewritten(shown.seq) {
+        let words = if rewritten.contains(shown.seq) {
             "  [changed in the view by a hook]"
         } else if masked.contains(&shown.seq) {
             "  [shortened in the view]"

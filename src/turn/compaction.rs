@@ -22,6 +22,8 @@ pub(super) struct PendingCompaction {
     revision: Seq,
     plans: u32,
     hooks_ran: bool,
+    /// Whether round-end hooks have seen its result.
+    pub(super) was_seen: bool,
 }
 
 #[derive(Debug)]
@@ -31,6 +33,8 @@ enum CompactionStage {
     Hooks,
     Summarising,
     Composing,
+    /// Round-end hooks edited the thread after the change was composed, so that it must be composed again.
+    ComposingAgain,
     /// The change is ready; hooks see it if a hook called the recipe that wrote the summary.
     Composed(Box<Change>),
     /// The view changed, and the summary no longer fits it.
@@ -40,7 +44,22 @@ enum CompactionStage {
 impl PendingCompaction {
     pub(super) fn new(why: CompactionReason, then: Continuation) -> PendingCompaction {
         let (stage, revision) = (CompactionStage::Planning, Seq(0));
-        PendingCompaction { why, then, stage, asked: false, revision, plans: 0, hooks_ran: false }
+        PendingCompaction {
+            why,
+            then,
+            stage,
+            asked: false,
+            revision,
+            plans: 0,
+            hooks_ran: false,
+            was_seen: false,
+        }
+    }
+
+    /// A compaction by command whose result round-end hooks have seen, composed again for the view that they edited.
+    pub(super) fn again(then: Continuation) -> PendingCompaction {
+        let stage = CompactionStage::ComposingAgain;
+        PendingCompaction { stage, was_seen: true, ..PendingCompaction::new(CompactionReason::Command, then) }
     }
 
     /// Returns the work of the current stage once. `revision` is that of the current view: a plan for another revision
@@ -48,6 +67,9 @@ impl PendingCompaction {
     pub(super) fn next(&mut self, revision: Seq) -> Option<Effect> {
         if std::mem::replace(&mut self.asked, true) {
             return None;
+        }
+        if let CompactionStage::ComposingAgain = self.stage {
+            (self.stage, self.revision) = (CompactionStage::Composing, revision);
         }
         if self.revision != revision {
             self.stage = match self.stage {
@@ -58,6 +80,7 @@ impl PendingCompaction {
                 CompactionStage::Hooks
                 | CompactionStage::Summarising
                 | CompactionStage::Composing
+                | CompactionStage::ComposingAgain
                 | CompactionStage::Composed(_)
                 | CompactionStage::Outdated => CompactionStage::Outdated,
             };
@@ -66,7 +89,7 @@ impl PendingCompaction {
             CompactionStage::Planning => Effect::PlanCompaction(self.why),
             CompactionStage::Hooks => Effect::RunHooks(HookPoint::PreCompact),
             CompactionStage::Summarising => Effect::Summarise,
-            CompactionStage::Composing => Effect::Compose,
+            CompactionStage::Composing | CompactionStage::ComposingAgain => Effect::Compose,
             CompactionStage::Composed(change) => Effect::RunHooks(HookPoint::Composed(change.clone())),
             CompactionStage::Outdated => Effect::AbandonCompaction(CHANGED.to_owned()),
         })

@@ -25,6 +25,7 @@
 //!                 └──────────┴───────────┘             └────────────┴─► Outdated ─► failed
 //!                  the view changed                      the view changed
 //!
+//! RoundEnd, by command ─► Composing, once, if hooks edited the thread there
 //! Committed ─► Restarting ─► the state that would have come next
 //! ```
 //!
@@ -362,8 +363,11 @@ impl Turn {
                 compaction.composed(change)
             }
             (TurnState::Compacting(compaction), EffectResult::Compacted(answer)) => {
-                let (why, then) = (compaction.why, compaction.then);
-                self.handle_compacted(why, then, answer, thread);
+                let (why, then, was_seen) = (compaction.why, compaction.then, compaction.was_seen);
+                match answer {
+                    CompactionResult::Done(change) if was_seen => self.swap(*change, then),
+                    answer => self.handle_compacted(why, then, answer, thread),
+                }
             }
             (TurnState::Committed { asked: true, restarts, then }, EffectResult::Hooks(answer)) => {
                 let (restarts, then) = (*restarts, *then);
@@ -557,11 +561,6 @@ impl Turn {
         answer: CompactionResult,
         thread: &Thread,
     ) {
-        if let CompactionResult::Done(change) = &answer
-            && let Change::Compacted { usage: Some(usage), .. } = &**change
-        {
-            self.usage.add(usage);
-        }
         match (why, answer) {
             // A compaction by command replaces the history only after the round-end hooks have seen it.
             (CompactionReason::Command, CompactionResult::Done(change)) => {
@@ -614,6 +613,7 @@ impl Turn {
     fn handle_hooks(&mut self, answer: HooksResult, thread: &Thread) {
         let HooksResult { commits, go_on, compact, halt, replaced, swap: other } = answer;
         let edited = commits.iter().any(Change::rewrites);
+        let touches = commits.iter().any(|change| matches!(change, Change::Edited { .. }));
         self.commits.extend(commits);
         let (then, swap, is_round_end) = match std::mem::replace(&mut self.state, TurnState::Ready) {
             TurnState::RoundEnd { then, swap, .. } => (then, swap, true),
@@ -628,7 +628,13 @@ impl Turn {
             return;
         }
         let then = if go_on { Continuation::CallModel } else { then };
-        match (other.or(swap.filter(|_| !replaced)), compact) {
+        let swap = swap.filter(|_| other.is_none() && !replaced);
+        // It was composed before the edits: it would restore what they removed, and lack what they pinned.
+        if touches && swap.is_some() {
+            self.state = TurnState::Compacting(PendingCompaction::again(then));
+            return;
+        }
+        match (other.or(swap), compact) {
             (Some(swap), _) => self.swap(*swap, then),
             (_, Some(why)) if !self.compacted => self.compact_for(why, then),
             (_, None) if is_round_end && !replaced && !self.compacted => {
@@ -645,6 +651,9 @@ impl Turn {
     fn swap(&mut self, compacted: Change, then: Continuation) {
         // Pruning alone leaves compaction as a further step, so it does not count as one.
         self.compacted |= !matches!(compacted, Change::Pruned { .. });
+        if let Change::Compacted { usage: Some(usage), .. } = &compacted {
+            self.usage.add(usage);
+        }
         let restarts = matches!(compacted, Change::Compacted { .. });
         self.commits.push_back(compacted);
         self.state = TurnState::Committed { asked: false, restarts, then };

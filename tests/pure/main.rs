@@ -12,6 +12,7 @@ mod other_agents;
 mod real_sessions;
 mod recipes;
 mod requirements;
+mod rewritten;
 mod thread;
 mod tidy;
 mod tokens;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use epitome::thread::{
     CallDisplay, CallId, Change, Content, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
-    OutcomeStatus, ReplyCut, Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger, ViewEdit,
+    OutcomeStatus, PartId, ReplyCut, Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger,
+    ViewEdit,
 };
 use epitome::turn::{
     CompactionReason, CompactionResult, Effect, EffectResult, HookPoint, HooksResult, ModelResult, NextStep,
@@ -308,7 +309,8 @@ impl Play {
         Change::Said { message, origin: Origin::Context { by: "h".into() } }
     }
 
-    /// The result of the hooks: `nothing`, or any of the words `go_on`, `compact`, `halt`, `replaced`, `say`.
+    /// The result of the hooks: `nothing`, or any of the words `go_on`, `compact`, `halt`, `replaced`, `pin`, `replace`,
+    /// `say`.
     fn wanted(&mut self, words: &str) -> HooksResult {
         let mut answer = HooksResult::default();
         for word in words.split_whitespace() {
@@ -318,6 +320,8 @@ impl Play {
                 "compact" => answer.compact = Some(CompactionReason::Hook),
                 "halt" => answer.halt = true,
                 "replaced" => answer.replaced = true,
+                "pin" => answer.commits.push(edit(|at| ViewEdit::Pin { at })),
+                "replace" => answer.commits.push(edit(|at| ViewEdit::Replace { at, content: Vec::new() })),
                 "say" => {
                     let message = self.message("from a hook".into());
                     let origin = Origin::Hook { hook: "h".into() };
@@ -470,6 +474,11 @@ impl Play {
     }
 }
 
+/// An edit of the first entry.
+fn edit(make: impl Fn(PartId) -> ViewEdit) -> Change {
+    Change::Edited { by: "h".into(), edits: vec![make(PartId { entry: Seq(0), part: None })] }
+}
+
 fn outcome(call: &str, status: OutcomeStatus) -> ToolOutcome {
     ToolOutcome::text(CallId(call.into()), status, "output")
 }
@@ -484,6 +493,7 @@ fn in_words(change: &Change) -> String {
         Change::Replied { message, .. } => format!("replied {:?}", message.text()),
         Change::ToolFinished { outcome } => format!("outcome {} {}", outcome.call, word(&outcome.status)),
         Change::Compacted { .. } => "compacted".into(),
+        Change::Edited { .. } => "edited".into(),
         Change::Withheld { message, .. } => format!("withheld {:?}", message.text()),
         Change::Noted { text, .. } => format!("noted {text:?}"),
         Change::Commanded { typed, .. } => format!("commanded {typed:?}"),

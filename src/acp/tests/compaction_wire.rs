@@ -56,6 +56,7 @@ fn a_compaction_starts_streams_and_completes() {
     open.state(id, CompactionState::Wrote(" a parser.".into()), &mut updates);
     let account = CompactionStats {
         quoted: vec![Seq(1), Seq(3)],
+        shortened: vec![Seq(5)],
         facts: 34,
         masked: PartSize { entries: 3, tokens: 900 },
         ..CompactionStats::default()
@@ -72,8 +73,8 @@ fn a_compaction_starts_streams_and_completes() {
             text("We wrote a parser."),
             text("````text\n<goal>\nShip ```it```.\n</goal>\n````"),
             text(
-                "Compacted, because the window filled up: 88.0k → 6.2k tokens (2 entries word for word, 34 \
-                 lines from the log; 3 entries shortened). /undo undoes it."
+                "Compacted, because the window filled up: 88.0k → 6.2k tokens (2 entries word for word, 1 \
+                 quote shortened, 34 lines from the log; 3 entries shortened). /undo undoes it."
             ),
         ])
     );
@@ -87,7 +88,7 @@ fn a_compaction_starts_streams_and_completes() {
             },
             "compaction": {
                 "entry": "e7", "pre_tokens": 88000, "post_tokens": 6200, "kept": 0, "masked": 3,
-                "summarised": 0, "quoted": 2, "facts": 34, "left_out": 0,
+                "summarised": 0, "quoted": 2, "shortened": 1, "facts": 34, "left_out": 0,
             },
         })
     );

@@ -60,9 +60,10 @@ cost; for a command, its result.
                   session, if known)
   notice          severity (info, warning, error), text
   compaction      entry, trigger (manual, overflow, threshold, must, hook), pre_tokens,
-                  post_tokens, kept, masked, summarised (entries), quoted (your messages kept
-                  verbatim), facts (lines of tables computed from the log), left_out (entries
-                  without room), fallback (why there is no model summary)
+                  post_tokens, kept, masked, summarised (entries), quoted (entries quoted
+                  verbatim), shortened (entries quoted without their middle), facts (lines of
+                  tables computed from the log), left_out (entries without room), fallback (why
+                  there is no model summary)
   hook            hook, event, asked (what it requested), verdict (nothing, done, refused,
                   failed, skipped), remarks (texts); hooks without effect have no line
   done            session, reason (end_turn, max_tokens, max_rounds, refusal, cancelled, failed),

@@ -6,11 +6,10 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::{Deadline, TimedOut};
-use crate::input::RewrittenEntries;
 use crate::prune::RECALL;
 use epitome_thread::{
-    CallDisplay, CallId, Change, Content, Message, OutcomeContent, OutcomeStatus, PlanStep, Seq, Thread,
-    ToolOutcome,
+    CallDisplay, CallId, Change, Content, Message, OutcomeContent, OutcomeStatus, PlanStep, REFUSED_BECAUSE,
+    Seq, Thread, ToolCall, ToolOutcome,
 };
 
 /// Claude Code's result for a call that the user refused, and the text in it that precedes the user's message.
@@ -63,7 +62,7 @@ impl<'a> ConversationHistory<'a> {
         kept: &HashSet<Seq>,
         deadline: Deadline,
     ) -> Result<ConversationHistory<'a>, TimedOut> {
-        let rewritten = RewrittenEntries::collect(thread);
+        let rewritten = thread.rewritten();
         let mut history = ConversationHistory {
             cwd: thread.cwd(),
             calls: Vec::new(),
@@ -77,7 +76,9 @@ impl<'a> ConversationHistory<'a> {
             match &entry.change {
                 Change::Replied { message, .. } if !is_hidden => {
                     let has_left = !kept.contains(&entry.seq);
-                    for call in message.calls().filter(|call| call.name != RECALL) {
+                    let is_shown =
+                        |call: &&ToolCall| call.name != RECALL && !rewritten.contains_call(&call.id);
+                    for call in message.calls().filter(is_shown) {
                         open.insert(&call.id, history.calls.len());
                         history.calls.push(CallRecord {
                             entry: entry.seq,
@@ -194,7 +195,8 @@ impl<'a> CallRecord<'a> {
 pub(crate) fn user_reply<'a>(tool: &str, outcome: &'a ToolOutcome) -> Option<(&'static str, &'a str)> {
     let text = first_text(outcome)?;
     let reply = if is_refusal(outcome) {
-        ("refusing a call", text.split_once(REFUSED_WITH)?.1)
+        let foreign = || text.split_once(REFUSED_WITH).map(|(_, reason)| reason);
+        ("refusing a call", text.strip_prefix(REFUSED_BECAUSE).or_else(foreign)?)
     } else if QUESTION_TOOLS.contains(&tool) && outcome.status == OutcomeStatus::Completed {
         ("answering a question", text)
     } else {

@@ -19,8 +19,13 @@ const LINE_CHARS_MAX: usize = 80;
 const LINES_JSON_MAX: usize = 1_000;
 
 /// In the order in which they are reported.
-const FATES: [EntryTreatment; 4] =
-    [EntryTreatment::Kept, EntryTreatment::Masked, EntryTreatment::Quoted, EntryTreatment::Summarised];
+const FATES: [EntryTreatment; 5] = [
+    EntryTreatment::Kept,
+    EntryTreatment::Masked,
+    EntryTreatment::Quoted,
+    EntryTreatment::Shortened,
+    EntryTreatment::Summarised,
+];
 
 /// Price of a call in US dollars; `None` if the prices are unknown.
 pub(super) type PriceLookup<'a> = &'a dyn Fn(&ModelName, &Usage) -> Option<f64>;
@@ -85,7 +90,7 @@ pub(super) fn text(facts: &DryRunFigures) -> String {
     out.push('\n');
     sizes(facts, &mut out);
     if matches!(preview.decision, CompactionDecision::Summarise(_)) {
-        let _ = writeln!(out, "- carried word for word: {}", carried(&preview.carried));
+        let _ = writeln!(out, "- carried over: {}", carried(&preview.carried));
     }
     prices(facts, &mut out);
     let _ = write!(
@@ -101,6 +106,7 @@ fn words(fate: EntryTreatment) -> &'static str {
         EntryTreatment::Kept => "kept unchanged",
         EntryTreatment::Masked => "shortened",
         EntryTreatment::Quoted => "quoted word for word",
+        EntryTreatment::Shortened => "quoted, shortened",
         EntryTreatment::Summarised => "covered by the summary",
     }
 }
@@ -311,6 +317,7 @@ fn id(fate: EntryTreatment) -> &'static str {
         EntryTreatment::Kept => "kept",
         EntryTreatment::Masked => "masked",
         EntryTreatment::Quoted => "quoted",
+        EntryTreatment::Shortened => "shortened",
         EntryTreatment::Summarised => "summarised",
     }
 }

@@ -91,7 +91,7 @@ fn a_dry_run_tells_what_becomes_of_the_view_what_it_costs_and_how_to_do_it() {
          - e7: the summary so far (20.0k tokens)\n\
          \n\
          - context 23.0k → 2.7k of 100k without a model's summary, 6.7k with the longest one\n\
-         - carried word for word: the goal, 2 pins, your last request\n\
+         - carried over: the goal, 2 pins, your last request\n\
          - the summary: $0.1030 with the cache, $0.3100 without\n\
          - the next request as it is: $0.0230 with the cache, $0.2300 without\n\
          - the next request then: $0.0562 with the cache, $0.0670 without\n\

@@ -342,6 +342,7 @@ fn accounted(account: &CompactionStats, masks: &[Mask]) -> String {
         list("these are shortened", masks.iter().map(|mask| mask.entry).collect()),
         share("covered by the summary", account.summarised),
         list("quoted word for word", account.quoted.clone()),
+        list("quoted, shortened", account.shortened.clone()),
         facts,
         list("left out for lack of room", account.left_out.clone()),
         account.fallback.as_ref().map(|why| format!("- no model's summary: {}\n", line(why))),
@@ -382,6 +383,9 @@ fn now_in_view(thread: &Thread, entry: &Entry) -> String {
         EntryVisibility::Left { by } => match change(by) {
             Some(Change::Compacted { account, .. }) if account.quoted.contains(&seq) => {
                 format!("{by} quotes it word for word; the entry itself left the view.")
+            }
+            Some(Change::Compacted { account, .. }) if account.shortened.contains(&seq) => {
+                format!("{by} quotes it without its middle; the entry itself left the view.")
             }
             Some(Change::Compacted { .. }) => format!("The model no longer sees it: {by} summarised it."),
             Some(Change::Mutated { by: hook, .. }) => {

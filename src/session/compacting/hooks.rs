@@ -1,8 +1,7 @@
 //! Hooks around a compaction: before it, when the recipe that wrote its summary stops, and after it.
 
 use crate::actor::Session;
-use crate::child_requests::UNUSED_SUMMARY;
-use crate::compacting::{CompactionDraft, CompactionOrder};
+use crate::compacting::CompactionDraft;
 use crate::hooks::refuse;
 use crate::recipes::RenderedText;
 use crate::rounds::{apply_to, text_content};
@@ -11,7 +10,6 @@ use crate::{CompactionState, NoticeSeverity};
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::hook_context::{CompactTrigger, EventData, HookRound};
 use epitome_hooks::output::{HistoryAction, Resolution};
-use epitome_provider::spent::call_of;
 use epitome_recipe::command::RecipeArguments;
 use epitome_recipe::render::ShellOutputs;
 use epitome_thread::{Change, Entry, HookRun, HookRunResult, Message, ModelName, Trigger, View};
@@ -193,10 +191,7 @@ impl Session {
         self.commit_all(trail);
         match mutated {
             Some(change) => {
-                // The unused summary was paid for.
-                if let Some((model, usage)) = call_of(&swap) {
-                    self.spend(model.clone(), *usage, UNUSED_SUMMARY.to_owned());
-                }
+                self.drop_draft();
                 self.end_compaction(CompactionResult::Done(Box::new(change)));
             }
             None => self.end_compaction(CompactionResult::Done(Box::new(swap))),
@@ -207,13 +202,11 @@ impl Session {
 
     /// Concludes a committed compaction, and returns its event for hooks.
     pub(crate) fn committed(&mut self) -> Option<EventData> {
-        self.compactor.backoff.gained();
+        self.compactor.conclude();
         // If a hook's history replaced the summary, there was no compaction.
         let newest = self.core.thread.last_layer();
         let compaction = newest.filter(|entry| matches!(entry.change, Change::Compacted { .. }));
         let told = compaction.map(|entry| meta_for_programs(entry, &self.core.id().0));
-        self.compactor.summary = None;
-        self.compactor.order = CompactionOrder::default();
         if let (Some(work), Some(told)) = (&mut self.work, &told) {
             work.meta = Some(serde_json::json!({ "epitome": { "compaction": told } }));
         }

@@ -12,7 +12,7 @@ use epitome::provider::endpoint::{Endpoint, resolve};
 use epitome::provider::wire::Purpose;
 use epitome::provider::wire::encoding::Encoding;
 use epitome::provider::{Basis, ModelRequest};
-use epitome::thread::{Change, Entry, Mask, ModelName, Origin, Seq, ThoughtLevel, Thread, Trigger};
+use epitome::thread::{Change, Content, Entry, Mask, ModelName, Origin, Seq, ThoughtLevel, Thread, Trigger};
 use epitome::tokens::Ruler;
 use epitome_scripted_model::valid;
 use serde_json::Value;
@@ -138,8 +138,13 @@ impl History {
                 ensure!(shown.decision == decision, "{:?} is shown of {decision:?}", shown.decision);
                 ensure!(summary.text() == shown.carried, "{} is not\n{}", shown.carried, summary.text());
                 ensure!(after == tokens_after.0, "{after} tokens, and {} are shown", tokens_after.0);
+                // A hook's history may be larger than any summary.
+                let view = before.view().entries();
+                let head = view.iter().take_while(|entry| entry.seq == view[0].seq);
+                let head: u64 = head.map(|entry| ruler.entry(entry)).sum();
                 // After a rejected request the view is made as small as possible.
                 let is_roomy = wish.trigger != Trigger::Overflow
+                    && head * 4 <= budget.room()
                     && tokens_after.1 > tokens_after.0
                     && tokens_after.1 * 2 <= budget.room()
                     && tokens_after.1 * 10 <= tokens_before * 9;
@@ -188,11 +193,13 @@ impl History {
                 }
                 self.check_kept(before, masks, 1)?;
                 self.check_protected(before, &summary.text(), &account.left_out)?;
+                self.check_quoted(before, &summary.text(), &account.quoted)?;
                 let view = self.thread.view();
                 let shares = [account.kept, account.masked, account.summarised];
                 let entries: u32 = shares.iter().map(|share| share.entries).sum();
                 let kept: HashSet<Seq> = view.entries().iter().map(|entry| entry.seq).collect();
-                let is_quoted = |seq: &Seq| !kept.contains(seq) && account.quoted.contains(seq);
+                let quoted = [account.quoted.as_slice(), &account.shortened].concat();
+                let is_quoted = |seq: &Seq| !kept.contains(seq) && quoted.contains(seq);
                 let quoted = before.view().entries().iter().filter(|entry| is_quoted(&entry.seq)).count();
                 let all = before.view().entries().len();
                 ensure!(
@@ -282,6 +289,21 @@ impl History {
             let is_there = if may_be_cut { carried.contains(head) } else { carried.contains(&text) };
             ensure!(is_there, "{what} is lost: {text}");
             self.count(if origin.is_prompt() { "last requests" } else { "files of instructions" });
+        }
+        Ok(())
+    }
+
+    /// What is reported as quoted verbatim is in the message verbatim.
+    fn check_quoted(&mut self, before: &Thread, carried: &str, quoted: &[Seq]) -> Checked {
+        for entry in quoted.iter().filter_map(|seq| before.entries().get(seq.0 as usize)) {
+            let Change::Said { message, origin: Origin::Person | Origin::Queue { .. } } = &entry.change
+            else {
+                continue;
+            };
+            let mut texts = message.content.iter().filter_map(Content::as_text);
+            let is_there = before.is_rewritten(entry.seq) || texts.all(|text| carried.contains(text));
+            ensure!(is_there, "{} is not quoted word for word: {}", entry.seq, message.text());
+            self.count("messages quoted word for word");
         }
         Ok(())
     }

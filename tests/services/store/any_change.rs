@@ -110,6 +110,7 @@ pub fn one_of_each() -> Vec<Change> {
             account: CompactionStats {
                 kept: PartSize { entries: 2, tokens: 30 },
                 quoted: vec![Seq(1)],
+                shortened: vec![Seq(4)],
                 facts: 3,
                 left_out: vec![Seq(2)],
                 fallback: Some("no model".into()),

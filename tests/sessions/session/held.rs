@@ -101,6 +101,28 @@ fn the_model_is_told_why_the_user_refused() {
     assert_eq!(outcome.model_text(), "The user refused this call. They say: use make instead");
 }
 
+/// Regression: the reason for a refusal is promised to survive a compaction word for word, but only Claude Code's wording
+/// of a refusal was recognized, not Epitome's own.
+#[test]
+fn a_compaction_quotes_why_the_user_refused() {
+    const LATER: usize = 12;
+    let command = || bash(json!({ "command": "cargo build" }));
+    let mut replies = vec![command(), vec![text(&"many words ".repeat(2_000))]];
+    replies.extend((0..LATER).flat_map(|_| [command(), vec![text("ok")]]));
+    let mut test = started("[compaction]\nmodel = \"none\"\n", in_turn(replies));
+    try_it(&mut test, UserDecision::RejectBecause("use make".to_owned()));
+    for _ in 0..LATER {
+        try_it(&mut test, UserDecision::Reject);
+    }
+    test.ask("/compact");
+    let summary = test.client.entry(|change| match change {
+        Change::Compacted { summary, .. } => Some(summary.text()),
+        _ => None,
+    });
+    assert!(summary.contains("when=\"refusing a call\">\nuse make\n</said>"), "{summary}");
+    assert_eq!(summary.matches("when=\"refusing a call\"").count(), 1, "the others gave no reason");
+}
+
 #[test]
 fn a_permission_request_mentions_that_the_sandbox_is_disabled() {
     let mut test = started("[sandbox]\nenabled = false\n", in_turn(vec![bash(json!({"command": "true"}))]));

@@ -101,6 +101,21 @@ fn a_cancel_in_pre_compact_changes_nothing() {
     assert!(sent(&test).contains("many words many words"));
 }
 
+/// Regression: a summary was paid for, and the user cancelled while hooks saw it. It was in no entry, so the session's
+/// cost lacked it.
+#[test]
+fn a_cancel_before_the_compaction_is_committed_records_its_cost() {
+    let body = "cd \"$EPITOME_CWD\"; [ -p pipe ] || exit 0; exec 3> pipe; rm pipe; echo began >&3; sleep 600";
+    let summary = vec![text("Words were said."), ModelStep::Usage { input: 5_000, output: 7 }];
+    let mut test = with_hooks(&[("hangs", script("turn_end", body))], &[], vec![flood(), summary]);
+    test.ask("Say many words");
+    assert!(Command::new("mkfifo").arg(test.cwd().join("pipe")).status().expect("mkfifo").success());
+    cancelled(&mut test, "/compact");
+    assert_eq!(count(&test, |change| matches!(change, Change::Compacted { .. })), 0);
+    let spent = |change: &Change| matches!(change, Change::Spent { usage, .. } if usage.input == 5_000);
+    assert_eq!(count(&test, spent), 1);
+}
+
 #[test]
 fn a_cancel_in_post_compact_keeps_the_compaction() {
     let mut test = hanging("post_compact", vec![flood(), vec![text("Words were said.")]]);

@@ -1,13 +1,13 @@
 //! Changes of the history by hooks, and their undo.
 
-use epitome::session::SessionEvent;
+use epitome::session::{SessionAnswer, SessionEvent};
 use epitome::thread::{Change, PartId, StopReason, Thread};
-use epitome_scripted_model::SeenPart;
+use epitome_scripted_model::{ModelStep, SeenPart};
 use epitome_test_harness::session::{TestSession, call};
 use epitome_test_harness::text;
 use serde_json::{Value, json};
 
-use super::stage::{answers, count, puppet, refused, sent, with_hooks};
+use super::stage::{answers, count, flood, puppet, refused, sent, with_hooks};
 
 fn mutated(change: &Change) -> bool {
     matches!(change, Change::Mutated { .. })
@@ -154,4 +154,72 @@ fn edits_with_an_old_revision_or_an_unknown_entry_are_refused_entirely() {
         (2, 0)
     );
     assert!(sent(&test).contains("walnut"));
+}
+
+fn compacted(change: &Change) -> bool {
+    matches!(change, Change::Compacted { .. })
+}
+
+const NO_MODEL: (&str, &str) = ("home/config.toml", "[compaction]\nmodel = \"none\"\n");
+
+/// Regression: hooks of the round's end see a compaction by command before it replaces the history. Their edits were
+/// written to the log, and then the compaction that had been composed before them: it quoted the text that a hook had
+/// just removed, and did not have the one that it had pinned.
+#[test]
+fn a_compaction_by_command_respects_the_edits_of_round_end_hooks() {
+    let mut test = with_hooks(&[("edits", puppet("turn_end"))], &[NO_MODEL], vec![flood()]);
+    test.ask("The key is walnut");
+    test.ask("Remember the hazel");
+    test.ask("Go on");
+    let edits = json!([
+        {"op": "replace", "entry": said(&test, "The key is walnut"), "content": "REDACTED"},
+        {"op": "pin", "entry": said(&test, "Remember the hazel")},
+    ]);
+    answers(&test, &json!({ "context_edits": edits }));
+    assert_eq!(test.ask("/compact"), StopReason::EndTurn);
+    assert_eq!((count(&test, compacted), refused(&test)), (1, Vec::new()));
+    test.ask("Next");
+    let sent = sent(&test);
+    assert!(sent.contains("REDACTED") && !sent.contains("walnut"), "{sent}");
+    assert!(sent.contains("<pinned entry=") && sent.contains("hazel"), "{sent}");
+}
+
+/// Regression: as above, and a model had read the removed text when it wrote the summary. What it wrote is not used, but
+/// its cost is recorded. A pin removes nothing, so the summary stays usable.
+#[test]
+fn a_summary_is_not_used_if_round_end_hooks_remove_what_it_was_written_from() {
+    let summary =
+        || vec![text("<summary>The key is walnut.</summary>"), ModelStep::Usage { input: 5_000, output: 7 }];
+    let mut test = with_hooks(&[("edits", puppet("turn_end"))], &[], vec![flood(), summary(), summary()]);
+    test.ask("The key is walnut");
+    let entry = said(&test, "The key is walnut");
+    answers(&test, &json!({"context_edits": [{"op": "replace", "entry": entry, "content": "REDACTED"}]}));
+    let compact = test.prompt("/compact");
+    let error = test.client.answer(compact).expect_err("nothing is replaced");
+    assert!(error.to_string().contains("the conversation was changed"), "{error}");
+    let spent = |change: &Change| matches!(change, Change::Spent { usage, .. } if usage.input == 5_000);
+    assert_eq!((count(&test, compacted), count(&test, spent)), (0, 1));
+    let entry = said(&test, "The key is walnut");
+    answers(&test, &json!({"context_edits": [{"op": "pin", "entry": entry}]}));
+    assert_eq!(test.ask("/compact"), StopReason::EndTurn);
+    assert_eq!((count(&test, compacted), count(&test, spent)), (1, 1));
+}
+
+/// Regression: a hook of the round's end replaced the history instead of the compaction that the user had asked for. The
+/// answer nevertheless reported the status "compacted", and the summary that had been paid for was in no entry.
+#[test]
+fn a_compaction_that_a_hook_replaces_is_not_reported_but_paid() {
+    let summary = vec![text("Words were said."), ModelStep::Usage { input: 5_000, output: 7 }];
+    let mut test = with_hooks(&[("short", puppet("turn_end"))], &[], vec![flood(), summary]);
+    test.ask("Say many words");
+    answers(&test, &json!({"result": "mutate", "messages": ["It was looked at."]}));
+    let compact = test.prompt("/compact");
+    let Ok(SessionAnswer::TurnEnded { usage, meta, .. }) = test.client.answer(compact) else {
+        panic!("it ends")
+    };
+    assert_eq!(meta, None);
+    assert_eq!((count(&test, mutated), count(&test, compacted)), (1, 0));
+    let spent = |change: &Change| matches!(change, Change::Spent { usage, .. } if usage.input == 5_000);
+    assert_eq!(count(&test, spent), 1);
+    assert_eq!(usage.input, 5_000, "once");
 }

@@ -137,7 +137,7 @@ impl Model {
                 (None, vec![Content::Thinking { text: String::new(), native: Some(native) }])
             }
         };
-        Ok(Some(SummaryResult { text, native, by, fallback: None }))
+        Ok(Some(SummaryResult { text, native, by, ..SummaryResult::default() }))
     }
 
     /// A conversation that was compacted completely is not compacted again.
