@@ -2,7 +2,7 @@
 //! logs in to them.
 
 mod config_edit;
-mod import;
+pub mod import;
 
 use std::io;
 use std::path::{Path, PathBuf};

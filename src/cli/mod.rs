@@ -40,6 +40,7 @@ mod serve;
 mod sessions;
 mod streamed;
 mod terminal;
+mod worktree;
 
 use std::ffi::OsString;
 
@@ -108,6 +109,7 @@ enum CliCommand {
     Login(login::LoginArgs),
     Logout(login::LogoutArgs),
     Sessions(sessions::SessionsArgs),
+    Worktree(worktree::WorktreeArgs),
     Daemon(daemon::DaemonArgs),
     Models(models::ModelsArgs),
     Hooks(hooks::HooksArgs),
@@ -227,6 +229,7 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
         CliCommand::Login(args) => login::main(args),
         CliCommand::Logout(args) => login::logout(args),
         CliCommand::Sessions(args) => sessions::main(args),
+        CliCommand::Worktree(args) => worktree::main(args),
         CliCommand::Daemon(args) => daemon::main(args),
         CliCommand::Models(args) => models::main(args),
         CliCommand::Hooks(args) => hooks::main(args),

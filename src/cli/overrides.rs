@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use crate::config::{CompactionThreshold, HookTrust, MAX_ROUNDS_MAX, Settings};
 use crate::session::registry::{ALLOW_OPTION, Overrides};
@@ -16,20 +16,31 @@ pub struct OverrideArgs {
     #[arg(long, value_name = "MODEL", value_parser = model)]
     model: Option<ModelName>,
     /// Permission mode: which tool calls run without asking
-    #[arg(long, value_name = "MODE", value_parser = modes())]
+    // The alias, like those of other options here, is the name that SDKs of Claude Code pass.
+    #[arg(long, alias = "permission-mode", value_name = "MODE", value_parser = modes())]
     mode: Option<Mode>,
     /// Thinking effort, where the model supports a choice
-    #[arg(long, value_name = "EFFORT", value_parser = efforts())]
+    #[arg(long, alias = "effort", value_name = "EFFORT", value_parser = efforts())]
     thought: Option<ThoughtLevel>,
     /// Largest number of model calls in one turn
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS_MAX)))]
+    #[arg(long, alias = "max-turns", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS_MAX)))]
     max_rounds: Option<u32>,
     /// What the session may cost in US dollars, with subagents and summaries
-    #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
+    #[arg(long, alias = "max-budget-usd", value_name = "DOLLARS", value_parser = dollars)]
     max_cost: Option<f64>,
     /// Let tool calls run that match this rule, for example "bash(cargo test *)"; can be repeated
     #[arg(long, value_name = "RULE", value_parser = rule)]
     allow: Vec<String>,
+    /// Refuse tool calls that match this rule; can be repeated
+    #[arg(long, value_name = "RULE", value_parser = rule)]
+    deny: Vec<String>,
+    /// The same as --allow, as a comma-separated list
+    // Name and form are those of another agent's option.
+    #[arg(long, alias = "allowedTools", hide = true, value_name = "RULES", value_parser = rules)]
+    allowed_tools: Vec<RuleList>,
+    /// The same as --deny, as a comma-separated list
+    #[arg(long, alias = "disallowedTools", hide = true, value_name = "RULES", value_parser = rules)]
+    disallowed_tools: Vec<RuleList>,
     /// Run no hooks
     #[arg(long)]
     no_hooks: bool,
@@ -73,7 +84,8 @@ impl From<OverrideArgs> for Overrides {
             thought: args.thought,
             max_rounds: args.max_rounds,
             max_cost: args.max_cost,
-            allow: args.allow,
+            allow: all(args.allow, args.allowed_tools),
+            deny: all(args.deny, args.disallowed_tools),
             hooks: args.no_hooks.then_some(false),
             trust: args.trust_hooks.then_some(HookTrust::Run),
             auto_compact: args.disable_auto_compact.then_some(false),
@@ -97,6 +109,30 @@ fn rule(written: &str) -> Result<String, String> {
     Settings::default().allow(written, ALLOW_OPTION).map(|()| written.to_owned())
 }
 
+/// Several rules in one argument.
+#[derive(Clone, Debug)]
+struct RuleList(Vec<String>);
+
+fn all(mut rules: Vec<String>, lists: Vec<RuleList>) -> Vec<String> {
+    rules.extend(lists.into_iter().flat_map(|list| list.0));
+    rules
+}
+
+/// Splits a list of rules at commas outside of parentheses.
+fn rules(written: &str) -> Result<RuleList, String> {
+    let mut depth = 0usize;
+    let outside = |character: char| {
+        match character {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        character == ',' && depth == 0
+    };
+    let parts = written.split(outside).map(str::trim).filter(|part| !part.is_empty());
+    parts.map(rule).collect::<Result<_, _>>().map(RuleList)
+}
+
 fn dollars(written: &str) -> Result<f64, &'static str> {
     let dollars = written
         .trim_start_matches('$')
@@ -111,9 +147,32 @@ fn efforts() -> impl TypedValueParser<Value = ThoughtLevel> {
     ids.try_map(|id| ThoughtLevel::parse(&id).ok_or("unknown effort"))
 }
 
+/// Permission modes as SDKs of Claude Code name them.
+const FOREIGN_MODES: [(&str, Mode); 5] = [
+    ("default", Mode::Ask),
+    ("acceptEdits", Mode::AcceptEdits),
+    ("auto", Mode::Auto),
+    ("plan", Mode::ReadOnly),
+    ("bypassPermissions", Mode::Full),
+];
+
+/// The name of a mode in SDKs of Claude Code.
+pub fn foreign_mode(mode: Mode) -> &'static str {
+    FOREIGN_MODES.iter().find(|(_, known)| *known == mode).map_or("default", |(name, _)| name)
+}
+
+/// The mode of this name, here or in SDKs of Claude Code.
+pub fn mode_named(name: &str) -> Result<Mode, String> {
+    let foreign = || FOREIGN_MODES.iter().find(|(known, _)| *known == name).map(|(_, mode)| *mode);
+    Mode::parse(name).or_else(foreign).ok_or_else(|| {
+        let names = Mode::ALL.map(Mode::id).join(", ");
+        format!("there is no permission mode {name:?}: modes are {names}")
+    })
+}
+
 fn modes() -> impl TypedValueParser<Value = Mode> {
-    let ids = PossibleValuesParser::new(Mode::ALL.map(Mode::id));
-    ids.try_map(|id| Mode::parse(&id).ok_or("unknown mode"))
+    let values = Mode::ALL.map(|mode| PossibleValue::new(mode.id()).alias(foreign_mode(mode)));
+    PossibleValuesParser::new(values).try_map(|name| mode_named(&name))
 }
 
 fn threshold(ratio: &str) -> Result<CompactionThreshold, &'static str> {

@@ -6,6 +6,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::run::HostLine;
 use crate::session::event_queue::{EventQueue, PutResult, QueueLimits, QueuedItem};
 use crate::session::{CompactionState, EventSink, QuestionSupport, SessionEvent};
 use crate::thread::SessionId;
@@ -21,6 +22,10 @@ pub enum UserInput {
     Typed(Option<String>),
     /// The user pressed Ctrl-C.
     Interrupted,
+    /// A line of the program that runs this one.
+    Host(Result<HostLine, String>),
+    /// The program has closed stdin.
+    HostLeft,
 }
 
 pub struct InputQueue {

@@ -5,10 +5,17 @@
 
 mod attach;
 mod drive;
+mod event_printer;
+mod expected;
+mod host;
+mod host_input;
 mod keyboard;
 mod named;
+mod partial;
 mod request;
+mod stream_json;
 
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,11 +25,13 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::json_lines::JsonLines;
+use super::mcp::import::from_claude;
 use super::printer::Printer;
 use super::queue::{InputQueue, UserInput};
 use super::sessions::IN_USE_HINT;
 use super::terminal::{self, Style};
 use super::{CliError, EXIT_CANCELLED, EXIT_OVER_BUDGET, log, serve};
+use crate::config::{McpServer, McpSource};
 use crate::daemon::control::ControlClient;
 use crate::daemon::control::fault::Fault;
 use crate::daemon::control::remote::RemoteSessions;
@@ -32,9 +41,15 @@ use crate::session::{Attachment, ClientId, Opening, QuestionSupport, Replay, Ses
 use crate::session_library;
 use crate::thread::visible::visible;
 use crate::thread::{Content, SessionId};
-use drive::{EventPrinter, PromptRun};
+use drive::{PromptRun, RunInputs};
+use event_printer::EventPrinter;
+use expected::ExpectedJson;
+use host::HostLink;
+pub use host_input::HostLine;
+use host_input::{HostReader, HostRequest, HostSetup};
 pub use request::{CompactArgs, RunArgs, SessionSubcommand};
 use request::{OutputFormat, PromptRequest, SessionChoice};
+use stream_json::StreamJson;
 
 /// Timeout for the end of the session. Its results are already on disk.
 const SETTLE_WITHIN: Duration = Duration::from_secs(5);
@@ -61,13 +76,13 @@ pub fn command_of(session: SessionId, name: &str, words: Vec<String>, json: bool
     perform(PromptRequest::command(session.0.to_string(), name, words, json))
 }
 
-fn perform(request: PromptRequest) -> Result<i32, CliError> {
+fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
     if let Some(notice) = request.notice {
         eprintln!("epitome: {notice}");
     }
     let paths = serve::paths();
     log::to_file(&paths);
-    let cwd = match &request.cwd {
+    let mut cwd = match &request.cwd {
         Some(directory) => super::sessions::real_directory(directory)?,
         None => serve::working_directory()?,
     };
@@ -76,10 +91,23 @@ fn perform(request: PromptRequest) -> Result<i32, CliError> {
     if !text.is_empty() {
         prompt.insert(0, Content::Text { text });
     }
+    let mut expected = request.program.schema.as_deref().map(ExpectedJson::read).transpose()?;
+    let stdin = request.program.reads_stream.then(HostInput::begin);
+    if let Some(HostInput { setup: Some((_, setup)), .. }) = &stdin {
+        // An SDK would go on without what its program relies on, such as a hook that denies calls.
+        setup.check().map_err(CliError::usage)?;
+        request.program.instructions = request.program.instructions.or(setup.instructions.clone());
+        if let (None, Some(schema)) = (&expected, &setup.schema) {
+            expected = Some(ExpectedJson::new(schema.clone()).map_err(CliError::usage)?);
+        }
+    }
     let resumed = match &request.session {
         SessionChoice::Named(id) => Some(super::sessions::named(&paths, id)?),
         SessionChoice::New | SessionChoice::Newest => None,
     };
+    if let Some(name) = &request.worktree {
+        cwd = super::worktree::open(&cwd, name)?;
+    }
     let runtime = serve::runtime()?;
     let daemon = match request.standalone {
         true => None,
@@ -91,7 +119,7 @@ fn perform(request: PromptRequest) -> Result<i32, CliError> {
             None
         }),
     };
-    let prepared = RunRequest { request, prompt, cwd, resumed };
+    let prepared = RunRequest { request, prompt, stdin, expected, cwd, resumed };
     let code = match daemon {
         Some(sessions) => prepared.run(&runtime, &sessions),
         None => {
@@ -117,10 +145,31 @@ async fn in_daemon(runtime_dir: &RuntimeDir) -> Result<Option<RemoteSessions>, F
     }
 }
 
+/// The stdin of a program, whose first line has been read: it may configure the session.
+struct HostInput {
+    reader: HostReader,
+    first: Option<Result<HostLine, String>>,
+    setup: Option<(String, HostSetup)>,
+}
+
+impl HostInput {
+    fn begin() -> HostInput {
+        let mut reader = HostReader::new();
+        match reader.next() {
+            Some(Ok(HostLine::Request { id, request: HostRequest::Initialize(setup) })) => {
+                HostInput { reader, first: None, setup: Some((id, *setup)) }
+            }
+            first => HostInput { reader, first, setup: None },
+        }
+    }
+}
+
 /// The data that is known before the session is opened.
 struct RunRequest {
     request: PromptRequest,
     prompt: Vec<Content>,
+    stdin: Option<HostInput>,
+    expected: Option<ExpectedJson>,
     cwd: PathBuf,
     /// The session to resume.
     resumed: Option<SessionId>,
@@ -128,32 +177,38 @@ struct RunRequest {
 
 impl RunRequest {
     fn run<P: SessionPort>(self, runtime: &Runtime, sessions: &P) -> Result<i32, CliError> {
-        let RunRequest { request, prompt, cwd, resumed } = self;
+        let RunRequest { request, prompt, stdin, expected, cwd, resumed } = self;
         let resumed = match &request.session {
             SessionChoice::Newest => Some(newest(sessions, &cwd)?),
             SessionChoice::New | SessionChoice::Named(_) => resumed,
         };
-        let is_there = terminal::keyboard().is_some();
+        let is_there = stdin.is_none() && terminal::keyboard().is_some();
         let queue = Arc::new(InputQueue::new(QuestionSupport { forms: is_there, urls: is_there }));
         catch_interrupts(runtime, &queue)?;
         let opening = Opening {
             attachment: Attachment { client: CLIENT, outlet: queue.clone() },
             cwd,
-            directories: Vec::new(),
-            mcp_servers: Vec::new(),
+            directories: absolute(&request.program.directories)?,
+            mcp_servers: mcp_servers(&request.program.mcp_servers)?,
             environment: serve::environment(),
             overrides: Arc::new(request.overrides.clone()),
-            instructions: None,
+            instructions: request.program.instructions.clone(),
             choices: Vec::new(),
         };
         let session = match resumed {
             Some(session) => {
-                sessions.attach(ATTACH, session.clone(), opening, Replay::Nothing);
+                // The first line of the format of SDKs has what the log contains.
+                let replay = match request.output {
+                    OutputFormat::Stream => Replay::Everything,
+                    OutputFormat::Text | OutputFormat::Json | OutputFormat::Result => Replay::Nothing,
+                };
+                sessions.attach(ATTACH, session.clone(), opening, replay);
                 session
             }
             None => sessions.create(ATTACH, opening),
         };
         let sink = match request.output {
+            OutputFormat::Text if expected.is_some() => EventPrinter::Value,
             OutputFormat::Text => {
                 let (out, err) = (io::stdout(), io::stderr());
                 let printer = Printer::new(out, Style::for_stdout(), err, Style::for_stderr());
@@ -163,13 +218,62 @@ impl RunRequest {
                 }))
             }
             OutputFormat::Json => EventPrinter::Json(JsonLines::new(io::stdout())),
-            OutputFormat::Result => EventPrinter::Result(String::new()),
+            OutputFormat::Result => EventPrinter::Result,
+            OutputFormat::Stream => {
+                let is_partial = request.program.is_partial;
+                let lines = StreamJson::new(io::stdout(), session.clone(), is_partial);
+                EventPrinter::Stream(Box::new(lines))
+            }
         };
-        let code = PromptRun::new(sessions.clone(), session, queue.clone(), sink, prompt, request).drive();
+        let host = stdin.map(|stdin| feed(stdin, &request, &queue)).transpose()?;
+        let inputs = RunInputs { prompt: host.is_none().then_some(prompt), host, expected };
+        let code = PromptRun::new(sessions.clone(), session, queue.clone(), sink, inputs, request).drive();
         queue.close();
         sessions.detach(CLIENT);
         code
     }
+}
+
+/// Queues the lines of a program.
+fn feed(stdin: HostInput, request: &PromptRequest, queue: &Arc<InputQueue>) -> Result<HostLink, CliError> {
+    let HostInput { reader, first, setup } = stdin;
+    let is_over = first.is_none() && setup.is_none();
+    if let Some(line) = first {
+        queue.put_input(UserInput::Host(line));
+    }
+    match is_over {
+        true => queue.put_input(UserInput::HostLeft),
+        false => reader.feed(queue).map_err(|error| {
+            CliError::failed(format!("no thread can be started for stdin: {error}"), None)
+        })?,
+    }
+    Ok(HostLink::new(request.program.decides, setup.map(|(id, _)| id)))
+}
+
+/// Reads the MCP servers of `--mcp-config`.
+fn mcp_servers(options: &[String]) -> Result<Vec<McpServer>, CliError> {
+    let mut servers = Vec::new();
+    for option in options {
+        let wrong = |why: String| CliError::usage(format!("--mcp-config: {why}"));
+        let text = match option.trim_start().starts_with('{') {
+            true => option.clone(),
+            false => fs::read_to_string(option)
+                .map_err(|error| wrong(format!("{option} can't be read: {error}")))?,
+        };
+        let imported = from_claude(&text, Path::new("")).map_err(|why| wrong(format!("{option}: {why}")))?;
+        if !imported.skipped.is_empty() {
+            return Err(wrong(imported.skipped.join("; ")));
+        }
+        servers.extend(
+            imported.servers.into_iter().map(|server| McpServer { from: McpSource::Client, ..server }),
+        );
+    }
+    Ok(servers)
+}
+
+/// Makes the directories of `--add-dir` absolute. They must exist.
+fn absolute(directories: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
+    directories.iter().map(|directory| super::sessions::real_directory(directory)).collect()
 }
 
 fn newest(sessions: &impl SessionPort, cwd: &Path) -> Result<SessionId, CliError> {

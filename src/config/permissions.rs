@@ -19,13 +19,22 @@ impl Settings {
     /// Adds an allow rule from the source `by`, for example a command-line option. The error explains an invalid
     /// rule.
     pub fn allow(&mut self, rule: &str, by: &str) -> Result<(), String> {
+        self.add_rule(RuleEffect::Allow, rule, by)
+    }
+
+    /// The same for a deny rule.
+    pub fn deny(&mut self, rule: &str, by: &str) -> Result<(), String> {
+        self.add_rule(RuleEffect::Deny, rule, by)
+    }
+
+    fn add_rule(&mut self, word: RuleEffect, rule: &str, by: &str) -> Result<(), String> {
         let pattern = rules::parse(rule).and_then(|pattern| pattern.check_tool().map(|()| pattern));
         let pattern = pattern.map_err(|rules::RuleError { message, hint }| match hint {
             Some(hint) => format!("{message} ({hint})"),
             None => message,
         })?;
         let (path, line) = (PathBuf::from(by), 1);
-        self.permissions.push(WrittenRule { word: RuleEffect::Allow, pattern, path, line });
+        self.permissions.push(WrittenRule { word, pattern, path, line });
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Linux specifics.
 //!
-//! `blocking` runs work that may block; `group`, `reaper` and `stragglers` end all processes of a command; `launcher`
+//! `blocking` runs work that may block; `child_output` runs a command to its end; `group`, `reaper` and `stragglers` end all processes of a command; `launcher`
 //! starts sandboxed ones; `piped` starts one with pipes; `confinement` compares how processes are confined; `process`
 //! detaches a process and reports its memory; `sandbox` restricts what a command can access; `memory_trim` returns
 //! unused memory to the OS; `signals` waits for signals without a runtime; `holder` finds the process that holds a
@@ -8,6 +8,7 @@
 //! name; `disk` syncs file systems; `priority` lowers a thread's priority. Policy is elsewhere.
 
 pub mod blocking;
+pub mod child_output;
 pub mod confinement;
 pub mod disk;
 pub mod group;

@@ -32,6 +32,7 @@ pub const RESERVED: &[&str] = &[
     "unpin",
     "usage",
     "why",
+    "worktree",
 ];
 
 /// A slash command as listed by clients; `name` has no slash.

@@ -15,8 +15,11 @@ mod pins;
 pub(super) mod rewind;
 mod usage;
 pub mod why;
+mod worktree;
 
 use std::path::Path;
+
+use futures_util::future::BoxFuture;
 
 use super::actor::Session;
 use super::clients::outer_texts;
@@ -24,6 +27,7 @@ use super::compacting::Compactor;
 use super::core::Core;
 use super::hook_host::HookHost;
 use super::mcp::McpHost;
+use super::questions::Questions;
 use super::recipe_catalog::SessionRecipes;
 use super::rounds::apply_to;
 use super::session_state;
@@ -73,6 +77,7 @@ pub(super) struct CommandContext<'a> {
     hooks: &'a HookHost,
     mcp: &'a McpHost,
     compactor: &'a Compactor,
+    questions: &'a Questions,
 }
 
 const fn built_in(
@@ -153,6 +158,12 @@ const BUILT_IN: &[BuiltInCommand] = &[
         Some("[entry, e.g. e12 | hook]"),
         why,
     ),
+    built_in(
+        "worktree",
+        "Make a Git worktree for another session; or merge the one of this session, or throw it away",
+        Some("[NAME | merge | discard | list]"),
+        worktree::worktree,
+    ),
 ];
 
 /// The result of a command.
@@ -161,7 +172,7 @@ pub(super) struct CommandOutcome {
     /// The `_meta` of the answer.
     meta: Option<serde_json::Value>,
     /// Disk work on which the result depends; all other fields are then empty.
-    later: Option<DiskWork>,
+    later: Option<LaterWork>,
     /// The rewind of files that the changes report.
     rewound_files: Option<RewindReport>,
 }
@@ -169,10 +180,14 @@ pub(super) struct CommandOutcome {
 /// Disk work of a command.
 type DiskWork = Box<dyn FnOnce() -> DiskResult + Send>;
 
+/// The same, with questions to the user. `None` after a panic.
+type LaterWork = BoxFuture<'static, Option<DiskResult>>;
+
 /// The result of a command's disk work.
 pub enum DiskResult {
     Rewound(Box<rewind::RewindPlan>, Option<Result<RewindReport, CheckpointError>>),
     Checkpoints(Result<Vec<TurnRecord>, CheckpointError>),
+    Worktree(worktree::WorktreeReport),
 }
 
 impl CommandOutcome {
@@ -181,6 +196,10 @@ impl CommandOutcome {
     }
 
     fn later(work: DiskWork) -> CommandOutcome {
+        CommandOutcome::eventually(Box::pin(async move { blocking::start(work).await.ok() }))
+    }
+
+    fn eventually(work: LaterWork) -> CommandOutcome {
         CommandOutcome { later: Some(work), ..CommandOutcome::from_changes(Vec::new()) }
     }
 
@@ -305,8 +324,8 @@ impl Session {
         if let Err(error) = session_state::commit_command(&mut self.core, &mut prompt.responder, commanded) {
             return prompt.responder.answer(Err(error));
         }
-        let Session { core, recipes, hooks, mcp, compactor, .. } = self;
-        let ran = run(core, &CommandContext { recipes, hooks, mcp, compactor });
+        let Session { core, recipes, hooks, mcp, compactor, questions, .. } = self;
+        let ran = run(core, &CommandContext { recipes, hooks, mcp, compactor, questions });
         self.finish_command(prompt, ran);
     }
 
@@ -315,9 +334,7 @@ impl Session {
         let CommandOutcome { changes, meta, later, rewound_files } = ran;
         if let Some(work) = later {
             self.inbox.set_paused(true);
-            self.core.background.spawn(async move {
-                BackgroundResult::OnDisk(Box::new(prompt), blocking::start(work).await.ok())
-            });
+            self.core.background.spawn(async move { BackgroundResult::OnDisk(Box::new(prompt), work.await) });
             return;
         }
         let (reason, usage) = (StopReason::EndTurn, Usage::default());
@@ -343,6 +360,9 @@ impl Session {
             Some(DiskResult::Checkpoints(Ok(turns))) => rewind::list_checkpoints(&mut self.core, &turns),
             Some(DiskResult::Checkpoints(Err(error))) => {
                 rewind::not_rewound(&mut self.core, &error.to_string())
+            }
+            Some(DiskResult::Worktree((text, meta))) => {
+                text_reply(&mut self.core, text).with("worktree", meta)
             }
             None => text_reply(&mut self.core, format!("Not done: {}.", cpu_worker::FAULT)),
         };

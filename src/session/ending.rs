@@ -198,7 +198,13 @@ impl Session {
             }
             return;
         }
-        let Some(work) = &mut self.work else { return };
+        let Some(work) = &mut self.work else {
+            // A command may be waiting for its card.
+            if self.inbox.is_held() {
+                self.questions.close_all(&self.core.clients);
+            }
+            return;
+        };
         let Some(at) = work.responders.iter().position(|(responder, _)| responder.ticket == ticket) else {
             return;
         };

@@ -99,6 +99,7 @@ mod tasks;
 mod tool_host;
 mod trace;
 mod work;
+pub mod worktree;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -41,8 +41,9 @@ use epitome_tools::{RunningCommands, Toolbox};
 /// the sender gets an error.
 const COMMANDS_MAX: usize = 256;
 
-/// The option that adds an allow rule; messages name it where they would name a file.
+/// The options that add rules; messages name them where they would name a file.
 pub const ALLOW_OPTION: &str = "--allow";
+pub const DENY_OPTION: &str = "--deny";
 
 /// What all sessions of a process share.
 #[derive(Clone)]
@@ -88,6 +89,9 @@ pub struct Overrides {
     /// Permission rules of the kind `allow`, as written.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
+    /// Permission rules of the kind `deny`, as written.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<String>,
     /// Whether hooks run.
     pub hooks: Option<bool>,
     pub trust: Option<HookTrust>,
@@ -108,11 +112,20 @@ impl Overrides {
         settings.thought = self.thought.unwrap_or(settings.thought);
         settings.max_rounds = self.max_rounds.unwrap_or(settings.max_rounds);
         settings.budget.session_usd = self.max_cost.or(settings.budget.session_usd);
+        // The command line has reported invalid rules; here they must not allow anything.
         for rule in &self.allow {
-            // The command line has reported an invalid rule; here it must not allow anything.
-            if let Err(error) = settings.allow(rule, ALLOW_OPTION) {
-                tracing::warn!(error, "a rule is ignored");
-            }
+            drop(
+                settings
+                    .allow(rule, ALLOW_OPTION)
+                    .inspect_err(|error| tracing::warn!(error, "a rule is ignored")),
+            );
+        }
+        for rule in &self.deny {
+            drop(
+                settings
+                    .deny(rule, DENY_OPTION)
+                    .inspect_err(|error| tracing::warn!(error, "a rule is ignored")),
+            );
         }
         settings.hooks.enabled = self.hooks.unwrap_or(settings.hooks.enabled);
         settings.hooks.trust = self.trust.unwrap_or(settings.hooks.trust);

@@ -47,7 +47,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub use epitome_platform::{group, launcher, reaper};
+pub use epitome_platform::{child_output, group, launcher, reaper};
 pub use parsed::ParsedTool;
 pub use running::RunningCommands;
 pub use shell_run::shell;

@@ -166,8 +166,10 @@ fn pages() -> Vec<String> {
 /// `tests/sessions/redteam` generates the page on attacks, `tests/services/import.rs` imports the formats listed in
 /// `docs/import.md`, `tests/processes/protocol.rs` compares the methods of `docs/acp.md` and the rules of
 /// `docs/conformance.md` with the agent and the suite, `tests/processes/acp_v2.rs` tests the behavior that
-/// `docs/acp-v2.md` describes and `tests/processes/ahp.rs` that of `docs/ahp.md`, `tests/processes/login.rs` logs in as described in `docs/login.md`, and
-/// `tests/sessions/inspect` checks the examples of `docs/inspect.md`.
+/// `docs/acp-v2.md` describes, `tests/processes/ahp.rs` that of `docs/ahp.md`, `tests/processes/login.rs` logs in as
+/// described in `docs/login.md`, `tests/processes/programs.rs` does what `docs/programs.md` and `docs/github-action.md`
+/// describe, `tests/processes/worktrees.rs` the same for `docs/worktrees.md`, and `tests/sessions/inspect` checks the
+/// examples of `docs/inspect.md`.
 #[test]
 fn every_page_is_tested() {
     assert_eq!(
@@ -186,6 +188,7 @@ fn every_page_is_tested() {
             "daemon.md",
             "diagnostics.md",
             "first-hook.md",
+            "github-action.md",
             "hooks.md",
             "import.md",
             "inspect.md",
@@ -196,6 +199,7 @@ fn every_page_is_tested() {
             "observe.md",
             "permissions.md",
             "privacy.md",
+            "programs.md",
             "providers.md",
             "recipes.md",
             "red-team.md",
@@ -204,6 +208,7 @@ fn every_page_is_tested() {
             "store.md",
             "subagents.md",
             "team-rules.md",
+            "worktrees.md",
         ]
     );
 }

@@ -15,8 +15,10 @@ mod observe;
 mod other_agents;
 mod packaging;
 mod process;
+mod programs;
 mod protocol;
 mod terminal;
+mod worktrees;
 
 // The example handler of CONTRIBUTING.md uses the module paths of its own crate.
 use epitome::hooks::{self, event, hook_context, output};

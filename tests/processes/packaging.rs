@@ -37,7 +37,24 @@ fn versions_and_addresses_agree_with_the_manifest() {
         let archive = format!("{repository}/releases/download/v{version}/epitome-{version}-{target}.tar.gz");
         assert_eq!(agent["distribution"]["binary"][platform]["archive"], archive);
     }
-    for path in ["packaging/install.sh", "packaging/Dockerfile", ".github/ISSUE_TEMPLATE/config.yml"] {
+    let package: Value = serde_json::from_str(&text("packaging/sdk/typescript/package.json")).expect("JSON");
+    let wheel: toml::Value =
+        toml::from_str(&text("packaging/sdk/python/pyproject.toml")).expect("it is TOML");
+    assert_eq!(
+        (&package["version"], &wheel["project"]["version"]),
+        (&version.clone().into(), &version.clone().into())
+    );
+    assert!(text("packaging/action/action.yml").contains(&format!("default: {version}\n")));
+    for path in [
+        "packaging/install.sh",
+        "packaging/Dockerfile",
+        "packaging/action/install.sh",
+        "packaging/sdk/typescript/package.json",
+        "packaging/sdk/typescript/README.md",
+        "packaging/sdk/python/README.md",
+        "packaging/sdk/python/pyproject.toml",
+        ".github/ISSUE_TEMPLATE/config.yml",
+    ] {
         let text = text(path);
         let addresses = text.matches("github.com/").count();
         assert!(addresses > 0 && text.matches(&repository).count() == addresses, "{path}: {repository}");

@@ -6,25 +6,21 @@
 
 use std::fmt::{self, Display};
 use std::fs;
-use std::io::Read;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
 use super::copy::{self, ScratchFolder};
 use crate::recipe::plugins::PluginFormat;
 use crate::recipe::plugins::marketplace::{self, EntrySource, Marketplace, MarketplaceEntry};
+use crate::tools::child_output::{self, OutputLimits};
 
 /// How long one command may take.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(5 * 60);
 /// Maximum size of what is fetched: a plugin and as much again in its compressed history.
 const FETCHED_BYTES_MAX: u64 = 2 * copy::BYTES_MAX;
-/// How often time and size of a command are looked at.
-const COMMAND_LOOK: Duration = Duration::from_millis(100);
 /// Maximum bytes of a command's output that are read.
 const OUTPUT_BYTES_MAX: u64 = 16 * 1024;
 /// How a package of npm is named on the command line.
@@ -313,63 +309,21 @@ fn unpack(package: &str, registry: Option<&str>, folder: &Path) -> Result<(), St
 
 /// Runs Git in a folder; returns what it prints.
 fn git(folder: &Path, arguments: &[&str]) -> Result<String, String> {
-    let mut command = Command::new("git");
-    for option in ["core.hooksPath=/dev/null", "core.fsmonitor=false", "protocol.ext.allow=never"] {
-        command.args(["-c", option]);
-    }
-    command.args(arguments);
-    command.env("GIT_TERMINAL_PROMPT", "0").env("GIT_LFS_SKIP_SMUDGE", "1").env("GIT_ASKPASS", "true");
-    for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
-        command.env_remove(variable);
-    }
+    let mut command = child_output::git(arguments);
+    command.env("GIT_LFS_SKIP_SMUDGE", "1");
     run(command, folder)
 }
 
 /// Runs a command in a folder, within its limits; returns what it prints.
-fn run(mut command: Command, folder: &Path) -> Result<String, String> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    command.current_dir(folder).process_group(0);
-    // Short outputs, which fit into their pipes.
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|error| format!("{program} can't be started: {error}"))?;
-    let since = Instant::now();
-    let status = loop {
-        match child.try_wait().map_err(|error| error.to_string())? {
-            Some(status) => break status,
-            None if since.elapsed() > COMMAND_TIME_MAX => {
-                return Err(ended(
-                    child,
-                    &format!("it takes more than {} minutes", COMMAND_TIME_MAX.as_secs() / 60),
-                ));
-            }
-            None if size(folder, 0) > FETCHED_BYTES_MAX => {
-                return Err(ended(child, &format!("it has more than {} MiB", FETCHED_BYTES_MAX >> 20)));
-            }
-            None => std::thread::sleep(COMMAND_LOOK),
-        }
+fn run(command: Command, folder: &Path) -> Result<String, String> {
+    let too_large = || format!("it has more than {} MiB", FETCHED_BYTES_MAX >> 20);
+    let limits = OutputLimits {
+        time: COMMAND_TIME_MAX,
+        bytes: OUTPUT_BYTES_MAX,
+        is_over: &|| (size(folder, 0) > FETCHED_BYTES_MAX).then(too_large),
     };
-    let read = |pipe: Option<&mut dyn Read>| {
-        let mut bytes = Vec::new();
-        let read = pipe.map(|pipe| pipe.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes));
-        drop(read);
-        String::from_utf8_lossy(&bytes).into_owned()
-    };
-    match status.success() {
-        true => Ok(read(child.stdout.as_mut().map(|pipe| pipe as &mut dyn Read))),
-        false => {
-            let said = read(child.stderr.as_mut().map(|pipe| pipe as &mut dyn Read));
-            Err(said.lines().last().map_or(format!("{program} failed"), |line| line.trim().to_owned()))
-        }
-    }
-}
-
-fn ended(mut child: Child, why: &str) -> String {
-    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // The process may have ended already.
-        let _ = kill_process_group(group, Signal::KILL);
-    }
-    drop(child.wait());
-    why.to_owned()
+    let output = child_output::output_of(command, folder, &limits);
+    output.map_err(|why| why.lines().last().unwrap_or_default().trim().to_owned())
 }
 
 /// Returns the size of a directory's files in bytes.

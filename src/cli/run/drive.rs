@@ -1,23 +1,26 @@
-//! Drives one prompt: shows the events of the session and answers its questions until the turn has ended.
+//! Drives a run: sends its prompts, shows the events of the session and answers its questions until the last turn has
+//! ended.
 
 use std::collections::VecDeque;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
+use super::event_printer::EventPrinter;
+use super::expected::{ExpectedJson, ReplyCheck};
+use super::host::HostLink;
 use super::keyboard::{Keyboard, TypedAnswer, answer, listen};
 use super::named;
 use super::request::PromptRequest;
 use super::{CLIENT, failed};
 use crate::cli::form::FormDialog;
-use crate::cli::json_lines::JsonLines;
 use crate::cli::printer::{Printer, is_shown_whole};
 use crate::cli::queue::{InputQueue, UserInput};
-use crate::cli::terminal::{self, Color, Style};
-use crate::cli::{CliError, EXIT_CANCELLED, serve};
+use crate::cli::terminal;
+use crate::cli::{CliError, EXIT_CANCELLED, EXIT_USAGE, serve};
 use crate::recipe::catalog::RecipeCatalog;
 use crate::session::event_queue::QueuedItem;
 use crate::session::port::SessionPort;
@@ -26,7 +29,7 @@ use crate::session::{
     SessionEvent, SessionOptions, Ticket, UserDecision,
 };
 use crate::thread::{
-    Change, Content, Decider, Mode, SessionId, StopReason, ThoughtLevel, ToolOutcome, Usage, text,
+    Change, Content, Decider, Mode, SessionId, StopReason, ThoughtLevel, ToolOutcome, Usage,
 };
 
 /// How often the progress line is updated.
@@ -34,68 +37,25 @@ const TICK: Duration = Duration::from_secs(1);
 
 const MODEL: Ticket = Ticket(2);
 const MODE: Ticket = Ticket(3);
-const PROMPT: Ticket = Ticket(4);
 const THOUGHT: Ticket = Ticket(5);
+/// The ticket of the first prompt; the following ones have the next tickets.
+const FIRST_PROMPT: u64 = 10;
 
-/// How events are shown.
-pub enum EventPrinter {
-    Text(Box<Printer<'static>>),
-    Json(JsonLines<'static>),
-    /// Only the result, as one object, with the text of the last reply.
-    Result(String),
-}
-
-impl EventPrinter {
-    fn show(&mut self, out: &SessionEvent) -> io::Result<()> {
-        match self {
-            EventPrinter::Text(printer) => printer.show(out),
-            EventPrinter::Json(lines) => lines.show(out),
-            EventPrinter::Result(text) => {
-                if let SessionEvent::Entry { entry, replay: false, .. } = out
-                    && let Change::Replied { message, .. } = &entry.change
-                {
-                    *text = message.text();
-                }
-                Ok(())
-            }
-        }
-    }
-
-    fn decided(&mut self, permission: &PermissionRequest, decision: &UserDecision) -> io::Result<()> {
-        match self {
-            EventPrinter::Text(printer) => printer.decided(permission, decision),
-            EventPrinter::Json(lines) => lines.decided(permission, decision),
-            EventPrinter::Result(_) => Ok(()),
-        }
-    }
-
-    /// Prints text that the user must see in every format.
-    fn on_stderr(&mut self, print: impl FnOnce(&mut Printer<'_>) -> io::Result<()>) -> io::Result<()> {
-        match self {
-            EventPrinter::Text(printer) => print(printer),
-            EventPrinter::Json(_) | EventPrinter::Result(_) => {
-                print(&mut Printer::new(io::sink(), Style::Plain, io::stderr(), Style::for_stderr()))
-            }
-        }
-    }
-
-    /// Prints a notice, which is for users only.
-    fn remark(&mut self, text: &str) -> io::Result<()> {
-        match self {
-            EventPrinter::Text(printer) => printer.remark(Color::Dim, text),
-            EventPrinter::Json(_) | EventPrinter::Result(_) => Ok(()),
-        }
-    }
-}
-
-/// One prompt and the session that receives it.
+/// The prompts of a run and the session that receives them.
 pub struct PromptRun<P> {
-    sessions: P,
-    session: SessionId,
+    pub(super) sessions: P,
+    pub(super) session: SessionId,
     queue: Arc<InputQueue>,
-    sink: EventPrinter,
-    /// `None` after it has been sent.
-    prompt: Option<Vec<Content>>,
+    pub(super) sink: EventPrinter,
+    /// Prompts that have not been sent.
+    pub(super) prompts: VecDeque<Vec<Content>>,
+    /// The ticket of the latest prompt.
+    prompt: Ticket,
+    is_running: bool,
+    /// The program that sends prompts, if one does.
+    pub(super) host: Option<HostLink>,
+    /// What replies must match.
+    expected: Option<ExpectedJson>,
     recipe: Option<String>,
     /// Additional directories of recipes.
     recipe_dirs: Vec<PathBuf>,
@@ -104,7 +64,8 @@ pub struct PromptRun<P> {
     thought: Option<ThoughtLevel>,
     /// Settings that must be confirmed before the prompt is sent.
     waits_for: Vec<Ticket>,
-    commands: Option<Arc<[CommandInfo]>>,
+    pub(super) commands: Option<Arc<[CommandInfo]>>,
+    pub(super) options: Option<Arc<SessionOptions>>,
     ask: Option<(AskId, AskedQuestion)>,
     /// Questions queued after the open one, because a turn and callbacks of hooks may ask at the same time.
     asks: VecDeque<(AskId, AskedQuestion)>,
@@ -112,8 +73,14 @@ pub struct PromptRun<P> {
     left_open: Vec<Arc<PermissionRequest>>,
     keyboard: Keyboard,
     cancelled: bool,
+    /// The text of the last reply.
+    reply: String,
+    /// Tokens of the running prompt, with repeated attempts.
+    spent: Usage,
     /// Cost of the session's model calls in US dollars, if prices are known.
     cost: Option<f64>,
+    /// The exit code if nothing else follows.
+    code: Option<i32>,
 }
 
 /// An open question to the user.
@@ -122,15 +89,33 @@ enum AskedQuestion {
     Form(Box<FormDialog>),
 }
 
-/// The end of a run.
-enum RunEnd {
-    Turn(StopReason, Usage, CommandResult),
+/// The end of a prompt.
+pub enum RunEnd {
+    Turn {
+        reason: StopReason,
+        result: CommandResult,
+        /// The reply as JSON that matches the schema, if one is expected.
+        structured: Option<Value>,
+    },
+    /// No reply matched the schema; the faults of the last one.
+    Unfit(Vec<String>),
     Error(CliError),
+}
+
+impl RunEnd {
+    fn code(&self) -> i32 {
+        match self {
+            RunEnd::Turn { reason: StopReason::EndTurn, result, .. } => i32::from(result.is_refused()),
+            RunEnd::Turn { reason: StopReason::Cancelled, .. } => EXIT_CANCELLED,
+            RunEnd::Turn { .. } | RunEnd::Unfit(_) => 1,
+            RunEnd::Error(error) => error.code,
+        }
+    }
 }
 
 /// The result of a command under its name, for programs. Empty for a prompt.
 #[derive(Default)]
-struct CommandResult(Map<String, Value>);
+pub struct CommandResult(pub Map<String, Value>);
 
 impl CommandResult {
     fn new(meta: Option<Value>) -> CommandResult {
@@ -151,15 +136,21 @@ impl<P: SessionPort> PromptRun<P> {
         session: SessionId,
         queue: Arc<InputQueue>,
         sink: EventPrinter,
-        prompt: Vec<Content>,
+        inputs: RunInputs,
         request: PromptRequest,
     ) -> PromptRun<P> {
+        let RunInputs { prompt, host, expected } = inputs;
         PromptRun {
             sessions,
             session,
             queue,
             sink,
-            prompt: Some(prompt),
+            prompts: prompt.into_iter().collect(),
+            prompt: Ticket(FIRST_PROMPT),
+            is_running: false,
+            keyboard: if host.is_some() { Keyboard::Nobody } else { Keyboard::Unknown },
+            host,
+            expected,
             recipe: request.recipe,
             recipe_dirs: request.overrides.recipe_dirs,
             model: request.overrides.model,
@@ -167,47 +158,89 @@ impl<P: SessionPort> PromptRun<P> {
             thought: request.overrides.thought,
             waits_for: Vec::new(),
             commands: None,
+            options: None,
             ask: None,
             asks: VecDeque::new(),
             left_open: Vec::new(),
-            keyboard: Keyboard::Unknown,
             cancelled: false,
+            reply: String::new(),
+            spent: Usage::default(),
             cost: None,
+            code: None,
         }
     }
 
-    /// Prints until the prompt is answered, and returns the exit code.
+    /// Prints until the last prompt is answered, and returns the exit code.
     pub fn drive(&mut self) -> Result<i32, CliError> {
-        let end = loop {
+        loop {
             let step = match self.queue.next(TICK) {
                 Some(QueuedItem::Event { out, .. }) => self.take(out),
                 Some(QueuedItem::Own(UserInput::Typed(line))) => self.typed(line).map(|()| None),
                 Some(QueuedItem::Own(UserInput::Interrupted)) => self.interrupt().map(|()| None),
+                Some(QueuedItem::Own(UserInput::Host(line))) => self.host_wrote(line),
+                Some(QueuedItem::Own(UserInput::HostLeft)) => {
+                    self.host_left();
+                    Ok(None)
+                }
                 None => self.tick().map(|()| None),
             };
-            match step {
-                Ok(None) => {}
-                Ok(Some(end)) => break end,
+            let mut ended = match step {
+                Ok(ended) => ended.and_then(|end| self.checked(end)),
                 // The reader of the output is gone.
                 Err(error) => {
-                    drop(self.sessions.send(&self.session, SessionCommand::CancelPrompt { ticket: PROMPT }));
+                    self.cancel();
                     return match error.kind() {
                         io::ErrorKind::BrokenPipe => Ok(1),
                         _ => Err(terminal::cannot_write(&error)),
                     };
                 }
+            };
+            while let Some(end) = ended {
+                self.code = Some(end.code());
+                self.finish(&end).map_err(|error| terminal::cannot_write(&error))?;
+                match end {
+                    RunEnd::Error(error) if !self.is_running || self.host.is_none() => return Err(error),
+                    RunEnd::Unfit(faults) if self.host.is_none() => return Err(unfit(&faults)),
+                    RunEnd::Error(_) | RunEnd::Unfit(_) | RunEnd::Turn { .. } => {}
+                }
+                self.is_running = false;
+                ended = self.send_prompt().map(RunEnd::Error);
             }
+            if self.is_done() {
+                return self.code.or(self.cancelled.then_some(EXIT_CANCELLED)).ok_or_else(no_prompt);
+            }
+        }
+    }
+
+    /// Whether nothing remains to be done.
+    fn is_done(&self) -> bool {
+        let is_idle = !self.is_running && self.prompts.is_empty();
+        match &self.host {
+            Some(host) => is_idle && !host.is_open() && host.is_answered(),
+            None => is_idle && self.code.is_some(),
+        }
+    }
+
+    /// Checks the reply of a turn. Returns `None` if the model is asked again.
+    fn checked(&mut self, end: RunEnd) -> Option<RunEnd> {
+        let (RunEnd::Turn { reason: StopReason::EndTurn, result, .. }, Some(expected)) =
+            (&end, &mut self.expected)
+        else {
+            return Some(end);
         };
-        let code = match &end {
-            RunEnd::Turn(StopReason::EndTurn, _, told) if told.is_refused() => 1,
-            RunEnd::Turn(StopReason::EndTurn, ..) => 0,
-            RunEnd::Turn(StopReason::Cancelled, ..) => EXIT_CANCELLED,
-            RunEnd::Turn(..) | RunEnd::Error(_) => 1,
-        };
-        self.finish(&end).map_err(|error| terminal::cannot_write(&error))?;
-        match end {
-            RunEnd::Turn(..) => Ok(code),
-            RunEnd::Error(error) => Err(error),
+        if !result.0.is_empty() {
+            // A command does not reply.
+            return Some(end);
+        }
+        match expected.check(&self.reply) {
+            ReplyCheck::Fit(value) => {
+                let (reason, result) = (StopReason::EndTurn, CommandResult::default());
+                Some(RunEnd::Turn { reason, result, structured: Some(value) })
+            }
+            ReplyCheck::Unfit(faults) => Some(RunEnd::Unfit(faults)),
+            ReplyCheck::AskAgain(text) => {
+                self.send(vec![Content::Text { text }]).map(|error| RunEnd::Error(failed(&error)))
+            }
         }
     }
 
@@ -221,6 +254,7 @@ impl<P: SessionPort> PromptRun<P> {
                 self.ask_user(*ask, AskedQuestion::Form(Box::new(FormDialog::new(question))))?;
             }
             SessionEvent::Withdrawn { ask } => {
+                self.withdraw_from_host(*ask)?;
                 self.asks.retain(|(waiting, _)| waiting != ask);
                 if self.ask.take_if(|(open, _)| open == ask).is_some() {
                     self.sink.remark("\n  (the question is withdrawn)")?;
@@ -229,16 +263,17 @@ impl<P: SessionPort> PromptRun<P> {
             }
             SessionEvent::Commands(commands) => {
                 self.commands = Some(commands.clone());
+                self.introduce()?;
                 if let Some(error) = self.send_prompt() {
                     return Ok(Some(RunEnd::Error(error)));
                 }
             }
             SessionEvent::Usage(usage) => self.cost = usage.cost,
-            SessionEvent::Entry { entry, .. } => {
-                if let Change::ToolFinished { outcome } = &entry.change {
-                    self.report_unanswered(outcome)?;
-                }
-            }
+            SessionEvent::Entry { entry, replay: false, .. } => match &entry.change {
+                Change::ToolFinished { outcome } => self.report_unanswered(outcome)?,
+                Change::Replied { message, .. } => self.reply = message.text(),
+                _ => {}
+            },
             SessionEvent::CallFinished { outcome } => self.report_unanswered(outcome)?,
             SessionEvent::Text { .. }
             | SessionEvent::CallStarted { .. }
@@ -253,6 +288,7 @@ impl<P: SessionPort> PromptRun<P> {
             | SessionEvent::Inserted { .. }
             | SessionEvent::Suggestions(_)
             | SessionEvent::TerminalEnded { .. }
+            | SessionEvent::Entry { replay: true, .. }
             | SessionEvent::Notice { .. } => {}
         }
         // Do not overwrite the line of an open question.
@@ -268,9 +304,15 @@ impl<P: SessionPort> PromptRun<P> {
         ticket: Ticket,
         answer: Result<SessionAnswer, SessionError>,
     ) -> io::Result<Option<RunEnd>> {
+        if self.answer_host(ticket, &answer)? {
+            return Ok(None);
+        }
         let error = match answer {
             Err(error) => Some(failed(&error)),
-            Ok(SessionAnswer::Attached { options, .. }) => {
+            Ok(SessionAnswer::Attached { options, cwd, .. }) => {
+                self.sink.attached(cwd, &options);
+                self.options = Some(options.clone());
+                self.introduce()?;
                 let chosen = self.choose(&options);
                 chosen.err().map(|error| failed(&error)).or_else(|| self.send_prompt())
             }
@@ -279,7 +321,9 @@ impl<P: SessionPort> PromptRun<P> {
                 self.send_prompt()
             }
             Ok(SessionAnswer::TurnEnded { reason, usage, meta }) => {
-                return Ok(Some(RunEnd::Turn(reason, usage, CommandResult::new(meta))));
+                self.spent.add(&usage);
+                let result = CommandResult::new(meta);
+                return Ok(Some(RunEnd::Turn { reason, result, structured: None }));
             }
             Ok(SessionAnswer::Closed | SessionAnswer::Steered(_) | SessionAnswer::Accepted) => None,
         };
@@ -313,9 +357,9 @@ impl<P: SessionPort> PromptRun<P> {
 
     /// Sends the prompt after the settings are confirmed and the recipes are known. Before that, `/name` would be
     /// plain text.
-    fn send_prompt(&mut self) -> Option<CliError> {
+    pub(super) fn send_prompt(&mut self) -> Option<CliError> {
         let commands = self.commands.as_ref()?;
-        if !self.waits_for.is_empty() {
+        if !self.waits_for.is_empty() || self.options.is_none() || self.is_running {
             return None;
         }
         if let Some(recipe) = &self.recipe {
@@ -325,14 +369,36 @@ impl<P: SessionPort> PromptRun<P> {
                 return Some(error);
             }
         }
-        let content = self.prompt.take()?;
-        let prompt = SessionCommand::Prompt { ticket: PROMPT, client: CLIENT, content, key: None };
-        let error = self.sessions.send(&self.session, prompt).err().map(|error| failed(&error));
+        let mut content = self.prompts.pop_front()?;
+        if let Some(expected) = &mut self.expected {
+            expected.begin(&mut content);
+        }
+        (self.is_running, self.spent) = (true, Usage::default());
+        self.sink.begin();
+        let error = self.send(content).map(|error| failed(&error));
         if self.cancelled && error.is_none() {
             // Ctrl-C was pressed before the prompt was sent.
-            drop(self.sessions.send(&self.session, SessionCommand::CancelPrompt { ticket: PROMPT }));
+            self.cancel();
         }
         error
+    }
+
+    fn send(&mut self, content: Vec<Content>) -> Option<SessionError> {
+        self.prompt.0 += 1;
+        self.reply.clear();
+        let prompt = SessionCommand::Prompt { ticket: self.prompt, client: CLIENT, content, key: None };
+        self.sessions.send(&self.session, prompt).err()
+    }
+
+    /// Stops for good, before the end of the running turn.
+    pub(super) fn stop(&mut self) {
+        self.cancel();
+        self.is_running = false;
+    }
+
+    pub(super) fn cancel(&mut self) {
+        // A session that has closed has cancelled it.
+        drop(self.sessions.send(&self.session, SessionCommand::CancelPrompt { ticket: self.prompt }));
     }
 
     /// Shows the next question that arrived while another was open.
@@ -346,6 +412,11 @@ impl<P: SessionPort> PromptRun<P> {
     }
 
     fn ask_user(&mut self, ask: AskId, question: AskedQuestion) -> io::Result<()> {
+        if let AskedQuestion::Permission(permission) = &question
+            && self.ask_host(ask, permission)?
+        {
+            return Ok(());
+        }
         if self.ask.is_some() {
             self.asks.push_back((ask, question));
             return Ok(());
@@ -429,7 +500,7 @@ impl<P: SessionPort> PromptRun<P> {
     }
 
     /// Leaves a question to the session's other clients, if any.
-    fn absent(&mut self, ask: AskId, permission: Arc<PermissionRequest>) {
+    pub(super) fn absent(&mut self, ask: AskId, permission: Arc<PermissionRequest>) {
         self.left_open.push(permission);
         // A closed session has withdrawn its questions.
         drop(self.sessions.send(&self.session, SessionCommand::Absent { ask, client: CLIENT }));
@@ -447,7 +518,7 @@ impl<P: SessionPort> PromptRun<P> {
         Ok(())
     }
 
-    fn decide(
+    pub(super) fn decide(
         &mut self,
         ask: AskId,
         permission: &PermissionRequest,
@@ -461,74 +532,59 @@ impl<P: SessionPort> PromptRun<P> {
 
     fn interrupt(&mut self) -> io::Result<()> {
         self.cancelled = true;
+        if self.host.is_some() {
+            self.host_left();
+            self.prompts.clear();
+        }
         // Cancelling withdraws an open question, so its line ends here.
         let line = if self.ask.take().is_some() { "\n" } else { "" };
-        drop(self.sessions.send(&self.session, SessionCommand::CancelPrompt { ticket: PROMPT }));
+        self.cancel();
         self.sink.remark(&format!("{line}Cancelling (press Ctrl-C again to exit at once)."))
     }
 
     fn tick(&mut self) -> io::Result<()> {
+        // Do not overwrite the line of an open question.
         match &mut self.sink {
-            // Do not overwrite the line of an open question.
             EventPrinter::Text(printer) if self.ask.is_none() => printer.tick(),
-            EventPrinter::Text(_) | EventPrinter::Json(_) | EventPrinter::Result(_) => Ok(()),
+            _ => Ok(()),
         }
     }
 
     fn finish(&mut self, end: &RunEnd) -> io::Result<()> {
-        match &mut self.sink {
-            EventPrinter::Text(printer) => {
-                printer.end()?;
-                if let RunEnd::Turn(reason, ..) = end
-                    && let Some(words) = text::ending(*reason)
-                {
-                    printer.remark(Color::Yellow, words)?;
-                }
-                if Style::for_stderr().is_terminal() {
-                    let session = &self.session;
-                    let mut line = String::new();
-                    if let RunEnd::Turn(_, usage, _) = end
-                        && *usage != Usage::default()
-                    {
-                        line = format!("\n{}", text::spent(usage, None));
-                        if let Some(cost) = self.cost {
-                            line.push_str(&format!(" · the session so far: ${cost:.4}"));
-                        }
-                    }
-                    line.push_str(&format!(
-                        "\nsession {session} · continue with: epitome run --resume {session} \"…\""
-                    ));
-                    printer.remark(Color::Dim, &line)?;
-                }
-                printer.end()
-            }
-            EventPrinter::Json(lines) => match end {
-                RunEnd::Turn(reason, usage, told) => {
-                    lines.done(&self.session, Ok(reason.id()), usage, &told.0)
-                }
-                RunEnd::Error(error) => {
-                    let told = Err((error.message.as_str(), error.hint.as_deref()));
-                    lines.done(&self.session, told, &Usage::default(), &Map::new())
-                }
-            },
-            EventPrinter::Result(text) => match end {
-                RunEnd::Turn(reason, usage, told) => {
-                    let mut object =
-                        Map::from_iter([("session".to_owned(), Value::from(self.session.0.as_str()))]);
-                    if told.0.is_empty() {
-                        object.insert("reason".to_owned(), reason.id().into());
-                        object.insert("text".to_owned(), std::mem::take(text).into());
-                        object.insert("usage".to_owned(), json!(usage));
-                        object.insert("cost".to_owned(), json!(self.cost));
-                    }
-                    object.extend(told.0.clone());
-                    writeln!(io::stdout(), "{}", Value::Object(object))
-                }
-                // The caller reports errors.
-                RunEnd::Error(_) => Ok(()),
-            },
-        }
+        let figures =
+            RunFigures { session: &self.session, reply: &self.reply, spent: &self.spent, cost: self.cost };
+        self.sink.finish(end, &figures)
     }
+}
+
+/// What a run sends, and what it expects.
+pub struct RunInputs {
+    /// The prompt of the command line.
+    pub prompt: Option<Vec<Content>>,
+    pub host: Option<HostLink>,
+    pub expected: Option<ExpectedJson>,
+}
+
+/// What the end of a prompt is printed with.
+pub struct RunFigures<'a> {
+    pub session: &'a SessionId,
+    pub reply: &'a str,
+    pub spent: &'a Usage,
+    pub cost: Option<f64>,
+}
+
+/// The error of a program that sends nothing.
+fn no_prompt() -> CliError {
+    let hint = r#"write a line such as {"type":"user","message":{"role":"user","content":"…"}}"#;
+    let message = "stdin ended without a prompt".to_owned();
+    CliError { message, hint: Some(hint.to_owned()), code: EXIT_USAGE }
+}
+
+/// The error after the last attempt.
+fn unfit(faults: &[String]) -> CliError {
+    let message = format!("no reply matched the schema; the last one: {}", faults.join("; "));
+    let hint = "the session has all replies; a simpler schema or another model may help".to_owned();
+    CliError::failed(message, Some(hint))
 }
 
 /// Prints a question.

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use super::host_input::instructions;
 use crate::cli::CliError;
 use crate::cli::overrides::OverrideArgs;
 use crate::session::registry::Overrides;
+use crate::thread::ClientInstructions;
 
 /// Maximum bytes of text that are read from stdin. More does not fit into the window of any model.
 const STDIN_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -28,8 +30,56 @@ pub struct RunArgs {
     /// Run a recipe (a slash command)
     #[arg(short, long, value_name = "RECIPE")]
     recipe: Option<String>,
+    /// Work in a Git worktree of this name, which is made if it does not exist
+    #[arg(long, value_name = "NAME", conflicts_with = "resume")]
+    worktree: Option<String>,
+    #[command(flatten)]
+    program: ProgramArgs,
     #[command(flatten)]
     options: PromptOptions,
+}
+
+/// Options of `run` for programs.
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "For programs")]
+struct ProgramArgs {
+    /// Read the prompt as text, or prompts and answers as JSON lines in the format of SDKs
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    input_format: InputFormat,
+    /// Require a reply that matches this JSON Schema, and print only checked replies
+    #[arg(long, value_name = "FILE|JSON")]
+    json_schema: Option<String>,
+    /// With --output stream-json: also print text while it is streamed
+    #[arg(long)]
+    include_partial_messages: bool,
+    /// With --input-format stream-json: let the program answer permission questions
+    #[arg(long, value_name = "WHERE", value_parser = ["stdio"])]
+    permission_prompt_tool: Option<String>,
+    /// Instructions for the session, in place of the description of Epitome's role
+    #[arg(long, value_name = "TEXT")]
+    system_prompt: Option<String>,
+    /// Instructions for the session, in addition to Epitome's own
+    #[arg(long, value_name = "TEXT")]
+    append_system_prompt: Option<String>,
+    /// Another directory that the session may work in; can be repeated
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    add_dir: Vec<PathBuf>,
+    /// MCP servers of this run, as {"mcpServers": {NAME: ...}} or a file with that; can be repeated
+    #[arg(long, value_name = "FILE|JSON")]
+    mcp_config: Vec<String>,
+    /// Has no effect: SDKs pass it
+    #[arg(long, hide = true)]
+    verbose: bool,
+}
+
+/// How stdin is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum InputFormat {
+    // Text that is appended to the prompt.
+    #[default]
+    Text,
+    // The lines of `host_input`.
+    StreamJson,
 }
 
 const RUN_DETAILS: &str = "\
@@ -39,6 +89,8 @@ Examples:
   git diff | epitome run \"review this\"
   epitome run --allow \"bash(cargo test *)\" --max-rounds 20 \"make the tests pass\"
   epitome run -r compact --follow
+  epitome run --worktree fix \"repair the parser\"
+  epitome run --json-schema schema.json \"list the failing tests\"
 
 Exit codes:
   0    the turn ended normally
@@ -46,6 +98,10 @@ Exit codes:
   2    wrong usage
   3    the budget is used up
   130  cancelled
+
+--output stream-json, with --input-format stream-json, is the format of SDKs of Claude Code; see
+docs/programs.md. With --json-schema and text output, only the checked JSON is printed; the other
+formats have it as structured_output.
 
 --output json prints one object at the end: session, reason, text (of the last reply), usage and
 cost; for a command, its result.
@@ -102,7 +158,7 @@ struct PromptOptions {
     #[arg(long, visible_alias = "image", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     attach: Vec<PathBuf>,
     /// Continue the newest session of this directory, unless --resume is given
-    #[arg(long)]
+    #[arg(long, alias = "continue")]
     follow: bool,
     /// Use the session with this ID or unique ID prefix
     // The alias and the short name are those of another agent's command line.
@@ -112,7 +168,7 @@ struct PromptOptions {
     #[arg(long)]
     json: bool,
     /// Print text, one JSON object at the end, or a line of JSON for each event
-    #[arg(long, value_name = "FORMAT", value_enum, conflicts_with = "json")]
+    #[arg(long, visible_alias = "output-format", value_name = "FORMAT", value_enum, conflicts_with = "json")]
     output: Option<OutputChoice>,
     /// Print replies as they are, without rendering Markdown on a terminal
     #[arg(long)]
@@ -133,6 +189,8 @@ enum OutputChoice {
     Text,
     Json,
     Jsonl,
+    // The format of SDKs.
+    StreamJson,
 }
 
 /// Options of commands that act on a session's history. They accept all options of a prompt, but only these make
@@ -244,16 +302,37 @@ pub struct PromptRequest {
     pub session: SessionChoice,
     pub overrides: Overrides,
     pub output: OutputFormat,
+    pub program: HostOptions,
     /// Whether Markdown is printed unchanged.
     pub plain: bool,
     /// The directory of the session, if not the current one.
     pub cwd: Option<PathBuf>,
+    /// The name of a Git worktree of that directory's repository to work in.
+    pub worktree: Option<String>,
     /// Whether text on stdin is appended to the prompt.
     stdin: bool,
     /// Whether the session runs in this process even if a daemon is running.
     pub standalone: bool,
     /// A notice that is shown before anything is done.
     pub notice: Option<&'static str>,
+}
+
+/// What a program that starts a run asks for.
+#[derive(Debug, Default, PartialEq)]
+pub struct HostOptions {
+    /// Whether stdin brings prompts and answers in the format of SDKs.
+    pub reads_stream: bool,
+    /// Whether the program answers permission questions.
+    pub decides: bool,
+    /// Whether text is printed while it is streamed.
+    pub is_partial: bool,
+    /// A JSON Schema, or the path of one.
+    pub schema: Option<String>,
+    pub instructions: Option<ClientInstructions>,
+    /// Further directories of the session.
+    pub directories: Vec<PathBuf>,
+    /// MCP servers, each as JSON or the path of a file.
+    pub mcp_servers: Vec<String>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -270,6 +349,8 @@ pub enum OutputFormat {
     Json,
     /// One object: the result of the command, or of the turn.
     Result,
+    /// The format of SDKs.
+    Stream,
 }
 
 impl OutputFormat {
@@ -277,7 +358,7 @@ impl OutputFormat {
     fn result(self) -> OutputFormat {
         match self {
             OutputFormat::Text => OutputFormat::Text,
-            OutputFormat::Json | OutputFormat::Result => OutputFormat::Result,
+            OutputFormat::Json | OutputFormat::Result | OutputFormat::Stream => OutputFormat::Result,
         }
     }
 }
@@ -285,7 +366,45 @@ impl OutputFormat {
 impl RunArgs {
     pub fn request(self) -> Result<PromptRequest, CliError> {
         let recipe = self.recipe.map(|name| name.trim_start_matches('/').to_owned());
-        self.options.request(recipe, self.prompt)
+        let mut request = self.options.request(recipe, self.prompt)?;
+        request.program = self.program.options(request.output)?;
+        request.worktree = self.worktree;
+        if request.program.reads_stream {
+            if !request.words.is_empty() || request.recipe.is_some() || !request.attached.is_empty() {
+                let message = "with --input-format stream-json, prompts come from stdin: give no other one";
+                return Err(CliError::usage(message));
+            }
+            request.stdin = false;
+        }
+        Ok(request)
+    }
+}
+
+impl ProgramArgs {
+    fn options(self, output: OutputFormat) -> Result<HostOptions, CliError> {
+        let is_stream = output == OutputFormat::Stream;
+        let reads_stream = self.input_format == InputFormat::StreamJson;
+        for (is_given, option) in [
+            (reads_stream, "--input-format stream-json"),
+            (self.include_partial_messages, "--include-partial-messages"),
+        ] {
+            if is_given && !is_stream {
+                return Err(CliError::usage(format!("{option} needs --output stream-json")));
+            }
+        }
+        if self.permission_prompt_tool.is_some() && !reads_stream {
+            return Err(CliError::usage("--permission-prompt-tool stdio needs --input-format stream-json"));
+        }
+        let (system, appended) = (self.system_prompt, self.append_system_prompt);
+        Ok(HostOptions {
+            reads_stream,
+            decides: self.permission_prompt_tool.is_some(),
+            is_partial: self.include_partial_messages,
+            schema: self.json_schema,
+            instructions: instructions(system.unwrap_or_default(), appended.unwrap_or_default()),
+            directories: self.add_dir,
+            mcp_servers: self.mcp_config,
+        })
     }
 }
 
@@ -341,11 +460,14 @@ impl PromptOptions {
             output: match self.output {
                 Some(OutputChoice::Jsonl) => OutputFormat::Json,
                 Some(OutputChoice::Json) => OutputFormat::Result,
+                Some(OutputChoice::StreamJson) => OutputFormat::Stream,
                 None if self.json => OutputFormat::Json,
                 Some(OutputChoice::Text) | None => OutputFormat::Text,
             },
+            program: HostOptions::default(),
             plain: self.plain,
             cwd: self.cwd,
+            worktree: None,
             stdin: true,
             standalone: self.standalone,
             notice,
@@ -363,8 +485,10 @@ impl PromptRequest {
             session: SessionChoice::Named(session),
             overrides: Overrides::default(),
             output: if json { OutputFormat::Json } else { OutputFormat::Text },
+            program: HostOptions::default(),
             plain: false,
             cwd: None,
+            worktree: None,
             stdin: true,
             standalone: false,
             notice: None,
@@ -401,6 +525,7 @@ impl PromptRequest {
         let said = said.join("\n\n");
         match &self.recipe {
             Some(recipe) => Ok(format!("/{recipe} {said}").trim_end().to_owned()),
+            None if said.is_empty() && self.program.reads_stream => Ok(said),
             None if said.is_empty() && self.attached.is_empty() => {
                 Err(CliError::usage("there is no prompt: give it as an argument or on stdin"))
             }

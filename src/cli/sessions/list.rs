@@ -68,8 +68,12 @@ fn header_lines(header: &Value, now: i64) -> String {
         (false, true) => " · live",
         (false, false) => "",
     };
+    let worktree = match header["worktree"].as_str() {
+        Some(name) => format!(" · worktree {}", visible(name)),
+        None => String::new(),
+    };
     format!(
-        "{}  {} ({})  {}\n    {turns} · {}{state}\n",
+        "{}  {} ({})  {}\n    {turns} · {}{worktree}{state}\n",
         text("session"),
         local_time(number("updated_at")),
         ago(number("updated_at"), now),
@@ -105,5 +109,7 @@ mod tests {
         assert_eq!(header(false, false), "    2 turns · /work");
         assert_eq!(header(true, false), "    2 turns · /work · live");
         assert_eq!(header(true, true), "    2 turns · /work · running");
+        let lines = header_lines(&json!({ "turns": 1, "cwd": "/app.worktrees/fix", "worktree": "fix" }), 0);
+        assert!(lines.ends_with("    1 turn · /app.worktrees/fix · worktree fix\n"), "{lines}");
     }
 }

@@ -14,6 +14,7 @@ use crate::inspect::timeline::model_of;
 use epitome_config::Settings;
 use epitome_provider::spent::Spent;
 use epitome_session::registry::LiveSession;
+use epitome_session::worktree;
 use epitome_session::{AskId, QuestionReply as Given, SessionCommand, SessionError, UserDecision};
 use epitome_session_library::{self as session_library, SessionFilter};
 use epitome_store::Header;
@@ -64,7 +65,7 @@ fn list(daemon: &Arc<Daemon>, wanted: ListParams) -> MethodResult {
 fn header_json(header: &Header, live: &[LiveSession]) -> Map<String, Value> {
     let live = live.iter().find(|live| live.session == header.session);
     let fields = json!({
-        "session": header.session, "cwd": header.cwd, "title": header.title, "model": header.model,
+        "session": header.session, "cwd": header.cwd, "worktree": worktree::name_of(&header.cwd), "title": header.title, "model": header.model,
         "created_at": header.created_at, "updated_at": header.updated_at,
         "entries": header.entries, "turns": header.turns,
         "forked_from": header.forked.as_ref().map(|origin| json!({

@@ -9,7 +9,7 @@ use epitome_thread::visible::shortened;
 use epitome_tools::Workspace;
 
 /// Maximum size of a schema file in bytes.
-const SCHEMA_BYTES_MAX: usize = 256 * 1024;
+pub const SCHEMA_BYTES_MAX: usize = 256 * 1024;
 /// Maximum size of a validated JSON text in bytes.
 const JSON_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Maximum faults reported; one mistake often causes many.
@@ -82,7 +82,8 @@ impl UrlLoader for NoOthers {
     }
 }
 
-fn compile(schema: &Value) -> Result<Validator, String> {
+/// Compiles a schema; the error says why that is not possible.
+pub fn compile(schema: &Value) -> Result<Validator, String> {
     let mut compiler = Compiler::new();
     compiler.use_loader(Box::new(NoOthers));
     let mut schemas = Schemas::new();
@@ -139,7 +140,7 @@ fn fault(error: &ValidationError) -> String {
 }
 
 /// Parses the text as JSON, or else its first fenced block that is JSON.
-fn found_in(text: &str) -> Result<Value, String> {
+pub fn found_in(text: &str) -> Result<Value, String> {
     if text.len() > JSON_BYTES_MAX {
         return Err(format!("it has more than {JSON_BYTES_MAX} bytes"));
     }

@@ -9,7 +9,7 @@ mod compact_context;
 mod declared;
 mod export_markdown;
 mod files;
-mod json;
+pub mod json;
 mod log_tool_usage;
 mod params;
 mod plan;

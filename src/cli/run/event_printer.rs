@@ -1,0 +1,170 @@
+//! How the events of a run are printed.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+
+use super::drive::{RunEnd, RunFigures};
+use super::stream_json::{PromptEnd, StreamJson};
+use crate::cli::EXIT_OVER_BUDGET;
+use crate::cli::json_lines::JsonLines;
+use crate::cli::printer::Printer;
+use crate::cli::terminal::{Color, Style};
+use crate::session::{PermissionRequest, SessionEvent, SessionOptions, UserDecision};
+use crate::thread::{Usage, text};
+
+/// How events are shown.
+pub enum EventPrinter {
+    Text(Box<Printer<'static>>),
+    Json(JsonLines<'static>),
+    /// Only the result, as one object, with the text of the last reply.
+    Result,
+    /// Only the reply, as JSON that matches the expected schema.
+    Value,
+    /// The format of SDKs.
+    Stream(Box<StreamJson<'static>>),
+}
+
+impl EventPrinter {
+    pub fn show(&mut self, out: &SessionEvent) -> io::Result<()> {
+        match self {
+            EventPrinter::Text(printer) => printer.show(out),
+            EventPrinter::Json(lines) => lines.show(out),
+            EventPrinter::Stream(lines) => lines.show(out),
+            EventPrinter::Result | EventPrinter::Value => Ok(()),
+        }
+    }
+
+    /// The session is open.
+    pub fn attached(&mut self, cwd: PathBuf, options: &SessionOptions) {
+        if let EventPrinter::Stream(lines) = self {
+            lines.attached(cwd, options);
+        }
+    }
+
+    /// A prompt is sent.
+    pub fn begin(&mut self) {
+        if let EventPrinter::Stream(lines) = self {
+            lines.begin();
+        }
+    }
+
+    pub fn decided(&mut self, permission: &PermissionRequest, decision: &UserDecision) -> io::Result<()> {
+        match self {
+            EventPrinter::Text(printer) => printer.decided(permission, decision),
+            EventPrinter::Json(lines) => lines.decided(permission, decision),
+            // The result lists the calls that were denied.
+            EventPrinter::Result | EventPrinter::Value | EventPrinter::Stream(_) => Ok(()),
+        }
+    }
+
+    /// Prints text that the user must see in every format.
+    pub fn on_stderr(&mut self, print: impl FnOnce(&mut Printer<'_>) -> io::Result<()>) -> io::Result<()> {
+        match self {
+            EventPrinter::Text(printer) => print(printer),
+            EventPrinter::Json(_) | EventPrinter::Result | EventPrinter::Value | EventPrinter::Stream(_) => {
+                print(&mut Printer::new(io::sink(), Style::Plain, io::stderr(), Style::for_stderr()))
+            }
+        }
+    }
+
+    /// Prints a notice, which is for users only.
+    pub fn remark(&mut self, text: &str) -> io::Result<()> {
+        match self {
+            EventPrinter::Text(printer) => printer.remark(Color::Dim, text),
+            EventPrinter::Json(_) | EventPrinter::Result | EventPrinter::Value | EventPrinter::Stream(_) => {
+                Ok(())
+            }
+        }
+    }
+
+    /// Prints the end of a prompt. The caller reports errors to users.
+    pub fn finish(&mut self, end: &RunEnd, figures: &RunFigures<'_>) -> io::Result<()> {
+        match self {
+            EventPrinter::Text(printer) => finish_text(printer, end, figures),
+            EventPrinter::Json(lines) => finish_lines(lines, end, figures),
+            EventPrinter::Stream(lines) => lines.result(&match end {
+                RunEnd::Turn { reason, structured, .. } => {
+                    PromptEnd::Turn { reason: *reason, usage: figures.spent, structured: structured.as_ref() }
+                }
+                RunEnd::Unfit(faults) => PromptEnd::Unfit { usage: figures.spent, faults },
+                RunEnd::Error(error) if error.code == EXIT_OVER_BUDGET => {
+                    PromptEnd::OverBudget(&error.message)
+                }
+                RunEnd::Error(error) => PromptEnd::Error(&error.message),
+            }),
+            EventPrinter::Value => match end {
+                RunEnd::Turn { structured: Some(value), .. } => writeln!(io::stdout(), "{value}"),
+                RunEnd::Turn { reason, .. } => match text::ending(*reason) {
+                    Some(words) => self.on_stderr(|printer| printer.remark(Color::Yellow, words)),
+                    None => Ok(()),
+                },
+                RunEnd::Unfit(_) | RunEnd::Error(_) => Ok(()),
+            },
+            EventPrinter::Result => match end {
+                RunEnd::Turn { reason, result, structured } => {
+                    let mut object =
+                        Map::from_iter([("session".to_owned(), Value::from(figures.session.0.as_str()))]);
+                    if result.0.is_empty() {
+                        object.insert("reason".to_owned(), reason.id().into());
+                        object.insert("text".to_owned(), figures.reply.into());
+                        object.insert("usage".to_owned(), json!(figures.spent));
+                        object.insert("cost".to_owned(), json!(figures.cost));
+                    }
+                    if let Some(value) = structured {
+                        object.insert("structured_output".to_owned(), value.clone());
+                    }
+                    object.extend(result.0.clone());
+                    writeln!(io::stdout(), "{}", Value::Object(object))
+                }
+                RunEnd::Unfit(_) | RunEnd::Error(_) => Ok(()),
+            },
+        }
+    }
+}
+
+fn finish_text(printer: &mut Printer<'_>, end: &RunEnd, figures: &RunFigures<'_>) -> io::Result<()> {
+    printer.end()?;
+    if let RunEnd::Turn { reason, .. } = end
+        && let Some(words) = text::ending(*reason)
+    {
+        printer.remark(Color::Yellow, words)?;
+    }
+    if Style::for_stderr().is_terminal() {
+        let session = figures.session;
+        let mut line = String::new();
+        if let RunEnd::Turn { .. } = end
+            && *figures.spent != Usage::default()
+        {
+            line = format!("\n{}", text::spent(figures.spent, None));
+            if let Some(cost) = figures.cost {
+                line.push_str(&format!(" · the session so far: ${cost:.4}"));
+            }
+        }
+        line.push_str(&format!("\nsession {session} · continue with: epitome run --resume {session} \"…\""));
+        printer.remark(Color::Dim, &line)?;
+    }
+    printer.end()
+}
+
+fn finish_lines(lines: &mut JsonLines<'_>, end: &RunEnd, figures: &RunFigures<'_>) -> io::Result<()> {
+    let (session, spent) = (figures.session, figures.spent);
+    match end {
+        RunEnd::Turn { reason, result, structured } => {
+            let mut fields = result.0.clone();
+            if let Some(value) = structured {
+                fields.insert("structured_output".to_owned(), value.clone());
+            }
+            lines.done(session, Ok(reason.id()), spent, &fields)
+        }
+        RunEnd::Unfit(faults) => {
+            let error = format!("no reply matched the schema; the last one: {}", faults.join("; "));
+            lines.done(session, Err((&error, None)), spent, &Map::new())
+        }
+        RunEnd::Error(error) => {
+            let told = Err((error.message.as_str(), error.hint.as_deref()));
+            lines.done(session, told, &Usage::default(), &Map::new())
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Runs a command to its end and returns what it prints, within limits of time and size.
+
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+/// The longest time between two looks at a command.
+const LOOK_MAX: Duration = Duration::from_millis(100);
+
+/// Limits of a command.
+pub struct OutputLimits<'a> {
+    pub time: Duration,
+    /// Bytes of each of its two outputs that are returned.
+    pub bytes: u64,
+    /// Another limit: returns why the command has to end.
+    pub is_over: &'a dyn Fn() -> Option<String>,
+}
+
+/// Prepares Git without hooks and questions. A repository's content can configure both, for example with
+/// `core.hooksPath`, and must not make this process run it.
+pub fn git(arguments: &[&str]) -> Command {
+    let mut command = Command::new("git");
+    let options = ["core.hooksPath=/dev/null", "core.fsmonitor=false", "protocol.ext.allow=never"];
+    // Nothing may continue in the background.
+    for option in options.into_iter().chain(["gc.auto=0", "maintenance.auto=false"]) {
+        command.args(["-c", option]);
+    }
+    command.args(arguments);
+    command.env("GIT_TERMINAL_PROMPT", "0").env("GIT_ASKPASS", "true").env("LC_ALL", "C");
+    for variable in ["GIT_DIR", "GIT_COMMON_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// Runs a command in a directory and returns what it printed, or the reason why it failed.
+pub fn output_of(
+    mut command: Command,
+    directory: &Path,
+    limits: &OutputLimits<'_>,
+) -> Result<String, String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    command.current_dir(directory).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| format!("{program} can't be started: {error}"))?;
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let (out, err) = (reader(out, limits.bytes), reader(err, limits.bytes));
+    let since = Instant::now();
+    let status = loop {
+        match child.try_wait().map_err(|error| error.to_string())? {
+            Some(status) => break status,
+            None if since.elapsed() > limits.time => {
+                let why = format!("{program} takes more than {} seconds", limits.time.as_secs());
+                return Err(end(child, why));
+            }
+            None => match (limits.is_over)() {
+                Some(why) => return Err(end(child, why)),
+                None => std::thread::sleep((since.elapsed() / 4).clamp(Duration::from_millis(1), LOOK_MAX)),
+            },
+        }
+    };
+    let (out, err) = (text(out), text(err));
+    match status.success() {
+        true => Ok(out),
+        false if err.trim().is_empty() => Err(format!("{program} failed")),
+        false => Err(err.trim().to_owned()),
+    }
+}
+
+type PipeReader = JoinHandle<Vec<u8>>;
+
+/// Reads a pipe to its end, so that the command never waits for it, and keeps its first bytes.
+fn reader(pipe: Option<impl Read + Send + 'static>, bytes: u64) -> PipeReader {
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        let Some(mut pipe) = pipe else { return kept };
+        // A read error ends the output.
+        drop((&mut pipe).take(bytes).read_to_end(&mut kept));
+        drop(io::copy(&mut pipe, &mut io::sink()));
+        kept
+    })
+}
+
+fn text(reader: PipeReader) -> String {
+    String::from_utf8_lossy(&reader.join().unwrap_or_default()).into_owned()
+}
+
+fn end(mut child: Child, why: String) -> String {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        // The process may have ended already.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    drop(child.wait());
+    why
+}

@@ -1,0 +1,361 @@
+//! Git worktrees in which sessions work, next to the repository: `app.worktrees/NAME` with the branch `epitome/NAME`.
+//!
+//! Everything is done by Git, and everything that has to be remembered is in its configuration: the section of the
+//! branch names the branch to merge into, and disappears with it. Only worktrees with this mark are merged or removed.
+//! Nothing that is not committed gets lost: a merge refuses it, and throwing a worktree away puts it into a stash.
+//! All functions block.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use epitome_platform::child_output::{self, OutputLimits};
+
+/// Time limit of a Git command. Checking out a large repository takes a while.
+const GIT_TIME_MAX: Duration = Duration::from_secs(10 * 60);
+/// Maximum bytes of a Git command's output.
+const OUTPUT_BYTES_MAX: u64 = 1024 * 1024;
+/// Maximum length of a name in bytes.
+const NAME_BYTES_MAX: usize = 60;
+/// Branches of worktrees begin with this.
+const BRANCH_PREFIX: &str = "epitome/";
+/// The key of the branch's section in Git's configuration that names the branch to merge into.
+const BASE_KEY: &str = "epitome-base";
+/// Maximum number of parent directories that are searched for a worktree's `.git` file.
+const CLIMB_MAX: usize = 64;
+
+/// A worktree that Epitome made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Worktree {
+    pub name: String,
+    pub path: PathBuf,
+    pub branch: String,
+    /// The branch to merge into; `None` if no branch was checked out.
+    pub base: Option<String>,
+    /// The repository's main worktree.
+    main: PathBuf,
+}
+
+/// A worktree for a new session.
+#[derive(Debug)]
+pub struct OpenedWorktree {
+    pub worktree: Worktree,
+    /// The directory in it that corresponds to the one it was opened from.
+    pub directory: PathBuf,
+    /// Whether it was made just now.
+    pub is_new: bool,
+    /// Number of uncommitted changes that are only in the directory it was opened from.
+    pub left_behind: usize,
+}
+
+/// What a worktree contains that its base does not.
+#[derive(Debug, PartialEq, Eq)]
+pub struct WorktreeState {
+    /// One line per commit, newest first.
+    pub commits: Vec<String>,
+    /// One line per file with uncommitted changes, as in `git status --short`.
+    pub uncommitted: Vec<String>,
+}
+
+/// An entry of `git worktree list`.
+struct ListedWorktree {
+    path: PathBuf,
+    branch: Option<String>,
+}
+
+fn git(directory: &Path, arguments: &[&str]) -> Result<String, String> {
+    let limits = OutputLimits { time: GIT_TIME_MAX, bytes: OUTPUT_BYTES_MAX, is_over: &|| None };
+    child_output::output_of(child_output::git(arguments), directory, &limits)
+}
+
+fn line(directory: &Path, arguments: &[&str]) -> Result<String, String> {
+    git(directory, arguments).map(|text| text.trim_end_matches('\n').to_owned())
+}
+
+fn lines(text: &str) -> Vec<String> {
+    text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
+}
+
+/// Opens the worktree of this name for a session, and makes it if it does not exist. The new branch begins at the
+/// current commit of `directory`.
+pub fn open(directory: &Path, name: &str) -> Result<OpenedWorktree, String> {
+    check_name(name)?;
+    let top = top_of(directory)?;
+    git(directory, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]).map_err(|_| {
+        format!(
+            "the repository {} has no commit yet, so it can't have a second worktree: commit first",
+            top.display()
+        )
+    })?;
+    let listed = listed(directory)?;
+    let within = directory.canonicalize().ok();
+    let within = within.as_deref().and_then(|path| path.strip_prefix(&top).ok()).map(Path::to_path_buf);
+    // Joining nothing would append a slash.
+    let within = within.filter(|within| !within.as_os_str().is_empty());
+    let opened = |worktree: Worktree, is_new, left_behind| {
+        let directory =
+            within.map(|within| worktree.path.join(within)).filter(|directory| directory.is_dir());
+        let directory = directory.unwrap_or_else(|| worktree.path.clone());
+        OpenedWorktree { worktree, directory, is_new, left_behind }
+    };
+    let branch = format!("{BRANCH_PREFIX}{name}");
+    if let Some(found) = made_by_epitome(directory, &listed)?.into_iter().find(|made| made.branch == branch) {
+        return match found.path.is_dir() {
+            true => Ok(opened(found, false, 0)),
+            false => Err(format!(
+                "the directory {} of the worktree {name} is gone: `git worktree repair` finds it after a move, and \
+                 `git worktree prune` forgets it; its commits are in the branch {branch}",
+                found.path.display()
+            )),
+        };
+    }
+    if git(directory, &["rev-parse", "--verify", "--quiet", &format!("refs/heads/{branch}")]).is_ok() {
+        return Err(format!(
+            "the branch {branch} exists already and has no worktree of Epitome: choose another name, or delete it with \
+             `git branch -d {branch}` if it is not needed"
+        ));
+    }
+    let main = listed.first().map_or_else(|| top.clone(), |main| main.path.clone());
+    let path = place(&main, name)?;
+    if path.symlink_metadata().is_ok() {
+        return Err(format!("{} exists already: choose another name", path.display()));
+    }
+    let base = line(directory, &["symbolic-ref", "--quiet", "--short", "HEAD"]).ok();
+    let text = path.to_str().ok_or_else(|| format!("the path {} is not UTF-8", path.display()))?;
+    git(directory, &["worktree", "add", "--quiet", "-b", &branch, text, "HEAD"])
+        .map_err(|why| format!("the worktree {} can't be made: {why}", path.display()))?;
+    let key = format!("branch.{branch}.{BASE_KEY}");
+    if let Err(why) = git(directory, &["config", &key, base.as_deref().unwrap_or_default()]) {
+        // Without the mark it would never be cleaned up. It is new, so it contains nothing.
+        drop(git(directory, &["worktree", "remove", text]));
+        drop(git(directory, &["branch", "-d", &branch]));
+        return Err(format!("Git's configuration can't be changed: {why}"));
+    }
+    let left_behind = changes(&top, true)?.len();
+    let worktree = Worktree { name: name.to_owned(), path, branch, base, main };
+    Ok(opened(worktree, true, left_behind))
+}
+
+/// Returns the worktree made by Epitome that a directory is in.
+pub fn containing(directory: &Path) -> Result<Option<Worktree>, String> {
+    let top = top_of(directory)?;
+    let made = made_by_epitome(directory, &listed(directory)?)?;
+    Ok(made.into_iter().find(|made| made.path == top))
+}
+
+/// Lists the worktrees of a repository that Epitome made.
+pub fn list(directory: &Path) -> Result<Vec<Worktree>, String> {
+    top_of(directory)?;
+    made_by_epitome(directory, &listed(directory)?)
+}
+
+/// The name of the linked worktree that a directory is in, also if Epitome did not make it. Reads only two
+/// files, for lists.
+pub fn name_of(directory: &Path) -> Option<String> {
+    let file =
+        directory.ancestors().take(CLIMB_MAX).map(|parent| parent.join(".git")).find(|file| file.exists())?;
+    let text = file.is_file().then(|| fs::read_to_string(&file).ok())??;
+    let own = Path::new(text.strip_prefix("gitdir:")?.trim());
+    if !own.parent()?.ends_with(".git/worktrees") {
+        return None;
+    }
+    let head = fs::read_to_string(file.parent()?.join(own).join("HEAD")).ok()?;
+    let branch = head.trim().strip_prefix("ref: refs/heads/");
+    let made = branch.and_then(|branch| branch.strip_prefix(BRANCH_PREFIX));
+    made.map(str::to_owned).or_else(|| Some(own.file_name()?.to_string_lossy().into_owned()))
+}
+
+impl Worktree {
+    pub fn state(&self) -> Result<WorktreeState, String> {
+        let range = match &self.base {
+            Some(base) => format!("refs/heads/{base}..HEAD"),
+            None => "HEAD".to_owned(),
+        };
+        let commits = git(&self.path, &["log", "--max-count=50", "--format=%h %s", &range])?;
+        Ok(WorktreeState { commits: lines(&commits), uncommitted: changes(&self.path, true)? })
+    }
+
+    /// Merges the branch into its base and removes the worktree. Refuses if anything would be lost.
+    pub fn merge(&self) -> Result<String, String> {
+        let Some(base) = &self.base else {
+            return Err(format!(
+                "no branch was checked out when the worktree was made; merge {} where you want it, then throw the \
+                 worktree away",
+                self.branch
+            ));
+        };
+        let uncommitted = changes(&self.path, true)?;
+        if !uncommitted.is_empty() {
+            return Err(format!(
+                "{} in the worktree {} not committed: commit them first, or let the agent do it\n{}",
+                counted(uncommitted.len()),
+                if uncommitted.len() == 1 { "is" } else { "are" },
+                shown(&uncommitted)
+            ));
+        }
+        let target = listed(&self.path)?.into_iter().find(|listed| listed.branch.as_ref() == Some(base));
+        let Some(target) = target.map(|listed| listed.path) else {
+            return Err(format!(
+                "the branch {base} is checked out nowhere: check it out in {}",
+                self.main.display()
+            ));
+        };
+        let own = changes(&target, false)?;
+        if !own.is_empty() {
+            return Err(format!(
+                "{} in {} not committed: commit or stash them first, so that a merge can't mix with them\n{}",
+                counted(own.len()),
+                target.display(),
+                shown(&own)
+            ));
+        }
+        if let Err(why) = git(&target, &["merge", "--quiet", "--no-edit", &self.branch]) {
+            let files = git(&target, &["diff", "--name-only", "--diff-filter=U"]).unwrap_or_default();
+            // It fails if the merge has not begun, and then there is nothing to abort.
+            drop(git(&target, &["merge", "--abort"]));
+            let files = lines(&files);
+            return Err(match files.is_empty() {
+                true => format!("Git can't merge {} into {base}: {why}", self.branch),
+                false => format!(
+                    "{} and {base} change the same lines, so nothing was merged. Merge {base} in the worktree, resolve \
+                     the conflicts there, and try again. Files:\n{}",
+                    self.branch,
+                    shown(&files)
+                ),
+            });
+        }
+        let merged = format!("Merged {} into {base} in {}.", self.branch, target.display());
+        // The branch is merged now, so that the safe form of its deletion suffices.
+        match self.remove(&target, "-d") {
+            Ok(()) => Ok(format!("{merged} The worktree and its branch are removed.")),
+            Err(why) => Ok(format!("{merged} The worktree stays: {why}")),
+        }
+    }
+
+    /// Removes the worktree and its branch. Uncommitted changes are put into a stash, and the answer names the last
+    /// commit, so that both can be restored.
+    pub fn discard(&self) -> Result<String, String> {
+        let tip = line(&self.path, &["rev-parse", "HEAD"])?;
+        let state = self.state()?;
+        let mut kept = String::new();
+        if !state.uncommitted.is_empty() {
+            let message = format!("epitome: worktree {}", self.name);
+            git(&self.path, &["stash", "push", "--quiet", "--include-untracked", "--message", &message])
+                .map_err(|why| format!("the uncommitted changes can't be put into a stash: {why}"))?;
+            kept = format!(
+                " Its uncommitted changes are in the stash “{message}”: `git stash list` shows it, `git stash apply` \
+                 restores it."
+            );
+        }
+        self.remove(&self.main, "-D").map_err(|why| format!("{why}.{kept}"))?;
+        if self.base.is_none() || !state.commits.is_empty() {
+            kept.push_str(&format!(" `git branch {} {tip}` restores its commits.", self.branch));
+        }
+        Ok(format!("The worktree {} and its branch {} are removed.{kept}", self.name, self.branch))
+    }
+
+    fn remove(&self, from: &Path, delete: &str) -> Result<(), String> {
+        let path = self.path.to_str().ok_or("its path is not UTF-8")?;
+        // Without --force: Git refuses if something has changed since.
+        git(from, &["worktree", "remove", path])?;
+        if let Some(parent) = self.path.parent() {
+            // Only an empty directory can be removed.
+            drop(fs::remove_dir(parent));
+        }
+        git(from, &["branch", "--quiet", delete, &self.branch]).map(drop)
+    }
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    let is_good = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.');
+    let is_name = name.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && name.len() <= NAME_BYTES_MAX
+        && name.chars().all(is_good)
+        && !name.contains("..")
+        && !name.ends_with(['.', '-'])
+        && !name.ends_with(".lock");
+    match is_name {
+        true => Ok(()),
+        false => Err(format!(
+            "{name:?} can't be the name of a worktree: it is a word of letters, digits, `-`, `_` and `.`, of at most \
+             {NAME_BYTES_MAX} characters"
+        )),
+    }
+}
+
+fn top_of(directory: &Path) -> Result<PathBuf, String> {
+    let top = line(directory, &["rev-parse", "--show-toplevel"]).map_err(|why| {
+        match why.contains("not a git") {
+            true => format!(
+                "{} is not in a Git repository: worktrees need one (`git init` makes one)",
+                directory.display()
+            ),
+            false => format!("{}: {why}", directory.display()),
+        }
+    })?;
+    Ok(PathBuf::from(top))
+}
+
+/// `app.worktrees/NAME` next to `app`.
+fn place(main: &Path, name: &str) -> Result<PathBuf, String> {
+    let Some(Component::Normal(folder)) = main.components().next_back() else {
+        return Err(format!("{} has no name that a directory for worktrees could have", main.display()));
+    };
+    let mut folder: OsString = folder.to_owned();
+    folder.push(".worktrees");
+    Ok(main.with_file_name(folder).join(name))
+}
+
+fn listed(directory: &Path) -> Result<Vec<ListedWorktree>, String> {
+    let text = git(directory, &["worktree", "list", "--porcelain", "-z"])?;
+    let entries = text.split("\0\0").filter(|entry| !entry.trim_matches('\0').is_empty());
+    let read = entries.filter_map(|entry| {
+        let field =
+            |name: &str| entry.split('\0').find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let branch = field("branch").and_then(|name| name.strip_prefix("refs/heads/")).map(str::to_owned);
+        Some(ListedWorktree { path: PathBuf::from(field("worktree")?), branch })
+    });
+    Ok(read.collect())
+}
+
+fn made_by_epitome(directory: &Path, listed: &[ListedWorktree]) -> Result<Vec<Worktree>, String> {
+    let pattern = format!(r"^branch\.{BRANCH_PREFIX}.*\.{BASE_KEY}$");
+    // It fails if there is none.
+    let marked = git(directory, &["config", "--local", "-z", "--get-regexp", &pattern]).unwrap_or_default();
+    let Some(main) = listed.first() else { return Ok(Vec::new()) };
+    let made = marked.split('\0').filter_map(|entry| {
+        let (key, base) = entry.split_once('\n')?;
+        let branch = key.strip_prefix("branch.")?.strip_suffix(BASE_KEY)?.strip_suffix('.')?;
+        let listed = listed.iter().find(|listed| listed.branch.as_deref() == Some(branch))?;
+        Some(Worktree {
+            name: branch.strip_prefix(BRANCH_PREFIX)?.to_owned(),
+            path: listed.path.clone(),
+            branch: branch.to_owned(),
+            base: (!base.is_empty()).then(|| base.to_owned()),
+            main: main.path.clone(),
+        })
+    });
+    Ok(made.collect())
+}
+
+/// Files with uncommitted changes, optionally with new ones.
+fn changes(directory: &Path, with_new: bool) -> Result<Vec<String>, String> {
+    let new = if with_new { "--untracked-files=all" } else { "--untracked-files=no" };
+    git(directory, &["status", "--short", new]).map(|text| lines(&text))
+}
+
+fn counted(changes: usize) -> String {
+    if changes == 1 { "1 change".to_owned() } else { format!("{changes} changes") }
+}
+
+/// The first lines of a list.
+pub fn shown(lines: &[String]) -> String {
+    const SHOWN_MAX: usize = 20;
+    let mut shown: Vec<String> =
+        lines.iter().take(SHOWN_MAX).map(|line| format!("- `{}`", line.trim())).collect();
+    if lines.len() > SHOWN_MAX {
+        shown.push(format!("- and {} more", lines.len() - SHOWN_MAX));
+    }
+    shown.join("\n")
+}
