@@ -124,11 +124,17 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
 /// Finds or starts the daemon. Blocks signals first; later threads inherit this.
 fn attach(paths: &Paths, overrides: &Overrides) -> Result<(Connector, DaemonLink, BlockedSignals), String> {
     let signals = BlockedSignals::new().map_err(|error| format!("signals can't be blocked: {error}"))?;
+    let (connector, link) = connect(paths, overrides)?;
+    Ok((connector, link, signals))
+}
+
+/// Finds or starts the daemon.
+pub fn connect(paths: &Paths, overrides: &Overrides) -> Result<(Connector, DaemonLink), String> {
     let environment = EnvironmentObject::current();
     let mut connector = Connector::new(paths, environment, overrides.clone())
         .map_err(|error| format!("this program is not found: {error}"))?;
     let link = connector.attach(0)?;
-    Ok((connector, link, signals))
+    Ok((connector, link))
 }
 
 /// The environment variable that contains the bearer token for WebSocket clients.

@@ -8,6 +8,7 @@
 mod acp;
 mod agents;
 mod bug_report;
+mod chat;
 mod check;
 mod config;
 mod daemon;
@@ -24,7 +25,6 @@ mod live;
 mod log;
 mod login;
 mod manual;
-mod markdown;
 mod mcp;
 mod methods;
 mod models;
@@ -202,6 +202,9 @@ fn run_internal(arguments: &[OsString]) -> Option<Result<i32, CliError>> {
 }
 
 fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
+    if arguments.is_empty() && chat::is_possible() {
+        return chat::main();
+    }
     if arguments.is_empty() {
         terminal::print(&groups::definition().render_help().to_string())?;
         return Ok(EXIT_USAGE);

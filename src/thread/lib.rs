@@ -16,7 +16,7 @@
 //! | `layers`, `turns`, `pins` | what can be undone, redone or rewound; what is pinned |
 //! | `edits` | validation of edits requested by hooks |
 //! | `describe` | the description of an entry that every list of entries uses |
-//! | `text`, `lines`, `markdown`, `diff` | rendering for the user |
+//! | `text`, `lines`, `markdown`, `diff`, `visible`, `terminal_text` | rendering for the user |
 //! | `attached`, `boundary`, `halves` | attachment limits, the Claude SDK's compaction record, JSON repair |
 //!
 //! This module is pure: it reads no clock, file or setting, and the same log always gives the same thread,
@@ -41,6 +41,7 @@ pub mod message;
 mod opaque;
 mod pins;
 mod prompt_keys;
+pub mod terminal_text;
 pub mod text;
 pub mod titles;
 mod turns;

@@ -3,6 +3,7 @@
 #![expect(clippy::duplicate_mod, reason = "the tests of an agent run without a daemon and with one")]
 
 mod acp_v2;
+mod chat;
 mod cli;
 mod config;
 mod daemon;

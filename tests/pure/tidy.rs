@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use toml::Table;
 
 /// External crates that only these members may use. The conformance suite uses the official protocol types to check
-/// other agents.
-const PRIVATE_CRATES: [(&str, &[&str]); 6] = [
+/// other agents, and the chat is a client like any other.
+const PRIVATE_CRATES: [(&str, &[&str]); 7] = [
     ("sled", &["store"]),
-    ("agent-client-protocol", &["acp", "acp_check"]),
+    ("agent-client-protocol", &["acp", "acp_check", "chat"]),
+    ("ratatui", &["chat"]),
     ("reqwest", &["provider"]),
     ("jsonrpsee", &["daemon"]),
     ("rmcp", &["mcp"]),

@@ -79,7 +79,7 @@ pub fn run(
 }
 
 /// Relays the protocol until the client disconnects, which both ends of its stream must then report.
-fn relay(
+pub fn relay(
     connector: Connector,
     link: DaemonLink,
     from_client: impl Read + Send + 'static,
