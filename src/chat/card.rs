@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use agent_client_protocol::schema::MaybeUndefined;
 use agent_client_protocol::v2::schema as wire;
-use epitome_thread::visible::visible;
 use ratatui::style::Style;
 use ratatui::text::Line;
 
@@ -87,6 +86,12 @@ impl OpenCard {
         self.top = self.top.saturating_add_signed(rows).min(all.saturating_sub(shown));
     }
 
+    /// Scrolls by the rows that are shown, less one.
+    pub fn turn_page(&mut self, forward: bool) {
+        let rows = isize::try_from(self.height.1).unwrap_or(1).max(2) - 1;
+        self.scroll(if forward { rows } else { -rows });
+    }
+
     /// The answer with this option, or with the selected one.
     pub fn answer(&mut self, option: Option<usize>, now: Duration) -> CardAnswer {
         let Some(option) = self.options.get(option.unwrap_or(self.selected)) else {
@@ -114,7 +119,7 @@ impl OpenCard {
         self.call.render_title(&mut rows);
         rows.end_row();
         if let Some(description) = &self.description {
-            rows.line(description, ink(&[Color::Dim]));
+            rows.prose(description, ink(&[Color::Dim]));
         }
         self.is_whole = self.call.render_request(&mut rows);
         rows.as_slice().to_vec()
@@ -127,7 +132,7 @@ impl OpenCard {
             let is_selected = at == self.selected;
             let mark = if is_selected { '›' } else { ' ' };
             let style = if is_selected { ink(&[Color::Bold, Color::Cyan]) } else { Style::new() };
-            rows.line(&format!("{mark} {}. {}", at + 1, visible(&option.name)), style);
+            rows.prose(&format!("{mark} {}. {}", at + 1, option.name), style);
         }
         rows.as_slice().to_vec()
     }

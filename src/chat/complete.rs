@@ -58,14 +58,17 @@ pub fn own_command(draft: &str) -> Option<ChatCommand> {
     OWN.iter().find(|(own, ..)| *own == name).map(|(.., command)| *command)
 }
 
-/// The commands that complete a draft: first those that begin with it, then those that contain it.
+/// The commands that complete a draft: first the command that it is, then those that begin with it, then those that
+/// contain it.
 pub fn completions<'a>(draft: &str, commands: &'a [SlashCommand]) -> Vec<&'a SlashCommand> {
     let Some(typed) = draft.strip_prefix('/').filter(|typed| !typed.contains(char::is_whitespace)) else {
         return Vec::new();
     };
-    let begins = |command: &&SlashCommand| command.name.starts_with(typed);
-    let contains = |command: &&SlashCommand| !begins(command) && command.name.contains(typed);
-    commands.iter().filter(begins).chain(commands.iter().filter(contains)).collect()
+    let is_it = |command: &&SlashCommand| command.name == typed;
+    let begins = |command: &&SlashCommand| !is_it(command) && command.name.starts_with(typed);
+    let contains = |command: &&SlashCommand| !command.name.starts_with(typed) && command.name.contains(typed);
+    let all = || commands.iter();
+    all().filter(is_it).chain(all().filter(begins)).chain(all().filter(contains)).collect()
 }
 
 /// The hint about the arguments of the command that a draft begins with, if none has been typed.
@@ -95,7 +98,8 @@ mod tests {
             ("/con", vec!["context"]),
             ("/und", vec!["undo"]),
             ("/ess", vec!["sessions"]),
-            ("/mode", vec!["model", "mode"]),
+            ("/mod", vec!["model", "mode"]),
+            ("/mode", vec!["mode", "model"]),
             ("/compact ", vec![]),
             ("/nothing", vec![]),
             ("compact", vec![]),

@@ -117,10 +117,13 @@ impl Markdown {
             self.words(&rest, &[], &mut out);
         } else if !rest.is_empty() && self.starts_table(&rest) {
             self.table.push(rest);
-        } else if !rest.is_empty() {
-            self.block(&rest, &mut out);
+            self.end_table(&mut out);
+        } else {
+            self.end_table(&mut out);
+            if !rest.is_empty() {
+                self.block(&rest, &mut out);
+            }
         }
-        self.end_table(&mut out);
         *self = Markdown::new(self.columns);
         out
     }

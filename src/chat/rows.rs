@@ -86,7 +86,22 @@ impl Rows {
         }
     }
 
-    /// Adds a whole line.
+    /// Adds whole lines that are broken between words where possible.
+    pub fn prose(&mut self, text: &str, style: Style) {
+        for line in visible(text).split('\n') {
+            for (at, word) in line.split(' ').enumerate() {
+                match self.open {
+                    Some(used) if used + 1 + word.width() > self.columns => self.open = None,
+                    Some(_) | None if at > 0 => self.put(" ", style),
+                    Some(_) | None => {}
+                }
+                self.put(word, style);
+            }
+            self.end_row();
+        }
+    }
+
+    /// Adds whole lines.
     pub fn line(&mut self, text: &str, style: Style) {
         self.put(&visible(text), style);
         self.end_row();
@@ -166,6 +181,20 @@ mod tests {
         ] {
             let mut rows = Rows::new(columns);
             rows.put(text, Style::new());
+            assert_eq!(texts(rows.as_slice()), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn prose_is_broken_between_words() {
+        for (text, expected) in [
+            ("one two three", vec!["one two", "three"]),
+            ("a longestword", vec!["a", "longest", "word"]),
+            ("one\n\ntwo", vec!["one", "", "two"]),
+            ("日本 日本", vec!["日本", "日本"]),
+        ] {
+            let mut rows = Rows::new(7);
+            rows.prose(text, Style::new());
             assert_eq!(texts(rows.as_slice()), expected, "{text:?}");
         }
     }

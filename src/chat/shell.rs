@@ -97,7 +97,9 @@ impl Screen {
                     // It fails if the connection has ended, which is a message.
                     ChatEffect::Request(request) => drop(link.requests.send(request)),
                     ChatEffect::Redraw => self.0.clear()?,
-                    ChatEffect::Leave => return Ok(ChatEnd::Left),
+                    ChatEffect::Leave => {
+                        return Ok(chat.lost().map_or(ChatEnd::Left, |why| ChatEnd::Lost(why.to_owned())));
+                    }
                 }
             }
             if is_changed && drawn.elapsed() >= FRAME || drawn == began {

@@ -57,7 +57,6 @@ enum Activity {
     Working(Duration),
     /// It waits for the user.
     Asking,
-    /// The connection has ended.
     Ended,
 }
 
@@ -81,6 +80,7 @@ pub struct Chat {
     remark: Option<String>,
     interrupted: Option<Duration>,
     scroll: Scroll,
+    lost: Option<String>,
 }
 
 /// The part of the conversation that is shown.
@@ -128,6 +128,7 @@ impl Chat {
             remark: None,
             interrupted: None,
             scroll: Scroll::default(),
+            lost: None,
         };
         let begin = chat.open(None);
         (chat, begin)
@@ -138,9 +139,9 @@ impl Chat {
         matches!(self.activity, Activity::Working(_))
     }
 
-    /// Why the chat can't go on.
-    pub fn has_ended(&self) -> bool {
-        self.activity == Activity::Ended
+    /// Why the connection has ended.
+    pub fn lost(&self) -> Option<&str> {
+        self.lost.as_deref()
     }
 
     pub fn update(&mut self, event: ChatEvent, now: Duration) -> Vec<ChatEffect> {
@@ -193,8 +194,7 @@ impl Chat {
             KeyAction::Dismiss => self.dismiss(focus),
             KeyAction::Help => self.has_help = true,
             KeyAction::Details => self.transcript.toggle_details(),
-            KeyAction::PageUp => self.scroll(isize::try_from(self.scroll.page).unwrap_or(1).max(2) - 1),
-            KeyAction::PageDown => self.scroll(1 - isize::try_from(self.scroll.page).unwrap_or(1).max(2)),
+            KeyAction::PageUp | KeyAction::PageDown => self.turn_page(action == KeyAction::PageDown),
             KeyAction::Nothing => {}
             KeyAction::Send => return self.send(),
             KeyAction::Confirm => return self.confirm(focus, None, now),
@@ -237,6 +237,14 @@ impl Chat {
         match self.cards.front_mut() {
             Some(card) => card.scroll(-rows),
             None => self.scroll.by(rows),
+        }
+    }
+
+    fn turn_page(&mut self, forward: bool) {
+        let rows = isize::try_from(self.scroll.page).unwrap_or(1).max(2) - 1;
+        match self.cards.front_mut() {
+            Some(card) => card.turn_page(forward),
+            None => self.scroll.by(if forward { -rows } else { rows }),
         }
     }
 
@@ -426,6 +434,7 @@ impl Chat {
                 self.activity = Activity::Ended;
                 self.cards.clear();
                 self.transcript.notice(Color::Red, &why);
+                self.lost = Some(why);
             }
         }
         Vec::new()

@@ -305,10 +305,10 @@ fn render(content: &ItemContent, columns: usize, details: bool) -> Vec<Line<'sta
             return flow.rows().to_vec();
         }
         ItemContent::Text { speaker: Speaker::User, text, .. } => {
-            rows.line(&format!("› {}", text.trim_end()), ink(&[Color::Cyan, Color::Bold]));
+            rows.prose(&format!("› {}", text.trim_end()), ink(&[Color::Cyan, Color::Bold]));
         }
         ItemContent::Text { speaker: Speaker::Thinking, text, .. } => {
-            rows.line(text.trim(), ink(&[Color::Dim, Color::Italic]));
+            rows.prose(text.trim(), ink(&[Color::Dim, Color::Italic]));
             let all = rows.as_slice();
             let hidden = if details { 0 } else { all.len().saturating_sub(THINKING_ROWS_MAX) };
             return all[hidden..].to_vec();
@@ -317,9 +317,9 @@ fn render(content: &ItemContent, columns: usize, details: bool) -> Vec<Line<'sta
             let lines: Vec<&str> = text.trim().lines().collect();
             // The last line says what the compaction did.
             let hidden = if details { 0 } else { lines.len().saturating_sub(1) };
-            lines[hidden..].iter().for_each(|line| rows.line(line, ink(&[Color::Yellow])));
+            lines[hidden..].iter().for_each(|line| rows.prose(line, ink(&[Color::Yellow])));
         }
-        ItemContent::Text { speaker: Speaker::Notice(color), text, .. } => rows.line(text, ink(&[*color])),
+        ItemContent::Text { speaker: Speaker::Notice(color), text, .. } => rows.prose(text, ink(&[*color])),
         ItemContent::Call { call, .. } => call.render(&mut rows, details),
         ItemContent::Plan(steps) => {
             for (status, step) in steps {
@@ -328,7 +328,7 @@ fn render(content: &ItemContent, columns: usize, details: bool) -> Vec<Line<'sta
                     wire::PlanEntryStatus::InProgress => ("▸", &[Color::Bold]),
                     _ => ("○", &[]),
                 };
-                rows.line(&format!("{mark} {step}"), ink(styles));
+                rows.prose(&format!("{mark} {step}"), ink(styles));
             }
         }
     }

@@ -73,7 +73,8 @@ to a terminal. Tell your editor to run it, for example Zed in its settings.json:
     \"Epitome\": { \"type\": \"custom\", \"command\": \"PROGRAM\", \"args\": [\"acp\"], \"env\": {} }
   }
 
-Other editors take the same command and argument. In a terminal, use `epitome run \"...\"`.
+Other editors take the same command and argument. In a terminal, use `epitome` for a chat, or
+`epitome run \"...\"` for one prompt.
 ";
 
 /// Explains the command to a user at a terminal; returns whether it did.

@@ -64,6 +64,8 @@ const EXIT_OVER_BUDGET: i32 = 3;
 const HELP_COLUMNS_MAX: usize = 100;
 
 const AFTER_HELP: &str = "\
+Without a command, it opens a chat in the terminal.
+
 `epitome help COMMAND` explains a command. Models are named PROVIDER/NAME: anthropic/...,
 openai/..., gemini/..., local/...; `epitome models` lists them.
 

@@ -60,6 +60,21 @@ pub const SCENES: &[Scene] = &[
         is_animated: false,
     },
     Scene {
+        name: "chat",
+        title: "epitome: the chat in a terminal, with a question, an answer, a card with a diff, and a preview of a compaction",
+        size: (100, 34),
+        command: |_| Ok("epitome".to_owned()),
+        keys: &[
+            keys("Ask for something", "The total is wrong. Find out why.\r"),
+            keys("It should be", "/compact dry keep=0\r"),
+            keys("does exactly this", "Mend it.\r"),
+            keys("3. Reject", ""),
+        ],
+        needs: &[],
+        packages: &[],
+        is_animated: false,
+    },
+    Scene {
         name: "neovim",
         title: "Neovim with CodeCompanion: a question, the answer, and /compact",
         size: (110, 40),
@@ -230,8 +245,19 @@ fn reply(request: &RecordedRequest, number: usize) -> Vec<ModelStep> {
             ),
             ModelStep::Usage { input: 10_400, output: 120 },
         ],
+        3 if request.last_user_text().ends_with("Mend it.") => vec![
+            text("The discount is a fraction, so the sum is multiplied."),
+            ModelStep::Call {
+                name: "file_edit".to_owned(),
+                input: json!({
+                    "file_path": "prices.py",
+                    "old_text": "sum(prices) - discount * 100",
+                    "new_text": "sum(prices) * (1 - discount)",
+                }),
+            },
+            ModelStep::Usage { input: 10_900, output: 60 },
+        ],
         _ => {
-            let _ = request;
             vec![
                 text("The total in prices.py subtracts the discount as an amount; it is a fraction."),
                 ModelStep::Usage { input: 10_900, output: 40 },

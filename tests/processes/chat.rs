@@ -19,7 +19,7 @@ fn script(request: &RecordedRequest) -> Vec<ModelStep> {
             let input = json!({ "file_path": "new.txt", "text": "first line\nsecond line\n" });
             vec![text("I **write** it."), call("file_write", input)]
         }
-        Some("talk") => vec![text(&"Many words about little. ".repeat(4_000))],
+        Some("talk") => vec![text(&"Many words about little. ".repeat(1_500))],
         _ => obey(request),
     }
 }

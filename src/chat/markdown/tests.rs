@@ -109,6 +109,8 @@ fn tables_are_aligned_where_they_fit() {
     let text = "| a | count |\n|---|--:|\n| **long** | 1 |\n| x \\| y | 日本 |\n\nafter";
     let shown = "<b>a</>      <b>count</>\n<dim>─────  ─────</>\n<b>long</>   1\nx | y  日本\n\nafter";
     assert_eq!(rendered(text, 40), shown);
+    // Regression: what followed a table and had no line end was shown before it.
+    assert_eq!(rendered("| a |\n|---|\n| b |\n**c**", 40), "<b>a</>\n<dim>─</>\nb\n<b>c</>");
     assert_eq!(rendered("| a | count |\n|---|---|\n| b | c |\n", 9), "| a | count |\n|---|---|\n| b | c |\n");
 }
 
