@@ -7,7 +7,7 @@ use epitome_thread::visible::visible_line;
 use ratatui::style::Style;
 
 use crate::markdown::{Color, pieces};
-use crate::rows::{Rows, ink};
+use crate::rows::{ScreenRows, ink};
 
 /// Lines shown without details: of a diff, and of an output, from its end.
 const DIFF_LINES_MAX: usize = 16;
@@ -70,7 +70,7 @@ impl ShownCall {
     }
 
     /// The title with a mark for the status, and below it the content; only a part of it without `details`.
-    pub fn render(&self, rows: &mut Rows, details: bool) {
+    pub fn render(&self, rows: &mut ScreenRows, details: bool) {
         let (mark, color, words) = match &self.status {
             Some(wire::ToolCallStatus::Completed) => ("●", Color::Green, ""),
             Some(wire::ToolCallStatus::Failed) => ("●", Color::Red, " → failed"),
@@ -93,7 +93,7 @@ impl ShownCall {
 
     /// All lines of what a permission request shows, which is more than is shown of a call. Returns false if a change
     /// is too long to be shown.
-    pub fn render_request(&self, rows: &mut Rows) -> bool {
+    pub fn render_request(&self, rows: &mut ScreenRows) -> bool {
         for part in &self.content {
             match text_of(part) {
                 Some(text) => unfenced(text).lines().for_each(|line| rows.line(line, Style::new())),
@@ -106,7 +106,7 @@ impl ShownCall {
     }
 
     /// The title is Markdown, with commands and names in code spans.
-    pub fn render_title(&self, rows: &mut Rows) {
+    pub fn render_title(&self, rows: &mut ScreenRows) {
         for piece in pieces(&visible_line(&self.title)) {
             rows.put(&piece.text, ink(&piece.styles));
         }
@@ -131,7 +131,7 @@ fn unfenced(text: &str) -> &str {
     inner.and_then(|inner| inner.strip_suffix(fence)).map_or(text, |inner| inner.trim_end_matches('\n'))
 }
 
-fn render_part(part: &wire::ToolCallContent, rows: &mut Rows, details: bool) {
+fn render_part(part: &wire::ToolCallContent, rows: &mut ScreenRows, details: bool) {
     match part {
         wire::ToolCallContent::Content(content) => match &content.content {
             wire::ContentBlock::Text(text) => tail(&text.text, rows, details),
@@ -150,7 +150,7 @@ fn render_part(part: &wire::ToolCallContent, rows: &mut Rows, details: bool) {
 }
 
 /// Shows the changed lines of a patch with the lines around them.
-fn render_patch(patch: &str, rows: &mut Rows, details: bool) {
+fn render_patch(patch: &str, rows: &mut ScreenRows, details: bool) {
     let mut lines = patch.lines().skip_while(|line| !line.starts_with("@@"));
     for line in lines.by_ref().take(if details { usize::MAX } else { DIFF_LINES_MAX }) {
         let styles: &[Color] = match line.as_bytes().first() {
@@ -165,7 +165,7 @@ fn render_patch(patch: &str, rows: &mut Rows, details: bool) {
 }
 
 /// Shows the last lines of an output.
-fn tail(text: &str, rows: &mut Rows, details: bool) {
+fn tail(text: &str, rows: &mut ScreenRows, details: bool) {
     let text = unfenced(text);
     let hidden = if details { 0 } else { text.lines().count().saturating_sub(OUTPUT_LINES_MAX) };
     left_out(hidden, rows);
@@ -174,7 +174,7 @@ fn tail(text: &str, rows: &mut Rows, details: bool) {
     }
 }
 
-fn left_out(lines: usize, rows: &mut Rows) {
+fn left_out(lines: usize, rows: &mut ScreenRows) {
     if lines > 0 {
         let plural = if lines == 1 { "" } else { "s" };
         rows.line(&format!("{INDENT}… {lines} more line{plural} (Ctrl+O)"), ink(&[Color::Dim]));

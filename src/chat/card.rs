@@ -9,7 +9,7 @@ use ratatui::text::Line;
 
 use crate::call::ShownCall;
 use crate::markdown::Color;
-use crate::rows::{Rows, ink};
+use crate::rows::{ScreenRows, ink};
 
 /// Keys within this time of the card's appearance were meant for something else.
 const TYPED_AHEAD: Duration = Duration::from_millis(400);
@@ -115,7 +115,7 @@ impl OpenCard {
 
     /// The rows of the request.
     pub fn request(&mut self, columns: usize) -> Vec<Line<'static>> {
-        let mut rows = Rows::new(columns);
+        let mut rows = ScreenRows::new(columns);
         self.call.render_title(&mut rows);
         rows.end_row();
         if let Some(description) = &self.description {
@@ -127,7 +127,7 @@ impl OpenCard {
 
     /// The rows of the options, with their numbers.
     pub fn options(&self, columns: usize) -> Vec<Line<'static>> {
-        let mut rows = Rows::new(columns);
+        let mut rows = ScreenRows::new(columns);
         for (at, option) in self.options.iter().enumerate() {
             let is_selected = at == self.selected;
             let mark = if is_selected { '›' } else { ' ' };
@@ -215,7 +215,7 @@ mod tests {
         let content = vec![wire::ToolCallContent::from("```sh\ncat <<E\n```\nrm -rf /\nE\n```")];
         let mut call = ShownCall::default();
         call.update(wire::ToolCallUpdate::new("c").title("Run `echo \\`x\\``").content(content));
-        let mut rows = Rows::new(80);
+        let mut rows = ScreenRows::new(80);
         call.render_request(&mut rows);
         let shown: Vec<String> = rows.as_slice().iter().map(ToString::to_string).collect();
         assert_eq!(shown, ["cat <<E", "```", "rm -rf /", "E"]);

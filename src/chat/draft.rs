@@ -5,7 +5,7 @@ use ratatui::style::Style;
 use ratatui_textarea::{CursorMove, TextArea, WrapMode};
 
 use crate::complete::{SlashCommand, completions};
-use crate::keys::DraftState;
+use crate::keys::DraftContext;
 use crate::markdown::Color;
 use crate::rows::ink;
 
@@ -98,9 +98,9 @@ impl Draft {
         (self.selected, self.is_dismissed, self.recalled) = (0, false, None);
     }
 
-    pub fn state(&self, commands: &[SlashCommand]) -> DraftState {
+    pub fn state(&self, commands: &[SlashCommand]) -> DraftContext {
         let row = self.area.cursor().0;
-        DraftState {
+        DraftContext {
             is_empty: self.is_empty(),
             completes: self.offered(commands).len() > 1 || self.completion(commands).is_some(),
             at_top: row == 0,

@@ -5,7 +5,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 /// The part of the screen that has the keyboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Focus {
-    Draft(DraftState),
+    Draft(DraftContext),
     Card,
     Picker,
     Help,
@@ -13,7 +13,7 @@ pub enum Focus {
 
 /// What keys of the draft depend on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DraftState {
+pub struct DraftContext {
     pub is_empty: bool,
     /// Whether completions are offered.
     pub completes: bool,
@@ -141,11 +141,11 @@ mod tests {
     fn keys_do_what_terminal_chats_do() {
         const NONE: KeyModifiers = KeyModifiers::NONE;
         const CTRL: KeyModifiers = KeyModifiers::CONTROL;
-        let line = DraftState { at_top: true, at_bottom: true, ..DraftState::default() };
+        let line = DraftContext { at_top: true, at_bottom: true, ..DraftContext::default() };
         let draft = Focus::Draft(line);
-        let empty = Focus::Draft(DraftState { is_empty: true, ..line });
-        let completing = Focus::Draft(DraftState { completes: true, ..line });
-        let several = Focus::Draft(DraftState::default());
+        let empty = Focus::Draft(DraftContext { is_empty: true, ..line });
+        let completing = Focus::Draft(DraftContext { completes: true, ..line });
+        let several = Focus::Draft(DraftContext::default());
         for (code, modifiers, focus, expected) in [
             (KeyCode::Enter, NONE, draft, KeyAction::Send),
             (KeyCode::Enter, KeyModifiers::SHIFT, draft, KeyAction::NewLine),

@@ -2,9 +2,9 @@
 //! session came over its connection to the daemon.
 //!
 //! ```text
-//!  keys, paste, wheel ──► ┌──────┐ ──► ChatEffect ──► client ──► daemon
-//!  AgentMessage ────────► │ Chat │
-//!  time ────────────────► └──────┘ ──► view: cells
+//!  keys, paste, wheel ──► ┌───────────┐ ──► ChatEffect ──► client ──► daemon
+//!  AgentMessage ────────► │ ChatState │
+//!  time ────────────────► └───────────┘ ──► view: cells
 //! ```
 //!
 //! - `state`: the state and its `update`, which decides; `state/view`: what the screen shows. Both pure.

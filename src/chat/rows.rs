@@ -30,16 +30,16 @@ pub fn ink(styles: &[Color]) -> Style {
 
 /// Rows that grow at their end.
 #[derive(Default)]
-pub struct Rows {
+pub struct ScreenRows {
     columns: usize,
     rows: Vec<Line<'static>>,
     /// The width of the last row, if it may still grow.
     open: Option<usize>,
 }
 
-impl Rows {
-    pub fn new(columns: usize) -> Rows {
-        Rows { columns: columns.max(1), ..Rows::default() }
+impl ScreenRows {
+    pub fn new(columns: usize) -> ScreenRows {
+        ScreenRows { columns: columns.max(1), ..ScreenRows::default() }
     }
 
     pub fn as_slice(&self) -> &[Line<'static>] {
@@ -111,12 +111,12 @@ impl Rows {
 /// A paragraph of Markdown that streams in, as rows.
 pub struct Flow {
     markdown: Markdown,
-    rows: Rows,
+    rows: ScreenRows,
 }
 
 impl Flow {
     pub fn new(columns: usize) -> Flow {
-        Flow { markdown: Markdown::new(columns), rows: Rows::new(columns) }
+        Flow { markdown: Markdown::new(columns), rows: ScreenRows::new(columns) }
     }
 
     pub fn rows(&self) -> &[Line<'static>] {
@@ -179,7 +179,7 @@ mod tests {
             ("\na", 4, vec!["", "a"]),
             ("a\tb", 80, vec!["a    b"]),
         ] {
-            let mut rows = Rows::new(columns);
+            let mut rows = ScreenRows::new(columns);
             rows.put(text, Style::new());
             assert_eq!(texts(rows.as_slice()), expected, "{text:?}");
         }
@@ -193,7 +193,7 @@ mod tests {
             ("one\n\ntwo", vec!["one", "", "two"]),
             ("日本 日本", vec!["日本", "日本"]),
         ] {
-            let mut rows = Rows::new(7);
+            let mut rows = ScreenRows::new(7);
             rows.prose(text, Style::new());
             assert_eq!(texts(rows.as_slice()), expected, "{text:?}");
         }

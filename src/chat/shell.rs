@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::client::{AgentLink, connect};
-use crate::state::{Chat, ChatEffect, ChatEvent, draw};
+use crate::state::{ChatEffect, ChatEvent, ChatState, draw};
 
 /// Minimum time between frames, and the time between frames of an animation.
 const FRAME: Duration = Duration::from_millis(33);
@@ -58,7 +58,7 @@ pub fn run(daemon: UnixStream, setup: &ChatSetup) -> Result<ChatEnd, String> {
             return Ok(ChatEnd::NoLogin);
         }
         let failed = |error: io::Error| format!("the terminal can't be used: {error}");
-        let mut screen = Screen::open().map_err(failed)?;
+        let mut screen = FullScreen::open().map_err(failed)?;
         screen.serve(link, setup).await.map_err(failed)
     });
     runtime.shutdown_background();
@@ -66,13 +66,13 @@ pub fn run(daemon: UnixStream, setup: &ChatSetup) -> Result<ChatEnd, String> {
 }
 
 /// The terminal in full-screen mode, until it is dropped.
-struct Screen(DefaultTerminal);
+struct FullScreen(DefaultTerminal);
 
-impl Screen {
-    fn open() -> io::Result<Screen> {
+impl FullScreen {
+    fn open() -> io::Result<FullScreen> {
         // It also restores the terminal if the program panics.
         let terminal = ratatui::try_init()?;
-        let screen = Screen(terminal);
+        let screen = FullScreen(terminal);
         let disambiguate = KeyboardEnhancementFlags::DISAMBIGUATE_ESCAPE_CODES;
         // A terminal that doesn't know one of these ignores it.
         execute!(
@@ -89,7 +89,7 @@ impl Screen {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut hangup = signal(SignalKind::hangup())?;
         let began = Instant::now();
-        let (mut chat, mut effects) = Chat::new(setup.cwd.clone());
+        let (mut chat, mut effects) = ChatState::new(setup.cwd.clone());
         let (mut is_changed, mut drawn) = (true, began);
         loop {
             for effect in std::mem::take(&mut effects) {
@@ -133,7 +133,7 @@ impl Screen {
         }
     }
 
-    fn draw(&mut self, chat: &mut Chat, has_colors: bool, now: Duration) -> io::Result<()> {
+    fn draw(&mut self, chat: &mut ChatState, has_colors: bool, now: Duration) -> io::Result<()> {
         self.0.draw(|frame| {
             draw(chat, frame, now);
             if !has_colors {
@@ -146,7 +146,7 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for FullScreen {
     fn drop(&mut self) {
         // Errors are ignored: the terminal is gone.
         drop(execute!(io::stdout(), PopKeyboardEnhancementFlags, DisableMouseCapture, DisableBracketedPaste));

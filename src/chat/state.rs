@@ -17,7 +17,7 @@ use crate::draft::Draft;
 use crate::keys::{Focus, KeyAction, action};
 use crate::markdown::Color;
 use crate::picker::{Picker, next_value};
-use crate::transcript::{Speaker, Transcript};
+use crate::transcript::{ChatTranscript, Speaker};
 pub use view::draw;
 
 /// Time for a second Ctrl+C.
@@ -49,7 +49,7 @@ pub enum ChatEffect {
 
 /// What the session does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Activity {
+enum SessionActivity {
     /// The session is not open yet.
     Opening,
     Idle,
@@ -61,11 +61,11 @@ enum Activity {
 }
 
 /// See the module's documentation.
-pub struct Chat {
+pub struct ChatState {
     cwd: PathBuf,
     session: Option<wire::SessionId>,
-    activity: Activity,
-    transcript: Transcript,
+    activity: SessionActivity,
+    transcript: ChatTranscript,
     draft: Draft,
     /// Prompts that are not in the conversation yet.
     waiting: VecDeque<String>,
@@ -108,14 +108,14 @@ impl Scroll {
     }
 }
 
-impl Chat {
+impl ChatState {
     /// The chat in a directory, and what begins its session.
-    pub fn new(cwd: PathBuf) -> (Chat, Vec<ChatEffect>) {
-        let mut chat = Chat {
+    pub fn new(cwd: PathBuf) -> (ChatState, Vec<ChatEffect>) {
+        let mut chat = ChatState {
             cwd,
             session: None,
-            activity: Activity::Opening,
-            transcript: Transcript::new(80),
+            activity: SessionActivity::Opening,
+            transcript: ChatTranscript::new(80),
             draft: Draft::default(),
             waiting: VecDeque::new(),
             cards: VecDeque::new(),
@@ -136,7 +136,7 @@ impl Chat {
 
     /// Whether time changes the screen.
     pub fn is_animated(&self) -> bool {
-        matches!(self.activity, Activity::Working(_))
+        matches!(self.activity, SessionActivity::Working(_))
     }
 
     /// Why the connection has ended.
@@ -195,7 +195,8 @@ impl Chat {
             KeyAction::Help => self.has_help = true,
             KeyAction::Details => self.transcript.toggle_details(),
             KeyAction::PageUp | KeyAction::PageDown => self.turn_page(action == KeyAction::PageDown),
-            KeyAction::Nothing => {}
+            // A letter that is typed while a card is open was meant for the draft, and so is what follows it at once.
+            KeyAction::Nothing => self.cards.iter_mut().take(1).for_each(|card| card.appear(now)),
             KeyAction::Send => return self.send(),
             KeyAction::Confirm => return self.confirm(focus, None, now),
             KeyAction::ConfirmNumber(number) => return self.confirm(focus, Some(number), now),
@@ -341,7 +342,7 @@ impl Chat {
     }
 
     fn is_busy(&self) -> bool {
-        matches!(self.activity, Activity::Working(_) | Activity::Asking)
+        matches!(self.activity, SessionActivity::Working(_) | SessionActivity::Asking)
     }
 
     fn cancel(&mut self) -> Vec<ChatEffect> {
@@ -372,7 +373,7 @@ impl Chat {
             return Vec::new();
         }
         let closed = self.session.take().map(|session| ChatRequest::Close { session });
-        (self.activity, self.title, self.usage) = (Activity::Opening, None, None);
+        (self.activity, self.title, self.usage) = (SessionActivity::Opening, None, None);
         self.transcript.clear();
         self.waiting.clear();
         self.draft.forget_history();
@@ -407,13 +408,13 @@ impl Chat {
                 self.session = Some(session);
                 self.options = options;
                 self.commands = commands(&offered);
-                if self.activity == Activity::Opening {
-                    self.activity = Activity::Idle;
+                if self.activity == SessionActivity::Opening {
+                    self.activity = SessionActivity::Idle;
                 }
                 self.transcript.settle();
             }
             AgentMessage::OpenFailed(why) => {
-                (self.session, self.activity) = (None, Activity::Idle);
+                (self.session, self.activity) = (None, SessionActivity::Idle);
                 self.transcript
                     .notice(Color::Red, &format!("{why}\n/new begins a session, /sessions lists them."));
             }
@@ -431,7 +432,7 @@ impl Chat {
             }
             AgentMessage::Failed(why) => self.transcript.notice(Color::Red, &why),
             AgentMessage::Ended(why) => {
-                self.activity = Activity::Ended;
+                self.activity = SessionActivity::Ended;
                 self.cards.clear();
                 self.transcript.notice(Color::Red, &why);
                 self.lost = Some(why);
@@ -527,17 +528,17 @@ impl Chat {
     fn state(&mut self, state: wire::StateUpdate, now: Duration) {
         match state {
             wire::StateUpdate::Idle(idle) => {
-                self.activity = Activity::Idle;
+                self.activity = SessionActivity::Idle;
                 self.transcript.settle();
                 if let Some(wire::StopReason::Error(stopped)) = idle.stop_reason {
                     let why = stopped.error.map(|error| with_hint(&error.message, error.data.as_ref()));
                     self.transcript.notice(Color::Red, &why.unwrap_or_else(|| "The turn failed".to_owned()));
                 }
             }
-            wire::StateUpdate::RequiresAction(_) => self.activity = Activity::Asking,
+            wire::StateUpdate::RequiresAction(_) => self.activity = SessionActivity::Asking,
             // An unknown state is one of work.
             _ if self.is_animated() => {}
-            _ => self.activity = Activity::Working(now),
+            _ => self.activity = SessionActivity::Working(now),
         }
     }
 

@@ -13,7 +13,7 @@ use ratatui::text::Line;
 
 use crate::call::ShownCall;
 use crate::markdown::Color;
-use crate::rows::{Flow, Rows, ink};
+use crate::rows::{Flow, ScreenRows, ink};
 
 /// Bytes kept of one item, and up to twice as many while it grows.
 const ITEM_BYTES_MAX: usize = 256 * 1024;
@@ -38,7 +38,7 @@ pub enum Speaker {
 }
 
 /// The conversation.
-pub struct Transcript {
+pub struct ChatTranscript {
     items: VecDeque<ShownItem>,
     columns: usize,
     /// Whether outputs and thinking are shown completely.
@@ -66,9 +66,9 @@ enum ItemContent {
     Plan(Vec<(wire::PlanEntryStatus, String)>),
 }
 
-impl Transcript {
-    pub fn new(columns: usize) -> Transcript {
-        Transcript { items: VecDeque::new(), columns, details: false }
+impl ChatTranscript {
+    pub fn new(columns: usize) -> ChatTranscript {
+        ChatTranscript { items: VecDeque::new(), columns, details: false }
     }
 
     pub fn clear(&mut self) {
@@ -296,7 +296,7 @@ impl ShownItem {
 
 /// Renders an item that is not being streamed.
 fn render(content: &ItemContent, columns: usize, details: bool) -> Vec<Line<'static>> {
-    let mut rows = Rows::new(columns);
+    let mut rows = ScreenRows::new(columns);
     match content {
         ItemContent::Text { speaker: Speaker::Agent, text, .. } => {
             let mut flow = Flow::new(columns);

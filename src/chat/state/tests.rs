@@ -9,13 +9,13 @@ use super::*;
 
 /// A chat whose session is open, with a clock that goes on by a second for each event.
 struct Desk {
-    chat: Chat,
+    chat: ChatState,
     now: Duration,
 }
 
 impl Desk {
     fn new() -> Desk {
-        let (chat, effects) = Chat::new(PathBuf::from("/home/ann/project"));
+        let (chat, effects) = ChatState::new(PathBuf::from("/home/ann/project"));
         let begin = ChatRequest::Create { cwd: PathBuf::from("/home/ann/project") };
         assert_eq!(effects, [ChatEffect::Request(begin)]);
         let mut desk = Desk { chat, now: Duration::ZERO };
@@ -192,6 +192,13 @@ fn a_card_is_answered_by_number_or_selection() {
         assert_eq!(effects, [ChatEffect::Request(decide)]);
         assert!(!desk.shows("Run make"));
     }
+    // After a letter, which was meant for the draft, Enter was meant for it too.
+    desk.card(5, 2);
+    desk.screen(80, 24);
+    desk.press(KeyCode::Char('y'));
+    let enter = ChatEvent::Key(KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE));
+    assert_eq!(desk.chat.update(enter, desk.now + Duration::from_millis(50)), []);
+    desk.hear(AgentMessage::CardWithdrawn(5));
     // A long one must be read first, and letters are not answers.
     desk.card(4, 100);
     desk.screen(80, 24);

@@ -13,12 +13,12 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Clear, Paragraph};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::{Activity, Chat};
+use super::{ChatState, SessionActivity};
 use crate::complete::hint;
 use crate::keys::HELP;
 use crate::markdown::Color;
 use crate::picker::shown_value;
-use crate::rows::{Rows, ink};
+use crate::rows::{ScreenRows, ink};
 
 /// The most rows of the draft, and of lists above it; fewer on a small screen.
 const DRAFT_ROWS_MAX: u16 = 8;
@@ -36,7 +36,7 @@ const SPINNER: [&str; 8] = ["⣾", "⣽", "⣻", "⢿", "⡿", "⣟", "⣯", "�
 const SPINNER_EVERY: Duration = Duration::from_millis(125);
 
 /// Draws the chat.
-pub fn draw(chat: &mut Chat, frame: &mut Frame<'_>, now: Duration) {
+pub fn draw(chat: &mut ChatState, frame: &mut Frame<'_>, now: Duration) {
     let area = frame.area();
     if area.height < 3 || area.width < 4 {
         return;
@@ -73,16 +73,16 @@ fn rows_of(lines: &[Line<'_>]) -> u16 {
 }
 
 /// The rows for the draft, which scrolls in them.
-fn draft_rows(chat: &Chat, area: Rect) -> u16 {
+fn draft_rows(chat: &ChatState, area: Rect) -> u16 {
     let columns = usize::from(area.width);
     let rows: usize = chat.draft.widget().lines().iter().map(|line| 1 + line.width() / columns).sum();
     u16::try_from(rows).unwrap_or(u16::MAX).clamp(1, DRAFT_ROWS_MAX.min(area.height / 3).max(1))
 }
 
-fn draw_conversation(chat: &mut Chat, frame: &mut Frame<'_>, area: Rect) {
+fn draw_conversation(chat: &mut ChatState, frame: &mut Frame<'_>, area: Rect) {
     chat.transcript.set_columns(usize::from(area.width));
     if chat.transcript.is_empty() {
-        let mut rows = Rows::new(usize::from(area.width));
+        let mut rows = ScreenRows::new(usize::from(area.width));
         rows.line("Epitome", ink(&[Color::Bold]));
         rows.line(&format!("in {}", chat.cwd.display()), ink(&[Color::Dim]));
         frame.render_widget(Paragraph::new(rows.as_slice().to_vec()), area);
@@ -96,7 +96,7 @@ fn draw_conversation(chat: &mut Chat, frame: &mut Frame<'_>, area: Rect) {
 }
 
 /// The rows of the card, which fit into this many; none without a card.
-fn card(chat: &mut Chat, columns: usize, rows_max: usize) -> Vec<Line<'static>> {
+fn card(chat: &mut ChatState, columns: usize, rows_max: usize) -> Vec<Line<'static>> {
     let Some(card) = chat.cards.front_mut() else { return Vec::new() };
     let (request, options) = (card.request(columns), card.options(columns));
     let room = rows_max.saturating_sub(options.len() + 1).max(1);
@@ -111,7 +111,7 @@ fn card(chat: &mut Chat, columns: usize, rows_max: usize) -> Vec<Line<'static>> 
 }
 
 /// What is shown above the draft: a list to choose from, completions, or prompts that wait.
-fn above_draft(chat: &Chat, columns: usize, rows_max: usize) -> Vec<Line<'static>> {
+fn above_draft(chat: &ChatState, columns: usize, rows_max: usize) -> Vec<Line<'static>> {
     let rows_max = rows_max.clamp(1, LIST_ROWS_MAX);
     if let Some(picker) = &chat.picker {
         let heading =
@@ -156,21 +156,21 @@ fn list(entries: &[(String, &str)], selected: usize, columns: usize, rows_max: u
 }
 
 /// The line above the draft, with what the session does.
-fn rule_line(chat: &Chat, columns: usize, now: Duration) -> Line<'static> {
+fn rule_line(chat: &ChatState, columns: usize, now: Duration) -> Line<'static> {
     let (text, color) = match (&chat.remark, chat.activity) {
         (Some(remark), _) => (remark.clone(), Color::Yellow),
-        (None, Activity::Opening) => ("opening the session".to_owned(), Color::Dim),
-        (None, Activity::Working(since)) => {
+        (None, SessionActivity::Opening) => ("opening the session".to_owned(), Color::Dim),
+        (None, SessionActivity::Working(since)) => {
             let time = now.saturating_sub(since);
             let frame = usize::try_from(time.as_millis() / SPINNER_EVERY.as_millis()).unwrap_or(0);
             let spinner = SPINNER[frame % SPINNER.len()];
             (format!("{spinner} working {} s · Esc cancels", time.as_secs()), Color::Cyan)
         }
-        (None, Activity::Asking) => {
+        (None, SessionActivity::Asking) => {
             ("? permission · Enter or a number answers, Esc cancels".to_owned(), Color::Yellow)
         }
-        (None, Activity::Ended) => ("the connection has ended · Ctrl+C leaves".to_owned(), Color::Red),
-        (None, Activity::Idle) => (String::new(), Color::Dim),
+        (None, SessionActivity::Ended) => ("the connection has ended · Ctrl+C leaves".to_owned(), Color::Red),
+        (None, SessionActivity::Idle) => (String::new(), Color::Dim),
     };
     let below = match chat.scroll.below {
         0 => String::new(),
@@ -190,7 +190,7 @@ fn rule_line(chat: &Chat, columns: usize, now: Duration) -> Line<'static> {
 }
 
 /// Mode, model and title on the left, the meter on the right.
-fn status_line(chat: &Chat, columns: u16) -> Line<'static> {
+fn status_line(chat: &ChatState, columns: u16) -> Line<'static> {
     let meter = chat.usage.as_ref().map(|usage| meter(usage, columns)).unwrap_or_default();
     let named = |category| chat.option(&category).and_then(shown_value);
     let parts = [
@@ -234,7 +234,7 @@ fn meter(usage: &wire::UsageUpdate, columns: u16) -> String {
 fn draw_help(frame: &mut Frame<'_>, area: Rect) {
     let keys = HELP.iter().map(|(keys, _)| keys.width()).max().unwrap_or(0);
     let width = area.width.min(80);
-    let mut rows = Rows::new(usize::from(width.saturating_sub(2)));
+    let mut rows = ScreenRows::new(usize::from(width.saturating_sub(2)));
     for (key, does) in HELP {
         // On a narrow screen without a column for the keys.
         let gap =
