@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use epitome_scripted_model::{ModelStep, RecordedRequest};
+use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
 use epitome_test_harness::agent::{end_by, obey};
 use epitome_test_harness::user::User;
 use epitome_test_harness::{call, text, within};
@@ -13,7 +13,8 @@ use super::terminal::InTerminal;
 
 /// A model that can edit, talk at length, and follow the prompts of [`obey`].
 fn script(request: &RecordedRequest) -> Vec<ModelStep> {
-    let said = request.last_user_text();
+    let seen = request.seen();
+    let Some(SeenPart::User(said)) = seen.last() else { return obey(request) };
     match said.rsplit("\n\n").next() {
         Some("edit it") => {
             let input = json!({ "file_path": "new.txt", "text": "first line\nsecond line\n" });
