@@ -40,7 +40,7 @@ impl StyledText {
 }
 
 /// Rendered text; a line ends with a piece `"\n"` without a style.
-type RenderedText = Vec<StyledText>;
+type StyledPieces = Vec<StyledText>;
 
 /// Maximum number of table rows that are delayed to align columns; longer tables are aligned in parts.
 const TABLE_ROWS_MAX: usize = 200;
@@ -129,7 +129,7 @@ impl Markdown {
     }
 
     /// Renders a complete line, or the rest of one.
-    fn line(&mut self, line: &str, out: &mut RenderedText) {
+    fn line(&mut self, line: &str, out: &mut StyledPieces) {
         if std::mem::take(&mut self.within_line) {
             self.words(line, &[], out);
         } else if let Some(fence) = &self.fence {
@@ -155,7 +155,7 @@ impl Markdown {
         }
     }
 
-    fn end_line(&mut self, out: &mut RenderedText) {
+    fn end_line(&mut self, out: &mut StyledPieces) {
         out.push(StyledText::new("\n", &[]));
         (self.column, self.gap, self.indent) = (0, false, 0);
     }
@@ -170,7 +170,7 @@ impl Markdown {
     }
 
     /// Renders the beginning of a line, or all of it.
-    fn block(&mut self, line: &str, out: &mut RenderedText) {
+    fn block(&mut self, line: &str, out: &mut StyledPieces) {
         if self.is_indented_code(line) && !line.trim().is_empty() {
             self.before = LineBefore::IndentedCode;
             out.push(StyledText::new(line, &[Color::Cyan]));
@@ -206,7 +206,7 @@ impl Markdown {
     }
 
     /// Writes the mark before a line's text; wrapped lines are indented by its width.
-    fn mark(&mut self, mark: &str, color: Color, out: &mut RenderedText) {
+    fn mark(&mut self, mark: &str, color: Color, out: &mut StyledPieces) {
         if !mark.is_empty() {
             out.push(StyledText::new(mark, &[color]));
         }
@@ -215,7 +215,7 @@ impl Markdown {
     }
 
     /// Shows the beginning of an incomplete line: the words whose meaning can't change any more.
-    fn stream(&mut self, out: &mut RenderedText) {
+    fn stream(&mut self, out: &mut StyledPieces) {
         let is_plain = || is_plain_text(&self.pending) && !self.is_indented_code(&self.pending);
         if self.fence.is_some() || !(self.within_line || is_plain()) {
             return;
@@ -240,7 +240,7 @@ impl Markdown {
     }
 
     /// Writes words with line wrapping.
-    fn words(&mut self, text: &str, styles: &[Color], out: &mut RenderedText) {
+    fn words(&mut self, text: &str, styles: &[Color], out: &mut StyledPieces) {
         // Parts of a word may differ in style, but must not be separated.
         let mut word: Vec<StyledText> = Vec::new();
         for mut piece in pieces(text) {
@@ -259,7 +259,7 @@ impl Markdown {
         self.word(&word, out);
     }
 
-    fn word(&mut self, word: &[StyledText], out: &mut RenderedText) {
+    fn word(&mut self, word: &[StyledText], out: &mut StyledPieces) {
         let width: usize = word.iter().map(|piece| piece.text.width()).sum();
         if width == 0 {
             return;
@@ -278,7 +278,7 @@ impl Markdown {
     }
 
     /// Writes the rows of a table with aligned columns, or unchanged if they don't fit.
-    fn end_table(&mut self, out: &mut RenderedText) {
+    fn end_table(&mut self, out: &mut StyledPieces) {
         let rows = std::mem::take(&mut self.table);
         if rows.is_empty() {
             return;

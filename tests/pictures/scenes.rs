@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel};
@@ -184,6 +185,8 @@ impl Stage {
         vec![
             ("PATH", self.path.clone()),
             ("HOME", self.directory.path().as_os_str().to_owned()),
+            // The daemon of the picture is not that of its maker.
+            ("XDG_RUNTIME_DIR", self.directory.path().as_os_str().to_owned()),
             ("TERM", "xterm-256color".into()),
             ("COLORTERM", "truecolor".into()),
             ("LANG", "C.UTF-8".into()),
@@ -191,6 +194,21 @@ impl Stage {
             ("ANTHROPIC_API_KEY", "sk-of-a-scripted-model".into()),
             ("ANTHROPIC_BASE_URL", self.model.base_url().into()),
         ]
+    }
+}
+
+impl Drop for Stage {
+    /// Ends the daemon that the program of the picture has started.
+    fn drop(&mut self) {
+        let stop = Command::new("epitome")
+            .args(["daemon", "stop"])
+            .env_clear()
+            .envs(self.environment())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        // Without a daemon there is nothing to stop.
+        drop(stop);
     }
 }
 

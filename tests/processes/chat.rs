@@ -76,7 +76,7 @@ fn a_conversation_with_a_card_compactions_a_resize_and_a_lost_daemon() {
     let compacted = meter(&chat.rows().join("\n"));
     prompt(&mut chat, "/undo");
     chat.until_screen("the undone compaction", |screen| {
-        screen.contains("Undid") && meter(screen) != compacted
+        screen.contains("Undone") && meter(screen) != compacted
     });
     // A bar chart fits a small screen.
     prompt(&mut chat, "/context");

@@ -166,8 +166,9 @@ fn pages() -> Vec<String> {
 /// `tests/sessions/redteam` generates the page on attacks, `tests/services/import.rs` imports the formats listed in
 /// `docs/import.md`, `tests/processes/protocol.rs` compares the methods of `docs/acp.md` and the rules of
 /// `docs/conformance.md` with the agent and the suite, `tests/processes/acp_v2.rs` tests the behavior that
-/// `docs/acp-v2.md` describes, `tests/processes/login.rs` logs in as described in `docs/login.md`, and
-/// `tests/sessions/inspect` checks the examples of `docs/inspect.md`.
+/// `docs/acp-v2.md` describes, `tests/processes/login.rs` logs in as described in `docs/login.md`,
+/// `tests/sessions/inspect` checks the examples of `docs/inspect.md`, and `src/chat/keys.rs` looks for all keys and commands
+/// of the chat in `docs/chat.md`.
 #[test]
 fn every_page_is_tested() {
     assert_eq!(
@@ -176,6 +177,7 @@ fn every_page_is_tested() {
             "README.md",
             "acp-v2.md",
             "acp.md",
+            "chat.md",
             "checkpoints.md",
             "cli.md",
             "compaction.md",
