@@ -131,7 +131,8 @@
 //!     3      ├ compaction      decides and composes compactions, pure
 //!            │ config          reads the layered settings
 //!            │ transfer        imports and exports conversations, pure
-//!     2      ├ tokens          counts tokens, calibrated per model; model families
+//!     2      ├ chat            the chat in the terminal: an ACP client, pure but for its shell
+//!            │ tokens          counts tokens, calibrated per model; model families
 //!            │ turn            the agent loop as a state machine, pure
 //!            │ recall          searches what is no longer in the view, pure
 //!            │ rules           permission rules as written, pure
@@ -149,8 +150,9 @@
 //! ```
 //!
 //! `tests/pure/tidy.rs` compares the drawing with the manifests, and checks that some external crates have few users:
-//! `sled` is used by `store`, `agent-client-protocol` by `acp` and `acp_check`, `reqwest` by `provider`, `jsonrpsee` by `daemon`,
-//! `rmcp` by `mcp`, `ahp` (types and reducers of the Agent Host Protocol) by the crate `ahp`.
+//! `sled` is used by `store`, `agent-client-protocol` by `acp`, `acp_check` and `chat`, `reqwest` by `provider`, `jsonrpsee`
+//! by `daemon`, `rmcp` by `mcp`, `ahp` (types and reducers of the Agent Host Protocol) by the crate `ahp`, `ratatui` by
+//! `chat`.
 //!
 //! # Invariants
 //!
@@ -217,6 +219,7 @@
 pub mod cli;
 
 pub use epitome_acp as acp;
+pub use epitome_chat as chat;
 pub use epitome_checkpoint as checkpoint;
 pub use epitome_compaction as compaction;
 pub use epitome_config as config;

@@ -74,7 +74,8 @@ to a terminal. Tell your editor to run it, for example Zed in its settings.json:
     \"Epitome\": { \"type\": \"custom\", \"command\": \"PROGRAM\", \"args\": [\"acp\"], \"env\": {} }
   }
 
-Other editors take the same command and argument. In a terminal, use `epitome run \"...\"`.
+Other editors take the same command and argument. In a terminal, use `epitome` for a chat, or
+`epitome run \"...\"` for one prompt.
 ";
 
 /// Explains the command to a user at a terminal; returns whether it did.
@@ -125,11 +126,17 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
 /// Finds or starts the daemon. Blocks signals first; later threads inherit this.
 fn attach(paths: &Paths, overrides: &Overrides) -> Result<(Connector, DaemonLink, BlockedSignals), String> {
     let signals = BlockedSignals::new().map_err(|error| format!("signals can't be blocked: {error}"))?;
+    let (connector, link) = connect(paths, overrides)?;
+    Ok((connector, link, signals))
+}
+
+/// Finds or starts the daemon.
+pub fn connect(paths: &Paths, overrides: &Overrides) -> Result<(Connector, DaemonLink), String> {
     let environment = EnvironmentObject::current();
     let mut connector = Connector::new(paths, environment, overrides.clone())
         .map_err(|error| format!("this program is not found: {error}"))?;
     let link = connector.attach(0)?;
-    Ok((connector, link, signals))
+    Ok((connector, link))
 }
 
 /// The environment variable that contains the bearer token for clients that connect.

@@ -26,7 +26,7 @@ const SIGN_IN_TIME_MAX: Duration = Duration::from_secs(10 * 60);
 ///
 /// The key is tested with the provider and stored in a file that only you can read. A key in the environment has
 /// precedence over a stored one.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 #[command(after_help = "\
 Providers: anthropic, openai, gemini, openrouter, chatgpt, groq, xai, mistral, deepseek, together,
 fireworks, cerebras, moonshot, zai, azure, bedrock, and those in config.toml.

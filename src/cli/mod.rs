@@ -9,6 +9,7 @@ mod acp;
 mod agents;
 mod ahp;
 mod bug_report;
+mod chat;
 mod check;
 mod config;
 mod daemon;
@@ -25,7 +26,6 @@ mod live;
 mod log;
 mod login;
 mod manual;
-mod markdown;
 mod mcp;
 mod methods;
 mod models;
@@ -66,6 +66,8 @@ const EXIT_OVER_BUDGET: i32 = 3;
 const HELP_COLUMNS_MAX: usize = 100;
 
 const AFTER_HELP: &str = "\
+Without a command, it opens a chat in the terminal.
+
 `epitome help COMMAND` explains a command. Models are named PROVIDER/NAME: anthropic/...,
 openai/..., gemini/..., local/...; `epitome models` lists them.
 
@@ -206,6 +208,9 @@ fn run_internal(arguments: &[OsString]) -> Option<Result<i32, CliError>> {
 }
 
 fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
+    if arguments.is_empty() && chat::is_possible() {
+        return chat::main();
+    }
     if arguments.is_empty() {
         terminal::print(&groups::definition().render_help().to_string())?;
         return Ok(EXIT_USAGE);

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::form::FormDialog;
 use super::live::PrintedOutput;
-use super::markdown::Markdown;
 use super::streamed::Streamed;
 use super::terminal::{self, Color, Style};
+use crate::chat::markdown::Markdown;
 use crate::session::{
     CompactionState, NoticeSeverity, PermissionRequest, SessionEvent, TextKind, UsageNow, UserDecision,
 };
@@ -116,7 +116,7 @@ impl<'a> Printer<'a> {
 
     /// Renders the Markdown of replies, if they go to a terminal.
     pub fn rendering(mut self, columns: usize) -> Printer<'a> {
-        self.markdown = self.style.is_terminal().then(|| Markdown::new(self.style, columns));
+        self.markdown = self.style.is_terminal().then(|| Markdown::new(columns));
         self
     }
 
@@ -342,7 +342,7 @@ impl<'a> Printer<'a> {
             TextKind::Reply => {
                 self.begin(PrintedKind::Reply)?;
                 let shown = match &mut self.markdown {
-                    Some(markdown) => markdown.push(&text).into(),
+                    Some(markdown) => self.style.paint_all(&markdown.push(&text)).into(),
                     None => text,
                 };
                 return self.reply(&shown);
@@ -372,7 +372,7 @@ impl<'a> Printer<'a> {
     fn end_reply(&mut self) -> io::Result<()> {
         match &mut self.markdown {
             Some(markdown) => {
-                let shown = markdown.finish();
+                let shown = self.style.paint_all(&markdown.finish());
                 self.reply(&shown)
             }
             None => Ok(()),

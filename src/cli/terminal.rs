@@ -12,6 +12,8 @@ use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tc
 use serde::Serialize;
 
 use super::CliError;
+pub use crate::chat::markdown::Color;
+use crate::chat::markdown::StyledText;
 
 /// Maximum length of an answer to a question, in bytes. One letter is expected; the limit is for pasted files.
 const ANSWER_BYTES_MAX: u64 = 4 * 1024;
@@ -30,18 +32,6 @@ pub enum Style {
     /// A terminal whose user wants no colors (`NO_COLOR`).
     Terminal,
     Colors,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Color {
-    Bold,
-    Dim,
-    Italic,
-    Underline,
-    Red,
-    Green,
-    Yellow,
-    Cyan,
 }
 
 impl Style {
@@ -88,6 +78,14 @@ impl Style {
             Style::Colors => format!("\x1b[{code}m{text}\x1b[0m"),
             Style::Plain | Style::Terminal => text.to_owned(),
         }
+    }
+
+    /// Returns rendered text with escape sequences, if colors are enabled.
+    pub fn paint_all(self, pieces: &[StyledText]) -> String {
+        let painted = |piece: &StyledText| {
+            piece.styles.iter().fold(piece.text.clone(), |text, color| self.paint(*color, &text))
+        };
+        pieces.iter().map(painted).collect()
     }
 }
 

@@ -17,7 +17,7 @@
 //! | `rewritten` | what hooks have removed or replaced |
 //! | `edits` | validation of edits requested by hooks |
 //! | `describe` | the description of an entry that every list of entries uses |
-//! | `text`, `lines`, `markdown`, `diff` | rendering for the user |
+//! | `text`, `lines`, `markdown`, `diff`, `visible`, `terminal_text` | rendering for the user |
 //! | `attached`, `boundary`, `halves` | attachment limits, the Claude SDK's compaction record, JSON repair |
 //!
 //! This module is pure: it reads no clock, file or setting, and the same log always gives the same thread,
@@ -43,6 +43,7 @@ mod opaque;
 mod pins;
 mod prompt_keys;
 mod rewritten;
+pub mod terminal_text;
 pub mod text;
 pub mod titles;
 mod turns;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel};
@@ -55,6 +56,21 @@ pub const SCENES: &[Scene] = &[
             Ok("epitome run 'The total is wrong. Find out why.' && epitome run --follow /context".to_owned())
         },
         keys: &[],
+        needs: &[],
+        packages: &[],
+        is_animated: false,
+    },
+    Scene {
+        name: "chat",
+        title: "epitome: the chat in a terminal, with a question, an answer, a card with a diff, and a preview of a compaction",
+        size: (100, 34),
+        command: |_| Ok("epitome".to_owned()),
+        keys: &[
+            keys("Ask for something", "The total is wrong. Find out why.\r"),
+            keys("It should be", "/compact dry keep=0\r"),
+            keys("does exactly this", "Mend it.\r"),
+            keys("3. Reject", ""),
+        ],
         needs: &[],
         packages: &[],
         is_animated: false,
@@ -169,6 +185,8 @@ impl Stage {
         vec![
             ("PATH", self.path.clone()),
             ("HOME", self.directory.path().as_os_str().to_owned()),
+            // The daemon of the picture is not that of its maker.
+            ("XDG_RUNTIME_DIR", self.directory.path().as_os_str().to_owned()),
             ("TERM", "xterm-256color".into()),
             ("COLORTERM", "truecolor".into()),
             ("LANG", "C.UTF-8".into()),
@@ -176,6 +194,21 @@ impl Stage {
             ("ANTHROPIC_API_KEY", "sk-of-a-scripted-model".into()),
             ("ANTHROPIC_BASE_URL", self.model.base_url().into()),
         ]
+    }
+}
+
+impl Drop for Stage {
+    /// Ends the daemon that the program of the picture has started.
+    fn drop(&mut self) {
+        let stop = Command::new("epitome")
+            .args(["daemon", "stop"])
+            .env_clear()
+            .envs(self.environment())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        // Without a daemon there is nothing to stop.
+        drop(stop);
     }
 }
 
@@ -230,8 +263,19 @@ fn reply(request: &RecordedRequest, number: usize) -> Vec<ModelStep> {
             ),
             ModelStep::Usage { input: 10_400, output: 120 },
         ],
+        3 if request.last_user_text().ends_with("Mend it.") => vec![
+            text("The discount is a fraction, so the sum is multiplied."),
+            ModelStep::Call {
+                name: "file_edit".to_owned(),
+                input: json!({
+                    "file_path": "prices.py",
+                    "old_text": "sum(prices) - discount * 100",
+                    "new_text": "sum(prices) * (1 - discount)",
+                }),
+            },
+            ModelStep::Usage { input: 10_900, output: 60 },
+        ],
         _ => {
-            let _ = request;
             vec![
                 text("The total in prices.py subtracts the discount as an amount; it is a fraction."),
                 ModelStep::Usage { input: 10_900, output: 40 },

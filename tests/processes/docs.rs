@@ -168,8 +168,8 @@ fn pages() -> Vec<String> {
 /// `docs/conformance.md` with the agent and the suite, `tests/processes/acp_v2.rs` tests the behavior that
 /// `docs/acp-v2.md` describes, `tests/processes/ahp.rs` that of `docs/ahp.md`, `tests/processes/login.rs` logs in as
 /// described in `docs/login.md`, `tests/processes/programs.rs` does what `docs/programs.md` and `docs/github-action.md`
-/// describe, `tests/processes/worktrees.rs` the same for `docs/worktrees.md`, and `tests/sessions/inspect` checks the
-/// examples of `docs/inspect.md`.
+/// describe, `tests/processes/worktrees.rs` the same for `docs/worktrees.md`, `tests/sessions/inspect` checks the
+/// examples of `docs/inspect.md`, and `src/chat/keys.rs` looks for all keys and commands of the chat in `docs/chat.md`.
 #[test]
 fn every_page_is_tested() {
     assert_eq!(
@@ -179,6 +179,7 @@ fn every_page_is_tested() {
             "acp-v2.md",
             "acp.md",
             "ahp.md",
+            "chat.md",
             "checkpoints.md",
             "cli.md",
             "compaction.md",

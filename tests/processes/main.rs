@@ -4,6 +4,7 @@
 
 mod acp_v2;
 mod ahp;
+mod chat;
 mod cli;
 mod config;
 mod daemon;

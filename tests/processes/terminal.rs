@@ -4,27 +4,31 @@ use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::process::CommandExt as _;
 use std::process::Child;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use epitome_test_harness::user::User;
 use epitome_test_harness::{call, text as say};
+use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::json;
 
 /// Maximum time without output before a test fails.
 const SILENCE: Duration = Duration::from_secs(120);
 
 /// A program that runs in a terminal.
-struct InTerminal {
+pub struct InTerminal {
     child: Child,
     keyboard: File,
     screen: Receiver<Vec<u8>>,
     shown: String,
+    /// What a full-screen program has drawn.
+    cells: vt100::Parser,
 }
 
 impl InTerminal {
-    fn start(user: &User, arguments: &[&str]) -> InTerminal {
+    pub fn start(user: &User, arguments: &[&str]) -> InTerminal {
         let master = OpenOptions::new().read(true).write(true).open("/dev/ptmx").expect("a terminal");
         let mut name = [0; 64];
         // SAFETY: the descriptor is open, and the buffer has the given length.
@@ -38,7 +42,15 @@ impl InTerminal {
         let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_str().expect("it is text");
         let slave = OpenOptions::new().read(true).write(true).open(name).expect("the terminal is open");
         let end = || slave.try_clone().expect("a descriptor");
-        let child = user.command(arguments).stdin(end()).stdout(end()).stderr(end()).spawn();
+        let mut command = user.command(arguments);
+        command.stdin(end()).stdout(end()).stderr(end());
+        let begin_session =
+            || match (unsafe { libc::setsid() }, unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) }) {
+                (-1, _) | (_, -1) => Err(std::io::Error::last_os_error()),
+                _ => Ok(()),
+            };
+        // SAFETY: only system calls between fork and exec. They make this its terminal and not that of the tests.
+        let child = unsafe { command.pre_exec(begin_session) }.spawn();
         let mut from = master.try_clone().expect("a descriptor");
         let (sender, screen) = sync_channel(1_000);
         std::thread::spawn(move || {
@@ -55,11 +67,51 @@ impl InTerminal {
             keyboard: master,
             screen,
             shown: String::new(),
+            cells: vt100::Parser::new(24, 80, 0),
         }
     }
 
+    /// Changes the size of the terminal, which the program is told.
+    pub fn resize(&mut self, columns: u16, rows: u16) {
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&self.keyboard, size).expect("a terminal has a size");
+        self.cells.screen_mut().set_size(rows, columns);
+    }
+
+    /// The rows of the screen of a full-screen program.
+    pub fn rows(&self) -> Vec<String> {
+        let (_, columns) = self.cells.screen().size();
+        self.cells.screen().rows(0, columns).map(|row| row.trim_end().to_owned()).collect()
+    }
+
+    /// Draws what arrives, until the screen is as wanted.
+    #[track_caller]
+    pub fn until_screen(&mut self, wanted: &str, is_it: impl Fn(&str) -> bool) -> String {
+        loop {
+            let screen = self.rows().join("\n");
+            if is_it(&screen) {
+                return screen;
+            }
+            match self.screen.recv_timeout(SILENCE) {
+                Ok(bytes) => self.cells.process(&bytes),
+                Err(error) => panic!("{wanted} was not shown ({error}):\n{screen}"),
+            }
+        }
+    }
+
+    /// Draws what has arrived until nothing has for this time.
+    pub fn settle(&mut self, quiet: Duration) {
+        while let Ok(bytes) = self.screen.recv_timeout(quiet) {
+            self.cells.process(&bytes);
+        }
+    }
+
+    pub fn press(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).expect("it reads");
+    }
+
     /// Waits until the screen shows this text, and discards the output so far.
-    fn until(&mut self, wanted: &str) -> String {
+    pub fn until(&mut self, wanted: &str) -> String {
         while !self.shown.contains(wanted) {
             match self.screen.recv_timeout(SILENCE) {
                 Ok(bytes) => self.shown += &String::from_utf8_lossy(&bytes),
@@ -69,12 +121,12 @@ impl InTerminal {
         std::mem::take(&mut self.shown)
     }
 
-    fn types(&mut self, line: &str) {
+    pub fn types(&mut self, line: &str) {
         self.keyboard.write_all(format!("{line}\n").as_bytes()).expect("it reads");
     }
 
     /// Waits for the program's end; returns the exit code and the remaining output.
-    fn ends(mut self) -> (Option<i32>, String) {
+    pub fn ends(mut self) -> (Option<i32>, String) {
         while let Ok(bytes) = self.screen.recv_timeout(SILENCE) {
             self.shown += &String::from_utf8_lossy(&bytes);
         }

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use toml::Table;
 
 /// External crates that only these members may use. The conformance suite uses the official protocol types to check
-/// other agents.
-const PRIVATE_CRATES: [(&str, &[&str]); 7] = [
+/// other agents, and the chat is a client like any other.
+const PRIVATE_CRATES: [(&str, &[&str]); 8] = [
     ("sled", &["store"]),
-    ("agent-client-protocol", &["acp", "acp_check"]),
+    ("agent-client-protocol", &["acp", "acp_check", "chat"]),
     ("ahp", &["ahp"]),
+    ("ratatui", &["chat"]),
     ("reqwest", &["provider"]),
     ("jsonrpsee", &["daemon"]),
     ("rmcp", &["mcp"]),

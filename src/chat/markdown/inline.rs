@@ -1,19 +1,6 @@
 //! Emphasis, code and links within a line of Markdown.
 
-use crate::cli::terminal::{Color, Style};
-
-/// Text in one style.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StyledText {
-    pub text: String,
-    pub styles: Vec<Color>,
-}
-
-impl StyledText {
-    pub fn painted(&self, style: Style) -> String {
-        self.styles.iter().fold(self.text.clone(), |text, color| style.paint(*color, &text))
-    }
-}
+use super::{Color, StyledText};
 
 /// The emphasis marks, longest first.
 const MARKS: [(&str, Color); 5] = [

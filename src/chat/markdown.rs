@@ -3,15 +3,44 @@
 //!
 //! It renders what models write, line by line, and is not a complete CommonMark renderer: a line break in the source
 //! is kept. Text is delayed only while its meaning may still change, and never by more than a line or a table. Every
-//! character except the markup is kept. Only `Style` emits escape sequences: the text must have passed through
-//! `thread::visible`.
+//! character except the markup is kept. The result is text with styles, which the caller turns into escape sequences or
+//! cells; the input must have passed through `thread::visible`.
 
 mod inline;
 
 use unicode_width::UnicodeWidthStr;
 
-use super::terminal::{Color, Style};
-use inline::{LINE_BYTES_MAX, StyledText, pieces};
+use inline::LINE_BYTES_MAX;
+pub use inline::pieces;
+
+/// A color or emphasis of text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Color {
+    Bold,
+    Dim,
+    Italic,
+    Underline,
+    Red,
+    Green,
+    Yellow,
+    Cyan,
+}
+
+/// Text in one style. The innermost color comes first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StyledText {
+    pub text: String,
+    pub styles: Vec<Color>,
+}
+
+impl StyledText {
+    fn new(text: impl Into<String>, styles: &[Color]) -> StyledText {
+        StyledText { text: text.into(), styles: styles.to_vec() }
+    }
+}
+
+/// Rendered text; a line ends with a piece `"\n"` without a style.
+type StyledPieces = Vec<StyledText>;
 
 /// Maximum number of table rows that are delayed to align columns; longer tables are aligned in parts.
 const TABLE_ROWS_MAX: usize = 200;
@@ -21,7 +50,6 @@ const HELD_BYTES_MAX: usize = 2_000;
 
 /// A stream of Markdown.
 pub struct Markdown {
-    style: Style,
     columns: usize,
     /// The part of the last line that is not rendered yet.
     pending: String,
@@ -36,12 +64,23 @@ pub struct Markdown {
     gap: bool,
     /// Indentation of wrapped lines, in columns.
     indent: usize,
+    /// What the line before was, for indented code.
+    before: LineBefore,
+    /// Whether an indented line belongs to a list item.
+    in_list: bool,
+}
+
+/// The kind of a line, as far as the next line depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LineBefore {
+    Blank,
+    IndentedCode,
+    Other,
 }
 
 impl Markdown {
-    pub fn new(style: Style, columns: usize) -> Markdown {
+    pub fn new(columns: usize) -> Markdown {
         Markdown {
-            style,
             columns,
             pending: String::new(),
             within_line: false,
@@ -50,12 +89,14 @@ impl Markdown {
             column: 0,
             gap: false,
             indent: 0,
+            before: LineBefore::Blank,
+            in_list: false,
         }
     }
 
     /// Adds a piece of text and returns what can be shown.
-    pub fn push(&mut self, text: &str) -> String {
-        let mut out = String::new();
+    pub fn push(&mut self, text: &str) -> Vec<StyledText> {
+        let mut out = Vec::new();
         self.pending.push_str(text);
         if let Some(end) = self.pending.rfind('\n') {
             let rest = self.pending.split_off(end + 1);
@@ -67,31 +108,34 @@ impl Markdown {
     }
 
     /// Returns the delayed text and resets the state.
-    pub fn finish(&mut self) -> String {
-        let mut out = String::new();
+    pub fn finish(&mut self) -> Vec<StyledText> {
+        let mut out = Vec::new();
         let rest = std::mem::take(&mut self.pending);
         if self.fence.is_some() {
-            out.push_str(&self.style.paint(Color::Cyan, &rest));
+            out.push(StyledText::new(rest, &[Color::Cyan]));
         } else if self.within_line {
             self.words(&rest, &[], &mut out);
         } else if !rest.is_empty() && self.starts_table(&rest) {
             self.table.push(rest);
-        } else if !rest.is_empty() {
-            self.block(&rest, &mut out);
+            self.end_table(&mut out);
+        } else {
+            self.end_table(&mut out);
+            if !rest.is_empty() {
+                self.block(&rest, &mut out);
+            }
         }
-        self.end_table(&mut out);
-        *self = Markdown::new(self.style, self.columns);
+        *self = Markdown::new(self.columns);
         out
     }
 
     /// Renders a complete line, or the rest of one.
-    fn line(&mut self, line: &str, out: &mut String) {
+    fn line(&mut self, line: &str, out: &mut StyledPieces) {
         if std::mem::take(&mut self.within_line) {
             self.words(line, &[], out);
         } else if let Some(fence) = &self.fence {
             let is_end = line.trim().starts_with(fence.as_str()) && line.trim().trim_matches('`').is_empty();
             let color = if is_end { Color::Dim } else { Color::Cyan };
-            out.push_str(&self.style.paint(color, line));
+            out.push(StyledText::new(line, &[color]));
             if is_end {
                 self.fence = None;
             }
@@ -106,10 +150,13 @@ impl Markdown {
             self.block(line, out);
         }
         self.end_line(out);
+        if line.trim().is_empty() {
+            self.before = LineBefore::Blank;
+        }
     }
 
-    fn end_line(&mut self, out: &mut String) {
-        out.push('\n');
+    fn end_line(&mut self, out: &mut StyledPieces) {
+        out.push(StyledText::new("\n", &[]));
         (self.column, self.gap, self.indent) = (0, false, 0);
     }
 
@@ -117,14 +164,26 @@ impl Markdown {
         line.trim_start().starts_with('|')
     }
 
+    /// Whether a line is code because of its indentation: after an empty line and outside of lists.
+    fn is_indented_code(&self, line: &str) -> bool {
+        line.starts_with("    ") && !self.in_list && self.before != LineBefore::Other
+    }
+
     /// Renders the beginning of a line, or all of it.
-    fn block(&mut self, line: &str, out: &mut String) {
+    fn block(&mut self, line: &str, out: &mut StyledPieces) {
+        if self.is_indented_code(line) && !line.trim().is_empty() {
+            self.before = LineBefore::IndentedCode;
+            out.push(StyledText::new(line, &[Color::Cyan]));
+            return;
+        }
         let text = line.trim_start();
         let depth = line.len() - text.len();
+        self.before = LineBefore::Other;
+        self.in_list = list_mark(text).is_some() || (self.in_list && (depth > 0 || text.is_empty()));
         let ticks: String = text.chars().take_while(|c| *c == '`').collect();
         let hashes = text.chars().take_while(|c| *c == '#').count();
         if ticks.len() >= 3 {
-            out.push_str(&self.style.paint(Color::Dim, line));
+            out.push(StyledText::new(line, &[Color::Dim]));
             self.fence = Some(ticks);
         } else if (1..=6).contains(&hashes) && text[hashes..].starts_with(' ') {
             self.words(&text[hashes..], &[Color::Bold, Color::Underline], out);
@@ -132,7 +191,7 @@ impl Markdown {
             && ["-", "*", "_"].iter().any(|mark| text.replace([' '], "").replace(mark, "").is_empty())
         {
             let rule = "─".repeat(self.columns.clamp(3, 40));
-            out.push_str(&self.style.paint(Color::Dim, &rule));
+            out.push(StyledText::new(rule, &[Color::Dim]));
         } else if let Some(quoted) = text.strip_prefix('>') {
             self.mark(&format!("{}│ ", " ".repeat(depth)), Color::Dim, out);
             self.words(quoted, &[Color::Dim], out);
@@ -147,17 +206,18 @@ impl Markdown {
     }
 
     /// Writes the mark before a line's text; wrapped lines are indented by its width.
-    fn mark(&mut self, mark: &str, color: Color, out: &mut String) {
+    fn mark(&mut self, mark: &str, color: Color, out: &mut StyledPieces) {
         if !mark.is_empty() {
-            out.push_str(&self.style.paint(color, mark));
+            out.push(StyledText::new(mark, &[color]));
         }
         self.indent = mark.width();
         self.column = self.indent;
     }
 
     /// Shows the beginning of an incomplete line: the words whose meaning can't change any more.
-    fn stream(&mut self, out: &mut String) {
-        if self.fence.is_some() || !(self.within_line || is_plain_text(&self.pending)) {
+    fn stream(&mut self, out: &mut StyledPieces) {
+        let is_plain = || is_plain_text(&self.pending) && !self.is_indented_code(&self.pending);
+        if self.fence.is_some() || !(self.within_line || is_plain()) {
             return;
         }
         // The mark of a list item is shown with its first word.
@@ -180,7 +240,7 @@ impl Markdown {
     }
 
     /// Writes words with line wrapping.
-    fn words(&mut self, text: &str, styles: &[Color], out: &mut String) {
+    fn words(&mut self, text: &str, styles: &[Color], out: &mut StyledPieces) {
         // Parts of a word may differ in style, but must not be separated.
         let mut word: Vec<StyledText> = Vec::new();
         for mut piece in pieces(text) {
@@ -199,28 +259,26 @@ impl Markdown {
         self.word(&word, out);
     }
 
-    fn word(&mut self, word: &[StyledText], out: &mut String) {
+    fn word(&mut self, word: &[StyledText], out: &mut StyledPieces) {
         let width: usize = word.iter().map(|piece| piece.text.width()).sum();
         if width == 0 {
             return;
         }
         let gap = usize::from(std::mem::take(&mut self.gap));
         if self.column + gap + width > self.columns && self.column > self.indent {
-            out.push('\n');
-            out.push_str(&" ".repeat(self.indent));
+            out.push(StyledText::new("\n", &[]));
+            out.push(StyledText::new(" ".repeat(self.indent), &[]));
             self.column = self.indent;
         } else if gap > 0 {
-            out.push(' ');
+            out.push(StyledText::new(" ", &[]));
             self.column += 1;
         }
-        for piece in word.iter().filter(|piece| !piece.text.is_empty()) {
-            out.push_str(&piece.painted(self.style));
-        }
+        out.extend(word.iter().filter(|piece| !piece.text.is_empty()).cloned());
         self.column += width;
     }
 
     /// Writes the rows of a table with aligned columns, or unchanged if they don't fit.
-    fn end_table(&mut self, out: &mut String) {
+    fn end_table(&mut self, out: &mut StyledPieces) {
         let rows = std::mem::take(&mut self.table);
         if rows.is_empty() {
             return;
@@ -238,22 +296,26 @@ impl Markdown {
         let all: usize = widths.iter().map(|width| width + 2).sum();
         for (at, (row, cells)) in rows.iter().zip(&cells).enumerate() {
             if all > self.columns {
-                out.push_str(row);
+                out.push(StyledText::new(row, &[]));
             } else if is_rule(row) {
                 let rule: Vec<String> = widths.iter().map(|width| "─".repeat(*width)).collect();
-                out.push_str(&self.style.paint(Color::Dim, &rule.join("  ")));
+                out.push(StyledText::new(rule.join("  "), &[Color::Dim]));
             } else {
+                let bold = (at == 0 && rows.len() > 1).then_some(Color::Bold);
+                // Spaces are written before the next text, so that none end the row.
+                let mut gap = 0;
                 for (cell, wanted) in cells.iter().zip(&widths) {
-                    for piece in cell {
-                        let bold = (at == 0 && rows.len() > 1).then_some(Color::Bold);
-                        let styles = piece.styles.iter().copied().chain(bold).collect();
-                        out.push_str(&StyledText { text: piece.text.clone(), styles }.painted(self.style));
+                    if !cell.is_empty() && gap > 0 {
+                        out.push(StyledText::new(" ".repeat(std::mem::take(&mut gap)), &[]));
                     }
-                    out.push_str(&" ".repeat(wanted - width(cell) + 2));
+                    for piece in cell {
+                        let styles = piece.styles.iter().copied().chain(bold).collect();
+                        out.push(StyledText { text: piece.text.clone(), styles });
+                    }
+                    gap += wanted - width(cell) + 2;
                 }
-                out.truncate(out.trim_end_matches(' ').len());
             }
-            out.push('\n');
+            out.push(StyledText::new("\n", &[]));
         }
     }
 }

@@ -1,20 +1,32 @@
-//! The terminal output for Markdown. In these examples, styles are written as HTML tags.
+//! Rendered Markdown. In these examples, styles are written as tags.
 
 use super::*;
 
+/// Writes styles as tags.
+fn tagged(pieces: &[StyledText]) -> String {
+    let tag = |text: String, style: &Color| {
+        let name = match style {
+            Color::Bold => "b",
+            Color::Dim => "dim",
+            Color::Italic => "i",
+            Color::Underline => "u",
+            Color::Cyan => "cyan",
+            other => panic!("Markdown has no {other:?}"),
+        };
+        format!("<{name}>{text}</>")
+    };
+    pieces.iter().map(|piece| piece.styles.iter().fold(piece.text.clone(), tag)).collect()
+}
+
 /// Renders a text that arrives in pieces of `chars` characters.
 fn rendered_in(text: &str, columns: usize, chars: usize) -> String {
-    let mut markdown = Markdown::new(Style::Colors, columns);
+    let mut markdown = Markdown::new(columns);
     let all: Vec<char> = text.chars().collect();
     let mut out = String::new();
     for piece in all.chunks(chars) {
-        out += &markdown.push(&piece.iter().collect::<String>());
+        out += &tagged(&markdown.push(&piece.iter().collect::<String>()));
     }
-    out += &markdown.finish();
-    for (code, name) in [("1", "b"), ("2", "dim"), ("3", "i"), ("4", "u"), ("36", "cyan")] {
-        out = out.replace(&format!("\x1b[{code}m"), &format!("<{name}>"));
-    }
-    out.replace("\x1b[0m", "</>")
+    out + &tagged(&markdown.finish())
 }
 
 /// Renders a text, and checks that the result does not depend on how it is split.
@@ -80,21 +92,35 @@ fn code_is_shown_as_it_is() {
     assert_eq!(rendered(text, 20), shown);
 }
 
+/// Regression: the bars of `/context`, which are indented code, lost the spaces that align them.
+#[test]
+fn indented_code_keeps_its_spaces() {
+    assert_eq!(
+        rendered("Bars:\n\n    a   1 █\n    bc  2 ██\n\nend", 80),
+        "Bars:\n\n<cyan>    a   1 █</>\n<cyan>    bc  2 ██</>\n\nend"
+    );
+    // A paragraph of a list item, and a continued paragraph, are no code.
+    assert_eq!(rendered("- a\n\n    b  c", 80), "<cyan>• </>a\n\n<dim>    </>b c");
+    assert_eq!(rendered("a\n    b  c", 80), "a\n<dim>    </>b c");
+}
+
 #[test]
 fn tables_are_aligned_where_they_fit() {
     let text = "| a | count |\n|---|--:|\n| **long** | 1 |\n| x \\| y | 日本 |\n\nafter";
     let shown = "<b>a</>      <b>count</>\n<dim>─────  ─────</>\n<b>long</>   1\nx | y  日本\n\nafter";
     assert_eq!(rendered(text, 40), shown);
+    // Regression: what followed a table and had no line end was shown before it.
+    assert_eq!(rendered("| a |\n|---|\n| b |\n**c**", 40), "<b>a</>\n<dim>─</>\nb\n<b>c</>");
     assert_eq!(rendered("| a | count |\n|---|---|\n| b | c |\n", 9), "| a | count |\n|---|---|\n| b | c |\n");
 }
 
 #[test]
 fn words_are_shown_as_they_arrive() {
-    let mut markdown = Markdown::new(Style::Colors, 80);
-    assert_eq!(markdown.push("The first wor"), "The first");
-    assert_eq!(markdown.push("ds of **a "), " words of");
-    assert_eq!(markdown.push("reply** are"), " \u{1b}[1ma\u{1b}[0m \u{1b}[1mreply\u{1b}[0m");
-    assert_eq!(markdown.push("\n"), " are\n");
+    let mut markdown = Markdown::new(80);
+    assert_eq!(tagged(&markdown.push("The first wor")), "The first");
+    assert_eq!(tagged(&markdown.push("ds of **a ")), " words of");
+    assert_eq!(tagged(&markdown.push("reply** are")), " <b>a</> <b>reply</>");
+    assert_eq!(tagged(&markdown.push("\n")), " are\n");
 }
 
 #[test]
@@ -106,8 +132,5 @@ fn a_list_may_have_levels() {
 #[test]
 fn a_line_that_is_too_long_is_shown_as_it_is() {
     let long = "**[`".repeat(5_000);
-    let mut markdown = Markdown::new(Style::Colors, 80);
-    let mut out = markdown.push(&long);
-    out += &markdown.finish();
-    assert_eq!(out, long);
+    assert_eq!(rendered_in(&long, 80, 1_000_000), long);
 }

@@ -1,0 +1,182 @@
+//! A tool call as the chat shows it: its title, status, and a part of what it changed or printed. Pure.
+
+use agent_client_protocol::schema::MaybeUndefined;
+use agent_client_protocol::v2::schema as wire;
+use epitome_thread::terminal_text::drawn;
+use epitome_thread::visible::visible_line;
+use ratatui::style::Style;
+
+use crate::markdown::{Color, pieces};
+use crate::rows::{ScreenRows, ink};
+
+/// Lines shown without details: of a diff, and of an output, from its end.
+const DIFF_LINES_MAX: usize = 16;
+const OUTPUT_LINES_MAX: usize = 5;
+
+/// Indentation of everything below the title.
+const INDENT: &str = "    ";
+
+/// See the module's documentation.
+#[derive(Default)]
+pub struct ShownCall {
+    title: String,
+    status: Option<wire::ToolCallStatus>,
+    content: Vec<wire::ToolCallContent>,
+    /// What its command has printed, as text.
+    printed: String,
+    exit: Option<String>,
+}
+
+impl ShownCall {
+    pub fn update(&mut self, update: wire::ToolCallUpdate) {
+        if let MaybeUndefined::Value(title) = update.title {
+            self.title = title;
+        }
+        if let MaybeUndefined::Value(status) = update.status {
+            self.status = Some(status);
+        }
+        match update.content {
+            MaybeUndefined::Value(content) => self.content = content,
+            MaybeUndefined::Null => self.content.clear(),
+            MaybeUndefined::Undefined => {}
+        }
+    }
+
+    pub fn printed(&mut self, text: &str, bytes_max: usize) {
+        self.printed.push_str(text);
+        if self.printed.len() > 2 * bytes_max {
+            self.printed.drain(..self.printed.ceil_char_boundary(self.printed.len() - bytes_max));
+        }
+    }
+
+    pub fn clear_output(&mut self) {
+        self.printed.clear();
+    }
+
+    pub fn exited(&mut self, exit: &wire::TerminalExitStatus) {
+        self.exit = match (&exit.signal, exit.exit_code) {
+            (Some(signal), _) => Some(format!("ended by {signal}")),
+            (None, Some(0) | None) => None,
+            (None, Some(code)) => Some(format!("exit code {code}")),
+        };
+    }
+
+    pub fn bytes(&self) -> usize {
+        let content = self.content.iter().map(|part| match part {
+            wire::ToolCallContent::Diff(diff) => diff.patch.as_ref().map_or(0, |patch| patch.text.len()),
+            part => text_of(part).map_or(0, str::len),
+        });
+        self.printed.len() + content.sum::<usize>()
+    }
+
+    /// The title with a mark for the status, and below it the content; only a part of it without `details`.
+    pub fn render(&self, rows: &mut ScreenRows, details: bool) {
+        let (mark, color, words) = match &self.status {
+            Some(wire::ToolCallStatus::Completed) => ("●", Color::Green, ""),
+            Some(wire::ToolCallStatus::Failed) => ("●", Color::Red, " → failed"),
+            Some(wire::ToolCallStatus::Cancelled) => ("●", Color::Yellow, " → cancelled"),
+            Some(wire::ToolCallStatus::InProgress) => ("◐", Color::Cyan, " …"),
+            Some(_) | None => ("○", Color::Dim, ""),
+        };
+        rows.put(mark, ink(&[color]));
+        rows.put(" ", Style::new());
+        self.render_title(rows);
+        rows.line(words, ink(&[color]));
+        for part in &self.content {
+            render_part(part, rows, details);
+        }
+        tail(drawn(&self.printed).trim_end(), rows, details);
+        if let Some(exit) = &self.exit {
+            rows.line(&format!("{INDENT}{exit}"), ink(&[Color::Yellow]));
+        }
+    }
+
+    /// All lines of what a permission request shows, which is more than is shown of a call. Returns false if a change
+    /// is too long to be shown.
+    pub fn render_request(&self, rows: &mut ScreenRows) -> bool {
+        for part in &self.content {
+            match text_of(part) {
+                Some(text) => unfenced(text).lines().for_each(|line| rows.line(line, Style::new())),
+                None => render_part(part, rows, true),
+            }
+        }
+        self.content
+            .iter()
+            .all(|part| !matches!(part, wire::ToolCallContent::Diff(diff) if diff.patch.is_none()))
+    }
+
+    /// The title is Markdown, with commands and names in code spans.
+    pub fn render_title(&self, rows: &mut ScreenRows) {
+        for piece in pieces(&visible_line(&self.title)) {
+            rows.put(&piece.text, ink(&piece.styles));
+        }
+    }
+}
+
+fn text_of(part: &wire::ToolCallContent) -> Option<&str> {
+    match part {
+        wire::ToolCallContent::Content(content) => match &content.content {
+            wire::ContentBlock::Text(text) => Some(&text.text),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// A text without the fences of the code block that it consists of. A line of fences within it stays.
+fn unfenced(text: &str) -> &str {
+    let text = text.trim_matches('\n');
+    let fence = &text[..text.len() - text.trim_start_matches('`').len()];
+    let inner = text.split_once('\n').map(|(_, inner)| inner).filter(|_| fence.len() >= 3);
+    inner.and_then(|inner| inner.strip_suffix(fence)).map_or(text, |inner| inner.trim_end_matches('\n'))
+}
+
+fn render_part(part: &wire::ToolCallContent, rows: &mut ScreenRows, details: bool) {
+    match part {
+        wire::ToolCallContent::Content(content) => match &content.content {
+            wire::ContentBlock::Text(text) => tail(&text.text, rows, details),
+            wire::ContentBlock::Image(image) => {
+                rows.line(&format!("{INDENT}[image: {}]", image.mime_type), ink(&[Color::Dim]));
+            }
+            _ => {}
+        },
+        wire::ToolCallContent::Diff(diff) => match &diff.patch {
+            Some(patch) => render_patch(&patch.text, rows, details),
+            None => rows.line(&format!("{INDENT}a change that is too long to be shown"), ink(&[Color::Dim])),
+        },
+        // The output of a terminal is shown with its call.
+        _ => {}
+    }
+}
+
+/// Shows the changed lines of a patch with the lines around them.
+fn render_patch(patch: &str, rows: &mut ScreenRows, details: bool) {
+    let mut lines = patch.lines().skip_while(|line| !line.starts_with("@@"));
+    for line in lines.by_ref().take(if details { usize::MAX } else { DIFF_LINES_MAX }) {
+        let styles: &[Color] = match line.as_bytes().first() {
+            Some(b'+') => &[Color::Green],
+            Some(b'-') => &[Color::Red],
+            Some(b'@') => &[Color::Dim],
+            _ => &[],
+        };
+        rows.line(&format!("{INDENT}{line}"), ink(styles));
+    }
+    left_out(lines.count(), rows);
+}
+
+/// Shows the last lines of an output.
+fn tail(text: &str, rows: &mut ScreenRows, details: bool) {
+    let text = unfenced(text);
+    let hidden = if details { 0 } else { text.lines().count().saturating_sub(OUTPUT_LINES_MAX) };
+    left_out(hidden, rows);
+    for line in text.lines().skip(hidden) {
+        rows.line(&format!("{INDENT}{line}"), ink(&[Color::Dim]));
+    }
+}
+
+fn left_out(lines: usize, rows: &mut ScreenRows) {
+    if lines > 0 {
+        let plural = if lines == 1 { "" } else { "s" };
+        rows.line(&format!("{INDENT}… {lines} more line{plural} (Ctrl+O)"), ink(&[Color::Dim]));
+    }
+}

@@ -1,0 +1,577 @@
+//! The state of the chat, and what each event does to it. Pure: `update` returns what has to be done.
+
+mod view;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use agent_client_protocol::schema::MaybeUndefined;
+use agent_client_protocol::v2::schema as wire;
+use ratatui::crossterm::event::KeyEvent;
+
+use crate::card::{CardAnswer, OpenCard};
+use crate::client::{AgentMessage, ChatRequest, with_hint};
+use crate::complete::{ChatCommand, SlashCommand, commands, own_command};
+use crate::draft::Draft;
+use crate::keys::{Focus, KeyAction, action};
+use crate::markdown::Color;
+use crate::picker::{Picker, next_value};
+use crate::transcript::{ChatTranscript, Speaker};
+pub use view::draw;
+
+/// Time for a second Ctrl+C.
+const LEAVE_WITHIN: Duration = Duration::from_secs(2);
+
+/// Rows that a turn of the wheel scrolls.
+const WHEEL_ROWS: isize = 3;
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum ChatEvent {
+    Key(KeyEvent),
+    Paste(String),
+    /// Up or down.
+    Wheel {
+        up: bool,
+    },
+    Agent(AgentMessage),
+}
+
+/// Something that has to be done.
+#[derive(Debug, PartialEq)]
+pub enum ChatEffect {
+    Request(ChatRequest),
+    /// Draw everything again.
+    Redraw,
+    Leave,
+}
+
+/// What the session does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SessionActivity {
+    /// The session is not open yet.
+    Opening,
+    Idle,
+    /// Since this time.
+    Working(Duration),
+    /// It waits for the user.
+    Asking,
+    Ended,
+}
+
+/// See the module's documentation.
+pub struct ChatState {
+    cwd: PathBuf,
+    session: Option<wire::SessionId>,
+    activity: SessionActivity,
+    transcript: ChatTranscript,
+    draft: Draft,
+    /// Prompts that are not in the conversation yet.
+    waiting: VecDeque<String>,
+    cards: VecDeque<OpenCard>,
+    picker: Option<Picker>,
+    has_help: bool,
+    commands: Vec<SlashCommand>,
+    options: Vec<wire::SessionConfigOption>,
+    title: Option<String>,
+    usage: Option<wire::UsageUpdate>,
+    /// A short remark for the user, until the next key.
+    remark: Option<String>,
+    interrupted: Option<Duration>,
+    scroll: Scroll,
+    lost: Option<String>,
+}
+
+/// The part of the conversation that is shown.
+#[derive(Debug, Default)]
+struct Scroll {
+    /// Rows below the screen.
+    below: usize,
+    /// Rows of the conversation and of the part of the screen for it, when it was last drawn.
+    height: usize,
+    page: usize,
+}
+
+impl Scroll {
+    fn by(&mut self, rows: isize) {
+        self.below = self.below.saturating_add_signed(rows).min(self.height.saturating_sub(self.page));
+    }
+
+    /// Notes the new height. What the user reads stays where it is.
+    fn resize(&mut self, height: usize, page: usize) {
+        if self.below > 0 {
+            self.below = (self.below + height).saturating_sub(self.height);
+        }
+        (self.height, self.page) = (height, page);
+        self.by(0);
+    }
+}
+
+impl ChatState {
+    /// The chat in a directory, and what begins its session.
+    pub fn new(cwd: PathBuf) -> (ChatState, Vec<ChatEffect>) {
+        let mut chat = ChatState {
+            cwd,
+            session: None,
+            activity: SessionActivity::Opening,
+            transcript: ChatTranscript::new(80),
+            draft: Draft::default(),
+            waiting: VecDeque::new(),
+            cards: VecDeque::new(),
+            picker: None,
+            has_help: false,
+            commands: commands(&[]),
+            options: Vec::new(),
+            title: None,
+            usage: None,
+            remark: None,
+            interrupted: None,
+            scroll: Scroll::default(),
+            lost: None,
+        };
+        let begin = chat.open(None);
+        (chat, begin)
+    }
+
+    /// Whether time changes the screen.
+    pub fn is_animated(&self) -> bool {
+        matches!(self.activity, SessionActivity::Working(_))
+    }
+
+    /// Why the connection has ended.
+    pub fn lost(&self) -> Option<&str> {
+        self.lost.as_deref()
+    }
+
+    pub fn update(&mut self, event: ChatEvent, now: Duration) -> Vec<ChatEffect> {
+        match event {
+            ChatEvent::Key(key) => {
+                self.remark = None;
+                self.key(key, now)
+            }
+            ChatEvent::Paste(text) => {
+                if matches!(self.focus(), Focus::Draft(_)) {
+                    self.draft.paste(&text);
+                }
+                Vec::new()
+            }
+            ChatEvent::Wheel { up } => {
+                self.scroll(if up { WHEEL_ROWS } else { -WHEEL_ROWS });
+                Vec::new()
+            }
+            ChatEvent::Agent(message) => self.hear(message, now),
+        }
+    }
+
+    // ── The user ───────────────────────────────────────────────────────────────────────────────────
+
+    fn focus(&self) -> Focus {
+        match (self.has_help, self.cards.is_empty(), &self.picker) {
+            (true, ..) => Focus::Help,
+            (false, false, _) => Focus::Card,
+            (false, true, Some(_)) => Focus::Picker,
+            (false, true, None) => Focus::Draft(self.draft.state(&self.commands)),
+        }
+    }
+
+    fn key(&mut self, key: KeyEvent, now: Duration) -> Vec<ChatEffect> {
+        let focus = self.focus();
+        let action = action(key, focus);
+        if action != KeyAction::Interrupt {
+            self.interrupted = None;
+        }
+        match action {
+            KeyAction::Edit => self.draft.edit(key),
+            KeyAction::NewLine => self.draft.new_line(),
+            KeyAction::DeleteToStart => self.draft.delete_to_start(),
+            KeyAction::Complete => self.complete(),
+            KeyAction::HistoryBack => self.draft.back(),
+            KeyAction::HistoryForward => self.draft.forward(),
+            KeyAction::SelectPrevious | KeyAction::SelectNext => {
+                self.select(focus, action == KeyAction::SelectNext);
+            }
+            KeyAction::Dismiss => self.dismiss(focus),
+            KeyAction::Help => self.has_help = true,
+            KeyAction::Details => self.transcript.toggle_details(),
+            KeyAction::PageUp | KeyAction::PageDown => self.turn_page(action == KeyAction::PageDown),
+            // A letter that is typed while a card is open was meant for the draft, and so is what follows it at once.
+            KeyAction::Nothing => self.cards.iter_mut().take(1).for_each(|card| card.appear(now)),
+            KeyAction::Send => return self.send(),
+            KeyAction::Confirm => return self.confirm(focus, None, now),
+            KeyAction::ConfirmNumber(number) => return self.confirm(focus, Some(number), now),
+            KeyAction::Cancel => return self.cancel(),
+            KeyAction::Interrupt => return self.interrupt(now),
+            KeyAction::Leave => return vec![ChatEffect::Leave],
+            KeyAction::Redraw => return vec![ChatEffect::Redraw],
+            KeyAction::Sessions => return self.list(),
+            KeyAction::NextMode => return self.next_mode(),
+        }
+        Vec::new()
+    }
+
+    fn complete(&mut self) {
+        if let Some(completed) = self.draft.completion(&self.commands) {
+            self.draft.set(&completed);
+        }
+    }
+
+    fn select(&mut self, focus: Focus, forward: bool) {
+        match focus {
+            Focus::Draft(_) => self.draft.select(&self.commands, forward),
+            Focus::Card => self.cards.iter_mut().take(1).for_each(|card| card.select(forward)),
+            Focus::Picker => self.picker.iter_mut().for_each(|picker| picker.select(forward)),
+            Focus::Help => {}
+        }
+    }
+
+    fn dismiss(&mut self, focus: Focus) {
+        match focus {
+            Focus::Help => self.has_help = false,
+            Focus::Picker => self.picker = None,
+            Focus::Draft(_) => self.draft.dismiss(),
+            Focus::Card => {}
+        }
+    }
+
+    fn scroll(&mut self, rows: isize) {
+        match self.cards.front_mut() {
+            Some(card) => card.scroll(-rows),
+            None => self.scroll.by(rows),
+        }
+    }
+
+    fn turn_page(&mut self, forward: bool) {
+        let rows = isize::try_from(self.scroll.page).unwrap_or(1).max(2) - 1;
+        match self.cards.front_mut() {
+            Some(card) => card.turn_page(forward),
+            None => self.scroll.by(if forward { -rows } else { rows }),
+        }
+    }
+
+    fn send(&mut self) -> Vec<ChatEffect> {
+        // Enter completes the beginning of a command; a complete one is sent.
+        if self.draft.completion(&self.commands).is_some() {
+            self.complete();
+            return Vec::new();
+        }
+        let text = self.draft.text().trim().to_owned();
+        if text.is_empty() {
+            return Vec::new();
+        }
+        if let Some(command) = own_command(&text) {
+            self.draft.set("");
+            return self.run_own(command);
+        }
+        let Some(session) = self.session.clone() else {
+            self.remark = Some("the session is not open yet".to_owned());
+            return Vec::new();
+        };
+        self.draft.remember(&text);
+        self.draft.set("");
+        self.waiting.push_back(text.clone());
+        self.scroll.below = 0;
+        vec![ChatEffect::Request(ChatRequest::Prompt { session, text })]
+    }
+
+    fn run_own(&mut self, command: ChatCommand) -> Vec<ChatEffect> {
+        match command {
+            ChatCommand::Quit => vec![ChatEffect::Leave],
+            ChatCommand::Keys => {
+                self.has_help = true;
+                Vec::new()
+            }
+            ChatCommand::Sessions => self.list(),
+            ChatCommand::New => self.open(None),
+            ChatCommand::Option(id) => {
+                let option = self.options.iter().find(|option| &*option.config_id.0 == id);
+                match (&self.session, option) {
+                    (Some(session), Some(option)) => self.picker = Some(Picker::of_option(session, option)),
+                    _ => self.remark = Some(format!("there is nothing to choose for /{id} here")),
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    fn list(&mut self) -> Vec<ChatEffect> {
+        vec![ChatEffect::Request(ChatRequest::List { cwd: self.cwd.clone() })]
+    }
+
+    fn next_mode(&mut self) -> Vec<ChatEffect> {
+        let mode = self.option(&wire::SessionConfigOptionCategory::Mode);
+        let request = self.session.as_ref().zip(mode).and_then(|(session, mode)| next_value(session, mode));
+        request.map(ChatEffect::Request).into_iter().collect()
+    }
+
+    fn option(&self, category: &wire::SessionConfigOptionCategory) -> Option<&wire::SessionConfigOption> {
+        self.options.iter().find(|option| option.category.as_ref() == Some(category))
+    }
+
+    fn confirm(&mut self, focus: Focus, number: Option<usize>, now: Duration) -> Vec<ChatEffect> {
+        if focus == Focus::Picker {
+            let Some(Picker { mut entries, selected, .. }) = self.picker.take() else { return Vec::new() };
+            if selected >= entries.len() {
+                return Vec::new();
+            }
+            return match entries.swap_remove(selected).request {
+                ChatRequest::Resume { session, cwd } => self.open(Some((session, cwd))),
+                request => vec![ChatEffect::Request(request)],
+            };
+        }
+        let Some(card) = self.cards.front_mut() else { return Vec::new() };
+        match card.answer(number, now) {
+            CardAnswer::Ignored => Vec::new(),
+            CardAnswer::Refused(why) => {
+                self.remark = Some(why.to_owned());
+                Vec::new()
+            }
+            CardAnswer::Decide(option) => {
+                let card = card.number();
+                self.remove_card(card, now);
+                vec![ChatEffect::Request(ChatRequest::Decide { card, option })]
+            }
+        }
+    }
+
+    fn remove_card(&mut self, number: u64, now: Duration) {
+        self.cards.retain(|card| card.number() != number);
+        if let Some(next) = self.cards.front_mut() {
+            next.appear(now);
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        matches!(self.activity, SessionActivity::Working(_) | SessionActivity::Asking)
+    }
+
+    fn cancel(&mut self) -> Vec<ChatEffect> {
+        let session = self.session.clone().filter(|_| self.is_busy());
+        session.map(|session| ChatEffect::Request(ChatRequest::Cancel { session })).into_iter().collect()
+    }
+
+    fn interrupt(&mut self, now: Duration) -> Vec<ChatEffect> {
+        if self.interrupted.is_some_and(|at| now.saturating_sub(at) <= LEAVE_WITHIN) {
+            return vec![ChatEffect::Leave];
+        }
+        self.interrupted = Some(now);
+        self.remark = Some("Ctrl+C again to leave".to_owned());
+        (self.has_help, self.picker) = (false, None);
+        if self.draft.is_empty() || !self.cards.is_empty() {
+            return self.cancel();
+        }
+        let text = self.draft.text();
+        self.draft.remember(&text);
+        self.draft.set("");
+        Vec::new()
+    }
+
+    /// Opens a session in place of the current one.
+    fn open(&mut self, resumed: Option<(wire::SessionId, PathBuf)>) -> Vec<ChatEffect> {
+        if self.is_busy() {
+            self.remark = Some("cancel the turn first: Esc".to_owned());
+            return Vec::new();
+        }
+        let closed = self.session.take().map(|session| ChatRequest::Close { session });
+        (self.activity, self.title, self.usage) = (SessionActivity::Opening, None, None);
+        self.transcript.clear();
+        self.waiting.clear();
+        self.draft.forget_history();
+        self.scroll = Scroll::default();
+        let opened = match resumed {
+            Some((session, cwd)) => {
+                // The conversation comes before the answer.
+                self.session = Some(session.clone());
+                ChatRequest::Resume { session, cwd }
+            }
+            None => ChatRequest::Create { cwd: self.cwd.clone() },
+        };
+        closed.into_iter().chain([opened]).map(ChatEffect::Request).collect()
+    }
+
+    // ── The agent ──────────────────────────────────────────────────────────────────────────────────
+
+    fn hear(&mut self, message: AgentMessage, now: Duration) -> Vec<ChatEffect> {
+        match message {
+            AgentMessage::Update(notification) => {
+                // Others are those of subagents, and of a session that was just closed.
+                if self.session.as_ref().is_none_or(|session| *session == notification.session_id) {
+                    self.show(notification.update, now);
+                }
+            }
+            AgentMessage::Card { card, request } => {
+                self.cards.push_back(OpenCard::new(card, *request, now));
+                self.picker = None;
+            }
+            AgentMessage::CardWithdrawn(card) => self.remove_card(card, now),
+            AgentMessage::Opened { session, options, commands: offered } => {
+                self.session = Some(session);
+                self.options = options;
+                self.commands = commands(&offered);
+                if self.activity == SessionActivity::Opening {
+                    self.activity = SessionActivity::Idle;
+                }
+                self.transcript.settle();
+            }
+            AgentMessage::OpenFailed(why) => {
+                (self.session, self.activity) = (None, SessionActivity::Idle);
+                self.transcript
+                    .notice(Color::Red, &format!("{why}\n/new begins a session, /sessions lists them."));
+            }
+            AgentMessage::Options(options) => self.options = options,
+            AgentMessage::Sessions(sessions) if sessions.is_empty() => {
+                self.remark = Some("there is no session of this directory".to_owned());
+            }
+            AgentMessage::Sessions(sessions) => self.picker = Some(Picker::of_sessions(sessions)),
+            AgentMessage::PromptFailed { text, why } => {
+                self.no_longer_waits(&text);
+                self.transcript.notice(Color::Red, &why);
+                if self.draft.is_empty() {
+                    self.draft.set(&text);
+                }
+            }
+            AgentMessage::Failed(why) => self.transcript.notice(Color::Red, &why),
+            AgentMessage::Ended(why) => {
+                self.activity = SessionActivity::Ended;
+                self.cards.clear();
+                self.transcript.notice(Color::Red, &why);
+                self.lost = Some(why);
+            }
+        }
+        Vec::new()
+    }
+
+    fn no_longer_waits(&mut self, text: &str) {
+        if let Some(at) = self.waiting.iter().position(|waiting| waiting == text) {
+            self.waiting.remove(at);
+        }
+    }
+
+    fn show(&mut self, update: wire::SessionUpdate, now: Duration) {
+        use wire::SessionUpdate;
+        match update {
+            SessionUpdate::UserMessage(message) => {
+                let MaybeUndefined::Value(content) = message.content else { return };
+                let text = text_of(&content);
+                self.no_longer_waits(text.trim());
+                self.draft.remember(&text);
+                self.transcript.replace(Speaker::User, &message.message_id.0, &text);
+            }
+            SessionUpdate::UserMessageChunk(chunk) => self.append(Speaker::User, &chunk),
+            SessionUpdate::AgentMessage(message) => {
+                self.replace(Speaker::Agent, &message.message_id.0, message.content);
+            }
+            SessionUpdate::AgentMessageChunk(chunk) => self.append(Speaker::Agent, &chunk),
+            SessionUpdate::AgentThought(thought) => {
+                self.replace(Speaker::Thinking, &thought.message_id.0, thought.content);
+            }
+            SessionUpdate::AgentThoughtChunk(chunk) => self.append(Speaker::Thinking, &chunk),
+            SessionUpdate::StateUpdate(state) => self.state(state, now),
+            SessionUpdate::ToolCallUpdate(call) => self.transcript.call(call),
+            SessionUpdate::TerminalUpdate(terminal) => self.transcript.terminal(terminal),
+            SessionUpdate::TerminalOutputChunk(chunk) => {
+                self.transcript.terminal_output(&chunk.terminal_id.0, &chunk.data, false);
+            }
+            SessionUpdate::PlanUpdate(plan) => {
+                if let wire::PlanUpdateContent::Items(items) = plan.plan {
+                    self.transcript.plan(&items.plan_id.0, items.entries);
+                }
+            }
+            SessionUpdate::AvailableCommandsUpdate(update) => {
+                self.commands = commands(&update.available_commands);
+            }
+            SessionUpdate::ConfigOptionUpdate(update) => self.options = update.config_options,
+            SessionUpdate::SessionInfoUpdate(info) => {
+                if let MaybeUndefined::Value(title) = info.title {
+                    self.title = Some(title);
+                }
+            }
+            SessionUpdate::UsageUpdate(usage) => self.usage = Some(usage),
+            SessionUpdate::Notice(notice) => {
+                let color = match notice.severity {
+                    wire::NoticeSeverity::Error => Color::Red,
+                    wire::NoticeSeverity::Warning => Color::Yellow,
+                    _ => Color::Dim,
+                };
+                let lines = [notice.title, notice.description.unwrap_or_default()];
+                self.transcript.notice(color, lines.join("\n").trim_end());
+            }
+            SessionUpdate::CompactionUpdate(update) => self.compaction(update),
+            SessionUpdate::SubagentUpdate(agent) => {
+                let id = agent.session_id.to_string();
+                if let MaybeUndefined::Value(title) = agent.title {
+                    self.transcript.replace(
+                        Speaker::Notice(Color::Dim),
+                        &id,
+                        &format!("▸ subagent: {title}"),
+                    );
+                }
+            }
+            // The complete summary follows; a plan is never removed; and future updates.
+            _ => {}
+        }
+    }
+
+    fn replace(&mut self, speaker: Speaker, id: &str, content: MaybeUndefined<Vec<wire::ContentBlock>>) {
+        match content {
+            MaybeUndefined::Value(content) => self.transcript.replace(speaker, id, &text_of(&content)),
+            MaybeUndefined::Null => self.transcript.replace(speaker, id, ""),
+            MaybeUndefined::Undefined => {}
+        }
+    }
+
+    fn append(&mut self, speaker: Speaker, chunk: &wire::ContentChunk) {
+        let text = text_of(std::slice::from_ref(&chunk.content));
+        self.transcript.append(speaker, &chunk.message_id.0, &text);
+    }
+
+    fn state(&mut self, state: wire::StateUpdate, now: Duration) {
+        match state {
+            wire::StateUpdate::Idle(idle) => {
+                self.activity = SessionActivity::Idle;
+                self.transcript.settle();
+                if let Some(wire::StopReason::Error(stopped)) = idle.stop_reason {
+                    let why = stopped.error.map(|error| with_hint(&error.message, error.data.as_ref()));
+                    self.transcript.notice(Color::Red, &why.unwrap_or_else(|| "The turn failed".to_owned()));
+                }
+            }
+            wire::StateUpdate::RequiresAction(_) => self.activity = SessionActivity::Asking,
+            // An unknown state is one of work.
+            _ if self.is_animated() => {}
+            _ => self.activity = SessionActivity::Working(now),
+        }
+    }
+
+    fn compaction(&mut self, update: wire::CompactionUpdate) {
+        let words = match (update.status, update.summary, update.error) {
+            (wire::CompactionStatus::Completed, MaybeUndefined::Value(summary), _) => {
+                let blocks: Vec<String> =
+                    summary.iter().map(|block| text_of(std::slice::from_ref(block))).collect();
+                blocks.join("\n")
+            }
+            (wire::CompactionStatus::Completed, ..) => "Compacted".to_owned(),
+            (wire::CompactionStatus::Failed, _, MaybeUndefined::Value(why)) => {
+                format!("The compaction failed: {why}")
+            }
+            (wire::CompactionStatus::Failed, ..) => "The compaction failed".to_owned(),
+            (wire::CompactionStatus::Cancelled, ..) => "The compaction was cancelled".to_owned(),
+            _ => "Compacting…".to_owned(),
+        };
+        self.transcript.replace(Speaker::Compaction, &update.compaction_id.0, &words);
+    }
+}
+
+/// The text of a message; what is not text is named.
+fn text_of(content: &[wire::ContentBlock]) -> String {
+    let shown = |block: &wire::ContentBlock| match block {
+        wire::ContentBlock::Text(text) => text.text.clone(),
+        wire::ContentBlock::Image(image) => format!("[image: {}]", image.mime_type),
+        wire::ContentBlock::ResourceLink(link) => format!("[{}]", link.name),
+        wire::ContentBlock::Resource(_) => "[attached file]".to_owned(),
+        _ => "[not shown]".to_owned(),
+    };
+    content.iter().map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,407 @@
+//! The chat without a terminal and without an agent: what keys and messages do, and what is shown.
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyModifiers};
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A chat whose session is open, with a clock that goes on by a second for each event.
+struct Desk {
+    chat: ChatState,
+    now: Duration,
+}
+
+impl Desk {
+    fn new() -> Desk {
+        let (chat, effects) = ChatState::new(PathBuf::from("/home/ann/project"));
+        let begin = ChatRequest::Create { cwd: PathBuf::from("/home/ann/project") };
+        assert_eq!(effects, [ChatEffect::Request(begin)]);
+        let mut desk = Desk { chat, now: Duration::ZERO };
+        let option = |id: &str, category: &str, values: [&str; 2]| {
+            let options: Vec<Value> =
+                values.iter().map(|value| json!({ "value": value, "name": value })).collect();
+            json!({ "configId": id, "name": id, "category": category, "type": "select", "currentValue": values[0],
+                    "options": options })
+        };
+        let options =
+            json!([option("mode", "mode", ["ask", "auto"]), option("model", "model", ["a/b", "c/d"])]);
+        let compact = json!([{ "type": "command", "name": "compact", "description": "Replace the conversation",
+                               "input": { "type": "text", "hint": "[dry]" } }]);
+        desk.hear(AgentMessage::Opened {
+            session: "s_1".to_owned().into(),
+            options: serde_json::from_value(options).expect("options"),
+            commands: serde_json::from_value(compact).expect("commands"),
+        });
+        desk
+    }
+
+    fn event(&mut self, event: ChatEvent) -> Vec<ChatEffect> {
+        self.now += Duration::from_secs(1);
+        self.chat.update(event, self.now)
+    }
+
+    fn hear(&mut self, message: AgentMessage) {
+        assert_eq!(self.event(ChatEvent::Agent(message)), []);
+    }
+
+    fn update_of(&mut self, session: &str, update: Value) {
+        let notification = json!({ "sessionId": session, "update": update });
+        let notification = serde_json::from_value(notification).expect("an update of the protocol");
+        self.hear(AgentMessage::Update(Box::new(notification)));
+    }
+
+    fn update(&mut self, update: Value) {
+        self.update_of("s_1", update);
+    }
+
+    fn say(&mut self, id: &str, text: &str) {
+        self.update(json!({ "sessionUpdate": "agent_message_chunk", "messageId": id,
+                            "content": { "type": "text", "text": text } }));
+    }
+
+    fn state(&mut self, state: Value) {
+        let mut update = state;
+        update["sessionUpdate"] = json!("state_update");
+        self.update(update);
+    }
+
+    fn card(&mut self, number: u64, lines: usize) {
+        let text: String = (0..lines).map(|line| format!("line {line}\n")).collect();
+        let request = json!({
+            "sessionId": "s_1", "title": "Run `make`",
+            "subject": { "type": "tool_call", "toolCall": {
+                "toolCallId": "c1", "content": [{ "type": "content", "content": { "type": "text", "text": text } }]
+            } },
+            "options": [
+                { "optionId": "allow_once", "name": "Allow", "kind": "allow_once" },
+                { "optionId": "reject_once", "name": "Reject", "kind": "reject_once" },
+            ],
+        });
+        let request = Box::new(serde_json::from_value(request).expect("a request"));
+        self.hear(AgentMessage::Card { card: number, request });
+    }
+
+    fn press(&mut self, code: KeyCode) -> Vec<ChatEffect> {
+        self.event(ChatEvent::Key(KeyEvent::new(code, KeyModifiers::NONE)))
+    }
+
+    fn ctrl(&mut self, letter: char) -> Vec<ChatEffect> {
+        self.event(ChatEvent::Key(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL)))
+    }
+
+    fn types(&mut self, text: &str) {
+        for letter in text.chars() {
+            assert_eq!(self.press(KeyCode::Char(letter)), [], "{letter}");
+        }
+    }
+
+    fn screen(&mut self, columns: u16, rows: u16) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("a screen");
+        terminal.draw(|frame| draw(&mut self.chat, frame, self.now)).expect("it is drawn");
+        let buffer = terminal.backend().buffer();
+        let cells = |row: u16| (0..columns).map(move |column| buffer[(column, row)].symbol());
+        (0..rows).map(|row| cells(row).collect::<String>().trim_end().to_owned()).collect()
+    }
+
+    fn shows(&mut self, text: &str) -> bool {
+        self.screen(80, 24).join("\n").contains(text)
+    }
+}
+
+fn prompt(text: &str) -> ChatEffect {
+    ChatEffect::Request(ChatRequest::Prompt { session: "s_1".to_owned().into(), text: text.to_owned() })
+}
+
+fn cancel() -> ChatEffect {
+    ChatEffect::Request(ChatRequest::Cancel { session: "s_1".to_owned().into() })
+}
+
+#[test]
+fn a_turn_is_shown_from_its_prompt_to_its_end() {
+    let mut desk = Desk::new();
+    desk.types("fix it");
+    assert_eq!(desk.press(KeyCode::Enter), [prompt("fix it")]);
+    desk.update(json!({ "sessionUpdate": "user_message", "messageId": "m1",
+                        "content": [{ "type": "text", "text": "fix it" }] }));
+    desk.state(json!({ "state": "running" }));
+    desk.say("m2.0", "I **edit** the fi");
+    assert!(desk.shows("I edit the") && desk.shows("working"));
+    desk.update(json!({
+        "sessionUpdate": "tool_call_update", "toolCallId": "c1", "title": "Edit `a.rs`", "status": "completed",
+        "content": [{ "type": "diff",
+            "changes": [{ "operation": "modify", "path": "/home/ann/project/a.rs" }],
+            "patch": { "format": "git_patch", "text": "--- a\n+++ b\n@@ -1 +1 @@\n-one\n+two\n" } }],
+    }));
+    desk.say("m3.0", "Done.");
+    desk.update(json!({ "sessionUpdate": "usage_update", "used": 12_000, "size": 200_000,
+                        "cost": { "amount": 0.031, "currency": "USD" } }));
+    desk.update(json!({ "sessionUpdate": "session_info_update", "title": "Fix it" }));
+    desk.state(json!({ "state": "idle", "stopReason": "end_turn" }));
+    let shown = desk.screen(80, 24);
+    let expected = [
+        "› fix it",
+        "",
+        "I edit the fi",
+        "",
+        "● Edit a.rs",
+        "    @@ -1 +1 @@",
+        "    -one",
+        "    +two",
+        "",
+        "Done.",
+    ];
+    assert!(shown.join("\n").contains(&expected.join("\n")), "{shown:#?}");
+    let status = shown.last().expect("a row");
+    assert_eq!(status, "ask · a/b · Fix it                        ░░░░░░░░░░ 6 % · 12.0k of 200k · $0.03");
+}
+
+#[test]
+fn small_screens_show_the_same() {
+    let mut desk = Desk::new();
+    desk.say("m", "A reply with 日本語 and שלום, which is wrapped.\n");
+    desk.update(json!({ "sessionUpdate": "usage_update", "used": 150_000, "size": 200_000 }));
+    desk.types("/comp");
+    let shown = desk.screen(40, 12);
+    assert_eq!(shown.len(), 12);
+    assert!(shown.iter().any(|row| row.contains("/compact")), "{shown:#?}");
+    assert!(shown[11].ends_with("75 %"), "{shown:#?}");
+    // Nothing is drawn, and nothing breaks, where there is no room.
+    for (columns, rows) in [(1, 1), (3, 2), (4, 3), (10, 5), (300, 100)] {
+        desk.card(9, 30);
+        desk.screen(columns, rows);
+        desk.hear(AgentMessage::CardWithdrawn(9));
+        desk.screen(columns, rows);
+    }
+}
+
+#[test]
+fn a_card_is_answered_by_number_or_selection() {
+    let mut desk = Desk::new();
+    desk.state(json!({ "state": "requires_action" }));
+    for (number, keys, option) in [
+        (1, vec![KeyCode::Char('1')], "allow_once"),
+        (2, vec![KeyCode::Enter], "allow_once"),
+        (3, vec![KeyCode::Down, KeyCode::Enter], "reject_once"),
+    ] {
+        desk.card(number, 2);
+        assert!(desk.shows("Run make") && desk.shows("line 1") && desk.shows("2. Reject"));
+        let effects: Vec<ChatEffect> = keys.into_iter().flat_map(|key| desk.press(key)).collect();
+        let decide = ChatRequest::Decide { card: number, option: option.to_owned().into() };
+        assert_eq!(effects, [ChatEffect::Request(decide)]);
+        assert!(!desk.shows("Run make"));
+    }
+    // After a letter, which was meant for the draft, Enter was meant for it too.
+    desk.card(5, 2);
+    desk.screen(80, 24);
+    desk.press(KeyCode::Char('y'));
+    let enter = ChatEvent::Key(KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE));
+    assert_eq!(desk.chat.update(enter, desk.now + Duration::from_millis(50)), []);
+    desk.hear(AgentMessage::CardWithdrawn(5));
+    // A long one must be read first, and letters are not answers.
+    desk.card(4, 100);
+    desk.screen(80, 24);
+    assert_eq!(desk.press(KeyCode::Char('y')), []);
+    assert_eq!(desk.press(KeyCode::Enter), []);
+    assert!(desk.shows("there is more to read"));
+    for _ in 0..10 {
+        desk.press(KeyCode::PageDown);
+        desk.screen(80, 24);
+    }
+    assert!(desk.shows("line 99"));
+    assert_eq!(desk.press(KeyCode::Enter).len(), 1);
+}
+
+#[test]
+fn a_withdrawn_card_cannot_be_answered() {
+    let mut desk = Desk::new();
+    desk.card(1, 1);
+    desk.hear(AgentMessage::CardWithdrawn(1));
+    assert_eq!(desk.press(KeyCode::Enter), []);
+    assert!(!desk.shows("Run make"));
+}
+
+#[test]
+fn commands_are_completed_and_hinted() {
+    let mut desk = Desk::new();
+    desk.types("/");
+    assert!(desk.shows("/compact") && desk.shows("/sessions"));
+    desk.types("com");
+    // Enter completes first.
+    assert_eq!(desk.press(KeyCode::Enter), []);
+    assert!(desk.shows("/compact") && desk.shows("[dry]"));
+    desk.types("dry");
+    assert_eq!(desk.press(KeyCode::Enter), [prompt("/compact dry")]);
+    desk.types("/mod");
+    desk.press(KeyCode::Down);
+    desk.press(KeyCode::Tab);
+    assert_eq!(desk.press(KeyCode::Enter), []);
+    // The list of modes.
+    assert!(desk.shows("auto"));
+    desk.press(KeyCode::Down);
+    let set = ChatRequest::SetOption {
+        session: "s_1".to_owned().into(),
+        option: "mode".to_owned().into(),
+        value: wire::SessionConfigOptionValue::Id { value: "auto".to_owned().into() },
+    };
+    assert_eq!(desk.press(KeyCode::Enter), [ChatEffect::Request(set.clone())]);
+    // The same with one key.
+    assert_eq!(desk.press(KeyCode::BackTab), [ChatEffect::Request(set)]);
+}
+
+#[test]
+fn ctrl_c_clears_then_cancels_then_leaves() {
+    let mut desk = Desk::new();
+    desk.types("a thought");
+    assert_eq!(desk.ctrl('c'), []);
+    assert!(!desk.shows("a thought") && desk.shows("Ctrl+C again to leave"));
+    assert_eq!(desk.ctrl('c'), [ChatEffect::Leave]);
+    let mut desk = Desk::new();
+    desk.state(json!({ "state": "running" }));
+    assert_eq!(desk.ctrl('c'), [cancel()]);
+    // Any other key in between, or too much time.
+    desk.types("x");
+    assert_eq!(desk.ctrl('c'), []);
+    desk.now += Duration::from_secs(5);
+    assert_eq!(desk.ctrl('c'), [cancel()]);
+    assert_eq!(desk.press(KeyCode::Esc), [cancel()]);
+    desk.state(json!({ "state": "idle", "stopReason": "cancelled" }));
+    assert_eq!(desk.press(KeyCode::Esc), []);
+    assert_eq!(desk.ctrl('d'), [ChatEffect::Leave]);
+}
+
+#[test]
+fn a_prompt_that_was_not_taken_comes_back() {
+    let mut desk = Desk::new();
+    desk.types("hello");
+    desk.press(KeyCode::Enter);
+    desk.hear(AgentMessage::PromptFailed {
+        text: "hello".to_owned(),
+        why: "Interrupted: send it again".to_owned(),
+    });
+    assert!(desk.shows("Interrupted: send it again"));
+    assert_eq!(desk.press(KeyCode::Enter), [prompt("hello")]);
+    // Up returns to what was sent.
+    assert_eq!(desk.press(KeyCode::Up), []);
+    assert_eq!(desk.press(KeyCode::Enter), [prompt("hello")]);
+}
+
+#[test]
+fn prompts_that_wait_are_shown_until_they_are_taken() {
+    let mut desk = Desk::new();
+    desk.state(json!({ "state": "running" }));
+    desk.types("and then");
+    desk.press(KeyCode::Enter);
+    assert!(desk.shows("⏳") && desk.shows("and then") && !desk.shows("› and then"));
+    desk.update(json!({ "sessionUpdate": "user_message", "messageId": "m5",
+                        "content": [{ "type": "text", "text": "and then" }] }));
+    assert!(!desk.shows("⏳") && desk.shows("› and then"));
+}
+
+#[test]
+fn another_session_is_opened_from_the_list() {
+    let mut desk = Desk::new();
+    desk.say("m", "old words");
+    let list = ChatRequest::List { cwd: PathBuf::from("/home/ann/project") };
+    assert_eq!(desk.press(KeyCode::F(2)), [ChatEffect::Request(list)]);
+    let listed = json!([{ "sessionId": "s_2", "cwd": "/home/ann/project", "title": "Parser\u{1b}[2J",
+                          "updatedAt": "2026-11-26T10:00:00Z" }]);
+    desk.hear(AgentMessage::Sessions(serde_json::from_value(listed).expect("sessions")));
+    assert!(desk.shows("Parser\\u{1b}[2J") && desk.shows("2026-11-26 10:00"));
+    let effects = desk.press(KeyCode::Enter);
+    let resume = ChatRequest::Resume { session: "s_2".to_owned().into(), cwd: "/home/ann/project".into() };
+    let close = ChatRequest::Close { session: "s_1".to_owned().into() };
+    assert_eq!(effects, [ChatEffect::Request(close), ChatEffect::Request(resume)]);
+    assert!(!desk.shows("old words"));
+    desk.say("m", "of the closed one");
+    desk.update_of(
+        "s_2",
+        json!({ "sessionUpdate": "agent_message", "messageId": "m",
+                                  "content": [{ "type": "text", "text": "of the resumed one" }] }),
+    );
+    // Its last word may still become something else.
+    desk.update_of("s_2", json!({ "sessionUpdate": "state_update", "state": "idle" }));
+    assert!(desk.shows("of the resumed one") && !desk.shows("of the closed one"));
+}
+
+#[test]
+fn a_running_turn_is_not_left_for_another_session() {
+    let mut desk = Desk::new();
+    desk.state(json!({ "state": "running" }));
+    desk.types("/new");
+    assert_eq!(desk.press(KeyCode::Enter), []);
+    assert!(desk.shows("cancel the turn first"));
+}
+
+#[test]
+fn what_is_read_stays_while_more_arrives() {
+    let mut desk = Desk::new();
+    (0..100).for_each(|line| desk.say("m", &format!("row {line}\n")));
+    assert!(desk.shows("row 99") && !desk.shows("row 50\n"));
+    for _ in 0..2 {
+        desk.press(KeyCode::PageUp);
+        desk.screen(80, 24);
+    }
+    let before = desk.screen(80, 24);
+    (100..200).for_each(|line| desk.say("m", &format!("row {line}\n")));
+    let after = desk.screen(80, 24);
+    assert_eq!(before[..20], after[..20]);
+    assert!(after.join("\n").contains("↓ "), "{after:#?}");
+    desk.event(ChatEvent::Wheel { up: false });
+    assert_ne!(desk.screen(80, 24)[..20], after[..20]);
+    // Another width keeps the end in view after a new prompt.
+    desk.types("x");
+    desk.press(KeyCode::Enter);
+    assert!(desk.screen(40, 12).iter().any(|row| row == "row 199"));
+}
+
+#[test]
+fn output_of_a_command_is_text_without_escape_sequences() {
+    let mut desk = Desk::new();
+    desk.update(json!({ "sessionUpdate": "tool_call_update", "toolCallId": "t", "title": "Run `make`",
+                        "status": "in_progress", "content": [{ "type": "terminal", "terminalId": "t" }] }));
+    for piece in ["10%\r", "\u{1b}[31", "m100%\n\u{1b}]0;owned\u{7}done\n"] {
+        let data = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, piece);
+        desk.update(json!({ "sessionUpdate": "terminal_output_chunk", "terminalId": "t", "data": data }));
+    }
+    desk.update(
+        json!({ "sessionUpdate": "terminal_update", "terminalId": "t", "exitStatus": { "exitCode": 2 } }),
+    );
+    let shown = desk.screen(80, 24).join("\n");
+    assert!(shown.contains("    100%\n    done\n    exit code 2"), "{shown}");
+    assert!(!shown.contains("10%\n") && !shown.contains("owned"), "{shown}");
+}
+
+#[test]
+fn errors_and_compactions_are_shown() {
+    let mut desk = Desk::new();
+    desk.update(
+        json!({ "sessionUpdate": "compaction_update", "compactionId": "k", "status": "in_progress" }),
+    );
+    assert!(desk.shows("Compacting…"));
+    desk.update(json!({ "sessionUpdate": "compaction_update", "compactionId": "k", "status": "completed",
+        "summary": [{ "type": "text", "text": "They did things." }, { "type": "text", "text": "Compacted e1 to e9." }] }));
+    assert!(desk.shows("Compacted e1 to e9.") && !desk.shows("They did things."));
+    assert_eq!(desk.ctrl('o'), []);
+    assert!(desk.shows("They did things."));
+    desk.state(json!({ "state": "idle", "stopReason": "error",
+                       "error": { "code": -32603, "message": "The key was refused", "data": { "details": "Set another." } } }));
+    assert!(desk.shows("The key was refused. Set another."));
+    desk.hear(AgentMessage::Ended("the daemon closed the connection".to_owned()));
+    assert!(desk.chat.lost().is_some() && desk.shows("the daemon closed the connection"));
+}
+
+/// The oldest part goes, whatever an agent sends.
+#[test]
+fn memory_is_bounded() {
+    let mut desk = Desk::new();
+    for message in 0..6 {
+        let id = format!("m{message}");
+        (0..40).for_each(|_| desk.say(&id, &"0123456789 word\n".repeat(1_000)));
+    }
+    let height = desk.chat.transcript.height();
+    assert!((10_000..400_000).contains(&height), "{height}");
+    let kept = desk.chat.transcript.bytes();
+    assert!(kept <= 3 * 1024 * 1024, "{kept}");
+}

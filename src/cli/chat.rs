@@ -1,0 +1,59 @@
+//! `epitome` without arguments in a terminal: the chat, over the same connection to the daemon that editors use.
+
+use std::io::{self, IsTerminal as _};
+use std::os::unix::net::UnixStream;
+
+use super::terminal::{self, Style};
+use super::{CliError, acp, log, login, serve};
+use crate::chat::{self, ChatEnd, ChatSetup};
+use crate::daemon::front;
+use crate::provider::endpoint::nothing_configured;
+use crate::session::registry::Overrides;
+
+/// Whether somebody can see and use the chat. A terminal without escape sequences (`TERM=dumb`) can't show it.
+pub fn is_possible() -> bool {
+    io::stdin().is_terminal() && Style::for_stdout().is_terminal()
+}
+
+pub fn main() -> Result<i32, CliError> {
+    let paths = serve::paths();
+    log::to_file(&paths);
+    let setup =
+        ChatSetup { cwd: serve::working_directory()?, has_colors: Style::for_stdout() == Style::Colors };
+    loop {
+        match chat::run(daemon()?, &setup).map_err(|why| CliError::failed(why, None))? {
+            ChatEnd::Left => return Ok(0),
+            ChatEnd::Lost(why) => {
+                let hint = "`epitome` opens it again, and its sessions are kept".to_owned();
+                return Err(CliError::failed(why, Some(hint)));
+            }
+            ChatEnd::NoLogin => {
+                let settings = serve::settings(&paths, Some(&setup.cwd));
+                let error = nothing_configured(&settings, &serve::environment());
+                eprintln!("epitome: {}", error.message);
+                eprintln!("hint: {}", error.hint.unwrap_or_default());
+                let keyboard = terminal::keyboard();
+                let wants = keyboard
+                    .is_some_and(|mut keys| terminal::confirm(&mut *keys, "Run `epitome login` now?"));
+                if !wants {
+                    return Ok(1);
+                }
+                let code = login::main(login::LoginArgs::default())?;
+                if code != 0 {
+                    return Ok(code);
+                }
+            }
+        }
+    }
+}
+
+/// A connection to the daemon, which survives the daemon as that of an editor does.
+fn daemon() -> Result<UnixStream, CliError> {
+    let failed = |why: String| {
+        let hint =
+            "`epitome run --standalone` works without a daemon; `epitome daemon logs` may say why".to_owned();
+        CliError::failed(format!("no daemon can be reached: {why}"), Some(hint))
+    };
+    let (connector, link) = acp::connect(&serve::paths(), &Overrides::default()).map_err(failed)?;
+    front::through_socket(connector, link, || {}).map_err(|error| failed(error.to_string()))
+}

@@ -1,0 +1,149 @@
+//! The chat as a user at the keyboard sees it: the program in a pseudo-terminal, with its daemon and a scripted model.
+
+use std::time::Duration;
+
+use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
+use epitome_test_harness::agent::{end_by, obey};
+use epitome_test_harness::user::User;
+use epitome_test_harness::{call, text, within};
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::terminal::InTerminal;
+
+/// A model that can edit, talk at length, and follow the prompts of [`obey`].
+fn script(request: &RecordedRequest) -> Vec<ModelStep> {
+    let seen = request.seen();
+    let Some(SeenPart::User(said)) = seen.last() else { return obey(request) };
+    match said.rsplit("\n\n").next() {
+        Some("edit it") => {
+            let input = json!({ "file_path": "new.txt", "text": "first line\nsecond line\n" });
+            vec![text("I **write** it."), call("file_write", input)]
+        }
+        Some("talk") => vec![text(&"Many words about little. ".repeat(1_500))],
+        _ => obey(request),
+    }
+}
+
+/// A chat on a screen of 80 by 24.
+fn chat(user: &User) -> InTerminal {
+    let mut chat = InTerminal::start(user, &[]);
+    chat.resize(80, 24);
+    chat.until_screen("the empty draft", |screen| screen.contains("Ask for something"));
+    chat.until_screen("the mode", |screen| screen.lines().last().is_some_and(|last| last.contains("Ask ·")));
+    chat
+}
+
+fn until(chat: &mut InTerminal, words: &str) -> String {
+    chat.until_screen(words, |screen| screen.contains(words))
+}
+
+fn prompt(chat: &mut InTerminal, words: &str) {
+    chat.press(words);
+    chat.press("\r");
+}
+
+#[test]
+fn a_conversation_with_a_card_compactions_a_resize_and_a_lost_daemon() {
+    let user = User::with_model(script);
+    let mut chat = chat(&user);
+    // A prompt whose answer edits a file: the card shows the change.
+    prompt(&mut chat, "edit it");
+    let card = until(&mut chat, "Reject");
+    assert!(card.contains("I write it.") && card.contains("+first line"), "{card}");
+    assert!(!user.project().join("new.txt").exists());
+    // Keys that come right after the card appears are not taken for an answer.
+    within("the edit", || {
+        chat.press("1");
+        chat.settle(Duration::from_millis(20));
+        user.project().join("new.txt").exists().then_some(())
+    });
+    let edited = until(&mut chat, "Done.");
+    assert!(edited.contains("● ") && edited.contains("+second line"), "{edited}");
+    // Ctrl+U: further digits went into the draft.
+    chat.settle(Duration::from_millis(20));
+    chat.press("\x15");
+    // Something to compact, which is first previewed.
+    prompt(&mut chat, "talk");
+    until(&mut chat, "about little.");
+    chat.until_screen("the end of the turn", |screen| !screen.contains("working"));
+    prompt(&mut chat, "/compact dry keep=0");
+    until(&mut chat, "does exactly this");
+    prompt(&mut chat, "/compact keep=0");
+    until(&mut chat, "Compacted");
+    chat.until_screen("the end of the compaction", |screen| !screen.contains("working"));
+    let meter = |screen: &str| screen.lines().last().unwrap_or_default().to_owned();
+    let compacted = meter(&chat.rows().join("\n"));
+    prompt(&mut chat, "/undo");
+    chat.until_screen("the undone compaction", |screen| {
+        screen.contains("Undone") && meter(screen) != compacted
+    });
+    // A bar chart fits a small screen.
+    prompt(&mut chat, "/context");
+    until(&mut chat, "next automatic compaction");
+    chat.resize(40, 12);
+    let small = chat.until_screen("the small screen", |screen| {
+        screen.lines().count() == 12 && screen.contains("Ask for something") && screen.contains("compaction")
+    });
+    assert!(small.lines().all(|row| row.chars().count() <= 40), "{small}");
+    chat.resize(80, 24);
+    until(&mut chat, "free");
+    // The daemon dies in the middle of an answer. The next one takes over the session.
+    prompt(&mut chat, "half");
+    until(&mut chat, "The first half,");
+    end_by(user.daemon().expect("a daemon serves"), Signal::KILL);
+    until(&mut chat, "Interrupted");
+    prompt(&mut chat, "say two");
+    until(&mut chat, "You said two.");
+    // Ctrl+C twice leaves, and the terminal is as it was before.
+    chat.settle(Duration::from_millis(20));
+    chat.press("\x03");
+    until(&mut chat, "Ctrl+C again to leave");
+    chat.press("\x03");
+    let (code, rest) = chat.ends();
+    assert_eq!(code, Some(0), "{rest}");
+    assert!(rest.contains("\x1b[?1049l") && rest.contains("\x1b[?2004l"), "{rest:?}");
+}
+
+#[test]
+fn sessions_are_resumed_and_a_turn_is_cancelled() {
+    let user = User::with_model(script);
+    let mut first = chat(&user);
+    prompt(&mut first, "say one");
+    until(&mut first, "You said one.");
+    first.until_screen("the end of the turn", |screen| !screen.contains("working"));
+    prompt(&mut first, "/quit");
+    assert_eq!(first.ends().0, Some(0));
+    let mut second = chat(&user);
+    second.press("\x1bOQ");
+    until(&mut second, "Sessions of this directory");
+    second.press("\r");
+    until(&mut second, "You said one.");
+    prompt(&mut second, "hang");
+    until(&mut second, "working");
+    until(&mut second, "› hang");
+    second.press("\x1b");
+    second.until_screen("the end of the turn", |screen| !screen.contains("working"));
+    // Two lines, and what a paste has of escape sequences is not obeyed.
+    second.press("say a\nb");
+    second.press("\x1b[200~\x1b[2Jc\x1b[201~");
+    until(&mut second, "b[2Jc");
+    second.press("\r");
+    until(&mut second, "You said a");
+    drop(second);
+}
+
+/// Without a model, the chat says what the command line says, and offers the login.
+#[test]
+fn without_a_login_it_offers_one() {
+    let mut user = User::new();
+    user.set("EPITOME_LOCAL_URL", "http://127.0.0.1:9");
+    let mut start = InTerminal::start(&user, &[]);
+    let said = start.until("Run `epitome login` now?");
+    assert!(said.contains("No model is configured") && said.contains("ANTHROPIC_API_KEY"), "{said}");
+    start.types("n");
+    assert_eq!(start.ends().0, Some(1));
+    // Not in a terminal, it prints the help as before.
+    let ran = user.run(&[]).exited(2);
+    assert!(ran.out.contains("Usage: epitome <COMMAND>"), "{ran:?}");
+}
