@@ -114,7 +114,9 @@ impl ProcessMark {
             Err(error) => return gone(error == Errno::SRCH),
         };
         let is_alive = || test_kill_process(process) != Err(Errno::SRCH);
-        let seen = self.judge(environment(number), is_alive, || status_line(number).is_ok_and(|line| is_starting(&line)));
+        let seen = self.judge(environment(number), is_alive, || {
+            status_line(number).is_ok_and(|line| is_starting(&line))
+        });
         if seen == CheckResult::Marked {
             let _ = pidfd_send_signal(&held, Signal::KILL);
         }
