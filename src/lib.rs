@@ -190,7 +190,8 @@
 //! - A hook's request is carried out, or its refusal is recorded with the reason. A hook that fails, hangs or prints
 //!   nonsense affects only its own result.
 //! - The daemon serves clients that know its token, which no sandboxed command can read, and that are no more confined than
-//!   itself. No command of a session can answer its session's permission prompt.
+//!   itself. No sandboxed command of a session can answer its session's permission prompt. One outside of the sandbox is
+//!   refused as long as its mark, or an ancestor, gives it away.
 //! - A permission prompt shows all that it asks about, with invisible characters escaped and the model's words quoted.
 //! - A denied action is refused in every mode. Nothing is allowed beyond the words that the user saw, and each decision is
 //!   recorded with its author.

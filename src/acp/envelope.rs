@@ -93,16 +93,17 @@ pub fn read(line: &[u8]) -> Incoming<'_> {
         Some(id) if id.len() <= ID_BYTES_MAX && is_id(id) => Some(id),
         Some(_) => return invalid("null", INVALID_REQUEST, "The id is not a string, a number or null"),
     };
-    let params = envelope.params.filter(|params| params.get() != "null");
+    let is_some = |value: &&RawValue| value.get() != "null";
+    let params = envelope.params.filter(is_some);
+    // Some clients write both members of a response.
+    let error = envelope.error.filter(is_some);
     match (envelope.method, id) {
         (Some(method), id) => match (serde_json::from_str::<String>(method.get()), id) {
             (Ok(method), Some(id)) => Incoming::Request { id, method, params },
             (Ok(method), None) => Incoming::Notification { method, params },
             (Err(_), id) => invalid(id.unwrap_or("null"), INVALID_REQUEST, "The method is not a string"),
         },
-        (None, Some(id)) if envelope.error.is_some() => {
-            Incoming::Response { id, result: None, error: envelope.error }
-        }
+        (None, Some(id)) if error.is_some() => Incoming::Response { id, result: None, error },
         (None, Some(id)) if envelope.result.is_some() => {
             Incoming::Response { id, result: envelope.result, error: None }
         }
@@ -134,6 +135,8 @@ mod tests {
         }
     }
 
+    /// Regression: a client that sends `"error": null` next to each `result` allowed a command. The response counted as
+    /// an error, which means that the client can't show the prompt.
     #[test]
     fn lines_are_classified_by_their_envelope() {
         for (line, expected) in [
@@ -142,6 +145,8 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, "response 7 {}"),
             (r#"{"jsonrpc":"2.0","id":7,"result":null}"#, "response 7 null"),
             (r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"m"}}"#, "response 7 error"),
+            (r#"{"id":7,"result":{"a":1},"error":null}"#, r#"response 7 {"a":1}"#),
+            (r#"{"id":7,"result":null,"error":{"code":1,"message":"m"}}"#, "response 7 error"),
             (r#"{"id":1,"method":"a","params":null,"extra":[1,{"deep":2}]}"#, "request 1 a -"),
             (" {\"id\":1,\"method\":\"a\"}\r\n", "request 1 a -"),
             ("", "blank"),
@@ -172,7 +177,7 @@ mod tests {
     #[test]
     fn invalid_lines_get_the_matching_error_code() {
         let long = format!(r#"{{"id":"{}","method":"a"}}"#, "x".repeat(2000));
-        let cases: [(&[u8], &str); 12] = [
+        let cases: [(&[u8], &str); 13] = [
             (b"not json", "invalid null -32700"),
             (b"{\"id\":1", "invalid null -32700"),
             (b"{\"id\":1,}", "invalid null -32700"),
@@ -182,6 +187,7 @@ mod tests {
             (b"\"text\"", "invalid null -32600"),
             (b"{}", "invalid null -32600"),
             (b"{\"id\":3}", "invalid 3 -32600"),
+            (b"{\"id\":3,\"error\":null}", "invalid 3 -32600"),
             (b"{\"id\":3,\"method\":5}", "invalid 3 -32600"),
             (b"{\"id\":{},\"method\":\"a\"}", "invalid null -32600"),
             (long.as_bytes(), "invalid null -32600"),

@@ -407,8 +407,9 @@ impl UpdateWriter {
         let gone = is_cancelled
             || match (&answer, open.kind) {
                 (Ok(SessionAnswer::Closed), _) => true,
+                // A session that was open before remains so.
                 (Err(_), RequestKind::New | RequestKind::Fork | RequestKind::Load | RequestKind::Resume) => {
-                    true
+                    open.opening != OpeningState::None
                 }
                 (Ok(_) | Err(_), _) => false,
             };

@@ -19,6 +19,12 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 /// takes this long.
 const SILENCE: Duration = Duration::from_millis(700);
 
+/// How long to wait for that silence. Some agents send heartbeats.
+const SILENCE_WITHIN: Duration = Duration::from_secs(5);
+
+/// Maximum number of messages that are kept for a rule. A rule needs a few dozen.
+const NEWS_MAX: usize = 100_000;
+
 /// The variable that identifies the processes of an agent, including those that left its process group.
 const MARKER: &str = "ACP_CHECK_PROCESS";
 
@@ -172,7 +178,7 @@ impl<'a> Client<'a> {
             if let Some(at) = self.answers.iter().position(|answer| answer["id"] == id) {
                 return Ok(self.answers.remove(at));
             }
-            match self.receive(deadline.saturating_duration_since(Instant::now()))? {
+            match self.receive_by(deadline)? {
                 Some(()) => {}
                 // A slow agent can't be distinguished from a slow machine.
                 None if method == "initialize" => {
@@ -196,22 +202,32 @@ impl<'a> Client<'a> {
             if let Some(at) = self.news.iter().position(&is_it) {
                 return Ok(self.news.remove(at).unwrap_or_default());
             }
-            match self.receive(deadline.saturating_duration_since(Instant::now()))? {
+            match self.receive_by(deadline)? {
                 Some(()) => {}
                 None => return failed(what, format!("nothing in {ANSWER_WITHIN:?}")),
             }
         }
     }
 
-    /// Receives until there are no more messages for `SILENCE`. Returns the responses, for rules that expect none.
+    /// Receives until there are no more messages for `SILENCE`, or until `SILENCE_WITHIN` is over. Returns the responses,
+    /// for rules that expect none.
     pub fn silence(&mut self) -> Checked<Vec<Value>> {
-        while self.receive(SILENCE)?.is_some() {}
+        let deadline = Instant::now() + SILENCE_WITHIN;
+        while self.receive_by(deadline.min(Instant::now() + SILENCE))?.is_some() {}
         Ok(std::mem::take(&mut self.answers))
     }
 
     /// Waits briefly for a message, and responds to requests of the agent.
     pub fn pause(&mut self) -> Checked {
         self.receive(Duration::from_millis(100)).map(drop)
+    }
+
+    /// Receives and stores one message; `None` if the deadline is over, even if the agent continues to send.
+    fn receive_by(&mut self, deadline: Instant) -> Checked<Option<()>> {
+        match deadline.checked_duration_since(Instant::now()) {
+            Some(left) => self.receive(left),
+            None => Ok(None),
+        }
     }
 
     /// Receives and stores one message; `None` if none arrives in time.
@@ -233,6 +249,12 @@ impl<'a> Client<'a> {
         };
         if message["jsonrpc"] != "2.0" {
             return failed("`\"jsonrpc\":\"2.0\"` in each message", message.to_string());
+        }
+        if self.news.len() + self.answers.len() >= NEWS_MAX {
+            return failed(
+                "an agent that sends only what belongs to the rule",
+                format!("{NEWS_MAX} messages"),
+            );
         }
         match (message["method"].as_str(), message.get("id")) {
             (None, Some(_)) => self.answers.push(message),
@@ -391,13 +413,14 @@ impl<'a> Client<'a> {
         connection.close();
         let deadline = Instant::now() + EXIT_WITHIN;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.connection.as_ref().map(|connection| connection.receive(left)) {
+            let left = deadline.checked_duration_since(Instant::now());
+            let connection = self.connection.as_ref();
+            match left.zip(connection).map(|(left, connection)| connection.receive(left)) {
                 Some(Received::Line(line)) => {
                     self.news.extend(serde_json::from_slice::<Value>(&line));
                 }
-                Some(Received::End) | None => return Ok(()),
-                Some(Received::Nothing) => {
+                Some(Received::End) => return Ok(()),
+                Some(Received::Nothing) | None => {
                     let got = format!("it still runs {EXIT_WITHIN:?} after its input was closed");
                     return failed("an agent that ends with its input", got);
                 }

@@ -7,7 +7,7 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
 
@@ -15,6 +15,7 @@ use super::Daemon;
 use super::attachments::{Attached, AttachmentKind, fresh_client};
 use super::build::Build;
 use super::handshake::{self, HELLO_BYTES_MAX, HelloAnswer};
+use super::listener::PendingPermit;
 use super::messages::{Farewell, MessageWriter};
 use super::token::Token;
 use epitome_acp::answers::{LoginNeed, LoginState};
@@ -32,7 +33,7 @@ use epitome_session::{ClientId, ProviderSettings, SessionError, provider_error};
 /// Hosted providers that clients may route elsewhere without any settings. Others are those of the settings.
 const HOSTED_ROUTES: [&str; 2] = ["anthropic", "openai"];
 
-/// Time limit for a front end to send its hello, which it does immediately.
+/// Time limit for a front end to send its complete hello, which it does immediately.
 const HELLO_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Read buffer for the hello, in bytes. Smaller than the connection's own buffer, so that later reads bypass
@@ -182,12 +183,18 @@ impl Frontends {
         }))
     }
 
-    /// Serves a connection on its own threads, or answers its hello with the reason why it is refused.
-    pub fn open(&self, stream: UnixStream, refused: Option<String>) -> io::Result<()> {
+    /// Serves a connection on its own threads, or answers its hello with the reason why it is refused. `permit` is
+    /// dropped once the front end has introduced itself.
+    pub fn open(
+        &self,
+        stream: UnixStream,
+        permit: Option<PendingPermit>,
+        refused: Option<String>,
+    ) -> io::Result<()> {
         stream.set_nonblocking(false)?;
         let frontends = self.clone();
         let serve = move || {
-            if let Err(error) = frontends.serve(stream, refused) {
+            if let Err(error) = frontends.serve(stream, permit, refused) {
                 tracing::info!(%error, "a front end was not attached");
             }
         };
@@ -223,12 +230,23 @@ impl Frontends {
     }
 
     /// Serves a front end from its hello until it disconnects.
-    fn serve(&self, stream: UnixStream, refused: Option<String>) -> io::Result<()> {
-        stream.set_read_timeout(Some(HELLO_TIME_MAX))?;
-        let mut reader = BufReader::with_capacity(READ_BYTES, stream.try_clone()?);
+    fn serve(
+        &self,
+        stream: UnixStream,
+        permit: Option<PendingPermit>,
+        refused: Option<String>,
+    ) -> io::Result<()> {
+        let until = Some(Instant::now() + HELLO_TIME_MAX);
+        let timed = TimedStream { stream: stream.try_clone()?, until };
+        let mut reader = BufReader::with_capacity(READ_BYTES, timed);
+        let mut hello = reader.by_ref().take(HELLO_BYTES_MAX as u64);
         let mut line = Vec::new();
-        reader.by_ref().take(HELLO_BYTES_MAX as u64).read_until(b'\n', &mut line)?;
-        if line.is_empty() {
+        let length = match &refused {
+            // Nobody needs it.
+            Some(_) => hello.skip_until(b'\n')?,
+            None => hello.read_until(b'\n', &mut line)?,
+        };
+        if length == 0 {
             // A probe that only checked whether the daemon accepts connections.
             return Ok(());
         }
@@ -246,7 +264,8 @@ impl Frontends {
                 return (&stream).write_all(&answer(Some(why)).to_line());
             }
         };
-        drop(line);
+        drop((line, permit));
+        reader.get_mut().until = None;
         stream.set_read_timeout(None)?;
         let client = fresh_client();
         let farewell = Arc::default();
@@ -316,6 +335,23 @@ impl Frontends {
     }
 }
 
+/// Reads until a deadline, if there is one. The socket's own timeout limits each read, so that a client that sends a
+/// byte from time to time would never reach it.
+struct TimedStream {
+    stream: UnixStream,
+    until: Option<Instant>,
+}
+
+impl Read for TimedStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Some(until) = self.until {
+            let left = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
+            self.stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
+        }
+        self.stream.read(buffer)
+    }
+}
+
 /// A registered front end; dropping it removes the entry.
 struct Registered(Frontends, ClientId);
 
@@ -324,5 +360,23 @@ impl Drop for Registered {
         let mut open = self.0.opened();
         open.frontends.remove(&self.1.0);
         self.0.0.count.send_replace(open.frontends.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a process sent a byte of its hello every other second, and kept its thread for as long as it liked.
+    #[test]
+    fn a_hello_has_one_deadline() {
+        let (mut client, stream) = UnixStream::pair().expect("a pair");
+        client.write_all(b"{\n").expect("it is open");
+        let mut reader = TimedStream { stream, until: Some(Instant::now() + HELLO_TIME_MAX) };
+        assert_eq!(reader.read(&mut [0]).expect("in time"), 1);
+        reader.until = Some(Instant::now());
+        assert_eq!(reader.read(&mut [0]).expect_err("too late").kind(), io::ErrorKind::TimedOut);
+        reader.until = None;
+        assert_eq!(reader.read(&mut [0]).expect("it has been admitted"), 1);
     }
 }

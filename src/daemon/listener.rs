@@ -7,8 +7,17 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use rustix::fs::{AtFlags, CWD, Dev, Mode, OFlags, Stat};
+
+/// Maximum number of a socket's connections whose clients have not authenticated yet. More wait to be accepted.
+const PENDING_MAX: usize = 64;
+
+/// Counts a connection until its client has authenticated; then it is dropped.
+pub type PendingPermit = OwnedSemaphorePermit;
 
 /// A socket created by this process, which listens on it.
 pub struct Socket {
@@ -50,12 +59,13 @@ impl Socket {
 pub struct SocketListener {
     waiting: tokio::net::UnixListener,
     at_once: Socket,
+    pending: Arc<Semaphore>,
 }
 
 impl SocketListener {
     pub fn new(socket: Socket) -> io::Result<SocketListener> {
         let waiting = tokio::net::UnixListener::from_std(socket.listener.try_clone()?)?;
-        Ok(SocketListener { waiting, at_once: socket })
+        Ok(SocketListener { waiting, at_once: socket, pending: Arc::new(Semaphore::new(PENDING_MAX)) })
     }
 
     /// Whether connections to the path still reach this socket.
@@ -77,16 +87,19 @@ impl SocketListener {
         }
     }
 
-    pub async fn accept(&self) -> io::Result<tokio::net::UnixStream> {
-        self.waiting.accept().await.map(|(stream, _)| stream)
+    pub async fn accept(&self) -> io::Result<(tokio::net::UnixStream, Option<PendingPermit>)> {
+        // The semaphore is never closed.
+        let permit = self.pending.clone().acquire_owned().await.ok();
+        self.waiting.accept().await.map(|(stream, _)| (stream, permit))
     }
 
-    /// Accepts a pending connection without waiting.
-    pub fn accept_at_once(&self) -> io::Result<Option<tokio::net::UnixStream>> {
+    /// Accepts a waiting connection immediately, even if there are too many.
+    pub fn accept_at_once(&self) -> io::Result<Option<(tokio::net::UnixStream, Option<PendingPermit>)>> {
         match self.at_once.listener.accept() {
             Ok((stream, _)) => {
                 stream.set_nonblocking(true)?;
-                tokio::net::UnixStream::from_std(stream).map(Some)
+                let stream = tokio::net::UnixStream::from_std(stream)?;
+                Ok(Some((stream, self.pending.clone().try_acquire_owned().ok())))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),

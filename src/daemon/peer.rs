@@ -1,6 +1,8 @@
 //! Which processes may be clients of the daemon, if they also know the token: no process of another user, and none
 //! that is more confined than the daemon, because it could escape its confinement by commanding the daemon. So no
-//! command of a session, sandboxed or not, can change its session's mode or answer its permission prompt.
+//! sandboxed command of a session can change its session's mode or answer its permission prompt. Outside of the sandbox
+//! that is not certain: commands are identified by their marks and by their ancestors, and a process that removes its
+//! mark and outlives its ancestors looks like any other process of the user.
 
 use std::sync::LazyLock;
 
@@ -9,6 +11,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::UCred;
 
 use epitome_platform::confinement::ProcessConfinement;
+use epitome_platform::reaper::Reaper;
 
 /// `None` if `/proc` is not mounted.
 static OWN: LazyLock<Option<ProcessConfinement>> = LazyLock::new(|| ProcessConfinement::current().ok());
@@ -23,8 +26,8 @@ pub enum Peer {
     Foreign,
 }
 
-/// Checks the process that has connected.
-pub fn judge(stream: &UnixStream) -> Peer {
+/// Checks the process that has connected. The reaper has started the sessions' commands.
+pub fn judge(stream: &UnixStream, reaper: &Reaper) -> Peer {
     let peer = match stream.peer_cred() {
         Ok(peer) if peer.uid() == rustix::process::getuid().as_raw() => peer,
         Ok(peer) => {
@@ -36,7 +39,7 @@ pub fn judge(stream: &UnixStream) -> Peer {
             return Peer::Foreign;
         }
     };
-    match confined(&peer) {
+    match confined(&peer, reaper) {
         None => Peer::MayAsk,
         Some(how) => {
             tracing::warn!(pid = peer.pid(), how, "a connection of a confined process is refused");
@@ -48,12 +51,15 @@ pub fn judge(stream: &UnixStream) -> Peer {
 }
 
 /// How a process is more confined than the daemon; `None` if it isn't.
-fn confined(peer: &UCred) -> Option<&'static str> {
+fn confined(peer: &UCred, reaper: &Reaper) -> Option<&'static str> {
     let own = OWN.as_ref()?;
     // A process that is invisible in this PID namespace is not a descendant of the daemon.
     let process = peer.pid().and_then(Pid::from_raw)?;
     match ProcessConfinement::for_process(process) {
-        Ok(peer) => peer.exceeds(own),
+        Ok(peer) => peer.exceeds(own).or_else(|| {
+            let is_of_command = own.lacks_ancestor_of(process, |process| reaper.has_command(process));
+            is_of_command.then_some("was started by a command of a session")
+        }),
         Err(error) => {
             tracing::debug!(%error, "a client can't be examined");
             Some("has ended, or can't be examined")

@@ -6,29 +6,33 @@
 //! sockets, accepts the connections made before that, and keeps running if there were any.
 //!
 //! The home may be moved or removed while a daemon runs, and another daemon may then serve the same path. A
-//! daemon therefore identifies its sockets by inode rather than by name, never removes sockets of others, and
-//! exits when the paths no longer lead to its own sockets.
+//! daemon therefore identifies its sockets by inode rather than by name, and never removes sockets of others. When the
+//! paths no longer lead to its own sockets and token, a daemon without clients exits. One with clients puts back what
+//! was removed; if another daemon serves the path already, it leaves its clients to that one once no turn runs.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Semaphore;
 
 use super::Daemon;
 use super::build::Build;
 use super::control;
 use super::frontends::Frontends;
-use super::listener::{Socket, SocketListener, remove};
+use super::listener::{PendingPermit, Socket, SocketListener, remove};
 use super::messages::Farewell;
 use super::peer::{self, Peer};
 use super::runtime_dir::RuntimeDir;
 use super::token::Token;
+use epitome_files::atomic_file::private_directory;
 use epitome_platform::memory_trim::{self, MemoryTrim};
+use epitome_platform::root::FileIdentity;
 
 /// Environment variable for the time without attachments after which a daemon exits, in seconds.
 pub const IDLE_VARIABLE: &str = "EPITOME_IDLE_S";
@@ -45,12 +49,15 @@ const TRY_LOCK_EVERY: Duration = Duration::from_millis(2);
 /// Interval between checks whether turns still run when a newer build waits to take over.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Interval at which a daemon without clients checks that its sockets are still in place.
+/// Interval at which a daemon checks that its sockets and its token are still in place.
 const PLACE_LOOK: Duration = Duration::from_secs(3);
 
 /// Delay after a failed accept, which usually means too many open files: an immediate retry would fail as
 /// well.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// Maximum number of connections of refused processes that get an answer at a time. Others are closed.
+const REFUSED_MAX: usize = 8;
 
 /// Time limit for attachments to close cleanly. Each limits itself to 0.6 s.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
@@ -73,7 +80,7 @@ pub struct Claim {
     acp: Socket,
     control: Socket,
     token: Token,
-    _lock: File,
+    lock: File,
 }
 
 /// Result of claiming the runtime directory.
@@ -100,7 +107,7 @@ pub fn claim(runtime_dir: &RuntimeDir) -> Result<Claimed, String> {
         acp: listen(runtime_dir.acp_socket())?,
         control: listen(runtime_dir.control_socket())?,
         runtime_dir: runtime_dir.clone(),
-        _lock: lock,
+        lock,
     }))
 }
 
@@ -109,8 +116,7 @@ pub fn claim(runtime_dir: &RuntimeDir) -> Result<Claimed, String> {
 fn lock(runtime_dir: &RuntimeDir) -> Result<Option<File>, String> {
     let path = runtime_dir.daemon_lock();
     let failed = |error: io::Error| format!("{} can't be locked: {error}", path.display());
-    let mut file =
-        File::options().create(true).write(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
+    let file = open_lock(runtime_dir).map_err(failed)?;
     let until = Instant::now() + PREDECESSOR_TIME_MAX;
     loop {
         match file.try_lock() {
@@ -127,10 +133,18 @@ fn lock(runtime_dir: &RuntimeDir) -> Result<Option<File>, String> {
         }
         std::thread::sleep(TRY_LOCK_EVERY);
     }
-    file.set_len(0)
-        .and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes()))
-        .map_err(failed)?;
+    write_holder(&file).map_err(failed)?;
     Ok(Some(file))
+}
+
+fn open_lock(runtime_dir: &RuntimeDir) -> io::Result<File> {
+    let path = runtime_dir.daemon_lock();
+    File::options().create(true).write(true).truncate(false).mode(0o600).open(path)
+}
+
+fn write_holder(mut lock: &File) -> io::Result<()> {
+    lock.set_len(0)?;
+    lock.write_all(format!("{}\n", std::process::id()).as_bytes())
 }
 
 /// Why a daemon shut down, for the log.
@@ -140,7 +154,7 @@ enum ShutdownReason {
     Told,
     Signal,
     Newer(Build),
-    /// Its home was moved or removed, or another daemon has claimed its paths.
+    /// Its home was moved or removed, or another daemon has claimed its paths and takes over its clients.
     Displaced,
     /// Its sockets can't be recreated, or signals can't be received.
     Broken,
@@ -155,6 +169,9 @@ pub async fn serve(daemon: Arc<Daemon>, claim: Claim, idle: Duration) -> io::Res
         acp: SocketListener::new(claim.acp)?,
         control: SocketListener::new(claim.control)?,
         runtime_dir: claim.runtime_dir,
+        lock: claim.lock,
+        data: private_directory(&daemon.paths.data).and_then(|()| File::open(&daemon.paths.data)).ok(),
+        refused: Arc::new(Semaphore::new(REFUSED_MAX)),
         token,
         frontends,
         daemon,
@@ -167,11 +184,10 @@ pub async fn serve(daemon: Arc<Daemon>, claim: Claim, idle: Duration) -> io::Res
     });
     tracing::info!(?end, "the daemon ends");
     let farewell = match end {
-        ShutdownReason::Idle
-        | ShutdownReason::Told
-        | ShutdownReason::Signal
-        | ShutdownReason::Displaced
-        | ShutdownReason::Broken => Farewell::Stopped,
+        ShutdownReason::Idle | ShutdownReason::Told | ShutdownReason::Signal | ShutdownReason::Broken => {
+            Farewell::Stopped
+        }
+        ShutdownReason::Displaced => Farewell::Reattach(Build::current().clone()),
         ShutdownReason::Newer(build) => Farewell::Reattach(build),
     };
     serving.end(farewell).await;
@@ -184,6 +200,11 @@ struct Serving {
     acp: SocketListener,
     control: SocketListener,
     token: Arc<Token>,
+    lock: File,
+    /// The directory of its data, wherever it is now.
+    data: Option<File>,
+    /// For connections of refused processes.
+    refused: Arc<Semaphore>,
     frontends: Frontends,
     idle: Duration,
 }
@@ -203,6 +224,8 @@ impl Serving {
         let mut trim_checks =
             tokio::time::interval_at(idle_since + memory_trim::LOOK_EVERY, memory_trim::LOOK_EVERY);
         trim_checks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut place_checks = tokio::time::interval(PLACE_LOOK);
+        place_checks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let is_idle = *attached.borrow_and_update() == 0;
             let wanted = newer.borrow_and_update().clone();
@@ -213,11 +236,11 @@ impl Serving {
             }
             tokio::select! {
                 accepted = self.acp.accept() => match accepted {
-                    Ok(stream) => self.admit(stream),
+                    Ok((stream, permit)) => self.admit(stream, permit),
                     Err(error) => refused(&error).await,
                 },
                 accepted = self.control.accept() => match accepted {
-                    Ok(stream) => self.admit_control(stream),
+                    Ok((stream, permit)) => self.admit_control(stream, permit),
                     Err(error) => refused(&error).await,
                 },
                 // The sender is owned by the daemon and outlives this loop.
@@ -231,8 +254,8 @@ impl Serving {
                     }
                 }
                 () = tokio::time::sleep(LOOK_EVERY), if wanted.is_some() => {}
-                () = tokio::time::sleep(PLACE_LOOK), if is_idle => {
-                    if !self.is_found() && !self.works() {
+                _ = place_checks.tick() => {
+                    if !self.is_found() && self.is_displaced(is_idle) && !self.works() {
                         return Ok(ShutdownReason::Displaced);
                     }
                 }
@@ -264,6 +287,47 @@ impl Serving {
             && token.is_ok_and(|token| self.token.matches(token.text()))
     }
 
+    /// Decides what becomes of a daemon that is not found: returns whether it should end.
+    fn is_displaced(&mut self, is_idle: bool) -> bool {
+        if is_idle {
+            return true;
+        }
+        // A daemon whose data was moved away serves the clients that it has.
+        self.data.as_ref().is_some_and(|data| is_at(data, &self.daemon.paths.data))
+            && !self.reclaim().unwrap_or_else(|error| {
+                tracing::error!(%error, "the directory for sockets can't be restored");
+                true
+            })
+    }
+
+    /// Puts the lock, the token and the sockets back where clients look for them. Returns false if another daemon holds
+    /// the lock.
+    fn reclaim(&mut self) -> io::Result<bool> {
+        self.runtime_dir.prepare()?;
+        if !is_at(&self.lock, &self.runtime_dir.daemon_lock()) {
+            let lock = open_lock(&self.runtime_dir)?;
+            match lock.try_lock() {
+                Ok(()) => write_holder(&lock)?,
+                Err(TryLockError::WouldBlock) => return Ok(false),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+            self.lock = lock;
+        }
+        // Before the sockets, as in `claim`.
+        self.token.store(&self.runtime_dir)?;
+        for (listener, path) in [
+            (&mut self.acp, self.runtime_dir.acp_socket()),
+            (&mut self.control, self.runtime_dir.control_socket()),
+        ] {
+            if !listener.is_found() {
+                remove(&path)?;
+                *listener = SocketListener::new(Socket::listen(&path)?)?;
+            }
+        }
+        tracing::warn!(directory = %self.runtime_dir.path().display(), "the directory for sockets was damaged and is restored");
+        Ok(true)
+    }
+
     /// Removes the sockets and returns whether no connection was pending. Pending connections are accepted,
     /// and the sockets are created again. Otherwise the start lock is kept until the process exits, so that a
     /// process waiting for it starts the next daemon only then.
@@ -276,13 +340,13 @@ impl Serving {
         }
         self.remove_sockets();
         let mut came = 0;
-        while let Some(stream) = self.acp.accept_at_once()? {
+        while let Some((stream, permit)) = self.acp.accept_at_once()? {
             came += 1;
-            self.admit(stream);
+            self.admit(stream, permit);
         }
-        while let Some(stream) = self.control.accept_at_once()? {
+        while let Some((stream, permit)) = self.control.accept_at_once()? {
             came += 1;
-            self.admit_control(stream);
+            self.admit_control(stream, permit);
         }
         if came == 0 {
             // Keeps the lock until the process exits.
@@ -294,24 +358,32 @@ impl Serving {
         Ok(false)
     }
 
-    fn admit(&self, stream: tokio::net::UnixStream) {
-        let refused = match peer::judge(&stream) {
-            Peer::MayAsk => None,
-            Peer::Refused(why) => Some(why),
-            Peer::Foreign => return,
-        };
-        if let Err(error) = stream.into_std().and_then(|stream| self.frontends.open(stream, refused)) {
+    fn admit(&self, stream: tokio::net::UnixStream, permit: Option<PendingPermit>) {
+        let Some((permit, refused)) = self.judge(&stream, permit) else { return };
+        let opened = stream.into_std().and_then(|stream| self.frontends.open(stream, permit, refused));
+        if let Err(error) = opened {
             tracing::warn!(%error, "a front end could not be let in");
         }
     }
 
-    fn admit_control(&self, stream: tokio::net::UnixStream) {
-        let refused = match peer::judge(&stream) {
-            Peer::MayAsk => None,
-            Peer::Refused(why) => Some(why),
-            Peer::Foreign => return,
-        };
-        tokio::spawn(control::admit(self.daemon.clone(), stream, self.token.clone(), refused));
+    fn admit_control(&self, stream: tokio::net::UnixStream, permit: Option<PendingPermit>) {
+        let Some((permit, refused)) = self.judge(&stream, permit) else { return };
+        tokio::spawn(control::admit(self.daemon.clone(), stream, self.token.clone(), permit, refused));
+    }
+
+    /// Checks who has connected. Returns the permit that counts the connection, and why it is to be refused; `None` if it
+    /// is closed without an answer.
+    fn judge(
+        &self,
+        stream: &tokio::net::UnixStream,
+        permit: Option<PendingPermit>,
+    ) -> Option<(Option<PendingPermit>, Option<String>)> {
+        match peer::judge(stream, &self.daemon.sessions.services().reaper) {
+            Peer::MayAsk => Some((permit, None)),
+            // They don't take the places of clients.
+            Peer::Refused(why) => Some((Some(self.refused.clone().try_acquire_owned().ok()?), Some(why))),
+            Peer::Foreign => None,
+        }
     }
 
     async fn end(self, farewell: Farewell) {
@@ -341,6 +413,12 @@ impl Serving {
         self.acp.remove();
         self.control.remove();
     }
+}
+
+/// Whether a path leads to this open file.
+fn is_at(file: &File, path: &Path) -> bool {
+    let found = File::open(path).and_then(FileIdentity::read);
+    FileIdentity::read(file).is_ok_and(|own| found.is_ok_and(|found| found == own))
 }
 
 /// Releases memory that an idle daemon does not need, on a blocking thread.

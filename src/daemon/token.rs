@@ -28,9 +28,14 @@ impl Token {
     /// Creates a token and stores it where clients look for it, in a file that only the user can read. The daemon
     /// calls this before it listens, so that a client that can connect finds the token of the daemon that answers.
     pub fn create(runtime_dir: &RuntimeDir) -> io::Result<Token> {
-        let token = secret()?;
-        atomic_file::replace_private_unsynced(&runtime_dir.token(), format!("{token}\n").as_bytes())?;
-        Ok(Token(token))
+        let token = Token(secret()?);
+        token.store(runtime_dir)?;
+        Ok(token)
+    }
+
+    /// Stores the token of this daemon again, whose file was removed.
+    pub fn store(&self, runtime_dir: &RuntimeDir) -> io::Result<()> {
+        atomic_file::replace_private_unsynced(&runtime_dir.token(), format!("{}\n", self.0).as_bytes())
     }
 
     /// Reads the token of the running daemon. If there is no file, the token is empty, which no daemon with a token

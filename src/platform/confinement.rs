@@ -13,6 +13,9 @@ use super::stragglers;
 /// Maximum bytes of a status file that are read; it has about two thousand.
 const STATUS_BYTES_MAX: u64 = 64 * 1024;
 
+/// Maximum number of a process's ancestors that are examined.
+const ANCESTORS_MAX: usize = 64;
+
 /// The confinement of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessConfinement {
@@ -44,15 +47,25 @@ impl ProcessConfinement {
         };
         let mut status = String::new();
         file("status")?.take(STATUS_BYTES_MAX).read_to_string(&mut status)?;
-        let field = |name: &str| {
-            let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            value.map(str::trim)
-        };
+        let field = |name: &str| field(&status, name);
         Ok(ProcessConfinement {
             mark: stragglers::mark_in(file("environ")?)?,
             no_new_privileges: field("NoNewPrivs") == Some("1"),
             has_seccomp_filter: field("Seccomp") == Some("2"),
             user_namespace: readlinkat(&process, "ns/user", Vec::new())?.into_bytes(),
+        })
+    }
+
+    /// Whether a process descends from a command that this process does not descend from, as far as its ancestors are
+    /// running and visible. `is_command` knows more commands than the marks show. A process can remove the mark from
+    /// its own environment, but not from that of its ancestors.
+    pub fn lacks_ancestor_of(&self, process: Pid, is_command: impl Fn(Pid) -> bool) -> bool {
+        let lineage = std::iter::successors(Some(process), |process| parent(*process));
+        lineage.take(ANCESTORS_MAX).any(|process| {
+            // Those of other users can't be read.
+            let environment = File::open(format!("/proc/{}/environ", process.as_raw_nonzero()));
+            let mark = environment.and_then(stragglers::mark_in).ok().flatten();
+            is_command(process) || mark.is_some() && mark != self.mark
         })
     }
 
@@ -70,6 +83,19 @@ impl ProcessConfinement {
             None
         }
     }
+}
+
+/// A field of a status file.
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+/// The parent of a process; `None` if it is not visible.
+fn parent(process: Pid) -> Option<Pid> {
+    let mut status = String::new();
+    let file = File::open(format!("/proc/{}/status", process.as_raw_nonzero())).ok()?;
+    file.take(STATUS_BYTES_MAX).read_to_string(&mut status).ok()?;
+    field(&status, "PPid")?.parse().ok().and_then(Pid::from_raw)
 }
 
 #[cfg(test)]

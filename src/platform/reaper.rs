@@ -61,6 +61,8 @@ pub(super) type AnnouncementKey = u64;
 struct AnnouncedGroup {
     id: i32,
     policy: EndPolicy,
+    /// Whether its processes have a mark. The helper doesn't know.
+    is_marked: bool,
 }
 
 /// The helper process and the groups announced to it.
@@ -147,7 +149,7 @@ impl Reaper {
         let child = command.spawn().inspect_err(|_| self.forget(key))?;
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let group = group.ok_or_else(|| io::Error::other("the system gave an impossible process number"))?;
-        self.link().add(key, AnnouncedGroup { id: group.as_raw_nonzero().get(), policy });
+        self.link().add(key, AnnouncedGroup { id: group.as_raw_nonzero().get(), policy, is_marked });
         RunningCommand::new(group, mark, policy, self.clone(), key)
     }
 
@@ -188,7 +190,7 @@ impl Reaper {
         };
         let launched = launched.inspect_err(|_| self.forget(key))?;
         let group = launched.process;
-        self.link().add(key, AnnouncedGroup { id: group.as_raw_nonzero().get(), policy });
+        self.link().add(key, AnnouncedGroup { id: group.as_raw_nonzero().get(), policy, is_marked: true });
         if let Err(error) = launched.wait() {
             self.forget(key);
             // The process has ended or is about to: it does nothing after reporting the error.
@@ -206,6 +208,13 @@ impl Reaper {
             // If the helper is gone, its successor never receives this group.
             let _ = rustix::io::write(&**pipe, format!("-{key}\n").as_bytes());
         }
+    }
+
+    /// Whether this process is the first of a running command that was started with a mark. It may have executed another
+    /// program since, without the mark in its environment.
+    pub fn has_command(&self, process: Pid) -> bool {
+        let id = process.as_raw_nonzero().get();
+        self.link().groups.values().any(|group| group.is_marked && group.id == id)
     }
 
     /// Returns a new key and the pipe to a live helper process.
@@ -428,7 +437,7 @@ fn take(groups: &mut BTreeMap<AnnouncementKey, AnnouncedGroup>, line: &[u8]) {
         // A group of 0 would be the helper's group, and 1 would become -1 in `kill`: every process.
         && group > 1
     {
-        groups.insert(key, AnnouncedGroup { id: group, policy: EndPolicy::Terminate });
+        groups.insert(key, AnnouncedGroup { id: group, policy: EndPolicy::Terminate, is_marked: false });
     }
 }
 
@@ -451,7 +460,7 @@ mod tests {
         {
             take(&mut groups, line.as_bytes());
         }
-        let group = |policy| AnnouncedGroup { id: 30, policy };
+        let group = |policy| AnnouncedGroup { id: 30, policy, is_marked: false };
         assert_eq!(groups, BTreeMap::from([(2, group(EndPolicy::Terminate))]));
         for line in ["~2", "~1", "~", "~x"] {
             take(&mut groups, line.as_bytes());

@@ -126,7 +126,7 @@ impl Session {
         let opening = Opening { attachment: attachment.clone(), ..opening };
         // A client whose instructions can't be stored is not attached.
         if let Err(error) = instructions::client::take(&mut self.core, opening.instructions.as_ref()) {
-            return Responder::new(ticket, self.core.id().clone(), attachment).answer(Err(error));
+            return Attaching { ticket, opening, replay }.refuse(self.core.id(), &error);
         }
         for (option, value) in &opening.choices {
             if let Err(error) = self.choose(option, value) {

@@ -186,7 +186,7 @@ agent<  result end_turn
 
 fn mini_setting() -> Setting<'static, FixtureModel> {
     Setting {
-        agent: &MiniAgent,
+        agent: &MiniAgent { beats: false },
         model: Some(scripted(WireFormat::AnthropicMessages)),
         line_within: Duration::from_secs(10),
     }
@@ -304,6 +304,13 @@ fn no_rule_holds_for_a_program_that_is_no_agent() {
     for rule in &check::rules::RULES {
         assert!(matches!(rule.check(&program, None), FixtureOutcome::Failed(_)), "{}", rule.name);
     }
+}
+
+/// Regression: a rule that waits until the agent is silent waited for ever for an agent that sends heartbeats.
+#[test]
+fn a_rule_ends_although_the_agent_is_never_silent() {
+    let rule = check::rules::RULES.iter().find(|rule| rule.name == "in-flight").expect("a rule");
+    assert_eq!(rule.check(&MiniAgent { beats: true }, None), FixtureOutcome::Passed);
 }
 
 fn page(name: &str) -> String {

@@ -305,6 +305,71 @@ fn load_replays_before_its_answer_and_resume_replays_nothing() {
     assert!(answer["result"]["modes"].is_object());
 }
 
+/// Regression: a second load of an open session failed, and the connection forgot that the session was open: its next
+/// prompt was for a session that it did not have.
+#[test]
+fn a_session_stays_open_if_loading_it_again_fails() {
+    let mut editor = Editor::initialized();
+    let session = editor.new_session();
+    let name = SessionId(session.clone());
+    let outlet = editor.played.state.lock().unwrap().live.remove(&name).expect("it is open");
+    let params = json!({ "sessionId": session, "cwd": "/w", "mcpServers": [] });
+    assert!(editor.call("session/load", params)["error"].is_object());
+    editor.played.state.lock().unwrap().live.insert(name, outlet);
+    let answer = editor.call("session/prompt", prompt(&session, "hello"));
+    assert_eq!(answer["result"]["stopReason"], "end_turn");
+}
+
+/// Regression: after a daemon's death, one prompt that could not be read again closed the whole session: an empty one,
+/// or in version 2 every prompt that starts a skill. The other prompts of the session were never answered.
+#[test]
+fn a_pending_prompt_that_is_refused_does_not_affect_its_session() {
+    for version in [1, 2] {
+        let mut editor = Editor::offered(true, true, None);
+        editor.call(
+            "initialize",
+            json!({ "protocolVersion": version, "clientCapabilities": {}, "capabilities": {},
+            "info": { "name": "x", "version": "1" } }),
+        );
+        let session = editor.new_session();
+        let sent = |id: u64, blocks: Value| json!({ "id": id, "sent_at": {}, "params": { "sessionId": session, "prompt": blocks } });
+        let good = json!([{ "type": "text", "text": "go" }]);
+        let skill = json!([{ "type": "skill", "name": "x" }, { "type": "text", "text": "hello" }]);
+        let prompts = [sent(100, good.clone()), sent(101, json!([])), sent(102, skill), sent(103, good)];
+        let (before, answer) = editor.call_after(
+            "session/resume",
+            json!({
+                "sessionId": session, "cwd": "/w", "mcpServers": [],
+                "_meta": { "epitome": { "rest": {}, "prompts": prompts } },
+            }),
+        );
+        assert!(answer["result"].is_object(), "{answer}");
+        let refused: Vec<&Value> = before.iter().filter(|message| message["error"].is_object()).collect();
+        let ids: Vec<u64> = refused.iter().filter_map(|message| message["id"].as_u64()).collect();
+        assert_eq!(ids, if version == 1 { vec![101, 102] } else { vec![101] });
+        let pending = std::mem::take(&mut editor.played.state.lock().unwrap().resumed);
+        assert_eq!(pending.len(), 4 - ids.len(), "the others are the session's to answer");
+    }
+}
+
+/// Version 2 was switched off while a front end's daemon died: its editor goes on with the version that it has.
+#[test]
+fn a_front_end_keeps_the_version_of_its_editor() {
+    let chosen = |params: Value| {
+        let mut editor = Editor::offered(true, false, None);
+        editor.call("initialize", params)["result"]["protocolVersion"].clone()
+    };
+    let info = json!({ "name": "x", "version": "1" });
+    let continued = json!({ "epitome": { "continued": true } });
+    let asks = |version: u64| json!({ "protocolVersion": version, "capabilities": {}, "info": info });
+    assert_eq!(chosen(asks(2)), 1);
+    for version in [1, 2] {
+        let mut params = asks(version);
+        params["_meta"] = continued.clone();
+        assert_eq!(chosen(params), version);
+    }
+}
+
 #[test]
 fn cancel_and_cancel_request_both_end_a_prompt() {
     let mut editor = Editor::initialized();

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::{AcpServer, OutboxHandle, Routed, respond, session_of};
 use crate::answers;
 use crate::from_wire::{BadParams, RequestParams};
+use crate::model::AcpVersion;
 use crate::requests::{OpeningState, RequestKind};
 use crate::unpublished;
 use epitome_session::port::StoredSessionPort;
@@ -47,10 +48,10 @@ impl<P: StoredSessionPort> AcpServer<P> {
         let mut opening = self.opening(params)?;
         let session = session_of(params)?;
         self.check_no_agent(&session)?;
-        let rest = self.rest(params, &session)?;
         let is_open = self.outbox.requests().has_opened(&session);
         let state = if is_open { OpeningState::None } else { OpeningState::Begun };
         let ticket = self.open(id, kind, Some(session.clone()), state)?;
+        let rest = self.rest(params, &session);
         self.outbox.requests().session_opens(session.clone());
         let outbox = self.outbox.clone();
         let name = session.clone();
@@ -69,14 +70,16 @@ impl<P: StoredSessionPort> AcpServer<P> {
                 attach(&self.config.sessions, opening, rest);
             }
             None => {
-                self.when_usable(ticket, Some(session), move |sessions| attach(sessions, opening, replay))
+                let session = (!is_open).then_some(session);
+                self.when_usable(ticket, session, move |sessions| attach(sessions, opening, replay))
             }
         }
         Ok(Routed::Later)
     }
 
-    /// Opens a session. If the client needs to know that prompts can be answered, this is checked first, in the
-    /// background because it reads files; the request fails if no model is usable.
+    /// Opens a session, which is `session` unless it is new or open already. If the client needs to know that prompts can
+    /// be answered, this is checked first, in the background because it reads files; the request fails if no model is
+    /// usable.
     fn when_usable(
         &self,
         ticket: Ticket,
@@ -102,8 +105,9 @@ impl<P: StoredSessionPort> AcpServer<P> {
     }
 
     /// Reads the request of a front end whose daemon died: the position from which to replay, and its unanswered
-    /// prompts, which are opened as requests. `None` for other clients. See `daemon::front::reconnect`.
-    fn rest(&self, params: &RequestParams<'_>, session: &SessionId) -> Result<Option<Replay>, wire::Error> {
+    /// prompts, which are opened as requests. A prompt that the dead daemon would have refused is refused here. `None`
+    /// for other clients. See `daemon::front::reconnect`.
+    fn rest(&self, params: &RequestParams<'_>, session: &SessionId) -> Option<Replay> {
         #[derive(Deserialize)]
         struct Meta<'a> {
             #[serde(borrow)]
@@ -123,25 +127,38 @@ impl<P: StoredSessionPort> AcpServer<P> {
             #[serde(borrow)]
             params: &'a RawValue,
         }
-        let Some(meta) = params.raw("_meta") else { return Ok(None) };
+        let meta = params.raw("_meta")?;
         // Other clients may send anything in `_meta`.
         let Ok(Meta { epitome: Some(Epitome { rest: Some(position), prompts }) }) =
             serde_json::from_str::<Meta<'_>>(meta.get())
         else {
-            return Ok(None);
+            return None;
         };
-        let mut pending = Vec::with_capacity(prompts.len());
-        for prompt in &prompts {
+        let pending = |prompt: &SentPrompt<'_>| {
             let params = RequestParams::read(Some(prompt.params))?;
-            let (content, key) = (params.prompt()?, unpublished::idempotency_key(&params)?);
+            let skill = match self.outbox.traits().version {
+                AcpVersion::V1 => None,
+                AcpVersion::V2 => unpublished::skill_prompt(&params)?,
+            };
+            let content = skill.map_or_else(|| params.prompt(), |(_, content)| Ok(content))?;
+            let key = unpublished::idempotency_key(&params)?;
             let open = |id: &RawValue| {
                 self.open(id.get(), RequestKind::Prompt, Some(session.clone()), OpeningState::None)
             };
             let ticket = prompt.id.map(open).transpose()?;
             let sent_after = prompt.sent_at.as_ref().and_then(|at| at.after);
-            pending.push(PendingPrompt { ticket, content, sent_after, key });
-        }
-        Ok(Some(Replay::Rest { position: Box::new(position), prompts: pending }))
+            Ok::<_, wire::Error>(PendingPrompt { ticket, content, sent_after, key })
+        };
+        let prompts = prompts.iter().filter_map(|prompt| match (pending(prompt), prompt.id) {
+            (Ok(pending), _) => Some(pending),
+            (Err(error), Some(id)) => {
+                self.answer(id.get(), Err(error));
+                None
+            }
+            // It has its answer.
+            (Err(_), None) => None,
+        });
+        Some(Replay::Rest { position: Box::new(position), prompts: prompts.collect() })
     }
 
     /// Creates a session with the context of another, which need not be open. `cursorId`, or `_meta.epitome.at` for

@@ -17,7 +17,8 @@ use epitome_thread::CallId;
 
 impl<P: StoredSessionPort> AcpServer<P> {
     /// Chooses the version of this connection. Only an integer of at least 2 requests version 2, so clients of version
-    /// 1 are answered as if no other version existed.
+    /// 1 are answered as if no other version existed. A front end whose daemon died names the version that its editor
+    /// has been using, and gets it even if it is no longer offered to new clients.
     pub(super) fn choose_version(&self, params: Option<&RawValue>) -> Result<AcpVersion, wire::Error> {
         let requested: Value = RequestParams::read(params)
             .and_then(|params| params.optional("protocolVersion"))
@@ -32,7 +33,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
                 return Err(v2_answers::unsupported_version(&requested));
             }
         }
-        Ok(if asks_v2 && (self.config.offers_v2)() { AcpVersion::V2 } else { AcpVersion::V1 })
+        let is_given = asks_v2 && (is_continued(params) || (self.config.offers_v2)());
+        Ok(if is_given { AcpVersion::V2 } else { AcpVersion::V1 })
     }
 
     pub(super) fn request_v2(
@@ -135,4 +137,10 @@ fn replay_from(params: &RequestParams<'_>) -> Result<Replay, wire::Error> {
         Some(Some("start")) => Ok(Replay::Everything),
         Some(_) => Err(BadParams("`replayFrom` must be of the type start".to_owned()).into()),
     }
+}
+
+/// Whether an `initialize` continues a connection of a daemon that died. See `daemon::front::reconnect`.
+fn is_continued(params: Option<&RawValue>) -> bool {
+    let params = params.and_then(|params| serde_json::from_str::<Value>(params.get()).ok());
+    params.is_some_and(|params| params["_meta"]["epitome"]["continued"] == true)
 }

@@ -32,6 +32,7 @@ use super::queue::ClientQueues;
 use super::{METHODS, module};
 use crate::Daemon;
 use crate::attachments::{Attached, AttachmentKind, Gauge, fresh_client};
+use crate::listener::PendingPermit;
 use crate::token::Token;
 use epitome_problem as problem;
 use epitome_session::ClientId;
@@ -94,7 +95,14 @@ impl Caller {
 
 /// Serves a connection of another process, whose first request must be `authenticate` with the daemon's token.
 /// Otherwise, or if the process is `refused` for this reason, the answer is an error and the connection ends.
-pub async fn admit(daemon: Arc<Daemon>, stream: UnixStream, token: Arc<Token>, refused: Option<String>) {
+/// `permit` is dropped once the client is authenticated.
+pub async fn admit(
+    daemon: Arc<Daemon>,
+    stream: UnixStream,
+    token: Arc<Token>,
+    permit: Option<PendingPermit>,
+    refused: Option<String>,
+) {
     let pid = pid_of(&stream);
     let (reading, mut writing) = stream.into_split();
     let mut lines = BoundedLineReader::bounded(reading, FIRST_LINE_BYTES_MAX);
@@ -119,6 +127,7 @@ pub async fn admit(daemon: Arc<Daemon>, stream: UnixStream, token: Arc<Token>, r
     };
     let line = format!("{}\n", answer.into_json().get());
     let written = tokio::time::timeout(WRITE_WITHIN, writing.write_all(line.as_bytes())).await;
+    drop(permit);
     if known.is_ok() && matches!(written, Ok(Ok(()))) {
         lines.set_bytes_max(LINE_BYTES_MAX);
         serve_lines(daemon, lines, writing, pid).await;

@@ -14,6 +14,9 @@ use epitome_acp::connection::LINE_BYTES_MAX;
 /// Delay after a failed accept, which usually means too many open files.
 pub const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
+/// The prefix of a subprotocol with the token, for web pages: they can set no other header of a WebSocket.
+const TOKEN_SUBPROTOCOL: &str = "bearer.";
+
 /// What clients need to connect.
 pub struct RemoteAccess {
     /// The bearer token.
@@ -36,15 +39,23 @@ impl RemoteAccess {
         }
     }
 
-    /// Checks the token in the header `Authorization`, or the one in the address, if the protocol has it there.
+    /// Checks the token: the one in the address, if the protocol has it there, else that of the header `Authorization`,
+    /// else one that is offered as a subprotocol.
     pub fn check_token(&self, headers: &HeaderMap, in_address: Option<&str>) -> Result<(), AccessRefusal> {
         let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let bearer = authorization.and_then(|value| value.strip_prefix("Bearer "));
-        match in_address.or(bearer) {
+        let offered = || subprotocols(headers).find_map(|name| name.strip_prefix(TOKEN_SUBPROTOCOL));
+        match in_address.or(bearer).or_else(offered) {
             Some(token) if is_same(token.trim(), &self.token) => Ok(()),
             _ => Err((StatusCode::UNAUTHORIZED, "A bearer token is required")),
         }
     }
+}
+
+/// The subprotocols that a client of WebSocket offers.
+pub fn subprotocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let offered = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
+    offered.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).map(str::trim)
 }
 
 /// Listens on a loopback address. An error is a sentence for the user.

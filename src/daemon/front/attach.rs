@@ -36,6 +36,9 @@ const TRY_EVERY: Duration = Duration::from_micros(200);
 /// Delay before retrying a daemon that is shutting down.
 const TRY_ENDING_AGAIN: Duration = Duration::from_millis(10);
 
+/// Delay before retrying a daemon whose token is missing.
+const TRY_TOKEN_AGAIN: Duration = Duration::from_millis(100);
+
 /// Connects a front end to the daemon, with the hello it sends.
 pub struct Connector {
     runtime_dir: RuntimeDir,
@@ -98,6 +101,12 @@ impl Connector {
             match UnixStream::connect(self.runtime_dir.acp_socket()) {
                 Ok(stream) => match self.greet(stream) {
                     Ok(Greeting::Served(link)) => return Ok(link),
+                    // Its token was removed. It writes the token again as soon as it notices.
+                    Ok(Greeting::Refused(_))
+                        if self.hello.token.text().is_empty() && Instant::now() < until =>
+                    {
+                        std::thread::sleep(TRY_TOKEN_AGAIN);
+                    }
                     Ok(Greeting::Refused(why)) => {
                         return Err(format!(
                             "{why}; `epitome daemon stop` ends it, and the next window starts another"

@@ -348,6 +348,8 @@ enum DaemonConnectionEnd {
     Farewell(Farewell),
     /// It died, or sent an invalid line.
     Died,
+    /// It speaks another version of the protocol than the editor.
+    Unusable,
     /// The editor has stopped reading.
     EditorGone,
 }
@@ -422,6 +424,7 @@ impl Downstream<'_> {
             let shown = match &heard {
                 DaemonMessage::Show => self.shared.show(message.lines),
                 DaemonMessage::Instead(lines) => self.shared.show(lines),
+                DaemonMessage::Unusable => return DaemonConnectionEnd::Unusable,
             };
             if let Err(error) = shown {
                 tracing::info!(%error, "the editor does not read any more");
@@ -452,11 +455,16 @@ impl Downstream<'_> {
             DaemonConnectionEnd::Farewell(Farewell::Reattach(build)) => build.is_newer(Build::current()),
             DaemonConnectionEnd::Farewell(Farewell::Closed | Farewell::Stopped)
             | DaemonConnectionEnd::Died
+            | DaemonConnectionEnd::Unusable
             | DaemonConnectionEnd::EditorGone => false,
         };
-        let waits = self.shared.state().reconnect.waits_for_greeting();
-        if matches!(over, DaemonConnectionEnd::Farewell(Farewell::Stopped)) && !waits {
+        let is_wanted = self.shared.state().reconnect.wants_daemon();
+        if matches!(over, DaemonConnectionEnd::Farewell(Farewell::Stopped)) && !is_wanted {
             self.wait_for_editor(DaemonState::Stopped, ReconnectState::answers_overdue)?;
+        } else if matches!(over, DaemonConnectionEnd::Unusable) {
+            let why =
+                "it does not offer the version of the protocol that this window uses; reopen the window";
+            self.wait_for_editor(DaemonState::OutOfReach(why.to_owned()), ReconnectState::give_up)?;
         } else if self.early_deaths >= EARLY_DEATHS_MAX {
             let why =
                 "it repeatedly exits while it resumes the open sessions; `epitome daemon logs` may say why";

@@ -1,6 +1,6 @@
 //! State that a front end needs to continue with another daemon when its own dies. Pure: lines in, lines out.
 //!
-//! It keeps the `initialize` line, the open sessions (how they were opened, and the position up to which each was
+//! It keeps the params of `initialize`, the open sessions (how they were opened, and the position up to which each was
 //! shown), and all unanswered requests: the editor's and the daemon's own (permission requests). It parses only a
 //! line's envelope and its session id, if it has one.
 //!
@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::messages::{FrontendMessage, MessageKind};
 use epitome_acp::envelope::{self, Incoming};
@@ -58,12 +59,15 @@ pub enum DaemonMessage {
     Show,
     /// Send these lines instead.
     Instead(Vec<u8>),
+    /// The daemon can't continue the connection: it answers the replayed `initialize` with another version.
+    Unusable,
 }
 
 /// The recorded state; see the module documentation.
 #[derive(Debug, Default)]
 pub struct ReconnectState {
-    initialize: Option<Initialize>,
+    /// `None` until a daemon has answered `initialize`.
+    initialize: Option<AgreedInitialize>,
     /// The newest `providers/set` of each provider.
     routes: BTreeMap<String, Box<RawValue>>,
     /// The open sessions, each with the params it was opened with.
@@ -89,10 +93,12 @@ pub struct ReconnectState {
     given_up: BTreeSet<Box<str>>,
 }
 
+/// How the connection was initialized.
 #[derive(Debug)]
-struct Initialize {
-    line: Vec<u8>,
-    answered: bool,
+struct AgreedInitialize {
+    params: String,
+    /// The version in the answer, which all lines since have.
+    version: u64,
 }
 
 #[derive(Debug)]
@@ -110,11 +116,13 @@ enum RequestEffect {
     Initialize,
     New(Box<RawValue>),
     Fork(Box<RawValue>),
-    /// `begun` once the session is shown from its beginning.
     Attach {
         session: String,
         params: Box<RawValue>,
+        /// Whether the session is shown from its beginning already.
         begun: bool,
+        /// Whether the editor had the session open before.
+        was_open: bool,
     },
     Close(String),
     Delete(String),
@@ -159,6 +167,17 @@ struct NamesSession {
     session_id: String,
 }
 
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NamesVersion {
+    protocol_version: u64,
+}
+
+#[derive(Deserialize)]
+struct SuccessfulResponse<T> {
+    result: T,
+}
+
 impl ReconnectState {
     /// Records a line from the editor before it is forwarded to the daemon.
     pub fn from_editor(&mut self, line: &[u8]) -> LineAction {
@@ -178,19 +197,19 @@ impl ReconnectState {
         if self.waiting.len() + self.owed.len() >= REQUESTS_OPEN_MAX {
             return LineAction::Answer(error(id, answers::too_many_requests()));
         }
+        // The id of a request that was answered may be used again.
+        self.given_up.remove(id);
         let session = || {
             let params = params?;
             serde_json::from_str::<NamesSession>(params.get()).ok().map(|named| named.session_id)
         };
         let wants = match (method, params) {
-            ("initialize", _) => {
-                self.initialize = Some(Initialize { line: terminated_line(line), answered: false });
-                RequestEffect::Initialize
-            }
+            ("initialize", _) => RequestEffect::Initialize,
             ("session/new", Some(params)) => RequestEffect::New(params.to_owned()),
             ("session/fork", Some(params)) => RequestEffect::Fork(params.to_owned()),
             ("session/load" | "session/resume", Some(params)) => {
                 session().map_or(RequestEffect::Other, |session| RequestEffect::Attach {
+                    was_open: self.open.contains_key(&session),
                     session,
                     params: params.to_owned(),
                     begun: false,
@@ -213,10 +232,9 @@ impl ReconnectState {
             | RequestEffect::Prompt { .. }
             | RequestEffect::Route(_)
             | RequestEffect::Other => self.kept_bytes + line.len() <= KEPT_BYTES_MAX,
-            RequestEffect::Initialize
-            | RequestEffect::Fork(_)
-            | RequestEffect::Close(_)
-            | RequestEffect::Steer => false,
+            // No daemon serves anything without it.
+            RequestEffect::Initialize => true,
+            RequestEffect::Fork(_) | RequestEffect::Close(_) | RequestEffect::Steer => false,
         };
         let kept = is_kept.then(|| terminated_line(line));
         self.kept_bytes += kept.as_ref().map_or(0, Vec::len);
@@ -281,7 +299,7 @@ impl ReconnectState {
             }
             MessageKind::Response => {
                 if let Some(own) = self.own.remove(message.id) {
-                    return DaemonMessage::Instead(self.own_answered(own, succeeded(message)));
+                    return self.own_answered(own, message);
                 }
                 if self.given_up.remove(message.id) {
                     return DaemonMessage::Instead(Vec::new());
@@ -293,7 +311,7 @@ impl ReconnectState {
                             let session = session.clone();
                             self.prompt_answered(&session, waiting, succeeded(message));
                         }
-                        _ => self.answered(waiting.wants, message),
+                        _ => self.answered(waiting, message),
                     }
                 }
             }
@@ -315,12 +333,16 @@ impl ReconnectState {
         self.kept_bytes = kept.map(Vec::len).sum();
     }
 
-    fn answered(&mut self, wants: RequestEffect, message: &FrontendMessage<'_>) {
+    fn answered(&mut self, request: WaitingRequest, message: &FrontendMessage<'_>) {
         let succeeded = succeeded(message);
-        match wants {
+        match request.wants {
             RequestEffect::Initialize => {
-                if let Some(initialize) = &mut self.initialize {
-                    initialize.answered = true;
+                let line = request.line.unwrap_or_default();
+                if let (Some(version), Incoming::Request { params, .. }) =
+                    (version_in(message), envelope::read(&line))
+                {
+                    let params = params.map_or("{}", RawValue::get).to_owned();
+                    self.initialize = Some(AgreedInitialize { params, version });
                 }
             }
             RequestEffect::Route(params) => {
@@ -333,6 +355,8 @@ impl ReconnectState {
                     self.open.insert(session, params);
                 }
             }
+            // The daemon has it open nevertheless, unless it is the next one, which was only asked to attach.
+            RequestEffect::Attach { was_open: true, .. } if !succeeded && request.repeats == 0 => {}
             RequestEffect::Attach { session, params, .. } => {
                 self.resumed(&session, succeeded);
                 match succeeded {
@@ -354,15 +378,23 @@ impl ReconnectState {
         self.positions.remove(session);
     }
 
-    fn own_answered(&mut self, own: OwnRequest, succeeded: bool) -> Vec<u8> {
+    fn own_answered(&mut self, own: OwnRequest, message: &FrontendMessage<'_>) -> DaemonMessage {
         match own {
-            OwnRequest::Initialize | OwnRequest::Route => Vec::new(),
+            OwnRequest::Initialize => {
+                let agreed = self.initialize.as_ref().map(|initialize| initialize.version);
+                match version_in(message) == agreed {
+                    true => DaemonMessage::Instead(Vec::new()),
+                    false => DaemonMessage::Unusable,
+                }
+            }
+            OwnRequest::Route => DaemonMessage::Instead(Vec::new()),
             OwnRequest::Resume(session) => {
+                let succeeded = succeeded(message);
                 if !succeeded {
                     self.forget(&session);
                 }
                 self.resumed(&session, succeeded);
-                self.pay(|owed| owed.behind.as_ref() == Some(&session))
+                DaemonMessage::Instead(self.pay(|owed| owed.behind.as_ref() == Some(&session)))
             }
         }
     }
@@ -389,7 +421,6 @@ impl ReconnectState {
             let RequestEffect::Prompt { session, .. } = wants else {
                 unreachable!("only prompts are resumed")
             };
-            self.given_up.insert(id.clone());
             self.owed.push(Owed { id, behind: Some(session), answer: OwedAnswer::Interrupted });
         }
     }
@@ -410,9 +441,8 @@ impl ReconnectState {
         for mut waiting in std::mem::take(&mut self.waiting) {
             let may_repeat = waiting.line.is_some() && waiting.repeats < REPEATS_MAX;
             let (behind, answer) = match &mut waiting.wants {
-                // Sent again unchanged by `replay`.
                 RequestEffect::Initialize => {
-                    self.waiting.push(waiting);
+                    self.wait_on(waiting);
                     continue;
                 }
                 RequestEffect::Prompt { session, is_resuming, .. } if self.open.contains_key(session) => {
@@ -448,13 +478,14 @@ impl ReconnectState {
                     continue;
                 }
                 // The editor learns that it has not opened it.
-                RequestEffect::Attach { session, .. } => {
+                RequestEffect::Attach { session, was_open: false, .. } => {
                     let session = session.clone();
                     self.forget(&session);
                     (None, OwedAnswer::Interrupted)
                 }
                 RequestEffect::Prompt { .. }
                 | RequestEffect::New(_)
+                | RequestEffect::Attach { was_open: true, .. }
                 | RequestEffect::Fork(_)
                 | RequestEffect::Steer
                 | RequestEffect::Route(_)
@@ -473,15 +504,10 @@ impl ReconnectState {
     /// The first lines for a new daemon: `initialize`, the sessions to resume, and the requests to repeat.
     pub fn replay(&mut self) -> Vec<u8> {
         let mut lines = Vec::new();
-        let Some(initialize) = &self.initialize else { return lines };
-        if initialize.answered {
-            let line = initialize.line.clone();
-            if let Incoming::Request { params, .. } = envelope::read(&line) {
-                let params = params.map_or("{}", RawValue::get).to_owned();
-                self.ask(&mut lines, "initialize", &params, OwnRequest::Initialize);
-            }
-        } else {
-            lines.extend_from_slice(&initialize.line);
+        // An editor whose `initialize` is unanswered has neither routes nor sessions.
+        if let Some(initialize) = &self.initialize {
+            let params = initialize.pinned();
+            self.ask(&mut lines, "initialize", &params, OwnRequest::Initialize);
         }
         // Before the sessions, which it holds for.
         for params in self.routes.values().map(|params| params.get().to_owned()).collect::<Vec<_>>() {
@@ -508,7 +534,7 @@ impl ReconnectState {
             self.waiting[at].repeats += 1;
             let waiting = &self.waiting[at];
             match (&waiting.wants, &waiting.line) {
-                (RequestEffect::Attach { session, params, begun }, Some(line)) => {
+                (RequestEffect::Attach { session, params, begun, .. }, Some(line)) => {
                     let Incoming::Request { method, .. } = envelope::read(line) else { continue };
                     let from = match self.positions.get(session) {
                         _ if !begun && is_replay(&method, params) => FROM_THE_BEGINNING,
@@ -522,7 +548,8 @@ impl ReconnectState {
                     lines.extend_from_slice(request(&waiting.id, &method, &params).as_bytes());
                 }
                 (
-                    RequestEffect::New(_)
+                    RequestEffect::Initialize
+                    | RequestEffect::New(_)
                     | RequestEffect::Delete(_)
                     | RequestEffect::Route(_)
                     | RequestEffect::Other,
@@ -582,6 +609,8 @@ impl ReconnectState {
 
     /// All owed responses, without waiting for sessions any longer.
     pub fn answers_overdue(&mut self) -> Vec<u8> {
+        let resuming = self.waiting.iter().filter(|waiting| waiting.is_resuming());
+        self.given_up.extend(resuming.map(|waiting| waiting.id.clone()));
         self.owe_resuming(|_| true);
         self.pay(|_| true)
     }
@@ -597,15 +626,13 @@ impl ReconnectState {
 
     /// Whether any response is owed.
     pub fn owes(&self) -> bool {
-        let is_resuming = |waiting: &WaitingRequest| {
-            matches!(waiting.wants, RequestEffect::Prompt { is_resuming: true, .. })
-        };
-        !self.owed.is_empty() || self.waiting.iter().any(is_resuming)
+        !self.owed.is_empty() || self.waiting.iter().any(WaitingRequest::is_resuming)
     }
 
-    /// Whether the editor's `initialize` is unanswered, because a daemon took it just before it ended.
-    pub fn waits_for_greeting(&self) -> bool {
-        self.initialize.as_ref().is_some_and(|initialize| !initialize.answered)
+    /// Whether the editor waits for an answer that another daemon has to give, because the last one took the request just
+    /// before it ended.
+    pub fn wants_daemon(&self) -> bool {
+        self.waiting.iter().any(|waiting| !waiting.is_resuming())
     }
 
     /// Whether the new daemon has answered all requests of the replay.
@@ -637,6 +664,29 @@ impl ReconnectState {
     }
 }
 
+impl WaitingRequest {
+    /// Whether it is a prompt whose fate a daemon has to find out.
+    fn is_resuming(&self) -> bool {
+        matches!(self.wants, RequestEffect::Prompt { is_resuming: true, .. })
+    }
+}
+
+impl AgreedInitialize {
+    /// The params with which another daemon chooses the same version, whatever the user has set since.
+    fn pinned(&self) -> String {
+        let mut params: BTreeMap<String, Value> = serde_json::from_str(&self.params).unwrap_or_default();
+        params.insert("protocolVersion".to_owned(), self.version.into());
+        if self.version >= 2 {
+            let meta = params.entry("_meta".to_owned()).or_default();
+            if !meta.is_object() {
+                *meta = json!({});
+            }
+            meta["epitome"] = json!({ "continued": true });
+        }
+        serde_json::to_string(&params).expect("it is made of JSON")
+    }
+}
+
 /// The response to a request when no daemon is available.
 pub fn unserved(line: &[u8], why: &str) -> Option<Vec<u8>> {
     match envelope::read(line) {
@@ -662,8 +712,6 @@ fn error(id: &str, error: answers::Error) -> Vec<u8> {
     line
 }
 
-/// Whether a request that opens a session asks for all of its conversation: `session/load`, or `session/resume` of
-/// version 2 with a start.
 /// The provider that a `providers/set` names.
 fn routed(params: &RawValue) -> Option<String> {
     #[derive(Deserialize)]
@@ -674,6 +722,8 @@ fn routed(params: &RawValue) -> Option<String> {
     serde_json::from_str::<Named>(params.get()).ok().map(|named| named.provider_id)
 }
 
+/// Whether a request that opens a session asks for all of its conversation: `session/load`, or `session/resume` of
+/// version 2 with a start.
 fn is_replay(method: &str, params: &RawValue) -> bool {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -692,11 +742,14 @@ fn succeeded(message: &FrontendMessage<'_>) -> bool {
 
 /// The session created by `session/new`.
 fn session_made(response: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct SessionResponse {
-        result: NamesSession,
-    }
-    serde_json::from_slice::<SessionResponse>(response).ok().map(|response| response.result.session_id)
+    let response = serde_json::from_slice::<SuccessfulResponse<NamesSession>>(response);
+    response.ok().map(|response| response.result.session_id)
+}
+
+/// The version in the response to an `initialize`; `None` if it is an error.
+fn version_in(response: &FrontendMessage<'_>) -> Option<u64> {
+    let response = serde_json::from_slice::<SuccessfulResponse<NamesVersion>>(response.lines);
+    response.ok().map(|response| response.result.protocol_version)
 }
 
 /// Params with which a session was opened, to continue it.

@@ -7,6 +7,7 @@ use super::reconnect::{DaemonMessage, LineAction, ReconnectState, unserved};
 use crate::messages::{FrontendMessage, MessageKind, PositionStep};
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}"#;
+const V1: &str = r#"{"protocolVersion":1}"#;
 const NEW: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/w","mcpServers":[{"name":"m"}]}}"#;
 
@@ -21,7 +22,7 @@ impl ReconnectFixture {
     fn with_session() -> ReconnectFixture {
         let mut desk = ReconnectFixture::default();
         assert_eq!(desk.reconnect.from_editor(INITIALIZE.as_bytes()), LineAction::Forward);
-        desk.answered("0", "{}");
+        desk.answered("0", V1);
         assert_eq!(desk.reconnect.from_editor(NEW.as_bytes()), LineAction::Forward);
         desk.answered("1", r#"{"sessionId":"s_1","modes":{}}"#);
         desk
@@ -145,7 +146,7 @@ fn the_replay_initializes_and_resumes_open_sessions() {
     assert_eq!(told[2]["params"], again);
     // Responses to the replay are for the front end; ids of the editor still belong to the editor.
     for message in &told {
-        assert_eq!(desk.answered(&message["id"].to_string(), "{}"), DaemonMessage::Instead(Vec::new()));
+        assert_eq!(desk.answered(&message["id"].to_string(), V1), DaemonMessage::Instead(Vec::new()));
     }
     assert!(desk.reconnect.is_settled());
     desk.request(4, "session/list", "{}");
@@ -300,13 +301,124 @@ fn an_unanswered_initialize_is_sent_again_unchanged() {
     assert!(desk.reconnect.lost().is_empty());
     assert_eq!(desk.reconnect.replay(), format!("{INITIALIZE}\n").into_bytes());
     assert!(desk.reconnect.answers_at_once().is_empty());
-    assert_eq!(desk.answered("0", "{}"), DaemonMessage::Show);
+    assert_eq!(desk.answered("0", V1), DaemonMessage::Show);
     // Without an `initialize` there is nothing to replay.
     assert!(ReconnectState::default().replay().is_empty());
     let mut hopeless = ReconnectFixture::default();
     hopeless.editor(INITIALIZE);
     hopeless.reconnect.lost();
     assert_eq!(interrupted(&hopeless.reconnect.give_up()), ["0"]);
+}
+
+/// Regression: a user switched version 2 off, and later the daemon was replaced. The front end sent the editor's
+/// `initialize` again and ignored the answer: the next daemon chose version 1, and the window, which went on with
+/// version 2, showed nothing any more.
+#[test]
+fn the_next_daemon_continues_with_the_same_version_or_not_at_all() {
+    let v2 = r#"{"protocolVersion":2}"#;
+    for (asked, given, pinned) in [
+        (
+            r#"{"protocolVersion":2,"_meta":{"x":1}}"#,
+            v2,
+            serde_json::json!({ "x": 1, "epitome": { "continued": true } }),
+        ),
+        (r#"{"protocolVersion":9,"_meta":5}"#, v2, serde_json::json!({ "epitome": { "continued": true } })),
+        // A daemon that has learned version 2 since continues with version 1.
+        (r#"{"protocolVersion":2}"#, V1, Value::Null),
+    ] {
+        let mut desk = ReconnectFixture::default();
+        desk.request(0, "initialize", asked);
+        desk.answered("0", given);
+        desk.reconnect.lost();
+        let replay = messages(&desk.reconnect.replay());
+        let given: Value = serde_json::from_str(given).expect("JSON");
+        assert_eq!(replay[0]["params"]["protocolVersion"], given["protocolVersion"], "{asked}");
+        assert_eq!(replay[0]["params"]["_meta"], pinned, "{asked}");
+        let id = replay[0]["id"].to_string();
+        let other =
+            format!(r#"{{"protocolVersion":{}}}"#, 3 - given["protocolVersion"].as_u64().expect("1 or 2"));
+        assert_eq!(desk.answered(&id, &other), DaemonMessage::Unusable);
+        desk.reconnect.lost();
+        let id = messages(&desk.reconnect.replay())[0]["id"].to_string();
+        assert_eq!(desk.refused(&id), DaemonMessage::Unusable);
+        desk.reconnect.lost();
+        let id = messages(&desk.reconnect.replay())[0]["id"].to_string();
+        assert_eq!(desk.answered(&id, &given.to_string()), DaemonMessage::Instead(Vec::new()));
+    }
+}
+
+/// Regression: an editor sent a second `initialize`, which was refused. The next daemon got that one.
+#[test]
+fn only_an_initialize_that_succeeded_is_replayed() {
+    let mut desk = ReconnectFixture::default();
+    desk.request(0, "initialize", r#"{"protocolVersion":2}"#);
+    desk.answered("0", r#"{"protocolVersion":2}"#);
+    desk.request(9, "initialize", r#"{"protocolVersion":1}"#);
+    desk.refused("9");
+    desk.reconnect.lost();
+    let replay = messages(&desk.reconnect.replay());
+    assert_eq!((replay.len(), &replay[0]["params"]["protocolVersion"]), (1, &2.into()));
+}
+
+/// Regression: a daemon was stopped with a listing unanswered. The front end waited for the editor to say something
+/// else, and the editor waited for its list.
+#[test]
+fn a_request_that_a_stopped_daemon_left_open_needs_another_daemon() {
+    for (method, params, is_wanted) in [
+        ("initialize", r#"{"protocolVersion":1}"#, true),
+        ("session/list", "{}", true),
+        ("session/new", r#"{"cwd":"/w","mcpServers":[]}"#, true),
+        // These are answered as interrupted.
+        ("session/fork", r#"{"sessionId":"s_1","cwd":"/w"}"#, false),
+        ("session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#, false),
+    ] {
+        let mut desk = ReconnectFixture::with_session();
+        desk.reconnect.lost();
+        assert!(!desk.reconnect.wants_daemon());
+        desk.request(2, method, params);
+        desk.reconnect.lost();
+        assert_eq!(desk.reconnect.wants_daemon(), is_wanted, "{method}");
+    }
+}
+
+/// Regression: an editor loaded a session that it had open, and was refused because its directory was relative. It went
+/// on with the session until the daemon died; after that its prompts failed, because the session was not resumed.
+#[test]
+fn a_session_stays_open_if_loading_it_again_is_refused() {
+    let resumed = |replay: &[u8]| methods(replay).contains(&"session/resume".to_owned());
+    let mut desk = ReconnectFixture::with_session();
+    desk.request(2, "session/load", r#"{"sessionId":"s_1","cwd":"w"}"#);
+    desk.refused("2");
+    desk.reconnect.lost();
+    assert!(resumed(&desk.reconnect.replay()));
+    // The next daemon is only asked to load it, and has no session if it refuses.
+    desk.request(3, "session/load", r#"{"sessionId":"s_1","cwd":"w"}"#);
+    desk.reconnect.lost();
+    assert!(!resumed(&desk.reconnect.replay()));
+    desk.refused("3");
+    desk.reconnect.lost();
+    assert!(!resumed(&desk.reconnect.replay()));
+}
+
+/// Regression: a prompt was interrupted because its session could not be resumed. When the editor used its id again, the
+/// answer was taken for a late answer to that prompt, and the editor waited for ever.
+#[test]
+fn an_id_can_be_used_again_after_its_request_was_answered() {
+    let mut desk = ReconnectFixture::with_session();
+    desk.request(3, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
+    desk.reconnect.lost();
+    let resume = messages(&desk.reconnect.replay())[1]["id"].to_string();
+    let DaemonMessage::Instead(answers) = desk.refused(&resume) else { panic!("it is the front end's own") };
+    assert_eq!(interrupted(&answers), ["3"]);
+    desk.request(3, "session/list", "{}");
+    assert_eq!(desk.answered("3", "{}"), DaemonMessage::Show);
+    // The same if the daemon took too long.
+    let mut desk = ReconnectFixture::with_session();
+    desk.request(3, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
+    desk.reconnect.lost();
+    assert_eq!(interrupted(&desk.reconnect.answers_overdue()), ["3"]);
+    desk.request(3, "session/list", "{}");
+    assert_eq!(desk.answered("3", "{}"), DaemonMessage::Show);
 }
 
 /// Regression: a prompt typed after the daemon died but before its end was noticed was lost.

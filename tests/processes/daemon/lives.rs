@@ -6,7 +6,7 @@ use epitome::daemon::messages::{Farewell, MessageKind, MessageReader};
 use epitome::daemon::runtime_dir::RuntimeDir;
 use epitome::daemon::token::Token;
 use epitome::paths::Paths;
-use epitome_test_harness::agent::{Agent, agent_text, end_by, obey, stop_reason};
+use epitome_test_harness::agent::{Agent, agent_text, end_by, obey, person_said, stop_reason};
 use epitome_test_harness::user::User;
 use epitome_test_harness::{WITHIN, within};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -187,6 +187,7 @@ fn a_client_that_cannot_reach_a_daemon_runs_standalone_and_logs_why() {
     // A daemon that refuses, and a directory in which no socket can be created.
     let refusing: fn(&User) = |user| {
         fs::create_dir(user.own().join("run")).unwrap();
+        fs::write(user.own().join("run/token"), "made-up-token").unwrap();
         let listener = UnixListener::bind(user.own().join("run/acp.sock")).unwrap();
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
@@ -275,8 +276,66 @@ fn a_daemon_whose_home_was_moved_keeps_its_successors_sockets() {
     assert_eq!(daemons(&user), [new]);
 }
 
+/// Regression: a cleaner removed the daemon's token, or its whole directory, while a window was attached. The daemon did
+/// not notice before the window was closed: commands could not reach it, and new windows got another daemon, or none,
+/// and could not open the sessions of the first.
 #[test]
-fn a_daemon_without_sockets_serves_its_clients_and_then_exits() {
+fn a_daemon_with_clients_puts_back_what_was_removed() {
+    let user = super::user(obey);
+    let mut agent = user.start();
+    let session = user.new_session(&mut agent);
+    agent.turn(&session, "say one");
+    let daemon = user.worker(&agent);
+    let directory = user.own().join("run");
+    for removed in ["token", "control.sock", "acp.sock", ""] {
+        match removed {
+            "" => fs::remove_dir_all(&directory).unwrap(),
+            file => fs::remove_file(directory.join(file)).unwrap(),
+        }
+        let is_back = || {
+            let back = ["token", "control.sock", "acp.sock"].map(|file| directory.join(file).exists());
+            (back == [true; 3]).then_some(())
+        };
+        // A window waits for the token, but starts another daemon if there is no socket.
+        if removed != "token" {
+            within("all is back", is_back);
+        }
+        let mut window = user.start();
+        assert_eq!(user.worker(&window), daemon, "{removed}");
+        user.load(&mut window, &session);
+        assert!(user.run(&["sessions", "list"]).ok().contains("say one"), "{removed}");
+        window.close_input();
+        window.ended();
+    }
+    assert_eq!(daemons(&user), [daemon]);
+}
+
+/// Regression: a process opened connections and sent nothing, or not all of its hello. Each had a thread, without a
+/// limit.
+#[test]
+fn silent_connections_get_few_threads_and_hinder_nobody() {
+    let user = super::user(obey);
+    let _agent = user.start();
+    let daemon = user.daemon().unwrap().as_raw_nonzero();
+    let readers = || {
+        let tasks = fs::read_dir(format!("/proc/{daemon}/task")).unwrap().flatten();
+        let names = tasks.map(|task| fs::read_to_string(task.path().join("comm")).unwrap_or_default());
+        names.filter(|name| name.trim() == "front-reader").count()
+    };
+    let before = readers();
+    let connect = || UnixStream::connect(user.own().join("run/acp.sock")).unwrap();
+    let silent: Vec<UnixStream> = (0..200).map(|_| connect()).collect();
+    within("the first ones are accepted", || (readers() >= before + 64).then_some(()));
+    user.run(&["daemon", "status"]).ok();
+    assert_eq!(readers(), before + 64, "the others wait");
+    drop(silent);
+    user.new_session(&mut user.start());
+}
+
+/// Regression: a second daemon served the path of the first, which stayed with the window that it had. Neither window
+/// could open the sessions of the other.
+#[test]
+fn a_daemon_whose_path_is_served_by_another_leaves_its_clients_to_it() {
     let user = super::user(obey);
     let mut agent = user.start();
     let session = user.new_session(&mut agent);
@@ -286,11 +345,9 @@ fn a_daemon_without_sockets_serves_its_clients_and_then_exits() {
     let new = user.worker(&second);
     assert_ne!(new, old);
     assert_eq!(agent_text(&agent.turn(&session, "say one").0), "You said one.");
-    agent.close_input();
-    agent.ended();
     within("the displaced daemon's end", || (daemons(&user) == [new]).then_some(()));
-    let session = user.new_session(&mut second);
-    assert_eq!(agent_text(&second.turn(&session, "say two").0), "You said two.");
+    assert_eq!(agent_text(&agent.turn(&session, "say two").0), "You said two.");
+    assert_eq!(person_said(&user.load(&mut second, &session)), ["say one", "say two"]);
     UnixStream::connect(user.own().join("run/acp.sock")).unwrap();
 }
 

@@ -7,6 +7,7 @@ use epitome_scripted_model::ModelStep;
 use epitome_test_harness::user::User;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::HeaderValue;
@@ -138,6 +139,40 @@ async fn a_client_needs_the_token_and_pages_need_permission() {
     assert!(!socket.id.is_empty());
     let offered = socket.call(1, "initialize", json!({ "protocolVersion": 1 })).await;
     assert_eq!(offered["agentInfo"]["name"], "epitome");
+}
+
+/// Regression: pages of an allowed origin could never connect, because browsers let no page set the `Authorization` of a
+/// WebSocket. They offer the token as a subprotocol, and need one of the offered subprotocols in the response.
+#[tokio::test]
+async fn a_page_offers_its_token_as_a_subprotocol() {
+    let user = user(|_| vec![ModelStep::Text("ok".into())]);
+    let at = listen(&user);
+    let origin = ("origin", "https://editor.example");
+    let offering = |protocols| [origin, ("sec-websocket-protocol", protocols)];
+    let wrong = connect(&at, "/acp", &offering("acp, bearer.wrong")).await;
+    assert_eq!(wrong.err(), Some(401));
+    // The library refuses a response that selects none.
+    let mut socket =
+        connect(&at, "/acp", &offering("acp, bearer.a-token-of-the-test")).await.expect("admitted");
+    let offered = socket.call(1, "initialize", json!({ "protocolVersion": 1 })).await;
+    assert_eq!(offered["agentInfo"]["name"], "epitome");
+}
+
+/// Regression: any local process could open sockets that stayed silent, until the server had no descriptors left.
+#[tokio::test]
+async fn silent_sockets_are_closed_and_hinder_nobody() {
+    let user = user(|_| vec![ModelStep::Text("ok".into())]);
+    let at = listen(&user);
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        silent.push(TcpStream::connect(&at.address).await.expect("it listens"));
+    }
+    let mut socket = connect(&at, "/acp", &[BEARER]).await.expect("admitted");
+    socket.call(1, "initialize", json!({ "protocolVersion": 1 })).await;
+    // They are given ten seconds for their first bytes.
+    for socket in &mut silent {
+        assert!(matches!(socket.read(&mut [0]).await, Ok(0) | Err(_)));
+    }
 }
 
 #[test]

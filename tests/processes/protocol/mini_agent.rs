@@ -5,18 +5,35 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use epitome_acp_check::agent::{AgentEnvironment, Launch, LaunchedAgent};
 use serde_json::{Value, json};
 
+/// How often a `MiniAgent` with heartbeats sends one.
+const BEAT_EVERY: Duration = Duration::from_millis(100);
+
 /// Starts a `MiniAgent` for each launch.
-pub struct MiniAgent;
+#[derive(Default)]
+pub struct MiniAgent {
+    /// Whether it sends notifications all the time.
+    pub beats: bool,
+}
 
 impl Launch for MiniAgent {
     fn launch(&self, surroundings: &AgentEnvironment) -> io::Result<LaunchedAgent> {
         let (from_editor, input) = io::pipe()?;
         let (output, to_editor) = io::pipe()?;
         let url = surroundings.variables.iter().find(|(name, _)| name == "ANTHROPIC_BASE_URL");
+        if self.beats {
+            let mut out = to_editor.try_clone()?;
+            let beat = json!({"jsonrpc": "2.0", "method": "_mini/heartbeat", "params": {}});
+            std::thread::spawn(move || {
+                while out.write_all(format!("{beat}\n").as_bytes()).is_ok() {
+                    std::thread::sleep(BEAT_EVERY);
+                }
+            });
+        }
         let address = url.map(|(_, url)| url.to_string_lossy().replace("http://", ""));
         std::thread::spawn(move || {
             let mut conversation =
@@ -111,6 +128,7 @@ impl Conversation {
     }
 
     fn write(&mut self, message: &Value) -> io::Result<()> {
-        writeln!(self.out, "{message}")
+        // In one piece: heartbeats are written by another thread.
+        self.out.write_all(format!("{message}\n").as_bytes())
     }
 }

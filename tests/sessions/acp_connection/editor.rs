@@ -71,6 +71,8 @@ pub struct Editor {
     pub wire: Wire,
     pub played: Played,
     pub runtime: tokio::runtime::Runtime,
+    /// Whether the agent may write updates of version 2, which the schema of version 1 does not describe.
+    offers_v2: bool,
     next: u64,
 }
 
@@ -80,6 +82,11 @@ impl Editor {
     }
 
     pub fn with(configured: bool, tap: Option<Tap>) -> Editor {
+        Editor::offered(configured, false, tap)
+    }
+
+    /// Like `with`, for an agent that may offer version 2.
+    pub fn offered(configured: bool, offers_v2: bool, tap: Option<Tap>) -> Editor {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let played = Played::default();
@@ -91,9 +98,9 @@ impl Editor {
             login: Arc::new(PlayedLogin(configured)),
             ids_above: 0,
             positions: Positions::Untold,
-            offers_v2: Box::new(|| false),
+            offers_v2: Box::new(move || offers_v2),
         };
-        Editor { wire: serve(config, tap), played, runtime, next: 1 }
+        Editor { wire: serve(config, tap), played, runtime, offers_v2, next: 1 }
     }
 
     pub fn initialized() -> Editor {
@@ -117,6 +124,7 @@ impl Editor {
         let message: Value = serde_json::from_str(&line).expect("each line is JSON");
         assert_eq!(message["jsonrpc"], "2.0");
         match message["method"].as_str() {
+            Some("session/update") if self.offers_v2 => {}
             Some("session/update") => reads_as::<SessionNotification>(&message["params"]),
             Some("session/request_permission") => reads_as::<RequestPermissionRequest>(&message["params"]),
             Some(_) | None => {}

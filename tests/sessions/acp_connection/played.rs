@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use epitome::session::port::{OptionsQuery, SessionPort, SessionStatus, StoredSessionPort};
 use epitome::session::registry::Header;
 use epitome::session::{
-    AskId, ClientId, CommandInfo, EventSink, ModelOption, Opening, PermissionRequest, QuestionKind,
-    QuestionReply, Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent, SessionOptions,
-    Steered, TextKind, Ticket, UserDecision, UserQuestion,
+    AskId, ClientId, CommandInfo, EventSink, ModelOption, Opening, PendingPrompt, PermissionRequest,
+    QuestionKind, QuestionReply, Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent,
+    SessionOptions, Steered, TextKind, Ticket, UserDecision, UserQuestion,
 };
 use epitome::thread::{
     CallDisplay, CallId, Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, OutcomeStatus,
@@ -31,6 +31,8 @@ pub struct State {
     pub replies: Vec<(AskId, QuestionReply)>,
     pub headers: Vec<Header>,
     pub detached: Vec<ClientId>,
+    /// The prompts that clients brought from a dead daemon.
+    pub resumed: Vec<PendingPrompt>,
 }
 
 fn options() -> Arc<SessionOptions> {
@@ -129,6 +131,9 @@ impl SessionPort for Played {
             return outlet.put(&session, SessionEvent::Answer { ticket, answer });
         }
         state.live.insert(session.clone(), outlet.clone());
+        if let Replay::Rest { prompts, .. } = &replay {
+            state.resumed.extend(prompts.iter().cloned());
+        }
         if replay == Replay::Everything {
             let past = [
                 Change::Opened { format: 1, session: session.clone(), cwd: "/w".into() },

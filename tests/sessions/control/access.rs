@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use epitome_scripted_model::ModelStep;
-use epitome_test_harness::user::Ran;
+use epitome_test_harness::user::{Ran, program};
 use serde_json::{Value, json};
 
 use super::in_process::text;
@@ -59,6 +59,30 @@ fn a_command_of_a_session_is_refused_with_the_token() {
         refused.code != Some(0) && refused.err.contains("was started by a command of a session"),
         "{refused:?}"
     );
+}
+
+/// Regression: a command in full mode removed its mark with `env -u EPITOME_COMMAND`, and the daemon served it. It could
+/// set its session's mode and answer its permission prompts.
+#[test]
+fn a_command_that_removes_its_mark_is_refused() {
+    let status = format!("env -u EPITOME_COMMAND {} daemon status 2>&1", program().display());
+    for (what, line) in [
+        // The shell executes a single command in its own process, so that no process has the mark any more.
+        ("directly", format!("exec {status}")),
+        ("from a shell", format!("{status}; echo TRIED")),
+        ("below others", format!("sh -c 'env -u EPITOME_COMMAND sh -c '\\''{status}; true'\\''; true'")),
+    ] {
+        let asked = std::sync::atomic::AtomicUsize::new(0);
+        let input = json!({ "command": line, "description": "Try" });
+        let home =
+            Home::with_replies(move || match asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+                0 => vec![ModelStep::Call { name: "bash".to_owned(), input: input.clone() }],
+                _ => text("Done."),
+            });
+        let _daemon = home.daemon();
+        let ran = home.shell(&["run", "go", "--mode", "full", "--json"]);
+        assert!(ran.out.contains("was started by a command of a session"), "{what}: {ran:?}");
+    }
 }
 
 /// Regression: with `unix_sockets = true`, meant for databases, a sandboxed command connected to the daemon and set its

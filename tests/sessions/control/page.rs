@@ -141,7 +141,7 @@ async fn the_scripts_in_control_md_work() {
     let token = Arc::new(token);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(admit(daemon.clone(), stream, token.clone(), None));
+            tokio::spawn(admit(daemon.clone(), stream, token.clone(), None, None));
         }
     });
     let is_there = |program: &str| Command::new(program).arg("-h").output().is_ok();

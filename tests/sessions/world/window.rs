@@ -268,6 +268,7 @@ impl Window {
             let lines = match self.front.from_daemon(&message) {
                 DaemonMessage::Show => message.lines.to_vec(),
                 DaemonMessage::Instead(lines) => lines,
+                DaemonMessage::Unusable => panic!("each daemon has the versions of the others"),
             };
             self.show(&lines);
         }

@@ -43,8 +43,8 @@ pub struct RemoteConnection {
     state: Mutex<ClientStreams>,
     /// Signals new messages, room for more, another reader, and the end.
     changed: Notify,
-    /// Sends lines to the front end; `None` once the connection has ended.
-    to_front: tokio::sync::Mutex<Option<OwnedWriteHalf>>,
+    /// Sends lines to the front end; `None` once the connection has ended. Locked while a line is being written.
+    to_front: Arc<tokio::sync::Mutex<Option<OwnedWriteHalf>>>,
 }
 
 /// The streams of a connection, and what has arrived.
@@ -191,7 +191,7 @@ impl StreamReader {
 impl RemoteConnection {
     pub fn new(id: String, carrier: Carrier, to_front: OwnedWriteHalf) -> RemoteConnection {
         RemoteConnection {
-            to_front: tokio::sync::Mutex::new(Some(to_front)),
+            to_front: Arc::new(tokio::sync::Mutex::new(Some(to_front))),
             ..RemoteConnection::without_front(id, carrier)
         }
     }
@@ -204,12 +204,7 @@ impl RemoteConnection {
             used: Instant::now(),
             ended: false,
         };
-        RemoteConnection {
-            id,
-            state: Mutex::new(state),
-            changed: Notify::new(),
-            to_front: tokio::sync::Mutex::new(None),
-        }
+        RemoteConnection { id, state: Mutex::new(state), changed: Notify::new(), to_front: Arc::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, ClientStreams> {
@@ -245,8 +240,9 @@ impl RemoteConnection {
         Ok(StreamReader { connection: self.clone(), stream, number })
     }
 
-    /// Number of messages that have arrived from the client.
-    pub fn received(&self) -> u64 {
+    /// Number of messages that have arrived from the client, once the one that is being passed on has been.
+    pub async fn received(&self) -> u64 {
+        let _passed_on = self.to_front.lock().await;
         self.state().received
     }
 
@@ -322,8 +318,9 @@ impl RemoteConnection {
     }
 
     /// Passes a message on as a line. Line breaks between the parts of a message become spaces; JSON strings contain
-    /// none.
-    pub async fn forward(&self, text: &str) -> io::Result<()> {
+    /// none. A message whose writing has begun is written to its end even if the caller does not wait for it: half a
+    /// line would spoil the next one.
+    pub async fn forward(self: &Arc<Self>, text: &str) -> io::Result<()> {
         let mut line = text.as_bytes().to_vec();
         for byte in &mut line {
             if matches!(*byte, b'\n' | b'\r') {
@@ -331,11 +328,15 @@ impl RemoteConnection {
             }
         }
         line.push(b'\n');
-        let mut to_front = self.to_front.lock().await;
-        let Some(to_front) = to_front.as_mut() else { return Err(io::ErrorKind::BrokenPipe.into()) };
-        to_front.write_all(&line).await?;
-        self.state().received += 1;
-        Ok(())
+        let mut to_front = self.to_front.clone().lock_owned().await;
+        let connection = self.clone();
+        let written = tokio::spawn(async move {
+            let Some(to_front) = to_front.as_mut() else { return Err(io::ErrorKind::BrokenPipe.into()) };
+            to_front.write_all(&line).await?;
+            connection.state().received += 1;
+            Ok(())
+        });
+        written.await.unwrap_or_else(|error| Err(io::Error::other(error)))
     }
 
     /// Closes the input of the front end, which then ends.
@@ -414,6 +415,32 @@ mod tests {
         assert!(back(2).is_ok());
         connection.end();
         assert_eq!(back(2).err(), Some(NoStream::Unknown));
+    }
+
+    /// Regression: a client returned while its old socket was still passing a frame on. The rest of that frame was
+    /// dropped, and the client, told that it had not arrived, sent it again: both became one line that nobody can read.
+    #[tokio::test]
+    async fn a_message_is_passed_on_whole_although_nobody_waits_for_it() {
+        let (ours, mut front) = tokio::net::UnixStream::pair().expect("a pair");
+        let (_reader, to_front) = ours.into_split();
+        let connection = Arc::new(RemoteConnection::new(String::new(), Carrier::WebSocket, to_front));
+        let long = "x".repeat(1 << 20);
+        {
+            let mut forwarded = std::pin::pin!(connection.forward(&long));
+            // Once it has been written as far as the front end's buffer has room, its socket is replaced.
+            while front.try_read(&mut [0; 0]).is_err() || connection.to_front.try_lock().is_ok() {
+                assert!(futures_util::poll!(&mut forwarded).is_pending());
+                tokio::task::yield_now().await;
+            }
+        }
+        let received = tokio::spawn({
+            let connection = connection.clone();
+            async move { connection.received().await }
+        });
+        let mut line = vec![0; long.len() + 1];
+        tokio::io::AsyncReadExt::read_exact(&mut front, &mut line).await.expect("all of it");
+        assert!(line.ends_with(b"x\n"));
+        assert_eq!(received.await.expect("it ends"), 1);
     }
 
     #[test]

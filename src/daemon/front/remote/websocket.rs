@@ -20,7 +20,10 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use super::connection::{Carrier, ClientStream, NoStream, RETURN_TIME_MAX, RemoteConnection, StreamReader};
 use super::{CONNECTION_HEADER, RECEIVED_HEADER, RemoteClients, RemoteResponse, text, value};
 use crate::front::LAST_WORDS_TIME_MAX;
-use crate::front::access::frame_limits;
+use crate::front::access::{frame_limits, subprotocols};
+
+/// The subprotocol that a client may offer and that is then selected.
+const SUBPROTOCOL: &str = "acp";
 
 type ClientSocket = WebSocketStream<TokioIo<Upgraded>>;
 
@@ -31,6 +34,7 @@ pub async fn accept(clients: &Arc<RemoteClients>, mut request: Request<Incoming>
     let (Some(key), Some("13")) = (key, value(headers, &header::SEC_WEBSOCKET_VERSION)) else {
         return text(StatusCode::BAD_REQUEST, "This is no handshake of WebSocket, version 13");
     };
+    let offers_subprotocol = subprotocols(headers).any(|name| name == SUBPROTOCOL);
     let opened = match headers.contains_key(&CONNECTION_HEADER) {
         true => resumed(clients, &request),
         false => new(clients).await,
@@ -46,7 +50,11 @@ pub async fn accept(clients: &Arc<RemoteClients>, mut request: Request<Incoming>
     headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     headers.insert(header::SEC_WEBSOCKET_ACCEPT, answered(&key));
     headers.insert(CONNECTION_HEADER, answered(&connection.id));
-    headers.insert(RECEIVED_HEADER, answered(&connection.received().to_string()));
+    // A browser ends a socket whose server selects none of the subprotocols that the page offered.
+    if offers_subprotocol {
+        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(SUBPROTOCOL));
+    }
+    headers.insert(RECEIVED_HEADER, answered(&connection.received().await.to_string()));
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
         let may_return = match upgrade.await {
@@ -110,7 +118,7 @@ fn resumed(
 }
 
 /// Serves a socket until it ends or another one replaces it. Returns whether its client may return.
-async fn serve(connection: &RemoteConnection, socket: ClientSocket, reader: &StreamReader) -> bool {
+async fn serve(connection: &Arc<RemoteConnection>, socket: ClientSocket, reader: &StreamReader) -> bool {
     let (mut sink, mut stream) = socket.split();
     let write = async {
         while let Some((_, frame)) = reader.next().await {
