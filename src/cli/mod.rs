@@ -26,6 +26,7 @@ mod login;
 mod manual;
 mod markdown;
 mod mcp;
+mod memory;
 mod methods;
 mod models;
 mod overrides;
@@ -39,6 +40,7 @@ mod serve;
 mod sessions;
 mod streamed;
 mod terminal;
+mod text_editor;
 
 use std::ffi::OsString;
 
@@ -103,6 +105,7 @@ enum CliCommand {
     Agents(agents::AgentsArgs),
     Plugins(plugins::PluginsArgs),
     Inventory(inventory::InventoryArgs),
+    Memory(memory::MemoryArgs),
     Login(login::LoginArgs),
     Logout(login::LogoutArgs),
     Sessions(sessions::SessionsArgs),
@@ -221,6 +224,7 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
         CliCommand::Agents(args) => agents::main(args),
         CliCommand::Plugins(args) => plugins::main(args),
         CliCommand::Inventory(args) => inventory::main(args),
+        CliCommand::Memory(args) => memory::main(args),
         CliCommand::Login(args) => login::main(args),
         CliCommand::Logout(args) => login::logout(args),
         CliCommand::Sessions(args) => sessions::main(args),

@@ -30,6 +30,7 @@ pub mod loopback;
 pub mod models;
 pub mod network;
 pub mod retry;
+pub mod search;
 pub mod sign_in;
 pub mod spent;
 pub mod wire;

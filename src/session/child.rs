@@ -376,6 +376,8 @@ impl PreparedChild {
         };
         let channel = (commands.downgrade(), receiver);
         let mut session = Box::new(Session::new(services.clone(), thread, journal, channel, &opening));
+        // Exactly the given tools: a new session offers some on its own, which the child may not be allowed.
+        session.core.services.toolbox = services.toolbox.clone();
         session.core.log.draft = ReplyDraft::default();
         end_interrupted_turn(&mut session.core).await;
         session.core.settings.change(|settings| {

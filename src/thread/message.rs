@@ -239,6 +239,9 @@ pub struct ToolOutcome {
 /// The tool that writes the plan. Clients are shown the plan itself instead of its calls.
 pub const PLAN_TOOL: &str = "todo_write";
 
+/// The tool that searches the web: Epitome's, or in place of it that of the model's provider.
+pub const SEARCH_TOOL: &str = "web_search";
+
 /// The key in an outcome's `raw` for the states of the files that the call showed or changed.
 pub const RAW_FILES: &str = "files";
 
@@ -365,7 +368,8 @@ impl Usage {
 pub struct ToolSpec {
     pub name: String,
     pub description: String,
-    /// JSON Schema of the input, `type: object`.
+    /// JSON Schema of the input, `type: object`. `null` for a tool that only a provider can run; it is not sent to
+    /// others.
     pub schema: Value,
 }
 

@@ -204,6 +204,7 @@ impl<'a> ParsedCall<'a> {
             Access::Read(_) => &["Read"],
             Access::Write(_) => &["Edit", "Write"],
             Access::Command { .. } => &["Bash", "bash"],
+            Access::Fetch { .. } if *tool == "web_search" => &["WebSearch"],
             Access::Fetch { .. } => &["WebFetch", "web_fetch"],
             Access::External { .. } => &[],
         };
@@ -261,10 +262,7 @@ impl<'a> ParsedCall<'a> {
             }
             // A rule without a port is about all ports of the host.
             (Access::Fetch { host, .. }, Some(about)) if self.is_of_tool(pattern) => {
-                let about = about.to_ascii_lowercase();
-                let name = host.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
-                let names = [Some(host.as_str()), name.map(|(name, _)| name)];
-                names.into_iter().flatten().any(|name| matches_pattern(&about, name))
+                is_host_of(about, host)
             }
             (_, Some(_)) => false,
             (_, None) => self.is_of_tool(pattern),
@@ -338,6 +336,33 @@ impl<'a> ParsedCall<'a> {
         };
         let globs = Globs::new(about, workspace, CaseSensitivity::Told);
         globs.fit(path) && (!needs_caution(path) || globs.named.iter().any(|named| needs_caution(named)))
+    }
+}
+
+/// Whether the pattern of an ask or deny rule matches a host, or its name without the port.
+fn is_host_of(about: &str, host: &str) -> bool {
+    let about = about.to_ascii_lowercase();
+    let name = host.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
+    [Some(host), name.map(|(name, _)| name)].into_iter().flatten().any(|name| matches_pattern(&about, name))
+}
+
+/// The hosts whose pages rules deny, for fetching or for searching.
+#[derive(Clone, Debug, Default)]
+pub struct DeniedHosts(Vec<String>);
+
+impl DeniedHosts {
+    pub fn from(rules: &[WrittenRule]) -> DeniedHosts {
+        let is_of_pages = |rule: &&WrittenRule| {
+            let of = |tool| matches_pattern(&rule.pattern.tool, tool);
+            rule.word == RuleEffect::Deny
+                && (of("web_fetch") || of("web_search") || of("WebFetch") || of("WebSearch"))
+        };
+        let abouts = rules.iter().filter(is_of_pages).filter_map(|rule| rule.pattern.about.clone());
+        DeniedHosts(abouts.collect())
+    }
+
+    pub fn has(&self, host: &str) -> bool {
+        self.0.iter().any(|about| is_host_of(about, host))
     }
 }
 
