@@ -410,6 +410,10 @@ impl Cursor {
                 // The plan is shown by its own entry instead.
                 let calls = message.calls().filter(|call| call.name != PLAN_TOOL);
                 updates.extend(calls.filter_map(|call| self.announce(call, shown.traits, detail)));
+                for (call, outcome) in message.searches() {
+                    updates.extend(self.announce(&call, shown.traits, detail));
+                    self.finish(&outcome, detail, shown.traits.version, updates);
+                }
                 if let Some(line) = cut.as_ref().and_then(cut_line) {
                     let from = updates.len();
                     agent_line(&format!("{}.cut", message.id), line, updates);
@@ -533,10 +537,18 @@ impl Cursor {
         let mut thinking = streamed.iter().filter(|part| part.kind == TextKind::Thinking);
         let mut reply = streamed.iter().filter(|part| part.kind == TextKind::Reply);
         for (index, content) in message.content.iter().enumerate() {
+            let sources;
             let (kind, text, part) = match content {
                 Content::Text { text } | Content::Thinking { text, .. } if text.is_empty() => continue,
                 Content::Text { text } => (TextKind::Reply, text, reply.next()),
                 Content::Thinking { text, .. } => (TextKind::Thinking, text, thinking.next()),
+                Content::Search(search) => {
+                    sources = search.sources();
+                    if sources.is_empty() {
+                        continue;
+                    }
+                    (TextKind::Reply, &sources, reply.next())
+                }
                 Content::Call(_)
                 | Content::Image { .. }
                 | Content::Document { .. }

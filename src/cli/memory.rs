@@ -81,7 +81,8 @@ fn show(files: &MemoryFiles, as_json: bool) -> Result<i32, CliError> {
         let told = |path: &Path, text: &Option<String>| json!({ "path": path, "text": text });
         let mut project = told(&files.project, &project);
         project["root"] = json!(files.root);
-        return terminal::print_pretty(&json!({ "user": told(&files.user, &user), "project": project })).map(|()| 0);
+        return terminal::print_pretty(&json!({ "user": told(&files.user, &user), "project": project }))
+            .map(|()| 0);
     }
     let mut out = String::new();
     let project_title = format!("About the project {}", files.root.display());

@@ -14,7 +14,8 @@ use super::keys::{ConfigKey, KeyCollector, SetValue};
 use super::kind::{Kind, Slot, share, truth};
 use super::values::{
     ValueError, call_seconds, characters, editor_writes, header_map, max_repeats, max_rounds, messages, mode,
-    model_name, search_choice, small_tokens, summariser, summary_role, thought, threshold, url, variable, wire_format,
+    model_name, search_choice, small_tokens, summariser, summary_role, thought, threshold, url, variable,
+    wire_format,
 };
 use super::{
     BuiltInSettings, CompactionSettings, FileOwner, ProviderSettings, PruneSettings, Settings, WireFormat,

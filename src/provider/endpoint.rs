@@ -14,6 +14,7 @@ use super::abilities::Abilities;
 use super::address::{beneath, has_version, path_of, shown, with_query};
 use super::credential::Credential;
 use super::network::Network;
+use super::search::ProviderSearch;
 use epitome_config::WireFormat;
 use epitome_thread::ModelName;
 
@@ -56,6 +57,8 @@ pub struct Endpoint {
     pub abilities: Abilities,
     /// How tools are sent to the model; differs from the default if the service refuses the usual form.
     pub form: ToolForm,
+    /// The provider's web search, if the user wants it and its format has one.
+    pub search: Option<ProviderSearch>,
     /// Whether the user has enabled compaction by the provider. Its compactions are only sent while this is
     /// set.
     pub native_compaction: bool,

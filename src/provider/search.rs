@@ -1,4 +1,4 @@
-//! Web search with a service that the user configured: one request per query, without anything else about the user or
+//! Web search, by the model's provider or with a service that the user configured: for the latter, one request per query, without anything else about the user or
 //! the conversation. Each service has a function for its request and one for its answer, both pure.
 
 use std::time::Duration;
@@ -9,10 +9,11 @@ use percent_encoding::percent_decode_str;
 use reqwest::Url;
 use serde_json::{Value, json};
 
-use super::endpoint::{EnvironmentPairs, Secret};
+use super::endpoint::{Endpoint, EnvironmentPairs, Secret};
 use super::http::Http;
 use super::network::Network;
-use epitome_config::SearchChoice;
+use epitome_config::{SearchChoice, Settings, WireFormat};
+use epitome_rules::RuleEffect;
 
 /// Results that are requested, and at most returned.
 pub const RESULTS_MAX: usize = 10;
@@ -28,6 +29,56 @@ const ANSWER_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// The variable with the address of the user's SearXNG server.
 pub const SEARXNG_VARIABLE: &str = "SEARXNG_URL";
+
+/// Searches that a provider may run during one reply.
+pub const PROVIDER_SEARCHES_MAX: u64 = 5;
+
+/// US dollars for a search by a provider, in addition to the tokens: the price of both Anthropic and OpenAI.
+pub const PROVIDER_SEARCH_USD: f64 = 0.01;
+
+/// A web search that the model's provider runs while the model replies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderSearch {
+    /// Hosts whose pages are left out, with their subdomains.
+    pub blocked: Vec<String>,
+}
+
+impl ProviderSearch {
+    /// The search of an endpoint's provider; `None` if the user doesn't want it or it has none.
+    ///
+    /// No search of a provider asks before it runs, so it is not used if a rule asks about searches, denies them, or
+    /// denies hosts that the provider can't leave out.
+    pub fn of(endpoint: &Endpoint, settings: &Settings) -> Option<ProviderSearch> {
+        let is_wanted = match settings.web_search {
+            // Other services with the same format rarely have it.
+            SearchChoice::Auto => endpoint.own_api,
+            choice => choice.uses_provider(),
+        };
+        let leaves_out = match endpoint.wire {
+            WireFormat::AnthropicMessages => true,
+            WireFormat::OpenAiResponses => false,
+            WireFormat::OpenAiChat | WireFormat::Gemini => return None,
+        };
+        let mut blocked = Vec::new();
+        for rule in settings.permissions.iter().filter(|rule| rule.word != RuleEffect::Allow) {
+            let searches = ["web_search", "WebSearch"].iter().any(|name| rule.pattern.may_be_of(name));
+            let fetches = ["web_fetch", "WebFetch"].iter().any(|name| rule.pattern.may_be_of(name));
+            match (rule.word, &rule.pattern.about) {
+                (RuleEffect::Deny, Some(about)) if searches || fetches => blocked.push(blocked_host(about)?),
+                _ if searches => return None,
+                _ => {}
+            }
+        }
+        (is_wanted && (leaves_out || blocked.is_empty())).then_some(ProviderSearch { blocked })
+    }
+}
+
+/// A host of a deny rule as Anthropic's API takes it, which includes all subdomains; `None` if it can't be expressed.
+fn blocked_host(about: &str) -> Option<String> {
+    let host = about.strip_prefix("*.").unwrap_or(about);
+    let host = host.split_once(':').map_or(host, |(host, _)| host);
+    (!host.contains(['*', '[']) && !host.is_empty()).then(|| host.to_owned())
+}
 
 /// What to look for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,7 +194,8 @@ impl SearchService {
             Some(base) => (base, Some(Secret::new(value))),
             None => (value, None),
         };
-        let base = Url::parse(base).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        let base =
+            Url::parse(base).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         let base = base.ok_or_else(|| {
             format!("{} is not an address; it looks like http://127.0.0.1:8888", known.variable)
         })?;
@@ -172,7 +224,8 @@ impl SearchService {
     pub async fn search(&self, query: &SearchQuery) -> Result<Vec<SearchResult>, String> {
         let failed = |why: &str| format!("{} at {} {why}.", self.name(), self.host());
         let request = (self.known.request)(self, query).ok_or_else(|| failed("has no usable address"))?;
-        let request = request.build().ok_or_else(|| failed("can't be asked with the characters in its key"))?;
+        let request =
+            request.build().ok_or_else(|| failed("can't be asked with the characters in its key"))?;
         let http = Http::new().within(self.network.clone());
         let answer = http.exchange(request, ANSWER_BYTES_MAX, SEARCH_TIME_MAX).await;
         let answer = answer.map_err(|why| failed(&format!("could not be reached: {why}")))?;

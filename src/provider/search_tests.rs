@@ -63,7 +63,12 @@ async fn every_service_gets_its_own_request_and_is_understood() {
     let domains = ["a.example", "b.example"];
     let sites = "q=rust+fmt+%28site%3Aa.example+OR+site%3Ab.example%29";
     for (choice, variable, answer, wanted) in [
-        (SearchChoice::Searxng, "SEARXNG_URL", searxng, vec![format!("GET /search?{sites}&format=json HTTP")]),
+        (
+            SearchChoice::Searxng,
+            "SEARXNG_URL",
+            searxng,
+            vec![format!("GET /search?{sites}&format=json HTTP")],
+        ),
         (
             SearchChoice::Brave,
             "BRAVE_API_KEY",
@@ -116,10 +121,28 @@ async fn every_service_gets_its_own_request_and_is_understood() {
 #[tokio::test]
 async fn a_refusal_says_what_to_do() {
     for (choice, variable, status, answer, wanted) in [
-        (SearchChoice::Searxng, "SEARXNG_URL", 403, json!({}), "add json to search.formats in its settings.yml."),
+        (
+            SearchChoice::Searxng,
+            "SEARXNG_URL",
+            403,
+            json!({}),
+            "add json to search.formats in its settings.yml.",
+        ),
         (SearchChoice::Searxng, "SEARXNG_URL", 200, json!([]), "answered in an unknown form"),
-        (SearchChoice::Brave, "BRAVE_API_KEY", 401, json!({}), "refused the key in BRAVE_API_KEY (status 401)."),
-        (SearchChoice::Tavily, "TAVILY_API_KEY", 432, json!({}), "no searches left for the key in TAVILY_API_KEY"),
+        (
+            SearchChoice::Brave,
+            "BRAVE_API_KEY",
+            401,
+            json!({}),
+            "refused the key in BRAVE_API_KEY (status 401).",
+        ),
+        (
+            SearchChoice::Tavily,
+            "TAVILY_API_KEY",
+            432,
+            json!({}),
+            "no searches left for the key in TAVILY_API_KEY",
+        ),
         (SearchChoice::Exa, "EXA_API_KEY", 429, json!({}), "had too many requests"),
         (SearchChoice::Exa, "EXA_API_KEY", 500, json!({}), "answered with status 500."),
     ] {
@@ -146,7 +169,10 @@ fn a_service_needs_a_choice_and_its_variable() {
     }
     let own = env(&[("SEARXNG_URL", "http://127.0.0.1:8888/searx/")]);
     let service = SearchService::find(SearchChoice::Auto, &own).expect("an address").expect("a service");
-    assert_eq!((service.address().as_str(), service.host().as_str()), ("http://127.0.0.1:8888/searx", "127.0.0.1:8888"));
+    assert_eq!(
+        (service.address().as_str(), service.host().as_str()),
+        ("http://127.0.0.1:8888/searx", "127.0.0.1:8888")
+    );
     for bad in ["searx.example", "file:///etc/passwd", "http://"] {
         let why = name(SearchChoice::Auto, &env(&[("SEARXNG_URL", bad)])).expect_err(bad);
         assert!(why.starts_with("SEARXNG_URL is not an address"), "{why}");

@@ -203,6 +203,11 @@ fn is_known(tool: &str) -> bool {
 }
 
 impl RulePattern {
+    /// Whether the rule may be about a tool of this name.
+    pub fn may_be_of(&self, tool: &str) -> bool {
+        self.tool == tool || (self.tool.contains('*') && may_be(&self.tool, tool))
+    }
+
     /// Returns an error if Epitome has no tool of this name. Such a rule is accepted, because programs that embed
     /// Epitome have additional tools, but it is probably a mistake.
     pub fn check_tool(&self) -> Result<(), RuleError> {

@@ -50,7 +50,8 @@ impl ParsedTool for MemoryTool {
             Some("user") => "you",
             _ => "this project",
         };
-        let locations = self.parse_about(input).map(|path| vec![Location { path: path.to_path_buf(), line: None }]);
+        let locations =
+            self.parse_about(input).map(|path| vec![Location { path: path.to_path_buf(), line: None }]);
         let title = format!("Remember about {whose}");
         CallDisplay { title, kind: ToolKind::Edit, locations: locations.unwrap_or_default() }
     }
@@ -60,7 +61,9 @@ impl ParsedTool for MemoryTool {
         let old = input::optional_named(input, "old_text")?;
         let new = input::text(input, "new_text")?;
         if old.is_none() && new.trim().is_empty() {
-            return Err("`new_text` is empty. Say what to remember, or give `old_text` to forget it.".to_owned());
+            return Err(
+                "`new_text` is empty. Say what to remember, or give `old_text` to forget it.".to_owned()
+            );
         }
         if mask(&new) != new {
             return Err("`new_text` contains what looks like a key or a password. Leave it out.".to_owned());
@@ -128,9 +131,17 @@ impl MemoryChange {
             None if text.trim().is_empty() => self.new.trim().to_owned(),
             None => format!("{}\n{}", text.trim_end(), self.new.trim()),
             Some(old) => match text.matches(old.as_str()).count() {
-                0 => return Err("`old_text` is not in this memory. Its text is in your instructions.".to_owned()),
+                0 => {
+                    return Err(
+                        "`old_text` is not in this memory. Its text is in your instructions.".to_owned()
+                    );
+                }
                 1 => text.replacen(old.as_str(), &self.new, 1),
-                many => return Err(format!("`old_text` occurs {many} times. Make it longer, so that it is unique.")),
+                many => {
+                    return Err(format!(
+                        "`old_text` occurs {many} times. Make it longer, so that it is unique."
+                    ));
+                }
             },
         };
         let after = format!("{}\n", after.trim_end());
@@ -141,5 +152,128 @@ impl MemoryChange {
             ));
         }
         Ok((before, after))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::sync::Arc;
+
+    use super::*;
+    use epitome_files::paths::Paths;
+    use epitome_thread::{Mode, OutcomeStatus};
+
+    use crate::permission::{DiskFacts, PermissionVerdict, decide};
+
+    struct Remembering {
+        directory: tempfile::TempDir,
+        tool: MemoryTool,
+        workspace: Arc<Workspace>,
+    }
+
+    impl Remembering {
+        fn new() -> Remembering {
+            let directory = tempfile::tempdir().expect("a directory");
+            let cwd = directory.path().canonicalize().expect("it exists").join("project");
+            std::fs::create_dir(&cwd).expect("a directory");
+            let files = MemoryFiles::of(&cwd, &Paths::below(&cwd.with_file_name("home")));
+            let workspace = Arc::new(Workspace::new(cwd, Vec::new(), Arc::default()));
+            Remembering { directory, tool: MemoryTool { files }, workspace }
+        }
+
+        fn change(&self, input: Value) -> Result<MemoryChange, String> {
+            ParsedTool::parse(&self.tool, &input, &self.workspace)
+        }
+
+        async fn run(&self, input: Value) -> ToolResult {
+            let context = ToolContext::bare(self.workspace.clone());
+            ParsedTool::run(&self.tool, self.change(input).expect("valid input"), context).await
+        }
+    }
+
+    #[tokio::test]
+    async fn a_change_is_shown_as_a_diff_and_then_made() {
+        let test = Remembering::new();
+        let file = test.tool.files.project.clone();
+        for (input, before, after) in [
+            (json!({"about": "project", "new_text": "- Uses make.\n"}), None, "- Uses make.\n"),
+            (
+                json!({"about": "project", "new_text": "- No tabs."}),
+                Some("- Uses make.\n"),
+                "- Uses make.\n- No tabs.\n",
+            ),
+            (
+                json!({"about": "project", "old_text": "Uses make", "new_text": "Uses just"}),
+                Some("- Uses make.\n- No tabs.\n"),
+                "- Uses just.\n- No tabs.\n",
+            ),
+            (
+                json!({"about": "project", "old_text": "- Uses just.\n", "new_text": ""}),
+                Some("- Uses just.\n- No tabs.\n"),
+                "- No tabs.\n",
+            ),
+        ] {
+            let diff = ToolDisplay::Diff {
+                path: file.clone(),
+                old: before.map(str::to_owned),
+                new: after.to_owned(),
+            };
+            let context = ToolContext::bare(test.workspace.clone());
+            let change = test.change(input.clone()).expect("valid input");
+            assert_eq!(ParsedTool::preview(&test.tool, change, context).await, [diff.clone()]);
+            let result = test.run(input).await;
+            assert_eq!((result.status, result.shown), (OutcomeStatus::Completed, vec![diff]));
+            assert_eq!(std::fs::read_to_string(&file).expect("a file"), after);
+        }
+        let mode = std::fs::metadata(&file).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(!test.tool.files.user.exists());
+        assert!(file.starts_with(test.directory.path().canonicalize().expect("it exists").join("home")));
+    }
+
+    #[test]
+    fn every_mode_asks_or_refuses() {
+        let test = Remembering::new();
+        let change = test.change(json!({"about": "user", "new_text": "- Likes tea."})).expect("valid input");
+        let access = ParsedTool::access(&test.tool, change, &test.workspace).expect("an access");
+        let facts = DiskFacts::look_up(&access, &test.workspace);
+        for mode in Mode::ALL {
+            let verdict = decide(&access, mode, &[], &test.workspace, &facts);
+            match mode {
+                Mode::ReadOnly => assert!(matches!(verdict, PermissionVerdict::Deny { .. }), "{mode:?}"),
+                _ => assert_eq!(verdict, PermissionVerdict::Ask { always: None }, "{mode:?}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_should_not_be_remembered_is_refused() {
+        let test = Remembering::new();
+        let key = format!("ghp_{}", "a1B2c3D4e5F6".repeat(3));
+        for (input, part) in [
+            (json!({"about": "project"}), "`new_text` is missing"),
+            (json!({"about": "project", "new_text": " "}), "`new_text` is empty"),
+            (json!({"about": "team", "new_text": "x"}), "not \"team\""),
+            (json!({"about": "user", "new_text": format!("token = {key}")}), "looks like a key"),
+        ] {
+            let why = test.change(input.clone()).err().unwrap_or_default();
+            assert!(why.contains(part), "{input}: {why}");
+        }
+        test.run(json!({"about": "user", "new_text": "a a"})).await;
+        for (input, part) in [
+            (json!({"about": "user", "old_text": "b", "new_text": "c"}), "is not in this memory"),
+            (json!({"about": "user", "old_text": "a", "new_text": "c"}), "occurs 2 times"),
+            (
+                json!({"about": "user", "new_text": "x".repeat(MEMORY_BYTES_MAX)}),
+                "Shorten or forget something first",
+            ),
+        ] {
+            let change = test.change(input.clone()).expect("valid input");
+            let context = ToolContext::bare(test.workspace.clone());
+            let why = ParsedTool::check(&test.tool, change, context).await.expect_err("it can't succeed");
+            assert!(why.contains(part), "{input}: {why}");
+        }
+        assert_eq!(std::fs::read_to_string(&test.tool.files.user).expect("a file"), "a a\n");
     }
 }

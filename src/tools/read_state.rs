@@ -273,7 +273,8 @@ fn resource(content: &Content) -> Option<(&str, &str)> {
         | Content::Image { .. }
         | Content::Document { .. }
         | Content::ResourceLink { .. }
-        | Content::Call(_) => None,
+        | Content::Call(_)
+        | Content::Search(_) => None,
     }
 }
 

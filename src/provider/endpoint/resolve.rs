@@ -18,7 +18,7 @@ use crate::cloud::aws;
 use crate::credential::{Credential, key_header};
 use crate::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use crate::network::Network;
-use crate::search;
+use crate::search::{self, ProviderSearch};
 use epitome_config::{BuiltInSettings, ModelSettings, Settings, WireFormat};
 use epitome_secrets::exposure::Exposure;
 use epitome_thread::ModelName;
@@ -143,6 +143,7 @@ fn place(
         return Err(unknown_provider(model, settings));
     }
     endpoint.set_what_is_known(model_settings);
+    endpoint.search = ProviderSearch::of(&endpoint, settings);
     endpoint.network = Network::read(env);
     Ok((endpoint, missing))
 }
@@ -236,6 +237,7 @@ impl Endpoint {
             is_plan: false,
             abilities: Abilities::likely(wire, name),
             form: ToolForm::Usual,
+            search: None,
             native_compaction: false,
             silence: None,
             network: Network::default(),

@@ -9,7 +9,8 @@ use sha2::{Digest as _, Sha256};
 use super::parts::{Sendable, UNNAMED, data_url, said, text_and_rest};
 use super::turns::{NO_OUTCOME, WireTurn, without_blanks};
 use super::{
-    BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, RequestMeta, is_own, list_of_tools, put, write,
+    BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, RequestMeta, is_own, list_of_tools, no_search, put,
+    write,
 };
 use crate::ModelRequest;
 use crate::abilities::{Effort, Thinking, limits_completion, needs_responses};
@@ -24,8 +25,8 @@ use epitome_tokens::model_name::ParsedName;
 pub struct Chat;
 
 impl Format for Chat {
-    fn tools(&self, _: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
-        list_of_tools(tools, |tool| {
+    fn tools(&self, endpoint: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
+        list_of_tools(endpoint, tools, no_search, |tool| {
             let ToolSpec { name, description, schema } = tool;
             let function = json!({ "name": name, "description": description, "parameters": schema });
             json!({ "type": "function", "function": function })
@@ -123,11 +124,12 @@ fn part(part: Sendable<'_>) -> Value {
 /// models require alternating roles.
 fn agent(endpoint: &Endpoint, replies: &[Vec<&Content>]) -> Value {
     let mut reasoning: Option<(&str, String)> = None;
-    let mut texts: Vec<&str> = Vec::new();
+    let mut texts: Vec<Cow<'_, str>> = Vec::new();
     let mut calls: Vec<Value> = Vec::new();
     for part in replies.iter().flat_map(|parts| without_blanks(parts)) {
         match part {
-            Content::Text { text } => texts.push(text),
+            Content::Text { text } => texts.push(text.into()),
+            Content::Search(search) => texts.push(search.text().into()),
             Content::Call(call) => {
                 // The arguments are JSON in a string.
                 let function = json!({ "name": call.name, "arguments": call.input.to_string() });

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use super::parts::{Sendable, said, text_and_rest};
 use super::turns::{CallAnswer, NO_OUTCOME, WireTurn};
 use super::{
-    BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, Purpose, RequestMeta, is_own, list_of_tools, write,
+    BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, Purpose, RequestMeta, is_own, list_of_tools,
+    no_search, write,
 };
 use crate::abilities::{Effort, Thinking};
 use crate::endpoint::Endpoint;
@@ -34,8 +35,8 @@ const BUDGET_MAX: u32 = 24_576;
 const BUDGET_LEAST: u32 = 128;
 
 impl Format for Gemini {
-    fn tools(&self, _: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
-        let declarations = list_of_tools(tools, |tool| {
+    fn tools(&self, endpoint: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
+        let declarations = list_of_tools(endpoint, tools, no_search, |tool| {
             let ToolSpec { name, description, schema } = tool;
             json!({ "name": name, "description": description, "parametersJsonSchema": schema })
         });
@@ -239,6 +240,7 @@ fn replied(reply: &[&Content], endpoint: &Endpoint, prefix: &str) -> Vec<Value> 
                     Some(Signed::Unsigned) | None => {}
                 }
             }
+            Content::Search(search) => parts.push(text_part(&search.text())),
             Content::Thinking { native: None, .. }
             | Content::Image { .. }
             | Content::Document { .. }

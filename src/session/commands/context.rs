@@ -259,8 +259,9 @@ fn memory(ruler: &Ruler, thread: &Thread, directory: &Path) -> Option<String> {
         tokens += ruler.text(text);
     }
     let names: Vec<&str> = names.into_iter().collect();
-    (!names.is_empty())
-        .then(|| format!("about {} tokens from {}; `epitome memory` shows it", short(tokens), names.join(" and ")))
+    (!names.is_empty()).then(|| {
+        format!("about {} tokens from {}; `epitome memory` shows it", short(tokens), names.join(" and "))
+    })
 }
 
 #[cfg(test)]

@@ -148,8 +148,7 @@ pub fn places(cwd: &Path, paths: &Paths) -> Vec<InstructionFolder> {
     let below = directories.iter().rev().filter(|directory| **directory != own);
     let of_project = below.map(|directory| InstructionFolder::of_project(directory, Some(root)));
     let home = Some(paths.user_home.as_deref().unwrap_or(own).to_path_buf());
-    let of_user =
-        InstructionFolder { directory: own.to_path_buf(), within: None, home, only: Vec::new() };
+    let of_user = InstructionFolder { directory: own.to_path_buf(), within: None, home, only: Vec::new() };
     let of_memory = InstructionFolder::of_memory(&MemoryFiles::of(cwd, paths));
     of_plugins.chain([of_user, of_memory]).chain(of_project).collect()
 }

@@ -261,9 +261,7 @@ impl<'a> ParsedCall<'a> {
                 paths.iter().any(|path| by_path(about)(path))
             }
             // A rule without a port is about all ports of the host.
-            (Access::Fetch { host, .. }, Some(about)) if self.is_of_tool(pattern) => {
-                is_host_of(about, host)
-            }
+            (Access::Fetch { host, .. }, Some(about)) if self.is_of_tool(pattern) => is_host_of(about, host),
             (_, Some(_)) => false,
             (_, None) => self.is_of_tool(pattern),
         }
@@ -352,10 +350,9 @@ pub struct DeniedHosts(Vec<String>);
 
 impl DeniedHosts {
     pub fn from(rules: &[WrittenRule]) -> DeniedHosts {
+        let tools = ["web_fetch", "web_search", "WebFetch", "WebSearch"];
         let is_of_pages = |rule: &&WrittenRule| {
-            let of = |tool| matches_pattern(&rule.pattern.tool, tool);
-            rule.word == RuleEffect::Deny
-                && (of("web_fetch") || of("web_search") || of("WebFetch") || of("WebSearch"))
+            rule.word == RuleEffect::Deny && tools.iter().any(|tool| rule.pattern.may_be_of(tool))
         };
         let abouts = rules.iter().filter(is_of_pages).filter_map(|rule| rule.pattern.about.clone());
         DeniedHosts(abouts.collect())
