@@ -200,7 +200,7 @@ impl CostBudget {
             }
             _ => 0,
         };
-        let searches = if endpoint.search.is_some() { PROVIDER_SEARCHES_MAX } else { 0 };
+        let searches = if endpoint.searches() { PROVIDER_SEARCHES_MAX } else { 0 };
         let usage = Usage { input, output, cache_read, searches, ..Usage::default() };
         match self.cost(&endpoint.name, &usage) {
             Some(usd) => Ok(Amount { usd, tokens: tokens(&usage) }),

@@ -44,7 +44,7 @@ pub struct ProviderSearch {
 }
 
 impl ProviderSearch {
-    /// The search of an endpoint's provider; `None` if the user doesn't want it or it has none.
+    /// The search of an endpoint's provider; `None` if the user doesn't want it.
     ///
     /// No search of a provider asks before it runs, so it is not used if a rule asks about searches, denies them, or
     /// denies hosts that the provider can't leave out.
@@ -54,11 +54,7 @@ impl ProviderSearch {
             SearchChoice::Auto => endpoint.own_api,
             choice => choice.uses_provider(),
         };
-        let leaves_out = match endpoint.wire {
-            WireFormat::AnthropicMessages => true,
-            WireFormat::OpenAiResponses => false,
-            WireFormat::OpenAiChat | WireFormat::Gemini => return None,
-        };
+        let leaves_out = endpoint.wire == WireFormat::AnthropicMessages;
         let mut blocked = Vec::new();
         for rule in settings.permissions.iter().filter(|rule| rule.word != RuleEffect::Allow) {
             let searches = ["web_search", "WebSearch"].iter().any(|name| rule.pattern.may_be_of(name));

@@ -23,7 +23,8 @@ pub struct Anthropic;
 
 impl Format for Anthropic {
     fn tools(&self, endpoint: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
-        list_of_tools(endpoint, tools, search::tool, |tool| {
+        let search = endpoint.search.as_ref().map(search::tool);
+        list_of_tools(tools, search.as_ref(), |tool| {
             let ToolSpec { name, description, schema } = tool;
             json!({ "name": name, "description": description, "input_schema": schema })
         })

@@ -9,8 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::parts::{Sendable, UNNAMED, data_url, said, text_and_rest};
 use super::turns::{NO_OUTCOME, WireTurn, without_blanks};
 use super::{
-    BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, RequestMeta, is_own, list_of_tools, no_search, put,
-    write,
+    BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, RequestMeta, is_own, list_of_tools, put, write,
 };
 use crate::ModelRequest;
 use crate::abilities::{Effort, Thinking, limits_completion, needs_responses};
@@ -25,8 +24,8 @@ use epitome_tokens::model_name::ParsedName;
 pub struct Chat;
 
 impl Format for Chat {
-    fn tools(&self, endpoint: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
-        list_of_tools(endpoint, tools, no_search, |tool| {
+    fn tools(&self, _: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
+        list_of_tools(tools, None, |tool| {
             let ToolSpec { name, description, schema } = tool;
             let function = json!({ "name": name, "description": description, "parameters": schema });
             json!({ "type": "function", "function": function })

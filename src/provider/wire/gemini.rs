@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 use super::parts::{Sendable, said, text_and_rest};
 use super::turns::{CallAnswer, NO_OUTCOME, WireTurn};
 use super::{
-    BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, Purpose, RequestMeta, is_own, list_of_tools,
-    no_search, write,
+    BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, Purpose, RequestMeta, is_own, list_of_tools, write,
 };
 use crate::abilities::{Effort, Thinking};
 use crate::endpoint::Endpoint;
@@ -35,8 +34,8 @@ const BUDGET_MAX: u32 = 24_576;
 const BUDGET_LEAST: u32 = 128;
 
 impl Format for Gemini {
-    fn tools(&self, endpoint: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
-        let declarations = list_of_tools(endpoint, tools, no_search, |tool| {
+    fn tools(&self, _: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
+        let declarations = list_of_tools(tools, None, |tool| {
             let ToolSpec { name, description, schema } = tool;
             json!({ "name": name, "description": description, "parametersJsonSchema": schema })
         });

@@ -36,7 +36,6 @@ use sha2::{Digest, Sha256};
 
 use super::endpoint::Endpoint;
 use super::{ModelRequest, ProviderEvent};
-use crate::search::ProviderSearch;
 use epitome_config::WireFormat;
 use epitome_thread::{HostedSearch, Native, SEARCH_TOOL, ToolSpec};
 pub use gemini::is_before_gemini_3;
@@ -194,25 +193,15 @@ fn is_of_provider(search: &HostedSearch, endpoint: &Endpoint) -> bool {
     search.native.as_ref().is_some_and(|native| native.provider == endpoint.provider())
 }
 
-/// The tools as a JSON list, each converted by `form`, and the web search by `search` if the provider searches.
-fn list_of_tools(
-    endpoint: &Endpoint,
-    tools: &[ToolSpec],
-    search: impl Fn(&ProviderSearch) -> Value,
-    form: impl Fn(&ToolSpec) -> Value,
-) -> Vec<u8> {
+/// The tools as a JSON list, each converted by `form`. If the provider searches the web, `search` replaces that tool.
+fn list_of_tools(tools: &[ToolSpec], search: Option<&Value>, form: impl Fn(&ToolSpec) -> Value) -> Vec<u8> {
     let mut out = Vec::new();
-    let tools = tools.iter().filter_map(|tool| match &endpoint.search {
-        Some(own) if tool.name == SEARCH_TOOL => Some(search(own)),
+    let tools = tools.iter().filter_map(|tool| match search {
+        Some(search) if tool.name == SEARCH_TOOL => Some(search.clone()),
         Some(_) | None => (!tool.schema.is_null()).then(|| form(tool)),
     });
     write(&tools.collect::<Vec<Value>>(), &mut out);
     out
-}
-
-/// For formats in which no provider searches.
-fn no_search(_: &ProviderSearch) -> Value {
-    Value::Null
 }
 
 /// The start of a body, up to the opening bracket of its list of messages.

@@ -23,9 +23,6 @@ use epitome_thread::{Content, Native, OutcomeContent, SEARCH_TOOL, ToolSpec};
 /// which it was generated.
 pub struct Responses;
 
-/// The type of the web search by the service.
-const WEB_SEARCH: &str = "web_search";
-
 /// Minimum reply tokens that can be requested; the service rejects less.
 const OUTPUT_TOKENS_MIN: u32 = 16;
 
@@ -33,18 +30,14 @@ impl Format for Responses {
     fn tools(&self, endpoint: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
         // Explicitly not strict, which is the default, because external schemas (of MCP servers) don't follow its
         // rules.
-        list_of_tools(
-            endpoint,
-            tools,
-            |_| json!({ "type": WEB_SEARCH }),
-            |tool| {
-                let ToolSpec { name, description, schema } = tool;
-                json!({
-                    "type": "function", "name": name, "description": description, "parameters": schema,
-                    "strict": false,
-                })
-            },
-        )
+        let search = endpoint.search.is_some().then(|| json!({ "type": "web_search" }));
+        list_of_tools(tools, search.as_ref(), |tool| {
+            let ToolSpec { name, description, schema } = tool;
+            json!({
+                "type": "function", "name": name, "description": description, "parameters": schema,
+                "strict": false,
+            })
+        })
     }
 
     fn turn(
