@@ -1,7 +1,7 @@
 //! Web searches that a provider ran for its model, in a form that is independent of the provider.
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::message::{
     CallDisplay, CallId, MessageId, Native, OutcomeStatus, SEARCH_TOOL, ToolCall, ToolDisplay, ToolKind,
@@ -43,6 +43,12 @@ pub struct FoundPage {
 }
 
 impl HostedSearch {
+    /// A search with this id, or the sources of a text.
+    pub fn new(call: Option<&str>) -> HostedSearch {
+        let (call, query) = (call.map(str::to_owned), String::new());
+        HostedSearch { call, query, pages: Vec::new(), failure: None, is_open: false, native: None }
+    }
+
     /// The search in words, for models of other providers and for exports.
     pub fn text(&self) -> String {
         if self.call.is_none() {
@@ -99,6 +105,25 @@ fn address(url: &str) -> String {
 }
 
 impl FoundPage {
+    /// Reads an object with `url` and possibly `title`; `None` if it is no web page.
+    pub fn read(found: &Value) -> Option<FoundPage> {
+        let title = found["title"].as_str().unwrap_or_default().to_owned();
+        let url = found["url"].as_str()?;
+        let is_web = url.starts_with("https://") || url.starts_with("http://");
+        is_web.then(|| FoundPage { title, url: url.to_owned() })
+    }
+
+    /// Reads a list of pages, each once.
+    pub fn read_all<'a>(found: impl Iterator<Item = &'a Value>) -> Vec<FoundPage> {
+        let mut pages: Vec<FoundPage> = Vec::new();
+        for page in found.filter_map(FoundPage::read) {
+            if pages.iter().all(|known| known.url != page.url) {
+                pages.push(page);
+            }
+        }
+        pages
+    }
+
     /// The title, or the address if there is none.
     fn title(&self) -> &str {
         if self.title.trim().is_empty() { &self.url } else { &self.title }

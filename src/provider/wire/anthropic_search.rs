@@ -28,7 +28,7 @@ pub(super) fn begun(mut block: Value, input: &str) -> ProviderEvent {
     let search = HostedSearch {
         query: block["input"]["query"].as_str().unwrap_or_default().to_owned(),
         is_open: true,
-        ..new(block["id"].as_str())
+        ..HostedSearch::new(block["id"].as_str())
     };
     ProviderEvent::Searched { search, blocks: vec![block] }
 }
@@ -36,32 +36,18 @@ pub(super) fn begun(mut block: Value, input: &str) -> ProviderEvent {
 /// The result of a search.
 pub(super) fn result(block: Value) -> ProviderEvent {
     let content = &block["content"];
-    let pages = content.as_array().into_iter().flatten().filter_map(page).collect();
+    let pages = FoundPage::read_all(content.as_array().into_iter().flatten());
     let failure = content["error_code"].as_str().map(str::to_owned);
-    let search = HostedSearch { pages, failure, ..new(block["tool_use_id"].as_str()) };
+    let search = HostedSearch { pages, failure, ..HostedSearch::new(block["tool_use_id"].as_str()) };
     ProviderEvent::Searched { search, blocks: vec![block] }
 }
 
 /// The sources of consecutive texts; `None` if no text has any.
 pub(super) fn sources(texts: Vec<Value>) -> Option<ProviderEvent> {
-    let mut pages: Vec<FoundPage> = Vec::new();
-    for cited in texts.iter().flat_map(|text| text["citations"].as_array()).flatten().filter_map(page) {
-        if pages.iter().all(|known| known.url != cited.url) {
-            pages.push(cited);
-        }
-    }
-    let search = HostedSearch { pages, ..new(None) };
+    let cited = texts.iter().filter_map(|text| text["citations"].as_array()).flatten();
+    let pages = FoundPage::read_all(cited);
+    let search = HostedSearch { pages, ..HostedSearch::new(None) };
     (!search.pages.is_empty()).then_some(ProviderEvent::Searched { search, blocks: texts })
-}
-
-fn new(call: Option<&str>) -> HostedSearch {
-    let (call, query) = (call.map(str::to_owned), String::new());
-    HostedSearch { call, query, pages: Vec::new(), failure: None, is_open: false, native: None }
-}
-
-fn page(found: &Value) -> Option<FoundPage> {
-    let title = found["title"].as_str().unwrap_or_default().to_owned();
-    Some(FoundPage { title, url: found["url"].as_str()?.to_owned() })
 }
 
 /// The searches of a turn that can be sent back: those with a result, and those that the model still runs.

@@ -273,11 +273,10 @@ impl ResponsesDecoder {
         }
         let action = &item["action"];
         let text = |name: &str| action[name].as_str().unwrap_or_default();
-        let mut pages: Vec<FoundPage> =
-            action["sources"].as_array().into_iter().flatten().filter_map(page).collect();
+        let mut pages = FoundPage::read_all(action["sources"].as_array().into_iter().flatten());
         let query = match action["type"].as_str() {
             Some("open_page" | "find_in_page") => {
-                pages.extend(page(action));
+                pages.extend(FoundPage::read(action));
                 text("pattern").to_owned()
             }
             _ => {
@@ -286,8 +285,7 @@ impl ResponsesDecoder {
             }
         };
         let failure = (item["status"] == "failed").then(|| "failed".to_owned());
-        let search =
-            HostedSearch { call: Some(id.clone()), query, pages, failure, is_open: false, native: None };
+        let search = HostedSearch { query, pages, failure, ..HostedSearch::new(Some(&id)) };
         self.searches.push(id);
         out.push(ProviderEvent::Searched { search, blocks: vec![without_nulls(item)] });
     }
@@ -369,20 +367,11 @@ impl OutputItemKind {
 fn unnamed_sources(content: &Value, text: &str) -> Option<ProviderEvent> {
     let parts = content.as_array().into_iter().flatten();
     let annotations = parts.filter_map(|part| part["annotations"].as_array()).flatten();
-    let mut pages: Vec<FoundPage> = Vec::new();
-    for cited in annotations.filter(|annotation| annotation["type"] == "url_citation").filter_map(page) {
-        if !text.contains(&cited.url) && pages.iter().all(|known| known.url != cited.url) {
-            pages.push(cited);
-        }
-    }
-    let query = String::new();
-    let search = HostedSearch { call: None, query, pages, failure: None, is_open: false, native: None };
+    let mut pages =
+        FoundPage::read_all(annotations.filter(|annotation| annotation["type"] == "url_citation"));
+    pages.retain(|page| !text.contains(&page.url));
+    let search = HostedSearch { pages, ..HostedSearch::new(None) };
     (!search.pages.is_empty()).then(|| ProviderEvent::Searched { search, blocks: Vec::new() })
-}
-
-fn page(found: &Value) -> Option<FoundPage> {
-    let title = found["title"].as_str().unwrap_or_default().to_owned();
-    Some(FoundPage { title, url: found["url"].as_str()?.to_owned() })
 }
 
 /// Joins the texts in the fields with these names of a list of parts.
