@@ -1,5 +1,6 @@
-//! Web search, by the model's provider or with a service that the user configured: for the latter, one request per query, without anything else about the user or
-//! the conversation. Each service has a function for its request and one for its answer, both pure.
+//! Web search, by the model's provider or with a service that the user configured. A service gets one request per query,
+//! without anything else about the user or the conversation. Each has a function for its request and one for its answer,
+//! both pure.
 
 use std::time::Duration;
 
@@ -102,7 +103,7 @@ struct KnownService {
     variable: &'static str,
     /// `None` for a server of the user's.
     base: Option<&'static str>,
-    request: fn(&SearchService, &SearchQuery) -> Option<SearchRequest>,
+    request: fn(&SearchService, &SearchQuery) -> Option<ServiceRequest>,
     /// The results in an answer; `None` if it has another form.
     results: fn(&Value) -> Option<Vec<SearchResult>>,
 }
@@ -161,7 +162,7 @@ pub struct SearchService {
 }
 
 /// A request, without what all requests have.
-struct SearchRequest {
+struct ServiceRequest {
     url: Url,
     /// The header with the key.
     key_header: Option<(&'static str, String)>,
@@ -266,7 +267,7 @@ impl SearchService {
     }
 }
 
-impl SearchRequest {
+impl ServiceRequest {
     fn build(self) -> Option<hyper::Request<Vec<u8>>> {
         let method = if self.body.is_some() { "POST" } else { "GET" };
         let mut request = hyper::Request::builder().method(method).uri(self.url.as_str());
@@ -283,7 +284,7 @@ impl SearchRequest {
     }
 }
 
-fn searxng(service: &SearchService, query: &SearchQuery) -> Option<SearchRequest> {
+fn searxng(service: &SearchService, query: &SearchQuery) -> Option<ServiceRequest> {
     let mut url = service.at(&["search"])?;
     url.query_pairs_mut().append_pair("q", &with_sites(query)).append_pair("format", "json");
     // A server behind a proxy may have a user and a password in its address.
@@ -293,28 +294,28 @@ fn searxng(service: &SearchService, query: &SearchQuery) -> Option<SearchRequest
     url.set_username("").ok()?;
     url.set_password(None).ok()?;
     let key_header = login.map(|login| ("authorization", format!("Basic {}", BASE64_STANDARD.encode(login))));
-    Some(SearchRequest { url, key_header, body: None })
+    Some(ServiceRequest { url, key_header, body: None })
 }
 
-fn brave(service: &SearchService, query: &SearchQuery) -> Option<SearchRequest> {
+fn brave(service: &SearchService, query: &SearchQuery) -> Option<ServiceRequest> {
     let mut url = service.at(&["res", "v1", "web", "search"])?;
     url.query_pairs_mut()
         .append_pair("q", &with_sites(query))
         .append_pair("count", &RESULTS_MAX.to_string())
         .append_pair("text_decorations", "false");
-    Some(SearchRequest { url, key_header: Some(("x-subscription-token", service.key())), body: None })
+    Some(ServiceRequest { url, key_header: Some(("x-subscription-token", service.key())), body: None })
 }
 
-fn tavily(service: &SearchService, query: &SearchQuery) -> Option<SearchRequest> {
+fn tavily(service: &SearchService, query: &SearchQuery) -> Option<ServiceRequest> {
     let mut body = json!({ "query": query.words, "max_results": RESULTS_MAX });
     if !query.domains.is_empty() {
         body["include_domains"] = json!(query.domains);
     }
     let key_header = Some(("authorization", format!("Bearer {}", service.key())));
-    Some(SearchRequest { url: service.at(&["search"])?, key_header, body: Some(body) })
+    Some(ServiceRequest { url: service.at(&["search"])?, key_header, body: Some(body) })
 }
 
-fn exa(service: &SearchService, query: &SearchQuery) -> Option<SearchRequest> {
+fn exa(service: &SearchService, query: &SearchQuery) -> Option<ServiceRequest> {
     let mut body = json!({
         "query": query.words, "numResults": RESULTS_MAX,
         "contents": { "text": { "maxCharacters": TEXT_CHARS_MAX } },
@@ -323,7 +324,7 @@ fn exa(service: &SearchService, query: &SearchQuery) -> Option<SearchRequest> {
         body["includeDomains"] = json!(query.domains);
     }
     let key_header = Some(("x-api-key", service.key()));
-    Some(SearchRequest { url: service.at(&["search"])?, key_header, body: Some(body) })
+    Some(ServiceRequest { url: service.at(&["search"])?, key_header, body: Some(body) })
 }
 
 /// The words of a query for a service that takes domains only there.

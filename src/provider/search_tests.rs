@@ -1,3 +1,5 @@
+//! Tests the search services against a server on loopback.
+
 use std::ffi::OsString;
 
 use serde_json::{Value, json};
