@@ -101,6 +101,7 @@ fn the_plot_is_aligned_and_as_long_as_the_shares() {
         model: window(100_000, 10_000),
         next: NextCompaction::Never,
         spent: Spent::default(),
+        memory: "/m".into(),
     };
     assert_eq!(
         plot(&rows, &facts),
