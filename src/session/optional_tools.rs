@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::NoticeSeverity;
 use super::core::Core;
 use epitome_files::memory::MemoryFiles;
+use epitome_problem::Problem;
 use epitome_provider::search::SearchService;
 use epitome_tools::Tool;
 use epitome_tools::memory::MemoryTool;
@@ -16,8 +16,9 @@ pub(super) fn offer(core: &mut Core) {
     let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
     let choice = core.settings.web_search;
     let service = SearchService::find(choice, &core.workspace.environment).unwrap_or_else(|why| {
-        let text = format!("web_search = {:?} in config.toml has no effect: {why}.", choice.id());
-        core.notify(NoticeSeverity::Warning, text);
+        let message = format!("web_search = {:?} has no effect: {why}", choice.id());
+        let path = core.services.paths.config_file();
+        core.show_problems(&[Problem { path, place: None, message, hint: None }]);
         None
     });
     if service.is_some() || choice.uses_provider() {
