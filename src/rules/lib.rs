@@ -103,7 +103,7 @@ const TOOLS: [(&str, ArgumentKind); 25] = [
     ("web_fetch", ArgumentKind::Host),
     ("web_search", ArgumentKind::Host),
     ("view_image", ArgumentKind::Path),
-    ("memory", ArgumentKind::Path),
+    ("memory", ArgumentKind::Nothing),
     ("todo_write", ArgumentKind::Nothing),
     ("recall", ArgumentKind::Nothing),
     ("task", ArgumentKind::Name),

@@ -492,6 +492,8 @@ pub enum Access {
         /// Whether it may change the workspace's Git repositories, which are read-only otherwise.
         changes_git: bool,
     },
+    /// Changes this file of the memory across sessions, wherever it is.
+    Remember(PathBuf),
     /// Fetches this address from the network.
     Fetch {
         url: String,

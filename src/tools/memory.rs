@@ -1,5 +1,5 @@
-//! `memory`: proposes a change to what is remembered across sessions. The files are outside of the workspace, so every
-//! mode asks the user, who sees the change as a diff.
+//! `memory`: proposes a change to what is remembered across sessions. Every mode asks the user, who sees the change as a
+//! diff.
 
 use std::path::{Path, PathBuf};
 
@@ -72,7 +72,7 @@ impl ParsedTool for MemoryTool {
     }
 
     fn access(&self, change: MemoryChange, workspace: &Workspace) -> Result<Access, String> {
-        Ok(Access::Write(vec![workspace.real(&change.path.to_string_lossy())]))
+        Ok(Access::Remember(workspace.real(&change.path.to_string_lossy())))
     }
 
     fn preview(&self, change: MemoryChange, context: ToolContext) -> BoxFuture<Vec<ToolDisplay>> {
@@ -88,7 +88,7 @@ impl ParsedTool for MemoryTool {
 
     fn run(&self, change: MemoryChange, context: ToolContext) -> BoxFuture<ToolResult> {
         disk::run(context, move |context, _| {
-            let path = context.permitted_path(&change.path)?;
+            let path = change.file(context)?;
             let failed = |error: std::io::Error| format!("{} can't be written: {error}.", path.display());
             let _lock = lock_for_change(&path).map_err(failed)?;
             let (before, after) = change.applied(context)?;
@@ -118,9 +118,21 @@ pub struct MemoryChange {
 }
 
 impl MemoryChange {
+    /// The file to change, with links resolved. Fails if it is another one than when the permission was decided.
+    fn file(&self, context: &ToolContext) -> Result<PathBuf, String> {
+        let real = context.workspace.real(&self.path.to_string_lossy());
+        match context.decided.as_deref() {
+            Some(Access::Remember(decided)) if *decided != real => Err(format!(
+                "{} leads elsewhere than when the call was checked. Nothing was written.",
+                self.path.display()
+            )),
+            _ => Ok(real),
+        }
+    }
+
     /// The file's text, if it exists, and its text after the change.
     fn applied(&self, context: &ToolContext) -> Result<(Option<String>, String), String> {
-        let path = context.permitted_path(&self.path)?;
+        let path = self.file(context)?;
         let before = match std::fs::read_to_string(&path) {
             Ok(text) => Some(text),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
@@ -241,7 +253,7 @@ mod tests {
         for mode in Mode::ALL {
             let verdict = decide(&access, mode, &[], &test.workspace, &facts);
             match mode {
-                Mode::ReadOnly => assert!(matches!(verdict, PermissionVerdict::Deny { .. }), "{mode:?}"),
+                Mode::ReadOnly => assert!(matches!(verdict, PermissionVerdict::Deny { .. }), "{verdict:?}"),
                 _ => assert_eq!(verdict, PermissionVerdict::Ask { always: None }, "{mode:?}"),
             }
         }

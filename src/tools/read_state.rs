@@ -182,7 +182,7 @@ impl ReadState {
                 drop(order.read_owned().await);
                 AccessTurn::Free
             }),
-            Access::Nothing | Access::Fetch { .. } | Access::External { .. } => {
+            Access::Nothing | Access::Remember(_) | Access::Fetch { .. } | Access::External { .. } => {
                 return QueuedAccess::Entered(AccessTurn::Free);
             }
         };

@@ -206,7 +206,7 @@ impl<'a> ParsedCall<'a> {
             Access::Command { .. } => &["Bash", "bash"],
             Access::Fetch { .. } if *tool == "web_search" => &["WebSearch"],
             Access::Fetch { .. } => &["WebFetch", "web_fetch"],
-            Access::External { .. } => &[],
+            Access::Remember(_) | Access::External { .. } => &[],
         };
         let external = match access {
             Access::External { server, tool, .. } => {
@@ -295,7 +295,9 @@ impl<'a> ParsedCall<'a> {
             }
             Access::Fetch { host, .. } => of_tool
                 .find(|rule| rule.pattern.about.as_ref().is_none_or(|about| matches_pattern(about, host))),
-            Access::External { .. } => of_tool.find(|rule| rule.pattern.about.is_none()),
+            Access::Remember(_) | Access::External { .. } => {
+                of_tool.find(|rule| rule.pattern.about.is_none())
+            }
         }
     }
 
