@@ -50,10 +50,8 @@ fn a_search_that_lacks_its_key_is_reported_and_not_offered() {
 fn an_agent_gets_the_search_only_if_it_may_use_it() {
     let task =
         |name: &str| calls("task", json!({"description": "d", "prompt": "Work.", "subagent_type": name}));
-    let mut test = searching(
-        "web_search = \"auto\"\nmemory = true\n",
-        vec![task("general"), Vec::new(), task("reader")],
-    );
+    let replies = vec![task("general"), vec![text("Done.")], vec![text("Done.")], task("reader")];
+    let mut test = searching("web_search = \"auto\"\nmemory = true\n", replies);
     std::fs::create_dir_all(test.home.join("agents")).expect("a directory");
     let reader = "---\nname: reader\ndescription: Reads.\ntools: Bash\n---\nYou read.\n";
     std::fs::write(test.home.join("agents/reader.md"), reader).expect("a file");
