@@ -2,7 +2,7 @@
 
 use epitome::session::{SessionCommand, SessionEvent, UserDecision};
 use epitome::thread::{Change, OutcomeStatus, ToolDisplay};
-use epitome_scripted_model::{ModelStep, RecordedRequest};
+use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
 use epitome_test_harness::session::{Setup, TestSession};
 use epitome_test_harness::{in_turn, text};
 use serde_json::{Value, json};
@@ -60,11 +60,11 @@ fn an_agent_gets_the_search_only_if_it_may_use_it() {
     let requests = test.model.requests();
     let has = |index: usize| tool_names(&requests[index]).contains(&"web_search".to_owned());
     assert!(has(0), "{:?}", tool_names(&requests[0]));
-    let agents: Vec<Vec<String>> = requests
-        .iter()
-        .filter(|request| request.last_user_text().contains("Work."))
-        .map(tool_names)
-        .collect();
+    let is_agents = |request: &&RecordedRequest| {
+        let seen = request.seen();
+        seen.iter().any(|part| matches!(part, SeenPart::User(text) if text.contains("Work.")))
+    };
+    let agents: Vec<Vec<String>> = requests.iter().filter(is_agents).map(tool_names).collect();
     assert_eq!(agents.len(), 2, "{agents:?}");
     assert!(agents[0].contains(&"web_search".to_owned()), "{agents:?}");
     assert_eq!(agents[1], ["bash", "recall"]);
