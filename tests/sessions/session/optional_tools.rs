@@ -48,8 +48,7 @@ fn a_search_that_lacks_its_key_is_reported_and_not_offered() {
 /// An agent that is restricted to some tools would have got all that a new session offers on its own.
 #[test]
 fn an_agent_gets_the_search_only_if_it_may_use_it() {
-    let task =
-        |name: &str| calls("task", json!({"description": "d", "prompt": "Work.", "subagent_type": name}));
+    let task = |name: &str| calls("task", json!({"description": "d", "prompt": "Work.", "agent": name}));
     let replies = vec![task("general"), vec![text("Done.")], vec![text("Done.")], task("reader")];
     let mut test = searching("web_search = \"auto\"\nmemory = true\n", replies);
     std::fs::create_dir_all(test.home.join("agents")).expect("a directory");
