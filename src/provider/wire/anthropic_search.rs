@@ -93,7 +93,7 @@ impl<'a> Searches<'a> {
     }
 }
 
-fn own_blocks<'a>(part: &'a Content) -> Option<&'a Vec<Value>> {
+fn own_blocks(part: &Content) -> Option<&Vec<Value>> {
     match part {
         Content::Search(search) => search.native.as_ref()?.data["blocks"].as_array(),
         _ => None,
