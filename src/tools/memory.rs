@@ -233,7 +233,7 @@ mod tests {
             };
             let context = ToolContext::bare(test.workspace.clone());
             let change = test.change(input.clone()).expect("valid input");
-            assert_eq!(ParsedTool::preview(&test.tool, change, context).await, [diff.clone()]);
+            assert_eq!(ParsedTool::preview(&test.tool, change, context).await, std::slice::from_ref(&diff));
             let result = test.run(input).await;
             assert_eq!((result.status, result.shown), (OutcomeStatus::Completed, vec![diff]));
             assert_eq!(std::fs::read_to_string(&file).expect("a file"), after);
