@@ -226,7 +226,7 @@ pub use epitome_compaction as compaction;
 pub use epitome_config as config;
 pub use epitome_daemon as daemon;
 pub use epitome_diagnostics as diagnostics;
-pub use epitome_files::{atomic_file, paths};
+pub use epitome_files::{atomic_file, memory, paths};
 pub use epitome_hooks as hooks;
 pub use epitome_mcp as mcp;
 pub use epitome_problem as problem;

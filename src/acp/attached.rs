@@ -63,7 +63,8 @@ pub fn checked(field: &str, part: Content) -> Result<Content, String> {
         | Content::Thinking { .. }
         | Content::Resource { .. }
         | Content::ResourceLink { .. }
-        | Content::Call(_)) => Ok(other),
+        | Content::Call(_)
+        | Content::Search(_)) => Ok(other),
     }
 }
 

@@ -312,7 +312,7 @@ impl<'a> RequestParams<'a> {
             | Content::Document { .. }
             | Content::Resource { .. }
             | Content::ResourceLink { .. } => true,
-            Content::Thinking { .. } | Content::Call(_) => false,
+            Content::Thinking { .. } | Content::Call(_) | Content::Search(_) => false,
         });
         if !says_something {
             return Err(BadParams("`prompt` is empty".to_owned()));

@@ -396,7 +396,7 @@ impl Cursor {
             }
             Change::CallChanged { call, input, card, .. } => {
                 if self.calls.contains_key(call) {
-                    let detail = if shown.replay { CallDetail::Replay } else { CallDetail::Live };
+                    let detail = shown.detail();
                     updates.push(Update::Call(Box::new(tool_wire::changed(call, input, card, detail))));
                 }
                 entry_line(entry, updates);
@@ -406,8 +406,8 @@ impl Cursor {
                 user_message(&Message { id: *message, content }, &Origin::Person, updates);
             }
             Change::Replied { message, cut, .. } => {
-                self.complete(message, updates);
-                let detail = if shown.replay { CallDetail::Replay } else { CallDetail::Live };
+                self.complete(message, &shown, updates);
+                let detail = shown.detail();
                 // The plan is shown by its own entry instead.
                 let calls = message.calls().filter(|call| call.name != PLAN_TOOL);
                 updates.extend(calls.filter_map(|call| self.announce(call, shown.traits, detail)));
@@ -422,7 +422,7 @@ impl Cursor {
                 }
             }
             Change::ToolFinished { outcome } => {
-                let detail = if shown.replay { CallDetail::Replay } else { CallDetail::Live };
+                let detail = shown.detail();
                 self.finish(outcome, detail, shown.traits.version, updates);
             }
             Change::Compacted { summary, .. } => {
@@ -527,17 +527,30 @@ impl Cursor {
 
     /// Sends the part of a committed message that was not streamed. Parts are matched by their position among
     /// parts of the same kind, because a cancelled reply may lack a part that was streamed. Parts without
-    /// text (thinking that only its provider can read) were not streamed.
-    fn complete(&mut self, message: &Message, updates: &mut Vec<Update>) {
+    /// text (thinking that only its provider can read) were not streamed, nor were the provider's searches.
+    fn complete(&mut self, message: &Message, shown: &Showing<'_>, updates: &mut Vec<Update>) {
         let live = self.live.take().filter(|live| live.message == message.id);
         let streamed = live.map(|live| live.parts).unwrap_or_default();
         let mut thinking = streamed.iter().filter(|part| part.kind == TextKind::Thinking);
         let mut reply = streamed.iter().filter(|part| part.kind == TextKind::Reply);
         for (index, content) in message.content.iter().enumerate() {
+            let sources;
             let (kind, text, part) = match content {
                 Content::Text { text } | Content::Thinking { text, .. } if text.is_empty() => continue,
                 Content::Text { text } => (TextKind::Reply, text, reply.next()),
                 Content::Thinking { text, .. } => (TextKind::Thinking, text, thinking.next()),
+                Content::Search(search) => {
+                    if let Some((call, outcome)) = search.as_call(message.id, index) {
+                        let detail = shown.detail();
+                        updates.extend(self.announce(&call, shown.traits, detail));
+                        self.finish(&outcome, detail, shown.traits.version, updates);
+                    }
+                    sources = search.sources();
+                    if sources.is_empty() {
+                        continue;
+                    }
+                    (TextKind::Reply, &sources, reply.next())
+                }
                 Content::Call(_)
                 | Content::Image { .. }
                 | Content::Document { .. }
@@ -668,6 +681,10 @@ struct Showing<'a> {
 }
 
 impl Showing<'_> {
+    fn detail(&self) -> CallDetail {
+        if self.replay { CallDetail::Replay } else { CallDetail::Live }
+    }
+
     fn is_v2(&self) -> bool {
         self.traits.version == AcpVersion::V2
     }

@@ -181,7 +181,7 @@ pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec
             Content::ResourceLink { uri, name } => {
                 send(wire::ContentBlock::ResourceLink(wire::ResourceLink::new(name.clone(), uri.clone())));
             }
-            Content::Thinking { .. } | Content::Call(_) => {}
+            Content::Thinking { .. } | Content::Call(_) | Content::Search(_) => {}
         }
     }
     if !shown.is_empty() {

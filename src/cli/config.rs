@@ -4,12 +4,11 @@ mod schema;
 mod show;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::json;
 
-use super::terminal;
-use super::{CliError, serve};
+use super::text_editor::TextEditor;
+use super::{CliError, serve, terminal};
 use crate::config::{LoadedSettings, Settings};
 use crate::paths::Paths;
 use crate::problem::Problem;
@@ -119,26 +118,16 @@ const TEMPLATE: &str = "\
 ";
 
 fn edit(paths: &Paths, cwd: &Path) -> Result<i32, CliError> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
-    let editor = variable("VISUAL").or_else(|| variable("EDITOR")).ok_or_else(|| {
-        let hint = format!("set one of them, or open {} yourself", paths.config_file().display());
-        CliError::failed("neither VISUAL nor EDITOR is set", Some(hint))
-    })?;
     let file = paths.config_file();
+    let editor = TextEditor::of_user(&file)?;
     if !file.exists() {
         let made = file.parent().map_or(Ok(()), std::fs::create_dir_all);
         made.map_err(|error| CliError::failed(format!("{} can't be made: {error}", file.display()), None))?;
         terminal::write_new(&file, TEMPLATE)?;
     }
-    // As in git, the variable is a shell command such as `code --wait`.
-    let ended = Command::new("sh").arg("-c").arg(format!("{editor} \"$@\"")).arg("sh").arg(&file).status();
-    match ended {
-        Ok(status) if status.success() => check(&load(paths, cwd).problems, false),
-        Ok(status) => Err(CliError::failed(format!("the editor {editor:?} ended with {status}"), None)),
-        Err(error) => Err(CliError::failed(format!("the editor can't be started: {error}"), None)),
-    }
+    editor.edit(&file)?;
+    check(&load(paths, cwd).problems, false)
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;

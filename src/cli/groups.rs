@@ -14,7 +14,7 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
     ("Start", &["demo", "login", "logout", "doctor", "models", "config"]),
     ("Work", &["acp", "ahp", "run", "sessions", "rename", "worktree", "inspect"]),
     ("History", &["compact", "undo", "redo", "history", "pin", "unpin", "rewind", "checkpoints"]),
-    ("Extend", &["recipes", "hooks", "agents", "plugins", "mcp", "permissions", "inventory"]),
+    ("Extend", &["recipes", "hooks", "agents", "plugins", "mcp", "permissions", "memory", "inventory"]),
     ("Maintain", &["daemon", "bug-report", "check", "completions", "man"]),
 ];
 

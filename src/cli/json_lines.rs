@@ -7,7 +7,9 @@ use serde_json::{Map, Value, json};
 use super::printer::line;
 use super::streamed::Streamed;
 use crate::session::{NoticeSeverity, PermissionRequest, SessionEvent, TextKind, UsageNow, UserDecision};
-use crate::thread::{Change, Entry, HookRun, HookRunResult, MessageId, SessionId, ToolOutcome, Usage, text};
+use crate::thread::{
+    Change, Entry, HookRun, HookRunResult, MessageId, SessionId, ToolCall, ToolOutcome, Usage, text,
+};
 
 /// Writes one object per line.
 pub struct JsonLines<'a> {
@@ -116,17 +118,25 @@ impl<'a> JsonLines<'a> {
         self.write(&line)
     }
 
+    fn call(&mut self, call: &ToolCall) -> io::Result<()> {
+        self.write(&json!({
+            "type": "tool_call", "id": call.id.0, "name": call.name, "title": text::call_title(call),
+            "input": call.input,
+        }))
+    }
+
     fn entry(&mut self, change: &Change) -> io::Result<()> {
         match change {
             Change::Replied { message, cut, .. } => {
                 for (kind, missing) in self.streamed.missing(message) {
-                    self.write(&text_event(message.id, kind, missing))?;
+                    self.write(&text_event(message.id, kind, &missing))?;
                 }
                 for call in message.calls() {
-                    self.write(&json!({
-                        "type": "tool_call", "id": call.id.0, "name": call.name,
-                        "title": text::call_title(call), "input": call.input,
-                    }))?;
+                    self.call(call)?;
+                }
+                for (call, outcome) in message.searches() {
+                    self.call(&call)?;
+                    self.outcome(&outcome)?;
                 }
                 match cut {
                     Some(cut) => self.notice("warning", &text::cut_words(cut)),

@@ -27,6 +27,7 @@ mod log;
 mod login;
 mod manual;
 mod mcp;
+mod memory;
 mod methods;
 mod models;
 mod overrides;
@@ -40,6 +41,7 @@ mod serve;
 mod sessions;
 mod streamed;
 mod terminal;
+mod text_editor;
 mod worktree;
 
 use std::ffi::OsString;
@@ -108,6 +110,7 @@ enum CliCommand {
     Agents(agents::AgentsArgs),
     Plugins(plugins::PluginsArgs),
     Inventory(inventory::InventoryArgs),
+    Memory(memory::MemoryArgs),
     Login(login::LoginArgs),
     Logout(login::LogoutArgs),
     Sessions(sessions::SessionsArgs),
@@ -231,6 +234,7 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
         CliCommand::Agents(args) => agents::main(args),
         CliCommand::Plugins(args) => plugins::main(args),
         CliCommand::Inventory(args) => inventory::main(args),
+        CliCommand::Memory(args) => memory::main(args),
         CliCommand::Login(args) => login::main(args),
         CliCommand::Logout(args) => login::logout(args),
         CliCommand::Sessions(args) => sessions::main(args),

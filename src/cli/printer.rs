@@ -318,10 +318,14 @@ impl<'a> Printer<'a> {
         match change {
             Change::Replied { message, cut, .. } => {
                 for (kind, missing) in self.streamed.missing(message) {
-                    self.text(kind, missing)?;
+                    self.text(kind, &missing)?;
                 }
                 for call in message.calls() {
                     self.titles.insert(call.id.clone(), text::call_title(call));
+                }
+                for (call, outcome) in message.searches() {
+                    self.titles.insert(call.id.clone(), text::call_title(&call));
+                    self.outcome(&outcome)?;
                 }
                 match cut {
                     Some(cut) => self.remark(Color::Yellow, &text::cut_words(cut)),

@@ -1,5 +1,7 @@
 //! Tracks the streamed part of a reply, so that it is not printed again with the entry. Pure.
 
+use std::borrow::Cow;
+
 use crate::session::TextKind;
 use crate::thread::{Content, Message, MessageId};
 
@@ -26,7 +28,7 @@ impl Streamed {
     }
 
     /// Returns the part of the complete message that was not streamed.
-    pub fn missing<'a>(&mut self, message: &'a Message) -> Vec<(TextKind, &'a str)> {
+    pub fn missing<'a>(&mut self, message: &'a Message) -> Vec<(TextKind, Cow<'a, str>)> {
         let streamed = std::mem::take(self);
         let parts = if streamed.message == Some(message.id) { streamed.parts } else { Vec::new() };
         let of = |wanted: TextKind| {
@@ -36,15 +38,22 @@ impl Streamed {
         let (mut thinking, mut reply) = (of(TextKind::Thinking), of(TextKind::Reply));
         let missing = message.content.iter().filter_map(|content| {
             let (kind, text, sent) = match content {
-                Content::Text { text } => (TextKind::Reply, text, reply.next()),
-                Content::Thinking { text, .. } => (TextKind::Thinking, text, thinking.next()),
+                Content::Text { text } => (TextKind::Reply, Cow::Borrowed(text.as_str()), reply.next()),
+                Content::Thinking { text, .. } => (TextKind::Thinking, text.into(), thinking.next()),
+                Content::Search(search) => match search.sources() {
+                    sources if sources.is_empty() => return None,
+                    sources => (TextKind::Reply, sources.into(), reply.next()),
+                },
                 Content::Image { .. }
                 | Content::Document { .. }
                 | Content::Resource { .. }
                 | Content::ResourceLink { .. }
                 | Content::Call(_) => return None,
             };
-            let rest = text.get(sent.unwrap_or(0)..)?;
+            let rest = match text {
+                Cow::Borrowed(text) => Cow::Borrowed(text.get(sent.unwrap_or(0)..)?),
+                Cow::Owned(text) => text.get(sent.unwrap_or(0)..)?.to_owned().into(),
+            };
             (!rest.is_empty()).then_some((kind, rest))
         });
         missing.collect()

@@ -169,6 +169,7 @@ fn text_bytes(entry: &Entry) -> usize {
             .input
             .as_object()
             .map_or(0, |input| input.values().map(|value| value.as_str().map_or(0, str::len)).sum::<usize>()),
+        Content::Search(search) => search.text().len(),
         Content::Image { .. } | Content::Document { .. } | Content::ResourceLink { .. } => 0,
     };
     match &entry.change {

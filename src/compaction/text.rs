@@ -131,7 +131,7 @@ pub(super) fn said_with(content: &[Content], comes_along: impl Fn(usize) -> bool
             Content::Resource { uri, .. } | Content::ResourceLink { uri, .. } => {
                 parts.push(format!("[file {where_it_is}: {uri}]"));
             }
-            Content::Thinking { .. } | Content::Call(_) => {}
+            Content::Thinking { .. } | Content::Call(_) | Content::Search(_) => {}
         }
     }
     parts.join("\n\n")

@@ -14,7 +14,8 @@ use super::keys::{ConfigKey, KeyCollector, SetValue};
 use super::kind::{Kind, Slot, share, truth};
 use super::values::{
     ValueError, call_seconds, characters, editor_writes, header_map, max_repeats, max_rounds, messages, mode,
-    model_name, small_tokens, summariser, summary_role, thought, threshold, url, variable, wire_format,
+    model_name, search_choice, small_tokens, summariser, summary_role, thought, threshold, url, variable,
+    wire_format,
 };
 use super::{
     BuiltInSettings, CompactionSettings, FileOwner, ProviderSettings, PruneSettings, Settings, WireFormat,
@@ -212,6 +213,7 @@ impl<'a> ConfigReader<'a> {
             "prompt_suggestions" => {
                 if self.is_users(&key) { self.set(value, &mut settings.prompt_suggestions, truth()); }
             },
+            "memory" => if self.is_users(&key) { self.set(value, &mut settings.memory, truth()); },
             "models" => self.models(value, settings),
             "providers" => if self.is_users(&key) { self.providers(value, settings); },
             "compaction" => self.compaction(value, &mut settings.compaction),
@@ -234,6 +236,9 @@ impl<'a> ConfigReader<'a> {
             "secrets" => if self.is_users(&key) { self.secrets(value, &mut settings.mask_secrets); },
             "templates" => self.templates(value, settings),
             "web_fetch" => if self.is_users(&key) { self.web_fetch(value, settings); },
+            "web_search" => {
+                if self.is_users(&key) { self.set(value, &mut settings.web_search, search_choice()); }
+            },
         });
         self.check_native(settings);
     }

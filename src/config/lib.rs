@@ -36,7 +36,7 @@ use epitome_problem::Problem;
 use epitome_rules::WrittenRule;
 pub use epitome_settings::{
     BuiltInSettings, CompactionSettings, CompactionThreshold, EditorWrites, ProviderSettings, PruneSettings,
-    Summariser, WireFormat,
+    SearchChoice, Summariser, WireFormat,
 };
 use epitome_thread::{Mode, ThoughtLevel};
 pub use exposure::ExposureSettings;
@@ -100,6 +100,10 @@ pub struct Settings {
     pub prompt_suggestions: bool,
     /// Whether the model may fetch pages from this machine and from private networks. Only the user can set it.
     pub fetch_private: bool,
+    /// Where the model's web searches go. Only the user can set it.
+    pub web_search: SearchChoice,
+    /// Whether the model may propose changes of its memory. Only the user can set it.
+    pub memory: bool,
     /// The stored logins. Not set by any file.
     pub logins: Logins,
 }
@@ -138,6 +142,8 @@ impl Default for Settings {
             acp_v2: true,
             prompt_suggestions: false,
             fetch_private: false,
+            web_search: SearchChoice::default(),
+            memory: false,
             logins: Logins::default(),
         }
     }

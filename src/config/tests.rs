@@ -552,6 +552,25 @@ fn only_the_user_decides_when_edits_go_through_the_editor() {
     assert_eq!(read("editor_writes = \"sometimes\"\n", ""), (EditorWrites::Auto, wrong));
 }
 
+/// A search sends queries to somebody, and memory is part of all later sessions.
+#[test]
+fn only_the_user_decides_who_searches_the_web_and_whether_the_model_remembers() {
+    let read = |user: &str, repository: &str| {
+        let (settings, problems) = ConfigDisk::new(user, repository).load(&[]);
+        let problems: Vec<_> = problems.iter().map(|problem| problem.message.clone()).collect();
+        (settings.web_search, settings.memory, problems)
+    };
+    assert_eq!(read("", ""), (SearchChoice::Off, false, Vec::new()));
+    let user = "web_search = \"searxng\"\nmemory = true\n";
+    assert_eq!(read(user, ""), (SearchChoice::Searxng, true, Vec::new()));
+    let refused = ["memory", "web_search"].map(|key| format!("a repository cannot set {key:?}"));
+    let mut found = read("", "web_search = \"brave\"\nmemory = true\n");
+    found.2.sort();
+    assert_eq!(found, (SearchChoice::Off, false, refused.to_vec()));
+    let wrong = vec!["there is no web_search \"google\"".to_owned()];
+    assert_eq!(read("web_search = \"google\"\n", ""), (SearchChoice::Off, false, wrong));
+}
+
 #[test]
 fn only_the_user_turns_version_2_of_the_protocol_off() {
     let read = |user: &str, repository: &str| {

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
 use super::kind::{Kind, between, one_of, seconds, text, whole};
-use super::{CompactionThreshold, EditorWrites, Summariser, WireFormat};
+use super::{CompactionThreshold, EditorWrites, SearchChoice, Summariser, WireFormat};
 use epitome_thread::{Mode, ModelName, ThoughtLevel};
 
 /// Maximum configurable round limit; a larger number would amount to "no limit", with unlimited costs.
@@ -194,6 +194,10 @@ pub(super) fn mode() -> Kind<Mode> {
 
 pub(super) fn editor_writes() -> Kind<EditorWrites> {
     one_of("editor_writes", &EditorWrites::ALL, EditorWrites::id, |writes| json!(writes.id()))
+}
+
+pub(super) fn search_choice() -> Kind<SearchChoice> {
+    one_of("web_search", &SearchChoice::ALL, SearchChoice::id, |choice| json!(choice.id()))
 }
 
 pub(super) fn thought() -> Kind<ThoughtLevel> {

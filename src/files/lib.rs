@@ -2,4 +2,5 @@
 
 pub mod atomic_file;
 pub mod disk;
+pub mod memory;
 pub mod paths;

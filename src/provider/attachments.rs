@@ -53,7 +53,8 @@ pub fn left_out(endpoint: &Endpoint, content: &[Content]) -> Option<String> {
             | Content::Document { .. }
             | Content::Resource { .. }
             | Content::ResourceLink { .. }
-            | Content::Call(_) => continue,
+            | Content::Call(_)
+            | Content::Search(_) => continue,
         };
         if !kinds.contains(&kind) {
             kinds.push(kind);

@@ -15,6 +15,7 @@ use futures_util::future::BoxFuture;
 
 use super::endpoint::Endpoint;
 use super::models;
+use super::search::PROVIDER_SEARCHES_MAX;
 use super::spent::Spent;
 use super::{ErrorClass, ProviderError};
 use epitome_config::{BudgetSettings, Settings};
@@ -199,7 +200,8 @@ impl CostBudget {
             }
             _ => 0,
         };
-        let usage = Usage { input, output, cache_read, ..Usage::default() };
+        let searches = if endpoint.searches() { PROVIDER_SEARCHES_MAX } else { 0 };
+        let usage = Usage { input, output, cache_read, searches, ..Usage::default() };
         match self.cost(&endpoint.name, &usage) {
             Some(usd) => Ok(Amount { usd, tokens: tokens(&usage) }),
             None if !self.limits_money() => Ok(Amount { usd: 0.0, tokens: tokens(&usage) }),

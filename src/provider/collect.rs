@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::{ProviderEvent, ReplyStop};
 use epitome_thread::{
-    CallDisplay, CallId, Content, FOREIGN_DEPTH_MAX, ModelName, Native, ToolCall, Usage, is_deeper,
+    CallDisplay, CallId, Content, FOREIGN_DEPTH_MAX, HostedSearch, ModelName, Native, ToolCall, Usage,
+    is_deeper,
 };
 
 /// Collects the events of one reply.
@@ -57,6 +58,7 @@ enum ReplyPart {
     Text(String),
     Thinking { text: String, native: Option<Native> },
     Call { index: u32, id: String, name: String, arguments: String },
+    Search(HostedSearch),
 }
 
 impl Collector {
@@ -102,6 +104,7 @@ impl Collector {
                 }
                 None
             }
+            ProviderEvent::Searched { search, blocks } => self.searched(search, blocks),
             ProviderEvent::Usage(later) => {
                 self.usage.get_or_insert_default().update(&later);
                 None
@@ -117,13 +120,14 @@ impl Collector {
     pub fn shown(&self) -> Vec<ReplyPiece> {
         let parts = self.parts.iter().zip(0u32..);
         let pieces = parts.filter_map(|(content, part)| match content {
-            ReplyPart::Text(text) => Some((part, PieceKind::Reply, text)),
-            ReplyPart::Thinking { text, .. } => Some((part, PieceKind::Thinking, text)),
+            ReplyPart::Text(text) => Some((part, PieceKind::Reply, text.clone())),
+            ReplyPart::Thinking { text, .. } => Some((part, PieceKind::Thinking, text.clone())),
+            ReplyPart::Search(search) => Some((part, PieceKind::Reply, search.sources())),
             ReplyPart::Call { .. } => None,
         });
         pieces
             .filter(|(_, _, text)| !text.is_empty())
-            .map(|(part, kind, text)| ReplyPiece::Text { part, kind, text: text.clone() })
+            .map(|(part, kind, text)| ReplyPiece::Text { part, kind, text })
             .collect()
     }
 
@@ -144,6 +148,7 @@ impl Collector {
             let unfinished = match self.parts.last() {
                 Some(ReplyPart::Text(text)) => text.trim().is_empty(),
                 Some(ReplyPart::Thinking { native, .. }) => native.is_none(),
+                Some(ReplyPart::Search(search)) => search.is_open,
                 Some(ReplyPart::Call { arguments, .. }) => {
                     // An object that parses is complete: no proper prefix of an object parses.
                     !serde_json::from_str::<Value>(arguments).is_ok_and(|value| value.is_object())
@@ -164,6 +169,7 @@ impl Collector {
             .map(|part| match part {
                 ReplyPart::Text(text) => Content::Text { text },
                 ReplyPart::Thinking { text, native } => Content::Thinking { text, native },
+                ReplyPart::Search(search) => Content::Search(search),
                 ReplyPart::Call { id, name, arguments, .. } => {
                     let input = read_arguments(arguments);
                     Content::Call(ToolCall { id: CallId(id), name, input, card: CallDisplay::default() })
@@ -180,7 +186,7 @@ impl Collector {
         let piece = text.clone();
         match self.parts.last_mut() {
             Some(ReplyPart::Text(open)) => open.push_str(&text),
-            Some(ReplyPart::Thinking { .. } | ReplyPart::Call { .. }) | None => {
+            Some(ReplyPart::Thinking { .. } | ReplyPart::Call { .. } | ReplyPart::Search(_)) | None => {
                 self.parts.push(ReplyPart::Text(text))
             }
         }
@@ -195,7 +201,10 @@ impl Collector {
         match self.parts.last_mut() {
             Some(ReplyPart::Thinking { text: open, native: None }) => open.push_str(&text),
             Some(
-                ReplyPart::Thinking { native: Some(_), .. } | ReplyPart::Text(_) | ReplyPart::Call { .. },
+                ReplyPart::Thinking { native: Some(_), .. }
+                | ReplyPart::Text(_)
+                | ReplyPart::Call { .. }
+                | ReplyPart::Search(_),
             )
             | None => {
                 self.parts.push(ReplyPart::Thinking { text, native: None });
@@ -204,10 +213,35 @@ impl Collector {
         Some(ReplyPiece::Text { part: self.last_part(), kind: PieceKind::Thinking, text: piece })
     }
 
+    /// Adds a search, or completes the last one with its result. Sources are shown as a text.
+    fn searched(&mut self, search: HostedSearch, mut blocks: Vec<Value>) -> Option<ReplyPiece> {
+        if blocks.iter().any(|block| is_deeper(block, FOREIGN_DEPTH_MAX)) {
+            return None;
+        }
+        if let Some(ReplyPart::Search(open)) = self.parts.last_mut()
+            && open.is_open
+            && open.call == search.call
+            && let Some(native) = &mut open.native
+            && let Some(before) = native.data["blocks"].as_array_mut()
+        {
+            before.append(&mut blocks);
+            (open.pages, open.failure, open.is_open) = (search.pages, search.failure, search.is_open);
+            return None;
+        }
+        let (provider, model) = (self.provider.clone(), self.model.clone());
+        let native = Some(Native { provider, model, data: json!({ "blocks": blocks }) });
+        let (part, text) = (self.next_part(), search.sources());
+        self.parts.push(ReplyPart::Search(HostedSearch { native, ..search }));
+        (!text.is_empty()).then_some(ReplyPiece::Text { part, kind: PieceKind::Reply, text })
+    }
+
     fn call(&mut self, wanted: u32) -> Option<&mut String> {
         self.parts.iter_mut().rev().find_map(|part| match part {
             ReplyPart::Call { index, arguments, .. } if *index == wanted => Some(arguments),
-            ReplyPart::Call { .. } | ReplyPart::Text(_) | ReplyPart::Thinking { .. } => None,
+            ReplyPart::Call { .. }
+            | ReplyPart::Text(_)
+            | ReplyPart::Thinking { .. }
+            | ReplyPart::Search(_) => None,
         })
     }
 

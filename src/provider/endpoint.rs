@@ -14,6 +14,7 @@ use super::abilities::Abilities;
 use super::address::{beneath, has_version, path_of, shown, with_query};
 use super::credential::Credential;
 use super::network::Network;
+use super::search::ProviderSearch;
 use epitome_config::WireFormat;
 use epitome_thread::ModelName;
 
@@ -56,6 +57,8 @@ pub struct Endpoint {
     pub abilities: Abilities,
     /// How tools are sent to the model; differs from the default if the service refuses the usual form.
     pub form: ToolForm,
+    /// How the provider searches the web, if the user wants that; only some formats have it.
+    pub search: Option<ProviderSearch>,
     /// Whether the user has enabled compaction by the provider. Its compactions are only sent while this is
     /// set.
     pub native_compaction: bool,
@@ -69,6 +72,12 @@ impl Endpoint {
     /// The part of the model's name before the slash.
     pub fn provider(&self) -> &str {
         self.name.split().map_or(self.name.0.as_str(), |(provider, _)| provider)
+    }
+
+    /// Whether the provider may search the web in replies of this endpoint.
+    pub fn searches(&self) -> bool {
+        let has_search = matches!(self.wire, WireFormat::AnthropicMessages | WireFormat::OpenAiResponses);
+        has_search && self.search.is_some()
     }
 
     /// URL of model calls. Vendors' conventions differ: `OPENAI_BASE_URL` includes the API version, other vendors' base

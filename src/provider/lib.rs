@@ -30,6 +30,7 @@ pub mod loopback;
 pub mod models;
 pub mod network;
 pub mod retry;
+pub mod search;
 pub mod sign_in;
 pub mod spent;
 pub mod wire;
@@ -38,7 +39,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use epitome_thread::{Seq, ThoughtLevel, ToolSpec, Usage, ViewItem};
+use epitome_thread::{HostedSearch, Seq, ThoughtLevel, ToolSpec, Usage, ViewItem};
 
 /// One model call: a view of the thread with its parameters.
 #[derive(Clone, Debug)]
@@ -85,6 +86,12 @@ pub enum ProviderEvent {
         index: u32,
         json: String,
     },
+    /// A web search by the provider, the result of the one before it, or the sources of the text before it. `blocks` is
+    /// what the provider gets back.
+    Searched {
+        search: HostedSearch,
+        blocks: Vec<Value>,
+    },
     /// Token counts so far; later reports replace earlier ones, except for zero fields.
     Usage(Usage),
     /// The reply is complete. A stream that ends without this event was interrupted.
@@ -98,6 +105,7 @@ impl ProviderEvent {
         match self {
             ProviderEvent::Text(_) | ProviderEvent::Thinking(_) => true,
             ProviderEvent::ThinkingSealed { .. }
+            | ProviderEvent::Searched { .. }
             | ProviderEvent::CallStarted { .. }
             | ProviderEvent::CallArguments { .. }
             | ProviderEvent::Usage(_)

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use super::abilities::{Abilities, Effort, Thinking};
 use super::endpoint::Endpoint;
+use super::search::PROVIDER_SEARCH_USD;
 use epitome_config::{PriceSettings, Settings};
 use epitome_thread::{ModelName, Usage};
 use epitome_tokens::model_name::undated;
@@ -135,7 +136,8 @@ pub fn cost(settings: &Settings, model: &ModelName, usage: &Usage) -> Option<f64
     let input = fresh as f64 * price.input
         + usage.cache_read as f64 * price.cache_read
         + usage.cache_write as f64 * price.cache_write;
-    Some((input * of_input + usage.output as f64 * price.output * of_output) / 1_000_000.0)
+    let tokens = (input * of_input + usage.output as f64 * price.output * of_output) / 1_000_000.0;
+    Some(tokens + usage.searches as f64 * PROVIDER_SEARCH_USD)
 }
 
 /// The models of a provider, best first, for a picker.

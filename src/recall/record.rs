@@ -144,7 +144,8 @@ impl<'a> Record<'a> {
                 | Content::Thinking { .. }
                 | Content::Image { .. }
                 | Content::Document { .. }
-                | Content::Call(_) => false,
+                | Content::Call(_)
+                | Content::Search(_) => false,
             }),
             RecordBody::Call(call) => located(&call.card.locations) || mentions(call, path),
             RecordBody::Outcome(outcome, call) => {
@@ -216,6 +217,7 @@ fn message_text(message: &Message) -> Cow<'_, str> {
             Content::Document { mime_type, name, .. } => {
                 Some(Cow::Owned(format!("[document: {}]", name.as_ref().unwrap_or(mime_type))))
             }
+            Content::Search(search) => Some(Cow::Owned(search.text())),
             Content::Thinking { .. } | Content::Call(_) => None,
         })
         .collect();

@@ -37,7 +37,7 @@ impl RuleEffect {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RulePattern {
     /// The name of a tool, with `*` for any text, or an alias for several tools: `Bash`, `Read`, `Edit`,
-    /// `Write`, `WebFetch`.
+    /// `Write`, `WebFetch`, `WebSearch`.
     pub tool: String,
     /// A command, a path, a host, or the name of a skill or an agent, depending on the tool; `None` matches every call of
     /// the tool.
@@ -89,7 +89,7 @@ impl ArgumentKind {
 
 /// Tools for which typos are detected; of two equally similar names the first is suggested. Capitalized names are
 /// Claude Code's aliases, which cover all tools of that kind.
-const TOOLS: [(&str, ArgumentKind); 22] = [
+const TOOLS: [(&str, ArgumentKind); 25] = [
     ("bash", ArgumentKind::Command),
     ("bash_output", ArgumentKind::Nothing),
     ("bash_kill", ArgumentKind::Nothing),
@@ -101,7 +101,9 @@ const TOOLS: [(&str, ArgumentKind); 22] = [
     ("grep_tool", ArgumentKind::Path),
     ("diagnostics", ArgumentKind::Path),
     ("web_fetch", ArgumentKind::Host),
+    ("web_search", ArgumentKind::Host),
     ("view_image", ArgumentKind::Path),
+    ("memory", ArgumentKind::Nothing),
     ("todo_write", ArgumentKind::Nothing),
     ("recall", ArgumentKind::Nothing),
     ("task", ArgumentKind::Name),
@@ -112,6 +114,7 @@ const TOOLS: [(&str, ArgumentKind); 22] = [
     ("Edit", ArgumentKind::Path),
     ("Write", ArgumentKind::Path),
     ("WebFetch", ArgumentKind::Host),
+    ("WebSearch", ArgumentKind::Host),
 ];
 
 /// An error in a rule, and a suggested fix.
@@ -200,6 +203,11 @@ fn is_known(tool: &str) -> bool {
 }
 
 impl RulePattern {
+    /// Whether the rule may be about a tool of this name.
+    pub fn may_be_of(&self, tool: &str) -> bool {
+        self.tool == tool || (self.tool.contains('*') && may_be(&self.tool, tool))
+    }
+
     /// Returns an error if Epitome has no tool of this name. Such a rule is accepted, because programs that embed
     /// Epitome have additional tools, but it is probably a mistake.
     pub fn check_tool(&self) -> Result<(), RuleError> {

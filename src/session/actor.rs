@@ -27,7 +27,7 @@ use super::subagents::Subagents;
 use super::tool_host::{ToolHost, ToolNews};
 use super::work::{Attaching, BackgroundResult, JobResult, RunningTurn};
 use super::{ClientId, Opening, SessionCommand, SessionEvent};
-use super::{budget, diagnostics};
+use super::{budget, diagnostics, optional_tools};
 use epitome_hooks::hook_context::EventData;
 use epitome_mcp::McpEvent;
 use epitome_store::Journal;
@@ -84,6 +84,7 @@ impl Session {
         let ask_user = AskUser { door: questions.sender() };
         core.services.toolbox = core.services.toolbox.with(vec![Arc::new(ask_user)]);
         budget::limit_costs(&mut core, questions.sender());
+        optional_tools::offer(&mut core);
         let edits = diagnostics::edit_watch(&mut core, questions.sender());
         core.show_problems(&problems);
         Session {

@@ -352,7 +352,9 @@ impl Session {
             (RecipeModel::Small, main) if let Some(small) = models::small(&self.core.settings, main) => {
                 ChildModel::Named(small)
             }
-            (RecipeModel::Main | RecipeModel::Small, Some(endpoint)) => ChildModel::At(endpoint.clone()),
+            (RecipeModel::Main | RecipeModel::Small, Some(endpoint)) => {
+                ChildModel::At(Box::new(endpoint.clone()))
+            }
             (RecipeModel::Main | RecipeModel::Small, None) => ChildModel::Configured,
         };
         let (handlers, problems) = handlers::declared(

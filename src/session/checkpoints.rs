@@ -35,7 +35,9 @@ impl Core {
         let what = match access {
             Ok(Access::Write(paths)) => AffectedFiles::Files(paths.clone()),
             Ok(Access::Command { .. } | Access::External { .. }) => AffectedFiles::Anything,
-            Ok(Access::Read(_) | Access::Nothing | Access::Fetch { .. }) | Err(_) => return None,
+            Ok(Access::Read(_) | Access::Nothing | Access::Remember(_) | Access::Fetch { .. }) | Err(_) => {
+                return None;
+            }
         };
         let checkpoints = self.services.checkpoints.clone()?;
         // A child's changes belong to the turn that started it.

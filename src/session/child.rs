@@ -149,7 +149,7 @@ pub enum ChildHistory {
 #[derive(Clone)]
 pub enum ChildModel {
     /// The parent's endpoint, whose actual window is known.
-    At(Endpoint),
+    At(Box<Endpoint>),
     Named(ModelName),
     /// The model configured for new sessions.
     Configured,
@@ -295,7 +295,7 @@ fn smaller(history: &ChildHistory, shape: &Shape, window: u64) -> Option<Shape> 
 
 async fn endpoint(services: &SessionServices, order: &ChildOrder) -> Result<Endpoint, String> {
     let named = match &order.model {
-        ChildModel::At(endpoint) => return Ok(endpoint.clone()),
+        ChildModel::At(endpoint) => return Ok(Endpoint::clone(endpoint)),
         ChildModel::Named(name) => Some(name),
         ChildModel::Configured => None,
     };
@@ -376,6 +376,8 @@ impl PreparedChild {
         };
         let channel = (commands.downgrade(), receiver);
         let mut session = Box::new(Session::new(services.clone(), thread, journal, channel, &opening));
+        // Exactly the given tools: a new session offers some on its own, which the child may not be allowed.
+        session.core.services.toolbox = services.toolbox.clone();
         session.core.log.draft = ReplyDraft::default();
         end_interrupted_turn(&mut session.core).await;
         session.core.settings.change(|settings| {

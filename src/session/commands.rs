@@ -36,6 +36,7 @@ use super::{CommandInfo, NoticeSeverity, SessionAnswer, cpu_worker, summary};
 use epitome_checkpoint::{CheckpointError, RewindReport, TurnRecord};
 use epitome_compaction::{Budget, Preview};
 use epitome_config::Summariser;
+use epitome_files::memory::MemoryFiles;
 use epitome_platform::blocking;
 use epitome_provider::models;
 use epitome_provider::spent::Spent;
@@ -429,6 +430,7 @@ fn show_context(
             (false, None) => context::NextCompaction::Never,
         },
         spent: Spent::total(&core.settings, &core.thread),
+        memory: MemoryFiles::directory(&core.services.paths),
     };
     let text = context::text(&core.ruler(), &core.thread, &facts);
     text_reply(core, text)

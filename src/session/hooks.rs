@@ -268,7 +268,7 @@ fn attachments(message: &Message) -> Vec<PromptAttachment> {
         Content::Document { mime_type, .. } => of("document", None, Some(mime_type)),
         Content::Resource { uri, .. } => of("resource", Some(uri), None),
         Content::ResourceLink { uri, .. } => of("resource_link", Some(uri), None),
-        Content::Text { .. } | Content::Thinking { .. } | Content::Call(_) => None,
+        Content::Text { .. } | Content::Thinking { .. } | Content::Call(_) | Content::Search(_) => None,
     });
     attached.collect()
 }

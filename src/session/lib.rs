@@ -71,6 +71,7 @@ mod mcp;
 pub mod meter;
 mod model_link;
 mod models;
+mod optional_tools;
 mod output_as_text;
 mod output_truncation;
 mod permissions;

@@ -184,7 +184,7 @@ impl Permissions {
             Ok(access) => access,
             Err(text) => return impossible(text),
         };
-        if matches!(access, Access::Write(_) | Access::Command { .. })
+        if matches!(access, Access::Write(_) | Access::Remember(_) | Access::Command { .. })
             && given.settings.mask_secrets
             && secrets::has_mask_in(&call.input)
         {

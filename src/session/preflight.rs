@@ -16,10 +16,9 @@ impl Core {
     /// Drops the model's native thinking blocks from all requests from now on, because the provider rejects them.
     /// Returns `false` if none was sent: then they are not the cause, and trying again is useless.
     pub(super) fn drop_thinking(&mut self, error: &ProviderError) -> bool {
-        let is_own = |content: &Content| matches!(content, Content::Thinking { native: Some(_), .. });
         let sent = self.thread.view().entries().iter().any(|entry| match &entry.change {
             Change::Replied { message, .. } | Change::Compacted { summary: message, .. } => {
-                message.content.iter().any(is_own)
+                message.content.iter().any(Content::has_native)
             }
             _ => false,
         });

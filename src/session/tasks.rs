@@ -225,7 +225,7 @@ impl AgentStarter {
         agent: &AgentDefinition,
         asked: Option<&str>,
     ) -> Result<(ChildModel, Option<String>), String> {
-        let main = || self.main.clone().map_or(ChildModel::Configured, ChildModel::At);
+        let main = || self.main.clone().map_or(ChildModel::Configured, |main| ChildModel::At(Box::new(main)));
         let small = || models::small(&self.settings, self.main.as_ref()).map_or_else(main, ChildModel::Named);
         match (asked, &agent.model) {
             (Some("main"), _) | (None, RecipeModel::Main) => Ok((main(), None)),

@@ -82,6 +82,51 @@ impl EditorWrites {
     }
 }
 
+/// Where the model's web searches go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SearchChoice {
+    /// The model can't search.
+    #[default]
+    Off,
+    /// The search of the model's provider, else the SearXNG server of `SEARXNG_URL`.
+    Auto,
+    Provider,
+    Searxng,
+    Brave,
+    Tavily,
+    Exa,
+}
+
+impl SearchChoice {
+    pub const ALL: [SearchChoice; 7] = [
+        SearchChoice::Off,
+        SearchChoice::Auto,
+        SearchChoice::Provider,
+        SearchChoice::Searxng,
+        SearchChoice::Brave,
+        SearchChoice::Tavily,
+        SearchChoice::Exa,
+    ];
+
+    /// The name used in a configuration file.
+    pub fn id(self) -> &'static str {
+        match self {
+            SearchChoice::Off => "off",
+            SearchChoice::Auto => "auto",
+            SearchChoice::Provider => "provider",
+            SearchChoice::Searxng => "searxng",
+            SearchChoice::Brave => "brave",
+            SearchChoice::Tavily => "tavily",
+            SearchChoice::Exa => "exa",
+        }
+    }
+
+    /// Whether models whose provider offers a search use that.
+    pub fn uses_provider(self) -> bool {
+        matches!(self, SearchChoice::Auto | SearchChoice::Provider)
+    }
+}
+
 impl WireFormat {
     pub const ALL: [WireFormat; 4] = [
         WireFormat::AnthropicMessages,

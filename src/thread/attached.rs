@@ -117,7 +117,7 @@ pub fn prompt_too_large(content: &[Content]) -> Option<String> {
             Content::Text { text } | Content::Thinking { text, .. } | Content::Resource { text, .. } => {
                 text_bytes += text.len();
             }
-            Content::ResourceLink { .. } | Content::Call(_) => {}
+            Content::ResourceLink { .. } | Content::Call(_) | Content::Search(_) => {}
         }
     }
     if attached > PROMPT_ATTACHED_MAX {

@@ -279,6 +279,7 @@ fn outcome_content(content: &Content) -> Option<OutcomeContent> {
         Content::Thinking { .. }
         | Content::Resource { .. }
         | Content::ResourceLink { .. }
-        | Content::Call(_) => None,
+        | Content::Call(_)
+        | Content::Search(_) => None,
     }
 }

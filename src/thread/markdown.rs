@@ -88,6 +88,9 @@ fn markdown_content(content: &Content, outcomes: &HashMap<&CallId, &ToolOutcome>
             }
         }
         Content::Thinking { .. } => {}
+        Content::Search(search) => {
+            let _ = write!(text, "\n{}\n", search.text());
+        }
         Content::Image { .. }
         | Content::Document { .. }
         | Content::Resource { .. }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::decided::RecordedDecision;
+use super::hosted_search::HostedSearch;
 
 /// The id of a message in its thread: consecutive, in the order in which messages begin. Shown as `m7`.
 ///
@@ -57,6 +58,14 @@ impl Message {
         self.content.insert(0, Content::Text { text });
     }
 
+    /// The provider's searches in the message as tool calls with their results.
+    pub fn searches(&self) -> impl Iterator<Item = (ToolCall, ToolOutcome)> {
+        self.content.iter().enumerate().filter_map(|(part, content)| match content {
+            Content::Search(search) => search.as_call(self.id, part),
+            _ => None,
+        })
+    }
+
     /// The tool calls of the message, in order.
     pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.content.iter().filter_map(Content::as_call)
@@ -102,6 +111,8 @@ pub enum Content {
         name: String,
     },
     Call(ToolCall),
+    /// A web search that the provider ran while its model wrote the reply, or the sources of the text before it.
+    Search(HostedSearch),
 }
 
 impl Content {
@@ -114,7 +125,8 @@ impl Content {
             | Content::Document { .. }
             | Content::Resource { .. }
             | Content::ResourceLink { .. }
-            | Content::Call(_) => None,
+            | Content::Call(_)
+            | Content::Search(_) => None,
         }
     }
 
@@ -125,8 +137,16 @@ impl Content {
             | Content::Document { .. }
             | Content::Resource { .. }
             | Content::ResourceLink { .. } => true,
-            Content::Text { .. } | Content::Thinking { .. } | Content::Call(_) => false,
+            Content::Text { .. } | Content::Thinking { .. } | Content::Call(_) | Content::Search(_) => false,
         }
+    }
+
+    /// Whether it has a form that only its provider can read.
+    pub fn has_native(&self) -> bool {
+        matches!(
+            self,
+            Content::Thinking { native: Some(_), .. } | Content::Search(HostedSearch { native: Some(_), .. })
+        )
     }
 
     /// The call, if it is one.
@@ -138,7 +158,8 @@ impl Content {
             | Content::Image { .. }
             | Content::Document { .. }
             | Content::Resource { .. }
-            | Content::ResourceLink { .. } => None,
+            | Content::ResourceLink { .. }
+            | Content::Search(_) => None,
         }
     }
 }
@@ -239,6 +260,9 @@ pub struct ToolOutcome {
 /// The tool that writes the plan. Clients are shown the plan itself instead of its calls.
 pub const PLAN_TOOL: &str = "todo_write";
 
+/// The tool that searches the web: Epitome's, or in place of it that of the model's provider.
+pub const SEARCH_TOOL: &str = "web_search";
+
 /// The key in an outcome's `raw` for the states of the files that the call showed or changed.
 pub const RAW_FILES: &str = "files";
 
@@ -333,6 +357,13 @@ pub struct Usage {
     pub cache_write: u64,
     #[serde(default)]
     pub thinking: u64,
+    /// Web searches by the provider, which cost extra.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub searches: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Usage {
@@ -348,6 +379,7 @@ impl Usage {
         replace(&mut self.cache_read, later.cache_read);
         replace(&mut self.cache_write, later.cache_write);
         replace(&mut self.thinking, later.thinking);
+        replace(&mut self.searches, later.searches);
     }
 
     /// Adds another call's tokens.
@@ -357,6 +389,7 @@ impl Usage {
         self.cache_read = self.cache_read.saturating_add(other.cache_read);
         self.cache_write = self.cache_write.saturating_add(other.cache_write);
         self.thinking = self.thinking.saturating_add(other.thinking);
+        self.searches = self.searches.saturating_add(other.searches);
     }
 }
 
@@ -365,7 +398,8 @@ impl Usage {
 pub struct ToolSpec {
     pub name: String,
     pub description: String,
-    /// JSON Schema of the input, `type: object`.
+    /// JSON Schema of the input, `type: object`. `null` for a tool that only a provider can run; it is not sent to
+    /// others.
     pub schema: Value,
 }
 

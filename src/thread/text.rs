@@ -157,6 +157,7 @@ impl<'a> TextRenderer<'a> {
                     block.push_str(&indented(&self.shortened(&text), 4));
                 }
             }
+            Content::Search(search) => block.push_str(&indented(&search.text(), 2)),
             Content::Image { .. }
             | Content::Document { .. }
             | Content::Resource { .. }
@@ -371,7 +372,9 @@ pub(super) fn attached(content: &Content) -> String {
         ),
         Content::Resource { uri, text } => format!("[{uri}, {} bytes]", text.len()),
         Content::ResourceLink { uri, .. } => format!("[{uri}]"),
-        Content::Text { .. } | Content::Thinking { .. } | Content::Call(_) => String::new(),
+        Content::Text { .. } | Content::Thinking { .. } | Content::Call(_) | Content::Search(_) => {
+            String::new()
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::change::{Change, Entry, Origin, Seq};
 use super::choices::ModelName;
 use super::hooked::{HistoryMessage, PartId, Role};
+use super::hosted_search::HostedSearch;
 use super::message::{Content, Message, ToolCall, ToolOutcome};
 
 /// The entries that the model sees, in the order in which it sees them.
@@ -362,14 +363,13 @@ fn without_own_thinking(entry: &Entry) -> Option<Arc<Entry>> {
     let (Change::Replied { message, .. } | Change::Compacted { summary: message, .. }) = &entry.change else {
         return None;
     };
-    let is_own = |content: &Content| matches!(content, Content::Thinking { native: Some(_), .. });
-    if !message.content.iter().any(is_own) {
+    if !message.content.iter().any(Content::has_native) {
         return None;
     }
     let mut plain = entry.clone();
     if let Change::Replied { message, .. } | Change::Compacted { summary: message, .. } = &mut plain.change {
         for content in &mut message.content {
-            if let Content::Thinking { native, .. } = content {
+            if let Content::Thinking { native, .. } | Content::Search(HostedSearch { native, .. }) = content {
                 *native = None;
             }
         }

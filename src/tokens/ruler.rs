@@ -216,6 +216,10 @@ impl Ruler {
                 Some(native) => self.tally_text(text) + tally_sealed(native),
                 None => Tally::default(),
             },
+            Content::Search(search) => match &search.native {
+                Some(native) => self.tally_text(&search.text()) + tally_sealed(native),
+                None => self.tally_text(&search.text()),
+            },
             Content::Image { data, .. } => self.tally_image(data),
             Content::Document { data, .. } => self.tally_document(data),
             Content::Resource { uri, text } => self.tally_text(uri) + self.tally_text(text),

@@ -19,6 +19,7 @@ mod glob_tool;
 mod grep_tool;
 mod input;
 pub mod listing;
+pub mod memory;
 mod output;
 mod parsed;
 pub mod permission;
@@ -37,6 +38,7 @@ pub mod truncate;
 mod view_image;
 mod walk;
 mod web_fetch;
+pub mod web_search;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -490,6 +492,8 @@ pub enum Access {
         /// Whether it may change the workspace's Git repositories, which are read-only otherwise.
         changes_git: bool,
     },
+    /// Changes this file of the memory across sessions, wherever it is.
+    Remember(PathBuf),
     /// Fetches this address from the network.
     Fetch {
         url: String,

@@ -86,6 +86,9 @@ pub fn decide(
         Access::Command { line, confined, changes_git } => {
             command(line, *confined, *changes_git, mode, rules)
         }
+        // What is remembered takes effect in all later sessions, so no mode allows it unseen.
+        Access::Remember(_) if mode == Mode::ReadOnly => denied("Files cannot be changed"),
+        Access::Remember(_) => PermissionVerdict::Ask { always: None },
         Access::Fetch { url: _, host } => fetch(host, mode, rules),
         Access::External { server, tool, reads_only } => external(server, tool, *reads_only, mode, rules),
     }

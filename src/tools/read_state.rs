@@ -182,7 +182,7 @@ impl ReadState {
                 drop(order.read_owned().await);
                 AccessTurn::Free
             }),
-            Access::Nothing | Access::Fetch { .. } | Access::External { .. } => {
+            Access::Nothing | Access::Remember(_) | Access::Fetch { .. } | Access::External { .. } => {
                 return QueuedAccess::Entered(AccessTurn::Free);
             }
         };
@@ -273,7 +273,8 @@ fn resource(content: &Content) -> Option<(&str, &str)> {
         | Content::Image { .. }
         | Content::Document { .. }
         | Content::ResourceLink { .. }
-        | Content::Call(_) => None,
+        | Content::Call(_)
+        | Content::Search(_) => None,
     }
 }
 

@@ -302,7 +302,8 @@ fn outcome_content(content: impl IntoIterator<Item = Content>) -> Vec<OutcomeCon
         Content::Thinking { .. }
         | Content::Resource { .. }
         | Content::ResourceLink { .. }
-        | Content::Call(_) => None,
+        | Content::Call(_)
+        | Content::Search(_) => None,
     });
     parts.collect()
 }
@@ -316,7 +317,7 @@ fn ran(command: &str, output: &str) -> Content {
 /// thinking. An empty name means that the number is not recorded.
 fn token_counts(value: &Value, names: [&str; 5]) -> Option<Usage> {
     let [input, output, cache_read, cache_write, thinking] = names.map(|name| tokens(&value[name]));
-    value.is_object().then_some(Usage { input, output, cache_read, cache_write, thinking })
+    value.is_object().then_some(Usage { input, output, cache_read, cache_write, thinking, searches: 0 })
 }
 
 /// Adds the cached tokens to the input, for agents that count them separately. Epitome's input includes them.

@@ -63,6 +63,12 @@ fn the_commands_in_cli_md_have_this_help() {
 }
 
 #[test]
+fn the_examples_in_web_search_md_and_memory_md_work() {
+    run::page(&root().join("docs/web-search.md"));
+    run::page(&root().join("docs/memory.md"));
+}
+
+#[test]
 fn the_examples_in_diagnostics_md_work() {
     run::page(&root().join("docs/diagnostics.md"));
 }
@@ -196,6 +202,7 @@ fn every_page_is_tested() {
             "login.md",
             "long-conversations.md",
             "mcp.md",
+            "memory.md",
             "migrating.md",
             "observe.md",
             "permissions.md",
@@ -209,6 +216,7 @@ fn every_page_is_tested() {
             "store.md",
             "subagents.md",
             "team-rules.md",
+            "web-search.md",
             "worktrees.md",
         ]
     );

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use epitome::config::{ProviderSettings, Settings, WireFormat};
+use epitome::config::{ProviderSettings, SearchChoice, Settings, WireFormat};
 use epitome::provider::collect::Collector;
 use epitome::provider::endpoint::{self, Endpoint};
 use epitome::provider::http::{ERROR_BODY_BYTES_MAX, Http};
@@ -15,7 +15,7 @@ use epitome::provider::wire::encoding::{Encoded, Encoding};
 use epitome::provider::wire::sse::EVENT_BYTES_MAX;
 use epitome::provider::wire::stream::Decoding;
 use epitome::provider::{ErrorClass, ModelRequest, ProviderError, ProviderEvent, ReplyStop};
-use epitome::thread::{Content, Message, MessageId, ModelName, ThoughtLevel, ViewItem};
+use epitome::thread::{Content, HostedSearch, Message, MessageId, ModelName, ThoughtLevel, ViewItem};
 use proptest::prelude::*;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -122,12 +122,20 @@ fn show(event: &ProviderEvent) -> String {
         ProviderEvent::Text(text) => format!("text {text:?}"),
         ProviderEvent::Thinking(text) => format!("thinking {text:?}"),
         ProviderEvent::ThinkingSealed { data } => format!("sealed {}", sorted(data)),
+        ProviderEvent::Searched { search, blocks } => {
+            let HostedSearch { call, query, pages, failure, is_open, .. } = search;
+            let pages: Vec<&str> = pages.iter().map(|page| page.url.as_str()).collect();
+            let blocks: Vec<String> = blocks.iter().map(sorted).collect();
+            format!("searched {call:?} {query:?} {pages:?} {failure:?} open {is_open} [{}]", blocks.join(","))
+        }
         ProviderEvent::CallStarted { index, id, name } => format!("call {index} {id:?} {name}"),
         ProviderEvent::CallArguments { index, json } => format!("arguments {index} {json}"),
-        ProviderEvent::Usage(usage) => format!(
-            "usage input {} output {} cache_read {} cache_write {} thinking {}",
-            usage.input, usage.output, usage.cache_read, usage.cache_write, usage.thinking
-        ),
+        ProviderEvent::Usage(usage) => {
+            format!(
+                "usage input {} output {} cache_read {} cache_write {} thinking {}",
+                usage.input, usage.output, usage.cache_read, usage.cache_write, usage.thinking
+            ) + &if usage.searches > 0 { format!(" searches {}", usage.searches) } else { String::new() }
+        }
         ProviderEvent::Stopped(stop) => format!("stopped {stop:?}"),
     }
 }
@@ -154,8 +162,11 @@ fn endpoint_at(provider: &str, wire: WireFormat, base_url: &str) -> Endpoint {
         key_variable: Some("KEY".into()),
         headers: BTreeMap::new(),
     };
-    let settings =
-        Settings { providers: BTreeMap::from([(provider.to_owned(), configured)]), ..Settings::default() };
+    let settings = Settings {
+        providers: BTreeMap::from([(provider.to_owned(), configured)]),
+        web_search: SearchChoice::Provider,
+        ..Settings::default()
+    };
     let env: [(OsString, OsString); 1] = [("KEY".into(), "sk-very-secret".into())];
     endpoint::resolve(&ModelName(format!("{provider}/some-model")), &settings, &env).expect("the key is set")
 }

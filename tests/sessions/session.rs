@@ -31,6 +31,7 @@ mod mcp_http;
 mod mcp_lifecycle;
 pub mod mcp_server;
 mod numbers;
+mod optional_tools;
 mod permissions;
 mod recall;
 mod resting;

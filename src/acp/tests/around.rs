@@ -135,7 +135,7 @@ fn model_text_after_our_line_is_a_separate_paragraph() {
 #[test]
 fn session_wide_updates() {
     let mut client = WireClient::new(ClientTraits { notices: true, ..PLAIN });
-    let last = Usage { input: 100, output: 20, cache_read: 60, cache_write: 5, thinking: 7 };
+    let last = Usage { input: 100, output: 20, cache_read: 60, cache_write: 5, thinking: 7, searches: 0 };
     client.put(SessionEvent::Usage(UsageNow {
         used: 120,
         size: 200_000,

@@ -189,6 +189,7 @@ impl<'a> StreamJson<'a> {
             | SessionEvent::CallProgress { .. }
             | SessionEvent::CallFinished { .. }
             | SessionEvent::Seen(_)
+            | SessionEvent::Suggestions(_)
             | SessionEvent::Subagent(_)
             | SessionEvent::Compaction { .. }
             | SessionEvent::Ask { .. }

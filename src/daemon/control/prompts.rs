@@ -73,7 +73,10 @@ async fn prompt(daemon: Arc<Daemon>, params: PromptParams, caller: Caller) -> Me
     if content.is_empty() {
         return wrong("there is no prompt: give `text`, or `content`");
     }
-    if content.iter().any(|part| matches!(part, Content::Thinking { .. } | Content::Call(_))) {
+    if content
+        .iter()
+        .any(|part| matches!(part, Content::Thinking { .. } | Content::Call(_) | Content::Search(_)))
+    {
         return wrong("`content` may have these types: text, image, document, resource, resource_link");
     }
     // Images are decoded, which takes time proportional to their size.

@@ -133,6 +133,7 @@ fn message_blocks(message: &Message) -> Vec<TextBlock> {
         Content::Document { mime_type, data, name } => file("document", mime_type, data, name.as_deref()),
         Content::Resource { uri, text } => block(&format!("file {uri}"), text),
         Content::ResourceLink { uri, name } => block("link", &format!("{name}\n{uri}")),
+        Content::Search(search) => block("search", &search.text()),
         Content::Call(call) => block(&format!("call {} ({})", call.name, call.id), &pretty(&call.input)),
     };
     message.content.iter().map(of_content).collect()

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::hook_context::{HookCall, HookCallResult};
 
 /// Epitome's tool names with Claude Code's.
-const NAMES: [(&str, &str); 13] = [
+const NAMES: [(&str, &str); 14] = [
     ("bash", "Bash"),
     ("bash_output", "BashOutput"),
     ("bash_kill", "KillShell"),
@@ -19,6 +19,7 @@ const NAMES: [(&str, &str); 13] = [
     ("glob_tool", "Glob"),
     ("todo_write", "TodoWrite"),
     ("web_fetch", "WebFetch"),
+    ("web_search", "WebSearch"),
     ("task", "Task"),
     ("skill", "Skill"),
     ("ask_user", "AskUserQuestion"),

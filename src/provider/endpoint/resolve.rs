@@ -18,6 +18,7 @@ use crate::cloud::aws;
 use crate::credential::{Credential, key_header};
 use crate::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use crate::network::Network;
+use crate::search::{self, ProviderSearch};
 use epitome_config::{BuiltInSettings, ModelSettings, Settings, WireFormat};
 use epitome_secrets::exposure::Exposure;
 use epitome_thread::ModelName;
@@ -142,6 +143,7 @@ fn place(
         return Err(unknown_provider(model, settings));
     }
     endpoint.set_what_is_known(model_settings);
+    endpoint.search = ProviderSearch::of(&endpoint, settings);
     endpoint.network = Network::read(env);
     Ok((endpoint, missing))
 }
@@ -180,13 +182,15 @@ pub fn configured(settings: &Settings, env: &EnvironmentPairs) -> Result<(), Pro
     }
 }
 
-/// Which environment variables child programs get: the settings' rules, plus the key variables of all providers.
+/// Which environment variables child programs get: the settings' rules, plus the key variables of all providers and search
+/// services.
 pub fn exposure(settings: &Settings) -> Exposure {
     let hosted = HOSTED.iter().flat_map(hosted::Hosted::secret_variables).map(str::to_owned);
     let built_in = settings.built_in.values().filter_map(|provider| provider.key_variable.clone());
     let configured = settings.providers.values().filter_map(|provider| provider.key_variable.clone());
+    let searches = search::key_variables().map(str::to_owned);
     Exposure {
-        provider_keys: hosted.chain(built_in).chain(configured).collect(),
+        provider_keys: hosted.chain(built_in).chain(configured).chain(searches).collect(),
         commands: settings.exposure.commands.clone(),
         hooks: settings.exposure.hooks.clone(),
     }
@@ -233,6 +237,7 @@ impl Endpoint {
             is_plan: false,
             abilities: Abilities::likely(wire, name),
             form: ToolForm::Usual,
+            search: None,
             native_compaction: false,
             silence: None,
             network: Network::default(),

@@ -42,8 +42,14 @@ fn a_plan_has_openais_models_without_prices() {
 
 #[test]
 fn cached_tokens_cost_less() {
-    let usage =
-        Usage { input: 1_000_000, output: 100_000, cache_read: 800_000, cache_write: 100_000, thinking: 0 };
+    let usage = Usage {
+        input: 1_000_000,
+        output: 100_000,
+        cache_read: 800_000,
+        cache_write: 100_000,
+        thinking: 0,
+        searches: 0,
+    };
     let cost = dollars("anthropic/claude-sonnet-5-5", &usage).expect("the price is known");
     // 0.1 M fresh at 2, 0.8 M read at 0.1, 0.1 M written at 2.5, 0.1 M output at 10.
     assert!((cost - (0.2 + 0.08 + 0.25 + 1.0)).abs() < 1e-9, "{cost}");
@@ -71,9 +77,22 @@ fn long_requests_cost_each_models_surcharge() {
 }
 
 #[test]
+fn searches_by_the_provider_cost_extra() {
+    let usage = Usage { searches: 3, ..Usage::default() };
+    let cost = dollars("anthropic/claude-sonnet-5-5", &usage).expect("the price is known");
+    assert!((cost - 0.03).abs() < 1e-9, "{cost}");
+}
+
+#[test]
 fn configured_price_overrides_the_table() {
-    let usage =
-        Usage { input: 300_000, output: 100_000, cache_read: 100_000, cache_write: 100_000, thinking: 0 };
+    let usage = Usage {
+        input: 300_000,
+        output: 100_000,
+        cache_read: 100_000,
+        cache_write: 100_000,
+        thinking: 0,
+        searches: 0,
+    };
     let mut settings = Settings::default();
     for (model, cache_read, expected) in
         [("openai/gpt-6-sol", Some(0.5), 0.1 + 0.05 + 0.1 + 0.3), ("local/qwen", None, 0.3 + 0.3)]

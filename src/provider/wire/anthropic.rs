@@ -3,11 +3,12 @@
 
 use serde_json::{Value, json};
 
+use super::anthropic_search::{self as search, Searches};
 use super::parts::{Sendable, said, shown};
 use super::turns::{CallAnswer, NO_OUTCOME, NO_OUTPUT, WireTurn, without_blanks, without_thinking_at_end};
 use super::{
     BodyEnvelope, BodyHead, CacheMarks, EncodedTurn, Format, Prefix, Purpose, RequestMeta, compaction,
-    is_own, list_of_tools, put,
+    is_of_provider, is_own, list_of_tools, put,
 };
 use crate::abilities::{Effort, Thinking};
 use crate::endpoint::Endpoint;
@@ -21,8 +22,9 @@ use epitome_tokens::model_name::Family;
 pub struct Anthropic;
 
 impl Format for Anthropic {
-    fn tools(&self, _: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
-        list_of_tools(tools, |tool| {
+    fn tools(&self, endpoint: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
+        let search = endpoint.search.as_ref().map(search::tool);
+        list_of_tools(tools, search.as_ref(), |tool| {
             let ToolSpec { name, description, schema } = tool;
             json!({ "name": name, "description": description, "input_schema": schema })
         })
@@ -59,13 +61,20 @@ impl Format for Anthropic {
             }
             WireTurn::Agent { replies } => {
                 let mut begins_with_thinking = false;
+                let searches = Searches::of_turn(replies);
                 for (at, parts) in replies.iter().enumerate() {
                     let so_far = prefix.digest();
                     let parts = without_blanks(parts);
-                    let content: Vec<Value> = without_thinking_at_end(&parts)
-                        .iter()
-                        .filter_map(|part| replied(part, endpoint, &so_far))
-                        .collect();
+                    let mut content: Vec<Value> = Vec::with_capacity(parts.len());
+                    for part in without_thinking_at_end(&parts) {
+                        match part {
+                            Content::Search(search) => {
+                                let is_own = is_of_provider(search, endpoint);
+                                searches.put(search, is_own, at + 1 == replies.len(), &mut content);
+                            }
+                            part => content.extend(replied(part, endpoint, &so_far)),
+                        }
+                    }
                     if at == 0 {
                         begins_with_thinking = content.first().is_some_and(is_thinking);
                     }
@@ -175,6 +184,7 @@ fn replied(part: &Content, endpoint: &Endpoint, prefix: &str) -> Option<Value> {
         }
         Content::Thinking { native: Some(native), .. } => own_block(native, endpoint, prefix).cloned(),
         Content::Thinking { native: None, .. }
+        | Content::Search(_)
         | Content::Image { .. }
         | Content::Document { .. }
         | Content::Resource { .. }

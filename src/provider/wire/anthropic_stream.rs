@@ -6,17 +6,20 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Decode;
+use super::anthropic_search as search;
 use super::compaction;
 use super::stream::{DecodeError, Unfinished, append, read_event, without_nulls};
 use super::tokens_at;
 use crate::{ProviderEvent, ReplyStop};
-use epitome_thread::Usage;
+use epitome_thread::{SEARCH_TOOL, Usage};
 
 /// Decodes one reply.
 #[derive(Debug)]
 pub(super) struct AnthropicDecoder {
     prefix: String,
     block: ContentBlock,
+    /// The text blocks since the last other one, if the model can search: their sources are sent back with them.
+    texts: Option<Vec<Value>>,
     stop: Option<ReplyStop>,
     whole: bool,
 }
@@ -28,6 +31,16 @@ enum ContentBlock {
     Thinking {
         text: String,
         signature: String,
+    },
+    /// A text with its sources, if the model can search.
+    Text {
+        text: String,
+        citations: Vec<Value>,
+    },
+    /// A search by the provider, and its input as JSON text.
+    Search {
+        block: Value,
+        input: String,
     },
     /// A compaction.
     Compaction(Value),
@@ -41,9 +54,10 @@ enum ContentBlock {
 }
 
 impl AnthropicDecoder {
-    /// `prefix` is the digest that was computed while encoding the request.
-    pub(super) fn new(prefix: String) -> AnthropicDecoder {
-        AnthropicDecoder { prefix, block: ContentBlock::Plain, stop: None, whole: false }
+    /// `prefix` is the digest that was computed while encoding the request; `searches` is whether the model can search.
+    pub(super) fn new(prefix: String, searches: bool) -> AnthropicDecoder {
+        let texts = searches.then(Vec::new);
+        AnthropicDecoder { prefix, block: ContentBlock::Plain, texts, stop: None, whole: false }
     }
 }
 
@@ -76,6 +90,7 @@ impl Decode for AnthropicDecoder {
             }
             "message_stop" => {
                 self.block_stopped(out);
+                self.texts_ended(out);
                 out.push(ProviderEvent::Stopped(self.stop.take().unwrap_or(ReplyStop::Finished)));
                 self.whole = true;
             }
@@ -99,8 +114,20 @@ impl Decode for AnthropicDecoder {
 impl AnthropicDecoder {
     fn block_started(&mut self, index: u32, block: Value, out: &mut Vec<ProviderEvent>) {
         let text = |name: &str| block[name].as_str().unwrap_or_default().to_owned();
+        if block["type"] != "text" {
+            self.texts_ended(out);
+        }
         match block["type"].as_str() {
-            Some("text") => append(out, ProviderEvent::Text(text("text"))),
+            Some("text") => {
+                if self.texts.is_some() {
+                    self.block = ContentBlock::Text { text: text("text"), citations: Vec::new() };
+                }
+                append(out, ProviderEvent::Text(text("text")));
+            }
+            Some("server_tool_use") if block["name"] == SEARCH_TOOL => {
+                self.block = ContentBlock::Search { block, input: String::new() };
+            }
+            Some("web_search_tool_result") => out.push(search::result(block)),
             Some("thinking") => {
                 let thought = text("thinking");
                 append(out, ProviderEvent::Thinking(thought.clone()));
@@ -121,14 +148,21 @@ impl AnthropicDecoder {
     fn delta(&mut self, delta: AnthropicDelta<'_>, out: &mut Vec<ProviderEvent>) {
         self.compaction(&delta);
         if let Some(text) = delta.text {
+            if let ContentBlock::Text { text: so_far, .. } = &mut self.block {
+                so_far.push_str(&text);
+            }
             append(out, ProviderEvent::Text(text));
         }
-        if let Some(json) = delta.partial_json
-            && let ContentBlock::Call { index, whole } = &mut self.block
-            && !json.is_empty()
-        {
-            *whole = None;
-            append(out, ProviderEvent::CallArguments { index: *index, json });
+        if let ContentBlock::Text { citations, .. } = &mut self.block {
+            citations.extend(delta.citation);
+        }
+        match (delta.partial_json, &mut self.block) {
+            (Some(json), ContentBlock::Call { index, whole }) if !json.is_empty() => {
+                *whole = None;
+                append(out, ProviderEvent::CallArguments { index: *index, json });
+            }
+            (Some(json), ContentBlock::Search { input, .. }) => input.push_str(&json),
+            _ => {}
         }
         if let ContentBlock::Thinking { text, signature } = &mut self.block {
             if let Some(more) = delta.thinking {
@@ -158,6 +192,18 @@ impl AnthropicDecoder {
     fn block_stopped(&mut self, out: &mut Vec<ProviderEvent>) {
         let block = match std::mem::replace(&mut self.block, ContentBlock::Plain) {
             ContentBlock::Plain => return,
+            ContentBlock::Text { text, citations } => {
+                let mut block = json!({ "type": "text", "text": text });
+                if !citations.is_empty() {
+                    block["citations"] = citations.into();
+                }
+                self.texts.iter_mut().for_each(|texts| texts.push(block.clone()));
+                return;
+            }
+            ContentBlock::Search { block, input } => {
+                out.push(search::begun(block, &input));
+                return;
+            }
             ContentBlock::Call { whole: None, .. } => return,
             ContentBlock::Call { index, whole: Some(json) } => {
                 append(out, ProviderEvent::CallArguments { index, json });
@@ -178,6 +224,14 @@ impl AnthropicDecoder {
             }
         };
         out.push(ProviderEvent::ThinkingSealed { data: json!({ "block": block, "prefix": self.prefix }) });
+    }
+}
+
+impl AnthropicDecoder {
+    /// Reports the sources of the texts since the last other block, if they have some.
+    fn texts_ended(&mut self, out: &mut Vec<ProviderEvent>) {
+        let texts = self.texts.as_mut().map(std::mem::take).unwrap_or_default();
+        out.extend(search::sources(texts));
     }
 }
 
@@ -219,6 +273,7 @@ struct AnthropicDelta<'a> {
     signature: Option<String>,
     content: Option<Value>,
     encrypted_content: Option<Value>,
+    citation: Option<Value>,
     #[serde(borrow)]
     stop_reason: Option<Cow<'a, str>>,
     stop_details: Option<Value>,
@@ -251,5 +306,6 @@ fn usage_without_iterations(said: &Value) -> Usage {
         cache_read,
         cache_write,
         thinking: tokens_at(said, "/output_tokens_details/thinking_tokens"),
+        searches: tokens_at(said, "/server_tool_use/web_search_requests"),
     }
 }

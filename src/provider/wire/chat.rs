@@ -25,7 +25,7 @@ pub struct Chat;
 
 impl Format for Chat {
     fn tools(&self, _: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
-        list_of_tools(tools, |tool| {
+        list_of_tools(tools, None, |tool| {
             let ToolSpec { name, description, schema } = tool;
             let function = json!({ "name": name, "description": description, "parameters": schema });
             json!({ "type": "function", "function": function })
@@ -123,11 +123,12 @@ fn part(part: Sendable<'_>) -> Value {
 /// models require alternating roles.
 fn agent(endpoint: &Endpoint, replies: &[Vec<&Content>]) -> Value {
     let mut reasoning: Option<(&str, String)> = None;
-    let mut texts: Vec<&str> = Vec::new();
+    let mut texts: Vec<Cow<'_, str>> = Vec::new();
     let mut calls: Vec<Value> = Vec::new();
     for part in replies.iter().flat_map(|parts| without_blanks(parts)) {
         match part {
-            Content::Text { text } => texts.push(text),
+            Content::Text { text } => texts.push(text.into()),
+            Content::Search(search) => texts.push(search.text().into()),
             Content::Call(call) => {
                 // The arguments are JSON in a string.
                 let function = json!({ "name": call.name, "arguments": call.input.to_string() });

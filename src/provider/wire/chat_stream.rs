@@ -281,5 +281,6 @@ fn usage(said: &Value) -> Usage {
             .max(tokens_at(said, "/cached_tokens")),
         cache_write: tokens_at(said, "/prompt_tokens_details/cache_write_tokens"),
         thinking: tokens_at(said, "/completion_tokens_details/reasoning_tokens"),
+        searches: 0,
     }
 }

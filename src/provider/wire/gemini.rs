@@ -35,7 +35,7 @@ const BUDGET_LEAST: u32 = 128;
 
 impl Format for Gemini {
     fn tools(&self, _: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
-        let declarations = list_of_tools(tools, |tool| {
+        let declarations = list_of_tools(tools, None, |tool| {
             let ToolSpec { name, description, schema } = tool;
             json!({ "name": name, "description": description, "parametersJsonSchema": schema })
         });
@@ -239,6 +239,7 @@ fn replied(reply: &[&Content], endpoint: &Endpoint, prefix: &str) -> Vec<Value> 
                     Some(Signed::Unsigned) | None => {}
                 }
             }
+            Content::Search(search) => parts.push(text_part(&search.text())),
             Content::Thinking { native: None, .. }
             | Content::Image { .. }
             | Content::Document { .. }

@@ -245,5 +245,6 @@ fn usage(said: &Value) -> Usage {
         cache_read: tokens_at(said, "/cachedContentTokenCount"),
         cache_write: 0,
         thinking,
+        searches: 0,
     }
 }

@@ -6,6 +6,7 @@
 //! written (`Format`) and what an event means (`Decode`).
 
 mod anthropic;
+mod anthropic_search;
 mod anthropic_stream;
 mod chat;
 mod chat_stream;
@@ -13,6 +14,8 @@ pub(super) mod compaction;
 pub mod encoding;
 mod gemini;
 mod gemini_stream;
+#[cfg(test)]
+mod hosted_search_tests;
 mod parts;
 mod responses;
 mod responses_events;
@@ -34,7 +37,7 @@ use sha2::{Digest, Sha256};
 use super::endpoint::Endpoint;
 use super::{ModelRequest, ProviderEvent};
 use epitome_config::WireFormat;
-use epitome_thread::{Native, ToolSpec};
+use epitome_thread::{HostedSearch, Native, SEARCH_TOOL, ToolSpec};
 pub use gemini::is_before_gemini_3;
 use stream::{DecodeError, Unfinished};
 use turns::WireTurn;
@@ -142,7 +145,9 @@ trait Decode: fmt::Debug + Send {
 /// Creates the decoder of a reply. `prefix` is the digest that was computed while encoding the request.
 fn decoder_of(endpoint: &Endpoint, prefix: String) -> Box<dyn Decode> {
     match endpoint.wire {
-        WireFormat::AnthropicMessages => Box::new(anthropic_stream::AnthropicDecoder::new(prefix)),
+        WireFormat::AnthropicMessages => {
+            Box::new(anthropic_stream::AnthropicDecoder::new(prefix, endpoint.search.is_some()))
+        }
         WireFormat::OpenAiResponses => Box::new(responses_stream::ResponsesDecoder::new(prefix)),
         WireFormat::OpenAiChat => Box::new(chat_stream::ChatDecoder::new(endpoint.quirks.reasoning_back)),
         WireFormat::Gemini => Box::new(gemini_stream::GeminiDecoder::new(prefix)),
@@ -183,10 +188,19 @@ fn is_own(native: &Native, endpoint: &Endpoint) -> bool {
     native.provider == endpoint.provider() && native.model == endpoint.model
 }
 
-/// The tools as a JSON list, each converted by `form`.
-fn list_of_tools(tools: &[ToolSpec], form: impl Fn(&ToolSpec) -> Value) -> Vec<u8> {
+/// Whether a search was made by this endpoint's provider, which gets it back as it was.
+fn is_of_provider(search: &HostedSearch, endpoint: &Endpoint) -> bool {
+    search.native.as_ref().is_some_and(|native| native.provider == endpoint.provider())
+}
+
+/// The tools as a JSON list, each converted by `form`. If the provider searches the web, `search` replaces that tool.
+fn list_of_tools(tools: &[ToolSpec], search: Option<&Value>, form: impl Fn(&ToolSpec) -> Value) -> Vec<u8> {
     let mut out = Vec::new();
-    write(&tools.iter().map(form).collect::<Vec<Value>>(), &mut out);
+    let tools = tools.iter().filter_map(|tool| match search {
+        Some(search) if tool.name == SEARCH_TOOL => Some(search.clone()),
+        Some(_) | None => (!tool.schema.is_null()).then(|| form(tool)),
+    });
+    write(&tools.collect::<Vec<Value>>(), &mut out);
     out
 }
 
@@ -210,7 +224,7 @@ impl BodyHead {
 
     /// Appends the encoded tools, if any.
     fn tools(mut self, meta: &RequestMeta<'_>) -> BodyHead {
-        if !meta.request.tools.is_empty() {
+        if !meta.request.tools.is_empty() && meta.tools != b"[]" {
             self.name("tools");
             self.0.extend_from_slice(meta.tools);
         }

@@ -40,7 +40,7 @@ pub fn said<'a>(part: &'a Content, endpoint: &Endpoint) -> Option<Sendable<'a>> 
         }
         // The user referred to the resource without sending it.
         Content::ResourceLink { uri, name } => Sendable::Text(format!("[{name}]({uri})").into()),
-        Content::Thinking { .. } | Content::Call(_) => return None,
+        Content::Thinking { .. } | Content::Call(_) | Content::Search(_) => return None,
     })
 }
 

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use super::parts::{Sendable, UNNAMED, data_url, said, shown, text_and_rest};
 use super::turns::{CallAnswer, NO_OUTCOME, WireTurn, without_thinking_at_end};
 use super::{
-    BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, Purpose, RequestMeta, compaction, is_own,
-    list_of_tools, put,
+    BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, Purpose, RequestMeta, compaction, is_of_provider,
+    is_own, list_of_tools, put,
 };
 use crate::ModelRequest;
 use crate::abilities::Effort;
 use crate::endpoint::Endpoint;
-use epitome_thread::{Content, Native, OutcomeContent, ToolSpec};
+use epitome_thread::{Content, Native, OutcomeContent, SEARCH_TOOL, ToolSpec};
 
 /// The Responses format.
 ///
@@ -27,10 +27,11 @@ pub struct Responses;
 const OUTPUT_TOKENS_MIN: u32 = 16;
 
 impl Format for Responses {
-    fn tools(&self, _: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
+    fn tools(&self, endpoint: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
         // Explicitly not strict, which is the default, because external schemas (of MCP servers) don't follow its
         // rules.
-        list_of_tools(tools, |tool| {
+        let search = endpoint.search.is_some().then(|| json!({ "type": "web_search" }));
+        list_of_tools(tools, search.as_ref(), |tool| {
             let ToolSpec { name, description, schema } = tool;
             json!({
                 "type": "function", "name": name, "description": description, "parameters": schema,
@@ -70,6 +71,8 @@ impl Format for Responses {
                     // of the reply.
                     let so_far = prefix.digest();
                     let mut phase = None;
+                    // The service looks for the reasoning that led to a search.
+                    let mut lacks_reasoning = false;
                     for part in without_thinking_at_end(parts) {
                         match part {
                             Content::Text { text } => {
@@ -92,7 +95,21 @@ impl Format for Responses {
                                 match own(native, endpoint, &so_far) {
                                     Some(OwnItem::Reasoning(item)) => put(item, prefix, out),
                                     Some(OwnItem::Phase(word)) => phase = Some(word),
-                                    None => {}
+                                    None => lacks_reasoning = true,
+                                }
+                            }
+                            Content::Search(search) => {
+                                let is_own = is_of_provider(search, endpoint);
+                                let item = search.native.as_ref().map(|native| &native.data["blocks"][0]);
+                                match item.filter(|item| is_own && !lacks_reasoning && item.is_object()) {
+                                    Some(item) => put(item, prefix, out),
+                                    // Its own texts name their sources.
+                                    None if is_own && search.call.is_none() => {}
+                                    None => {
+                                        let text = json!([{ "type": "output_text", "text": search.text() }]);
+                                        let item = json!({ "type": "message", "role": "assistant", "content": text });
+                                        put(&item, prefix, out);
+                                    }
                                 }
                             }
                             Content::Thinking { native: None, .. }
@@ -123,17 +140,24 @@ impl Format for Responses {
             let summary = (endpoint.own_api && effort != Effort::None).then_some("auto");
             json!({ "effort": effort.word(), "summary": summary })
         });
+        let sources = is_reply && endpoint.search.is_some();
+        let sources = sources && request.tools.iter().any(|tool| tool.name == SEARCH_TOOL);
+        // The service rejects encrypted reasoning for models that don't reason.
+        let include = [
+            (own_reply && thinks).then_some("reasoning.encrypted_content"),
+            sources.then_some("web_search_call.action.sources"),
+        ];
+        let include: Vec<&str> = include.into_iter().flatten().collect();
         let fields = json!({
             "model": endpoint.model,
             "store": is_reply.then_some(false),
             "stream": is_reply.then_some(true),
             // A plan has its own limit.
             "max_output_tokens": (is_reply && !endpoint.is_plan).then_some(max_tokens),
-            // The service rejects this for models that don't reason.
-            "include": (own_reply && thinks).then_some(["reasoning.encrypted_content"]),
+            "include": (!include.is_empty()).then_some(include),
             "prompt_cache_key": Some(request.cache_key).filter(|key| own_reply && !key.is_empty()),
             "reasoning": reasoning,
-            "parallel_tool_calls": (!request.tools.is_empty()).then_some(true),
+            "parallel_tool_calls": (meta.tools != b"[]").then_some(true),
             "instructions": meta.system(),
         });
         BodyEnvelope { head: BodyHead::new(fields).tools(meta).list("input"), tail: "]}", marks: None }

@@ -70,6 +70,7 @@ pub(super) fn usage(said: &Value) -> Usage {
         cache_read: tokens_at(said, "/input_tokens_details/cached_tokens"),
         cache_write: tokens_at(said, "/input_tokens_details/cache_write_tokens"),
         thinking: tokens_at(said, "/output_tokens_details/reasoning_tokens"),
+        searches: 0,
     }
 }
 

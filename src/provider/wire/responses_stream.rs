@@ -10,6 +10,7 @@ use super::Decode;
 use super::responses_events::{ItemRef, ResponseObject, ResponsesEvent, usage};
 use super::stream::{DecodeError, Unfinished, append, index_of, read_event, without_nulls};
 use crate::{ProviderEvent, ReplyStop};
+use epitome_thread::{FoundPage, HostedSearch, Usage};
 
 /// Decodes one reply.
 #[derive(Debug)]
@@ -17,6 +18,9 @@ pub(super) struct ResponsesDecoder {
     prefix: String,
     /// In the order of their first events.
     items: Vec<OutputItem>,
+    /// The ids of the searches that have ended, and how many of them count as searches.
+    searches: Vec<String>,
+    counted: u64,
     /// The text of the model's refusal.
     refusal: String,
     /// Whether any event was received.
@@ -55,7 +59,15 @@ const PARAGRAPH: &str = "\n\n";
 impl ResponsesDecoder {
     /// `prefix` is the digest that was computed while encoding the request.
     pub(super) fn new(prefix: String) -> ResponsesDecoder {
-        ResponsesDecoder { prefix, items: Vec::new(), refusal: String::new(), begun: false, whole: false }
+        ResponsesDecoder {
+            prefix,
+            items: Vec::new(),
+            searches: Vec::new(),
+            counted: 0,
+            refusal: String::new(),
+            begun: false,
+            whole: false,
+        }
     }
 }
 
@@ -181,6 +193,9 @@ impl ResponsesDecoder {
 
     /// Handles the end of an item: emits the missing content, or all of it if the start was never received.
     fn ended(&mut self, index: Option<u64>, item: Value, out: &mut Vec<ProviderEvent>) {
+        if item["type"] == "web_search_call" {
+            return self.searched(item, out);
+        }
         let Some(kind) = OutputItemKind::from_item(&item) else { return };
         let place = ItemRef::new(index, &item);
         let at = match self.find(kind, &place) {
@@ -196,6 +211,7 @@ impl ResponsesDecoder {
                     self.refusal = texts(&item["content"], &["refusal"], "");
                 }
                 self.emit_rest(at, &texts(&item["content"], &["text", "refusal"], ""), out);
+                out.extend(unnamed_sources(&item["content"], &self.items[at].given));
             }
             OutputItemKind::Call => self.emit_rest(at, &arguments_text(&item["arguments"]), out),
             OutputItemKind::Reasoning => {
@@ -231,7 +247,7 @@ impl ResponsesDecoder {
             self.ended(Some(place), item, out);
         }
         if let Some(said) = response.usage {
-            out.push(ProviderEvent::Usage(usage(&said)));
+            out.push(ProviderEvent::Usage(Usage { searches: self.counted, ..usage(&said) }));
         }
         let unfinished = response.incomplete_details.and_then(|details| details.reason);
         let stop = match unfinished.as_deref() {
@@ -247,6 +263,31 @@ impl ResponsesDecoder {
         out.push(ProviderEvent::Stopped(stop));
         self.whole = true;
         Ok(())
+    }
+
+    /// Handles a search by the service, a page that it opened, or what it looked for in one.
+    fn searched(&mut self, item: Value, out: &mut Vec<ProviderEvent>) {
+        let id = item["id"].as_str().unwrap_or_default().to_owned();
+        if self.searches.contains(&id) {
+            return;
+        }
+        let action = &item["action"];
+        let text = |name: &str| action[name].as_str().unwrap_or_default();
+        let mut pages = FoundPage::read_all(action["sources"].as_array().into_iter().flatten());
+        let query = match action["type"].as_str() {
+            Some("open_page" | "find_in_page") => {
+                pages.extend(FoundPage::read(action));
+                text("pattern").to_owned()
+            }
+            _ => {
+                self.counted += 1;
+                text("query").to_owned()
+            }
+        };
+        let failure = (item["status"] == "failed").then(|| "failed".to_owned());
+        let search = HostedSearch { query, pages, failure, ..HostedSearch::new(Some(&id)) };
+        self.searches.push(id);
+        out.push(ProviderEvent::Searched { search, blocks: vec![without_nulls(item)] });
     }
 
     /// Finds the item of this kind to which an event refers. The call id takes precedence over the index, and that over
@@ -320,6 +361,17 @@ impl OutputItemKind {
             _ => None,
         }
     }
+}
+
+/// The cited pages of a text that does not name them itself.
+fn unnamed_sources(content: &Value, text: &str) -> Option<ProviderEvent> {
+    let parts = content.as_array().into_iter().flatten();
+    let annotations = parts.filter_map(|part| part["annotations"].as_array()).flatten();
+    let mut pages =
+        FoundPage::read_all(annotations.filter(|annotation| annotation["type"] == "url_citation"));
+    pages.retain(|page| !text.contains(&page.url));
+    let search = HostedSearch { pages, ..HostedSearch::new(None) };
+    (!search.pages.is_empty()).then(|| ProviderEvent::Searched { search, blocks: Vec::new() })
 }
 
 /// Joins the texts in the fields with these names of a list of parts.

@@ -48,6 +48,7 @@ pub fn turns<'a>(items: &[ViewItem<'a>]) -> Vec<WireTurn<'a>> {
                 if said.is_empty() {
                     said.push(empty_text());
                 }
+                drop_open_searches(&mut turns);
                 match turns.last_mut() {
                     Some(WireTurn::User { parts, .. }) => parts.append(&mut said),
                     Some(WireTurn::Agent { .. }) => turns.push(user(said)),
@@ -96,6 +97,23 @@ pub fn turns<'a>(items: &[ViewItem<'a>]) -> Vec<WireTurn<'a>> {
     turns
 }
 
+/// Removes searches without a result from the end of the last reply: the model only continues them if nothing follows.
+fn drop_open_searches(turns: &mut Vec<WireTurn<'_>>) {
+    let Some(WireTurn::Agent { replies }) = turns.last_mut() else { return };
+    let Some(parts) = replies.last_mut() else { return };
+    let is_open = |part: &&Content| matches!(part, Content::Search(search) if search.is_open);
+    if !parts.last().is_some_and(is_open) {
+        return;
+    }
+    while parts.pop_if(|part| is_open(part) || matches!(part, Content::Thinking { .. })).is_some() {}
+    if parts.is_empty() {
+        replies.pop();
+    }
+    if replies.is_empty() {
+        turns.pop();
+    }
+}
+
 /// A reply without trailing thinking, which must be followed by the content for which it was generated.
 pub fn without_thinking_at_end<'a, 'b>(parts: &'b [&'a Content]) -> &'b [&'a Content] {
     let end = parts.iter().rposition(|part| !matches!(part, Content::Thinking { .. }));
@@ -109,7 +127,8 @@ fn user<'a>(parts: Vec<Cow<'a, Content>>) -> WireTurn<'a> {
 fn native(part: &Content) -> Option<&Native> {
     match part {
         Content::Thinking { native, .. } => native.as_ref(),
-        Content::Text { .. }
+        Content::Search(_)
+        | Content::Text { .. }
         | Content::Image { .. }
         | Content::Document { .. }
         | Content::Resource { .. }
@@ -129,7 +148,7 @@ fn replied(content: &[Content]) -> Vec<&Content> {
     keep_bound(content.iter(), |part| match part {
         Content::Text { text } => !text.is_empty(),
         Content::Thinking { native, .. } => native.is_some(),
-        Content::Call(_) => true,
+        Content::Call(_) | Content::Search(_) => true,
         Content::Image { .. }
         | Content::Document { .. }
         | Content::Resource { .. }

@@ -70,7 +70,14 @@ fn usage_of(endpoint: &Endpoint, events: &str) -> Usage {
 
 #[test]
 fn equal_tokens_give_equal_usage_and_list_price_cost() {
-    let all = Usage { input: 10_000, output: 1_000, cache_read: 8_000, cache_write: 1_500, thinking: 600 };
+    let all = Usage {
+        input: 10_000,
+        output: 1_000,
+        cache_read: 8_000,
+        cache_write: 1_500,
+        thinking: 600,
+        searches: 0,
+    };
     // Calculated by hand, in dollars per million: 500 fresh, 8,000 read, 1,500 written, 1,000 output.
     let cases = [
         (all, 500.0 * 2.0 + 8_000.0 * 0.1 + 1_500.0 * 2.5 + 1_000.0 * 10.0),

@@ -106,6 +106,7 @@ fn in_words(content: &[Content]) -> Vec<Content> {
             let text = format!("Using tool: {} with input: {}", call.name, call.input);
             Some(Content::Text { text })
         }
+        Content::Search(search) => Some(Content::Text { text: search.text() }),
         Content::Text { .. }
         | Content::Image { .. }
         | Content::Document { .. }

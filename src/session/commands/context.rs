@@ -1,13 +1,14 @@
 //! `/context`: how full the window is and what fills it, as a bar chart. Pure.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 use super::super::meter::Kinds;
 use super::why::counted;
 use epitome_provider::spent::Spent;
 use epitome_thread::text::{round, spent, tokens as short};
-use epitome_thread::{CallId, Change, Message, ModelName, Thread, Usage};
+use epitome_thread::{CallId, Change, Message, ModelName, Origin, Thread, Usage};
 use epitome_tokens::Ruler;
 
 /// Pins listed by name; the rest are counted.
@@ -28,6 +29,8 @@ pub(super) struct ContextFigures {
     pub next: NextCompaction,
     /// Total usage of all model calls of the thread.
     pub spent: Spent,
+    /// The directory of the memory files.
+    pub memory: PathBuf,
 }
 
 /// A model and its window, in tokens.
@@ -75,6 +78,9 @@ pub(super) fn text(ruler: &Ruler, thread: &Thread, facts: &ContextFigures) -> St
     let _ = writeln!(out, "\n- entries in view: {shown}; in the log: {}", thread.entries().len());
     let _ = writeln!(out, "- compactions: {}", compactions(thread));
     let _ = writeln!(out, "- pinned: {}", pinned(thread));
+    if let Some(text) = memory(ruler, thread, &facts.memory) {
+        let _ = writeln!(out, "- memory: {text}");
+    }
     let next = match facts.next {
         NextCompaction::Never => "never".to_owned(),
         NextCompaction::Paused => {
@@ -232,6 +238,30 @@ fn pinned(thread: &Thread) -> String {
         names.push(format!("and {} more", pinned.len() - PINS_SHOWN_MAX));
     }
     names.join(", ")
+}
+
+/// How much the memory files take, in the system text and where changes of them were added; `None` if there are none.
+fn memory(ruler: &Ruler, thread: &Thread, directory: &Path) -> Option<String> {
+    let frame = thread.frame().map(|(system, _)| system.to_owned());
+    let added = thread.view().entries().iter().filter_map(|entry| match &entry.change {
+        Change::Said { message, origin: Origin::Instructions { path } } if path.starts_with(directory) => {
+            Some(message.text())
+        }
+        _ => None,
+    });
+    let texts: Vec<String> = frame.into_iter().chain(added).collect();
+    let head = format!("<instructions path=\"{}/", directory.display());
+    let blocks = texts.iter().flat_map(|text| text.split(head.as_str()).skip(1));
+    let blocks = blocks.filter_map(|rest| rest.split_once("</instructions>")?.0.split_once("\">"));
+    let (mut names, mut tokens) = (BTreeSet::new(), 0);
+    for (name, text) in blocks {
+        names.insert(name);
+        tokens += ruler.text(text);
+    }
+    let names: Vec<&str> = names.into_iter().collect();
+    (!names.is_empty()).then(|| {
+        format!("about {} tokens from {}; `epitome memory` shows it", short(tokens), names.join(" and "))
+    })
 }
 
 #[cfg(test)]

@@ -101,6 +101,7 @@ fn the_plot_is_aligned_and_as_long_as_the_shares() {
         model: window(100_000, 10_000),
         next: NextCompaction::Never,
         spent: Spent::default(),
+        memory: "/m".into(),
     };
     assert_eq!(
         plot(&rows, &facts),
@@ -140,7 +141,13 @@ fn the_largest_tools_have_a_row_each() {
 
 #[test]
 fn a_new_session_has_an_empty_window() {
-    let facts = ContextFigures { used: 0, model: None, next: NextCompaction::Never, spent: Spent::default() };
+    let facts = ContextFigures {
+        used: 0,
+        model: None,
+        next: NextCompaction::Never,
+        spent: Spent::default(),
+        memory: "/m".into(),
+    };
     assert_eq!(
         text(&Ruler::for_model(None), &thread(Vec::new()), &facts),
         "Context 0 tokens; no model is chosen, so its window is not known. By part, as an estimate:\n\
@@ -157,8 +164,13 @@ fn a_new_session_has_an_empty_window() {
 
 #[test]
 fn the_window_and_the_next_compaction_are_told() {
-    let facts =
-        |next| ContextFigures { used: 50_000, model: window(200_000, 16_000), next, spent: Spent::default() };
+    let facts = |next| ContextFigures {
+        used: 50_000,
+        model: window(200_000, 16_000),
+        next,
+        spent: Spent::default(),
+        memory: "/m".into(),
+    };
     let told = text(&Ruler::for_model(None), &long_story(), &facts(NextCompaction::At(160_000)));
     for part in [
         "Context 50.0k of 200k tokens of anthropic/claude (25 %)",

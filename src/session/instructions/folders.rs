@@ -6,6 +6,7 @@
 //! | `CLAUDE.md`, `.claude/CLAUDE.md`, `CLAUDE.local.md` | Claude Code (code.claude.com/docs/en/memory) |
 //! | `GEMINI.md` | Gemini CLI (geminicli.com/docs/cli/gemini-md) |
 //! | `.cursor/rules/*.mdc` with `alwaysApply: true` | Cursor (docs.cursor.com/context/rules) |
+//! | `memory/user.md`, `memory/projects/*.md` in the user's own directory | Epitome: what is remembered across sessions |
 //! | the files named by `contextFileName` | extensions of Gemini CLI (geminicli.com/docs/extensions/reference) |
 //!
 //! All files of a directory apply, except duplicates and files that only import another one (`@AGENTS.md`).
@@ -15,6 +16,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use epitome_files::memory::MemoryFiles;
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
 use epitome_recipe::plugins::{Plugin, PluginCatalog};
@@ -48,29 +50,35 @@ pub struct InstructionFolder {
     pub within: Option<PathBuf>,
     /// The user's home directory, if this is the user's Epitome directory.
     pub home: Option<PathBuf>,
-    /// The instruction files of a plugin; if there are any, no other file of the directory applies.
-    pub of_plugin: Vec<PathBuf>,
+    /// The files of a plugin, or the user's memory; if there are any, no other file of the directory applies.
+    pub only: Vec<PathBuf>,
 }
 
 impl InstructionFolder {
     /// A directory of a project.
     pub fn of_project(directory: &Path, within: Option<&Path>) -> InstructionFolder {
         let within = within.map(Path::to_path_buf);
-        InstructionFolder { directory: directory.to_path_buf(), within, home: None, of_plugin: Vec::new() }
+        InstructionFolder { directory: directory.to_path_buf(), within, home: None, only: Vec::new() }
     }
 
     /// A plugin; `None` if it has no instructions.
     pub fn of_plugin(plugin: &Plugin) -> Option<InstructionFolder> {
         let root = plugin.folders.root.clone();
-        let (within, of_plugin) = (Some(root.clone()), plugin.context.clone());
-        let folder = InstructionFolder { directory: root, within, home: None, of_plugin };
+        let (within, only) = (Some(root.clone()), plugin.context.clone());
+        let folder = InstructionFolder { directory: root, within, home: None, only };
         (!plugin.context.is_empty()).then_some(folder)
+    }
+
+    /// What is remembered across sessions.
+    pub fn of_memory(memory: &MemoryFiles) -> InstructionFolder {
+        let only = memory.all().to_vec();
+        InstructionFolder { directory: memory.directory.clone(), within: None, home: None, only }
     }
 
     /// The candidate files, in ascending order of precedence.
     pub fn candidates(&self) -> Vec<PathBuf> {
-        if !self.of_plugin.is_empty() {
-            return self.of_plugin.clone();
+        if !self.only.is_empty() {
+            return self.only.clone();
         }
         if self.within.is_none() && self.home.is_some() {
             let own = OF_USER.map(|name| self.directory.join(name));
@@ -119,7 +127,7 @@ impl InstructionFolder {
 }
 
 /// The directories whose instructions apply to `cwd`, farthest first so that the nearest takes precedence: plugins,
-/// the user's own (Epitome's directory or those of other agents), then from the repository's root down to `cwd`.
+/// the user's own (Epitome's directory or those of other agents) and the memory, then from the repository's root down to `cwd`.
 /// Reads the disk.
 pub fn places(cwd: &Path, paths: &Paths) -> Vec<InstructionFolder> {
     let own = paths.home.as_path();
@@ -140,9 +148,9 @@ pub fn places(cwd: &Path, paths: &Paths) -> Vec<InstructionFolder> {
     let below = directories.iter().rev().filter(|directory| **directory != own);
     let of_project = below.map(|directory| InstructionFolder::of_project(directory, Some(root)));
     let home = Some(paths.user_home.as_deref().unwrap_or(own).to_path_buf());
-    let of_user =
-        InstructionFolder { directory: own.to_path_buf(), within: None, home, of_plugin: Vec::new() };
-    of_plugins.chain([of_user]).chain(of_project).collect()
+    let of_user = InstructionFolder { directory: own.to_path_buf(), within: None, home, only: Vec::new() };
+    let of_memory = InstructionFolder::of_memory(&MemoryFiles::of(cwd, paths));
+    of_plugins.chain([of_user, of_memory]).chain(of_project).collect()
 }
 
 fn is_rule(path: &Path) -> bool {

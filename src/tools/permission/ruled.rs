@@ -204,8 +204,9 @@ impl<'a> ParsedCall<'a> {
             Access::Read(_) => &["Read"],
             Access::Write(_) => &["Edit", "Write"],
             Access::Command { .. } => &["Bash", "bash"],
+            Access::Fetch { .. } if *tool == "web_search" => &["WebSearch"],
             Access::Fetch { .. } => &["WebFetch", "web_fetch"],
-            Access::External { .. } => &[],
+            Access::Remember(_) | Access::External { .. } => &[],
         };
         let external = match access {
             Access::External { server, tool, .. } => {
@@ -260,12 +261,7 @@ impl<'a> ParsedCall<'a> {
                 paths.iter().any(|path| by_path(about)(path))
             }
             // A rule without a port is about all ports of the host.
-            (Access::Fetch { host, .. }, Some(about)) if self.is_of_tool(pattern) => {
-                let about = about.to_ascii_lowercase();
-                let name = host.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
-                let names = [Some(host.as_str()), name.map(|(name, _)| name)];
-                names.into_iter().flatten().any(|name| matches_pattern(&about, name))
-            }
+            (Access::Fetch { host, .. }, Some(about)) if self.is_of_tool(pattern) => is_host_of(about, host),
             (_, Some(_)) => false,
             (_, None) => self.is_of_tool(pattern),
         }
@@ -299,7 +295,9 @@ impl<'a> ParsedCall<'a> {
             }
             Access::Fetch { host, .. } => of_tool
                 .find(|rule| rule.pattern.about.as_ref().is_none_or(|about| matches_pattern(about, host))),
-            Access::External { .. } => of_tool.find(|rule| rule.pattern.about.is_none()),
+            Access::Remember(_) | Access::External { .. } => {
+                of_tool.find(|rule| rule.pattern.about.is_none())
+            }
         }
     }
 
@@ -338,6 +336,32 @@ impl<'a> ParsedCall<'a> {
         };
         let globs = Globs::new(about, workspace, CaseSensitivity::Told);
         globs.fit(path) && (!needs_caution(path) || globs.named.iter().any(|named| needs_caution(named)))
+    }
+}
+
+/// Whether the pattern of an ask or deny rule matches a host, or its name without the port.
+fn is_host_of(about: &str, host: &str) -> bool {
+    let about = about.to_ascii_lowercase();
+    let name = host.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
+    [Some(host), name.map(|(name, _)| name)].into_iter().flatten().any(|name| matches_pattern(&about, name))
+}
+
+/// The hosts whose pages rules deny, for fetching or for searching.
+#[derive(Clone, Debug, Default)]
+pub struct DeniedHosts(Vec<String>);
+
+impl DeniedHosts {
+    pub fn from(rules: &[WrittenRule]) -> DeniedHosts {
+        let tools = ["web_fetch", "web_search", "WebFetch", "WebSearch"];
+        let is_of_pages = |rule: &&WrittenRule| {
+            rule.word == RuleEffect::Deny && tools.iter().any(|tool| rule.pattern.may_be_of(tool))
+        };
+        let abouts = rules.iter().filter(is_of_pages).filter_map(|rule| rule.pattern.about.clone());
+        DeniedHosts(abouts.collect())
+    }
+
+    pub fn has(&self, host: &str) -> bool {
+        self.0.iter().any(|about| is_host_of(about, host))
     }
 }
 

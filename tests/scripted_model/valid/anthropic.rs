@@ -59,6 +59,7 @@ pub fn problems(body: &Value) -> Vec<String> {
     content(&turns, &mut found);
     order(body, &turns, &mut found);
     pairs(&turns, &mut found);
+    searches(&turns, &mut found);
     budget(body, &turns, &mut found);
     around(body, &turns, &mut found);
     found
@@ -124,6 +125,17 @@ fn content(turns: &[Turn<'_>], found: &mut Vec<String>) {
                         found.push(COMPACTION_MISPLACED.into());
                     }
                 }
+                ("assistant", "server_tool_use") => {
+                    if text(&value["id"]).is_empty() || !value["input"].is_object() {
+                        found.push(format!("{place}.server_tool_use: Field required"));
+                    }
+                }
+                ("assistant", "web_search_tool_result") => {
+                    let is_sealed = |page: &Value| !text(&page["encrypted_content"]).is_empty();
+                    if !list(&value["content"]).iter().all(is_sealed) {
+                        found.push(format!("{place}.web_search_tool_result.content: Field required"));
+                    }
+                }
                 ("assistant", "redacted_thinking") | ("user", "image" | "document") => {}
                 ("user", "tool_use" | "thinking" | "redacted_thinking") => {
                     found.push(format!("{place}: `{kind}` blocks can only be in `assistant` messages"));
@@ -156,13 +168,40 @@ fn order(body: &Value, turns: &[Turn<'_>], found: &mut Vec<String>) {
             ));
         }
     }
-    // The model doesn't reply to a request for a compaction.
-    if body["compaction"].is_null() && turns.last().is_some_and(|turn| turn.role == "assistant") {
+    // A paused search goes on. The model doesn't reply to a request for a compaction.
+    let goes_on = |turn: &Turn<'_>| turn.blocks.last().is_some_and(|block| is_of_search(block.kind()));
+    if body["compaction"].is_null()
+        && turns.last().is_some_and(|turn| turn.role == "assistant" && !goes_on(turn))
+    {
         found.push(
             "This model does not support assistant message prefill. The conversation must end with a user \
              message."
                 .into(),
         );
+    }
+}
+
+fn is_of_search(kind: &str) -> bool {
+    matches!(kind, "server_tool_use" | "web_search_tool_result")
+}
+
+/// Each search must have its result in the same turn, unless the model still runs it.
+fn searches(turns: &[Turn<'_>], found: &mut Vec<String>) {
+    for (at, turn) in turns.iter().enumerate() {
+        let called = ids(Some(turn), "server_tool_use", "id");
+        let answered = ids(Some(turn), "web_search_tool_result", "tool_use_id");
+        for id in answered.iter().filter(|id| !called.contains(id)) {
+            found.push(format!(
+                "unexpected `tool_use_id` found in `web_search_tool_result` blocks: {id}. Each block must have a \
+                 corresponding `server_tool_use` block before it."
+            ));
+        }
+        let is_last = at + 1 == turns.len();
+        for id in called.iter().filter(|id| !is_last && !answered.contains(id)) {
+            found.push(format!(
+                "`web_search` tool use with id `{id}` was found without a corresponding `web_search_tool_result` block"
+            ));
+        }
     }
 }
 
@@ -258,7 +297,8 @@ fn around(body: &Value, turns: &[Turn<'_>], found: &mut Vec<String>) {
                 "tools.{at}.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'"
             ));
         }
-        if tool["input_schema"]["type"] != "object" {
+        let is_hosted = text(&tool["type"]).starts_with("web_search_");
+        if !is_hosted && tool["input_schema"]["type"] != "object" {
             found.push(format!("tools.{at}.custom.input_schema.type: Input should be 'object'"));
         }
         if !names.insert(name) {

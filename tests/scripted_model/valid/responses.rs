@@ -68,6 +68,13 @@ fn shapes(items: &[Value], found: &mut Vec<String>) {
                     }
                 }
             }
+            "web_search_call" => {
+                for field in ["id", "status"] {
+                    if text(&item[field]).is_empty() {
+                        found.push(format!("Missing required parameter: 'input[{at}].{field}'."));
+                    }
+                }
+            }
             "reasoning" | "item_reference" => {}
             other => found.push(format!("Invalid value: '{other}' for 'input[{at}].type'.")),
         }
@@ -121,7 +128,7 @@ fn reasoning(body: &Value, items: &[Value], found: &mut Vec<String>) {
         }
         let follows = items.get(at + 1).is_some_and(|next| match kind(next) {
             "message" => next["role"] == "assistant",
-            "function_call" | "reasoning" | "compaction" => true,
+            "function_call" | "web_search_call" | "reasoning" | "compaction" => true,
             _ => false,
         });
         if !follows {

@@ -336,7 +336,8 @@ fn a_history_that_cannot_fit_is_shortened_before_it_is_sent() {
         find_endpoint(&services, None, &Default::default(), &environment).await.expect("a place")
     });
     endpoint.set_window(6_000);
-    let outcome = run(&test, ChildOrder { model: ChildModel::At(endpoint), ..native(&test, "Sum it up") });
+    let outcome =
+        run(&test, ChildOrder { model: ChildModel::At(Box::new(endpoint)), ..native(&test, "Sum it up") });
     assert_eq!(outcome.expect("an outcome").text, "ok");
     assert_eq!(test.model.requests().len(), 2);
     let bytes = test.last_request().body.to_string().len();

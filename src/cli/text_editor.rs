@@ -1,0 +1,33 @@
+//! Opens files in the user's text editor.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::CliError;
+
+/// The command in `VISUAL` or `EDITOR`.
+pub struct TextEditor(String);
+
+impl TextEditor {
+    /// The user's editor. The error suggests to open `file` in another way.
+    pub fn of_user(file: &Path) -> Result<TextEditor, CliError> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+        let editor = variable("VISUAL").or_else(|| variable("EDITOR")).ok_or_else(|| {
+            let hint = format!("set one of them, or open {} yourself", file.display());
+            CliError::failed("neither VISUAL nor EDITOR is set", Some(hint))
+        })?;
+        Ok(TextEditor(editor))
+    }
+
+    /// Opens a file, and returns when the user has closed it.
+    pub fn edit(&self, file: &Path) -> Result<(), CliError> {
+        let TextEditor(editor) = self;
+        // As in git, the variable is a shell command such as `code --wait`.
+        let ended = Command::new("sh").arg("-c").arg(format!("{editor} \"$@\"")).arg("sh").arg(file).status();
+        match ended {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(CliError::failed(format!("the editor {editor:?} ended with {status}"), None)),
+            Err(error) => Err(CliError::failed(format!("the editor can't be started: {error}"), None)),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Tools that are only there if the user's settings ask for them: the web search and the memory.
+
+use epitome::session::{SessionCommand, SessionEvent, UserDecision};
+use epitome::thread::{Change, OutcomeStatus, ToolDisplay};
+use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
+use epitome_test_harness::session::{Setup, TestSession};
+use epitome_test_harness::{in_turn, text};
+use serde_json::{Value, json};
+
+use super::stage::notices;
+
+fn tool_names(request: &RecordedRequest) -> Vec<String> {
+    let tools = request.body["tools"].as_array().cloned().unwrap_or_default();
+    tools.iter().map(|tool| tool["name"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+fn calls(name: &str, input: Value) -> Vec<ModelStep> {
+    vec![ModelStep::Call { name: name.to_owned(), input }]
+}
+
+/// A session whose environment also has the address of a SearXNG server.
+fn searching(config: &str, replies: Vec<Vec<ModelStep>>) -> TestSession {
+    let mut test = Setup::with_config(config).tools(&["task"]).start(in_turn(replies));
+    let mut environment = test.environment();
+    environment.push(("SEARXNG_URL".into(), "http://127.0.0.1:9".into()));
+    test.create(environment);
+    test
+}
+
+#[test]
+fn without_settings_there_is_no_search_and_no_memory() {
+    let mut test = searching("", Vec::new());
+    test.ask("Hello");
+    let names = tool_names(&test.last_request());
+    assert!(!names.iter().any(|name| name == "web_search" || name == "memory"), "{names:?}");
+    assert!(!test.last_request().body.to_string().contains("/memory/"));
+}
+
+#[test]
+fn a_search_that_lacks_its_key_is_reported_and_not_offered() {
+    let mut test = Setup::with_config("web_search = \"brave\"\n").start(in_turn(Vec::new()));
+    test.ask("Hello");
+    assert!(!tool_names(&test.last_request()).contains(&"web_search".to_owned()));
+    let told = notices(&mut test).join("\n");
+    assert!(told.contains("web_search = \"brave\"") && told.contains("set BRAVE_API_KEY"), "{told}");
+}
+
+/// An agent that is restricted to some tools would have got all that a new session offers on its own.
+#[test]
+fn an_agent_gets_the_search_only_if_it_may_use_it() {
+    let task = |name: &str| calls("task", json!({"description": "d", "prompt": "Work.", "agent": name}));
+    let replies = vec![task("general"), vec![text("Done.")], vec![text("Done.")], task("reader")];
+    let mut test = searching("web_search = \"auto\"\nmemory = true\n", replies);
+    std::fs::create_dir_all(test.home.join("agents")).expect("a directory");
+    let reader = "---\nname: reader\ndescription: Reads.\ntools: Bash\n---\nYou read.\n";
+    std::fs::write(test.home.join("agents/reader.md"), reader).expect("a file");
+    test.ask("Go");
+    test.ask("Again");
+    let requests = test.model.requests();
+    let has = |index: usize| tool_names(&requests[index]).contains(&"web_search".to_owned());
+    assert!(has(0), "{:?}", tool_names(&requests[0]));
+    let is_agents = |request: &&RecordedRequest| {
+        let seen = request.seen();
+        seen.iter().any(|part| matches!(part, SeenPart::User(text) if text.contains("Work.")))
+    };
+    let agents: Vec<Vec<String>> = requests.iter().filter(is_agents).map(tool_names).collect();
+    assert_eq!(agents.len(), 2, "{agents:?}");
+    assert!(agents[0].contains(&"web_search".to_owned()), "{agents:?}");
+    assert_eq!(agents[1], ["bash", "recall"]);
+}
+
+#[test]
+fn memory_that_the_user_allowed_is_among_the_instructions_of_the_next_session() {
+    let input = json!({"about": "project", "new_text": "- Tests run with make check."});
+    let replies = vec![calls("memory", input), vec![text("Noted.")]];
+    let mut test = Setup::with_config("memory = true\nmode = \"full\"\n").start(in_turn(replies));
+    let ticket = test.prompt("Remember how tests run");
+    let (ask, shown) = test.client.until(|out| match out {
+        SessionEvent::Ask { ask, permission } => Some((*ask, permission.preview.clone())),
+        _ => None,
+    });
+    let [ToolDisplay::Diff { path, old: None, new }] = &shown[..] else { panic!("{shown:?}") };
+    assert_eq!(new, "- Tests run with make check.\n");
+    assert!(!path.exists(), "nothing is written before");
+    test.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
+    test.reason(ticket);
+    let log = test.log();
+    let outcome = log.iter().find_map(|entry| match &entry.change {
+        Change::ToolFinished { outcome } => Some(outcome.clone()),
+        _ => None,
+    });
+    assert_eq!(outcome.expect("an outcome").status, OutcomeStatus::Completed);
+
+    test.create(test.environment());
+    test.ask("Hello");
+    let system = test.last_request().body["system"].to_string();
+    assert!(system.contains("Tests run with make check."), "{system}");
+    test.ask("/context");
+    let log = test.log();
+    let told = log.iter().find_map(|entry| match &entry.change {
+        Change::Noted { text, .. } => Some(text.as_str()),
+        _ => None,
+    });
+    assert!(told.is_some_and(|told| told.contains("- memory: about")), "{told:?}");
+}
