@@ -2,18 +2,20 @@
 //! They run in the bench process with the library linked, so they have no floor and do not exist for other agents.
 
 use std::fs;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use epitome::config::{Settings, WireFormat};
+use epitome::paths::Paths;
 use epitome::provider::endpoint::{Endpoint, resolve};
 use epitome::provider::wire::Purpose;
 use epitome::provider::wire::encoding::Encoding;
 use epitome::provider::{Basis, ModelRequest};
+use epitome::store::Store;
 use epitome::thread::{
-    Change, Content, Entry, FORMAT_VERSION, Message, ModelName, Origin, OutcomeStatus, Seq, SessionId,
-    ThoughtLevel, Thread,
+    Change, Content, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin, OutcomeStatus, Seq,
+    SessionId, ThoughtLevel, Thread,
 };
 use epitome::tokens::{Counter, Ruler, Vocabulary};
 use epitome::tools::reaper::Reaper;
@@ -56,6 +58,7 @@ pub fn run(effort: Effort, as_json: bool) -> Result<()> {
     let mut lines = Vec::new();
     // First, while the process is as small as an idle daemon: the time of a fork grows with its memory.
     sandbox(effort.of(200), &mut lines)?;
+    appends(effort.of(2_000), &mut lines)?;
     let vocabulary = load(&mut lines)?;
     speeds(&vocabulary, count, &mut lines);
     long_thread(&vocabulary, count, &mut lines)?;
@@ -110,6 +113,39 @@ fn sandbox(count: u32, lines: &mut Vec<Line>) -> Result<()> {
     {
         lines.push(Line { title: (*title).to_owned(), value: median(times), unit: "ms" });
     }
+    Ok(())
+}
+
+/// An entry of a log, on the disk of the temporary directory: written on another thread and awaited, as by a session, over
+/// written on the session's own. The absolute times say more about the disk.
+fn appends(count: u32, lines: &mut Vec<Line>) -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let store = Store::new(&Paths::below(home.path()));
+    let session = epitome::store::new_id();
+    let opened = Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: "/w".into() };
+    let (journal, _) = store.create(&session, opened)?;
+    let (mut head, writer) = journal.split();
+    let writer = Arc::new(Mutex::new(writer));
+    let runtime = tokio::runtime::Runtime::new()?;
+    let mut times = [Vec::new(), Vec::new()];
+    for number in 0..2 * count {
+        let text = "x".repeat(512);
+        let message = Message { id: MessageId(number.into()), content: vec![Content::Text { text }] };
+        let entry = head.stage(Change::Said { message, origin: Origin::Person })?;
+        let writer = writer.clone();
+        let write = move || writer.lock().expect("nothing panics under it").write(&entry);
+        let (written, took) = match number % 2 {
+            0 => timed(write),
+            _ => timed(|| {
+                runtime
+                    .block_on(async { tokio::task::spawn_blocking(write).await.expect("it does not panic") })
+            }),
+        };
+        written?;
+        times[number as usize % 2].push(took);
+    }
+    let [inline, awaited] = times.map(median);
+    push(lines, "a log entry of 512 bytes, awaited / inline", awaited / inline, "x");
     Ok(())
 }
 

@@ -179,23 +179,20 @@ impl<P: SessionPort> ConnectionCloser<P> {
 pub struct Inline<P: StoredSessionPort> {
     server: AcpServer<P>,
     outbox: Arc<Outbox>,
-    background: PendingCount,
     updates: UpdateWriter,
 }
 
 impl<P: StoredSessionPort> Inline<P> {
     pub fn new(config: ConnectionConfig<P>) -> Inline<P> {
         let outbox = Arc::new(Outbox::new(first_id(0, config.ids_above)));
-        let (background, held) = (PendingCount::new(), PendingCount::new());
         let updates = UpdateWriter::new(config.positions);
-        let server = AcpServer::new(config, outbox.clone(), background.clone(), held);
-        Inline { server, outbox, background, updates }
+        let server = AcpServer::new(config, outbox.clone(), PendingCount::new(), PendingCount::new());
+        Inline { server, outbox, updates }
     }
 
     /// Handles a line from the client.
-    pub async fn receive(&self, line: &[u8]) {
+    pub fn receive(&self, line: &[u8]) {
         self.server.receive(envelope::read(line));
-        self.background.settled().await;
     }
 
     /// Appends everything that is queued for the client.

@@ -12,7 +12,6 @@ pub use providers::ProviderRoute;
 pub use stored::PAGE_SESSIONS;
 
 use std::ffi::OsString;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -349,7 +348,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         Ok(Routed::Later)
     }
 
-    /// Runs work that reads the disk on a blocking thread, and responds from there.
+    /// Runs work that reads the disk on a blocking thread, and responds with its result.
     fn in_background(
         &self,
         id: &str,
@@ -357,23 +356,35 @@ impl<P: StoredSessionPort> AcpServer<P> {
         session: Option<SessionId>,
         work: impl FnOnce(&P) -> Result<Box<RawValue>, wire::Error> + Send + 'static,
     ) -> Result<Routed, wire::Error> {
+        let sessions = self.config.sessions.clone();
+        self.respond_later(id, kind, session, blocking::run(move || work(&sessions)))
+    }
+
+    /// Responds with the result of work.
+    fn respond_later(
+        &self,
+        id: &str,
+        kind: RequestKind,
+        session: Option<SessionId>,
+        work: impl Future<Output = Result<Box<RawValue>, wire::Error>> + Send + 'static,
+    ) -> Result<Routed, wire::Error> {
         let ticket = self.open(id, kind, session, OpeningState::None)?;
-        let (sessions, outbox) = (self.config.sessions.clone(), self.outbox.clone());
-        self.spawn_blocking(move || {
+        let outbox = self.outbox.clone();
+        self.spawn(async move {
             // A panic in the store must not leave the client without a response.
-            let result = catch_unwind(AssertUnwindSafe(|| work(&sessions)))
-                .unwrap_or_else(|_| Err(answers::internal("The session store failed; see the log")));
+            let failed = |_| Err(answers::internal("The session store failed; see the log"));
+            let result = tokio::spawn(work).await.unwrap_or_else(failed);
             respond(&outbox, ticket, result);
         });
         Ok(Routed::Later)
     }
 
-    /// Runs work on a blocking thread. The connection waits for it before it ends.
-    fn spawn_blocking(&self, work: impl FnOnce() + Send + 'static) {
+    /// Starts work for which the connection waits before it ends.
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let background = self.background.clone();
         background.one_more();
-        blocking::start_on(&self.config.runtime, move || {
-            work();
+        self.config.runtime.spawn(async move {
+            work.await;
             background.one_less();
         });
     }

@@ -123,10 +123,11 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
     standalone(paths, overrides, (reader, writer), tap)
 }
 
-/// Finds or starts the daemon. Blocks signals first; later threads inherit this.
+/// Finds or starts the daemon, and then blocks signals, which later threads inherit: a signal ends a window that waits
+/// for a slow daemon.
 fn attach(paths: &Paths, overrides: &Overrides) -> Result<(Connector, DaemonLink, BlockedSignals), String> {
-    let signals = BlockedSignals::new().map_err(|error| format!("signals can't be blocked: {error}"))?;
     let (connector, link) = connect(paths, overrides)?;
+    let signals = BlockedSignals::new().map_err(|error| format!("signals can't be blocked: {error}"))?;
     Ok((connector, link, signals))
 }
 

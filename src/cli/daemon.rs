@@ -166,7 +166,7 @@ async fn stop(runtime_dir: &RuntimeDir, force: bool) -> Result<i32, CliError> {
     let pid = stopping["pid"].as_u64().unwrap_or_default();
     let began = Instant::now();
     // The daemon removes its socket first; its lock is released when the process ends.
-    while File::open(runtime_dir.daemon_lock()).is_ok_and(|lock| lock.try_lock_shared().is_err()) {
+    while runtime_dir.daemon().is_some() {
         if began.elapsed() > END_WITHIN {
             let hint = format!("`kill {pid}` ends it; open windows reconnect to the next one");
             return Err(CliError::failed("the daemon does not exit", Some(hint)));

@@ -1,7 +1,7 @@
 //! Paths of the daemon's sockets and locks. Their directory must belong to the current user and be accessible only to
 //! them; a directory owned by another user is rejected.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -12,6 +12,10 @@ use epitome_files::paths::{LONGEST_SOCKET_NAME, Paths};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeDir {
     pub directory: PathBuf,
+}
+
+fn is_locked(path: &Path) -> bool {
+    File::open(path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 impl RuntimeDir {
@@ -44,6 +48,17 @@ impl RuntimeDir {
     /// exits.
     pub fn start_lock(&self) -> PathBuf {
         self.directory.join("start.lock")
+    }
+
+    /// The process id of the daemon that serves this directory, starts or ends; `None` if there is none.
+    pub fn daemon(&self) -> Option<String> {
+        let lock = self.daemon_lock();
+        is_locked(&lock).then(|| std::fs::read_to_string(&lock).unwrap_or_default().trim().to_owned())
+    }
+
+    /// Whether a process, which may be this one, is starting a daemon.
+    pub fn is_starting(&self) -> bool {
+        is_locked(&self.start_lock())
     }
 
     /// Creates the directory, or checks that an existing one is private to the current user.

@@ -40,8 +40,9 @@ pub const IDLE_VARIABLE: &str = "EPITOME_IDLE_S";
 /// Default for [`IDLE_VARIABLE`].
 const IDLE_TIME: Duration = Duration::from_secs(600);
 
-/// Time limit for a predecessor that holds the lock but accepts no connections to exit.
-const PREDECESSOR_TIME_MAX: Duration = Duration::from_secs(4);
+/// Time limit for a predecessor that holds the lock but accepts no connections to exit. Shorter than what its starter
+/// waits.
+const PREDECESSOR_TIME_MAX: Duration = Duration::from_secs(50);
 
 /// Interval between attempts to take the predecessor's lock.
 const TRY_LOCK_EVERY: Duration = Duration::from_millis(2);

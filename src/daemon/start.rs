@@ -23,8 +23,12 @@ use epitome_session::suspended::REST_VARIABLE;
 /// The arguments that run the daemon itself.
 pub const ARGUMENTS: [&str; 2] = ["daemon", "serve"];
 
-/// Time limit for a daemon to report that it is ready, including any wait for its predecessor to exit.
-const READY_TIME_MAX: Duration = Duration::from_secs(5);
+/// Time limit for a daemon to report that it is ready, including any wait for its predecessor to exit. If it exits, the
+/// starter knows immediately.
+pub const READY_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Time after which the user is told that the daemon is slow.
+pub const SLOW_AFTER: Duration = Duration::from_secs(5);
 
 /// Longest line that a starting daemon may write, in bytes.
 const LINE_BYTES_MAX: u64 = 4096;
@@ -82,14 +86,34 @@ pub fn start(program: &Path, environment: &[(OsString, OsString)]) -> Result<(),
     // The command still holds our copy of the daemon's end of the socket.
     drop(command);
     child.wait().map_err(failed)?;
-    ours.set_read_timeout(Some(READY_TIME_MAX)).map_err(failed)?;
     let mut line = String::new();
-    match BufReader::new(ours.take(LINE_BYTES_MAX)).read_line(&mut line) {
+    let mut reader = BufReader::new((&ours).take(LINE_BYTES_MAX));
+    ours.set_read_timeout(Some(SLOW_AFTER)).map_err(failed)?;
+    let read = match reader.read_line(&mut line) {
+        Err(error) if is_timeout(&error) => {
+            report_slow("the daemon is still starting");
+            ours.set_read_timeout(Some(READY_TIME_MAX - SLOW_AFTER)).map_err(failed)?;
+            reader.read_line(&mut line)
+        }
+        read => read,
+    };
+    match read {
         Ok(_) if line.trim_end() == READY => Ok(()),
         Ok(0) => Err("the daemon exited during startup; `epitome daemon logs` may say why".to_owned()),
         Ok(_) => Err(line.trim_end().to_owned()),
         Err(error) => Err(format!("the daemon did not say that it is ready: {error}")),
     }
+}
+
+/// Tells the user and the log that a daemon is slow and waited for.
+pub fn report_slow(what: &str) {
+    tracing::warn!("{what}; waiting");
+    eprintln!("epitome: {what}; waiting at most {} s", READY_TIME_MAX.as_secs());
+}
+
+/// Whether a read failed because it timed out.
+pub fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 /// Called in the daemon: reports the result to the starter and closes the socket to it. `why` in `outcome` is

@@ -6,7 +6,6 @@
 use std::cell::Cell;
 use std::panic::resume_unwind;
 
-use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 thread_local! {
@@ -25,15 +24,10 @@ pub fn are_tasks() -> bool {
 
 /// Starts work that may block. Must be called within a runtime. Dropping the handle does not stop the work.
 pub fn start<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-    start_on(&Handle::current(), work)
-}
-
-/// Like `start`, for a caller that is not within the runtime.
-pub fn start_on<T: Send + 'static>(
-    runtime: &Handle,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> JoinHandle<T> {
-    if AS_TASKS.get() { runtime.spawn(async move { work() }) } else { runtime.spawn_blocking(work) }
+    match AS_TASKS.get() {
+        true => tokio::spawn(async move { work() }),
+        false => tokio::task::spawn_blocking(work),
+    }
 }
 
 /// Runs work that may block, and waits for it. Panics are propagated.

@@ -88,7 +88,7 @@ impl ClientList {
         self.openings.is_empty()
     }
 
-    fn ids(&self) -> impl Iterator<Item = ClientId> {
+    pub fn ids(&self) -> impl Iterator<Item = ClientId> {
         self.openings.iter().map(|opening| opening.attachment.client)
     }
 

@@ -135,7 +135,7 @@ pub use sandbox::sandbox_rules;
 pub struct Ticket(pub u64);
 
 /// Identifies a client's connection; a session has at most one attachment for each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClientId(pub u64);
 

@@ -14,17 +14,25 @@ pub trait SessionPort: Clone + Send + Sync + 'static {
     fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay);
     fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError>;
     fn list(&self, cwd: Option<&Path>) -> Result<Vec<Header>, SessionError>;
-    fn delete(&self, session: &SessionId) -> Result<(), SessionError>;
     /// Creates a session from a copy of another's log, up to and including the entry `at`, or all of it.
     fn fork(&self, session: &SessionId, at: Option<Seq>) -> Result<SessionId, SessionError>;
     fn detach(&self, client: ClientId);
 }
 
-/// Inspects and changes sessions without opening them. All methods block on the disk.
+/// Inspects and changes sessions without opening them. Methods that return no future block on the disk.
 pub trait StoredSessionPort: SessionPort {
+    fn delete(&self, session: &SessionId) -> impl Future<Output = Result<(), SessionError>> + Send;
     fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError>;
-    fn set_title(&self, session: &SessionId, title: &str) -> Result<String, SessionError>;
-    fn set_archived(&self, session: &SessionId, archived: bool) -> Result<(), SessionError>;
+    fn set_title(
+        &self,
+        session: &SessionId,
+        title: &str,
+    ) -> impl Future<Output = Result<String, SessionError>> + Send;
+    fn set_archived(
+        &self,
+        session: &SessionId,
+        archived: bool,
+    ) -> impl Future<Output = Result<(), SessionError>> + Send;
     fn options(&self, query: &OptionsQuery) -> Result<Arc<SessionOptions>, SessionError>;
 }
 
@@ -63,10 +71,6 @@ impl SessionPort for Sessions {
         Sessions::list(self, cwd)
     }
 
-    fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
-        Sessions::delete(self, session)
-    }
-
     fn fork(&self, session: &SessionId, at: Option<Seq>) -> Result<SessionId, SessionError> {
         Sessions::fork(self, session, at)
     }
@@ -77,16 +81,20 @@ impl SessionPort for Sessions {
 }
 
 impl StoredSessionPort for Sessions {
+    async fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
+        Sessions::delete(self, session).await
+    }
+
     fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError> {
         Sessions::status(self, session)
     }
 
-    fn set_title(&self, session: &SessionId, title: &str) -> Result<String, SessionError> {
-        Sessions::set_title(self, session, title)
+    async fn set_title(&self, session: &SessionId, title: &str) -> Result<String, SessionError> {
+        Sessions::set_title(self, session, title).await
     }
 
-    fn set_archived(&self, session: &SessionId, archived: bool) -> Result<(), SessionError> {
-        Sessions::set_archived(self, session, archived)
+    async fn set_archived(&self, session: &SessionId, archived: bool) -> Result<(), SessionError> {
+        Sessions::set_archived(self, session, archived).await
     }
 
     fn options(&self, query: &OptionsQuery) -> Result<Arc<SessionOptions>, SessionError> {

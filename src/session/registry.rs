@@ -4,7 +4,7 @@
 mod lives;
 mod stored;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -189,6 +189,8 @@ pub struct LiveSession {
 struct LiveTask {
     activity: Arc<Activity>,
     commands: mpsc::Sender<SessionCommand>,
+    /// The clients that have attached, even if they have left since.
+    attached: BTreeSet<ClientId>,
     /// Closes when the task has ended and its journal is unlocked.
     ended: watch::Receiver<()>,
 }
@@ -215,7 +217,8 @@ impl Sessions {
     /// Creates a session. The answer, `Answer::Attached`, is sent to the opening's outlet.
     pub fn create(&self, ticket: Ticket, opening: Opening) -> SessionId {
         let id = new_id();
-        let TaskStart { channel, alive, activity, before: _ } = self.enter(&mut self.live(), &id);
+        let attached = BTreeSet::from([opening.attachment.client]);
+        let TaskStart { channel, alive, activity, before: _ } = self.enter(&mut self.live(), &id, attached);
         let (services, again, session) = (self.inner.services.clone(), self.clone(), id.clone());
         self.run(id.clone(), alive, async move {
             let opened =
@@ -249,8 +252,12 @@ impl Sessions {
     pub fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay) {
         let mut live = self.live();
         self.resume(&mut live, &session);
-        let sent = match live.get(&session) {
-            Some(found) => found.commands.try_send(SessionCommand::Attach { ticket, opening, replay }),
+        let client = opening.attachment.client;
+        let sent = match live.get_mut(&session) {
+            Some(found) => {
+                found.attached.insert(client);
+                found.commands.try_send(SessionCommand::Attach { ticket, opening, replay })
+            }
             None => {
                 return self.open(
                     &mut live,
@@ -293,6 +300,10 @@ impl Sessions {
             _ => self.resume(&mut live, session),
         }
         let found = live.get(session).ok_or_else(|| SessionError::NotFound(session.clone()))?;
+        // The session that it was attached to has ended, and another client has opened it again.
+        if command.asker().is_some_and(|(_, client)| !found.attached.contains(&client)) {
+            return Err(SessionError::NotFound(session.clone()));
+        }
         match found.commands.try_send(command) {
             Ok(()) => Ok(()),
             Err(mpsc::error::TrySendError::Closed(_)) => Err(SessionError::NotFound(session.clone())),

@@ -159,6 +159,10 @@ impl SuspendedSession {
         Some(session)
     }
 
+    pub(super) fn clients(&self) -> impl Iterator<Item = ClientId> {
+        self.clients.ids()
+    }
+
     pub(super) fn attachment(&self, client: ClientId) -> Option<Attachment> {
         self.clients.attachment(client).cloned()
     }

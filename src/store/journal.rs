@@ -522,6 +522,10 @@ fn cut(
 /// files, the next attempt removes them.
 pub(super) fn remove(paths: &StorePaths, session: &SessionId) -> Result<(), StoreError> {
     let path = paths.journal(session);
+    let sync = || match paths.disk.sync_directory(&paths.journals()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        synced => synced.map_err(|source| io_error("sync the directory", &paths.journals(), source)),
+    };
     match paths.disk.open(&path, OpenMode::Append) {
         Ok(file) => match lock(&*file, session, &path) {
             Ok(_) => paths.remove_file(&path)?,
@@ -531,6 +535,8 @@ pub(super) fn remove(paths: &StorePaths, session: &SessionId) -> Result<(), Stor
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(source) => return Err(io_error("open", &path, source)),
     }
+    // Otherwise a power loss could bring it back without the bodies that are removed now.
+    sync()?;
     paths.remove_file(&paths.sync_mark(session))?;
     paths.remove_file(&paths.torn(session))?;
     paths.remove_file(&draft_path(&paths.data, session))?;
@@ -541,10 +547,7 @@ pub(super) fn remove(paths: &StorePaths, session: &SessionId) -> Result<(), Stor
     blobs.remove().map_err(|source| io_error("remove", blobs.directory(), source))?;
     let checkpoints = paths.checkpoints(session);
     remove_directory(paths, &checkpoints).map_err(|source| io_error("remove", &checkpoints, source))?;
-    match paths.disk.sync_directory(&paths.journals()) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        synced => synced.map_err(|source| io_error("sync the directory", &paths.journals(), source)),
-    }
+    sync()
 }
 
 /// Removes a directory with its contents. A checkpoint that was in progress when its session ended may still

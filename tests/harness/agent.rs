@@ -353,7 +353,10 @@ impl Agent {
         // The reading thread panics on lines that are not JSON.
         self.reading.take().unwrap().join().unwrap();
         let complaints = self.complaints.take().unwrap().join().unwrap();
-        assert_eq!(complaints, "", "stderr is not silent");
+        // What it says about a daemon that is slow on a busy machine is no complaint.
+        let complaints: Vec<&str> =
+            complaints.lines().filter(|line| !line.ends_with("; waiting at most 60 s")).collect();
+        assert!(complaints.is_empty(), "stderr is not silent: {complaints:?}");
         (rest, status)
     }
 }

@@ -279,6 +279,19 @@ fn small_requests_have_small_answers() {
     }
 }
 
+/// Regression: a fork that failed, for example because the disk was full, closed the session that was to be forked.
+#[test]
+fn a_session_whose_fork_fails_stays_open() {
+    let mut editor = Editor::initialized();
+    let session = editor.new_session();
+    let params = json!({ "sessionId": session, "cwd": "/w", "mcpServers": [] });
+    assert_eq!(code(&editor.call("session/fork", params)), -32002);
+    assert!(
+        editor.call("session/set_mode", json!({ "sessionId": session, "modeId": "ask" }))["result"]
+            .is_object()
+    );
+}
+
 #[test]
 fn a_panicking_store_yields_an_internal_error() {
     let mut editor = Editor::initialized();

@@ -27,7 +27,6 @@ use epitome::acp::model::AcpVersion;
 use epitome::session::ClientId;
 use epitome_platform::blocking;
 use epitome_simulated_disk::{InjectedFault, SimDisk};
-use futures_util::FutureExt;
 use serde_json::json;
 
 use self::process::{Machine, Process};
@@ -51,10 +50,12 @@ const LOOK_EVERY: usize = 8;
 type Reached = BTreeMap<&'static str, u64>;
 
 /// States that a run of `SEEDS` worlds must reach; otherwise it does not test them.
-const RARE: [&str; 30] = [
+const RARE: [&str; 36] = [
+    "a call of an agent was asked about",
     "a call was interrupted",
     "a call was refused",
     "a card was answered by one window of several",
+    "a card was answered twice",
     "a card was open at a death",
     "a card was withdrawn",
     "a client followed the state",
@@ -75,11 +76,15 @@ const RARE: [&str; 30] = [
     "a reply was cut",
     "a request was repeated",
     "a session rested",
+    "a session was archived",
+    "a session was deleted",
     "a session was shared",
     "a task had ended",
+    "a title was set",
     "a turn failed",
     "an agent was interrupted",
     "an answer said that the turn was interrupted",
+    "files were rewound",
     "the history was replaced",
     "the power was lost",
 ];
@@ -95,6 +100,11 @@ struct World {
     had_fault: bool,
     /// Prompts that were answered with `end_turn`, by session and text.
     acknowledged: Vec<(String, String)>,
+    /// Sessions whose deletion was requested, and those for which it was acknowledged.
+    deleted: BTreeSet<String>,
+    gone: BTreeSet<String>,
+    /// Sessions that were to be archived, which ends them for all of their windows.
+    archived: BTreeSet<String>,
     /// Calls whose permission request was answered by some window.
     decided: BTreeSet<String>,
     hook_acts: hooks::HookActs,
@@ -142,6 +152,9 @@ impl World {
             disk_fails: rng.u8(..3) == 0,
             had_fault: false,
             acknowledged: Vec::new(),
+            deleted: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            archived: BTreeSet::new(),
             decided: BTreeSet::new(),
             hook_acts,
             deaths: 0,
@@ -182,16 +195,7 @@ impl World {
         self.told.push(format!("window {at}: {method} {session} {text}"));
         let params = params(&self.machine, self.windows[at].version, method, &session, &text, self.prompts);
         let request = Request { method, session, text, deaths: self.deaths };
-        self.at_window(at, async |window| window.request(params, request).await);
-    }
-
-    /// Acts on a window. Without a daemon, the window only queues what it sends.
-    fn at_window(&mut self, at: usize, act: impl AsyncFnOnce(&mut Window)) {
-        let acted = act(&mut self.windows[at]);
-        match &self.process {
-            Some(process) => process.block_on(acted),
-            None => acted.now_or_never().expect("nothing is waited for without a daemon"),
-        }
+        self.windows[at].request(params, request);
     }
 
     fn run_for(&mut self, time: Duration) {
@@ -207,7 +211,7 @@ impl World {
             let known: Vec<&String> = self.windows[at].sessions.keys().collect();
             rng.choice(&known).map(|session| (*session).clone())
         };
-        match (rng.u8(..112), session) {
+        match (rng.u8(..118), session) {
             (0..14, _) => {
                 let times = rng.u32(1..30);
                 self.told.push(format!("{times} tasks go on"));
@@ -252,7 +256,7 @@ impl World {
             }
             (65..68, Some(session)) if self.is_open(at, &session) => {
                 self.told.push(format!("window {at} cancels {session}"));
-                self.at_window(at, async |window| window.notify("session/cancel", &session).await);
+                self.windows[at].notify("session/cancel", &session);
             }
             (68..70, Some(session)) if self.is_open(at, &session) => {
                 let mode = *rng.choice(&["ask", "read_only", "accept_edits"]).expect("there are some");
@@ -261,11 +265,7 @@ impl World {
             (70..72, Some(session)) if self.is_open(at, &session) => {
                 self.send(at, "session/fork", session, String::new());
             }
-            (72..80, _) => {
-                self.told.push(format!("window {at} answers a card"));
-                self.count_card(at);
-                self.at_window(at, async |window| window.answer_card(&mut rng).await);
-            }
+            (72..80 | 106..112, _) => self.answer_cards(at, &mut rng),
             (80..82, _) => self.send(at, "session/list", String::new(), String::new()),
             (82..86, _) => self.load(at, &mut rng),
             (86..89, _) if self.process.is_some() => self.kill(&mut rng),
@@ -286,12 +286,49 @@ impl World {
                 let typed = format!("{} {}", hooks::COMMAND, self.prompts);
                 self.send(at, "session/prompt", session, typed);
             }
-            (106..112, _) if !self.windows[at].cards.is_empty() => {
-                self.told.push(format!("window {at} answers a card"));
-                self.count_card(at);
-                self.at_window(at, async |window| window.answer_card(&mut rng).await);
+            (112..115, Some(session)) => {
+                let methods = ["session/delete", "session/archive", "session/unarchive", "session/set_title"];
+                let method = *rng.choice(&methods).expect("there are some");
+                match method {
+                    "session/delete" => drop(self.deleted.insert(session.clone())),
+                    "session/archive" => drop(self.archived.insert(session.clone())),
+                    _ => {}
+                }
+                self.send(at, method, session, "a title".to_owned());
+            }
+            (115..118, Some(session)) if self.is_open(at, &session) => {
+                self.rewind(at, session, &mut rng);
             }
             _ => {}
+        }
+    }
+
+    /// A user has files written, and takes it back.
+    fn rewind(&mut self, at: usize, session: String, rng: &mut fastrand::Rng) {
+        self.send(at, "session/set_mode", session.clone(), "accept_edits".to_owned());
+        self.prompts += 1;
+        let prompt = format!("w{} p{} {}", self.windows[at].name, self.prompts, model::WRITES);
+        self.send(at, "session/prompt", session.clone(), prompt);
+        self.run_for(Duration::from_secs(10));
+        for typed in ["/rewind files", "/rewind undo"].iter().take(rng.usize(1..=2)) {
+            self.send(at, "session/prompt", session.clone(), (*typed).to_owned());
+        }
+    }
+
+    /// The user of a window answers its oldest permission request; sometimes those of other windows that show the same
+    /// one do so at the same moment.
+    fn answer_cards(&mut self, at: usize, rng: &mut fastrand::Rng) {
+        let oldest = |window: &Window| window.cards.values().next().map(|card| card.call.clone());
+        let Some(call) = oldest(&self.windows[at]) else { return };
+        let mut windows = vec![at];
+        if rng.u8(..4) > 0 {
+            let others = (0..self.windows.len()).filter(|other| *other != at);
+            windows.extend(others.filter(|other| oldest(&self.windows[*other]).as_ref() == Some(&call)));
+        }
+        for at in windows {
+            self.told.push(format!("window {at} answers a card"));
+            self.count_card(at);
+            self.windows[at].answer_card(rng);
         }
     }
 
@@ -370,7 +407,7 @@ impl World {
         }
     }
 
-    /// Records the prompts that were answered with `end_turn`.
+    /// Records the prompts that were answered with `end_turn`, and the sessions that are deleted.
     fn take_answers(&mut self) {
         for window in &self.windows {
             let ended = window.answered.iter().filter(|(request, answer)| {
@@ -379,6 +416,10 @@ impl World {
             for (request, _) in ended.filter(|(request, _)| !request.text.starts_with('/')) {
                 self.acknowledged.push((request.session.clone(), request.text.clone()));
             }
+            let deleted = window.answered.iter().filter(|(request, answer)| {
+                request.method == "session/delete" && answer.get("error").is_none()
+            });
+            self.gone.extend(deleted.map(|(request, _)| request.session.clone()));
         }
     }
 
@@ -406,7 +447,7 @@ impl World {
             for at in 0..self.windows.len() {
                 while !self.windows[at].cards.is_empty() {
                     self.count_card(at);
-                    self.at_window(at, async |window| window.answer_card(&mut rng).await);
+                    self.windows[at].answer_card(&mut rng);
                 }
             }
             self.run_for(Duration::from_secs(100));
@@ -461,6 +502,8 @@ fn params(
             json!({ "sessionId": session, "cwd": cwd, "replayFrom": { "type": "start" } })
         }
         ("session/fork", AcpVersion::V2) => json!({ "sessionId": session, "cwd": cwd }),
+        ("session/delete" | "session/archive" | "session/unarchive", _) => json!({ "sessionId": session }),
+        ("session/set_title", _) => json!({ "sessionId": session, "title": text }),
         ("session/prompt", version) => {
             let mut params = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": text }] });
             if version == AcpVersion::V2 && !text.starts_with('/') {

@@ -301,6 +301,10 @@ impl SimDiskState {
     }
 
     fn write(&mut self, inode: usize, offset: usize, bytes: &[u8]) -> io::Result<()> {
+        if self.is_off {
+            // Without power, nothing is stored.
+            return self.call();
+        }
         let called = self.call().and(self.fail_once(FileCall::Write));
         let taken = match called {
             Ok(()) => bytes.len(),

@@ -1,6 +1,5 @@
 //! Requests that open a session: a new one, a stored one, or a fork.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -15,10 +14,10 @@ use crate::from_wire::{BadParams, RequestParams};
 use crate::model::AcpVersion;
 use crate::requests::{OpeningState, RequestKind};
 use crate::unpublished;
+use epitome_platform::blocking;
 use epitome_session::port::StoredSessionPort;
 use epitome_session::{
-    Attachment, EventSink, Opening, PendingPrompt, Position, Replay, SessionCommand, SessionError,
-    SessionEvent, Ticket,
+    Attachment, Opening, PendingPrompt, Position, Replay, SessionCommand, SessionError, Ticket,
 };
 use epitome_thread::{PartId, Seq, SessionId};
 
@@ -91,7 +90,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         }
         let (sessions, outbox) = (self.config.sessions.clone(), self.outbox.clone());
         let login = self.config.login.clone();
-        self.spawn_blocking(move || {
+        self.spawn(blocking::run(move || {
             let error = match login.check() {
                 Ok(()) if outbox.requests().is_wanted(ticket) => return open(&sessions),
                 Ok(()) => answers::cancelled(),
@@ -101,7 +100,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
                 outbox.requests().session_closed(&session);
             }
             respond(&outbox, ticket, Err(error));
-        });
+        }));
     }
 
     /// Reads the request of a front end whose daemon died: the position from which to replay, and its unanswered
@@ -173,19 +172,18 @@ impl<P: StoredSessionPort> AcpServer<P> {
         };
         let ticket = self.open(id, RequestKind::Fork, Some(source.clone()), OpeningState::Begun)?;
         let (sessions, outbox) = (self.config.sessions.clone(), self.outbox.clone());
-        self.spawn_blocking(move || {
-            let forked = catch_unwind(AssertUnwindSafe(|| sessions.fork(&source, at)));
+        self.spawn(async move {
+            let (store, from) = (sessions.clone(), source.clone());
+            let forked = blocking::start(move || store.fork(&from, at)).await;
             let failed = || SessionError::Internal("the session store failed; see the log".to_owned());
             let fork = match forked.unwrap_or_else(|_| Err(failed())) {
                 Ok(fork) => fork,
-                Err(error) => {
-                    return outbox.put(&source, SessionEvent::Answer { ticket, answer: Err(error) });
-                }
+                Err(error) => return respond(&outbox, ticket, Err(answers::session_error(&error))),
             };
             if outbox.requests().attaching(ticket, &fork) {
                 return sessions.attach(ticket, fork, opening, Replay::Nothing);
             }
-            if let Err(error) = sessions.delete(&fork) {
+            if let Err(error) = sessions.delete(&fork).await {
                 tracing::warn!(session = %fork, %error, "a fork that was cancelled could not be deleted");
             }
             respond(&outbox, ticket, Err(answers::cancelled()));

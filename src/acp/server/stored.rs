@@ -54,8 +54,9 @@ impl<P: StoredSessionPort> AcpServer<P> {
         let Some(session) = from_wire::session_id(&params.session_id()?) else {
             return Ok(Routed::Now(answers::raw(&wire::DeleteSessionResponse::new())));
         };
-        self.in_background(id, RequestKind::Delete, Some(session.clone()), move |sessions| {
-            match sessions.delete(&session) {
+        let sessions = self.config.sessions.clone();
+        self.respond_later(id, RequestKind::Delete, Some(session.clone()), async move {
+            match sessions.delete(&session).await {
                 Ok(()) | Err(SessionError::NotFound(_)) => answers::raw(&wire::DeleteSessionResponse::new()),
                 Err(error) => Err(answers::session_error(&error)),
             }
@@ -75,9 +76,10 @@ impl<P: StoredSessionPort> AcpServer<P> {
 
     pub(super) fn set_title(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
         let (session, title) = (session_of(params)?, params.required::<String>("title")?);
-        self.in_background(id, RequestKind::SetTitle, Some(session.clone()), move |sessions| {
-            let stored =
-                sessions.set_title(&session, &title).map_err(|error| answers::session_error(&error))?;
+        let sessions = self.config.sessions.clone();
+        self.respond_later(id, RequestKind::SetTitle, Some(session.clone()), async move {
+            let stored = sessions.set_title(&session, &title).await;
+            let stored = stored.map_err(|error| answers::session_error(&error))?;
             answers::raw(&wire::SetSessionTitleResponse::new(stored))
         })
     }
@@ -89,9 +91,10 @@ impl<P: StoredSessionPort> AcpServer<P> {
         archived: bool,
     ) -> Result<Routed, wire::Error> {
         let session = session_of(params)?;
-        let outbox = self.outbox.clone();
-        self.in_background(id, RequestKind::Archive, Some(session.clone()), move |sessions| {
-            sessions.set_archived(&session, archived).map_err(|error| answers::session_error(&error))?;
+        let (sessions, outbox) = (self.config.sessions.clone(), self.outbox.clone());
+        self.respond_later(id, RequestKind::Archive, Some(session.clone()), async move {
+            let archiving = sessions.set_archived(&session, archived).await;
+            archiving.map_err(|error| answers::session_error(&error))?;
             if archived {
                 outbox.requests().session_closed(&session);
             }

@@ -176,10 +176,6 @@ impl SessionPort for RemoteSessions {
         Ok(headers.into_iter().filter(|header| cwd.is_none_or(|cwd| header.cwd == cwd)).collect())
     }
 
-    fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
-        self.call("sessions.delete", json!({ "session": session })).map(drop)
-    }
-
     fn fork(&self, session: &SessionId, at: Option<Seq>) -> Result<SessionId, SessionError> {
         let mut params = json!({ "session": session });
         if let Some(at) = at {

@@ -35,7 +35,7 @@ pub(super) fn register(table: &mut MethodTable) {
     table.waiting("sessions.cancel", |daemon, wanted, _| cancel(daemon, wanted));
     table.waiting("sessions.decide", |daemon, wanted, _| decide(daemon, wanted));
     table.waiting("sessions.answer", |daemon, wanted, _| answer(daemon, wanted));
-    table.blocking("sessions.delete", delete);
+    table.waiting("sessions.delete", |daemon, wanted, _| delete(daemon, wanted));
 }
 
 #[derive(Debug, Deserialize)]
@@ -240,12 +240,13 @@ async fn answer(daemon: Arc<Daemon>, wanted: AnswerParams) -> MethodResult {
     Ok(json!({ "session": session, "ask": ask }))
 }
 
-fn delete(daemon: &Arc<Daemon>, wanted: SessionParams) -> MethodResult {
-    let session = wanted.session.find(daemon)?;
-    let known = daemon.store.read_with_damage(&session);
+async fn delete(daemon: Arc<Daemon>, wanted: SessionParams) -> MethodResult {
+    let session = wanted.session.find_blocking(&daemon).await?;
+    let (store, name) = (daemon.store.clone(), session.clone());
+    let known = spawn_blocking(&daemon, move || Ok(store.read_with_damage(&name))).await?;
     if let Err(error @ epitome_store::StoreError::NotFound(_)) = known {
         return Err(error.into());
     }
-    daemon.sessions.delete(&session)?;
+    daemon.sessions.delete(&session).await?;
     Ok(json!({ "session": session, "deleted": true }))
 }

@@ -13,16 +13,14 @@ use crate::control::EnvironmentObject;
 use crate::handshake::{ANSWER_BYTES_MAX, Hello, HelloAnswer, Home, PROTOCOL};
 use crate::messages::MessageReader;
 use crate::runtime_dir::RuntimeDir;
-use crate::start;
+use crate::start::{self, READY_TIME_MAX, SLOW_AFTER, is_timeout, report_slow};
 use crate::token::Token;
 use epitome_files::paths::Paths;
 use epitome_session::registry::Overrides;
 
-/// Time limit for getting a daemon, including the time that other processes take to start it.
+/// Time limit for getting a daemon if no process has its lock or starts one. Otherwise it is waited for as long as for
+/// a start: on a busy machine it may be slow, and a window that worked without it could open none of its sessions.
 const ATTACH_TIME_MAX: Duration = Duration::from_secs(5);
-
-/// Time limit for a daemon to answer a hello.
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Time that a newer front end is given to start the newer daemon.
 const NEWER_TIME_MAX: Duration = Duration::from_secs(2);
@@ -32,6 +30,9 @@ const CLOSES_MAX: u32 = 3;
 
 /// Interval between attempts. Starting a daemon takes milliseconds.
 const TRY_EVERY: Duration = Duration::from_micros(200);
+
+/// The same for a daemon that is slow.
+const TRY_SLOW_AGAIN: Duration = Duration::from_millis(20);
 
 /// Delay before retrying a daemon that is shutting down.
 const TRY_ENDING_AGAIN: Duration = Duration::from_millis(10);
@@ -91,7 +92,8 @@ impl Connector {
             .prepare()
             .map_err(|error| format!("the directory for sockets can't be used: {error}"))?;
         self.hello.ids_above = ids_above;
-        let until = Instant::now() + ATTACH_TIME_MAX;
+        let began = Instant::now();
+        let mut is_slow = false;
         let mut closes = 0;
         // Held from before the start until we are attached, so that only one of many waiting processes starts
         // a daemon.
@@ -113,11 +115,11 @@ impl Connector {
                         ));
                     }
                     Err(error) if is_timeout(&error) => {
-                        return Err(format!("the daemon did not answer within {ANSWER_TIME_MAX:?}"));
+                        return Err("the daemon did not answer in time".to_owned());
                     }
                     Ok(Greeting::Closed) | Err(_) => {
                         closes += 1;
-                        if closes > CLOSES_MAX {
+                        if closes > CLOSES_MAX && self.runtime_dir.daemon().is_none() {
                             return Err("the daemon closes every connection without an answer".to_owned());
                         }
                         std::thread::sleep(TRY_ENDING_AGAIN);
@@ -144,10 +146,21 @@ impl Connector {
                     return Err(format!("{} can't be connected to: {error}", socket.display()));
                 }
             }
-            if Instant::now() > until {
-                return Err(format!("no daemon was ready within {ATTACH_TIME_MAX:?}"));
+            let waited = began.elapsed();
+            if waited > READY_TIME_MAX {
+                return Err(format!("no daemon was ready within {READY_TIME_MAX:?}"));
             }
-            std::thread::sleep(TRY_EVERY);
+            if waited > ATTACH_TIME_MAX && !is_slow {
+                match self.runtime_dir.daemon() {
+                    Some(daemon) => report_unresponsive(&daemon),
+                    None if start_lock.is_none() && self.runtime_dir.is_starting() => {
+                        report_slow("the daemon that another process starts is not ready");
+                    }
+                    None => return Err(format!("no daemon was ready within {ATTACH_TIME_MAX:?}")),
+                }
+                is_slow = true;
+            }
+            std::thread::sleep(if is_slow { TRY_SLOW_AGAIN } else { TRY_EVERY });
         }
     }
 
@@ -163,15 +176,23 @@ impl Connector {
     }
 
     fn greet(&mut self, stream: UnixStream) -> io::Result<Greeting> {
-        stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
+        stream.set_read_timeout(Some(SLOW_AFTER))?;
         self.hello.token = match Token::read(&self.runtime_dir) {
             Ok(token) => token,
             Err(error) => return Ok(Greeting::Refused(format!("the daemon's token can't be read: {error}"))),
         };
         (&stream).write_all(&self.hello.to_line())?;
         let mut reader = MessageReader::new(stream.try_clone()?);
-        let Some(line) = reader.line(ANSWER_BYTES_MAX)? else { return Ok(Greeting::Closed) };
-        let answer: HelloAnswer = match serde_json::from_slice(line) {
+        let mut line = reader.line(ANSWER_BYTES_MAX).map(|line| line.map(<[u8]>::to_vec));
+        if line.as_ref().is_err_and(is_timeout)
+            && let Some(daemon) = self.runtime_dir.daemon()
+        {
+            report_unresponsive(&daemon);
+            stream.set_read_timeout(Some(READY_TIME_MAX - SLOW_AFTER))?;
+            line = reader.line(ANSWER_BYTES_MAX).map(|line| line.map(<[u8]>::to_vec));
+        }
+        let Some(line) = line? else { return Ok(Greeting::Closed) };
+        let answer: HelloAnswer = match serde_json::from_slice(&line) {
             Ok(answer) => answer,
             Err(error) => {
                 return Ok(Greeting::Refused(format!("the daemon's answer can't be read: {error}")));
@@ -185,7 +206,7 @@ impl Connector {
     }
 }
 
-/// Whether a read failed because it timed out.
-pub fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+/// The user can end a daemon that hangs, and the window then starts another.
+fn report_unresponsive(daemon: &str) {
+    report_slow(&format!("the daemon, process {daemon}, does not answer (`kill {daemon}` ends it)"));
 }

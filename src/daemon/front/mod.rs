@@ -30,7 +30,8 @@ use std::time::{Duration, Instant};
 
 use super::build::Build;
 use super::messages::{Farewell, MessageKind};
-use attach::{Connector, DaemonLink, is_timeout};
+use crate::start::is_timeout;
+use attach::{Connector, DaemonLink};
 use epitome_acp::connection::{LINE_BYTES_MAX, LineDirection, Tap};
 use epitome_platform::memory_trim;
 pub use epitome_platform::signals;

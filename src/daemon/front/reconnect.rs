@@ -125,7 +125,8 @@ enum RequestEffect {
         was_open: bool,
     },
     Close(String),
-    Delete(String),
+    /// Deletes or archives a session, which ends it.
+    End(String),
     Prompt {
         session: String,
         /// The session's position when the prompt was sent.
@@ -137,6 +138,23 @@ enum RequestEffect {
     /// Where a provider's requests go from now on.
     Route(Box<RawValue>),
     Other,
+}
+
+impl RequestEffect {
+    /// The session that the request ends.
+    fn ends(&self) -> Option<String> {
+        match self {
+            RequestEffect::Close(session) | RequestEffect::End(session) => Some(session.clone()),
+            RequestEffect::Initialize
+            | RequestEffect::New(_)
+            | RequestEffect::Fork(_)
+            | RequestEffect::Attach { .. }
+            | RequestEffect::Prompt { .. }
+            | RequestEffect::Steer
+            | RequestEffect::Route(_)
+            | RequestEffect::Other => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -217,7 +235,9 @@ impl ReconnectState {
             }
             ("providers/set", Some(params)) => RequestEffect::Route(params.to_owned()),
             ("session/close", _) => session().map_or(RequestEffect::Other, RequestEffect::Close),
-            ("session/delete", _) => session().map_or(RequestEffect::Other, RequestEffect::Delete),
+            ("session/delete" | "session/archive", _) => {
+                session().map_or(RequestEffect::Other, RequestEffect::End)
+            }
             ("session/prompt", _) => session().map_or(RequestEffect::Other, |session| {
                 let sent_at = self.positions.get(&session).cloned();
                 RequestEffect::Prompt { session, sent_at, is_resuming: false }
@@ -228,7 +248,7 @@ impl ReconnectState {
         let is_kept = match wants {
             RequestEffect::New(_)
             | RequestEffect::Attach { .. }
-            | RequestEffect::Delete(_)
+            | RequestEffect::End(_)
             | RequestEffect::Prompt { .. }
             | RequestEffect::Route(_)
             | RequestEffect::Other => self.kept_bytes + line.len() <= KEPT_BYTES_MAX,
@@ -364,7 +384,7 @@ impl ReconnectState {
                     false => self.forget(&session),
                 }
             }
-            RequestEffect::Close(session) | RequestEffect::Delete(session) => {
+            RequestEffect::Close(session) | RequestEffect::End(session) => {
                 if succeeded {
                     self.forget(&session);
                 }
@@ -438,6 +458,9 @@ impl ReconnectState {
             lines.extend_from_slice(line.as_bytes());
         }
         self.kept_bytes = 0;
+        // Whether they have ended is unknown, but that was the intent. Their prompts have no session to be resumed with.
+        let ending: Vec<String> = self.waiting.iter().filter_map(|waiting| waiting.wants.ends()).collect();
+        ending.iter().for_each(|session| self.forget(session));
         for mut waiting in std::mem::take(&mut self.waiting) {
             let may_repeat = waiting.line.is_some() && waiting.repeats < REPEATS_MAX;
             let (behind, answer) = match &mut waiting.wants {
@@ -453,23 +476,10 @@ impl ReconnectState {
                     }
                     (Some(session.clone()), OwedAnswer::Interrupted)
                 }
-                RequestEffect::Close(session) => {
-                    let session = session.clone();
-                    self.forget(&session);
-                    (None, OwedAnswer::Done)
-                }
-                // Whether it was deleted is unknown, but deleting was the intent.
-                RequestEffect::Delete(session) => {
-                    let session = session.clone();
-                    self.forget(&session);
-                    if may_repeat {
-                        self.wait_on(waiting);
-                        continue;
-                    }
-                    (None, OwedAnswer::Interrupted)
-                }
+                RequestEffect::Close(_) => (None, OwedAnswer::Done),
                 RequestEffect::New(_)
                 | RequestEffect::Attach { .. }
+                | RequestEffect::End(_)
                 | RequestEffect::Route(_)
                 | RequestEffect::Other
                     if may_repeat =>
@@ -487,6 +497,7 @@ impl ReconnectState {
                 | RequestEffect::New(_)
                 | RequestEffect::Attach { was_open: true, .. }
                 | RequestEffect::Fork(_)
+                | RequestEffect::End(_)
                 | RequestEffect::Steer
                 | RequestEffect::Route(_)
                 | RequestEffect::Other => (None, OwedAnswer::Interrupted),
@@ -550,7 +561,7 @@ impl ReconnectState {
                 (
                     RequestEffect::Initialize
                     | RequestEffect::New(_)
-                    | RequestEffect::Delete(_)
+                    | RequestEffect::End(_)
                     | RequestEffect::Route(_)
                     | RequestEffect::Other,
                     Some(line),
@@ -565,7 +576,7 @@ impl ReconnectState {
                     | RequestEffect::Steer
                     | RequestEffect::New(_)
                     | RequestEffect::Attach { .. }
-                    | RequestEffect::Delete(_)
+                    | RequestEffect::End(_)
                     | RequestEffect::Route(_)
                     | RequestEffect::Other,
                     _,

@@ -158,6 +158,8 @@ fn closed_and_deleted_sessions_are_not_resumed() {
     for (method, answers, stays) in [
         ("session/close", true, false),
         ("session/delete", true, false),
+        // Regression: the next daemon opened an archived session again.
+        ("session/archive", true, false),
         // The daemon died during the call, but closing was the intent.
         ("session/close", false, false),
         ("session/set_mode", true, true),
@@ -170,6 +172,21 @@ fn closed_and_deleted_sessions_are_not_resumed() {
         desk.reconnect.lost();
         let taken_up = methods(&desk.reconnect.replay()).contains(&"session/resume".to_owned());
         assert_eq!(taken_up, stays, "{method}");
+    }
+}
+
+/// Regression: a prompt was never answered if its session was deleted, archived or closed while it was running and the daemon
+/// died before the end.
+#[test]
+fn the_prompt_of_a_session_that_was_ending_is_answered() {
+    for method in ["session/delete", "session/archive", "session/close"] {
+        let mut desk = ReconnectFixture::with_session();
+        desk.request(2, "session/prompt", r#"{"sessionId":"s_1","prompt":[1]}"#);
+        desk.request(3, method, r#"{"sessionId":"s_1"}"#);
+        desk.reconnect.lost();
+        desk.reconnect.replay();
+        let answers = messages(&desk.reconnect.answers_at_once());
+        assert_eq!(answers[0]["id"], 2, "{method}: {answers:?}");
     }
 }
 

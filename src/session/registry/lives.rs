@@ -1,6 +1,6 @@
 //! Starting sessions from their log or from suspension, and ending them. Each session is an independent task.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -13,7 +13,7 @@ use crate::ending::end_interrupted_turn;
 use crate::inbox::Channel;
 use crate::suspended::SuspendedSession;
 use crate::work::{Attaching, Responder};
-use crate::{Replay, SessionCommand, SessionError};
+use crate::{ClientId, Replay, SessionCommand, SessionError};
 use epitome_platform::blocking;
 use epitome_store::{Journal, Store};
 use epitome_thread::{SessionId, Thread};
@@ -21,18 +21,24 @@ use epitome_thread::{SessionId, Thread};
 impl Sessions {
     /// Registers a session that is about to start. Returns its channels, and the previous task of that id, which must
     /// end first.
-    pub(super) fn enter(&self, live: &mut BTreeMap<SessionId, LiveTask>, id: &SessionId) -> TaskStart {
+    pub(super) fn enter(
+        &self,
+        live: &mut BTreeMap<SessionId, LiveTask>,
+        id: &SessionId,
+        attached: BTreeSet<ClientId>,
+    ) -> TaskStart {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let channel = (commands.downgrade(), receiver);
         let (alive, ended) = watch::channel(());
         let activity = Arc::<Activity>::default();
-        let before = live.insert(id.clone(), LiveTask { activity: activity.clone(), commands, ended });
+        let before =
+            live.insert(id.clone(), LiveTask { activity: activity.clone(), commands, attached, ended });
         TaskStart { channel, alive, activity, before }
     }
 
     /// Starts a session from its log.
     pub(super) fn open(&self, live: &mut BTreeMap<SessionId, LiveTask>, id: SessionId, origin: TaskOrigin) {
-        let TaskStart { channel, alive, activity, before } = self.enter(live, &id);
+        let TaskStart { channel, alive, activity, before } = self.enter(live, &id, origin.clients());
         let (services, again, session) = (self.inner.services.clone(), self.clone(), id.clone());
         self.run(id, alive, async move {
             if let Some(mut before) = before {
@@ -139,20 +145,25 @@ impl Sessions {
             .upgrade()
             .zip(live.get(session))
             .is_some_and(|(own, found)| own.same_channel(&found.commands));
-        let (opener, mut resting) = match origin {
+        let mut openers = Vec::new();
+        let refuse = |attaching: Attaching| {
+            let opener = attaching.opening.attachment.clone();
+            attaching.refuse(session, error);
+            opener
+        };
+        let mut resting = match origin {
             TaskOrigin::Client(attaching) => {
-                let opener = attaching.opening.attachment.clone();
-                attaching.refuse(session, error);
-                (Some(opener), None)
+                openers.push(refuse(attaching));
+                None
             }
-            TaskOrigin::Rest(resting) => (None, Some(resting)),
+            TaskOrigin::Rest(resting) => Some(resting),
         };
         commands.close();
         while let Ok(command) = commands.try_recv() {
             let asker = command.asker();
             match (command, &mut resting) {
                 (SessionCommand::Attach { ticket, opening, replay }, _) => {
-                    Attaching { ticket, opening, replay }.refuse(session, error);
+                    openers.push(refuse(Attaching { ticket, opening, replay }));
                     continue;
                 }
                 (SessionCommand::Record { answer, .. }, _) => drop(answer.send(Err(error.clone()))),
@@ -162,10 +173,8 @@ impl Sessions {
                 _ => {}
             }
             let Some((ticket, client)) = asker else { continue };
-            let attachment = match &resting {
-                Some(resting) => resting.attachment(client),
-                None => opener.clone().filter(|opener| opener.client == client),
-            };
+            let opener = openers.iter().find(|opener| opener.client == client).cloned();
+            let attachment = opener.or_else(|| resting.as_ref()?.attachment(client));
             if let Some(attachment) = attachment {
                 Responder::new(ticket, session.clone(), attachment).answer(Err(error.clone()));
             }
@@ -205,6 +214,13 @@ pub(super) enum TaskOrigin {
 }
 
 impl TaskOrigin {
+    fn clients(&self) -> BTreeSet<ClientId> {
+        match self {
+            TaskOrigin::Client(Attaching { opening, .. }) => BTreeSet::from([opening.attachment.client]),
+            TaskOrigin::Rest(resting) => resting.clients().collect(),
+        }
+    }
+
     /// Whether the client may attach.
     fn check(&self) -> Result<(), SessionError> {
         match self {

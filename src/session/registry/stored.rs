@@ -1,6 +1,7 @@
-//! Operations on stored sessions, running or not: list, fork, delete, replace a history. Reads the disk.
+//! Operations on stored sessions, running or not: list, fork, delete, replace a history. They block on the disk, unless
+//! they are asynchronous.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,12 +40,13 @@ impl Sessions {
         Ok(listing.headers.into_iter().filter(wanted).collect())
     }
 
-    /// Ends the session if it is running, and deletes it. Unknown sessions are not an error. Reads the disk.
-    pub fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
+    /// Ends the session if it is running, and deletes it. Unknown sessions are not an error.
+    pub async fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
         let mut attempts = 1;
         loop {
-            self.end(session);
-            match self.inner.services.store.delete(session) {
+            self.end(session).await;
+            let (store, name) = (self.inner.services.store.clone(), session.clone());
+            match blocking::run(move || store.delete(&name)).await {
                 // A concurrent load has opened it again.
                 Err(StoreError::InUse(_))
                     if attempts < DELETE_ATTEMPTS_MAX && self.live().contains_key(session) =>
@@ -84,30 +86,30 @@ impl Sessions {
     }
 
     /// Gives a session another title, running or not, and returns the title as it is stored: as one line, cut if it is
-    /// too long. An error if nothing remains of it. Waits for the disk; must not be called on a runtime thread.
-    pub fn set_title(&self, session: &SessionId, title: &str) -> Result<String, SessionError> {
+    /// too long. An error if nothing remains of it.
+    pub async fn set_title(&self, session: &SessionId, title: &str) -> Result<String, SessionError> {
         let words = title.split_whitespace().collect::<Vec<_>>().join(" ");
         let title: String = visible_line(&words).chars().take(TITLE_CHARS_MAX).collect();
         let title = title.trim_end().to_owned();
         if title.is_empty() {
             return Err(SessionError::Invalid("`title` is empty".to_owned()));
         }
-        self.record(session, &Change::Titled { title: title.clone() })?;
+        self.record(session, &Change::Titled { title: title.clone() }).await?;
         Ok(title)
     }
 
     /// Archives a session, which ends it if it is running, or restores it. Does nothing if it already has that state.
-    /// Waits for the disk; must not be called on a runtime thread.
-    pub fn set_archived(&self, session: &SessionId, archived: bool) -> Result<(), SessionError> {
-        let header =
-            self.inner.services.store.header(session).map_err(|error| store_error(session, error))?;
+    pub async fn set_archived(&self, session: &SessionId, archived: bool) -> Result<(), SessionError> {
+        let (store, name) = (self.inner.services.store.clone(), session.clone());
+        let header = blocking::run(move || store.header(&name)).await;
+        let header = header.map_err(|error| store_error(session, error))?;
         if archived {
-            self.end(session);
+            self.end(session).await;
         }
         if header.archived == archived {
             return Ok(());
         }
-        self.record(session, &Change::Archived { archived })
+        self.record(session, &Change::Archived { archived }).await
     }
 
     /// Returns the options that a client would get if it opened a session. Does not open it; reads the disk.
@@ -121,19 +123,17 @@ impl Sessions {
     }
 
     /// Adds a setting to a session's log: through the session if it is running, otherwise on the disk.
-    fn record(&self, session: &SessionId, change: &Change) -> Result<(), SessionError> {
+    async fn record(&self, session: &SessionId, change: &Change) -> Result<(), SessionError> {
         for _ in 0..MUTATE_ATTEMPTS_MAX {
             let (answer, answered) = oneshot::channel();
             match self.hand_record(session, change, answer)? {
                 None => {
                     // Dropped without an answer: the session ended before it received the command.
-                    if let Ok(recorded) = answered.blocking_recv() {
+                    if let Ok(recorded) = answered.await {
                         return recorded;
                     }
                 }
-                Some(mut ended) => self.inner.runtime.block_on(async {
-                    drop(tokio::time::timeout(END_TIME_MAX, ended.changed()).await);
-                }),
+                Some(mut ended) => drop(tokio::time::timeout(END_TIME_MAX, ended.changed()).await),
             }
         }
         Err(SessionError::Internal(format!("{session} is just ending; please try again")))
@@ -184,26 +184,26 @@ impl Sessions {
     ) {
         let (commands, _) = mpsc::channel(1);
         let (alive, ended) = watch::channel(());
-        live.insert(session.clone(), LiveTask { activity: Arc::default(), commands, ended });
+        live.insert(
+            session.clone(),
+            LiveTask { activity: Arc::default(), commands, attached: BTreeSet::new(), ended },
+        );
         self.run(session.clone(), alive, work);
     }
 
-    fn end(&self, session: &SessionId) {
+    async fn end(&self, session: &SessionId) {
         let found = {
             let mut live = self.live();
             self.end_resting(&mut live, session);
             live.remove(session)
         };
         let Some(mut found) = found else { return };
-        let ended = self.inner.runtime.block_on(async {
-            let end = async {
-                // If the channel is closed, the session is ending already.
-                drop(found.commands.send(SessionCommand::End).await);
-                found.ended.changed().await
-            };
-            tokio::time::timeout(END_TIME_MAX, end).await
-        });
-        if ended.is_err() {
+        let end = async {
+            // If the channel is closed, the session is ending already.
+            drop(found.commands.send(SessionCommand::End).await);
+            found.ended.changed().await
+        };
+        if tokio::time::timeout(END_TIME_MAX, end).await.is_err() {
             tracing::warn!(%session, "a session that is deleted did not end in time");
         }
     }

@@ -223,6 +223,27 @@ fn a_client_that_cannot_reach_a_daemon_runs_standalone_and_logs_why() {
     }
 }
 
+/// Regression: on a busy machine, a window that had no answer within 5 seconds worked in its own process, and could open
+/// none of the sessions that the daemon had open: "session s_… is open in another process".
+#[test]
+fn a_window_waits_for_a_daemon_that_is_slow_to_answer() {
+    let user = super::user(obey);
+    let mut agent = user.start();
+    let session = user.new_session(&mut agent);
+    assert_eq!(agent.turn(&session, "say one").1, "end_turn");
+    let daemon = user.daemon().expect("one runs");
+    kill_process(daemon, Signal::STOP).expect("it can be stopped");
+    let mut second = Agent::spawn(user.agent_command(&[]));
+    let greeting = second.request("initialize", json!({ "protocolVersion": 1 }));
+    let notice = format!("the daemon, process {}, does not answer", daemon.as_raw_nonzero());
+    within("what the window says", || log(&user).contains(&notice).then_some(()));
+    kill_process(daemon, Signal::CONT).expect("it can continue");
+    second.answer(greeting);
+    let shown = user.load(&mut second, &session);
+    assert_eq!(agent_text(&shown), "You said one.");
+    assert_eq!(user.daemon(), Some(daemon));
+}
+
 #[test]
 fn a_newer_front_end_replaces_an_idle_daemon() {
     makes_room_for("99.0.0");

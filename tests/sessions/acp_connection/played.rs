@@ -76,6 +76,16 @@ pub fn long_text() -> String {
 }
 
 impl StoredSessionPort for Played {
+    async fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
+        let mut state = self.state.lock().unwrap();
+        state.live.remove(session);
+        if session.0.ends_with("dead") {
+            drop(state);
+            panic!("the store is broken");
+        }
+        Ok(())
+    }
+
     fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError> {
         let state = self.state.lock().unwrap();
         match state.live.contains_key(session) {
@@ -87,12 +97,12 @@ impl StoredSessionPort for Played {
         }
     }
 
-    fn set_title(&self, session: &SessionId, title: &str) -> Result<String, SessionError> {
+    async fn set_title(&self, session: &SessionId, title: &str) -> Result<String, SessionError> {
         self.status(session)?;
         Ok(title.to_owned())
     }
 
-    fn set_archived(&self, session: &SessionId, archived: bool) -> Result<(), SessionError> {
+    async fn set_archived(&self, session: &SessionId, archived: bool) -> Result<(), SessionError> {
         let mut state = self.state.lock().unwrap();
         let header = state.headers.iter_mut().find(|header| header.session == *session);
         let header = header.ok_or_else(|| SessionError::NotFound(session.clone()))?;
@@ -284,16 +294,6 @@ impl SessionPort for Played {
     fn list(&self, cwd: Option<&Path>) -> Result<Vec<Header>, SessionError> {
         let headers = self.state.lock().unwrap().headers.clone();
         Ok(headers.into_iter().filter(|header| cwd.is_none_or(|cwd| header.cwd == cwd)).collect())
-    }
-
-    fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
-        let mut state = self.state.lock().unwrap();
-        state.live.remove(session);
-        if session.0.ends_with("dead") {
-            drop(state);
-            panic!("the store is broken");
-        }
-        Ok(())
     }
 
     fn fork(&self, session: &SessionId, _: Option<Seq>) -> Result<SessionId, SessionError> {

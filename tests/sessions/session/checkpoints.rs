@@ -129,9 +129,8 @@ fn a_rewind_after_a_restart_keeps_the_users_own_edit() {
     let kept = test.home.join("data/checkpoints").join(&test.session.0);
     assert!(kept.exists());
     let (sessions, session) = (test.sessions.clone(), test.session.clone());
-    let deleted =
-        test.spawn(async move { tokio::task::spawn_blocking(move || sessions.delete(&session)).await });
-    test.wait_for(deleted).expect("no panic").expect("no panic").expect("deleted");
+    let deleted = test.spawn(async move { sessions.delete(&session).await });
+    test.wait_for(deleted).expect("no panic").expect("deleted");
     assert!(!kept.exists());
 }
 

@@ -162,7 +162,7 @@ fn hooks_for_the_end_run_when_the_last_client_leaves_a_suspended_session() {
     test.load(environment);
     test.ask("Again");
     rests(&test);
-    test.sessions.set_archived(&test.session, true).expect("it is archived");
+    test.wait_for(test.sessions.set_archived(&test.session, true)).expect("it is archived");
     assert_eq!(told_of(&test, "event")[2..], ["session_start", "session_end"]);
 }
 

@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 
-use epitome::session::{Attachment, Replay, SessionAnswer, SessionCommand, SessionEvent};
+use epitome::session::registry::Sessions;
+use epitome::session::{Attachment, Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent};
 use epitome::thread::{Change, Seq, StopReason};
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::client::TestClient;
@@ -51,6 +52,48 @@ fn a_turn_uses_the_environment_of_the_client_that_sent_its_prompt() {
     assert_eq!(test.last_request().header("x-api-key"), Some("sk-test-2"));
     assert_eq!(test.ask("Mine again"), StopReason::EndTurn);
     assert_eq!(test.last_request().header("x-api-key"), Some("sk-test-1"));
+}
+
+/// Regression: a window loaded a session while another did, and sent a command along. The session could not be opened, and
+/// the command was never answered.
+#[test]
+fn every_client_of_a_session_that_cannot_be_opened_gets_its_answers() {
+    let mut test = TestSession::new(vec![]);
+    // Sessions run only while this runtime is waited for.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let sessions = Sessions::new(test.services.clone(), runtime.handle().clone());
+    let missing = epitome::store::new_id();
+    let mut clients = [TestClient::new(1), TestClient::new(2)];
+    for client in &clients {
+        let (ticket, opening) = (test.ticket(), test.opening(client, test.environment()));
+        sessions.attach(ticket, missing.clone(), opening, Replay::Nothing);
+    }
+    let tickets = clients.each_ref().map(|client| {
+        let ticket = test.ticket();
+        let command = SessionCommand::SetMode { ticket, client: client.id, mode: "ask".to_owned() };
+        sessions.send(&missing, command).expect("it is being opened");
+        ticket
+    });
+    runtime.block_on(sessions.settled());
+    for (client, ticket) in clients.iter_mut().zip(tickets) {
+        client.answer(ticket).expect_err("there is no such session");
+    }
+}
+
+/// Regression: a window archived a session that another had open, and opened it again. A prompt of the other window was
+/// never answered.
+#[test]
+fn a_client_of_a_session_that_ended_is_refused_once_others_have_it_open() {
+    let mut test = TestSession::new(vec![]);
+    let other = second(&mut test, "sk-test-2");
+    test.ask("Hello");
+    test.wait_for(test.sessions.set_archived(&test.session, true)).expect("it is archived");
+    test.load(test.environment());
+    let ticket = test.ticket();
+    let mode = SessionCommand::SetMode { ticket, client: other.id, mode: "ask".to_owned() };
+    let refused = test.sessions.send(&test.session, mode).expect_err("it has to load the session");
+    assert_eq!(refused, SessionError::NotFound(test.session.clone()));
+    assert_eq!(test.ask("Again"), StopReason::EndTurn);
 }
 
 #[test]

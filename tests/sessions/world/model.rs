@@ -7,6 +7,12 @@ use std::time::Duration;
 use epitome_scripted_model::{ModelStep, ScriptedStop, SimulatedModel};
 use serde_json::{Value, json};
 
+/// How the prompt of an agent begins.
+const PART: &str = "part";
+
+/// How a prompt ends that wants files to be written.
+pub const WRITES: &str = "writes";
+
 /// A model that misbehaves as determined by the seed, until `is_calm` is set.
 pub fn model(seed: u64, is_calm: Arc<AtomicBool>) -> SimulatedModel {
     let (mut rng, mut pace) = (fastrand::Rng::with_seed(seed), fastrand::Rng::with_seed(!seed));
@@ -14,7 +20,7 @@ pub fn model(seed: u64, is_calm: Arc<AtomicBool>) -> SimulatedModel {
     let (mut words, mut calls) = (0, 0);
     let pieces = *pace.choice(&[40, 400, 4_000]).expect("there are some");
     SimulatedModel::new(
-        move |_| {
+        move |request| {
             words += 1;
             if is_calm.load(Ordering::Relaxed) {
                 return vec![ModelStep::Text(format!("calm {words}"))];
@@ -32,7 +38,15 @@ pub fn model(seed: u64, is_calm: Arc<AtomicBool>) -> SimulatedModel {
             if rng.u8(..4) > 0 {
                 steps.push(text(&mut rng));
             }
-            if rng.u8(..5) < 2 || steps.is_empty() {
+            let prompt = request.last_user_text();
+            if prompt.ends_with(WRITES) && rng.u8(..3) > 0 {
+                calls += 1;
+                steps.push(ModelStep::Call { name: "write".to_owned(), input: write(&mut rng, calls) });
+            } else if prompt.starts_with(PART) && rng.u8(..4) > 0 {
+                calls += 1;
+                let input = json!({ "number": calls, "ms": 30, "asks": true });
+                steps.push(ModelStep::Call { name: "work".to_owned(), input });
+            } else if rng.u8(..5) < 2 || steps.is_empty() {
                 for _ in 0..rng.u8(1..4) {
                     calls += 1;
                     let (name, input) = call(&mut rng, calls);
@@ -51,12 +65,8 @@ pub fn model(seed: u64, is_calm: Arc<AtomicBool>) -> SimulatedModel {
 fn call(rng: &mut fastrand::Rng, number: u64) -> (&'static str, Value) {
     match rng.u8(..16) {
         0 => ("no_such_tool", json!({})),
-        1 | 2 => ("task", json!({ "description": "some of it", "prompt": format!("part {number}") })),
-        3..6 => {
-            let text = format!("written by {number}\n").repeat(rng.usize(1..400));
-            let path = format!("f{}.txt", rng.u8(..3));
-            ("write", json!({ "number": number, "path": path, "text": text }))
-        }
+        1 | 2 => ("task", json!({ "description": "some of it", "prompt": format!("{PART} {number}") })),
+        3..6 => ("write", write(rng, number)),
         _ => {
             let input = json!({
                 "number": number,
@@ -68,6 +78,11 @@ fn call(rng: &mut fastrand::Rng, number: u64) -> (&'static str, Value) {
             ("work", input)
         }
     }
+}
+
+fn write(rng: &mut fastrand::Rng, number: u64) -> Value {
+    let text = format!("written by {number}\n").repeat(rng.usize(1..400));
+    json!({ "number": number, "path": format!("f{}.txt", rng.u8(..3)), "text": text })
 }
 
 fn misbehaviour(rng: &mut fastrand::Rng, text: ModelStep) -> Vec<ModelStep> {

@@ -113,8 +113,4 @@ impl Process {
             }
         });
     }
-
-    pub fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
-        self.runtime.block_on(work)
-    }
 }

@@ -174,7 +174,7 @@ impl Window {
     }
 
     /// The editor sends a request.
-    pub async fn request(&mut self, params: Value, request: Request) {
+    pub fn request(&mut self, params: Value, request: Request) {
         let id = self.next_id;
         self.next_id += 1;
         let method = match (self.version, request.method) {
@@ -185,18 +185,18 @@ impl Window {
         let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string();
         self.open.insert(id, request);
         self.unsent.push_back(format!("{line}\n").into_bytes());
-        self.send().await;
+        self.send();
     }
 
     /// The editor sends a notification about a session.
-    pub async fn notify(&mut self, method: &str, session: &str) {
+    pub fn notify(&mut self, method: &str, session: &str) {
         let line = json!({ "jsonrpc": "2.0", "method": method, "params": { "sessionId": session } });
         self.unsent.push_back(format!("{line}\n").into_bytes());
-        self.send().await;
+        self.send();
     }
 
     /// The user answers the oldest permission request with one of its options, or dismisses it.
-    pub async fn answer_card(&mut self, rng: &mut fastrand::Rng) {
+    pub fn answer_card(&mut self, rng: &mut fastrand::Rng) {
         let Some((id, card)) = self.cards.pop_first() else { return };
         let outcome = match rng.choice(&card.options) {
             Some(option) if rng.u8(..8) > 0 => json!({ "outcome": "selected", "optionId": option }),
@@ -204,15 +204,15 @@ impl Window {
         };
         let line = json!({ "jsonrpc": "2.0", "id": id, "result": { "outcome": outcome } });
         self.unsent.push_back(format!("{line}\n").into_bytes());
-        self.send().await;
+        self.send();
     }
 
-    async fn send(&mut self) {
+    fn send(&mut self) {
         while let Some(link) = &mut self.link
             && let Some(line) = self.unsent.pop_front()
         {
             match self.front.from_editor(&line) {
-                LineAction::Forward => link.connection.receive(&line).await,
+                LineAction::Forward => link.connection.receive(&line),
                 LineAction::Drop => {}
                 LineAction::Answer(answer) => self.show(&answer),
             }
@@ -237,15 +237,11 @@ impl Window {
         let pipe = Pipe::default();
         let reader = MessageReader::new(pipe.clone());
         let replay = self.front.replay();
-        process.block_on(async {
-            for line in replay.split_inclusive(|byte| *byte == b'\n') {
-                connection.receive(line).await;
-            }
-        });
+        replay.split_inclusive(|byte| *byte == b'\n').for_each(|line| connection.receive(line));
         self.link = Some(Link { connection, written: Vec::new(), pipe, reader });
         let answers = self.front.answers_at_once();
         self.show(&answers);
-        process.block_on(self.send());
+        self.send();
     }
 
     /// Delivers at most `most` bytes to the front end, which forwards complete messages.
@@ -305,7 +301,13 @@ impl Window {
                     self.partial.insert(session.to_owned());
                 }
             }
-            if request.method == "session/load" && message.get("error").is_some() {
+            let failed = message.get("error").is_some();
+            let closes = match request.method {
+                "session/load" => failed,
+                "session/delete" | "session/archive" => !failed,
+                _ => false,
+            };
+            if closes {
                 self.sessions.remove(&request.session);
             }
             self.answered.push((request, message));
