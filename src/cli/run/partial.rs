@@ -50,7 +50,7 @@ impl PartialLines {
         }
         for (kind, missing) in self.streamed.missing(message) {
             self.begin(text_block(kind), &mut events);
-            events.push(self.delta(text_delta(kind, missing)));
+            events.push(self.delta(text_delta(kind, &missing)));
         }
         for call in message.calls() {
             let block = json!({ "type": "tool_use", "id": call.id.0, "name": call.name, "input": {} });

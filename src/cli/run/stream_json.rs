@@ -468,6 +468,7 @@ fn block(content: &Content) -> Option<Value> {
         Content::Call(call) => {
             Some(json!({ "type": "tool_use", "id": call.id.0, "name": call.name, "input": call.input }))
         }
+        Content::Search(search) => Some(json!({ "type": "text", "text": search.text(), "citations": null })),
         // A model's reply has none of these.
         Content::Image { .. }
         | Content::Document { .. }

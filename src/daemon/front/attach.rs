@@ -105,7 +105,7 @@ impl Connector {
                     Ok(Greeting::Served(link)) => return Ok(link),
                     // Its token was removed. It writes the token again as soon as it notices.
                     Ok(Greeting::Refused(_))
-                        if self.hello.token.text().is_empty() && Instant::now() < until =>
+                        if self.hello.token.text().is_empty() && began.elapsed() < ATTACH_TIME_MAX =>
                     {
                         std::thread::sleep(TRY_TOKEN_AGAIN);
                     }
