@@ -83,7 +83,7 @@ pub enum AgentMessage {
 }
 
 /// The end of the connection that the chat holds.
-pub struct AgentLink {
+pub struct ChatConnection {
     pub requests: mpsc::UnboundedSender<ChatRequest>,
     pub messages: mpsc::Receiver<AgentMessage>,
     /// Whether a model can be used, or the user has to log in first.
@@ -91,7 +91,7 @@ pub struct AgentLink {
 }
 
 /// Initializes a connection over this stream and serves it in the background. Fails with a sentence.
-pub async fn connect(stream: StdUnixStream) -> Result<AgentLink, String> {
+pub async fn connect(stream: StdUnixStream) -> Result<ChatConnection, String> {
     let stream = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
     let stream = stream.map_err(|error| format!("the connection to the daemon can't be used: {error}"))?;
     let (requests, wanted) = mpsc::unbounded_channel();
@@ -104,7 +104,7 @@ pub async fn connect(stream: StdUnixStream) -> Result<AgentLink, String> {
         drop(sender.send(AgentMessage::Ended(why)).await);
     });
     let has_login = is_ready.await.map_err(|_| "the daemon closed the connection".to_owned())??;
-    Ok(AgentLink { requests, messages, has_login })
+    Ok(ChatConnection { requests, messages, has_login })
 }
 
 /// Permission requests that wait for the user.

@@ -16,7 +16,7 @@ use ratatui::style::Color as Ink;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::client::{AgentLink, connect};
+use crate::client::{ChatConnection, connect};
 use crate::state::{ChatEffect, ChatEvent, ChatState, draw};
 
 /// Minimum time between frames, and the time between frames of an animation.
@@ -84,7 +84,7 @@ impl FullScreen {
         Ok(screen)
     }
 
-    async fn serve(&mut self, mut link: AgentLink, setup: &ChatSetup) -> io::Result<ChatEnd> {
+    async fn serve(&mut self, mut link: ChatConnection, setup: &ChatSetup) -> io::Result<ChatEnd> {
         let mut keys = read_keys()?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut hangup = signal(SignalKind::hangup())?;

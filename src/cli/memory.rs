@@ -11,7 +11,7 @@ use crate::atomic_file::private_directory;
 use crate::memory::MemoryFiles;
 use crate::thread::visible::visible;
 
-/// Show, edit and delete what is remembered across sessions
+/// Show and edit what sessions remember
 ///
 /// There is one Markdown file about you, for all projects, and one about each project. Sessions read them when they
 /// start. With `memory = true` in config.toml, the model may propose changes, each of which you see first.

@@ -119,7 +119,12 @@ async fn folding_the_actions_gives_the_snapshot() {
         let turns = chat.turns.iter().map(|turn| (turn.message.text.clone(), reply(&turn.response_parts)));
         turns.collect::<Vec<_>>()
     };
-    assert_eq!(conversation(&third.chat), conversation(&first.chat));
+    let (shown, seen) = (conversation(&third.chat), conversation(&first.chat));
+    assert_eq!(shown.len(), seen.len());
+    for ((prompt, reply), (sent, live)) in shown.iter().zip(&seen) {
+        // More of the cancelled reply may have arrived before the daemon stopped it.
+        assert!(prompt == sent && reply.starts_with(live.as_str()), "{shown:?} {seen:?}");
+    }
 }
 
 /// A client that lost its socket gets what it missed, in any order of clients; one of an earlier host gets snapshots.
