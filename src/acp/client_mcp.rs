@@ -83,6 +83,10 @@ impl McpCall {
 }
 
 impl ClientMcp for Outbox {
+    fn is_open(&self) -> bool {
+        Outbox::is_open(self)
+    }
+
     fn request(
         &self,
         server: &str,

@@ -662,7 +662,9 @@ impl<S: FrameSink> AhpHost<S> {
                 let has = |client: &AhpClient<S>| {
                     client.channels.contains(&session.uri) || client.channels.contains(&session.chat_uri)
                 };
-                self.clients.values().any(has)
+                let is_named = |channel: &String| *channel == session.uri || *channel == session.chat_uri;
+                let mut awaited = self.waiting.iter();
+                self.clients.values().any(has) || awaited.any(|waiting| waiting.channels.iter().any(is_named))
             };
             let unused = self
                 .sessions

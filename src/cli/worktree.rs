@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 
 use super::{CliError, methods, serve, sessions, terminal};
 use crate::session::worktree::{self, Worktree};
+use crate::store::Store;
+use crate::thread::SessionId;
 use crate::thread::visible::visible;
 
 /// List, merge or remove Git worktrees of sessions
@@ -90,16 +92,22 @@ fn finish(done: Result<String, String>) -> Result<i32, CliError> {
 fn idle(cwd: &Path, name: &str) -> Result<Worktree, CliError> {
     let found = named(cwd, name)?;
     let listed = methods::call(&serve::paths(), "sessions.list", json!({}))?;
+    let store = Store::new(&serve::paths());
     let is_working = |session: &&Value| {
         let cwd = session["cwd"].as_str().map(Path::new);
-        session["running"] == true && cwd.is_some_and(|cwd| cwd.starts_with(&found.path))
+        // Of a session that the daemon does not have, only that another process has it open is known.
+        let is_elsewhere = || {
+            let id = session["session"].as_str().unwrap_or_default();
+            session["live"] != true && store.is_in_use(&SessionId(id.into()))
+        };
+        cwd.is_some_and(|cwd| cwd.starts_with(&found.path)) && (session["running"] == true || is_elsewhere())
     };
     match listed["sessions"].as_array().into_iter().flatten().find(is_working) {
         None => Ok(found),
         Some(session) => {
             let session = session["session"].as_str().unwrap_or_default();
             let hint = "wait for its end, or cancel it where it runs".to_owned();
-            Err(CliError::failed(format!("a turn is running there, in session {session}"), Some(hint)))
+            Err(CliError::failed(format!("session {session} is at work there"), Some(hint)))
         }
     }
 }

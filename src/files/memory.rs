@@ -55,10 +55,11 @@ impl MemoryFiles {
 fn main_worktree(root: &Path) -> Option<PathBuf> {
     let own = root.join(".git");
     let text = std::fs::read_to_string(&own).ok()?;
-    let admin = PathBuf::from(text.strip_prefix("gitdir: ")?.trim_end()).canonicalize().ok()?;
+    // Git can also write these paths relative to the directory of the file.
+    let admin = root.join(text.strip_prefix("gitdir: ")?.trim_end()).canonicalize().ok()?;
     let worktrees = admin.parent().filter(|parent| parent.ends_with(".git/worktrees"))?;
     let known = std::fs::read_to_string(admin.join("gitdir")).ok()?;
-    let is_known = Path::new(known.trim_end()).canonicalize().ok()? == own;
+    let is_known = admin.join(known.trim_end()).canonicalize().ok()? == own;
     worktrees.ancestors().nth(2).filter(|_| is_known).map(Path::to_path_buf)
 }
 
@@ -83,10 +84,14 @@ mod tests {
         write("main/.git/worktrees/w/gitdir", format!("{}\n", at("linked/.git").display()));
         // Somebody packed this into an archive, to read and change what is remembered for another project.
         write("forged/.git", format!("gitdir: {}\n", at("main/.git/worktrees/w").display()));
+        // `git worktree add --relative-paths`
+        write("relative/.git", "gitdir: ../main/.git/worktrees/r\n".to_owned());
+        write("main/.git/worktrees/r/gitdir", "../../../../relative/.git\n".to_owned());
         let paths = Paths::below(&at("home"));
         let of = |cwd: &str| MemoryFiles::of(&at(cwd), &paths);
         assert_eq!(of("main/src"), of("main"));
         assert_eq!(of("linked"), of("main"));
+        assert_eq!(of("relative"), of("main"));
         assert_eq!(of("linked").root, at("main"));
         let names = ["main", "forged", "other", "plain"].map(|cwd| of(cwd).project);
         for (index, name) in names.iter().enumerate() {

@@ -34,6 +34,9 @@ pub trait ClientMcp: Send + Sync {
 
     /// Cancels a request. Its answer, if one arrives, is ignored.
     fn cancel(&self, server: &str, request: &str);
+
+    /// Whether it is still connected.
+    fn is_open(&self) -> bool;
 }
 
 /// What a client sends for one of its servers.
@@ -62,17 +65,22 @@ impl FromClient {
     }
 }
 
-/// The client that provides a session's servers: none, or the one that has opened the session last with them.
+/// The clients that provide a session's servers. Of those that are connected, the one that opened the session last is
+/// asked.
 #[derive(Clone, Default)]
-pub struct SharedClient(Arc<Mutex<Option<Arc<dyn ClientMcp>>>>);
+pub struct SharedClient(Arc<Mutex<Vec<Arc<dyn ClientMcp>>>>);
 
 impl SharedClient {
-    pub fn set(&self, client: Option<Arc<dyn ClientMcp>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = client;
+    /// Adds a client that has opened the session.
+    pub fn add(&self, client: Arc<dyn ClientMcp>) {
+        let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.retain(|known| known.is_open() && !Arc::ptr_eq(known, &client));
+        clients.push(client);
     }
 
     pub fn get(&self) -> Option<Arc<dyn ClientMcp>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.iter().rev().find(|client| client.is_open()).cloned()
     }
 }
 
@@ -194,6 +202,8 @@ impl Transport<RoleClient> for ClientTransport {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     struct Recording(Mutex<Vec<String>>);
@@ -216,6 +226,10 @@ mod tests {
         }
 
         fn cancel(&self, _: &str, _: &str) {}
+
+        fn is_open(&self) -> bool {
+            true
+        }
     }
 
     fn list(id: i64) -> TxJsonRpcMessage<RoleClient> {
@@ -232,7 +246,7 @@ mod tests {
         assert_eq!(refused["id"], 1);
         assert_eq!(refused["error"]["message"], "the editor does not provide it any more");
         let client = Arc::new(Recording(Mutex::default()));
-        shared.set(Some(client.clone()));
+        shared.add(client.clone());
         transport.send(list(2)).await.expect("it never fails");
         let answer = loop {
             let message = serde_json::to_value(transport.receive().await.expect("a message")).expect("JSON");
@@ -242,5 +256,40 @@ mod tests {
         };
         assert_eq!(answer["result"]["tools"], json!([]));
         assert_eq!(*client.0.lock().expect("nothing panics"), ["ide tools/list {}"]);
+    }
+
+    /// Regression: a second window of the same editor took the place of the first, and when it left, the first one's
+    /// servers could not be called any more.
+    #[test]
+    fn a_client_that_leaves_makes_way_for_the_one_before_it() {
+        struct Window(AtomicBool);
+        impl ClientMcp for Window {
+            fn request(
+                &self,
+                _: &str,
+                _: &str,
+                _: &str,
+                _: Option<Value>,
+                _: mpsc::Sender<FromClient>,
+            ) -> Result<(), String> {
+                Ok(())
+            }
+            fn cancel(&self, _: &str, _: &str) {}
+            fn is_open(&self) -> bool {
+                self.0.load(Ordering::Relaxed)
+            }
+        }
+        let windows = [1, 2].map(|_| Arc::new(Window(AtomicBool::new(true))));
+        let shared = SharedClient::default();
+        windows.iter().for_each(|window| shared.add(window.clone()));
+        let is_asked = |window: &Arc<Window>| {
+            let window: Arc<dyn ClientMcp> = window.clone();
+            shared.get().is_some_and(|asked| Arc::ptr_eq(&asked, &window))
+        };
+        assert!(is_asked(&windows[1]));
+        windows[1].0.store(false, Ordering::Relaxed);
+        assert!(is_asked(&windows[0]));
+        windows[0].0.store(false, Ordering::Relaxed);
+        assert!(shared.get().is_none());
     }
 }

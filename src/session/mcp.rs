@@ -142,15 +142,18 @@ impl McpHost {
 
     /// Starts to connect to the servers that the client gave and the user configured, without waiting. Servers of a
     /// later client are not started; a notice says so. `client` provides those of its servers that it carries over its
-    /// own connection; a later client that gives the same ones takes its place.
+    /// own connection; a later client that gives the same ones takes its place
+    /// while it is connected.
     pub(super) fn begin(&mut self, core: &mut Core, given: &[McpServer], client: Option<Arc<dyn ClientMcp>>) {
         if core.lineage.is_child() {
             return;
         }
         let provides = |server: &McpServer| matches!(server.way, McpTransport::Client { .. });
         let is_known = |server: &McpServer| !self.begun || self.kept.given.contains(server);
-        if given.iter().any(|server| provides(server) && is_known(server)) {
-            self.kept.client.set(client);
+        if let Some(client) = client
+            && given.iter().any(|server| provides(server) && is_known(server))
+        {
+            self.kept.client.add(client);
         }
         if self.begun {
             let others: Vec<&str> = given

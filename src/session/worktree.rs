@@ -121,7 +121,9 @@ pub fn open(directory: &Path, name: &str) -> Result<OpenedWorktree, String> {
     if path.symlink_metadata().is_ok() {
         return Err(format!("{} exists already: choose another name", path.display()));
     }
-    let base = line(directory, &["symbolic-ref", "--quiet", "--short", "HEAD"]).ok();
+    // The full name: next to a tag of the same name, the short one would begin with `heads/`.
+    let head = line(directory, &["symbolic-ref", "--quiet", "HEAD"]).ok();
+    let base = head.and_then(|name| name.strip_prefix("refs/heads/").map(str::to_owned));
     let text = path.to_str().ok_or_else(|| format!("the path {} is not UTF-8", path.display()))?;
     git(directory, &["worktree", "add", "--quiet", "-b", &branch, text, "HEAD"])
         .map_err(|why| format!("the worktree {} can't be made: {why}", path.display()))?;
@@ -168,10 +170,10 @@ pub fn name_of(directory: &Path) -> Option<String> {
 
 impl Worktree {
     pub fn state(&self) -> Result<WorktreeState, String> {
-        let range = match &self.base {
-            Some(base) => format!("refs/heads/{base}..HEAD"),
-            None => "HEAD".to_owned(),
-        };
+        // Its base may have been renamed or deleted since.
+        let base = self.base.as_ref().map(|base| format!("refs/heads/{base}"));
+        let base = base.filter(|base| git(&self.path, &["rev-parse", "--verify", "--quiet", base]).is_ok());
+        let range = base.map_or_else(|| "HEAD".to_owned(), |base| format!("{base}..HEAD"));
         let commits = git(&self.path, &["log", "--max-count=50", "--format=%h %s", &range])?;
         Ok(WorktreeState { commits: lines(&commits), uncommitted: changes(&self.path, true)? })
     }
@@ -210,7 +212,15 @@ impl Worktree {
                 shown(&own)
             ));
         }
-        if let Err(why) = git(&target, &["merge", "--quiet", "--no-edit", &self.branch]) {
+        let in_the_way = in_the_way(&target, &self.branch_ref())?;
+        if !in_the_way.is_empty() {
+            return Err(format!(
+                "the merge would overwrite files in {} that Git does not keep: move them away first\n{}",
+                target.display(),
+                shown(&in_the_way)
+            ));
+        }
+        if let Err(why) = git(&target, &["merge", "--quiet", "--no-edit", &self.branch_ref()]) {
             let files = git(&target, &["diff", "--name-only", "--diff-filter=U"]).unwrap_or_default();
             // It fails if the merge has not begun, and then there is nothing to abort.
             drop(git(&target, &["merge", "--abort"]));
@@ -226,10 +236,14 @@ impl Worktree {
             });
         }
         let merged = format!("Merged {} into {base} in {}.", self.branch, target.display());
-        // The branch is merged now, so that the safe form of its deletion suffices.
-        match self.remove(&target, "-d") {
+        // Settings of Git can make `git merge` succeed without a commit.
+        git(&target, &["merge-base", "--is-ancestor", &self.branch_ref(), "HEAD"]).map_err(|_| {
+            format!("Git did not commit the merge in {}; the worktree stays", target.display())
+        })?;
+        // Not `-d`, which compares with an upstream branch instead, if there is one.
+        match self.remove(&target) {
             Ok(()) => Ok(format!("{merged} The worktree and its branch are removed.")),
-            Err(why) => Ok(format!("{merged} The worktree stays: {why}")),
+            Err(why) => Ok(format!("{merged} {why}")),
         }
     }
 
@@ -248,22 +262,30 @@ impl Worktree {
                  restores it."
             );
         }
-        self.remove(&self.main, "-D").map_err(|why| format!("{why}.{kept}"))?;
+        self.remove(&self.main).map_err(|why| format!("{why}.{kept}"))?;
         if self.base.is_none() || !state.commits.is_empty() {
             kept.push_str(&format!(" `git branch {} {tip}` restores its commits.", self.branch));
         }
         Ok(format!("The worktree {} and its branch {} are removed.{kept}", self.name, self.branch))
     }
 
-    fn remove(&self, from: &Path, delete: &str) -> Result<(), String> {
-        let path = self.path.to_str().ok_or("its path is not UTF-8")?;
+    /// The branch by its full name, which no tag has.
+    fn branch_ref(&self) -> String {
+        format!("refs/heads/{}", self.branch)
+    }
+
+    /// Removes the worktree, then its branch.
+    fn remove(&self, from: &Path) -> Result<(), String> {
+        let path = self.path.to_str().ok_or("The worktree stays: its path is not UTF-8")?;
         // Without --force: Git refuses if something has changed since.
-        git(from, &["worktree", "remove", path])?;
+        git(from, &["worktree", "remove", path]).map_err(|why| format!("The worktree stays: {why}"))?;
         if let Some(parent) = self.path.parent() {
             // Only an empty directory can be removed.
             drop(fs::remove_dir(parent));
         }
-        git(from, &["branch", "--quiet", delete, &self.branch]).map(drop)
+        git(from, &["branch", "--quiet", "-D", &self.branch])
+            .map(drop)
+            .map_err(|why| format!("The worktree is removed, its branch stays: {why}"))
     }
 }
 
@@ -337,6 +359,23 @@ fn made_by_epitome(directory: &Path, listed: &[ListedWorktree]) -> Result<Vec<Wo
         })
     });
     Ok(made.collect())
+}
+
+/// Files below `target` that are not in Git, and that a merge of this branch would overwrite: Git spares other untracked
+/// files, but not ignored ones.
+fn in_the_way(target: &Path, branch: &str) -> Result<Vec<String>, String> {
+    let added = ["diff", "-z", "--name-only", "--no-renames", "--diff-filter=A", "HEAD", branch];
+    let added = git(target, &added)?;
+    if added.len() as u64 >= OUTPUT_BYTES_MAX {
+        return Err(format!("{branch} adds too many files to check: merge it with Git"));
+    }
+    let exists = |path: &Path| target.join(path).symlink_metadata().is_ok();
+    let is_in_the_way = |path: &&str| {
+        let mut parents = Path::new(path).ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty());
+        exists(Path::new(path)) || parents.any(|parent| exists(parent) && !target.join(parent).is_dir())
+    };
+    let paths = added.split('\0').filter(|path| !path.is_empty());
+    Ok(paths.filter(is_in_the_way).map(str::to_owned).collect())
 }
 
 /// Files with uncommitted changes, optionally with new ones.

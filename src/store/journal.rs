@@ -583,6 +583,12 @@ pub(super) fn lock(file: &dyn DiskFile, session: &SessionId, path: &Path) -> Res
     if stat.links == 0 { Err(StoreError::NotFound(session.clone())) } else { Ok(stat.id) }
 }
 
+/// Whether somebody has locked a journal. False if that can't be found out.
+pub(super) fn is_locked(paths: &StorePaths, session: &SessionId) -> bool {
+    let file = paths.disk.open(&paths.journal(session), OpenMode::Append);
+    file.is_ok_and(|file| matches!(file.try_lock(), Ok(false)))
+}
+
 fn not_an_id(session: &SessionId) -> StoreError {
     StoreError::Unstorable { session: session.clone(), reason: "its id is not valid".to_owned() }
 }

@@ -231,6 +231,11 @@ impl Store {
         Ok(listing)
     }
 
+    /// Whether a process has a session open, this one included.
+    pub fn is_in_use(&self, session: &SessionId) -> bool {
+        SessionId::parse(&session.0).is_some() && journal::is_locked(&self.paths, session)
+    }
+
     /// Deletes a session: its journal, blobs, checkpoints and rows. Deleting an unknown or partially deleted
     /// session succeeds; deleting an open one fails.
     pub fn delete(&self, session: &SessionId) -> Result<(), StoreError> {

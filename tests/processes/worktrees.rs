@@ -128,6 +128,47 @@ fn a_merge_that_conflicts_or_would_mix_with_changes_changes_nothing() {
     assert!(refused.err.contains("the branch main is checked out nowhere"), "{refused:?}");
 }
 
+/// Regression: Git overwrites ignored files without a word when a merge brings a file of the same name, so a merge could
+/// replace the keys in `.env`.
+#[test]
+fn a_merge_spares_files_that_git_does_not_keep() {
+    let Some(user) = user() else { return };
+    user.write("project/.gitignore", ".env\ndata/\n");
+    commit(&user.project(), "ignore");
+    user.write("project/.env", "KEY=mine\n");
+    user.write("project/data/db", "rows\n");
+    user.run(&["run", "--worktree", "parser", "say hello"]).ok();
+    let at = worktree(&user, "parser");
+    std::fs::write(at.join(".env"), "KEY=example\n").expect("it is written");
+    std::fs::write(at.join("data"), "a file\n").expect("it is written");
+    git(&at, &["add", "--force", ".env", "data"]);
+    commit(&at, "add examples");
+    let refused = user.run(&["worktree", "merge", "parser"]).exited(1);
+    assert!(refused.err.contains("- `.env`") && refused.err.contains("- `data`"), "{refused:?}");
+    assert_eq!(read(user.project().join(".env")), "KEY=mine\n");
+    assert_eq!(read(user.project().join("data/db")), "rows\n");
+}
+
+/// Regression: a worktree whose base branch was deleted could never be removed, and one whose base had the name of a tag
+/// could neither be shown nor merged.
+#[test]
+fn a_base_may_be_deleted_and_may_have_the_name_of_a_tag() {
+    let Some(user) = user() else { return };
+    git(&user.project(), &["switch", "--quiet", "--create", "feature"]);
+    git(&user.project(), &["tag", "feature"]);
+    for name in ["parser", "docs"] {
+        user.run(&["run", "--worktree", name, "say hello"]).ok();
+        std::fs::write(worktree(&user, name).join(format!("{name}.txt")), "two\n").expect("it is written");
+        commit(&worktree(&user, name), name);
+    }
+    let merged = user.run(&["worktree", "merge", "parser"]).ok();
+    assert!(merged.contains("are removed"), "{merged}");
+    git(&user.project(), &["switch", "--quiet", "main"]);
+    git(&user.project(), &["branch", "--quiet", "-D", "feature"]);
+    let thrown = user.run(&["worktree", "discard", "docs"]).ok();
+    assert!(thrown.contains("git branch epitome/docs"), "{thrown}");
+}
+
 #[test]
 fn a_worktree_in_which_a_turn_runs_is_left_alone() {
     let Some(user) = user() else { return };
@@ -141,10 +182,7 @@ fn a_worktree_in_which_a_turn_runs_is_left_alone() {
     agent.hear("The first half, ");
     for action in ["merge", "discard"] {
         let refused = user.run(&["worktree", action, "parser"]).exited(1);
-        assert!(
-            refused.err.contains(&format!("a turn is running there, in session {session}")),
-            "{refused:?}"
-        );
+        assert!(refused.err.contains(&format!("session {session} is at work there")), "{refused:?}");
     }
     agent.cancel(&session);
     agent.answer(prompt);

@@ -119,7 +119,7 @@ impl CostFigures {
             let figures = json!({
                 "inputTokens": uncached(usage), "outputTokens": usage.output,
                 "cacheReadInputTokens": usage.cache_read, "cacheCreationInputTokens": usage.cache_write,
-                "webSearchRequests": 0, "costUSD": text::rounded_dollars(*dollars),
+                "webSearchRequests": usage.searches, "costUSD": text::rounded_dollars(*dollars),
                 "contextWindow": self.window, "maxOutputTokens": 0,
             });
             (model.clone(), figures)

@@ -71,6 +71,8 @@ struct StreamBuffer {
     /// Number of the current reader.
     readers: u64,
     is_read: bool,
+    /// Whether messages were given up that no client has read.
+    is_gone: bool,
 }
 
 impl StreamBuffer {
@@ -89,6 +91,15 @@ impl StreamBuffer {
         let next = self.frames.get(at).cloned()?;
         self.sent += 1;
         Some(next)
+    }
+
+    /// Forgets what nobody has read.
+    fn give_up(&mut self) {
+        self.dropped += self.frames.len() as u64;
+        self.sent = self.dropped;
+        self.frames.clear();
+        self.bytes = 0;
+        self.is_gone = true;
     }
 
     /// Drops the oldest message, if it was sent.
@@ -121,6 +132,17 @@ impl ClientStreams {
                 return;
             }
         }
+    }
+}
+
+impl ClientStreams {
+    /// Gives up the largest stream of a session that nobody reads; returns whether there was one.
+    fn give_up_unread(&mut self) -> bool {
+        let unread = self.streams.iter_mut().filter(|(name, stream)| {
+            matches!(name, ClientStream::Session(_)) && !stream.is_read && stream.unsent_bytes() > 0
+        });
+        let largest = unread.max_by_key(|(_, stream)| stream.bytes);
+        largest.map(|(_, stream)| stream.give_up()).is_some()
     }
 }
 
@@ -226,6 +248,8 @@ impl RemoteConnection {
         let buffer = state.stream(&stream);
         match received {
             None if buffer.is_read => return Err(NoStream::Busy),
+            // Once: the client loads the session again, and then reads on.
+            None if std::mem::take(&mut buffer.is_gone) => return Err(NoStream::Gone),
             None => {}
             Some(received) if received < buffer.dropped || received > buffer.sent => {
                 return Err(NoStream::Gone);
@@ -295,6 +319,10 @@ impl RemoteConnection {
                         state.trim();
                         break;
                     }
+                    // A session that nobody reads must not stop all others.
+                    if state.give_up_unread() {
+                        continue;
+                    }
                 }
                 changed.await;
             }
@@ -320,7 +348,9 @@ impl RemoteConnection {
     /// Passes a message on as a line. Line breaks between the parts of a message become spaces; JSON strings contain
     /// none. A message whose writing has begun is written to its end even if the caller does not wait for it: half a
     /// line would spoil the next one.
-    pub async fn forward(self: &Arc<Self>, text: &str) -> io::Result<()> {
+    ///
+    /// Fails if `is_wanted` is false once it is this message's turn: a client that has returned sends it again.
+    pub async fn forward(self: &Arc<Self>, text: &str, is_wanted: impl FnOnce() -> bool) -> io::Result<()> {
         let mut line = text.as_bytes().to_vec();
         for byte in &mut line {
             if matches!(*byte, b'\n' | b'\r') {
@@ -329,6 +359,9 @@ impl RemoteConnection {
         }
         line.push(b'\n');
         let mut to_front = self.to_front.clone().lock_owned().await;
+        if !is_wanted() {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
         let connection = self.clone();
         let written = tokio::spawn(async move {
             let Some(to_front) = to_front.as_mut() else { return Err(io::ErrorKind::BrokenPipe.into()) };
@@ -426,7 +459,7 @@ mod tests {
         let connection = Arc::new(RemoteConnection::new(String::new(), Carrier::WebSocket, to_front));
         let long = "x".repeat(1 << 20);
         {
-            let mut forwarded = std::pin::pin!(connection.forward(&long));
+            let mut forwarded = std::pin::pin!(connection.forward(&long, || true));
             // It waits for room in the front end's buffer, and its socket is replaced.
             assert!(futures_util::poll!(&mut forwarded).is_pending());
             assert!(connection.to_front.try_lock().is_err(), "it is being written");
@@ -439,6 +472,21 @@ mod tests {
         tokio::io::AsyncReadExt::read_exact(&mut front, &mut line).await.expect("all of it");
         assert!(line.ends_with(b"x\n"));
         assert_eq!(received.await.expect("it ends"), 1);
+    }
+
+    /// Regression: a client left one of its sessions unread. Once four megabytes waited for it, no other session got
+    /// anything any more, and no request an answer.
+    #[tokio::test]
+    async fn a_session_that_nobody_reads_stops_no_other() {
+        let connection = with_frames(&[]);
+        let session = ClientStream::Session("s".to_owned());
+        connection.state().stream(&session).put(Utf8Bytes::from("unread"));
+        connection.state().stream(&ClientStream::Connection).put(Utf8Bytes::from("an answer"));
+        assert!(connection.state().give_up_unread());
+        assert!(!connection.state().give_up_unread(), "answers stay");
+        assert_eq!(connection.state().unsent_bytes(), "an answer".len());
+        assert_eq!(connection.read(session.clone(), None).err(), Some(NoStream::Gone));
+        assert!(connection.read(session, None).is_ok(), "after the client has loaded the session");
     }
 
     #[test]

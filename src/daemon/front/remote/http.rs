@@ -181,7 +181,7 @@ pub async fn post(clients: &Arc<RemoteClients>, request: Request<Incoming>) -> R
     if routed.is_none() {
         return text(StatusCode::BAD_REQUEST, "This connection is a WebSocket");
     }
-    match connection.forward(&message.text).await {
+    match connection.forward(&message.text, || true).await {
         Ok(()) => text(StatusCode::ACCEPTED, ""),
         Err(_) => {
             text(StatusCode::NOT_FOUND, "The connection has ended; open a new one and load its sessions")
@@ -253,7 +253,7 @@ async fn initialize(clients: &Arc<RemoteClients>, message: ClientMessage) -> Rem
     };
     let ends = EndUnlessKept(Some(connection.clone()));
     let answer = async {
-        connection.forward(&message.text).await.ok()?;
+        connection.forward(&message.text, || true).await.ok()?;
         answered.await.ok()
     };
     let Ok(Some(answer)) = tokio::time::timeout(INITIALIZE_TIME_MAX, answer).await else {

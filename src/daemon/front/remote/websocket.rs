@@ -54,9 +54,11 @@ pub async fn accept(clients: &Arc<RemoteClients>, mut request: Request<Incoming>
     if offers_subprotocol {
         headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(SUBPROTOCOL));
     }
-    headers.insert(RECEIVED_HEADER, answered(&connection.received().await.to_string()));
     let upgrade = hyper::upgrade::on(&mut request);
+    let carried = connection.clone();
+    // Begun before anything is waited for: the client may give up in the meantime, and then this ends the connection.
     tokio::spawn(async move {
+        let connection = carried;
         let may_return = match upgrade.await {
             Ok(upgraded) => {
                 let io = TokioIo::new(upgraded);
@@ -77,6 +79,8 @@ pub async fn accept(clients: &Arc<RemoteClients>, mut request: Request<Incoming>
         }
         connection.end();
     });
+    let received = connection.received().await.to_string();
+    response.headers_mut().insert(RECEIVED_HEADER, answered(&received));
     response
 }
 
@@ -135,7 +139,8 @@ async fn serve(connection: &Arc<RemoteConnection>, socket: ClientSocket, reader:
         loop {
             match stream.next().await {
                 Some(Ok(Message::Text(text))) => {
-                    if !reader.is_current() || connection.forward(text.as_str()).await.is_err() {
+                    let passed_on = connection.forward(text.as_str(), || reader.is_current());
+                    if passed_on.await.is_err() {
                         return true;
                     }
                 }
