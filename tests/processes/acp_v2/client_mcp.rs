@@ -234,7 +234,7 @@ fn a_client_that_has_gone_takes_its_servers_with_it() {
     agent.ended_unread();
     assert_eq!(other.turn(&session, "Add.").1, "end_turn");
     let asked = user.model().requests().pop().expect("a call").body.to_string();
-    assert!(asked.contains("has disconnected"), "{asked}");
+    assert!(asked.contains("does not provide it any more"), "{asked}");
     // A client that opens the session with the same servers takes the place of the one that has gone.
     let mut again = Agent::spawn(user.agent_command(&[]));
     again.call("initialize", json!({ "protocolVersion": 1 }));
