@@ -65,6 +65,8 @@ pub struct ChatState {
     cwd: PathBuf,
     session: Option<wire::SessionId>,
     activity: SessionActivity,
+    /// Whether a session's opening is not answered yet; what is replayed before that answer has an activity of its own.
+    is_opening: bool,
     transcript: ChatTranscript,
     draft: Draft,
     /// Prompts that are not in the conversation yet.
@@ -115,6 +117,7 @@ impl ChatState {
             cwd,
             session: None,
             activity: SessionActivity::Opening,
+            is_opening: false,
             transcript: ChatTranscript::new(80),
             draft: Draft::default(),
             waiting: VecDeque::new(),
@@ -372,6 +375,12 @@ impl ChatState {
             self.remark = Some("cancel the turn first: Esc".to_owned());
             return Vec::new();
         }
+        // Its answer would otherwise take the place of the session that is chosen now.
+        if self.is_opening {
+            self.remark = Some("a session is still being opened".to_owned());
+            return Vec::new();
+        }
+        self.is_opening = true;
         let closed = self.session.take().map(|session| ChatRequest::Close { session });
         (self.activity, self.title, self.usage) = (SessionActivity::Opening, None, None);
         self.transcript.clear();
@@ -405,6 +414,7 @@ impl ChatState {
             }
             AgentMessage::CardWithdrawn(card) => self.remove_card(card, now),
             AgentMessage::Opened { session, options, commands: offered } => {
+                self.is_opening = false;
                 self.session = Some(session);
                 self.options = options;
                 self.commands = commands(&offered);
@@ -414,6 +424,7 @@ impl ChatState {
                 self.transcript.settle();
             }
             AgentMessage::OpenFailed(why) => {
+                self.is_opening = false;
                 (self.session, self.activity) = (None, SessionActivity::Idle);
                 self.transcript
                     .notice(Color::Red, &format!("{why}\n/new begins a session, /sessions lists them."));

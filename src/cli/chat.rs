@@ -54,6 +54,7 @@ fn daemon() -> Result<UnixStream, CliError> {
             "`epitome run --standalone` works without a daemon; `epitome daemon logs` may say why".to_owned();
         CliError::failed(format!("no daemon can be reached: {why}"), Some(hint))
     };
-    let (connector, link) = acp::connect(&serve::paths(), &Overrides::default()).map_err(failed)?;
+    let (mut connector, link) = acp::connect(&serve::paths(), &Overrides::default()).map_err(failed)?;
+    connector.report_in_log_only();
     front::through_socket(connector, link, || {}).map_err(|error| failed(error.to_string()))
 }

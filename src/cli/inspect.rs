@@ -65,7 +65,8 @@ async fn daemon(runtime_dir: &RuntimeDir) -> Result<ControlClient, CliError> {
     }
     let program = start::this_program()
         .map_err(|error| CliError::failed(format!("the path of this program is unknown: {error}"), None))?;
-    start::start(&program, &serve::environment()).map_err(|why| CliError::failed(why, log_hint()))?;
+    start::start(&program, &serve::environment(), start::SlowNotices::StandardError)
+        .map_err(|why| CliError::failed(why, log_hint()))?;
     ControlClient::connect(runtime_dir)
         .await?
         .ok_or_else(|| CliError::failed("the daemon was started but does not answer", log_hint()))

@@ -88,7 +88,7 @@ fn finish(done: Result<String, String>) -> Result<i32, CliError> {
     terminal::print(&format!("{}\n", visible(&done.map_err(failed)?))).map(|()| 0)
 }
 
-/// The worktree of this name, if no turn is running in it, which would write files while they are removed.
+/// The worktree of this name, if nothing works in it, which would write files while they are removed.
 fn idle(cwd: &Path, name: &str) -> Result<Worktree, CliError> {
     let found = named(cwd, name)?;
     let listed = methods::call(&serve::paths(), "sessions.list", json!({}))?;

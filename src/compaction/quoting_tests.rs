@@ -14,7 +14,7 @@ fn message(conversation: &TestConversation, window: u64) -> (Vec<Content>, Strin
     (content, text)
 }
 
-/// The same, with what the user is told about it.
+/// The same, with the account that the user is shown.
 fn accounted(conversation: &TestConversation, window: u64) -> (Vec<Content>, String, CompactionStats) {
     let ruler = Ruler::for_model(None);
     let plan = match conversation.decide(window, Trigger::Manual, KeptTail::Nothing) {

@@ -27,7 +27,7 @@ pub const ARGUMENTS: [&str; 2] = ["daemon", "serve"];
 /// starter knows immediately.
 pub const READY_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Time after which the user is told that the daemon is slow.
+/// Time after which a slow daemon is reported.
 pub const SLOW_AFTER: Duration = Duration::from_secs(5);
 
 /// Longest line that a starting daemon may write, in bytes.
@@ -63,7 +63,11 @@ fn is_for_daemon(name: &OsStr) -> bool {
 }
 
 /// Starts a daemon and waits until it accepts connections. An error is a sentence for the user.
-pub fn start(program: &Path, environment: &[(OsString, OsString)]) -> Result<(), String> {
+pub fn start(
+    program: &Path,
+    environment: &[(OsString, OsString)],
+    notices: SlowNotices,
+) -> Result<(), String> {
     let failed = |error: io::Error| format!("the daemon could not be started: {error}");
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
     let mut command = Command::new(program);
@@ -91,7 +95,7 @@ pub fn start(program: &Path, environment: &[(OsString, OsString)]) -> Result<(),
     ours.set_read_timeout(Some(SLOW_AFTER)).map_err(failed)?;
     let read = match reader.read_line(&mut line) {
         Err(error) if is_timeout(&error) => {
-            report_slow("the daemon is still starting");
+            notices.report("the daemon is still starting");
             ours.set_read_timeout(Some(READY_TIME_MAX - SLOW_AFTER)).map_err(failed)?;
             reader.read_line(&mut line)
         }
@@ -105,10 +109,23 @@ pub fn start(program: &Path, environment: &[(OsString, OsString)]) -> Result<(),
     }
 }
 
-/// Tells the user and the log that a daemon is slow and waited for.
-pub fn report_slow(what: &str) {
-    tracing::warn!("{what}; waiting");
-    eprintln!("epitome: {what}; waiting at most {} s", READY_TIME_MAX.as_secs());
+/// Where it is reported that a daemon is slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlowNotices {
+    /// In the log and on standard error.
+    StandardError,
+    /// In the log only: something has the whole terminal.
+    LogOnly,
+}
+
+impl SlowNotices {
+    /// Reports why a daemon is being waited for.
+    pub fn report(self, what: &str) {
+        tracing::warn!("{what}; waiting");
+        if self == SlowNotices::StandardError {
+            eprintln!("epitome: {what}; waiting at most {} s", READY_TIME_MAX.as_secs());
+        }
+    }
 }
 
 /// Whether a read failed because it timed out.
@@ -158,11 +175,13 @@ mod tests {
 
     #[test]
     fn a_failed_start_reports_the_reason() {
-        let why = start(Path::new("/no/such/program"), &[]).expect_err("there is no such program");
+        let why = start(Path::new("/no/such/program"), &[], SlowNotices::LogOnly)
+            .expect_err("there is no such program");
         assert!(why.contains("could not be started"), "{why}");
-        let ended = start(Path::new("/bin/true"), &[]).expect_err("it says nothing");
+        let ended = start(Path::new("/bin/true"), &[], SlowNotices::LogOnly).expect_err("it says nothing");
         assert!(ended.contains("exited during startup"), "{ended}");
-        let said = start(Path::new("/bin/echo"), &[]).expect_err("it says something else");
+        let said =
+            start(Path::new("/bin/echo"), &[], SlowNotices::LogOnly).expect_err("it says something else");
         assert_eq!(said, "daemon serve");
     }
 }

@@ -50,7 +50,7 @@ fn states(chat: &ChatState) -> Vec<TurnState> {
     chat.turns.iter().map(|turn| turn.state).collect()
 }
 
-/// The property that AHP rests on: whoever folds the actions has the state of the host. A second client comes in the
+/// The property that AHP rests on: a client that folds the actions has the state of the host. A second client comes in the
 /// middle of a turn that asks for permission, and a snapshot of any moment with the actions after it is the last state.
 #[tokio::test(flavor = "multi_thread")]
 async fn folding_the_actions_gives_the_snapshot() {

@@ -71,7 +71,7 @@ impl InTerminal {
         }
     }
 
-    /// Changes the size of the terminal, which the program is told.
+    /// Changes the size of the terminal and notifies the program.
     pub fn resize(&mut self, columns: u16, rows: u16) {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&self.keyboard, size).expect("a terminal has a size");

@@ -325,6 +325,22 @@ fn another_session_is_opened_from_the_list() {
     assert!(desk.shows("of the resumed one") && !desk.shows("of the closed one"));
 }
 
+/// Regression: the user chose another session while one was still being opened. The late answer for the first one took
+/// its place below the conversation of the second, and prompts went there.
+#[test]
+fn a_session_that_is_being_opened_is_waited_for() {
+    let mut desk = Desk::new();
+    desk.types("/new");
+    let opened = desk.press(KeyCode::Enter);
+    assert!(matches!(opened[..], [_, ChatEffect::Request(ChatRequest::Create { .. })]), "{opened:?}");
+    desk.types("/new");
+    assert_eq!(desk.press(KeyCode::Enter), []);
+    assert!(desk.shows("still being opened"));
+    desk.hear(AgentMessage::OpenFailed("The disk is full.".to_owned()));
+    desk.types("/new");
+    assert_eq!(desk.press(KeyCode::Enter).len(), 1);
+}
+
 #[test]
 fn a_running_turn_is_not_left_for_another_session() {
     let mut desk = Desk::new();

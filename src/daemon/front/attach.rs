@@ -13,7 +13,7 @@ use crate::control::EnvironmentObject;
 use crate::handshake::{ANSWER_BYTES_MAX, Hello, HelloAnswer, Home, PROTOCOL};
 use crate::messages::MessageReader;
 use crate::runtime_dir::RuntimeDir;
-use crate::start::{self, READY_TIME_MAX, SLOW_AFTER, is_timeout, report_slow};
+use crate::start::{self, READY_TIME_MAX, SLOW_AFTER, SlowNotices, is_timeout};
 use crate::token::Token;
 use epitome_files::paths::Paths;
 use epitome_session::registry::Overrides;
@@ -45,6 +45,7 @@ pub struct Connector {
     runtime_dir: RuntimeDir,
     hello: Hello,
     program: PathBuf,
+    notices: SlowNotices,
 }
 
 /// A connection to a daemon that serves us.
@@ -74,7 +75,13 @@ impl Connector {
             overrides,
             ids_above: 0,
         };
-        Ok(Connector { runtime_dir: RuntimeDir::new(paths), hello, program: start::this_program()? })
+        let (runtime_dir, program) = (RuntimeDir::new(paths), start::this_program()?);
+        Ok(Connector { runtime_dir, hello, program, notices: SlowNotices::StandardError })
+    }
+
+    /// Reports slow daemons only in the log from now on, so that nothing is written over a full-screen program.
+    pub fn report_in_log_only(&mut self) {
+        self.notices = SlowNotices::LogOnly;
     }
 
     /// Attaches to the daemon, starting it if there is none. An error is a sentence saying why that failed.
@@ -127,7 +134,7 @@ impl Connector {
                 },
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
                     if start_lock.is_some() && !started {
-                        start::start(&self.program, &self.hello.environment.0)?;
+                        start::start(&self.program, &self.hello.environment.0, self.notices)?;
                         started = true;
                         continue;
                     }
@@ -152,9 +159,9 @@ impl Connector {
             }
             if waited > ATTACH_TIME_MAX && !is_slow {
                 match self.runtime_dir.daemon() {
-                    Some(daemon) => report_unresponsive(&daemon),
+                    Some(daemon) => self.report_unresponsive(&daemon),
                     None if start_lock.is_none() && self.runtime_dir.is_starting() => {
-                        report_slow("the daemon that another process starts is not ready");
+                        self.notices.report("the daemon that another process starts is not ready");
                     }
                     None => return Err(format!("no daemon was ready within {ATTACH_TIME_MAX:?}")),
                 }
@@ -187,7 +194,7 @@ impl Connector {
         if line.as_ref().is_err_and(is_timeout)
             && let Some(daemon) = self.runtime_dir.daemon()
         {
-            report_unresponsive(&daemon);
+            self.report_unresponsive(&daemon);
             stream.set_read_timeout(Some(READY_TIME_MAX - SLOW_AFTER))?;
             line = reader.line(ANSWER_BYTES_MAX).map(|line| line.map(<[u8]>::to_vec));
         }
@@ -204,9 +211,10 @@ impl Connector {
         stream.set_read_timeout(None)?;
         Ok(Greeting::Served(DaemonLink { writer: Arc::new(stream), reader, version: answer.build.version }))
     }
-}
 
-/// The user can end a daemon that hangs, and the window then starts another.
-fn report_unresponsive(daemon: &str) {
-    report_slow(&format!("the daemon, process {daemon}, does not answer (`kill {daemon}` ends it)"));
+    /// The user can end a daemon that hangs, and the window then starts another.
+    fn report_unresponsive(&self, daemon: &str) {
+        let what = format!("the daemon, process {daemon}, does not answer (`kill {daemon}` ends it)");
+        self.notices.report(&what);
+    }
 }
