@@ -293,10 +293,12 @@ impl Parser {
         self.close(&format!("{word:?}"))?;
         let outer = std::mem::replace(&mut self.variables, vec![String::new()]);
         let outer_loops = std::mem::take(&mut self.loops);
-        let (body, _) = self.body(&["end"], word, at)?;
-        self.close("\"end\"")?;
+        let body = self.body(&["end"], word, at);
+        // Restored before an error leaves, since the blocks around it count on the way out.
         self.variables = outer;
         self.loops = outer_loops;
+        let (body, _) = body?;
+        self.close("\"end\"")?;
         self.defined.insert(name.clone(), body);
         Ok(with.map(|pipe| TemplateNode::Call { at, name, with: Some(pipe) }))
     }
