@@ -69,11 +69,15 @@ fn a_conversation_with_a_card_compactions_a_resize_and_a_lost_daemon() {
     chat.until_screen("the end of the turn", |screen| !screen.contains("working"));
     prompt(&mut chat, "/compact dry keep=0");
     until(&mut chat, "does exactly this");
-    prompt(&mut chat, "/compact keep=0");
-    until(&mut chat, "Compacted");
-    chat.until_screen("the end of the compaction", |screen| !screen.contains("working"));
     let meter = |screen: &str| screen.lines().last().unwrap_or_default().to_owned();
-    let compacted = meter(&chat.rows().join("\n"));
+    let full = meter(&chat.rows().join("\n"));
+    prompt(&mut chat, "/compact keep=0");
+    // Neither "Compacted" nor an idle screen is enough: the preview says the one, and the other is shown until the
+    // command begins. A meter that was read then equals the one after the undo.
+    let screen = chat.until_screen("the compaction", |screen| {
+        screen.contains("Compacted") && meter(screen) != full && !screen.contains("working")
+    });
+    let compacted = meter(&screen);
     prompt(&mut chat, "/undo");
     chat.until_screen("the undone compaction", |screen| {
         screen.contains("Undone") && meter(screen) != compacted
