@@ -64,6 +64,7 @@ impl Thread {
         }
         self.is_outermost(layer)?;
         self.stays_sendable(layer)?;
+        self.leaves_something(layer)?;
         self.keeps_pins(Change::Undone { entry: layer })
     }
 
@@ -81,6 +82,7 @@ impl Thread {
             ));
         }
         self.stays_sendable(layer)?;
+        self.leaves_something(layer)?;
         self.keeps_pins(Change::Redone { entry: layer })
     }
 
@@ -308,13 +310,32 @@ impl Thread {
         }
     }
 
-    /// Refuses to leave a view that no provider accepts: one that begins with the agent's words.
-    fn stays_sendable(&self, layer: Seq) -> Result<(), String> {
+    /// The view with this layer undone, or redone if it is undone now.
+    fn toggled(&self, layer: Seq) -> View {
         let mut undone = self.undone.clone();
         if !undone.remove(&layer) {
             undone.insert(layer);
         }
-        if View::fold(self.entries(), &undone).begins_with_agent() && !self.view().begins_with_agent() {
+        View::fold(self.entries(), &undone)
+    }
+
+    /// Refuses to leave nothing: an edit that drops a part assumes the layers that were active when it was made. Only
+    /// a rewind to the first turn may, and the return to a view that was empty.
+    fn leaves_something(&self, layer: Seq) -> Result<(), String> {
+        let is_rewind = self.entry(layer).is_some_and(|entry| matches!(entry.change, Change::Rewound { .. }));
+        let empties = !is_rewind && !self.view().is_empty() && self.toggled(layer).is_empty();
+        match empties && !self.fold_before(layer).is_empty() {
+            true => {
+                let switch = if self.is_undone(layer) { "with" } else { "without" };
+                Err(format!("{switch} {}, nothing of the conversation would be left", self.named(layer)))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses to leave a view that no provider accepts: one that begins with the agent's words.
+    fn stays_sendable(&self, layer: Seq) -> Result<(), String> {
+        if self.toggled(layer).begins_with_agent() && !self.view().begins_with_agent() {
             return Err(
                 "the conversation would begin with the agent's words, which no model takes".to_owned()
             );

@@ -99,6 +99,11 @@ fn redone(entry: u64) -> Change {
     Change::Redone { entry: Seq(entry) }
 }
 
+/// Drops everything that [`talk`] said.
+fn all_dropped() -> Change {
+    edited((1..=5).map(|entry| ViewEdit::Drop { at: at(entry) }).collect())
+}
+
 /// e1 to e4: two rounds, the first with a tool outcome; e5 is the next prompt.
 fn talk() -> Vec<Change> {
     vec![said("Look."), called("c1"), came("c1", "long output"), replied("Done."), said("And now?")]
@@ -187,10 +192,25 @@ fn undo_is_refused_with_a_reason() {
             6,
             Err("the conversation would begin with the agent's words, which no model takes"),
         ),
+        (
+            after(vec![mutated(0), all_dropped()]),
+            6,
+            Err("without the history e6 by swap, nothing of the conversation would be left"),
+        ),
     ] {
         let wanted = wanted.map_err(str::to_owned);
         assert_eq!(thread.can_undo(Seq(layer)), wanted, "{layer} of {}", told(&thread));
     }
+}
+
+/// Regression: a hook replaced the beginning of the history, and another dropped the rest. Both were undone, and only the
+/// second was redone: nothing was left, and the next reply came first.
+#[test]
+fn redo_leaves_something() {
+    let thread = after(vec![mutated(0), all_dropped(), undone(7), undone(6)]);
+    let refused = "with the edit e7 by tidy, nothing of the conversation would be left";
+    assert_eq!(thread.can_redo(Seq(7)), Err(refused.to_owned()));
+    assert_eq!(thread.can_redo(Seq(6)), Ok(()));
 }
 
 /// Regression: a compaction was undone, a hook masked a key in the entries that it had covered, and the compaction

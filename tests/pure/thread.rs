@@ -552,6 +552,10 @@ fn take_step(thread: &mut Thread, step: &Step) {
                 append(thread, Change::Undone { entry: layer.entry });
             } else if thread.can_redo(layer.entry).is_ok() {
                 append(thread, Change::Redone { entry: layer.entry });
+                // A rewind to the first turn, redone: the user continues, as after the rewind itself.
+                if thread.view().is_empty() {
+                    take_step(thread, &Step::Said("again".into()));
+                }
             }
         }
         Step::ThinkingDropped => {
