@@ -458,24 +458,21 @@ proptest! {
     }
 }
 
-/// A generous upper bound, even for an unoptimized build on a busy machine.
+/// Clients get a chunk for each read from the network, not for each of the model's deltas.
 #[test]
-fn twenty_thousand_deltas_are_decoded_and_collected_quickly() {
+fn adjacent_deltas_are_merged() {
     let delta = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"twenty characters ok\"}}\n\n";
     let stream = delta.repeat(20_000);
     let endpoint = endpoint_at("anthropic", WireFormat::AnthropicMessages, "http://127.0.0.1:9");
     let mut collector = Collector::new(&endpoint.name);
     let mut decoding = Decoding::new(endpoint, String::new(), None);
-    let begun = std::time::Instant::now();
     let mut shown = 0;
     for piece in stream.as_bytes().chunks(1_400) {
         let mut events = Vec::new();
         decoding.push(piece, &mut events).expect("the stream is well formed");
         shown += events.into_iter().filter_map(|event| collector.feed(event)).count();
     }
-    let took = begun.elapsed();
-    assert!(shown <= stream.len() / 1_400 + 1, "adjacent text is merged");
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(shown <= stream.len() / 1_400 + 1, "{shown} chunks are shown");
 }
 
 /// Regression: a base URL with `https` for a server that speaks plain HTTP was tried six times, and failed with

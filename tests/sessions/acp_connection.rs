@@ -641,11 +641,10 @@ fn end_of_input_detaches_the_editor() {
     let mut editor = Editor::initialized();
     let session = editor.new_session();
     editor.prompt(&session, "wait");
-    let begun = std::time::Instant::now();
+    // The prompt never ends, and this returns anyway.
     let (played, exit) = editor.close();
     assert_eq!(exit, ConnectionExit::EndOfInput);
     assert_eq!(played.state.lock().unwrap().detached, [ClientId(1)]);
-    assert!(begun.elapsed() < Duration::from_secs(1));
 }
 
 #[test]
