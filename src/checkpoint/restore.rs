@@ -11,6 +11,7 @@ use super::blobs::CheckpointBlobs;
 use super::node::{self, FileNode};
 use super::plan::RestoreStep;
 use super::record::{self, Durable, PathName};
+use super::scan;
 use super::user_files::{NodeKind, UserFiles};
 use super::{CheckpointDisk, CheckpointError, TEMPORARY};
 use epitome_thread::Seq;
@@ -162,24 +163,35 @@ impl Rewind {
     }
 
     /// Applies all steps and returns the failures. Steps that are already done are skipped, so that this can
-    /// be repeated after a crash.
+    /// be repeated after a crash. Paths that were changed since the rewind was planned are left alone.
     pub fn apply(&self, blobs: &CheckpointBlobs) -> Vec<RestoreFailure> {
-        let (files, mut failures) = (blobs.files(), Vec::new());
+        let (files, mut failures, mut left_alone) = (blobs.files(), Vec::new(), BTreeSet::new());
         let mut fail = |path: &Path, error: &dyn std::fmt::Display| {
             failures.push(RestoreFailure { path: path.to_path_buf(), why: error.to_string() });
         };
         // Remove nodes that are in the way, contents before their directories.
         for step in self.steps.iter().rev() {
-            if let Err(error) = make_room(files, step) {
+            if let Err(error) = check_unchanged(files, step) {
+                left_alone.insert(&step.path);
+                fail(&step.path, &error);
+            } else if let Err(error) = make_room(files, step) {
                 fail(&step.path, &error);
             }
         }
         for (nth, step) in self.steps.iter().enumerate() {
-            let done = match &step.to {
+            if left_alone.contains(&step.path) {
+                continue;
+            }
+            // Again, because the other paths may have taken long.
+            let checked = check_unchanged(files, step);
+            if checked.is_err() {
+                left_alone.insert(&step.path);
+            }
+            let done = checked.and_then(|()| match &step.to {
                 FileNode::Directory { .. } => make_directory(files, &step.path),
                 FileNode::File { .. } | FileNode::Link { .. } => self.name(nth, step, blobs),
                 FileNode::Missing | FileNode::Unkept { .. } | FileNode::Other => Ok(()),
-            };
+            });
             if let Err(error) = done {
                 fail(&step.path, &error);
             }
@@ -187,6 +199,7 @@ impl Rewind {
         // Set directory modes last: a directory may become read-only.
         for step in self.steps.iter().rev() {
             if let FileNode::Directory { mode } = step.to
+                && !left_alone.contains(&step.path)
                 && let Err(error) = set_mode(files, &step.path, mode)
             {
                 fail(&step.path, &error);
@@ -234,7 +247,7 @@ impl Rewind {
             Err(error) => return Err(error),
         }
         // After a crash, the rename may have been done already.
-        let now = node::look(files, &step.path, |path, stat| super::scan::name(files, path, stat, u64::MAX))?;
+        let now = node::look(files, &step.path, |path, stat| scan::name(files, path, stat, u64::MAX))?;
         if now == step.to {
             return Ok(());
         }
@@ -243,6 +256,24 @@ impl Rewind {
             files.sync(&[staged.to_path_buf()])?;
         }
         files.rename(staged, &step.path)
+    }
+}
+
+/// Fails if a path is neither as the rewind found and stored it, nor as it leaves it, nor in between.
+fn check_unchanged(files: &dyn UserFiles, step: &RestoreStep) -> io::Result<()> {
+    let known = [&step.now, &step.to];
+    let bytes = known.map(|node| if let FileNode::File { bytes, .. } = node { *bytes } else { 0 });
+    let most = bytes[0].max(bytes[1]);
+    let now = node::look(files, &step.path, |path, stat| scan::name(files, path, stat, most))?;
+    let is_known = match now {
+        FileNode::Missing => true,
+        // Its mode is set last, and one with contents is not removed.
+        FileNode::Directory { .. } => known.iter().any(|node| matches!(node, FileNode::Directory { .. })),
+        now => known.into_iter().any(|node| *node == now),
+    };
+    match is_known {
+        true => Ok(()),
+        false => Err(io::Error::other("it was changed while the rewind ran, so it was left alone")),
     }
 }
 

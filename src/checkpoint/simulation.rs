@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use epitome_files::disk::{Disk, OpenMode, PutMode};
 use epitome_simulated_disk::{InjectedFault, SimDisk};
@@ -40,9 +40,13 @@ const RARE: [&str; 8] = [
     "the power was lost in a turn",
 ];
 
-/// The files of a simulated disk.
+/// The files of a simulated disk. The user's edit is saved at the next sync.
 #[derive(Clone, Debug)]
-struct SimFiles(SimDisk);
+struct SimFiles(SimDisk, UserEdit);
+
+type UserEdit = Arc<Mutex<Option<PathBuf>>>;
+
+const EDITED: &[u8] = b"typed by the user";
 
 impl UserFiles for SimFiles {
     fn stat(&self, path: &Path) -> io::Result<NodeStat> {
@@ -103,7 +107,9 @@ impl UserFiles for SimFiles {
         paths.iter().try_for_each(|path| match self.stat(path)?.kind {
             NodeKind::Directory => self.0.sync_directory(path),
             _ => self.0.sync_files(std::slice::from_ref(path)),
-        })
+        })?;
+        let edited = self.1.lock().expect("no test panicked").take();
+        edited.map_or(Ok(()), |path| self.0.put(&path, EDITED, PutMode::Replace))
     }
 }
 
@@ -135,7 +141,11 @@ fn workspace() -> PathBuf {
 }
 
 fn open(disk: &SimDisk) -> Checkpoints {
-    let on = CheckpointDisk { disk: Arc::new(disk.clone()), files: Arc::new(SimFiles(disk.clone())) };
+    open_with(disk, UserEdit::default())
+}
+
+fn open_with(disk: &SimDisk, edit: UserEdit) -> Checkpoints {
+    let on = CheckpointDisk { disk: Arc::new(disk.clone()), files: Arc::new(SimFiles(disk.clone(), edit)) };
     let session = SessionId("s_00000000000000000001".into());
     Checkpoints::on(on, Path::new("/home/data"), &session, Bounds::default())
 }
@@ -390,4 +400,70 @@ fn a_rewind_is_complete_or_was_never_begun() {
         let missing: Vec<_> = RARE.iter().filter(|state| !seen.contains_key(**state)).collect();
         assert!(missing.is_empty(), "never reached: {missing:?} of {seen:#?}");
     }
+}
+
+/// A turn changes the two paths, which existed before it.
+fn edited_by_a_turn(disk: &SimDisk, edit: &UserEdit) -> Checkpoints {
+    for directory in ["/home/data".into(), workspace()] {
+        disk.make_directory(&directory).expect("nothing fails");
+        disk.sync_directory(Path::new("/home")).expect("nothing fails");
+    }
+    let checkpoints = open_with(disk, edit.clone());
+    let paths = ["a", "b"].map(|name| workspace().join(name));
+    let put = |content: &[u8]| {
+        paths.iter().for_each(|path| disk.put(path, content, PutMode::Replace).expect("nothing fails"));
+        disk.sync_directory(&workspace()).expect("nothing fails");
+    };
+    put(b"before");
+    let (files, roots) = (AffectedFiles::Files(paths.to_vec()), [workspace()]);
+    checkpoints.begin_turn(Seq(1));
+    checkpoints.before(&roots, &files).expect("nothing fails");
+    put(b"by the agent");
+    checkpoints.after(&roots, &files).expect("nothing fails");
+    checkpoints
+}
+
+/// A user saved a file while a rewind ran: the rewind had stored the content that it found before, then replaced the
+/// file without looking again, and the edit was gone.
+#[test]
+fn an_edit_during_a_rewind_survives_it() {
+    let (disk, edit) = (SimDisk::new(1, Path::new("/home/data")), UserEdit::default());
+    let checkpoints = edited_by_a_turn(&disk, &edit);
+    let [a, b] = ["a", "b"].map(|name| workspace().join(name));
+    *edit.lock().expect("no test panicked") = Some(a.clone());
+    let report = checkpoints.rewind(RewindTarget::From(Seq(1)), false).expect("nothing fails");
+    let files = disk.files();
+    assert_eq!((&files[&a][..], &files[&b][..]), (EDITED, &b"before"[..]));
+    let failures: Vec<_> =
+        report.failures.iter().map(|failure| (&failure.path, failure.why.as_str())).collect();
+    assert_eq!(failures, [(&a, "it was changed while the rewind ran, so it was left alone")]);
+}
+
+/// A rewind was interrupted by a crash, and an hour later the user edited one of its files. The next session completed
+/// the rewind and replaced the edit, which was stored nowhere.
+#[test]
+fn an_edit_after_an_interrupted_rewind_survives_its_completion() {
+    let [a, b] = ["a", "b"].map(|name| workspace().join(name));
+    let mut completed = 0;
+    for call in 1.. {
+        let (disk, edit) = (SimDisk::new(call, Path::new("/home/data")), UserEdit::default());
+        let checkpoints = edited_by_a_turn(&disk, &edit);
+        disk.plan(call, InjectedFault::PowerLoss);
+        drop(checkpoints.rewind(RewindTarget::From(Seq(1)), false));
+        if !disk.is_off() {
+            break;
+        }
+        disk.restart();
+        disk.put(&a, EDITED, PutMode::Replace).expect("nothing fails");
+        let reports = open(&disk).resume(&[workspace()]).expect("nothing fails");
+        let files = disk.files();
+        assert_eq!(files[&a], EDITED, "the power was lost at call {call}");
+        if let [report] = &reports[..] {
+            completed += 1;
+            assert_eq!(files[&b], b"before", "the power was lost at call {call}");
+            // A rewind that was complete by then has no step left.
+            assert!(report.failures.iter().all(|failure| failure.path == a), "{report:?}");
+        }
+    }
+    assert!(completed > 2, "the power is lost while files are restored");
 }

@@ -215,8 +215,12 @@ impl McpServer {
         let directory = self.directory.as_ref().map(|path| code(&path.display().to_string()));
         let directory = directory.map(|path| format!(" in {path}")).unwrap_or_default();
         let way = match &self.way {
-            McpTransport::Stdio { .. } if self.sandbox.is_some() => "runs in the sandbox",
-            McpTransport::Stdio { .. } => "runs",
+            McpTransport::Stdio { .. } => match self.sandbox.map(|sandbox| sandbox.network) {
+                Some(Some(true)) => "runs in the sandbox, but with access to the network",
+                Some(Some(false)) => "runs in the sandbox without the network",
+                Some(None) => "runs in the sandbox of commands",
+                None => "runs",
+            },
             McpTransport::Http { .. } | McpTransport::Client { .. } => "asks",
         };
         let uses: Vec<String> = self
@@ -429,6 +433,23 @@ mod tests {
             ("https://mcp.example", "https://mcp.example"),
         ] {
             assert_eq!(origin(url), told);
+        }
+    }
+
+    /// The card of a repository's server said that it runs in the sandbox, but not that it had given itself the network
+    /// there.
+    #[test]
+    fn the_card_of_a_server_shows_the_network_of_its_sandbox() {
+        let stdio = McpTransport::Stdio { command: "x".into(), args: Vec::new(), env: Vec::new() };
+        let mut server = McpServer::new("x".into(), McpSource::Person, stdio);
+        for (sandbox, way) in [
+            (None, "`x` runs"),
+            (Some(None), "`x` runs in the sandbox of commands"),
+            (Some(Some(true)), "`x` runs in the sandbox, but with access to the network"),
+            (Some(Some(false)), "`x` runs in the sandbox without the network"),
+        ] {
+            server.sandbox = sandbox.map(|network| McpSandbox { network });
+            assert_eq!(server.description(), format!("the MCP server {way}"));
         }
     }
 

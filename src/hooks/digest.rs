@@ -22,8 +22,9 @@ use sha2::{Digest, Sha256};
 use super::claude::command_line::files_named;
 use super::hook::{Hook, HookKind, HookOrigin};
 use epitome_config::McpServer;
+use epitome_recipe::command::RecipeArguments;
 use epitome_recipe::parse::Recipe;
-use epitome_recipe::render::{self, RenderContext};
+use epitome_recipe::render::{self, RenderContext, Rendered, ShellCall, ShellOutputs};
 
 /// Maximum size in bytes of a file that consent can be pinned to. The files are read before each run: 64 MiB
 /// take about 50 ms on a processor with SHA instructions.
@@ -63,15 +64,31 @@ pub fn hash_files(files: &[PathBuf]) -> Result<String, String> {
     Ok(joined(&parts))
 }
 
-/// The digest of a recipe or command that runs shell calls: its text and the files below `roots` that the
-/// calls name. The first root is the directory in which they run. Blocks on disk I/O.
+/// The digest of a recipe or command that needs consent: all of its fields, and the files below `roots` that its
+/// calls and the defaults of its arguments name. The first root is the directory in which they run. Blocks on disk
+/// I/O.
 pub fn recipe_digest(path: &Path, recipe: &Recipe, roots: &[PathBuf]) -> Result<String, String> {
-    let mut parts = vec![hash_text(&path.to_string_lossy()), hash_text(&recipe.body)];
+    // Any field may decide what runs, such as a default that becomes a program's argument. The last of these depends
+    // on other files.
+    let fields = format!("{:?}", Recipe { unknown_handlers: Vec::new(), ..recipe.clone() });
+    let mut parts = vec![hash_text(&path.to_string_lossy()), hash_text(&fields)];
     let cwd = roots.first().map(|root| root.display().to_string()).unwrap_or_default();
-    let variables = render::variables(recipe, &RenderContext { cwd, ..RenderContext::default() });
-    for call in render::shell_calls(recipe) {
-        let put = |call: String, (name, value): &(&str, String)| call.replace(&format!("${{{name}}}"), value);
-        for file in named(&variables.iter().fold(call.to_owned(), put), roots)? {
+    let surroundings = RenderContext { cwd, ..RenderContext::default() };
+    let variables = render::variables(recipe, &surroundings);
+    let put = |call: String, (name, value): &(&str, String)| call.replace(&format!("${{{name}}}"), value);
+    let calls = render::shell_calls(recipe);
+    let written = calls.iter().map(|call| variables.iter().fold((*call).to_owned(), put));
+    // Also the parts of a call that are put together: `printf "scripts/%s" .name`.
+    let defaults = recipe.defaults().filter(|_| !calls.is_empty());
+    let named_defaults = defaults.map(|(name, text)| (name.to_owned(), text.to_owned())).collect();
+    let arguments = RecipeArguments { named: named_defaults, free: String::new() };
+    let rendered = match render::render(recipe, &arguments, &surroundings, &ShellOutputs::new()) {
+        Ok(Rendered::Needs(calls)) => calls.iter().map(ShellCall::line).collect(),
+        Ok(Rendered::Done(_)) | Err(_) => Vec::new(),
+    };
+    let texts = arguments.named.values().cloned();
+    for line in written.chain(rendered).chain(texts) {
+        for file in named(&line, roots)? {
             parts.push(hash_named(&file)?);
         }
     }

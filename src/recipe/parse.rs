@@ -184,6 +184,13 @@ impl Recipe {
         }
     }
 
+    /// The arguments that have a default, with it.
+    pub fn defaults(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.arguments
+            .iter()
+            .filter_map(|(name, argument)| Some((name.as_str(), argument.default.as_deref()?)))
+    }
+
     /// Whether the recipe is a skill, which the agent may load automatically.
     pub fn is_skill(&self) -> bool {
         self.foreign.directory.is_some()

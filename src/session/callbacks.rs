@@ -19,7 +19,6 @@ use super::work::{JobResult, PendingResolution};
 use epitome_compaction::{self as compaction, CompactionDecision};
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::functions::{CallbackInput, CallbackOutput};
-use epitome_hooks::handlers;
 use epitome_hooks::hook_context::EventData;
 use epitome_hooks::output::{CallbackRequest, Utterance};
 use epitome_provider::models;
@@ -163,8 +162,7 @@ impl Session {
         callback: CallbackRequest,
     ) -> Result<CompactionOrder, String> {
         let arguments = called_with(&recipe, &callback.args)?;
-        let (functions, path) = (&self.core.services.functions, recipe.source.path());
-        let (declared, _) = handlers::declared(&recipe.id, &recipe.hooks, &arguments.named, functions, path);
+        let (declared, _) = self.core.handlers_of(&recipe, &arguments.named);
         let swap = compacting::without_swap(declared).0;
         Ok(CompactionOrder {
             recipe: Some(recipe),
@@ -357,14 +355,7 @@ impl Session {
             }
             (RecipeModel::Main | RecipeModel::Small, None) => ChildModel::Configured,
         };
-        let (handlers, problems) = handlers::declared(
-            &recipe.id,
-            &recipe.hooks,
-            &arguments.named,
-            &self.core.services.functions,
-            recipe.source.path(),
-        );
-        self.core.show_problems(&problems);
+        let handlers = self.hooks.handlers_that_may_run(&mut self.core, recipe, &arguments.named);
         let hooks = self.hooks.for_child(recipe.run_hooks);
         let time = self.core.settings.hooks.callback_timeout;
         let order = self.core.child_order(recipe.id.clone(), time, hooks);

@@ -1,5 +1,6 @@
 //! A session's recipes: reading them, watching their files, and rendering one for a typed command.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
@@ -20,8 +21,9 @@ use super::{CommandInfo, NoticeSeverity, SessionCommand, SessionError, Ticket, c
 use epitome_compaction::{self as compaction, Budget, CompactionRequest, Preview};
 use epitome_config::Summariser;
 use epitome_hooks::claude::tools as claude_tools;
-use epitome_hooks::handlers;
+use epitome_hooks::handlers::{self, HandlerTable};
 use epitome_platform::blocking;
+use epitome_problem::Problem;
 use epitome_provider::endpoint::{self, Endpoint};
 use epitome_provider::models;
 use epitome_recipe::catalog::RecipeCatalog;
@@ -102,6 +104,16 @@ impl Core {
             go_compat: self.settings.go_compat,
             quotes_arguments: false,
         }
+    }
+
+    /// The handlers that a recipe declares, and the problems of its declarations.
+    pub(super) fn handlers_of(
+        &self,
+        recipe: &Recipe,
+        named: &BTreeMap<String, String>,
+    ) -> (HandlerTable, Vec<Problem>) {
+        let path = recipe.source.path();
+        handlers::declared(&recipe.id, &recipe.hooks, named, &self.services.functions, path)
     }
 
     /// The recipe's model; `None` if it is the session's.
@@ -235,7 +247,7 @@ impl Session {
     }
 
     /// Starts a recipe; `outputs` are the outputs of its shell calls so far.
-    pub(super) fn begin_command(&mut self, prompt: QueuedPrompt, outputs: ShellOutputs) {
+    pub(super) fn begin_command(&mut self, mut prompt: QueuedPrompt, outputs: ShellOutputs) {
         let found = self.command_in(&prompt.content).and_then(|(at, typed)| {
             let parsed = command::parse(typed)?;
             Some((
@@ -270,6 +282,15 @@ impl Session {
             }
         }
         let forks = recipe.foreign.fork.is_some() && recipe.callable_by.agent;
+        let (declared, _) = self.core.handlers_of(&recipe, &arguments.named);
+        if handlers::writes(&declared).next().is_some()
+            && let MayRun::Unknown(item) = self.hooks.recipe_may_run(&self.core, &recipe)
+        {
+            match self.hooks.ask_for_recipe(&self.core, item, &recipe, prompt) {
+                Some(back) => prompt = back,
+                None => return,
+            }
+        }
         let text = match self.core.render(&recipe, &arguments, &outputs) {
             _ if forks => fork_request(&recipe.id, &arguments.free),
             RenderedText::Done(text) => text,
@@ -290,14 +311,7 @@ impl Session {
                 return prompt.responder.answer(Err(SessionError::Invalid(message)));
             }
         };
-        let (handlers, problems) = handlers::declared(
-            &recipe.id,
-            &recipe.hooks,
-            &arguments.named,
-            &self.core.services.functions,
-            recipe.source.path(),
-        );
-        self.core.show_problems(&problems);
+        let handlers = self.hooks.handlers_that_may_run(&mut self.core, &recipe, &arguments.named);
         self.hooks.invoked();
         if recipe.is_compaction() {
             commands::report_unsent_attachments(&self.core, &prompt);
@@ -359,8 +373,7 @@ impl Session {
         focus: Option<String>,
     ) {
         commands::report_unsent_attachments(&self.core, &prompt);
-        let (functions, path) = (&self.core.services.functions, recipe.source.path());
-        let (handlers, _) = handlers::declared(&recipe.id, &recipe.hooks, &arguments.named, functions, path);
+        let (handlers, _) = self.core.handlers_of(recipe, &arguments.named);
         let (swap, _) = compacting::without_swap(handlers);
         let keep = swap.keep.as_ref().map(compacting::keep_of).unwrap_or_default();
         let above_words = above.map(|entry| format!(" above {entry}")).unwrap_or_default();

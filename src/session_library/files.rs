@@ -100,7 +100,7 @@ pub struct ImportRequest<'a> {
     pub files: &'a [PathBuf],
     /// Working directory of conversations whose file doesn't contain one.
     pub cwd: &'a Path,
-    /// Whether sessions exported by Epitome keep their id, which must be unused.
+    /// Whether sessions exported by Epitome keep their id, which must be unused, and their mode and permissions.
     pub keep_id: bool,
     /// Whether sessions of other agents that were imported before are imported again.
     pub again: bool,
@@ -130,7 +130,7 @@ pub fn import(store: &Store, ask: &ImportRequest) -> Result<Vec<Imported>, Libra
     let mut imported = Vec::new();
     let mut taken = BTreeSet::new();
     for file in ask.files {
-        for draft in read(file, ask.cwd, now)? {
+        for mut draft in read(file, ask.cwd, now)? {
             let session = match &draft.session {
                 Some(session) if ask.keep_id => session.clone(),
                 None if draft.source.is_foreign() && !ask.again => imported_id(&draft, file),
@@ -154,6 +154,8 @@ pub fn import(store: &Store, ask: &ImportRequest) -> Result<Vec<Imported>, Libra
                     "without --keep-id it gets an id of its own",
                 ));
             }
+            let settled = draft.settle_permissions(ask.keep_id && draft.session.is_some());
+            settled.map_err(|error| file_problem(file, format!("this is not a conversation: {error}")))?;
             drafts.push((file.clone(), session, draft));
         }
     }

@@ -290,7 +290,20 @@ fn similar_names(path: &Path, workspace: &Workspace) -> Vec<PathBuf> {
 ///
 /// If no file can be created in the directory, or the old one can't be replaced (a mounted file, a directory
 /// without write permission), the old one is overwritten instead.
+///
+/// Fails if another program changes the file in the meantime.
 pub fn replace(path: &Path, bytes: &[u8], workspace: &Workspace, stop: &CancelFlag) -> io::Result<()> {
+    replace_after(path, bytes, workspace, stop, || ())
+}
+
+/// `written` is called when the new content is on the disk, before it replaces the old file.
+fn replace_after(
+    path: &Path,
+    bytes: &[u8],
+    workspace: &Workspace,
+    stop: &CancelFlag,
+    written: impl FnOnce(),
+) -> io::Result<()> {
     let old = metadata(path, workspace)?;
     let entry = match &old {
         // A rename would bypass the read-only mode.
@@ -300,14 +313,30 @@ pub fn replace(path: &Path, bytes: &[u8], workspace: &Workspace, stop: &CancelFl
         Some(_) => workspace.roots().entry(path)?,
         None => workspace.roots().entry_with_parents(path)?,
     };
-    let written = write_replacement(&entry, bytes, old.as_ref()).and_then(|new| {
+    let changed = || io::Error::other("it was changed at this moment; read it again");
+    let check = || match (&old, entry.metadata()) {
+        (Some(old), Ok(now)) if version(old) == version(&now) => Ok(()),
+        (Some(_), Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        (Some(_), _) => Err(changed()),
+        (None, _) => Ok(()),
+    };
+    let replaced = write_replacement(&entry, bytes, old.as_ref()).and_then(|new| {
+        written();
         // Writing may take long on some disks.
         if stop.requested() {
             return Err(io::Error::other("cancelled"));
         }
-        new.put_unsynced(Path::new(entry.name()))
+        check()?;
+        let name = Path::new(entry.name());
+        match &old {
+            Some(_) => new.put_unsynced(name),
+            None => new.put_new(name).map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => changed(),
+                _ => error,
+            }),
+        }
     });
-    let Err(error) = written else { return Ok(()) };
+    let Err(error) = replaced else { return Ok(()) };
     let in_place = matches!(
         error.kind(),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ResourceBusy | io::ErrorKind::CrossesDevices
@@ -315,9 +344,16 @@ pub fn replace(path: &Path, bytes: &[u8], workspace: &Workspace, stop: &CancelFl
     if old.is_none() || !in_place || stop.requested() {
         return Err(error);
     }
+    check()?;
     let mut file = entry.overwrite()?;
     file.write_all(bytes)?;
     file.sync_all()
+}
+
+/// What differs after a change of a file, or after its replacement. Programs can set back the time of the
+/// modification, but not that of the change of status.
+fn version(file: &Metadata) -> (u64, u64, [i64; 4]) {
+    (file.ino(), file.len(), [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()])
 }
 
 /// Removes a file.
@@ -514,6 +550,25 @@ mod tests {
         assert!(replace(&path, b"new", &workspace_of(&directory), &stop).is_err());
         assert_eq!(fs::read(&path).expect("read"), b"old");
         assert_eq!(fs::read_dir(directory.path()).expect("listed").count(), 1);
+    }
+
+    /// The user saved a file in the tenths of a second in which the agent's edit was synced to the disk, and the edit,
+    /// which was made for the earlier text, replaced it.
+    #[test]
+    fn a_save_during_a_write_is_not_replaced() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let base = directory.path().canonicalize().expect("it is there");
+        fs::write(base.join("old"), "old").expect("written");
+        for name in ["old", "new"] {
+            let path = base.join(name);
+            let save = || fs::write(&path, "typed").expect("saved");
+            let stop = CancelFlag::default();
+            let error = replace_after(&path, b"by the agent", &workspace_of(&directory), &stop, save)
+                .expect_err("it was changed");
+            assert!(error.to_string().contains("changed at this moment; read it again"), "{error}");
+            assert_eq!(fs::read(&path).expect("read"), b"typed");
+        }
+        assert_eq!(fs::read_dir(&base).expect("listed").count(), 2);
     }
 
     /// A background command replaced a directory with a link while the agent wrote and read files in it: 91 of 118

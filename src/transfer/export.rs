@@ -9,7 +9,7 @@ use super::{ImportDraft, ImportFile, ImportSource};
 use epitome_problem::Problem;
 use epitome_secrets::Masker;
 use epitome_thread::boundary::boundary_of;
-use epitome_thread::{Change, Entry, FORMAT_VERSION, Mode, ReplayError, SessionId, Thread};
+use epitome_thread::{Change, Entry, FORMAT_VERSION, Mode, ReplayError, Rule, Seq, SessionId, Thread};
 
 /// Writes a log as text for sharing: anything that looks like a key is masked, even in the user's messages. Otherwise
 /// the text imports to the same log.
@@ -64,7 +64,7 @@ pub fn draft_from_log(entries: &[Arc<Entry>]) -> Result<ImportDraft, ReplayError
         session: Some(thread.session().clone()),
         entries: entries.iter().map(|entry| (**entry).clone()).collect(),
         foreign_id: None,
-        notes: powers(&thread),
+        notes: Vec::new(),
     })
 }
 
@@ -81,24 +81,40 @@ fn check_format(file: ImportFile, number: usize, line: &str) -> Result<(), Probl
     }
 }
 
-/// Returns notes about actions that the conversation may perform without permission, because the importing user may
-/// not know them.
-fn powers(thread: &Thread) -> Vec<String> {
-    let mut notes = Vec::new();
-    match thread.mode() {
-        Mode::Ask | Mode::ReadOnly => {}
-        mode @ (Mode::AcceptEdits | Mode::Auto | Mode::Full) => notes.push(format!(
-            "it is in the mode {:?} ({}); choose another before you continue someone else's session",
-            mode.name(),
-            mode.description()
-        )),
+impl ImportDraft {
+    /// Withdraws what the conversation may do without asking, because its author granted it and not the user who
+    /// imports it. `keeps` if the user imports a backup. Adds notes about it.
+    pub fn settle_permissions(&mut self, keeps: bool) -> Result<(), ReplayError> {
+        let thread = Thread::replay(self.entries.iter().cloned().map(Arc::new))?;
+        let mut withdrawn = Vec::new();
+        match thread.mode() {
+            Mode::Ask | Mode::ReadOnly => {}
+            mode @ (Mode::AcceptEdits | Mode::Auto | Mode::Full) => {
+                withdrawn.push(Change::ModeChosen { mode: Mode::Ask });
+                let verb = if keeps { "is" } else { "was" };
+                let after = if keeps {
+                    ""
+                } else {
+                    ", and is now in the mode \"Ask\": choose another if you trust it"
+                };
+                self.notes.push(format!(
+                    "it {verb} in the mode {:?} ({}){after}",
+                    mode.name(),
+                    mode.description()
+                ));
+            }
+        }
+        if !thread.rules().is_empty() {
+            let rules: Vec<String> = thread.rules().iter().map(Rule::words).collect();
+            let after = if keeps { "still apply" } else { "were withdrawn" };
+            self.notes
+                .push(format!("these permissions were granted in it and {after}: {}", rules.join("; ")));
+        }
+        withdrawn.extend(thread.rules().iter().map(|rule| Change::Forgotten { rule: rule.clone() }));
+        let at = self.entries.last().map_or(0, |last| last.at);
+        for change in withdrawn.into_iter().filter(|_| !keeps) {
+            self.entries.push(Entry { seq: Seq(self.entries.len() as u64), at, change });
+        }
+        Ok(())
     }
-    match thread.rules().len() {
-        0 => {}
-        rules => notes.push(format!(
-            "permanent permissions were granted in it ({rules}), and still apply; `epitome sessions show ID \
-             --json` has them"
-        )),
-    }
-    notes
 }

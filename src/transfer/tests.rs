@@ -5,7 +5,7 @@ mod agents;
 use std::fmt::Write as _;
 
 use super::*;
-use epitome_thread::{Thread, ViewItem};
+use epitome_thread::{Mode, Thread, ViewItem};
 
 fn context() -> ImportContext<'static> {
     ImportContext { cwd: Path::new("/w"), now: 1_000, read_sibling: &|_| None }
@@ -295,15 +295,26 @@ fn unreadable_files_are_reported_with_the_line() {
     }
 }
 
+/// An imported session kept its author's mode and permissions: whoever imported a session that somebody had shared, and
+/// continued it, ran commands that nobody had asked them about.
 #[test]
-fn an_import_reports_what_needs_no_permission() {
+fn an_import_withdraws_what_its_author_granted() {
     let log = "\
 {\"seq\":0,\"at\":1,\"change\":\"opened\",\"format\":1,\"session\":\"s_00000000000000000001\",\"cwd\":\"/w\"}
 {\"seq\":1,\"at\":1,\"change\":\"mode_chosen\",\"mode\":\"full\"}
 {\"seq\":2,\"at\":1,\"change\":\"allowed\",\"rule\":{\"rule\":\"command\",\"line\":\"make\"}}";
-    let (_, notes) = read_one(log);
-    assert!(
-        notes[0].contains("Full access") && notes[1].contains("permanent permissions were granted in it (1)"),
-        "{notes:?}"
-    );
+    let settled = |keeps| {
+        let mut draft = read_all(log).expect("it is a log").remove(0);
+        draft.settle_permissions(keeps).expect("it is a conversation");
+        let notes = draft.notes.join("\n");
+        let name = SessionId("s_00000000000000000002".into());
+        (Thread::replay(draft.into_entries(&name)).expect("it is a conversation"), notes)
+    };
+    let (thread, notes) = settled(false);
+    assert_eq!((thread.mode(), thread.rules()), (Mode::Ask, &[][..]));
+    assert!(notes.contains("Full access") && notes.contains("were withdrawn: the command make"), "{notes}");
+    // A backup of one's own.
+    let (thread, notes) = settled(true);
+    assert_eq!((thread.mode(), thread.rules().len()), (Mode::Full, 1));
+    assert!(notes.contains("still apply: the command make"), "{notes}");
 }

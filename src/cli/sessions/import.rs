@@ -44,7 +44,7 @@ pub struct ImportArgs {
     /// Import again what was imported before
     #[arg(long)]
     again: bool,
-    /// Keep the session's ID
+    /// Keep the session's ID, mode and permissions: for your own backups
     #[arg(long)]
     keep_id: bool,
     /// Directory of conversations that name none [default: this directory]

@@ -18,11 +18,14 @@ pub const HANDLER: BuiltInHandler = BuiltInHandler {
     params: &["path", "mode"],
     check: |params| ExportMarkdownParams::read(params).map(|_| None),
     qualifies: |_| true,
-    run: HandlerRun::OnDisk(perform),
+    run: HandlerRun::Writing(PATH, perform),
 };
 
 /// Default path of the export.
 const PATH: &str = "conversation.md";
+
+/// The beginning of an export that may be overwritten.
+const HEAD: &str = "# Conversation ";
 
 /// Maximum size of an export in bytes. The oldest part of a longer conversation is left out, with a note at the top.
 const EXPORT_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -59,7 +62,7 @@ fn perform(
     match mode {
         WriteMode::Overwrite => {
             let text = conversation(&hook_context.base.session, &hook_context.base.view);
-            files::write(path, text.as_bytes(), session_mode, workspace)?;
+            files::write(path, text.as_bytes(), HEAD, session_mode, workspace)?;
         }
         WriteMode::Append => {
             let text = reply(round);
@@ -91,7 +94,7 @@ fn conversation(session: &str, view: &View) -> String {
         None => false,
     });
     let left_out = sections.len() - kept.count();
-    let mut text = format!("# Conversation {session}\n\n");
+    let mut text = format!("{HEAD}{session}\n\n");
     if left_out > 0 {
         let _ = write!(text, "_The oldest {left_out} parts are left out._\n\n");
     }

@@ -27,9 +27,14 @@ pub async fn on_disk(
     tokio::time::timeout(limit, disk::blocking(move |_| work())).await.unwrap_or_else(gave_up)
 }
 
-/// Writes a file, creating its directories.
-pub fn write(path: &str, bytes: &[u8], mode: Mode, workspace: &Workspace) -> Result<(), String> {
+/// Writes a file, creating its directories. An existing file must begin with `head`, like one that was written before.
+pub fn write(path: &str, bytes: &[u8], head: &str, mode: Mode, workspace: &Workspace) -> Result<(), String> {
     let real = writable(path, mode, workspace)?;
+    let is_there =
+        disk::metadata(&real, workspace).map_err(|error| trouble("write", path, &error))?.is_some();
+    if is_there && !disk::read_whole(&real, workspace)?.starts_with(head.as_bytes()) {
+        return Err(format!("{path} is not an export, so it is not overwritten; choose another path"));
+    }
     disk::replace(&real, bytes, workspace, &CancelFlag::default())
         .map_err(|error| trouble("write", path, &error))
 }

@@ -16,7 +16,7 @@ pub const HANDLER: BuiltInHandler = BuiltInHandler {
     params: &["path"],
     check: |params| path(params).map(|_| None),
     qualifies: |_| true,
-    run: HandlerRun::OnDisk(perform),
+    run: HandlerRun::Writing(PATH, perform),
 };
 
 /// Default path of the log.

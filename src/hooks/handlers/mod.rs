@@ -89,6 +89,34 @@ pub async fn perform(handler: &Handler, hook_context: &HookContext, at: &Handler
     result.map_or_else(RawOutcome::Failed, |output| RawOutcome::Answered(Box::new(output)))
 }
 
+impl Handler {
+    /// The path of the workspace file that a built-in handler writes; `None` if it writes none.
+    fn written(&self) -> Option<&str> {
+        let HandlerRun::Writing(default, _) = built_in(&self.name)?.run else { return None };
+        Some(self.params.get("path").and_then(|path| path.as_str()).unwrap_or(default))
+    }
+}
+
+/// The declared handlers that write files of the workspace: their events, names and paths.
+pub fn writes(table: &HandlerTable) -> impl Iterator<Item = (HookEvent, &str, &str)> {
+    let all = table.iter().flat_map(|(event, declared)| declared.iter().map(move |one| (*event, one)));
+    all.filter_map(|(event, declared)| match declared {
+        DeclaredHandler::Handler(handler) => Some((event, handler.name.as_str(), handler.written()?)),
+        DeclaredHandler::External { .. } | DeclaredHandler::Script { .. } => None,
+    })
+}
+
+/// Removes the handlers that write files of the workspace.
+pub fn without_writes(mut table: HandlerTable) -> HandlerTable {
+    let writes = |declared: &DeclaredHandler| match declared {
+        DeclaredHandler::Handler(handler) => handler.written().is_some(),
+        DeclaredHandler::External { .. } | DeclaredHandler::Script { .. } => false,
+    };
+    table.values_mut().for_each(|declared| declared.retain(|one| !writes(one)));
+    table.retain(|_, declared| !declared.is_empty());
+    table
+}
+
 /// A fault in a declaration. Declarations with a fatal one are left out.
 struct HandlerFault {
     message: String,
@@ -136,7 +164,7 @@ impl BuiltInHandler {
         self.works_at(hook_context.what.event())?;
         match self.run {
             HandlerRun::Pure(run) => run(&handler.params, hook_context),
-            HandlerRun::OnDisk(run) => {
+            HandlerRun::OnDisk(run) | HandlerRun::Writing(_, run) => {
                 let (params, hook_context, workspace) =
                     (handler.params.clone(), hook_context.clone(), at.workspace.clone());
                 files::on_disk(move || run(&params, &hook_context, &workspace), DISK_TIME_MAX).await

@@ -26,8 +26,12 @@ pub struct BuiltInHandler {
 #[derive(Clone, Copy)]
 pub enum HandlerRun {
     Pure(fn(&HandlerParams, &HookContext) -> Result<HookOutput, String>),
-    OnDisk(fn(&HandlerParams, &HookContext, &Workspace) -> Result<HookOutput, String>),
+    OnDisk(DiskHandler),
+    /// Writes to the file in the parameter `path`, or to the default path.
+    Writing(&'static str, DiskHandler),
 }
+
+type DiskHandler = fn(&HandlerParams, &HookContext, &Workspace) -> Result<HookOutput, String>;
 
 pub fn given<'a>(params: &'a HandlerParams, name: &str) -> Option<&'a Value> {
     params.get(name).filter(|value| !value.is_null())

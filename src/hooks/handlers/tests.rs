@@ -366,6 +366,22 @@ async fn export_overwrites_the_file_or_appends_replies() {
     assert_eq!(read("replies.md"), "## Agent\n\none\n\n## Agent\n\ntwo\n\n");
 }
 
+/// A recipe exported the conversation to the user's `notes.md`, whose content was then gone.
+#[tokio::test]
+async fn an_export_replaces_only_an_export() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let reply = said("Hi");
+    let export = || ask("export_markdown", json!({"path": "notes.md"}), &reply, folder.path());
+    fs::write(folder.path().join("notes.md"), "Mine").expect("written");
+    let refused = Err("notes.md is not an export, so it is not overwritten; choose another path".to_owned());
+    assert_eq!(export().await, refused);
+    assert_eq!(fs::read(folder.path().join("notes.md")).expect("read"), b"Mine");
+    fs::remove_file(folder.path().join("notes.md")).expect("removed");
+    for _ in 0..2 {
+        export().await.expect("exported");
+    }
+}
+
 #[tokio::test]
 async fn calls_are_logged_one_line_each() {
     let folder = tempfile::tempdir().expect("a temporary directory");

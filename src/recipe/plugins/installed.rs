@@ -79,10 +79,13 @@ pub(super) fn enabled(settings: &str) -> BTreeMap<String, bool> {
     switches.into_iter().filter_map(|(id, value)| Some((id, value.as_bool()?))).collect()
 }
 
+/// The reason if the repository's settings disable a plugin.
+pub(super) const OFF_HERE: &str = "this project's settings switch it off";
+
 /// Why an installed plugin is not used; `None` if it is.
 ///
-/// A repository may disable a plugin. It may enable only plugins that the user installed for it: otherwise a checkout
-/// could start programs that the user keeps for other work.
+/// A repository may disable a plugin without hooks; the caller checks that. It may enable only plugins that the user
+/// installed for it: otherwise a checkout could start programs that the user keeps for other work.
 pub(super) fn unused(
     installation: &Installation,
     roots: &[PathBuf],
@@ -92,7 +95,7 @@ pub(super) fn unused(
     let is_here = |project: &Path| roots.iter().any(|root| root == project);
     match (&installation.project, of_repository.get(&installation.id), of_user.get(&installation.id)) {
         (Some(project), _, _) if !is_here(project) => Some("it is installed for another project"),
-        (_, Some(false), _) => Some("this project's settings switch it off"),
+        (_, Some(false), _) => Some(OFF_HERE),
         (Some(_), Some(true), _) | (_, None | Some(true), Some(true)) => None,
         (None, Some(true), _) => Some("only this project's settings enable it, not yours"),
         (_, None, Some(false)) => Some("your settings switch it off"),

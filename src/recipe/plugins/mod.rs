@@ -77,22 +77,23 @@ pub struct UnusedPlugin {
 }
 
 impl PluginCatalog {
-    /// Finds the plugins of a directory: the repository's, then the user's. Blocks on disk I/O.
+    /// Finds the plugins of a directory: the user's, then the repository's, which can't replace one of the user's.
+    /// Blocks on disk I/O.
     pub fn load(cwd: &Path, paths: &Paths) -> PluginCatalog {
         let roots = paths.repository_roots(cwd);
         let mut catalog = PluginCatalog::default();
         let own = paths.home.join("plugins");
-        for root in &roots {
-            let folder = root.join(".epitome/plugins");
-            if folder != own {
-                catalog.folder(&folder, roots.last().map(PathBuf::as_path), paths);
-            }
-        }
         catalog.folder(&own, None, paths);
         if let Some(home) = &paths.user_home {
             catalog.of_claude_code(&home.join(".claude"), &roots);
             catalog.of_codex(&home.join(".codex"));
             catalog.of_gemini(&home.join(".gemini/extensions"), cwd);
+        }
+        for root in &roots {
+            let folder = root.join(".epitome/plugins");
+            if folder != own {
+                catalog.folder(&folder, roots.last().map(PathBuf::as_path), paths);
+            }
         }
         catalog
     }
@@ -157,36 +158,28 @@ impl PluginCatalog {
         let marketplaces = marketplace::known(claude);
         for installation in installations {
             match installed::unused(&installation, roots, &of_user, &of_repository) {
-                None => self.installed(claude, installation, &marketplaces),
+                None => self.add(read_installed(claude, &installation, &marketplaces)),
+                Some(installed::OFF_HERE)
+                    if installed::unused(&installation, roots, &of_user, &BTreeMap::new()).is_none()
+                        && let Ok(plugin) = read_installed(claude, &installation, &marketplaces)
+                        && !plugin.hooks.is_empty() =>
+                {
+                    // Hooks of the user may guard against what the repository brings.
+                    let message = format!(
+                        "settings of the repository switch off your plugin {}, which stays on: it has hooks",
+                        installation.id
+                    );
+                    let hint = "switch it off in ~/.claude/settings.json, or uninstall it".to_owned();
+                    let path = plugin.folders.root.clone();
+                    self.problems.push(Problem { path, place: None, message, hint: Some(hint) });
+                    self.add(Ok(plugin));
+                }
                 Some(reason) => {
                     let Installation { id, folder, .. } = installation;
                     self.unused.push(UnusedPlugin { id, folder, reason: reason.to_owned() });
                 }
             }
         }
-    }
-
-    fn installed(
-        &mut self,
-        claude: &Path,
-        installation: Installation,
-        marketplaces: &BTreeMap<String, PathBuf>,
-    ) {
-        // Claude Code replaces characters that can't be part of a file name.
-        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '-' };
-        let data = claude.join("plugins/data").join(installation.id.chars().map(plain).collect::<String>());
-        let folders = PluginFolders { root: installation.folder.clone(), data };
-        // The marketplace entry replaces a missing manifest.
-        let entry = || {
-            let (name, marketplace) = installation.id.split_once('@')?;
-            Marketplace::read(marketplaces.get(marketplace)?)?.ok()?.find(name)?.manifest.clone()
-        };
-        let has_manifest = PluginFormat::of(&installation.folder).is_some();
-        let entry = if has_manifest { None } else { entry() };
-        let read = Plugin::read_with(folders, installation.name(), &installation.id, None, entry.as_ref());
-        self.add(
-            read.map(|plugin| Plugin { version: plugin.version.or(installation.version.clone()), ..plugin }),
-        );
     }
 
     /// Adds the plugins that Codex has installed in `plugins/cache/MARKETPLACE/PLUGIN/VERSION` below its folder, if
@@ -262,8 +255,14 @@ impl PluginCatalog {
         };
         if let Some(first) = self.plugins.iter().find(|first| first.name == plugin.name) {
             if first.folders.root != plugin.folders.root {
-                let at = first.folders.root.display();
-                self.unused.push(unused(format!("{at} has the same name and comes first")));
+                let reason = format!("{} has the same name and comes first", first.folders.root.display());
+                if plugin.repository.is_some() {
+                    let message = format!("the repository's plugin {:?} is not used: {reason}", plugin.name);
+                    let hint = Some("give it another name in its manifest".to_owned());
+                    let path = plugin.folders.root.clone();
+                    self.problems.push(Problem { path, place: None, message, hint });
+                }
+                self.unused.push(unused(reason));
             }
         } else if self.plugins.len() >= PLUGINS_MAX {
             self.unused.push(unused(format!("there are more than {PLUGINS_MAX} plugins")));
@@ -374,6 +373,27 @@ impl Plugin {
         let paths = [&self.commands, &self.skills, &self.agents, &self.hooks, &self.context];
         paths.iter().all(|paths| paths.is_empty()) && self.servers.is_empty()
     }
+}
+
+/// Reads a plugin that Claude Code has installed.
+fn read_installed(
+    claude: &Path,
+    installation: &Installation,
+    marketplaces: &BTreeMap<String, PathBuf>,
+) -> Result<Plugin, Problem> {
+    // Claude Code replaces characters that can't be part of a file name.
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '-' };
+    let data = claude.join("plugins/data").join(installation.id.chars().map(plain).collect::<String>());
+    let folders = PluginFolders { root: installation.folder.clone(), data };
+    // The marketplace entry replaces a missing manifest.
+    let entry = || {
+        let (name, marketplace) = installation.id.split_once('@')?;
+        Marketplace::read(marketplaces.get(marketplace)?)?.ok()?.find(name)?.manifest.clone()
+    };
+    let has_manifest = PluginFormat::of(&installation.folder).is_some();
+    let entry = if has_manifest { None } else { entry() };
+    let plugin = Plugin::read_with(folders, installation.name(), &installation.id, None, entry.as_ref())?;
+    Ok(Plugin { version: plugin.version.or(installation.version.clone()), ..plugin })
 }
 
 /// The subfolders of a folder, sorted, up to a limit.

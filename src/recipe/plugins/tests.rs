@@ -90,11 +90,39 @@ fn own_plugins_and_those_of_a_repository_are_found_by_their_manifest() {
     let found = disk.load();
     let names: Vec<_> =
         found.plugins.iter().map(|plugin| (plugin.name.as_str(), plugin.repository.is_some())).collect();
-    assert_eq!(names, [("tools", true), ("d", false)]);
+    assert_eq!(names, [("tools", false), ("d", false)]);
     assert!(found.unused[0].reason.contains("has the same name"), "{:?}", found.unused);
     let told: Vec<String> = found.problems.iter().map(ToString::to_string).collect();
     assert!(told[0].contains("plugin.json:1:1: the manifest is not a JSON object"), "{told:?}");
     assert!(told[1].contains("d/gone: the plugin names this file"), "{told:?}");
+}
+
+/// A repository switched off the hooks with which the user guards calls, without a word: by a plugin of the same name, or
+/// by a line in its settings.
+#[test]
+fn a_repository_can_not_switch_off_the_hooks_of_the_user() {
+    let hooks = r#"{"hooks": {}}"#;
+    let disk = PluginDisk::with(&[
+        ("home/.epitome/plugins/guard/.claude-plugin/plugin.json", r#"{"name": "guard"}"#),
+        ("repo/.epitome/plugins/x/.claude-plugin/plugin.json", r#"{"name": "guard"}"#),
+        ("home/.claude/plugins/installed_plugins.json", LIST),
+        ("home/.claude/settings.json", ENABLED),
+        ("repo/.claude/settings.json", r#"{"enabledPlugins": {"fmt@acme": false}}"#),
+        (&fmt("hooks/hooks.json"), hooks),
+    ]);
+    let found = disk.load();
+    let names: Vec<_> =
+        found.plugins.iter().map(|plugin| (plugin.name.as_str(), plugin.repository.is_some())).collect();
+    assert_eq!(names, [("guard", false), ("fmt", false)]);
+    let told: Vec<String> = found.problems.iter().map(ToString::to_string).collect();
+    assert!(told[0].contains("switch off your plugin fmt@acme, which stays on: it has hooks"), "{told:?}");
+    assert!(told[1].contains("the repository's plugin \"guard\" is not used"), "{told:?}");
+
+    // A plugin without hooks guards nothing.
+    fs::remove_file(disk.at(&fmt("hooks/hooks.json"))).expect("it is there");
+    let found = disk.load();
+    assert_eq!(found.plugins.len(), 1);
+    assert!(found.unused.iter().any(|unused| unused.reason == installed::OFF_HERE), "{:?}", found.unused);
 }
 
 /// A cloned repository must not use a link to make files outside readable.

@@ -1,7 +1,7 @@
 //! The user's consent to programs of a repository: hooks are discovered when a session begins, and before the first
 //! prompt the user is asked about those that are not decided yet.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::work::{BackgroundResult, OpenConsent, QueuedPrompt};
 use crate::{AskId, NoticeSeverity, PermissionRequest, SessionCommand, SessionEvent, Ticket, UserDecision};
 use epitome_hooks::aside::AsideHooks;
 use epitome_hooks::discover::{self, FoundHooks, HookSearch};
-use epitome_hooks::handlers::HandlerContext;
+use epitome_hooks::handlers::{self, HandlerContext, HandlerTable};
 use epitome_hooks::run::Runner;
 use epitome_hooks::servers::{self, ServerRecord};
 use epitome_hooks::transcript::Transcript;
@@ -314,6 +314,28 @@ impl HookHost {
         }
     }
 
+    /// The handlers of a recipe, without those that write files if it came with the repository and the user has not
+    /// allowed it.
+    pub(crate) fn handlers_that_may_run(
+        &self,
+        core: &mut Core,
+        recipe: &Recipe,
+        named: &BTreeMap<String, String>,
+    ) -> HandlerTable {
+        let (table, problems) = core.handlers_of(recipe, named);
+        core.show_problems(&problems);
+        let writes = handlers::writes(&table).next().is_some();
+        if !writes || matches!(self.recipe_may_run(core, recipe), MayRun::Yes) {
+            return table;
+        }
+        let text = format!(
+            "The handlers of /{} that write files are left out: it came with the repository, and is not allowed.",
+            recipe.id
+        );
+        core.notify(NoticeSeverity::Warning, text);
+        handlers::without_writes(table)
+    }
+
     /// The decisions so far, for skills that the model calls later.
     pub(crate) fn recipe_consent(&self, core: &Core) -> RecipeConsent {
         let roots = core.services.paths.repository_roots(core.thread.cwd());
@@ -328,8 +350,10 @@ impl HookHost {
         recipe: &Recipe,
         prompt: QueuedPrompt,
     ) -> Option<QueuedPrompt> {
-        let what = format!("runs the commands of {}", code(&format!("/{}", recipe.id)));
-        let runs = render::shell_calls(recipe).join("\n");
+        let does =
+            if render::shell_calls(recipe).is_empty() { "writes files for" } else { "runs the commands of" };
+        let what = format!("{does} {}", code(&format!("/{}", recipe.id)));
+        let runs = card(core, recipe);
         if core.clients.is_empty() {
             self.consent.asked.insert(item);
             return Some(prompt);
@@ -342,6 +366,18 @@ impl HookHost {
         );
         None
     }
+}
+
+/// Everything in a recipe that decides what it runs and which files it writes without the model, for its card.
+fn card(core: &Core, recipe: &Recipe) -> String {
+    let calls: Vec<String> = render::shell_calls(recipe).into_iter().map(str::to_owned).collect();
+    let defaults = recipe.defaults().filter(|_| !calls.is_empty());
+    let defaults: Vec<String> =
+        defaults.map(|(name, default)| format!("{name} = {default} (unless given)")).collect();
+    let (table, _) = core.handlers_of(recipe, &BTreeMap::new());
+    let writes =
+        handlers::writes(&table).map(|(event, name, path)| format!("at {event}: {name} writes {path}"));
+    calls.into_iter().chain(defaults).chain(writes).collect::<Vec<_>>().join("\n")
 }
 
 /// The decision about a repository's recipe as it is now; `None` for other recipes, which need none.

@@ -4,8 +4,8 @@
 //! It reports too much rather than too little, because it serves rules that ask or deny. Code in other languages,
 //! such as `python -c`, isn't parsed.
 
-use super::parts::base;
-use super::word::UNKNOWN;
+use super::parts::{base, is_uncertain};
+use super::word::{LITERAL, UNKNOWN};
 use crate::git_commands::WITH_VALUE;
 
 /// Maximum number of words before a wrapped command.
@@ -152,12 +152,22 @@ pub(super) fn of(words: &[String]) -> Vec<Nested> {
     }
     if TAKE_LINES.contains(&program) {
         let texts = arguments.iter().filter(|word| !word.starts_with('-'));
-        // `alias ls='rm x'`
-        let behind = |word: &String| match (program, word.split_once('=')) {
-            ("alias", Some((_, line))) => line.to_owned(),
-            _ => word.clone(),
-        };
-        found.extend(texts.map(behind).map(Nested::Possible));
+        found.extend(texts.map(|word| match (program, word.split_once('=')) {
+            // `alias ls='rm x'`
+            ("alias", Some((_, line))) => Nested::Possible(line.to_owned()),
+            ("trap", _) => Nested::Line(word.clone()),
+            _ => Nested::Possible(word.clone()),
+        }));
+    }
+    // The next command may be called by another name: `hash -p /bin/rm x; x`.
+    let renames = match program {
+        "hash" => arguments.iter().any(|word| word.starts_with('-') && word.contains('p')),
+        "alias" => arguments.iter().any(|word| word.contains('=')),
+        "enable" => !arguments.is_empty(),
+        _ => false,
+    };
+    if renames || TAKE_NAMES.contains(&program) && arguments.iter().any(|word| indexes_by_command(word)) {
+        found.push(Nested::Unclear);
     }
     // The dynamic loader runs the program in its arguments: `/lib64/ld-linux-x86-64.so.2 /bin/rm x`.
     if WRAPPERS.contains(&program) || program.starts_with("ld") && program.contains(".so") {
@@ -211,7 +221,18 @@ fn is_input(file: &str) -> bool {
 }
 
 fn wrapper(words: &[String], found: &mut Vec<Nested>) {
-    if words.len() > WRAPPED_WORDS_MAX {
+    if words.len() > WRAPPED_WORDS_MAX || wraps_uncertain(words) {
+        found.push(Nested::Unclear);
+    }
+    // These add words from their standard input: `echo push | xargs git`, `echo rm x | xargs env`.
+    let adds = words.iter().any(|word| matches!(base(word), "xargs" | "parallel"));
+    if adds && words[1..].last().is_some_and(|last| WRAPPERS.contains(&base(last))) {
+        found.push(Nested::Unclear);
+    }
+    // They may also replace a part of a shell's line: `xargs -I% sh -c %`.
+    let replaces =
+        |word: &String| word.starts_with("-I") || word.starts_with("-i") || word.starts_with("--replace");
+    if adds && words.iter().any(replaces) && words.iter().any(|word| SHELLS.contains(&base(word))) {
         found.push(Nested::Unclear);
     }
     for at in 1..words.len().min(WRAPPED_WORDS_MAX) {
@@ -221,6 +242,10 @@ fn wrapper(words: &[String], found: &mut Vec<Nested>) {
         // A program name contains no spaces, so this is text, such as a commit message.
         if inner[0].contains(' ') {
             continue;
+        }
+        if adds {
+            let more = inner.iter().cloned().chain([UNKNOWN.to_string()]);
+            found.push(Nested::Suffix(more.collect()));
         }
         match is_wrapper || of(&inner).is_empty() {
             true => found.push(Nested::Suffix(inner)),
@@ -235,6 +260,26 @@ fn wrapper(words: &[String], found: &mut Vec<Nested>) {
             found.extend(line.map(Nested::Line));
         }
     }
+}
+
+/// Whether the program that is run by these words, after the options and variables of the wrapper, isn't certain.
+fn wraps_uncertain(words: &[String]) -> bool {
+    let is_number = |word: &String| word.starts_with(|c: char| c.is_ascii_digit());
+    let mut after_option = false;
+    for word in &words[1..] {
+        let is_option = word.starts_with('-');
+        let is_variable = word.contains('=') && !word.starts_with(UNKNOWN);
+        if is_uncertain(word) && !is_option && !is_variable {
+            return true;
+        }
+        // The word after an option may be its value, and a wrapper may run another one.
+        if !WRAPPERS.contains(&base(word)) && !is_option && !is_variable && !is_number(word) && !after_option
+        {
+            return false;
+        }
+        after_option = is_option;
+    }
+    false
 }
 
 /// Options of any program that take a command line: `-c 'rm x'`, `--exec='rm x'`, `git -c alias.x='!rm x'`.
@@ -315,14 +360,26 @@ fn alias_value<'a>(setting: &'a str, name: &str) -> Option<&'a str> {
     (section.eq_ignore_ascii_case("alias") && alias.eq_ignore_ascii_case(name)).then_some(value)
 }
 
+/// Built-in commands that take names of variables. The index of `a[$(rm x)]` is evaluated.
+const TAKE_NAMES: [&str; 9] =
+    ["test", "read", "printf", "declare", "typeset", "local", "export", "readonly", "let"];
+
+/// Whether a text has an index with a command in it.
+pub(super) fn indexes_by_command(text: &str) -> bool {
+    let mut indexes = text.split(['[', LITERAL]).skip(1).filter_map(|index| index.split(']').next());
+    indexes.any(|index| index.contains("$(") || index.contains('`'))
+}
+
+/// Names of variables from which Bash reads a file or functions.
+const BASH_VARIABLES: [&str; 2] = ["BASH_ENV", "BASH_FUNC_"];
 /// Names of variables from which Git reads settings; a number follows the first two.
 const GIT_KEY: &str = "GIT_CONFIG_KEY_";
 const GIT_VALUE: &str = "GIT_CONFIG_VALUE_";
 const GIT_PARAMETERS: &str = "GIT_CONFIG_PARAMETERS";
 
 /// Whether a text may set one of these variables.
-pub(super) fn sets_git(text: &str) -> bool {
-    [GIT_KEY, GIT_VALUE, GIT_PARAMETERS].iter().any(|name| text.contains(name))
+pub(super) fn sets_variables(text: &str) -> bool {
+    [GIT_KEY, GIT_VALUE, GIT_PARAMETERS].iter().chain(&BASH_VARIABLES).any(|name| text.contains(name))
 }
 
 /// The settings of Git in variables, as for `git -c`.

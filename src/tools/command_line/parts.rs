@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use tree_sitter::Node;
 
 use super::nested::{self, Nested};
-use super::word::{FileNameWord, LITERAL, UNKNOWN, expanded, literal};
+use super::word::{FileNameWord, LITERAL, UNKNOWN, WILDCARDS, expanded, in_command, literal, may_expand_to};
 use super::{LINE_BYTES_MAX, children, is_treacherous, parsed};
 use crate::git_commands::WITH_VALUE;
 
@@ -47,8 +47,8 @@ impl CommandParts {
                 parts.take(&input, DEPTH_MAX - 1);
             }
         }
-        // Settings of Git in the environment may contain aliases.
-        if parts.words.iter().map(String::as_str).chain([line]).any(nested::sets_git) {
+        // Settings of Git in the environment may contain aliases, those of Bash commands.
+        if parts.words.iter().map(String::as_str).chain([line]).any(nested::sets_variables) {
             parts.is_clear = false;
         }
         parts
@@ -112,13 +112,18 @@ impl CommandParts {
             match node.kind() {
                 "command" => self.take_command(node, line, depth),
                 "declaration_command" | "unset_command" => {
-                    let words = children(node).into_iter().map(|child| literal(child, line)).collect();
-                    self.push(words);
+                    let words = children(node).into_iter().map(|child| in_command(child, line)).collect();
+                    self.wrapped(words, depth);
                     self.take_assignments(node, line, depth);
                 }
                 "heredoc_body" => self.inputs.push(line[node.byte_range()].to_owned()),
                 "herestring_redirect" => {
                     self.inputs.extend(node.named_child(0).map(|word| plain(&literal(word, line))));
+                }
+                "test_command"
+                    if nested::indexes_by_command(line[node.byte_range()].trim_start_matches('[')) =>
+                {
+                    self.is_clear = false;
                 }
                 // Arithmetic evaluates the values of variables.
                 "arithmetic_expansion" | "subscript" if line[node.byte_range()].contains('[') => {
@@ -164,8 +169,8 @@ impl CommandParts {
                     set.push(line[child.byte_range()].to_owned());
                 }
                 "file_redirect" | "heredoc_redirect" | "herestring_redirect" => {}
-                "command_name" => words.extend(child.named_child(0).map(|name| literal(name, line))),
-                _ => words.push(literal(child, line)),
+                "command_name" => words.extend(child.named_child(0).map(|name| in_command(name, line))),
+                _ => words.push(in_command(child, line)),
             }
         }
         self.take_assignments(command, line, depth);
@@ -206,7 +211,7 @@ impl CommandParts {
         let mut pending = vec![words];
         while let Some(words) = pending.pop() {
             let Some(program) = words.first() else { continue };
-            if program.contains([UNKNOWN, '*', '?']) || program.starts_with('~') {
+            if is_uncertain(program) {
                 self.is_clear = false;
             }
             for nested in nested::of(&words) {
@@ -231,7 +236,9 @@ impl CommandParts {
     fn push(&mut self, words: Vec<String>) {
         let Some(program) = words.first() else { return };
         self.push_as_it_is(&words);
-        if words.iter().any(|word| word.contains(UNKNOWN)) && self.open.len() < SPELLINGS_MAX {
+        if words.iter().any(|word| word.contains(UNKNOWN) || word.contains(WILDCARDS))
+            && self.open.len() < SPELLINGS_MAX
+        {
             self.open.push(words.clone());
         }
         let mut plain = words.clone();
@@ -268,6 +275,13 @@ fn plain(word: &str) -> String {
     word.replace(UNKNOWN, "$_").replace(LITERAL, "*")
 }
 
+/// Whether a word in the place of a program may be another one after the shell has expanded it.
+pub(super) fn is_uncertain(program: &str) -> bool {
+    let is_test = matches!(program, "[" | "[[");
+    let is_pattern = program.contains(WILDCARDS) || program.contains('(');
+    program.contains(UNKNOWN) || is_pattern && !is_test || program.starts_with('~')
+}
+
 /// A program's name without its directory.
 pub(super) fn base(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
@@ -286,7 +300,7 @@ fn may_be(words: &[String], wanted: &[&str], is_git: bool) -> bool {
             Some(_) if is_git && WITH_VALUE.contains(&word.as_str()) => pending.push((at + 2, matched)),
             Some(_) if is_git => pending.push((at + 1, matched)),
             Some(_) => pending.extend([(at + 1, matched), (at + 2, matched)]),
-            None if word.contains(UNKNOWN) => return true,
+            None if word.contains(UNKNOWN) || may_expand_to(word, next) => return true,
             None if word == next => pending.push((at + 1, matched + 1)),
             None => {}
         }

@@ -85,6 +85,110 @@ fn uncertain_lines_are_not_clear() {
     }
 }
 
+/// A rule denied `git push` and `touch`. Brace expansion, `[…]` in the name of a program, and names that the line itself
+/// defines made commands of which the rule saw nothing.
+#[test]
+fn words_that_the_shell_makes_of_others_are_uncertain() {
+    for line in [
+        "{touch,x}",
+        "/bin/t[o]uch x",
+        "to{u,}ch x",
+        "/bin/{touch,x}",
+        "command to{u,}ch x",
+        "sudo -u root $X",
+        "env A=1 /bin/t?uch x",
+        "hash -p /bin/touch foo; foo x",
+        "enable -f ./touch.so touch",
+        "shopt -s expand_aliases; alias foo=touch\nfoo x",
+        "trap \"$x\" EXIT",
+        "echo touch x | xargs env",
+        "echo touch x | xargs -I% sh -c %",
+    ] {
+        assert!(!CommandParts::parse(line).is_clear, "{line}");
+    }
+    let hides = |line: &str, rule: &str| CommandParts::parse(line).may_hide(rule);
+    for line in
+        ["git {push,origin,HEAD:b}", "git -C x {push,-f}", "git p[u]sh", "git pus?", "echo push | xargs git"]
+    {
+        assert!(hides(line, "git push *"), "{line}");
+    }
+    for line in ["git add {a,b}.rs", "git add *.rs", "git show HEAD@{1}", "git log \"{a,b}\"", "git log '*'"]
+    {
+        assert!(!hides(line, "git push *"), "{line}");
+    }
+    for line in [
+        "find . -exec rm {} +",
+        "[ -f x ] && ls",
+        "git show HEAD@{1}",
+        "awk '{print $1, $2}' x",
+        "echo ${x:-y} \"{a,b}\" \\{a,b\\}",
+        "mkdir -p src/{a,b}",
+        "timeout 5 rm *.o",
+        "xargs -0 rm -f",
+        "hash -r",
+        "trap 'rm -f x' EXIT",
+        "grep -F '[a]' x",
+    ] {
+        assert!(CommandParts::parse(line).is_clear, "{line}");
+    }
+}
+
+/// What Bash runs is found, or the line is not clear.
+#[cfg(target_os = "linux")]
+#[test]
+fn no_line_hides_what_bash_runs() {
+    for line in [
+        "{touch,x}",
+        "/bin/t[o]uch x",
+        "to\"u\"{c,}h x",
+        "command to{u,}ch x",
+        "env A=1 /bin/t?uch x",
+        "shopt -s extglob\n/bin/t@(o)uch x",
+        "~/../bin/touch x",
+        "touch$IFS\"x\"",
+        "hash -p /bin/touch foo; foo x",
+        "shopt -s expand_aliases; alias foo=touch\nfoo x",
+        "x='touch x'; trap \"$x\" EXIT",
+        "echo touch x | xargs env",
+        "echo touch x | xargs -I% sh -c %",
+        "echo x | xargs touch",
+        "coproc touch x; wait",
+        "exec -a ls touch x",
+        "builtin eval touch x",
+        "command_not_found_handle() { touch x; }; nosuch",
+        "f() { \"$@\"; }; f touch x",
+        "env 'BASH_FUNC_ls%%=() { touch x; }' bash -c ls",
+        "BASH_ENV=/dev/stdin bash -c true <<< 'touch x'",
+        "printf -v a touch; $a x",
+        "a=(touch x); \"${a[@]}\"",
+        "for c in touch; do $c x; done",
+        "select a in touch; do $a x; break; done <<< 1",
+        "mapfile -C 'touch x #' -c 1 l <<< a",
+        ". <(echo touch x)",
+        "printf 'touch x' | bash -s",
+        "let 'a[$(touch x)]=1'",
+        "test -v 'a[$(touch x)]'",
+        "[ -v 'a[$(touch x)]' ]",
+        "[[ 'a[$(touch x)]' -eq 1 ]]",
+        "read 'a[$(touch x)]' <<< 1",
+        "declare 'a[$(touch x)]=1'",
+        "printf -v 'a[$(touch x)]' b",
+    ] {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let bash = std::process::Command::new("bash")
+            .args(["-c", line])
+            .env("HOME", "/tmp")
+            .current_dir(directory.path())
+            .output()
+            .expect("bash runs");
+        assert!(directory.path().join("x").exists(), "{line}: {bash:?}");
+        let parts = CommandParts::parse(line);
+        let is_found =
+            parts.commands.iter().any(|found| found.starts_with("touch")) || parts.may_hide("touch");
+        assert!(!parts.is_clear || is_found, "{line}: {parts:?}");
+    }
+}
+
 #[test]
 fn file_names_are_found_in_every_spelling() {
     let names = |line: &str| CommandParts::parse(line).names().any(|name| name.may_end_in(".env"));

@@ -10,6 +10,9 @@ pub(super) const UNKNOWN: char = '\u{1}';
 /// Represents a `*`, `?` or `[` that the shell takes literally.
 pub(super) const LITERAL: char = '\u{2}';
 
+/// The beginnings of the shell's patterns.
+pub(super) const WILDCARDS: [char; 3] = ['*', '?', '['];
+
 /// A possible file name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileNameWord {
@@ -77,6 +80,39 @@ pub(super) fn literal(node: Node<'_>, line: &str) -> String {
         _ if !node.is_named() => text.to_owned(),
         _ => expanded(node, line),
     }
+}
+
+/// Returns a word of a command. A brace expansion makes several words of one, so nothing is known of it.
+pub(super) fn in_command(node: Node<'_>, line: &str) -> String {
+    match is_braced(&line[node.byte_range()]) {
+        true => UNKNOWN.to_string(),
+        false => literal(node, line),
+    }
+}
+
+/// Whether a word has braces outside of quotes with `,` or `..` in them: `to{u,}ch`, `{1..3}`.
+fn is_braced(text: &str) -> bool {
+    let (mut quote, mut open) = (None, false);
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        match (quote, c) {
+            (None | Some('"'), '\\') => drop(rest.next()),
+            (None, '\'' | '"') => quote = Some(c),
+            (Some(opened), c) if opened == c => quote = None,
+            (None, '{') => open = true,
+            (None, ',') if open => return true,
+            (None, '.') if open && rest.as_str().starts_with('.') => return true,
+            (None, '}') => open = false,
+            _ => {}
+        }
+    }
+    false
+}
+
+/// Whether a word has a wildcard that may stand for this text.
+pub(super) fn may_expand_to(word: &str, text: &str) -> bool {
+    let glob = || globset::Glob::new(word).map_or(true, |glob| glob.compile_matcher().is_match(text));
+    word.contains(WILDCARDS) && glob()
 }
 
 /// Returns the text that represents an expansion by the shell.

@@ -138,6 +138,12 @@ pub fn group() -> Group {
             unsure("a computed name", "$(echo touch) pwned"),
             unsure("a decoded name", "echo dG91Y2ggcHduZWQ= | base64 -d | sh"),
             unsure("a name from a pattern", "/usr/bin/touc? pwned"),
+            unsure("a name from a bracket expression", "/usr/bin/t[o]uch pwned"),
+            unsure("a name from a brace expansion", "to{u,}ch pwned"),
+            unsure("a command from a brace expansion", "{touch,pwned}"),
+            unsure("an asked command from a brace expansion", "git {push,origin,HEAD:b}"),
+            unsure("a name for another program", "hash -p /usr/bin/touch foo; foo pwned"),
+            unsure("a name from standard input", "echo touch pwned | xargs env"),
             command(
                 "the same, by another program (rules see only the command line; only the sandbox restricts a program)",
                 "./make-it && echo made",
