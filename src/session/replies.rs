@@ -306,7 +306,13 @@ impl Session {
                 work.model = None;
                 self.answer_turn(EffectResult::Model(ModelResult::MustCompact));
             }
-            ModelCallEvent::Failed(error) => {
+            ModelCallEvent::Failed(mut error) => {
+                // Without a reason, an empty reply is only taken for an overflow where that is plausible.
+                let is_unexplained =
+                    error.class == ErrorClass::TooLong { used: None, limit: None, window: false };
+                if is_unexplained && self.core.tokens_in_context() < self.core.model.window() / 2 {
+                    error.class = ErrorClass::Retry { after: None };
+                }
                 let delay = if call.seen {
                     None
                 } else {
