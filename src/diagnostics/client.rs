@@ -14,7 +14,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::mpsc::{self, PermitIterator};
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout};
 
 use super::finding::Diagnostic;
@@ -32,8 +33,10 @@ const INITIALIZE_TIME_MAX: Duration = Duration::from_secs(45);
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
 /// Findings count as complete when none have been published for this long.
 const QUIET: Duration = Duration::from_millis(400);
-/// Maximum queued messages to the server.
-const OUTBOX_MAX: usize = 256;
+/// Maximum queued messages to the server. A message may contain a whole file.
+pub(super) const OUTBOX_MAX: usize = 16;
+/// Maximum files that are open in the server; the least recently checked one is closed first.
+pub(super) const OPEN_MAX: usize = 200;
 /// Maximum pending requests.
 const PENDING_MAX: usize = 64;
 /// Maximum files whose findings are kept.
@@ -55,11 +58,15 @@ struct LanguageServerState {
     /// Keyed by URI.
     findings: HashMap<String, Published>,
     last_used: Option<Instant>,
+    /// The version of the text that was sent last. Counts for all files, so that no reopened file gets an old number.
+    version: i64,
 }
 
 struct OpenFile {
     version: i64,
     text: String,
+    sent_at: Instant,
+    checked_at: Instant,
 }
 
 struct Published {
@@ -140,7 +147,7 @@ impl LanguageServer {
         initialized
             .unwrap_or_else(|_| Err(format!("no answer within {} s", INITIALIZE_TIME_MAX.as_secs())))
             .map_err(|why| failed(&why))?;
-        client.notify("initialized", json!({})).await;
+        client.send(&json!({ "jsonrpc": "2.0", "method": "initialized", "params": {} })).await;
         Ok(client)
     }
 
@@ -162,48 +169,58 @@ impl LanguageServer {
         text: &str,
         wait: Duration,
     ) -> Option<Vec<Diagnostic>> {
-        let (uri, asked_at) = (uri(path), Instant::now());
-        let version = {
-            let mut state = self.state();
-            state.last_used = Some(asked_at);
-            match state.open.get_mut(path) {
-                Some(open) if open.text == text => None,
-                Some(open) => {
-                    open.version += 1;
-                    open.text = text.to_owned();
-                    Some(open.version)
-                }
-                None => {
-                    state.open.insert(path.to_path_buf(), OpenFile { version: 1, text: text.to_owned() });
-                    Some(1)
-                }
+        let asked_at = Instant::now();
+        let (version, sent_at) = self.show(path, language, text).await?;
+        self.settled(&uri(path), version, sent_at, asked_at + wait).await
+    }
+
+    /// Sends a file's text to the server unless it has it already. Returns the text's version and when it was sent;
+    /// `None` if the server has ended.
+    async fn show(&self, path: &Path, language: &str, text: &str) -> Option<(i64, Instant)> {
+        // Room for all messages first: then they are sent in the order of their versions, and never only some of them.
+        let mut room = self.room(3).await?;
+        let now = Instant::now();
+        let mut state = self.state();
+        state.last_used = Some(now);
+        if let Some(open) = state.open.get_mut(path).filter(|open| open.text == text) {
+            open.checked_at = now;
+            return Some((open.version, open.sent_at));
+        }
+        let mut notify = |method: &str, params: Value| {
+            if let Some(room) = room.next() {
+                room.send(wire::frame(&json!({ "jsonrpc": "2.0", "method": method, "params": params })));
             }
         };
-        match version {
-            None => {}
-            Some(1) => {
-                let document = json!({ "uri": uri, "languageId": language, "version": 1, "text": text });
-                self.notify("textDocument/didOpen", json!({ "textDocument": document })).await;
-            }
-            Some(version) => {
-                let changed = json!({
-                    "textDocument": { "uri": uri, "version": version }, "contentChanges": [{ "text": text }],
-                });
-                self.notify("textDocument/didChange", changed).await;
-            }
+        state.version += 1;
+        let version = state.version;
+        let open = OpenFile { version, text: text.to_owned(), sent_at: now, checked_at: now };
+        let own = uri(path);
+        if state.open.insert(path.to_path_buf(), open).is_some() {
+            let changed = json!({
+                "textDocument": { "uri": own, "version": version }, "contentChanges": [{ "text": text }],
+            });
+            notify("textDocument/didChange", changed);
+        } else {
+            let document = json!({ "uri": own, "languageId": language, "version": version, "text": text });
+            notify("textDocument/didOpen", json!({ "textDocument": document }));
         }
-        if version.is_some() {
-            self.notify("textDocument/didSave", json!({ "textDocument": { "uri": uri }, "text": text }))
-                .await;
+        notify("textDocument/didSave", json!({ "textDocument": { "uri": own }, "text": text }));
+        if state.open.len() > OPEN_MAX
+            && let Some(oldest) = state.open.iter().min_by_key(|(_, open)| open.checked_at)
+        {
+            let oldest = oldest.0.clone();
+            state.open.remove(&oldest);
+            state.findings.remove(&uri(&oldest));
+            notify("textDocument/didClose", json!({ "textDocument": { "uri": uri(&oldest) } }));
         }
-        self.settled(&uri, version, asked_at, asked_at + wait).await
+        Some((version, now))
     }
 
     /// Waits until the findings for a text have been published and no more follow.
     async fn settled(
         &self,
         uri: &str,
-        version: Option<i64>,
+        version: i64,
         since: Instant,
         until: Instant,
     ) -> Option<Vec<Diagnostic>> {
@@ -213,13 +230,12 @@ impl LanguageServer {
                 let state = self.state();
                 // With a version, findings must be for that text; without one, they must have arrived after it was
                 // sent.
-                let found = state.findings.get(uri).filter(|published| match (version, published.version) {
-                    (None, _) => true,
-                    (Some(wanted), Some(published)) => published >= wanted,
-                    (Some(_), None) => published.at >= since,
+                let found = state.findings.get(uri).filter(|published| match published.version {
+                    Some(published) => published >= version,
+                    None => published.at >= since,
                 });
                 match found {
-                    Some(found) if version.is_none() || found.at.elapsed() >= QUIET => {
+                    Some(found) if found.at.elapsed() >= QUIET => {
                         return Some(found.findings.clone());
                     }
                     Some(found) => Some(found.at + QUIET),
@@ -262,13 +278,23 @@ impl LanguageServer {
         }
     }
 
-    async fn notify(&self, method: &str, params: Value) {
-        self.send(&json!({ "jsonrpc": "2.0", "method": method, "params": params })).await;
+    /// Waits for room for this many messages; `None` if the server has ended. A server that does not read is ended: its
+    /// callers would wait forever.
+    async fn room(&self, messages: usize) -> Option<PermitIterator<'_, Vec<u8>>> {
+        let room = timeout(ANSWER_TIME_MAX, self.outbox.reserve_many(messages)).await;
+        if room.is_err() {
+            tracing::warn!("a language server does not read what it is sent, and is ended");
+            self.running.end();
+            self.ended();
+        }
+        room.ok()?.ok().filter(|_| !self.has_ended())
     }
 
     async fn send(&self, message: &Value) {
         // The reader detects that a server has ended.
-        drop(self.outbox.send(wire::frame(message)).await);
+        if let Some(room) = self.room(1).await {
+            room.for_each(|room| room.send(wire::frame(message)));
+        }
     }
 
     fn received(&self, message: &Value) {

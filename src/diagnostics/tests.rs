@@ -25,8 +25,39 @@ while IFS= read -r line; do
     found=
     case "$line" in *bad*) found='{"range":{"start":{"line":0,"character":0},"end":{"line":0,"character":3}},"severity":1,"code":"E7","message":"this is bad"}';; esac
     emit '{"jsonrpc":"2.0","method":"textDocument/publishDiagnostics","params":{"uri":"'"$uri"'","version":'"$version"',"diagnostics":['"$found"']}}' ;;
+  *textDocument/didClose*) echo closed >> "$0.closes" ;;
   esac
 done
+"#;
+
+/// The same, but like real servers it publishes only for the last of several texts that arrive quickly.
+const DEBOUNCING_SERVER: &str = r#"#!/usr/bin/env bash
+emit() { printf 'Content-Length: %d\r\n\r\n%s' "${#1}" "$1"; }
+emit '{"jsonrpc":"2.0","id":1,"result":{"capabilities":{}}}'
+last=
+while :; do
+  IFS= read -r -t 0.2 line
+  status=$?
+  case "$line" in *textDocument/didOpen*|*textDocument/didChange*) last=$line ;; esac
+  if [ $status -gt 128 ] && [ -n "$last" ]; then
+    uri=$(printf '%s' "$last" | sed 's/.*"uri":"\([^"]*\)".*/\1/')
+    version=$(printf '%s' "$last" | sed 's/.*"version":\([0-9]*\).*/\1/')
+    found=
+    case "$last" in *bad*) found='{"range":{"start":{"line":0,"character":0},"end":{"line":0,"character":3}},"severity":1,"code":"E7","message":"this is bad"}';; esac
+    emit '{"jsonrpc":"2.0","method":"textDocument/publishDiagnostics","params":{"uri":"'"$uri"'","version":'"$version"',"diagnostics":['"$found"']}}'
+    last=
+  elif [ $status -ne 0 ] && [ $status -le 128 ]; then
+    exit
+  fi
+done
+"#;
+
+/// Answers `initialize`, and reads nothing.
+const DEAF_SERVER: &str = r#"#!/bin/sh
+echo $$ > "$0.pid"
+body='{"jsonrpc":"2.0","id":1,"result":{"capabilities":{}}}'
+printf 'Content-Length: %d\r\n\r\n%s' "${#body}" "$body"
+exec sleep 600
 "#;
 
 struct GoProject {
@@ -36,12 +67,16 @@ struct GoProject {
 
 impl GoProject {
     fn new() -> GoProject {
+        GoProject::with(SERVER)
+    }
+
+    fn with(server: &str) -> GoProject {
         let directory = tempfile::tempdir().expect("a directory");
         for name in ["bin", "work"] {
             fs::create_dir(directory.path().join(name)).expect("a directory");
         }
         let program = directory.path().join("bin/gopls");
-        fs::write(&program, SERVER).expect("a script");
+        fs::write(&program, server).expect("a script");
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it can be run");
         GoProject { directory, servers: LanguageServers::default() }
     }
@@ -82,10 +117,8 @@ impl GoProject {
 /// Makes an edit and returns the news after it.
 async fn edit(watch: &EditWatch, path: &Path, before: Option<&str>, text: &str) -> Option<String> {
     fs::write(path, text).expect("a file");
-    watch
-        .check(Edit { path: path.to_path_buf(), before: before.map(str::to_owned) })
-        .await
-        .expect("it is checked");
+    let noted = watch.noted(Edit { path: path.to_path_buf(), before: before.map(str::to_owned) });
+    watch.check(&noted).await.expect("it is checked");
     watch.settle().await;
     watch.take_news()
 }
@@ -117,10 +150,73 @@ async fn an_error_that_a_second_edit_mends_is_not_told() {
     let watch = project.watch(StartServers::Always, QuestionSender::new().0);
     let path = project.file("bad()\n");
     let edit = |before: &str| Edit { path: path.clone(), before: Some(before.to_owned()) };
-    watch.check(edit("fine()\n")).await.expect("it is checked");
+    watch.check(&watch.noted(edit("fine()\n"))).await.expect("it is checked");
     fs::write(&path, "good()\n").expect("a file");
-    watch.check(edit("bad()\n")).await.expect("it is checked");
+    watch.check(&watch.noted(edit("bad()\n"))).await.expect("it is checked");
     assert_eq!(watch.take_news(), None);
+}
+
+/// Regression test: a model edited a file twice in one reply, and the first edit broke it. Both checks sent their text
+/// before the edit, and servers publish only for the later of two texts that arrive quickly. So the errors of the first
+/// edit were taken for old ones, and the model never learned of them.
+#[tokio::test]
+async fn errors_of_the_first_of_two_edits_are_told() {
+    let project = GoProject::with(DEBOUNCING_SERVER);
+    let watch = project.watch(StartServers::Always, QuestionSender::new().0);
+    let path = project.file("bad()\nmore()\n");
+    let edit = |before: &str| watch.noted(Edit { path: path.clone(), before: Some(before.to_owned()) });
+    let (first, second) = (edit("fine()\n"), edit("bad()\n"));
+    let (first, second) = tokio::join!(watch.check(&first), watch.check(&second));
+    first.and(second).expect("both are checked");
+    let news = watch.take_news().expect("there is an error");
+    assert!(news.contains("this is bad"), "{news}");
+}
+
+/// Regression test: a server that stopped reading made the tool and all checks wait forever, and with them a run. The
+/// server itself was never ended.
+#[tokio::test]
+async fn a_server_that_stops_reading_is_ended() {
+    let project = GoProject::with(DEAF_SERVER);
+    let watch = project.watch(StartServers::Always, QuestionSender::new().0);
+    let path = project.file("");
+    let (_, client, _) = watch.open(&path).await.expect("it starts");
+    let pid = fs::read_to_string(project.directory.path().join("bin/gopls.pid")).expect("it is running");
+    // From here on, each timeout passes at once.
+    tokio::time::pause();
+    for n in 0..client::OUTBOX_MAX {
+        // More than the buffer of a socket.
+        fs::write(&path, format!("{n}{}", "x".repeat(500_000))).expect("a file");
+        let noted = watch.noted(Edit { path: path.clone(), before: None });
+        watch.check(&noted).await.expect_err("it reports nothing");
+        if client.has_ended() {
+            break;
+        }
+    }
+    assert!(client.has_ended());
+    assert!(client.request("textDocument/definition", json!({})).await.is_err());
+    let now = tokio::time::Instant::now();
+    watch.settle().await;
+    assert_eq!(now.elapsed(), Duration::ZERO, "no check is in progress");
+    let ends_by = std::time::Instant::now() + Duration::from_secs(20);
+    while Path::new("/proc").join(pid.trim()).exists() {
+        assert!(std::time::Instant::now() < ends_by, "its process runs on");
+        std::thread::yield_now();
+    }
+}
+
+#[tokio::test]
+async fn only_so_many_files_are_open_in_a_server() {
+    let project = GoProject::new();
+    let watch = project.watch(StartServers::Always, QuestionSender::new().0);
+    let path = project.file("bad()\n");
+    let (_, client, _) = watch.open(&path).await.expect("it starts");
+    for n in 0..=client::OPEN_MAX {
+        client.check(&project.work().join(format!("{n}.go")), "go", "fine()\n", Duration::ZERO).await;
+    }
+    // Its answer comes after everything before.
+    watch.findings(&path).await.expect("an answer");
+    let closes = fs::read_to_string(project.directory.path().join("bin/gopls.closes"));
+    assert_eq!(closes.expect("one was closed").lines().count(), 1);
 }
 
 #[tokio::test]

@@ -141,7 +141,10 @@ async fn places(
     let before =
         before.ok_or_else(|| format!("Line {line} of {} does not contain {name:?}.", path.display()))?;
     // The server must have the text to which the position refers.
+    let turn = watch.turn(path);
+    let turn = turn.lock().await;
     client.check(path, installed.language, &text, std::time::Duration::ZERO).await;
+    drop(turn);
     let params = json!({
         "textDocument": {"uri": uri(path)},
         "position": {"line": line - 1, "character": before.encode_utf16().count()},

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -70,11 +70,17 @@ struct WatchInner {
 struct WatchState {
     /// The findings and the text of each file at the last report to the model.
     told: HashMap<PathBuf, (Vec<Diagnostic>, String)>,
+    /// The text of each file before its first edit that has not been checked.
+    before: HashMap<PathBuf, Option<String>>,
+    /// Locked by each check of a file: a language server may skip a text that is replaced while it waits.
+    turns: HashMap<PathBuf, Weak<FileTurn>>,
     /// Findings since then.
     news: BTreeMap<PathBuf, FileNews>,
     /// The number of checks in progress on running servers.
     checking: usize,
 }
+
+type FileTurn = tokio::sync::Mutex<()>;
 
 /// The current findings for an edited file.
 struct FileNews {
@@ -103,12 +109,20 @@ impl EditWatch {
     pub fn edited(&self, edits: Vec<Edit>) {
         for edit in edits {
             let watch = self.clone();
+            let path = self.noted(edit);
             tokio::spawn(async move {
-                if let Err(why) = watch.check(edit).await {
+                if let Err(why) = watch.check(&path).await {
+                    watch.state().before.remove(&path);
                     tracing::debug!(why, "a changed file was not checked");
                 }
             });
         }
+    }
+
+    /// Notes a file's text before its first edit, and returns its path.
+    pub(super) fn noted(&self, edit: Edit) -> PathBuf {
+        self.state().before.entry(edit.path.clone()).or_insert(edit.before);
+        edit.path
     }
 
     /// Waits until running servers have checked the edits, at most for the configured time. Does not wait for servers
@@ -161,6 +175,8 @@ impl EditWatch {
 
     /// Returns all current findings for a file, for the tool.
     pub(super) async fn findings(&self, path: &Path) -> Result<(Installed, Option<Vec<Diagnostic>>), String> {
+        let turn = self.turn(path);
+        let _turn = turn.lock().await;
         let (installed, client, text) = self.open(path).await?;
         let found = client.check(path, installed.language, &text, CHECK_TIME_MAX).await;
         Ok((installed, found))
@@ -174,26 +190,31 @@ impl EditWatch {
         Ok((installed, client, text))
     }
 
-    pub(super) async fn check(&self, edit: Edit) -> Result<(), String> {
-        let context = &self.context;
-        let (installed, text) = read(context, &edit.path).await?;
-        let client = self.servers.client(&installed, context).await?;
-        let path = &edit.path;
+    /// Checks a file that was noted.
+    pub(super) async fn check(&self, path: &Path) -> Result<(), String> {
+        let (installed, client, _) = self.open(path).await?;
         self.state().checking += 1;
         let done = CheckDone(self);
+        let turn = self.turn(path);
+        let _turn = turn.lock().await;
+        // Another edit may have followed.
+        let (_, text) = read(&self.context, path).await?;
         let language = installed.language;
-        let is_known = self.state().told.contains_key(path);
+        let (is_known, noted) = {
+            let mut state = self.state();
+            (state.told.contains_key(path), state.before.remove(path).flatten())
+        };
         if !is_known {
-            let before = edit.before.clone().unwrap_or_default();
-            let found = match edit.before {
-                Some(_) => client.check(path, language, &before, BASELINE_TIME_MAX).await,
+            let found = match &noted {
+                Some(before) => client.check(path, language, before, BASELINE_TIME_MAX).await,
                 None => None,
             };
             let mut state = self.state();
             if state.told.len() >= FILES_MAX {
                 state.told.clear();
             }
-            state.told.entry(path.clone()).or_insert((found.unwrap_or_default(), before));
+            let told = (found.unwrap_or_default(), noted.unwrap_or_default());
+            state.told.entry(path.to_path_buf()).or_insert(told);
         }
         let found = client.check(path, language, &text, CHECK_TIME_MAX).await;
         let Some(now) = found else { return Err(format!("{} reports nothing", installed.server.name)) };
@@ -202,10 +223,21 @@ impl EditWatch {
         let errors = new_errors(before, text_before, &now, &text);
         // Replaces the findings of earlier edits, whose errors this edit may have fixed.
         let news = FileNews { server: installed.server.name, errors, findings: now, text };
-        state.news.insert(path.clone(), news);
+        state.news.insert(path.to_path_buf(), news);
         drop(state);
         drop(done);
         Ok(())
+    }
+
+    /// Returns the lock of a file.
+    pub(super) fn turn(&self, path: &Path) -> Arc<FileTurn> {
+        let mut state = self.state();
+        state.turns.retain(|_, turn| turn.strong_count() > 0);
+        state.turns.get(path).and_then(Weak::upgrade).unwrap_or_else(|| {
+            let turn = Arc::new(FileTurn::default());
+            state.turns.insert(path.to_path_buf(), Arc::downgrade(&turn));
+            turn
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, WatchState> {

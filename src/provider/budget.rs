@@ -17,12 +17,12 @@ use super::endpoint::Endpoint;
 use super::models;
 use super::search::PROVIDER_SEARCHES_MAX;
 use super::spent::Spent;
-use super::{ErrorClass, ProviderError};
+use super::{ErrorClass, ProviderError, ProviderEvent};
 use epitome_config::{BudgetSettings, Settings};
 use epitome_thread::{ModelName, Thread, Usage};
 use ledger::Ledger;
 
-/// Bytes of a request per token, for estimates.
+/// Bytes of a request or a reply per token, for estimates.
 const BYTES_PER_TOKEN: usize = 4;
 
 /// Expected tokens of a reply. Most have a few hundred.
@@ -53,7 +53,7 @@ struct BudgetInner {
 struct BudgetState {
     /// Spent by the session, including earlier entries of its log.
     spent: Amount,
-    /// Estimates of the running calls.
+    /// Estimates of the session's running calls.
     reserved: Amount,
     /// How often the user has extended each limit.
     granted: [u32; LIMITS],
@@ -163,10 +163,16 @@ impl CostBudget {
         bytes: usize,
     ) -> Result<Reservation, ProviderError> {
         let estimate = self.estimate(endpoint, bytes)?;
-        let Some(_) = self.exceeded(estimate).await? else { return Ok(self.reserve(endpoint, estimate)) };
+        if let Ok(reservation) = self.reserve(endpoint, estimate).await? {
+            return Ok(reservation);
+        }
         let _asking = self.inner.asking.lock().await;
-        // The user may have answered for another call in the meantime.
-        while let Some(exceeded) = self.exceeded(estimate).await? {
+        loop {
+            // The user may have answered for another call in the meantime.
+            let exceeded = match self.reserve(endpoint, estimate).await? {
+                Ok(reservation) => return Ok(reservation),
+                Err(exceeded) => exceeded,
+            };
             let refused = self.state().refused_at.is_some_and(|at| at.elapsed() < REFUSED_FOR);
             let question = format!("{} Go on, and allow the same amount again?", exceeded.text);
             if refused || !(self.inner.ask)(question).await {
@@ -177,16 +183,23 @@ impl CostBudget {
             state.granted[exceeded.at] = state.granted[exceeded.at].saturating_add(1);
             state.refused_at = None;
         }
-        Ok(self.reserve(endpoint, estimate))
     }
 
-    fn reserve(&self, endpoint: &Endpoint, estimate: Amount) -> Reservation {
-        let mut state = self.state();
-        state.reserved = state.reserved.plus(estimate);
-        state.refused_at = None;
-        drop(state);
-        let model = endpoint.name.clone();
-        Reservation { budget: self.clone(), model, estimate, usage: None, is_answered: false }
+    /// Reserves the estimate of a call if all limits allow it.
+    async fn reserve(
+        &self,
+        endpoint: &Endpoint,
+        estimate: Amount,
+    ) -> Result<Result<Reservation, Exceeded>, ProviderError> {
+        let (budget, model) = (self.clone(), endpoint.name.clone());
+        let reserving = move || budget.try_reserve(model, estimate);
+        let reserved = match self.limits_periods() {
+            false => reserving(),
+            true => {
+                tokio::task::spawn_blocking(reserving).await.unwrap_or_else(|error| Err(error.to_string()))
+            }
+        };
+        reserved.map_err(|why| unreadable(&why))
     }
 
     /// Estimates the cost of a call: its input, less what the last call left in the provider's cache, and a typical
@@ -223,24 +236,30 @@ impl CostBudget {
         TABLE.iter().any(|(_, period, _, limit)| *period != Period::Session && limit(budget).is_some())
     }
 
-    async fn exceeded(&self, estimate: Amount) -> Result<Option<Exceeded>, ProviderError> {
-        let (day, month) = match self.limits_periods() {
-            false => Default::default(),
-            true => {
-                let ledger = self.inner.ledger.clone();
-                let read = tokio::task::spawn_blocking(move || ledger.totals()).await;
-                read.unwrap_or_else(|error| Err(error.to_string())).map_err(|why| unreadable(&why))?
+    /// Blocks if days or months are limited.
+    fn try_reserve(
+        &self,
+        model: ModelName,
+        estimate: Amount,
+    ) -> Result<Result<Reservation, Exceeded>, String> {
+        // Locked until the estimate is reserved: otherwise several calls could take the same remainder.
+        let mut running = self.limits_periods().then(|| self.inner.ledger.running());
+        let (day, month) = match &running {
+            Some(running) => {
+                let (day, month) = self.inner.ledger.totals()?;
+                (day.plus(**running), month.plus(**running))
             }
+            None => Default::default(),
         };
-        let state = self.state();
+        let mut state = self.state();
         for (at, (key, period, unit, limit)) in TABLE.iter().enumerate() {
             let Some(limit) = limit(&self.inner.settings.budget) else { continue };
             let spent = match period {
-                Period::Session => state.spent,
+                Period::Session => state.spent.plus(state.reserved),
                 Period::Day => day,
                 Period::Month => month,
             };
-            let (spent, next) = (unit.of(spent.plus(state.reserved)), unit.of(estimate));
+            let (spent, next) = (unit.of(spent), unit.of(estimate));
             let allowed = limit * f64::from(state.granted[at].saturating_add(1));
             if spent + next > allowed {
                 let whose = match period {
@@ -255,32 +274,49 @@ impl CostBudget {
                     unit.shown((allowed - spent).max(0.0)),
                     unit.shown(next)
                 );
-                return Ok(Some(Exceeded { at, text }));
+                return Ok(Err(Exceeded { at, text }));
             }
         }
-        Ok(None)
+        state.reserved = state.reserved.plus(estimate);
+        state.refused_at = None;
+        if let Some(running) = &mut running {
+            **running = running.plus(estimate);
+        }
+        Ok(Ok(Reservation {
+            budget: self.clone(),
+            model,
+            estimate,
+            usage: None,
+            streamed_bytes: 0,
+            is_answered: false,
+            is_complete: false,
+        }))
     }
 
     fn charge(&self, reservation: &Reservation) {
-        let Reservation { model, estimate, usage, is_answered, .. } = reservation;
-        let spent = match usage {
+        let Reservation { model, estimate, is_answered, .. } = reservation;
+        let usage = reservation.charged_usage();
+        let spent = match &usage {
             Some(usage) => Amount { usd: self.cost(model, usage).unwrap_or(0.0), tokens: tokens(usage) },
             // The provider also charges for a reply that was interrupted before it reported its usage.
             None if *is_answered => *estimate,
             None => Amount::default(),
         };
+        if self.limits_periods() {
+            // Locked until both are done, so that no other session misses the call or counts it twice.
+            let mut running = self.inner.ledger.running();
+            if spent != Amount::default()
+                && let Err(why) = self.inner.ledger.add(spent)
+            {
+                tracing::warn!(why, "what a model call cost could not be recorded");
+            }
+            *running = running.minus(*estimate);
+        }
         let mut state = self.state();
         state.reserved = state.reserved.minus(*estimate);
         state.spent = state.spent.plus(spent);
         if let Some(usage) = usage {
-            state.last = Some((model.clone(), *usage));
-        }
-        drop(state);
-        if spent != Amount::default()
-            && self.limits_periods()
-            && let Err(why) = self.inner.ledger.add(spent)
-        {
-            tracing::warn!(why, "what a model call cost could not be recorded");
+            state.last = Some((model.clone(), usage));
         }
     }
 
@@ -303,7 +339,10 @@ pub(super) struct Reservation {
     model: ModelName,
     estimate: Amount,
     usage: Option<Usage>,
+    /// Bytes of the reply's texts and calls.
+    streamed_bytes: usize,
     is_answered: bool,
+    is_complete: bool,
 }
 
 impl Reservation {
@@ -316,6 +355,28 @@ impl Reservation {
     pub(super) fn used(&mut self, later: &Usage) {
         let usage = self.usage.get_or_insert_default();
         usage.update(later);
+    }
+
+    /// Records what arrives of a reply.
+    pub(super) fn received(&mut self, event: &ProviderEvent) {
+        match event {
+            ProviderEvent::Usage(usage) => self.used(usage),
+            ProviderEvent::Text(text)
+            | ProviderEvent::Thinking(text)
+            | ProviderEvent::CallArguments { json: text, .. } => self.streamed_bytes += text.len(),
+            ProviderEvent::Stopped(_) => self.is_complete = true,
+            ProviderEvent::ThinkingSealed { .. }
+            | ProviderEvent::Searched { .. }
+            | ProviderEvent::CallStarted { .. } => {}
+        }
+    }
+
+    /// The usage to charge. If a reply is interrupted, the last report may be from its start, before most of its output.
+    fn charged_usage(&self) -> Option<Usage> {
+        let reported = self.usage?;
+        let streamed = u64::try_from(self.streamed_bytes / BYTES_PER_TOKEN).unwrap_or(u64::MAX);
+        let output = if self.is_complete { reported.output } else { reported.output.max(streamed) };
+        Some(Usage { output, ..reported })
     }
 }
 

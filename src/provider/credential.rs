@@ -51,6 +51,12 @@ pub struct AwsSigner {
 }
 
 impl AwsSigner {
+    /// The texts of its keys, which services repeat when they reject a signature.
+    pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
+        let AwsKeys { id, secret, session } = &self.keys;
+        [id.as_str(), secret.expose()].into_iter().chain(session.as_ref().map(Secret::expose))
+    }
+
     /// Returns the headers that sign this request at the current time.
     pub(super) fn sign(&self, request: &Unsigned<'_>) -> Vec<(String, Secret)> {
         let scope = Scope { region: &self.region, service: self.service };

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use aho_corasick::AhoCorasick;
 use regex::Regex;
 
-use super::{FoundSecret, expression};
+use super::{FoundSecret, LOOKS_LIKE, VALUE_OF, expression};
 
 /// Minimum bytes of an alphanumeric run in a value that looks random.
 const RUN_BYTES_MIN: usize = 14;
@@ -79,24 +79,25 @@ pub(super) fn given(text: &str) -> Vec<FoundSecret> {
         let trimmed = value.as_str().trim_end_matches(['.', ',', '?', '!']);
         if is_secret(name.as_str(), trimmed) && !is_code(text, name.range(), value.range()) {
             let at = value.start()..value.start() + trimmed.len();
-            all.push(FoundSecret { at, what: format!("the value of {}", name.as_str()) });
+            all.push(FoundSecret { at, what: format!("{VALUE_OF}{}", name.as_str()) });
         }
     }
-    let mut add = |at: Range<usize>, what: &str| all.push(FoundSecret { at, what: what.to_owned() });
+    let mut add =
+        |at: Range<usize>, what: &str| all.push(FoundSecret { at, what: format!("{LOOKS_LIKE}{what}") });
     for found in HEADER.captures_iter(text) {
         if let Some(value) = found.get(1).filter(|value| looks_random(value.as_str())) {
-            add(value.range(), "looks like credentials in a header");
+            add(value.range(), "credentials in a header");
         }
     }
     for found in PUTTY.captures_iter(text) {
         if let Some(lines) = found.get(1) {
-            add(lines.range(), "looks like a private key");
+            add(lines.range(), "a private key");
         }
     }
     for found in ADDRESS.captures_iter(text).chain(WORDS.captures_iter(text)) {
         let password = found.iter().skip(1).flatten().next();
         if let Some(password) = password.filter(|password| !is_placeholder(password.as_str())) {
-            add(password.range(), "looks like a password");
+            add(password.range(), "a password");
         }
     }
     all

@@ -191,9 +191,34 @@ fn secret_environment_values_are_masked_with_their_names() {
 
 #[test]
 fn the_key_of_a_login_is_masked_whatever_its_form() {
-    let keys = [("the login for gate".to_owned(), "a made up key".to_owned())];
+    let keys = [("gate".to_owned(), "a made up key".to_owned())];
     let masker = Masker::with_keys(&[], &keys);
     assert_eq!(masker.mask("x a made up key y"), "x [secret masked: the login for gate] y");
+}
+
+/// Regression test: names with dots, dashes or brackets, forms with dots (`a crates.io token`) and logins were not
+/// recognized in masks. A model that rewrote a file it had read replaced the user's keys with masks.
+#[test]
+fn every_mask_is_recognized_whatever_it_describes() {
+    let random = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fG3hJ6kL9n";
+    for what in FORMS.iter().map(|form| form.what).chain(SHAPES.iter().map(|(_, what)| *what)) {
+        assert!(has_mask(&masked(&format!("{LOOKS_LIKE}{what}"))), "{what}");
+    }
+    let crates_io = format!("token = \"cio{}\"", &random[..32]);
+    assert!(mask(&crates_io).contains("a crates.io token") && has_mask(&mask(&crates_io)));
+    for name in ["api-key", "spring.datasource.password", "API_KEY"] {
+        let text = mask(&format!("{name}: {random}")).into_owned();
+        assert!(!text.contains(random) && has_mask(&text), "{text}");
+    }
+    for name in ["users[0].password", "]password", "mot de passe\npassword", "пароль.token"] {
+        let mut value = serde_json::json!({ name: random });
+        assert!(Masker::default().mask_json(&mut value) && has_mask_in(&value), "{value}");
+    }
+    let environment = [("my-app.SOME_TOKEN".into(), random.into())];
+    let logins = [("gate.example-1".to_owned(), "a made up key".to_owned())];
+    let masker = Masker::with_keys(&environment, &logins);
+    assert!(has_mask(&masker.mask(random)) && has_mask(&masker.mask("a made up key")));
+    assert!(!has_mask("[secret masked: …] is what a mask looks like"));
 }
 
 #[test]

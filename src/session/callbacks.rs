@@ -322,7 +322,8 @@ impl Session {
         let order = self.child_order(recipe, &arguments, args);
         let may_run = matches!(self.hooks.recipe_may_run(&self.core, recipe), MayRun::Yes);
         let context = ToolContext::bare(self.core.workspace.clone());
-        let prompt = self.core.prompt_maker(recipe).prompt(context, arguments, move |_| not_run(may_run));
+        let maker = self.core.prompt_maker(recipe, self.tools.masker(&self.core));
+        let prompt = maker.prompt(context, arguments, move |_| not_run(may_run));
         let (services, news) = (self.core.services.clone(), self.subagents.sender());
         Ok(async move {
             let order = ChildOrder { prompt: prompt.await?, ..order };

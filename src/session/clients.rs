@@ -561,7 +561,8 @@ impl Session {
                 let readable = catalog.readable.clone();
                 self.core.workspace = Arc::new(self.core.workspace.reading(readable));
                 let first = self.recipes.read(catalog, watch);
-                self.recipes.offer_skills(&mut self.core, &self.hooks);
+                let masker = self.tools.masker(&self.core);
+                self.recipes.offer_skills(&mut self.core, &self.hooks, masker);
                 let now = self.recipes.command_list();
                 if first || before != now {
                     self.core.announce(&SessionEvent::Commands(now));

@@ -30,6 +30,7 @@ use epitome_recipe::catalog::RecipeCatalog;
 use epitome_recipe::command::{self, RecipeArguments};
 use epitome_recipe::parse::{Recipe, RecipeModel, RecipeSource, RecipeSyntax};
 use epitome_recipe::render::{self, NOT_RUN, RenderContext, Rendered, ShellCall, ShellOutputs};
+use epitome_secrets::Masker;
 use epitome_thread::{Change, Content, Message, ModelName, Origin, Seq, Trigger};
 use epitome_tools::shell_output::shell_output;
 use epitome_tools::{ToolContext, Toolbox};
@@ -87,12 +88,13 @@ impl Core {
     }
 
     /// Returns a maker of the recipe's prompt, for calls by the model and by hooks: arguments are quoted in shell lines.
-    pub(super) fn prompt_maker(&self, recipe: &Arc<Recipe>) -> PromptMaker {
+    pub(super) fn prompt_maker(&self, recipe: &Arc<Recipe>, masker: Option<Arc<Masker>>) -> PromptMaker {
         PromptMaker {
             // Not the complete toolbox: one of its tools may own this.
             toolbox: self.services.toolbox.only(&["bash".to_owned()]),
             surroundings: RenderContext { quotes_arguments: true, ..self.surroundings() },
             recipe: recipe.clone(),
+            masker,
         }
     }
 
@@ -158,6 +160,8 @@ pub(super) struct PromptMaker {
     toolbox: Toolbox,
     surroundings: RenderContext,
     recipe: Arc<Recipe>,
+    /// Masks the outputs of commands.
+    masker: Option<Arc<Masker>>,
 }
 
 impl PromptMaker {
@@ -182,7 +186,8 @@ impl PromptMaker {
             match render::render(&self.recipe, &arguments, &self.surroundings, &outputs) {
                 Ok(Rendered::Done(prompt)) => return Ok(prompt.text),
                 Ok(Rendered::Needs(calls)) => {
-                    outputs.extend(shell_outputs(&self.toolbox, &context, calls, &instead).await);
+                    let masker = self.masker.as_deref();
+                    outputs.extend(shell_outputs(&self.toolbox, &context, masker, calls, &instead).await);
                 }
                 Err(problem) => return Err(problem.to_string()),
             }
@@ -424,8 +429,10 @@ impl Session {
         let toolbox = self.core.services.toolbox.clone();
         let context = ToolContext::bare(self.core.workspace.clone());
         let ticket = prompt.responder.ticket;
+        let masker = self.tools.masker(&self.core);
         let job = self.core.background.spawn(async move {
-            outputs.extend(shell_outputs(&toolbox, &context, calls, |_| not_run(may_run)).await);
+            let instead = |_: &str| not_run(may_run);
+            outputs.extend(shell_outputs(&toolbox, &context, masker.as_deref(), calls, instead).await);
             BackgroundResult::Shell(ticket, outputs)
         });
         self.recipes.render(Rendering { prompt, job });
@@ -481,16 +488,18 @@ pub(super) fn not_run(may_run: bool) -> Option<&'static str> {
 async fn shell_outputs(
     toolbox: &Toolbox,
     context: &ToolContext,
+    masker: Option<&Masker>,
     calls: Vec<ShellCall>,
     instead: impl Fn(&str) -> Option<&'static str>,
 ) -> ShellOutputs {
     let mut outputs = ShellOutputs::new();
     for call in calls {
         let line = call.line();
-        let output = match instead(&line) {
+        let mut output = match instead(&line) {
             None => shell_output(toolbox, context, &line).await,
             Some(note) => note.to_owned(),
         };
+        masker.map(|masker| masker.mask_in(&mut output));
         outputs.insert(call, output);
     }
     outputs

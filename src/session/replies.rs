@@ -203,7 +203,8 @@ impl Session {
         // MCP tools are limited to a share of the model's window, which is known only now.
         self.mcp.refresh_tools(&mut self.core);
         // So is the list of skills.
-        self.recipes.offer_skills(&mut self.core, &self.hooks);
+        let masker = self.tools.masker(&self.core);
+        self.recipes.offer_skills(&mut self.core, &self.hooks, masker);
         let mut tools = self.core.services.toolbox.specs();
         self.subagents.name_in(&self.core, &mut tools);
         let contexts = self.hooks.take_contexts();
@@ -218,12 +219,12 @@ impl Session {
         let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
         if !is_paused {
             self.instructions.remind(&mut self.core)?;
-            for (hook, text) in self.hooks.late().take_contexts() {
-                let said = self.core.context(hook, text);
-                self.core.commit(said).map_err(|error| error.to_string())?;
-            }
-            if let Some(text) = self.tools.edits().take_news() {
-                let said = self.core.context(diagnostics::BY.to_owned(), text);
+            let mut contexts = self.hooks.late().take_contexts();
+            contexts.extend(self.tools.edits().take_news().map(|text| (diagnostics::BY.to_owned(), text)));
+            for (by, mut text) in contexts {
+                // Both may quote files.
+                self.tools.masker(&self.core).map(|masker| masker.mask_in(&mut text));
+                let said = self.core.context(by, text);
                 self.core.commit(said).map_err(|error| error.to_string())?;
             }
         }
@@ -306,7 +307,13 @@ impl Session {
                 work.model = None;
                 self.answer_turn(EffectResult::Model(ModelResult::MustCompact));
             }
-            ModelCallEvent::Failed(error) => {
+            ModelCallEvent::Failed(mut error) => {
+                // Without a reason, an empty reply is only taken for an overflow where that is plausible.
+                let is_unexplained =
+                    error.class == ErrorClass::TooLong { used: None, limit: None, window: false };
+                if is_unexplained && self.core.tokens_in_context() < self.core.model.window() / 2 {
+                    error.class = ErrorClass::Retry { after: None };
+                }
                 let delay = if call.seen {
                     None
                 } else {

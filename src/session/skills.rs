@@ -15,6 +15,7 @@ use super::reminders::{ReminderText, Topic, text_by};
 use epitome_recipe::command::RecipeArguments;
 use epitome_recipe::parse::Recipe;
 use epitome_recipe::render::{NOT_DECIDED, NOT_RUN};
+use epitome_secrets::Masker;
 use epitome_thread::{Change, Entry};
 use epitome_tools::skill_tool::{self, Skill, SkillText, SkillTool};
 use epitome_tools::{BoxFuture, ToolContext, listing};
@@ -27,14 +28,14 @@ const TOLD_MAX: usize = 20;
 
 impl SessionRecipes {
     /// Puts the catalog's skills into the toolbox. A child uses its parent's.
-    pub(super) fn offer_skills(&self, core: &mut Core, hooks: &HookHost) {
+    pub(super) fn offer_skills(&self, core: &mut Core, hooks: &HookHost, masker: Option<Arc<Masker>>) {
         let has_tool = core.services.toolbox.get(skill_tool::NAME).is_some();
         if !core.lineage.is_child() && (has_tool || self.skills().next().is_some()) {
             let files = self.files_for_skills(core);
             let consent = Arc::new(hooks.recipe_consent(core));
             let skill = |recipe: &Arc<Recipe>| {
                 let is_listed = recipe.foreign.is_for(files.iter().map(PathBuf::as_path));
-                Skill { is_listed, ..skill(core, recipe, &consent) }
+                Skill { is_listed, ..skill(core, recipe, &consent, masker.clone()) }
             };
             let tool =
                 SkillTool::new(self.skills().map(skill).collect(), listing::bytes_in(core.model.window()));
@@ -89,9 +90,14 @@ impl SessionRecipes {
     }
 }
 
-fn skill(core: &Core, recipe: &Arc<Recipe>, consent: &Arc<RecipeConsent>) -> Skill {
-    let text =
-        OfferedSkill { maker: core.prompt_maker(recipe), recipe: recipe.clone(), consent: consent.clone() };
+fn skill(
+    core: &Core,
+    recipe: &Arc<Recipe>,
+    consent: &Arc<RecipeConsent>,
+    masker: Option<Arc<Masker>>,
+) -> Skill {
+    let maker = core.prompt_maker(recipe, masker);
+    let text = OfferedSkill { maker, recipe: recipe.clone(), consent: consent.clone() };
     let (name, about) = (recipe.id.clone(), recipe.description.clone());
     Skill { name, about, is_listed: true, fork: recipe.foreign.fork.clone(), text: Arc::new(text) }
 }

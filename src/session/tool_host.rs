@@ -130,9 +130,7 @@ impl ToolHost {
             return None;
         }
         let environment = &core.workspace.environment;
-        let logins = core.settings.logins.secrets();
-        let keys: Vec<(String, String)> =
-            logins.into_iter().map(|(provider, key)| (format!("the login for {provider}"), key)).collect();
+        let keys = core.settings.logins.secrets();
         let is_current =
             |known: &KnownMasker| Arc::ptr_eq(&known.environment, environment) && known.keys == keys;
         let known = self.masker.take().filter(is_current).unwrap_or_else(|| KnownMasker {

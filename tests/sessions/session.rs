@@ -26,6 +26,7 @@ mod hooks_services;
 mod hooks_tools;
 mod instructions;
 mod learned;
+mod masked;
 mod mcp;
 mod mcp_http;
 mod mcp_lifecycle;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use jiff::Zoned;
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,7 @@ const DAYS_MAX: usize = 62;
 #[derive(Clone, Debug)]
 pub struct Ledger {
     file: PathBuf,
+    running: Arc<Mutex<Amount>>,
 }
 
 /// Keyed by local date, such as `2026-11-26`.
@@ -35,7 +37,19 @@ struct SpentOnDay {
 
 impl Ledger {
     pub fn below(data: &Path) -> Ledger {
-        Ledger { file: data.join("spent.json") }
+        /// The running calls of this process, by file.
+        static RUNNING: Mutex<BTreeMap<PathBuf, Weak<Mutex<Amount>>>> = Mutex::new(BTreeMap::new());
+        let file = data.join("spent.json");
+        let mut all = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, running| running.strong_count() > 0);
+        let running = all.get(&file).and_then(Weak::upgrade).unwrap_or_default();
+        all.insert(file.clone(), Arc::downgrade(&running));
+        Ledger { file, running }
+    }
+
+    /// The estimates of the running calls of all sessions of this process.
+    pub fn running(&self) -> MutexGuard<'_, Amount> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the spending of today and of this month. Blocks.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures_util::FutureExt as _;
 
 use super::*;
+use crate::ReplyStop;
 use crate::endpoint::test_endpoint;
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
 
@@ -96,6 +97,52 @@ async fn running_calls_reserve_their_estimate() {
     tokio::time::pause();
     budget.state().refused_at = None;
     budget.admit(&endpoint, 3_600_000).await.expect("the first call was never sent, so it cost nothing");
+}
+
+/// Regression test: the limit of a day was checked against finished calls and the session's own running ones, so two
+/// sessions could each spend the same remainder. While a call was charged, it was briefly in neither.
+#[tokio::test]
+async fn running_calls_of_other_sessions_count_for_the_day() {
+    let data = tempfile::tempdir().expect("a directory");
+    let limits = BudgetSettings { day_usd: Some(2.5), ..BudgetSettings::default() };
+    let (first, _) = budget(data.path(), limits.clone(), false);
+    let (second, _) = budget(data.path(), limits, false);
+    let endpoint = test_endpoint("anthropic/claude-sonnet-5-5");
+    let running = first.admit(&endpoint, 3_600_000).await.expect("$2.50 are left");
+    let error =
+        second.admit(&endpoint, 3_600_000).await.expect_err("the other session's call takes $1.80 of it");
+    assert!(error.message.contains("of $2.50 (budget.day_usd)"), "{}", error.message);
+    drop(running);
+    second.state().refused_at = None;
+    second.admit(&endpoint, 3_600_000).await.expect("the first call was never sent, so it cost nothing");
+}
+
+/// Regression test: Anthropic reports usage at the start of a reply, with hardly any output, and again at its end. A
+/// reply that was cancelled in between cost almost nothing, so a session could exceed its budget many times.
+#[tokio::test]
+async fn the_output_of_an_interrupted_reply_is_estimated_from_what_arrived() {
+    let data = tempfile::tempdir().expect("a directory");
+    let limits = BudgetSettings { session_tokens: Some(1_000_000), ..BudgetSettings::default() };
+    let (budget, _) = budget(data.path(), limits, false);
+    let endpoint = test_endpoint("anthropic/claude-sonnet-5-5");
+    let reported = |output| ProviderEvent::Usage(Usage { input: 1_000, output, ..Usage::default() });
+    let written = [
+        ProviderEvent::Thinking("x".repeat(20_000)),
+        ProviderEvent::Text("x".repeat(16_000)),
+        ProviderEvent::CallArguments { index: 0, json: "x".repeat(4_000) },
+    ];
+    for (end, total) in [
+        (vec![], 11_000),
+        // A complete reply costs what the provider reports.
+        (vec![reported(8_000), ProviderEvent::Stopped(ReplyStop::Finished)], 11_000 + 9_000),
+    ] {
+        let mut reservation = budget.admit(&endpoint, 4_000).await.expect("it is allowed");
+        reservation.answered();
+        let events = [reported(1)].into_iter().chain(written.clone()).chain(end);
+        events.for_each(|event| reservation.received(&event));
+        drop(reservation);
+        assert_eq!(budget.state().spent.tokens, total);
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Redacts credentials of providers and proxies. Servers echo requests in their errors, in several encodings.
 
+use crate::credential::Credential;
 use crate::endpoint::Endpoint;
 use crate::network;
 
@@ -9,8 +10,8 @@ const SECRET_BYTES_MIN: usize = 6;
 /// Headers that aren't secret and are useful in errors.
 const PUBLIC_HEADERS: [&str; 4] = ["anthropic-version", "anthropic-beta", "content-type", "accept"];
 
-/// Redacts the values of all sent headers, the token after `Bearer`, and the credentials in the URLs of the
-/// service and its proxies.
+/// Redacts the values of all sent headers, the token after `Bearer`, the keys that sign requests, and the credentials
+/// in the URLs of the service and its proxies.
 pub(crate) fn scrub(endpoint: &Endpoint, text: &str) -> String {
     let mut secrets: Vec<String> = Vec::new();
     for (name, value) in endpoint.sent_headers() {
@@ -27,6 +28,9 @@ pub(crate) fn scrub(endpoint: &Endpoint, text: &str) -> String {
                 .map_or(part, |(_, value)| value)
                 .to_owned()
         }));
+    }
+    if let Credential::AwsSigner(signer) = &endpoint.credential {
+        secrets.extend(signer.secrets().map(str::to_owned));
     }
     secrets.extend(network::secrets_of(&endpoint.base_url));
     secrets.extend(endpoint.network.secrets());
@@ -76,5 +80,24 @@ mod tests {
         ] {
             assert_eq!(scrub(&endpoint, text), expected);
         }
+    }
+
+    /// Regression test: AWS explains a wrong signature by repeating what it signed, with the session token. Headers that
+    /// sign a request are not among the endpoint's, so the token was shown and logged.
+    #[tokio::test]
+    async fn keys_that_sign_requests_are_redacted() {
+        let keys = [
+            ("AWS_ACCESS_KEY_ID", "ASIAEXAMPLE"),
+            ("AWS_SECRET_ACCESS_KEY", "made-up/secret"),
+            ("AWS_SESSION_TOKEN", "made-up-session=="),
+        ];
+        let variable =
+            |name: &str| keys.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        let mut endpoint = test_endpoint("anthropic/claude-sonnet-5-5");
+        endpoint.credential = Credential::aws("https://bedrock-runtime.eu-west-1.amazonaws.com", variable);
+        let endpoint = endpoint.authenticated(&crate::http::Http::new()).await.expect("the keys are there");
+        let text = "SignatureDoesNotMatch: x-amz-security-token:made-up-session== Credential=ASIAEXAMPLE/eu made-up\\/secret";
+        let wanted = "SignatureDoesNotMatch: x-amz-security-token:[secret] Credential=[secret]/eu [secret]";
+        assert_eq!(scrub(&endpoint, text), wanted);
     }
 }

@@ -59,6 +59,14 @@ impl ReplyStream {
     ///
     /// Cancel-safe: dropping the future loses nothing, and the silence timer keeps running.
     pub async fn next(&mut self) -> Result<Option<Vec<ProviderEvent>>, ProviderError> {
+        let arrived = self.arrived().await?;
+        if let (Some(reservation), Some(events)) = (&mut self.reservation, &arrived) {
+            events.iter().for_each(|event| reservation.received(event));
+        }
+        Ok(arrived)
+    }
+
+    async fn arrived(&mut self) -> Result<Option<Vec<ProviderEvent>>, ProviderError> {
         let mut events = Vec::new();
         loop {
             match std::mem::replace(&mut self.state, StreamState::Open) {
@@ -96,13 +104,6 @@ impl ReplyStream {
                     let result = self.decoding.push(&piece, &mut events);
                     // Some services repeat the usage while the model is busy, which is not progress.
                     let is_progress = |event: &ProviderEvent| !matches!(event, ProviderEvent::Usage(_));
-                    if let Some(reservation) = &mut self.reservation {
-                        for event in &events[known..] {
-                            if let ProviderEvent::Usage(usage) = event {
-                                reservation.used(usage);
-                            }
-                        }
-                    }
                     if events[known..].iter().any(is_progress) {
                         self.moved_on = self.heard;
                     }

@@ -14,6 +14,9 @@ use epitome_thread::halves::replace_unpaired_surrogates;
 /// smaller; endless streams are cut off.
 pub const REPLY_BYTES_MAX: usize = 96 * 1024 * 1024;
 
+/// Maximum bytes of a body that is no stream of events, as part of the error.
+const HEAD_BYTES_MAX: usize = 4 * 1024;
+
 /// Decodes one reply.
 #[derive(Debug)]
 pub struct Decoding {
@@ -22,6 +25,8 @@ pub struct Decoding {
     events: SseParser,
     decoder: Box<dyn Decode>,
     received: usize,
+    /// The start of the body.
+    head: Vec<u8>,
     /// Whether anything visible to the user was emitted.
     shown: bool,
 }
@@ -52,7 +57,15 @@ impl Decoding {
     /// call in error messages.
     pub fn new(endpoint: Endpoint, prefix: String, request_id: Option<String>) -> Decoding {
         let decoder = decoder_of(&endpoint, prefix);
-        Decoding { endpoint, request_id, events: SseParser::default(), decoder, received: 0, shown: false }
+        Decoding {
+            endpoint,
+            request_id,
+            events: SseParser::default(),
+            decoder,
+            received: 0,
+            head: Vec::new(),
+            shown: false,
+        }
     }
 
     /// Decodes a piece of the stream, of any size, and appends its events, including those that precede an
@@ -64,6 +77,7 @@ impl Decoding {
                 self.broken(&format!("the reply is longer than {} MB", REPLY_BYTES_MAX / 1024 / 1024))
             );
         }
+        self.head.extend_from_slice(&piece[..piece.len().min(HEAD_BYTES_MAX - self.head.len())]);
         let Decoding { events, decoder, .. } = self;
         let result = events.push(piece, |data| match data.trim() {
             "" => Ok(()),
@@ -85,6 +99,9 @@ impl Decoding {
         if self.is_whole() {
             return Ok(());
         }
+        if let Some(body) = self.other_body() {
+            return Err(self.fault(DecodeError::Provider(body)));
+        }
         self.decoder.end(out).map_err(|unfinished| match unfinished {
             Unfinished::Empty if !self.endpoint.own_api => failure::error(
                 &self.endpoint,
@@ -98,6 +115,22 @@ impl Decoding {
             ),
             Unfinished::Empty | Unfinished::Cut => self.lost("the stream was cut before its end"),
         })
+    }
+
+    /// The start of a body that is no stream of events: some services send an error with status 200 and any content
+    /// type.
+    fn other_body(&self) -> Option<String> {
+        let text = String::from_utf8_lossy(&self.head);
+        let mut lines = text.lines().filter(|line| !line.trim().is_empty()).peekable();
+        lines.peek()?;
+        let is_of_stream = |line: &str| {
+            let line = line.trim_start_matches('\u{feff}');
+            // A stream may be cut within its first line.
+            ["data:", "event:", "id:", "retry:", ":"]
+                .iter()
+                .any(|field| line.starts_with(field) || field.starts_with(line))
+        };
+        (!lines.any(is_of_stream)).then(|| text.into_owned())
     }
 
     /// The error for a stream that was cut off. It can be retried if nothing of the reply was shown.

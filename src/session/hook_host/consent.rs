@@ -423,7 +423,8 @@ impl Session {
         match self.hooks.answer_consent(&self.core, ask, decision) {
             Some((Some(prompt), _)) => {
                 // From now on, the model may use the skill and its commands.
-                self.recipes.offer_skills(&mut self.core, &self.hooks);
+                let masker = self.tools.masker(&self.core);
+                self.recipes.offer_skills(&mut self.core, &self.hooks, masker);
                 self.begin_command(prompt, ShellOutputs::new());
             }
             Some((None, true)) => self.hooks.load(&mut self.core, self.inbox.sender()),

@@ -1,9 +1,14 @@
 //! OpenAI's models behind gateways that speak Chat Completions.
 
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use epitome::config::WireFormat::{OpenAiChat, OpenAiResponses};
-use epitome::thread::StopReason;
+use epitome::thread::{Change, StopReason};
 use epitome_test_harness::session::{Setup, TestSession};
-use epitome_test_harness::text;
+use epitome_test_harness::{text, write_file};
 
 fn behind_a_gateway(
     model: &str,
@@ -53,4 +58,83 @@ fn a_gateway_that_takes_no_tools_ends_the_prompt_with_advice() {
     let error = test.client.answer(ticket).expect_err("no form is taken").to_string();
     assert_eq!(test.model.take_refusals().len(), 2);
     assert!(error.contains("Its Responses API was tried too"), "{error}");
+}
+
+/// A session at a service that answers its calls with these bodies, and the number of calls so far.
+fn at_a_service(kind: &'static str, bodies: Vec<&'static str>) -> (TestSession, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let address = listener.local_addr().expect("an address");
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = calls.clone();
+    std::thread::spawn(move || {
+        let mut bodies = bodies.into_iter();
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut reader = BufReader::new(stream.try_clone().expect("a stream"));
+            let (mut head, mut length) = (String::new(), 0);
+            loop {
+                let mut line = String::new();
+                reader.read_line(&mut line).expect("a line");
+                if line.trim().is_empty() {
+                    break;
+                }
+                if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().expect("a number");
+                }
+                head.push_str(&line);
+            }
+            reader.read_exact(&mut vec![0; length]).expect("a body");
+            let (status, body) = match head.starts_with("POST") {
+                true => {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    ("200 OK", bodies.next().expect("one more call than expected"))
+                }
+                // It has no list of models.
+                false => ("404 Not Found", ""),
+            };
+            let length = body.len();
+            write!(
+                stream,
+                "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+            )
+            .expect("it is sent");
+        }
+    });
+    let mut test = TestSession::new(Vec::new());
+    let config = format!(
+        "[providers.theirs]\nwire = \"openai_chat\"\nbase_url = \"http://{address}/v1\"\nkey_variable = \"THEIR_KEY\"\n\
+         [models.\"theirs/m\"]\ncontext_window = 200000\n"
+    );
+    write_file(&test.home.join("config.toml"), &config);
+    let environment = [("EPITOME_MODEL", "theirs/m"), ("THEIR_KEY", "sk-theirs-1")];
+    test.reload(environment.map(|(name, value)| (name.into(), value.into())).to_vec());
+    (test, calls)
+}
+
+const REPLY: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hello.\"}}]}\n\n\
+                     data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n\
+                     data: [DONE]\n\n";
+
+/// Regression test: an empty reply of any service but the vendor's own counted as an overflow of the window. A healthy
+/// conversation was compacted because a gateway hiccuped.
+#[test]
+fn an_empty_reply_far_below_the_window_is_tried_again() {
+    let (mut test, calls) = at_a_service("text/event-stream", vec!["", REPLY]);
+    assert_eq!(test.ask("Hello?"), StopReason::EndTurn);
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
+    assert!(!test.log().iter().any(|entry| matches!(entry.change, Change::Compacted { .. })));
+}
+
+/// Regression test: only bodies of the types JSON and HTML were searched for an error. With another type, the error was
+/// dropped and its request counted as too long.
+#[test]
+fn an_error_of_another_content_type_is_shown() {
+    for kind in ["text/plain", "text/event-stream"] {
+        let body = r#"{"error":{"message":"Top up first.","code":"insufficient_quota"}}"#;
+        let (mut test, calls) = at_a_service(kind, vec![body]);
+        let ticket = test.prompt("Hello?");
+        let error = test.client.answer(ticket).expect_err("it is an error").to_string();
+        assert!(error.contains("wants the account's billing settled: Top up first."), "{error}");
+        assert_eq!(calls.load(Ordering::Relaxed), 1, "{kind}");
+    }
 }
