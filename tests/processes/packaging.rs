@@ -59,6 +59,8 @@ fn versions_and_addresses_agree_with_the_manifest() {
         let addresses = text.matches("github.com/").count();
         assert!(addresses > 0 && text.matches(&repository).count() == addresses, "{path}: {repository}");
     }
+    assert!(text("packaging/archive.sh").contains("GLIBC_MAX:-2.28"));
+    assert!(text("docs/install.md").contains("glibc 2.28 or newer"));
     let manifest = text("Cargo.toml");
     let release = "\"{ repo }/releases/download/v{ version }/epitome-{ version }-{ target }.tar.gz\"";
     assert!(manifest.contains(&format!("pkg-url = {release}")), "binstall looks for {release}");
