@@ -146,7 +146,7 @@
 //!            │ timing          durations in the log
 //!            │ secrets         finds and masks keys, pure
 //!            │ transcript      format of fixtures and recordings, pure
-//!     0      └ platform        Linux specifics: process groups, sandbox, files, signals, memory
+//!     0      └ platform        what depends on the system: process groups, sandbox, files, signals, memory
 //! ```
 //!
 //! `tests/pure/tidy.rs` compares the drawing with the manifests, and checks that some external crates have few users:

@@ -12,7 +12,7 @@ use crate::markdown::Color;
 use crate::rows::{ScreenRows, ink};
 
 /// Keys within this time of the card's appearance were meant for something else.
-const TYPED_AHEAD: Duration = Duration::from_millis(400);
+pub const TYPED_AHEAD: Duration = Duration::from_millis(400);
 
 /// See the module's documentation.
 pub struct OpenCard {

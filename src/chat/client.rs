@@ -1,10 +1,12 @@
 //! The client of the Agent Client Protocol, version 2: carries out requests of the chat, and passes on what the agent
 //! sends. Nothing in it knows the terminal.
 
-use std::collections::HashMap;
-use std::io;
+use std::collections::{BTreeSet, HashMap};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_client_protocol::schema::ProtocolVersion;
@@ -13,12 +15,19 @@ use agent_client_protocol::{
     Agent, Client, Error, JsonRpcResponse, Lines, on_receive_notification, on_receive_request,
 };
 use futures_util::{sink, stream};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::form::{FormDialog, FormReply};
+
 /// Messages that wait for the chat. While they do, nothing more is read from the agent.
 const WAITING_MAX: usize = 256;
+
+/// Larger files are not sent with a prompt.
+const ATTACHED_BYTES_MAX: u64 = 256 * 1024;
 
 /// What the chat wants.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,10 +44,14 @@ pub enum ChatRequest {
     },
     List {
         cwd: PathBuf,
+        /// Where the list continues.
+        cursor: Option<wire::SessionListCursor>,
     },
     Prompt {
         session: wire::SessionId,
         text: String,
+        /// Files that are named in the text, as `@src/main.rs`, are attached. Relative to this directory.
+        cwd: PathBuf,
     },
     Cancel {
         session: wire::SessionId,
@@ -53,6 +66,11 @@ pub enum ChatRequest {
         card: u64,
         option: wire::PermissionOptionId,
     },
+    /// Answers a form.
+    Fill {
+        card: u64,
+        reply: FormReply,
+    },
 }
 
 /// What the chat hears.
@@ -63,6 +81,10 @@ pub enum AgentMessage {
         card: u64,
         request: Box<wire::RequestPermissionRequest>,
     },
+    Form {
+        card: u64,
+        form: FormDialog,
+    },
     /// The agent does not wait for this answer any more.
     CardWithdrawn(u64),
     Opened {
@@ -72,7 +94,13 @@ pub enum AgentMessage {
     },
     OpenFailed(String),
     Options(Vec<wire::SessionConfigOption>),
-    Sessions(Vec<wire::SessionInfo>),
+    Sessions {
+        sessions: Vec<wire::SessionInfo>,
+        /// Whether these follow others.
+        is_next: bool,
+        /// Where the list continues.
+        cursor: Option<wire::SessionListCursor>,
+    },
     /// This prompt was not taken.
     PromptFailed {
         text: String,
@@ -107,8 +135,14 @@ pub async fn connect(stream: StdUnixStream) -> Result<ChatConnection, String> {
     Ok(ChatConnection { requests, messages, has_login })
 }
 
-/// Permission requests that wait for the user.
-type OpenCards = Arc<Mutex<HashMap<u64, oneshot::Sender<wire::PermissionOptionId>>>>;
+/// The user's answer to a card.
+enum CardReply {
+    Option(wire::PermissionOptionId),
+    Form(FormReply),
+}
+
+/// Permission requests and forms that wait for the user.
+type OpenCards = Arc<Mutex<HashMap<u64, oneshot::Sender<CardReply>>>>;
 
 async fn serve(
     stream: UnixStream,
@@ -118,8 +152,8 @@ async fn serve(
 ) -> Result<(), Error> {
     let cards = OpenCards::default();
     let (updates, asked, answered) = (sender.clone(), sender.clone(), sender.clone());
-    let waiting = cards.clone();
-    let mut next_card = 0;
+    let (mut next_card, waiting) = (0, cards.clone());
+    let (mut next_form, unfilled, filled) = (0, cards.clone(), sender.clone());
     Client
         .v2()
         .name("epitome-chat")
@@ -133,9 +167,23 @@ async fn serve(
             async move |request: wire::RequestPermissionRequest,
                         responder: Responder<wire::RequestPermissionResponse>,
                         connection: ConnectionTo<Agent>| {
-                next_card += 1;
+                // Cards have even numbers, and forms odd ones.
+                next_card += 2;
                 let card = Card { number: next_card, cards: waiting.clone(), sender: asked.clone() };
-                connection.spawn(card.ask(request, responder))
+                let message = AgentMessage::Card { card: next_card, request: Box::new(request) };
+                connection.spawn(card.ask(message, responder, decided))
+            },
+            on_receive_request!(),
+        )
+        .on_receive_request(
+            async move |request: wire::CreateElicitationRequest,
+                        responder: Responder<wire::CreateElicitationResponse>,
+                        connection: ConnectionTo<Agent>| {
+                let Some(form) = form_of(&request) else { return responder.respond(filled_in(None)) };
+                next_form += 2;
+                let card = next_form + 1;
+                let open = Card { number: card, cards: unfilled.clone(), sender: filled.clone() };
+                connection.spawn(open.ask(AgentMessage::Form { card, form }, responder, filled_in))
             },
             on_receive_request!(),
         )
@@ -175,7 +223,11 @@ fn lines(
 /// Returns whether a model can be used.
 async fn initialize(connection: &ConnectionTo<Agent>) -> Result<bool, String> {
     let info = wire::Implementation::new("epitome-chat", env!("CARGO_PKG_VERSION"));
-    let request = wire::InitializeRequest::new(ProtocolVersion::V2, info);
+    let questions = wire::ElicitationCapabilities::new()
+        .form(wire::ElicitationFormCapabilities::new())
+        .url(wire::ElicitationUrlCapabilities::new());
+    let capabilities = wire::ClientCapabilities::new().elicitation(questions);
+    let request = wire::InitializeRequest::new(ProtocolVersion::V2, info).capabilities(capabilities);
     match connection.send_initialize(request).block_task().await {
         Ok(InitializeOutcome::Initialized(_)) => {}
         Ok(_) => {
@@ -226,14 +278,16 @@ async fn perform(
             ChatRequest::Close { session } => {
                 connection.send_request(wire::CloseSessionRequest::new(session)).detach();
             }
-            ChatRequest::List { cwd } => {
-                let sent = connection
-                    .send_request(wire::ListSessionsRequest::new().cwd(wire::AbsolutePath::new(cwd)));
-                answer(sent, sender, AgentMessage::Failed, |listed| AgentMessage::Sessions(listed.sessions))?;
+            ChatRequest::List { cwd, cursor } => {
+                let is_next = cursor.is_some();
+                let request =
+                    wire::ListSessionsRequest::new().cwd(wire::AbsolutePath::new(cwd)).cursor(cursor);
+                answer(connection.send_request(request), sender, AgentMessage::Failed, move |listed| {
+                    AgentMessage::Sessions { sessions: listed.sessions, is_next, cursor: listed.next_cursor }
+                })?;
             }
-            ChatRequest::Prompt { session, text } => {
-                let sent =
-                    connection.send_request(wire::PromptRequest::new(session, vec![text.clone().into()]));
+            ChatRequest::Prompt { session, text, cwd } => {
+                let sent = connection.send_request(wire::PromptRequest::new(session, content(&text, &cwd)));
                 sent.on_receiving_result(async move |taken| {
                     let Err(error) = taken else { return Ok(()) };
                     let failed = AgentMessage::PromptFailed { text, why: sentence(&error) };
@@ -249,10 +303,9 @@ async fn perform(
                 answer(sent, sender, AgentMessage::Failed, |set| AgentMessage::Options(set.config_options))?;
             }
             ChatRequest::Decide { card, option } => {
-                let open = cards.lock().unwrap_or_else(PoisonError::into_inner).remove(&card);
-                // The agent may have withdrawn it.
-                open.map(|open| open.send(option));
+                reply(cards, card, CardReply::Option(option));
             }
+            ChatRequest::Fill { card, reply: filled } => reply(cards, card, CardReply::Form(filled)),
         }
     }
 }
@@ -270,7 +323,13 @@ fn answer<T: JsonRpcResponse + Send + 'static>(
     })
 }
 
-/// A permission request that is passed to the chat.
+/// Answers a card, unless the agent has withdrawn it.
+fn reply(cards: &OpenCards, card: u64, reply: CardReply) {
+    let open = cards.lock().unwrap_or_else(PoisonError::into_inner).remove(&card);
+    open.map(|open| open.send(reply));
+}
+
+/// A permission request or a form that is passed to the chat.
 struct Card {
     number: u64,
     cards: OpenCards,
@@ -278,32 +337,103 @@ struct Card {
 }
 
 impl Card {
-    /// Waits for the user's decision, or until the agent withdraws the request.
-    async fn ask(
+    /// Waits for the user's answer, or until the agent withdraws the request.
+    async fn ask<R: JsonRpcResponse>(
         self,
-        request: wire::RequestPermissionRequest,
-        responder: Responder<wire::RequestPermissionResponse>,
+        message: AgentMessage,
+        responder: Responder<R>,
+        response: fn(Option<CardReply>) -> R,
     ) -> Result<(), Error> {
-        let (decide, decided) = oneshot::channel();
-        self.cards.lock().unwrap_or_else(PoisonError::into_inner).insert(self.number, decide);
-        let card = AgentMessage::Card { card: self.number, request: Box::new(request) };
-        self.sender.send(card).await.map_err(Error::into_internal_error)?;
+        let (reply, replied) = oneshot::channel();
+        self.cards.lock().unwrap_or_else(PoisonError::into_inner).insert(self.number, reply);
+        self.sender.send(message).await.map_err(Error::into_internal_error)?;
         let cancellation = responder.cancellation();
         tokio::select! {
-            Ok(option) = decided => {
-                let outcome = wire::SelectedPermissionOutcome::new(option);
-                let outcome = wire::RequestPermissionOutcome::Selected(outcome);
-                responder.respond(wire::RequestPermissionResponse::new(outcome))
-            }
+            Ok(reply) = replied => responder.respond(response(Some(reply))),
             () = cancellation.cancelled() => {
                 self.cards.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
                 let withdrawn = AgentMessage::CardWithdrawn(self.number);
                 self.sender.send(withdrawn).await.map_err(Error::into_internal_error)?;
-                let outcome = wire::CancelledPermissionOutcome::new();
-                responder.respond(wire::RequestPermissionResponse::new(outcome.into()))
+                responder.respond(response(None))
             }
         }
     }
+}
+
+/// The response to a permission request.
+fn decided(reply: Option<CardReply>) -> wire::RequestPermissionResponse {
+    let outcome = match reply {
+        Some(CardReply::Option(option)) => {
+            wire::RequestPermissionOutcome::Selected(wire::SelectedPermissionOutcome::new(option))
+        }
+        Some(CardReply::Form(_)) | None => wire::CancelledPermissionOutcome::new().into(),
+    };
+    wire::RequestPermissionResponse::new(outcome)
+}
+
+/// The response to a question of the agent.
+fn filled_in(reply: Option<CardReply>) -> wire::CreateElicitationResponse {
+    let action = match reply {
+        Some(CardReply::Form(FormReply::Accepted(fields))) => {
+            let fields = fields.into_iter().map(|(name, value)| (name, value_of(value))).collect();
+            wire::ElicitationAcceptAction::new().content(Some(fields)).into()
+        }
+        Some(CardReply::Form(FormReply::Declined)) => wire::ElicitationAction::Decline,
+        Some(CardReply::Option(_)) | None => wire::ElicitationAction::Cancel,
+    };
+    wire::CreateElicitationResponse::new(action)
+}
+
+fn value_of(value: Value) -> wire::ElicitationContentValue {
+    serde_json::from_value(value.clone()).unwrap_or(wire::ElicitationContentValue::Other(value))
+}
+
+/// The form that a question wants; `None` for kinds that the chat did not offer.
+fn form_of(request: &wire::CreateElicitationRequest) -> Option<FormDialog> {
+    match &request.mode {
+        wire::ElicitationMode::Form(form) => {
+            let schema = serde_json::to_value(&form.requested_schema).ok()?;
+            Some(FormDialog::of_schema(&request.message, &schema))
+        }
+        wire::ElicitationMode::Url(address) => Some(FormDialog::of_address(&request.message, &address.url)),
+        _ => None,
+    }
+}
+
+/// A prompt: its text, and each file that it names as `@PATH`. What names no file stays plain text.
+fn content(text: &str, cwd: &Path) -> Vec<wire::ContentBlock> {
+    let mut blocks = vec![text.into()];
+    let mut attached = BTreeSet::new();
+    for name in text.split_whitespace().filter_map(|word| word.strip_prefix('@')) {
+        // A sentence may end behind the name.
+        let names = [name, name.trim_end_matches(|c: char| c.is_ascii_punctuation() && c != '/')];
+        let found = names.iter().find(|name| !name.is_empty() && cwd.join(name).is_file());
+        if let Some(name) = found.filter(|name| attached.insert(**name)) {
+            blocks.push(attachment(name, &cwd.join(name)));
+        }
+    }
+    blocks
+}
+
+/// A file: its text, or a link that the agent can follow to what is larger or not text.
+fn attachment(name: &str, path: &Path) -> wire::ContentBlock {
+    let mut text = String::new();
+    let file = File::open(path).map(|file| file.take(ATTACHED_BYTES_MAX + 1));
+    let is_text = file.and_then(|mut file| file.read_to_string(&mut text)).is_ok();
+    if is_text && text.len() as u64 <= ATTACHED_BYTES_MAX {
+        let contents = wire::TextResourceContents::new(text, uri(path));
+        let contents = wire::EmbeddedResourceResource::TextResourceContents(contents);
+        return wire::ContentBlock::Resource(wire::EmbeddedResource::new(contents));
+    }
+    wire::ContentBlock::ResourceLink(wire::ResourceLink::new(name, uri(path)))
+}
+
+/// The address of a file.
+fn uri(path: &Path) -> String {
+    /// What stands for itself in a path.
+    const PLAIN: &AsciiSet =
+        &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_').remove(b'~');
+    format!("file://{}", percent_encode(path.as_os_str().as_bytes(), PLAIN))
 }
 
 /// An error for the user.
@@ -312,9 +442,53 @@ fn sentence(error: &Error) -> String {
 }
 
 /// The message of an error with the hint in its data.
-pub fn with_hint(message: &str, data: Option<&serde_json::Value>) -> String {
+pub fn with_hint(message: &str, data: Option<&Value>) -> String {
     match data.and_then(|data| data.get("details")).and_then(|details| details.as_str()) {
         Some(hint) if !message.contains(hint) => format!("{}. {hint}", message.trim_end_matches('.')),
         Some(_) | None => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_a_prompt_names_are_attached() {
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        std::fs::create_dir(scratch.path().join("src")).expect("made");
+        std::fs::write(scratch.path().join("src/main.rs"), "fn main() {}").expect("written");
+        std::fs::write(scratch.path().join("chart.png"), [0x89, b'P', 0xff]).expect("written");
+        let attached = |text: &str| -> Vec<(String, String)> {
+            let blocks = content(text, scratch.path());
+            assert_eq!(blocks[0], wire::ContentBlock::from(text));
+            let attached = |block: &wire::ContentBlock| match block {
+                wire::ContentBlock::ResourceLink(link) => ("a link".to_owned(), link.uri.clone()),
+                wire::ContentBlock::Resource(resource) => match &resource.resource {
+                    wire::EmbeddedResourceResource::TextResourceContents(contents) => {
+                        (contents.text.clone(), contents.uri.clone())
+                    }
+                    other => panic!("{other:?}"),
+                },
+                other => panic!("{other:?}"),
+            };
+            blocks[1..].iter().map(attached).collect()
+        };
+        let place = scratch.path().display();
+        let main = ("fn main() {}".to_owned(), format!("file://{place}/src/main.rs"));
+        let chart = ("a link".to_owned(), format!("file://{place}/chart.png"));
+        assert_eq!(attached("Compare @src/main.rs, and again @src/main.rs with @chart.png."), [main, chart]);
+        assert_eq!(attached("ann@example.org and @nobody, in @src or @"), []);
+        assert_eq!(uri(Path::new("/w/a b#c.rs")), "file:///w/a%20b%23c.rs");
+    }
+
+    #[test]
+    fn the_fields_of_a_form_are_sent_with_their_types() {
+        let Value::Object(fields) = serde_json::json!({ "n": 7, "s": "x", "b": true, "l": ["a"] }) else {
+            panic!("an object");
+        };
+        let response = filled_in(Some(CardReply::Form(FormReply::Accepted(fields.clone()))));
+        let sent = serde_json::to_value(response).expect("JSON");
+        assert_eq!((&sent["action"], &sent["content"]), (&"accept".into(), &Value::Object(fields)));
     }
 }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! - `state`: the state and its `update`, which decides; `state/view`: what the screen shows. Both pure.
-//! - `keys`, `draft`, `complete`, `card`, `picker`: what keys do, and what they work on. Pure.
+//! - `keys`, `draft`, `complete`, `card`, `form`, `picker`: what keys do, and what they work on. Pure.
 //! - `transcript`, `call`, `rows`, `markdown`: the conversation as rows of the screen. Pure.
 //! - `client`: the protocol. `shell`: the terminal.
 //!
@@ -19,6 +19,7 @@ mod card;
 mod client;
 mod complete;
 mod draft;
+pub mod form;
 mod keys;
 pub mod markdown;
 mod picker;

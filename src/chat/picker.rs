@@ -10,6 +10,8 @@ pub struct Picker {
     pub title: String,
     pub entries: Vec<PickerEntry>,
     pub selected: usize,
+    /// Where a list that is not complete continues.
+    pub cursor: Option<wire::SessionListCursor>,
 }
 
 pub struct PickerEntry {
@@ -20,7 +22,7 @@ pub struct PickerEntry {
 
 impl Picker {
     /// The sessions of a directory, newest first as the agent lists them.
-    pub fn of_sessions(sessions: Vec<wire::SessionInfo>) -> Picker {
+    pub fn of_sessions(sessions: Vec<wire::SessionInfo>, cursor: Option<wire::SessionListCursor>) -> Picker {
         let entry = |info: wire::SessionInfo| PickerEntry {
             label: info
                 .title
@@ -37,7 +39,14 @@ impl Picker {
             title: "Sessions of this directory".to_owned(),
             entries: sessions.into_iter().map(entry).collect(),
             selected: 0,
+            cursor,
         }
+    }
+
+    /// Adds the next part of a list.
+    pub fn extend(&mut self, next: Picker) {
+        self.entries.extend(next.entries);
+        self.cursor = next.cursor;
     }
 
     /// The values of an option.
@@ -50,12 +59,22 @@ impl Picker {
             detail: value.description.as_deref().map(visible_line).unwrap_or_default().into_owned(),
             request: set(session, option, value),
         };
-        Picker { title: option.name.clone(), entries: values.iter().map(entry).collect(), selected }
+        Picker {
+            title: option.name.clone(),
+            entries: values.iter().map(entry).collect(),
+            selected,
+            cursor: None,
+        }
     }
 
-    pub fn select(&mut self, forward: bool) {
+    /// Selects another entry. At the end of a part of a list, returns where it continues instead.
+    pub fn select(&mut self, forward: bool) -> Option<wire::SessionListCursor> {
+        if forward && self.selected + 1 >= self.entries.len() && self.cursor.is_some() {
+            return self.cursor.clone();
+        }
         let count = self.entries.len().max(1);
         self.selected = if forward { self.selected + 1 } else { self.selected + count - 1 } % count;
+        None
     }
 }
 

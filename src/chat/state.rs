@@ -10,10 +10,11 @@ use agent_client_protocol::schema::MaybeUndefined;
 use agent_client_protocol::v2::schema as wire;
 use ratatui::crossterm::event::KeyEvent;
 
-use crate::card::{CardAnswer, OpenCard};
+use crate::card::{CardAnswer, OpenCard, TYPED_AHEAD};
 use crate::client::{AgentMessage, ChatRequest, with_hint};
 use crate::complete::{ChatCommand, SlashCommand, commands, own_command};
 use crate::draft::Draft;
+use crate::form::FormDialog;
 use crate::keys::{Focus, KeyAction, action};
 use crate::markdown::Color;
 use crate::picker::{Picker, next_value};
@@ -72,6 +73,7 @@ pub struct ChatState {
     /// Prompts that are not in the conversation yet.
     waiting: VecDeque<String>,
     cards: VecDeque<OpenCard>,
+    forms: VecDeque<OpenForm>,
     picker: Option<Picker>,
     has_help: bool,
     commands: Vec<SlashCommand>,
@@ -83,6 +85,15 @@ pub struct ChatState {
     interrupted: Option<Duration>,
     scroll: Scroll,
     lost: Option<String>,
+}
+
+/// A question of the agent, whose fields are answered in the place of the draft.
+struct OpenForm {
+    number: u64,
+    dialog: FormDialog,
+    /// The draft before it.
+    draft: String,
+    appeared: Duration,
 }
 
 /// The part of the conversation that is shown.
@@ -122,6 +133,7 @@ impl ChatState {
             draft: Draft::default(),
             waiting: VecDeque::new(),
             cards: VecDeque::new(),
+            forms: VecDeque::new(),
             picker: None,
             has_help: false,
             commands: commands(&[]),
@@ -192,7 +204,7 @@ impl ChatState {
             KeyAction::HistoryBack => self.draft.back(),
             KeyAction::HistoryForward => self.draft.forward(),
             KeyAction::SelectPrevious | KeyAction::SelectNext => {
-                self.select(focus, action == KeyAction::SelectNext);
+                return self.select(focus, action == KeyAction::SelectNext);
             }
             KeyAction::Dismiss => self.dismiss(focus),
             KeyAction::Help => self.has_help = true,
@@ -200,14 +212,14 @@ impl ChatState {
             KeyAction::PageUp | KeyAction::PageDown => self.turn_page(action == KeyAction::PageDown),
             // A letter that is typed while a card is open was meant for the draft, and so is what follows it at once.
             KeyAction::Nothing => self.cards.iter_mut().take(1).for_each(|card| card.appear(now)),
-            KeyAction::Send => return self.send(),
+            KeyAction::Send => return self.send(now),
             KeyAction::Confirm => return self.confirm(focus, None, now),
             KeyAction::ConfirmNumber(number) => return self.confirm(focus, Some(number), now),
             KeyAction::Cancel => return self.cancel(),
             KeyAction::Interrupt => return self.interrupt(now),
             KeyAction::Leave => return vec![ChatEffect::Leave],
             KeyAction::Redraw => return vec![ChatEffect::Redraw],
-            KeyAction::Sessions => return self.list(),
+            KeyAction::Sessions => return self.list(None),
             KeyAction::NextMode => return self.next_mode(),
         }
         Vec::new()
@@ -219,13 +231,17 @@ impl ChatState {
         }
     }
 
-    fn select(&mut self, focus: Focus, forward: bool) {
+    fn select(&mut self, focus: Focus, forward: bool) -> Vec<ChatEffect> {
         match focus {
             Focus::Draft(_) => self.draft.select(&self.commands, forward),
             Focus::Card => self.cards.iter_mut().take(1).for_each(|card| card.select(forward)),
-            Focus::Picker => self.picker.iter_mut().for_each(|picker| picker.select(forward)),
+            Focus::Picker => {
+                let cursor = self.picker.as_mut().and_then(|picker| picker.select(forward));
+                return if cursor.is_some() { self.list(cursor) } else { Vec::new() };
+            }
             Focus::Help => {}
         }
+        Vec::new()
     }
 
     fn dismiss(&mut self, focus: Focus) {
@@ -252,7 +268,10 @@ impl ChatState {
         }
     }
 
-    fn send(&mut self) -> Vec<ChatEffect> {
+    fn send(&mut self, now: Duration) -> Vec<ChatEffect> {
+        if !self.forms.is_empty() {
+            return self.fill(now);
+        }
         // Enter completes the beginning of a command; a complete one is sent.
         if self.draft.completion(&self.commands).is_some() {
             self.complete();
@@ -274,7 +293,27 @@ impl ChatState {
         self.draft.set("");
         self.waiting.push_back(text.clone());
         self.scroll.below = 0;
-        vec![ChatEffect::Request(ChatRequest::Prompt { session, text })]
+        vec![ChatEffect::Request(ChatRequest::Prompt { session, text, cwd: self.cwd.clone() })]
+    }
+
+    /// Answers a field of the form.
+    fn fill(&mut self, now: Duration) -> Vec<ChatEffect> {
+        let Some(form) =
+            self.forms.front_mut().filter(|form| now.saturating_sub(form.appeared) >= TYPED_AHEAD)
+        else {
+            return Vec::new();
+        };
+        let (before, text) = (form.dialog.prompt(), self.draft.text());
+        let reply = form.dialog.typed(&text);
+        let card = form.number;
+        if reply.is_none() && form.dialog.prompt() == before {
+            self.remark = Some("this is not what the question asks for".to_owned());
+            return Vec::new();
+        }
+        self.draft.set("");
+        let Some(reply) = reply else { return Vec::new() };
+        self.remove_card(card, now);
+        vec![ChatEffect::Request(ChatRequest::Fill { card, reply })]
     }
 
     fn run_own(&mut self, command: ChatCommand) -> Vec<ChatEffect> {
@@ -284,7 +323,7 @@ impl ChatState {
                 self.has_help = true;
                 Vec::new()
             }
-            ChatCommand::Sessions => self.list(),
+            ChatCommand::Sessions => self.list(None),
             ChatCommand::New => self.open(None),
             ChatCommand::Option(id) => {
                 let option = self.options.iter().find(|option| &*option.config_id.0 == id);
@@ -297,8 +336,8 @@ impl ChatState {
         }
     }
 
-    fn list(&mut self) -> Vec<ChatEffect> {
-        vec![ChatEffect::Request(ChatRequest::List { cwd: self.cwd.clone() })]
+    fn list(&mut self, cursor: Option<wire::SessionListCursor>) -> Vec<ChatEffect> {
+        vec![ChatEffect::Request(ChatRequest::List { cwd: self.cwd.clone(), cursor })]
     }
 
     fn next_mode(&mut self) -> Vec<ChatEffect> {
@@ -339,6 +378,18 @@ impl ChatState {
 
     fn remove_card(&mut self, number: u64, now: Duration) {
         self.cards.retain(|card| card.number() != number);
+        if let Some(at) = self.forms.iter().position(|form| form.number == number)
+            && let Some(form) = self.forms.remove(at)
+        {
+            match (at, self.forms.front_mut()) {
+                (0, None) => self.draft.set(&form.draft),
+                (0, Some(next)) => {
+                    (next.draft, next.appeared) = (form.draft, now);
+                    self.draft.set("");
+                }
+                _ => {}
+            }
+        }
         if let Some(next) = self.cards.front_mut() {
             next.appear(now);
         }
@@ -412,6 +463,14 @@ impl ChatState {
                 self.cards.push_back(OpenCard::new(card, *request, now));
                 self.picker = None;
             }
+            AgentMessage::Form { card, form } => {
+                let draft = if self.forms.is_empty() { self.draft.text() } else { String::new() };
+                if self.forms.is_empty() {
+                    self.draft.set("");
+                }
+                self.forms.push_back(OpenForm { number: card, dialog: form, draft, appeared: now });
+                self.picker = None;
+            }
             AgentMessage::CardWithdrawn(card) => self.remove_card(card, now),
             AgentMessage::Opened { session, options, commands: offered } => {
                 self.is_opening = false;
@@ -430,10 +489,20 @@ impl ChatState {
                     .notice(Color::Red, &format!("{why}\n/new begins a session, /sessions lists them."));
             }
             AgentMessage::Options(options) => self.options = options,
-            AgentMessage::Sessions(sessions) if sessions.is_empty() => {
+            AgentMessage::Sessions { sessions, is_next: true, cursor } => {
+                // The list may have been closed since.
+                let next = Picker::of_sessions(sessions, cursor);
+                if let Some(picker) = self.picker.as_mut().filter(|picker| picker.cursor.is_some()) {
+                    picker.extend(next);
+                    picker.select(true);
+                }
+            }
+            AgentMessage::Sessions { sessions, .. } if sessions.is_empty() => {
                 self.remark = Some("there is no session of this directory".to_owned());
             }
-            AgentMessage::Sessions(sessions) => self.picker = Some(Picker::of_sessions(sessions)),
+            AgentMessage::Sessions { sessions, cursor, .. } => {
+                self.picker = Some(Picker::of_sessions(sessions, cursor));
+            }
             AgentMessage::PromptFailed { text, why } => {
                 self.no_longer_waits(&text);
                 self.transcript.notice(Color::Red, &why);
@@ -445,6 +514,7 @@ impl ChatState {
             AgentMessage::Ended(why) => {
                 self.activity = SessionActivity::Ended;
                 self.cards.clear();
+                self.forms.clear();
                 self.transcript.notice(Color::Red, &why);
                 self.lost = Some(why);
             }
@@ -464,7 +534,7 @@ impl ChatState {
             SessionUpdate::UserMessage(message) => {
                 let MaybeUndefined::Value(content) = message.content else { return };
                 let text = text_of(&content);
-                self.no_longer_waits(text.trim());
+                self.no_longer_waits(typed(&content).trim());
                 self.draft.remember(&text);
                 self.transcript.replace(Speaker::User, &message.message_id.0, &text);
             }
@@ -572,13 +642,22 @@ impl ChatState {
     }
 }
 
+/// The text of a message that was typed.
+fn typed(content: &[wire::ContentBlock]) -> String {
+    let text = |block: &wire::ContentBlock| match block {
+        wire::ContentBlock::Text(text) => Some(text.text.clone()),
+        _ => None,
+    };
+    content.iter().filter_map(text).collect()
+}
+
 /// The text of a message; what is not text is named.
 fn text_of(content: &[wire::ContentBlock]) -> String {
     let shown = |block: &wire::ContentBlock| match block {
         wire::ContentBlock::Text(text) => text.text.clone(),
         wire::ContentBlock::Image(image) => format!("[image: {}]", image.mime_type),
-        wire::ContentBlock::ResourceLink(link) => format!("[{}]", link.name),
-        wire::ContentBlock::Resource(_) => "[attached file]".to_owned(),
+        wire::ContentBlock::ResourceLink(link) => format!(" [{}]", link.name),
+        wire::ContentBlock::Resource(_) => " [attached file]".to_owned(),
         _ => "[not shown]".to_owned(),
     };
     content.iter().map(shown).collect()

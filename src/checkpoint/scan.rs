@@ -9,13 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
-
 use super::Bounds;
 use super::blobs::CheckpointBlobs;
 use super::node::{self, FileNode, NodeStamp};
 use super::user_files::{NodeKind, NodeStat, UserFiles};
 use super::walk::{order, walk};
+use epitome_platform::disk::file_time;
 
 /// Files that define what a scan ignores.
 const IGNORE_FILES: [&str; 2] = [".gitignore", ".ignore"];
@@ -137,7 +136,7 @@ pub fn scan(
     when: ScanTime,
 ) -> WorkspaceSnapshot {
     let bounds = place.bounds;
-    let mut seen = WorkspaceSnapshot { began: now(), is_whole: true, ..WorkspaceSnapshot::default() };
+    let mut seen = WorkspaceSnapshot { began: file_time(), is_whole: true, ..WorkspaceSnapshot::default() };
     let walked = walk(place, Instant::now() + bounds.scan_time);
     if walked.is_late {
         seen.beyond.push(format!(
@@ -417,13 +416,6 @@ pub fn has_stamp(files: &dyn UserFiles, known: &FileNode, path: &Path) -> bool {
     }
 }
 
-/// The time stamp that a file changed now would get. The clock of file stamps lags behind the precise one: by up to a
-/// tick, and on a busy virtual machine by far more.
-fn now() -> i64 {
-    let now = clock_gettime(ClockId::RealtimeCoarse);
-    now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -479,7 +471,7 @@ mod tests {
     fn a_file_that_is_written_after_a_scan_began_is_not_older_than_the_scan() {
         let (_home, roots, _) = bench(&[]);
         for nth in 0..1_000 {
-            let began = now();
+            let began = file_time();
             let path = roots[0].join(nth.to_string());
             std::fs::write(&path, "").expect("written");
             let stamp = NodeStamp::from_metadata(&std::fs::metadata(&path).expect("it is there"));

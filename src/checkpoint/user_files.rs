@@ -1,14 +1,14 @@
 //! The user's files, as checkpoints see and restore them. As a trait, so that tests replace them by those of a simulated
 //! disk. No call follows a link, and none reaches a path through one.
 
-use std::collections::BTreeSet;
 use std::fmt::Debug;
-use std::fs::{File, Metadata, Permissions};
+use std::fs::{Metadata, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::node::NodeStamp;
+use epitome_platform::disk;
 use epitome_platform::root::{self, DirectoryEntry};
 
 /// See the module.
@@ -131,29 +131,8 @@ impl UserFiles for RealFiles {
     }
 
     fn sync(&self, paths: &[PathBuf]) -> io::Result<()> {
-        // Each file system as a whole, where that can be done: one by one takes ten milliseconds each.
-        let mut synced = BTreeSet::new();
-        for path in paths {
-            let found = std::fs::symlink_metadata(path)?;
-            if cfg!(not(target_os = "linux")) {
-                File::open(path)?.sync_all()?;
-            } else if synced.insert(found.dev()) {
-                let within = path.parent().filter(|_| !found.is_dir()).unwrap_or(path);
-                sync_file_system(&File::open(within)?)?;
-            }
-        }
-        Ok(())
+        disk::sync_paths(paths)
     }
-}
-
-#[cfg(target_os = "linux")]
-fn sync_file_system(within: &File) -> io::Result<()> {
-    Ok(rustix::fs::syncfs(within)?)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn sync_file_system(within: &File) -> io::Result<()> {
-    within.sync_all()
 }
 
 /// The entry with this path, which must have no link above it.

@@ -23,6 +23,7 @@ use crate::session_library;
 use crate::store::Store;
 use crate::thread::visible::visible;
 use redact::ReportRedactor;
+use rustix::system::uname;
 
 /// Maximum number of log lines that are included.
 const LOG_LINES: usize = 500;
@@ -114,13 +115,8 @@ fn redactor(paths: &Paths, settings: &Settings) -> ReportRedactor {
     let home = paths.user_home.as_deref();
     let of_home = home.and_then(Path::file_name).and_then(|name| name.to_str()).map(str::to_owned);
     let user = text("USER").or_else(|| text("LOGNAME")).or(of_home);
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| text("HOSTNAME"));
-    ReportRedactor::new(
-        variables.chain(settings::secrets(settings)),
-        home,
-        user.as_deref(),
-        host.as_deref().map(str::trim),
-    )
+    let host = uname().nodename().to_string_lossy().into_owned();
+    ReportRedactor::new(variables.chain(settings::secrets(settings)), home, user.as_deref(), Some(&host))
 }
 
 fn system() -> String {
@@ -135,7 +131,7 @@ fn system() -> String {
         std::env::consts::OS,
         std::env::consts::ARCH,
         name.unwrap_or("unknown").trim_matches('"'),
-        first_line("/proc/sys/kernel/osrelease"),
+        uname().release().to_string_lossy(),
         std::thread::available_parallelism().map_or(0, usize::from),
         set("EPITOME_HOME"),
         set("EPITOME_LOG"),

@@ -8,14 +8,10 @@ use crate::daemon::serve::{Claimed, claim, idle_time, serve as serve_all};
 use crate::daemon::start::report_to_starter;
 use crate::session::registry::Sessions;
 use crate::tools::reaper::raise_descriptors;
-
-/// File that sets the name of this process in `ps` and `top`. Because it is started through `/proc/self/exe`, the
-/// name would be `exe`.
-const OWN_NAME: &str = "/proc/self/comm";
+use epitome_platform::process::set_process_name;
 
 pub fn main() -> Result<i32, CliError> {
-    // The name is cosmetic.
-    let _ = std::fs::write(OWN_NAME, "epitome");
+    set_process_name("epitome");
     let paths = serve::paths();
     log::to_file(&paths);
     raise_descriptors();

@@ -16,7 +16,6 @@ mod daemon;
 mod daemon_serve;
 mod demo;
 mod doctor;
-mod form;
 mod groups;
 mod hooks;
 mod inspect;

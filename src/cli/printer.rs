@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use super::form::FormDialog;
 use super::live::PrintedOutput;
 use super::streamed::Streamed;
 use super::terminal::{self, Color, Style};
+use crate::chat::form::FormDialog;
 use crate::chat::markdown::Markdown;
 use crate::session::{
     CompactionState, NoticeSeverity, PermissionRequest, SessionEvent, TextKind, UsageNow, UserDecision,

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
+use epitome_platform::root::{self, PATH_ONLY};
 use epitome_platform::unnamed_file;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -27,7 +28,7 @@ impl AtomicFile {
     /// Creates a file in a directory, which must be the destination's. `mode` contains the permissions of a new file,
     /// subject to the process's umask.
     pub fn begin(directory: &Path, mode: u32) -> io::Result<AtomicFile> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let flags = PATH_ONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         AtomicFile::begin_in(rustix::fs::openat(CWD, directory, flags, Mode::empty())?, mode)
     }
 
@@ -39,7 +40,7 @@ impl AtomicFile {
             None => {
                 let name = fresh_name();
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-                let file = rustix::fs::openat(&directory, &name, flags, Mode::from_raw_mode(mode))?;
+                let file = rustix::fs::openat(&directory, &name, flags, root::mode(mode))?;
                 (file.into(), Some(name))
             }
         };

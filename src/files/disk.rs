@@ -161,7 +161,7 @@ impl Disk for RealDisk {
     }
 
     fn sync_files(&self, paths: &[PathBuf]) -> io::Result<()> {
-        epitome_platform::disk::sync_files(paths)
+        epitome_platform::disk::sync_paths(paths)
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {

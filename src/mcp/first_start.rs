@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::connect::FIRST_START_TIME_MAX;
 use super::{Hub, McpContext, ServerState};
 use epitome_config::McpServer;
+use epitome_platform::process::this_program;
 use epitome_tools::question::QuestionSender;
 
 /// The hidden argument: `epitome __first-start`.
@@ -33,10 +34,7 @@ pub struct FirstStart {
 impl FirstStart {
     /// Starts the helper in its own process group, and does not wait for it.
     pub(super) fn hand_over(&self, cwd: &Path, environment: &[(OsString, OsString)]) -> io::Result<()> {
-        // This path refers to the running executable even after an upgrade has replaced or removed the file.
-        let own = Path::new("/proc/self/exe");
-        let program = if own.exists() { own.to_owned() } else { std::env::current_exe()? };
-        let mut command = Command::new(program);
+        let mut command = Command::new(this_program()?);
         command.arg0("epitome").arg(FIRST_START_ARGUMENT).process_group(0).current_dir(cwd);
         command.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -27,7 +27,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_proc
 use tokio::sync::oneshot;
 
 use super::reaper::{AnnouncementKey, Reaper};
-use super::stragglers::ProcessMark;
+use super::system::stragglers::ProcessMark;
 
 /// Time between TERM and KILL: long enough for a compiler to remove its temporary files, short enough that nothing
 /// outlives its session by a second.

@@ -1,4 +1,4 @@
-//! Linux specifics.
+//! What depends on the operating system. All other crates are the same everywhere.
 //!
 //! `blocking` runs work that may block; `child_output` runs a command to its end; `group`, `reaper` and `stragglers` end all processes of a command; `launcher`
 //! starts sandboxed ones; `piped` starts one with pipes; `confinement` compares how processes are confined; `process`
@@ -6,15 +6,14 @@
 //! unused memory to the OS; `signals` waits for signals without a runtime; `holder` finds the process that holds a
 //! file lock; `root` opens paths below directories that can't be redirected; `unnamed_file` creates files without a
 //! name; `disk` syncs file systems; `priority` lowers a thread's priority. Policy is elsewhere.
+//!
+//! `linux` has what only Linux offers. `portable` does without it, for macOS and, with the feature `portable`, to be
+//! tested on Linux.
 
 pub mod blocking;
 pub mod child_output;
-pub mod confinement;
 pub mod disk;
 pub mod group;
-pub mod holder;
-pub mod launcher;
-pub mod memory_trim;
 pub mod piped;
 pub mod priority;
 pub mod process;
@@ -22,7 +21,13 @@ pub mod reaper;
 pub mod root;
 pub mod sandbox;
 pub mod signals;
-mod stragglers;
-pub mod unnamed_file;
 
-pub use stragglers::VARIABLE as COMMAND_VARIABLE;
+#[cfg_attr(all(target_os = "linux", not(feature = "portable")), path = "linux/mod.rs")]
+#[cfg_attr(not(all(target_os = "linux", not(feature = "portable"))), path = "portable/mod.rs")]
+mod system;
+
+/// Whether commands have no sandbox of Linux, and what only `/proc` shows is not known.
+pub const IS_PORTABLE: bool = cfg!(not(all(target_os = "linux", not(feature = "portable"))));
+
+pub use system::stragglers::VARIABLE as COMMAND_VARIABLE;
+pub use system::{confinement, holder, launcher, memory_trim, unnamed_file};

@@ -1,19 +1,24 @@
 //! The current process: its executable, its memory, and how it detaches from its parent.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-/// Returns the path of the running executable. It is valid even after an upgrade has replaced or removed the file.
+use super::system;
+
+/// Returns the path of the running executable. On Linux it is valid even after an upgrade has replaced or removed the
+/// file.
 pub fn this_program() -> io::Result<PathBuf> {
-    let own = Path::new("/proc/self/exe");
-    if own.exists() { Ok(own.to_path_buf()) } else { std::env::current_exe() }
+    system::this_program()
+}
+
+/// Sets the name of this process in `ps` and `top`, where that is possible.
+pub fn set_process_name(name: &str) {
+    system::set_process_name(name);
 }
 
 /// Returns the resident memory of this process in bytes; `None` if the system does not report it as Linux does.
 pub fn resident_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
+    system::resident_bytes()
 }
 
 /// Returns the memory of the machine in bytes; `None` if the system does not report it.
@@ -46,15 +51,8 @@ pub fn detach() -> io::Result<()> {
 
 /// Marks all descriptors except stdin, stdout and stderr as close-on-exec.
 fn close_on_exec() {
-    #[cfg(target_os = "linux")]
-    {
-        // SAFETY: a system call on integers. The descriptors stay open until exec.
-        let marked = unsafe {
-            libc::syscall(libc::SYS_close_range, 3u32, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC)
-        };
-        if marked == 0 {
-            return;
-        }
+    if system::close_range_on_exec() {
+        return;
     }
     /// Upper bound of the descriptors that are marked individually without `close_range`.
     const DESCRIPTORS_MAX: i32 = 1024;

@@ -19,9 +19,9 @@
 //!   numbers were used first. That risk remains.
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -30,14 +30,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{
-    Pid, Resource, Rlimit, Signal, WaitOptions, getrlimit, kill_process_group, setrlimit, setsid,
-    test_kill_process_group,
+    Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit, setsid, test_kill_process_group,
 };
 
 use super::group::{EndPolicy, KILL_GRACE, RunningCommand, SERVER_GRACE};
-use super::launcher::{Launcher, Request};
 use super::sandbox::Confinement;
-use super::stragglers::ProcessMark;
+use super::system;
+use super::system::launcher::{self, Launcher};
+use super::system::stragglers::ProcessMark;
 
 /// The hidden argument: `epitome __reap`.
 pub const REAP_ARGUMENT: &str = "__reap";
@@ -45,11 +45,11 @@ pub const REAP_ARGUMENT: &str = "__reap";
 /// Starts commands in separate process groups that can't outlive the daemon.
 pub struct Reaper {
     /// The executable of the helper process; `None` disables it.
-    program: Option<PathBuf>,
+    pub(super) program: Option<PathBuf>,
     /// Prefix of the marks of all commands of this process.
     mark: ProcessMark,
     link: Mutex<ReaperLink>,
-    /// The other helper process, which starts sandboxed commands.
+    /// What starts sandboxed commands.
     launcher: Mutex<Launcher>,
 }
 
@@ -77,9 +77,7 @@ struct ReaperLink {
 impl Reaper {
     /// Uses the running executable, whose `main` must call `reap_main` when its first argument is `REAP_ARGUMENT`.
     pub fn for_this_executable() -> Reaper {
-        // This path refers to the running executable even after an upgrade replaced or removed the file.
-        let own = Path::new("/proc/self/exe");
-        match if own.exists() { Ok(own.to_path_buf()) } else { std::env::current_exe() } {
+        match super::process::this_program() {
             Ok(program) => Reaper::with_program(program),
             Err(_) => Reaper::disabled(),
         }
@@ -119,14 +117,14 @@ impl Reaper {
         self.spawn_with(command, true, EndPolicy::ClosedInput)
     }
 
-    fn spawn_with(
+    pub(super) fn spawn_with(
         self: &Arc<Reaper>,
         command: &mut Command,
         is_marked: bool,
         policy: EndPolicy,
     ) -> io::Result<RunningCommand> {
-        let (key, pipe) = self.prepare();
-        let mark = is_marked.then(|| self.mark.of_command(key));
+        let (key, mark, pipe) = self.prepare();
+        let mark = is_marked.then_some(mark);
         if let Some(mark) = &mark {
             mark.put_on(command);
         }
@@ -149,13 +147,12 @@ impl Reaper {
         let child = command.spawn().inspect_err(|_| self.forget(key))?;
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let group = group.ok_or_else(|| io::Error::other("the system gave an impossible process number"))?;
-        self.link().add(key, AnnouncedGroup { id: group.as_raw_nonzero().get(), policy, is_marked });
+        self.add(key, group, policy, is_marked);
         RunningCommand::new(group, mark, policy, self.clone(), key)
     }
 
     /// Starts a marked command in a sandbox. Of `command` counts the program, its arguments, and the variables that are
     /// set; it gets no others, and `streams` for its input, output and errors. `policy` says how its group is ended.
-    /// Needs the helper's executable.
     pub fn spawn_confined(
         self: &Arc<Reaper>,
         command: &Command,
@@ -163,41 +160,7 @@ impl Reaper {
         policy: EndPolicy,
         confinement: Confinement,
     ) -> io::Result<RunningCommand> {
-        let helper = self.program.as_ref().ok_or_else(|| {
-            io::Error::other("the sandbox needs a helper process, and there is no executable for it")
-        })?;
-        let (key, pipe) = self.prepare();
-        let mark = self.mark.of_command(key);
-        let variable = |(name, value): (&OsStr, Option<&OsStr>)| {
-            let mut variable = name.to_os_string();
-            variable.push("=");
-            variable.push(value?);
-            Some(variable)
-        };
-        let mut environment: Vec<OsString> = command.get_envs().filter_map(variable).collect();
-        environment.push(mark.variable());
-        let request = Request {
-            key,
-            program: command.get_program().to_os_string(),
-            arguments: command.get_args().map(OsStr::to_os_string).collect(),
-            environment,
-            descriptors: DESCRIPTORS_BEFORE.get().copied(),
-            confinement,
-        };
-        let launched = {
-            let mut launcher = self.launcher.lock().unwrap_or_else(PoisonError::into_inner);
-            launcher.launch(helper, &request, streams, pipe.as_ref().map(AsFd::as_fd))
-        };
-        let launched = launched.inspect_err(|_| self.forget(key))?;
-        let group = launched.process;
-        self.link().add(key, AnnouncedGroup { id: group.as_raw_nonzero().get(), policy, is_marked: true });
-        if let Err(error) = launched.wait() {
-            self.forget(key);
-            // The process has ended or is about to: it does nothing after reporting the error.
-            let _ = rustix::process::waitpid(Some(group), WaitOptions::empty());
-            return Err(error);
-        }
-        RunningCommand::new(group, Some(mark), policy, self.clone(), key)
+        launcher::spawn(self, &self.launcher, command, streams, policy, confinement)
     }
 
     /// Removes a group from the list. Called before its leader is reaped.
@@ -217,11 +180,18 @@ impl Reaper {
         self.link().groups.values().any(|group| group.is_marked && group.id == id)
     }
 
-    /// Returns a new key and the pipe to a live helper process.
-    fn prepare(&self) -> (AnnouncementKey, Option<Arc<OwnedFd>>) {
+    /// Returns a new key, the mark that goes with it, and the pipe to a live helper process.
+    pub(super) fn prepare(&self) -> (AnnouncementKey, ProcessMark, Option<Arc<OwnedFd>>) {
         let mut link = self.link();
         link.next += 1;
-        (link.next, self.program.as_ref().and_then(|program| link.pipe(program, &self.mark)))
+        let pipe = self.program.as_ref().and_then(|program| link.pipe(program, &self.mark));
+        (link.next, self.mark.of_command(link.next), pipe)
+    }
+
+    /// Adds a group that has announced itself.
+    pub(super) fn add(&self, key: AnnouncementKey, group: Pid, policy: EndPolicy, is_marked: bool) {
+        let group = AnnouncedGroup { id: group.as_raw_nonzero().get(), policy, is_marked };
+        self.link().add(key, group);
     }
 
     fn link(&self) -> MutexGuard<'_, ReaperLink> {
@@ -263,7 +233,7 @@ impl ReaperLink {
 }
 
 /// The descriptor limit at startup, if it has been raised since.
-static DESCRIPTORS_BEFORE: OnceLock<Rlimit> = OnceLock::new();
+pub(super) static DESCRIPTORS_BEFORE: OnceLock<Rlimit> = OnceLock::new();
 
 /// Raises this process's descriptor limit to the maximum: each session has a journal, a connection to its
 /// provider and client connections. Commands still start with the original limit, because some programs rely
@@ -272,7 +242,8 @@ pub fn raise_descriptors() {
     let now = getrlimit(Resource::Nofile);
     // `None` means unlimited.
     if now.current.is_some() && now.current != now.maximum {
-        let raised = Rlimit { current: now.maximum, maximum: now.maximum };
+        let current = now.maximum.or(system::DESCRIPTORS_MAX);
+        let raised = Rlimit { current, maximum: now.maximum };
         match setrlimit(Resource::Nofile, raised) {
             Ok(()) => drop(DESCRIPTORS_BEFORE.set(now)),
             Err(error) => tracing::info!(%error, "the number of open files can't be raised"),

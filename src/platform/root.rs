@@ -4,17 +4,20 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, FileType, Metadata};
 use std::io::{self, Read};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::system::{self, metadata_at};
+
+pub use super::system::PATH_ONLY;
+
 /// Flags for opening directories through which others are opened.
-const STEP: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const STEP: OFlags = PATH_ONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Flags for opening entries: never blocks on a pipe, acquires a terminal or follows a link.
 const ENTRY: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
@@ -22,9 +25,6 @@ const ENTRY: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOC
 /// Permissions of new directories and files, subject to the umask.
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o777);
 const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
-
-/// Size in bytes of the buffer for reading directory entries.
-const LISTED_BYTES: usize = 32 * 1024;
 
 /// A directory and the inode that it had when it was opened.
 #[derive(Debug)]
@@ -51,7 +51,9 @@ pub struct FileIdentity {
 impl FileIdentity {
     pub fn read(file: impl AsFd) -> io::Result<FileIdentity> {
         let stat = rustix::fs::fstat(file)?;
-        Ok(FileIdentity { device: stat.st_dev, inode: stat.st_ino })
+        // On macOS, it has a sign.
+        #[allow(clippy::unnecessary_cast)]
+        Ok(FileIdentity { device: stat.st_dev as u64, inode: stat.st_ino })
     }
 }
 
@@ -60,7 +62,7 @@ impl Root {
     pub fn open(named: &Path) -> Root {
         let path = named.canonicalize().unwrap_or_else(|_| named.to_path_buf());
         let pin = || {
-            let directory = open_at(rustix::fs::CWD, &path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+            let directory = open_at(rustix::fs::CWD, &path, PATH_ONLY | OFlags::DIRECTORY, Mode::empty())?;
             Ok::<_, io::Error>(Pin { identity: FileIdentity::read(&directory)?, directory })
         };
         Root { named: named.to_path_buf(), pin: pin().ok(), path }
@@ -88,7 +90,7 @@ impl Root {
     /// Whether its path still leads to the opened directory, without a link.
     pub fn is_in_place(&self) -> bool {
         let Some(pin) = &self.pin else { return false };
-        let now = open_at(rustix::fs::CWD, &self.path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
+        let now = open_at(rustix::fs::CWD, &self.path, PATH_ONLY | OFlags::DIRECTORY, Mode::empty());
         now.and_then(FileIdentity::read).is_ok_and(|now| now == pin.identity)
     }
 
@@ -202,7 +204,7 @@ impl DirectoryEntry {
     fn below(start: BorrowedFd<'_>, rest: &Path) -> io::Result<DirectoryEntry> {
         let parent = rest.parent().filter(|parent| !parent.as_os_str().is_empty());
         let parent = parent.unwrap_or(beginning(rest));
-        let directory = open_at(start, parent, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        let directory = open_at(start, parent, PATH_ONLY | OFlags::DIRECTORY, Mode::empty())?;
         Ok(DirectoryEntry { directory, name: name_of(rest) })
     }
 
@@ -258,10 +260,7 @@ impl DirectoryEntry {
 
     /// Sets the mode. Fails for a link. Needs no permission to read.
     pub fn set_mode(&self, mode: u32) -> io::Result<()> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.directory, &self.name, flags, Mode::empty())?;
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        Ok(rustix::fs::chmod(path, Mode::from_raw_mode(mode))?)
+        system::set_mode_at(&self.directory, &self.name, mode)
     }
 
     pub fn remove_file(&self) -> io::Result<()> {
@@ -290,10 +289,8 @@ pub struct OpenDirectory(OwnedFd);
 impl OpenDirectory {
     /// Returns the names and types of its entries, unordered. Entries that disappear in the meantime are omitted.
     pub fn entries(&self) -> io::Result<Vec<(OsString, FileKind)>> {
-        let mut buffer = [MaybeUninit::uninit(); LISTED_BYTES];
-        let mut listed = RawDir::new(&self.0, &mut buffer);
         let mut entries = Vec::new();
-        while let Some(entry) = listed.next() {
+        for entry in Dir::read_from(&self.0)? {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
             if matches!(name, b"." | b"..") {
@@ -351,6 +348,12 @@ pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The permissions of a new file. The system's number for them is smaller on macOS.
+#[allow(clippy::unnecessary_cast)]
+pub fn mode(bits: u32) -> Mode {
+    Mode::from_raw_mode(bits as rustix::fs::RawMode)
+}
+
 /// The type of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
@@ -375,11 +378,6 @@ impl FileKind {
 /// Whether an error means that a resolved path contains a link after all.
 pub fn is_link(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
-}
-
-fn metadata_at(directory: impl AsFd, name: &OsStr) -> io::Result<Metadata> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?).metadata()
 }
 
 /// Returns the last component; `.` for the directory itself.
@@ -417,20 +415,9 @@ pub fn open_at(directory: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> 
     // With `O_NOFOLLOW`, a link in place of a directory could not be distinguished from a file.
     let no_follow = if flags.contains(OFlags::DIRECTORY) { OFlags::empty() } else { OFlags::NOFOLLOW };
     let flags = flags | no_follow | OFlags::CLOEXEC;
-    let beneath = if path.is_absolute() { ResolveFlags::empty() } else { ResolveFlags::BENEATH };
-    let how = beneath | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    loop {
-        match rustix::fs::openat2(&directory, path, flags, mode, how) {
-            Ok(file) => return Ok(file),
-            // Interrupted by a rename elsewhere.
-            Err(Errno::AGAIN) if !flags.contains(OFlags::NONBLOCK) => {}
-            // Linux before 5.6, or a container that forbids the call.
-            Err(Errno::NOSYS | Errno::PERM) => {
-                return Ok(open_by_steps(directory.as_fd(), path, flags | OFlags::NOFOLLOW, mode)?);
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
+    let opened = system::open_resolved(&directory, path, flags, mode)
+        .unwrap_or_else(|| open_by_steps(directory.as_fd(), path, flags | OFlags::NOFOLLOW, mode));
+    Ok(opened?)
 }
 
 /// Like `open_at`, one component at a time.

@@ -10,6 +10,7 @@ use super::calibration::Calibration;
 use super::ruler::Ruler;
 use super::tally::Tally;
 use super::vocabulary::Vocabulary;
+use epitome_platform::priority::lower_thread;
 use epitome_thread::ModelName;
 
 /// Maximum number of models remembered, so that invented model names can't use more memory.
@@ -19,7 +20,6 @@ const MODELS_MAX: usize = 1_000;
 const IDLE_MAX: Duration = Duration::from_secs(600);
 
 /// The nice value of the loading thread.
-#[cfg(target_os = "linux")]
 const NICENESS: i32 = 10;
 
 /// A shared handle that is cheap to clone.
@@ -112,9 +112,7 @@ impl Rulers {
 
 /// Loads the vocabulary, and drops it after a long idle time.
 fn hold(shared: &Mutex<VocabularyState>) {
-    // Only Linux has a priority for each thread; `None` is the calling thread.
-    #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
+    if let Err(error) = lower_thread(NICENESS) {
         tracing::debug!(%error, "the vocabulary is loaded at ordinary priority");
     }
     let began = Instant::now();

@@ -35,6 +35,14 @@ pub fn within<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Whether this build does without what a test needs and only Linux offers (feature `portable`), which is reported.
+pub fn does_without(what: &str) -> bool {
+    if epitome_platform::IS_PORTABLE {
+        eprintln!("skipped: the portable implementation does without {what}");
+    }
+    epitome_platform::IS_PORTABLE
+}
+
 /// Writes a file, creating its directories; a file that begins with `#!` is executable.
 pub fn write_file(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().expect("it is below something")).expect("a directory");

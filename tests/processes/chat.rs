@@ -15,7 +15,15 @@ use super::terminal::InTerminal;
 fn script(request: &RecordedRequest) -> Vec<ModelStep> {
     let seen = request.seen();
     let Some(SeenPart::User(said)) = seen.last() else { return obey(request) };
+    let attached =
+        |part: &SeenPart| matches!(part, SeenPart::User(text) if text.contains("the attached words"));
+    if seen.iter().any(attached) {
+        return vec![text("I see the attachment.")];
+    }
     match said.rsplit("\n\n").next() {
+        Some("ask me") => {
+            vec![call("ask_user", json!({ "question": "Which one?", "options": ["red", "blue"] }))]
+        }
         Some("edit it") => {
             let input = json!({ "file_path": "new.txt", "text": "first line\nsecond line\n" });
             vec![text("I **write** it."), call("file_write", input)]
@@ -135,6 +143,29 @@ fn sessions_are_resumed_and_a_turn_is_cancelled() {
     second.press("\r");
     until(&mut second, "You said a");
     drop(second);
+}
+
+#[test]
+fn a_question_is_answered_and_a_file_is_attached() {
+    let user = User::with_model(script);
+    let mut chat = chat(&user);
+    prompt(&mut chat, "ask me");
+    let asked = until(&mut chat, "2. blue");
+    assert!(asked.contains("Which one?") && asked.contains("Your choice (its number"), "{asked}");
+    // Keys that come right after the question appears are not taken for an answer.
+    within("the answer", || {
+        chat.press("\x152\r");
+        chat.settle(Duration::from_millis(20));
+        (!chat.rows().join("\n").contains("2. blue")).then_some(())
+    });
+    chat.until_screen("the end of the turn", |screen| {
+        screen.contains("blue") && !screen.contains("working") && !screen.contains("? question")
+    });
+    chat.settle(Duration::from_millis(20));
+    chat.press("\x15");
+    std::fs::write(user.project().join("notes.txt"), "the attached words\n").expect("written");
+    prompt(&mut chat, "look at @notes.txt, please");
+    until(&mut chat, "I see the attachment.");
 }
 
 /// Without a model, the chat says what the command line says, and offers the login.

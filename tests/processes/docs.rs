@@ -175,7 +175,8 @@ fn pages() -> Vec<String> {
 /// `docs/acp-v2.md` describes, `tests/processes/ahp.rs` that of `docs/ahp.md`, `tests/processes/login.rs` logs in as
 /// described in `docs/login.md`, `tests/processes/programs.rs` does what `docs/programs.md` and `docs/github-action.md`
 /// describe, `tests/processes/worktrees.rs` the same for `docs/worktrees.md`, `tests/sessions/inspect` checks the
-/// examples of `docs/inspect.md`, and `src/chat/keys.rs` looks for all keys and commands of the chat in `docs/chat.md`.
+/// examples of `docs/inspect.md`, `tests/processes/packaging.rs` makes and installs what `docs/install.md` lists, and
+/// `src/chat/keys.rs` looks for all keys and commands of the chat in `docs/chat.md`.
 #[test]
 fn every_page_is_tested() {
     assert_eq!(
@@ -199,6 +200,7 @@ fn every_page_is_tested() {
             "hooks.md",
             "import.md",
             "inspect.md",
+            "install.md",
             "login.md",
             "long-conversations.md",
             "mcp.md",

@@ -59,6 +59,8 @@ fn versions_and_addresses_agree_with_the_manifest() {
         let addresses = text.matches("github.com/").count();
         assert!(addresses > 0 && text.matches(&repository).count() == addresses, "{path}: {repository}");
     }
+    assert!(text("packaging/archive.sh").contains("GLIBC_MAX:-2.28"));
+    assert!(text("docs/install.md").contains("glibc 2.28 or newer"));
     let manifest = text("Cargo.toml");
     let release = "\"{ repo }/releases/download/v{ version }/epitome-{ version }-{ target }.tar.gz\"";
     assert!(manifest.contains(&format!("pkg-url = {release}")), "binstall looks for {release}");
@@ -170,6 +172,57 @@ fn a_damaged_download_installs_nothing_and_keeps_the_installed_program() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("could not be downloaded"), "{said}");
     assert_eq!(fs::read_to_string(&program).expect("it is there"), "the old one");
+}
+
+/// `EPITOME_RELEASE` names a release binary to check; this program itself is one that needs the glibc of this machine.
+#[test]
+fn a_binary_that_needs_a_newer_glibc_is_not_released() {
+    let has_readelf = Command::new("readelf").arg("--version").output().is_ok();
+    if !has_tools() || !has_readelf || cfg!(not(all(target_os = "linux", target_env = "gnu"))) {
+        eprintln!("skipped: needs readelf, and a system with glibc");
+        return;
+    }
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let archive = |binary: &Path, glibc_max: &str| {
+        Command::new(root().join("packaging/archive.sh"))
+            .args([Path::new(&target), binary, directory.path()])
+            .env("GLIBC_MAX", glibc_max)
+            .output()
+            .expect("bash runs")
+    };
+    let refused = archive(Path::new(env!("CARGO_BIN_EXE_epitome")), "2.2");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("releases may need at most 2.2"), "{said}");
+    assert_eq!(fs::read_dir(directory.path()).expect("it exists").count(), 0, "nothing was made");
+    match std::env::var_os("EPITOME_RELEASE") {
+        None => eprintln!("skipped: EPITOME_RELEASE names no release binary"),
+        Some(release) => {
+            let made = archive(Path::new(&release), "2.28");
+            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        }
+    }
+}
+
+#[test]
+fn one_script_names_the_owner_everywhere() {
+    let copy = tempfile::tempdir().expect("a temporary directory");
+    let files =
+        ["Cargo.toml", "packaging/install.sh", "packaging/owner.sh", "editors/registry/epitome/agent.json"];
+    for file in files {
+        let to = copy.path().join(file);
+        fs::create_dir_all(to.parent().expect("it has one")).expect("made");
+        fs::copy(root().join(file), to).expect("copied");
+    }
+    let run = |owner: &str| {
+        Command::new(copy.path().join("packaging/owner.sh")).arg(owner).output().expect("bash runs").status
+    };
+    assert!(!run("a/b").success(), "no name of an owner");
+    assert!(run("ann").success());
+    for file in files.into_iter().filter(|file| !file.ends_with("owner.sh")) {
+        let text = fs::read_to_string(copy.path().join(file)).expect("it is there");
+        assert!(text.contains("github.com/ann/epitome") && !text.contains("OWNER/epitome"), "{file}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use ratatui::crossterm::event::{KeyCode, KeyModifiers};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::form::FormReply;
 
 /// A chat whose session is open, with a clock that goes on by a second for each event.
 struct Desk {
@@ -111,7 +112,11 @@ impl Desk {
 }
 
 fn prompt(text: &str) -> ChatEffect {
-    ChatEffect::Request(ChatRequest::Prompt { session: "s_1".to_owned().into(), text: text.to_owned() })
+    ChatEffect::Request(ChatRequest::Prompt {
+        session: "s_1".to_owned().into(),
+        text: text.to_owned(),
+        cwd: PathBuf::from("/home/ann/project"),
+    })
 }
 
 fn cancel() -> ChatEffect {
@@ -420,4 +425,68 @@ fn memory_is_bounded() {
     assert!((10_000..400_000).contains(&height), "{height}");
     let kept = desk.chat.transcript.bytes();
     assert!(kept <= 3 * 1024 * 1024, "{kept}");
+}
+
+#[test]
+fn a_question_is_answered_in_the_place_of_the_draft() {
+    let mut desk = Desk::new();
+    desk.types("a prompt that is not finis");
+    let schema = json!({ "properties": {
+        "colour": { "type": "string", "title": "The colour", "enum": ["red", "blue"] },
+        "note": { "type": "string" },
+    }, "required": ["colour"] });
+    desk.state(json!({ "state": "requires_action" }));
+    let form = FormDialog::of_schema("Which one?", &schema);
+    desk.hear(AgentMessage::Form { card: 1, form });
+    assert!(desk.shows("Which one?") && desk.shows("2. blue") && desk.shows("Enter answers"));
+    assert!(!desk.shows("not finis"), "the draft waits");
+    desk.types("green");
+    assert_eq!(desk.press(KeyCode::Enter), []);
+    assert!(desk.shows("not what the question asks for"));
+    desk.ctrl('u');
+    desk.types("2");
+    assert_eq!(desk.press(KeyCode::Enter), []);
+    assert!(desk.shows("note (empty for nothing"));
+    let fields = json!({ "colour": "blue" }).as_object().cloned().expect("an object");
+    let fill = ChatRequest::Fill { card: 1, reply: FormReply::Accepted(fields) };
+    assert_eq!(desk.press(KeyCode::Enter), [ChatEffect::Request(fill)]);
+    assert!(desk.shows("a prompt that is not finis") && !desk.shows("Which one?"));
+}
+
+#[test]
+fn an_answered_or_typed_ahead_question_takes_nothing_from_the_draft() {
+    let mut desk = Desk::new();
+    desk.types("hello");
+    desk.hear(AgentMessage::Form { card: 1, form: FormDialog::of_schema("First?", &json!({})) });
+    // Enter within the time in which it was meant for the prompt.
+    let enter = ChatEvent::Key(KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE));
+    assert_eq!(desk.chat.update(enter, desk.now + Duration::from_millis(50)), []);
+    desk.hear(AgentMessage::Form { card: 3, form: FormDialog::of_schema("Second?", &json!({})) });
+    desk.hear(AgentMessage::CardWithdrawn(1));
+    assert!(desk.shows("Second?") && !desk.shows("First?"));
+    desk.hear(AgentMessage::CardWithdrawn(3));
+    assert!(desk.shows("hello"));
+}
+
+#[test]
+fn a_long_list_of_sessions_is_loaded_in_parts() {
+    let mut desk = Desk::new();
+    let part = |numbers: std::ops::Range<usize>, is_next, cursor: Option<&str>| {
+        let info = |at| json!({ "sessionId": format!("s_{at}"), "cwd": "/home/ann/project", "title": format!("No {at}.") });
+        let sessions = numbers.map(|at| serde_json::from_value(info(at)).expect("a session")).collect();
+        AgentMessage::Sessions { sessions, is_next, cursor: cursor.map(|cursor| cursor.to_owned().into()) }
+    };
+    let list = |cursor: Option<&str>| {
+        let cursor = cursor.map(|cursor| cursor.to_owned().into());
+        [ChatEffect::Request(ChatRequest::List { cwd: PathBuf::from("/home/ann/project"), cursor })]
+    };
+    assert_eq!(desk.press(KeyCode::F(2)), list(None));
+    desk.hear(part(0..3, false, Some("c3")));
+    assert_eq!((desk.press(KeyCode::Down), desk.press(KeyCode::Down)), (vec![], vec![]));
+    assert_eq!(desk.press(KeyCode::Down), list(Some("c3")));
+    desk.hear(part(3..5, true, None));
+    assert_eq!(desk.press(KeyCode::Down), []);
+    let resume = ChatRequest::Resume { session: "s_4".to_owned().into(), cwd: "/home/ann/project".into() };
+    let close = ChatRequest::Close { session: "s_1".to_owned().into() };
+    assert_eq!(desk.press(KeyCode::Enter), [ChatEffect::Request(close), ChatEffect::Request(resume)]);
 }

@@ -15,6 +15,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::{ChatState, SessionActivity};
 use crate::complete::hint;
+use crate::form::FormDialog;
 use crate::keys::HELP;
 use crate::markdown::Color;
 use crate::picker::shown_value;
@@ -120,6 +121,9 @@ fn above_draft(chat: &ChatState, columns: usize, rows_max: usize) -> Vec<Line<'s
             picker.entries.iter().map(|entry| (entry.label.clone(), entry.detail.as_str())).collect();
         return std::iter::once(heading).chain(list(&entries, picker.selected, columns, rows_max)).collect();
     }
+    if let Some(form) = chat.forms.front() {
+        return form_rows(&form.dialog, columns, rows_max * 2);
+    }
     let offered = chat.draft.offered(&chat.commands);
     if !offered.is_empty() {
         let entries: Vec<(String, &str)> = offered
@@ -135,6 +139,16 @@ fn above_draft(chat: &ChatState, columns: usize, rows_max: usize) -> Vec<Line<'s
     let row =
         |text: &String| Line::styled(cut(&format!("⏳ {}", visible_line(text)), columns), ink(&[Color::Dim]));
     waiting.map(row).collect()
+}
+
+/// A question of the agent and the field that is answered now.
+fn form_rows(form: &FormDialog, columns: usize, rows_max: usize) -> Vec<Line<'static>> {
+    let mut rows = ScreenRows::new(columns);
+    rows.prose(form.heading(), ink(&[Color::Bold]));
+    form.prompt().iter().for_each(|line| rows.prose(line, Style::new()));
+    // The field is at the end.
+    let rows = rows.as_slice();
+    rows[rows.len().saturating_sub(rows_max)..].to_vec()
 }
 
 /// The entries around the selected one, with their details where there is room.
@@ -159,6 +173,9 @@ fn list(entries: &[(String, &str)], selected: usize, columns: usize, rows_max: u
 fn rule_line(chat: &ChatState, columns: usize, now: Duration) -> Line<'static> {
     let (text, color) = match (&chat.remark, chat.activity) {
         (Some(remark), _) => (remark.clone(), Color::Yellow),
+        (None, _) if chat.cards.is_empty() && !chat.forms.is_empty() => {
+            ("? question · Enter answers, - declines, Esc cancels the turn".to_owned(), Color::Yellow)
+        }
         (None, SessionActivity::Opening) => ("opening the session".to_owned(), Color::Dim),
         (None, SessionActivity::Working(since)) => {
             let time = now.saturating_sub(since);

@@ -16,7 +16,7 @@ use super::keyboard::{Keyboard, TypedAnswer, answer, listen};
 use super::named;
 use super::request::PromptRequest;
 use super::{CLIENT, failed};
-use crate::cli::form::FormDialog;
+use crate::chat::form::{FormDialog, FormReply};
 use crate::cli::printer::{Printer, is_shown_whole};
 use crate::cli::queue::{InputQueue, UserInput};
 use crate::cli::terminal;
@@ -25,8 +25,8 @@ use crate::recipe::catalog::RecipeCatalog;
 use crate::session::event_queue::QueuedItem;
 use crate::session::port::SessionPort;
 use crate::session::{
-    AskId, CommandInfo, PermissionRequest, QuestionReply, SessionAnswer, SessionCommand, SessionError,
-    SessionEvent, SessionOptions, Ticket, UserDecision,
+    AskId, CommandInfo, PermissionRequest, QuestionKind, QuestionReply, SessionAnswer, SessionCommand,
+    SessionError, SessionEvent, SessionOptions, Ticket, UserDecision, UserQuestion,
 };
 use crate::thread::{
     Change, Content, Decider, Mode, SessionId, StopReason, ThoughtLevel, ToolOutcome, Usage,
@@ -251,7 +251,7 @@ impl<P: SessionPort> PromptRun<P> {
                 self.ask_user(*ask, AskedQuestion::Permission(permission.clone()))?
             }
             SessionEvent::Question { ask, question } => {
-                self.ask_user(*ask, AskedQuestion::Form(Box::new(FormDialog::new(question))))?;
+                self.ask_user(*ask, AskedQuestion::Form(Box::new(form_of(question))))?;
             }
             SessionEvent::Withdrawn { ask } => {
                 self.withdraw_from_host(*ask)?;
@@ -480,6 +480,10 @@ impl<P: SessionPort> PromptRun<P> {
             AskedQuestion::Form(mut form) => match form.typed(&line) {
                 // A closed session has withdrawn its questions.
                 Some(reply) => {
+                    let reply = match reply {
+                        FormReply::Accepted(fields) => QuestionReply::Accepted(fields),
+                        FormReply::Declined => QuestionReply::Declined,
+                    };
                     drop(self.sessions.send(&self.session, SessionCommand::Answer { ask, reply }));
                 }
                 None => return self.ask_user(ask, AskedQuestion::Form(form)),
@@ -585,6 +589,13 @@ fn unfit(faults: &[String]) -> CliError {
     let message = format!("no reply matched the schema; the last one: {}", faults.join("; "));
     let hint = "the session has all replies; a simpler schema or another model may help".to_owned();
     CliError::failed(message, Some(hint))
+}
+
+fn form_of(question: &UserQuestion) -> FormDialog {
+    match &question.wants {
+        QuestionKind::Form { schema } => FormDialog::of_schema(&question.message, schema),
+        QuestionKind::Url { url, .. } => FormDialog::of_address(&question.message, url),
+    }
 }
 
 /// Prints a question.

@@ -1,33 +1,15 @@
-//! Enforces the sandbox for commands.
-//!
-//! Three independent Linux mechanisms, each used if the kernel supports it:
-//!
-//! - *Landlock* restricts which files may be opened: reading everywhere except the user's secrets; writing in the
-//!   workspace, the temporary directory and the usual build caches.
-//! - *Namespaces*: all mounts are read-only except those of the writable paths, which also covers operations that
-//!   Landlock doesn't restrict (modes, owners, times); inside of those, files that are executed later without a
-//!   prompt (`.git`) are read-only again. The only network is a private loopback. The command sees only its own
-//!   processes, and none of them survives it. Its first process ends the others when they use too much memory. In a
-//!   user namespace the kernel also counts a command's processes separately from the user's others, so that they can
-//!   be limited.
-//! - *A system call filter* (seccomp) rejects sockets, and system calls that would bypass the other two.
-//!
-//! Everything happens in the command's process, which a helper process forks (`launcher`): first paths are looked up,
-//! then the sandbox is entered. It can't be undone, and children inherit it. The files that the paths led to when
-//! they were looked up are mounted and allowed: if a path leads elsewhere in the meantime, the start fails.
+//! What the sandbox of a command allows, and what the system can enforce of it. `system::sandbox` enforces it: on Linux
+//! with Landlock, namespaces and seccomp, on macOS with Seatbelt.
 
-mod enter;
-mod filter;
-mod grants;
-mod mounts;
-mod processes;
 mod support;
 
-use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-pub use grants::all_but;
 pub use support::{Namespaces, Support, support};
+
+/// Maximum number of individually allowed paths. Entries beyond it, in a directory that contains secrets, can't be
+/// read.
+const ENTRIES_MAX: usize = 4_096;
 
 /// The restrictions for the commands of one workspace. All paths exist and are canonical.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,21 +49,6 @@ pub struct SandboxAllowances {
     pub memory: Option<u64>,
 }
 
-impl SandboxPaths {
-    /// All lists, in a fixed order.
-    pub(crate) fn lists(&self) -> [&Vec<PathBuf>; 9] {
-        let SandboxPaths { hidden, covered, writable, devices, frozen, fixed, closed, replaced, links } =
-            self;
-        [hidden, covered, writable, devices, frozen, fixed, closed, replaced, links]
-    }
-
-    pub(crate) fn lists_mut(&mut self) -> [&mut Vec<PathBuf>; 9] {
-        let SandboxPaths { hidden, covered, writable, devices, frozen, fixed, closed, replaced, links } =
-            self;
-        [hidden, covered, writable, devices, frozen, fixed, closed, replaced, links]
-    }
-}
-
 /// The sandbox of one command.
 #[derive(Clone, Debug)]
 pub struct Confinement {
@@ -92,45 +59,23 @@ pub struct Confinement {
     pub support: Support,
 }
 
-impl Confinement {
-    /// Enters the sandbox irrevocably. The process must have only one thread. This may return in another process than
-    /// the calling one, which then waits for it.
-    pub(crate) fn enter(&self) -> io::Result<()> {
-        let Confinement { places, start, reach, support } = self;
-        let loopback = !reach.network && support.namespaces != Namespaces::None;
-        let is_networked = reach.network || loopback;
-        let ruleset = match support.landlock {
-            0 => None,
-            _ => grants::ruleset(places, is_networked)?,
-        };
-        let mut world = enter::SandboxWorld::new(places, start, support, loopback, reach.processes)?;
-        let filters: &[_] = match support.filter {
-            true => filter::programs(is_networked, reach.network, reach.unix_sockets)?,
-            false => &[],
-        };
-        enter::raise_oom_score();
-        let entered = world.as_mut().map(enter::SandboxWorld::enter).transpose()?.unwrap_or_default();
-        enter::drop_capabilities()?;
-        if let Some(ruleset) = &ruleset {
-            if let Some(proc) = &entered.proc {
-                enter::allow_reading(ruleset, proc)?;
-            }
-            enter::restrict(ruleset)?;
-        }
-        for filter in filters {
-            seccompiler::apply_filter(filter).map_err(|_| io::Error::last_os_error())?;
-        }
-        let Some(mut command) = entered.command else { return Ok(()) };
-        // The kernel's per-user process limits don't apply to root on every system; the count of the namespace is
-        // exact.
-        let processes = reach.processes.filter(|_| !support.namespaces.count_processes());
-        command.limits = processes::CommandLimits { memory: reach.memory, processes };
-        command.start()
+/// Appends `path` or, if it contains paths of `without`, its entries recursively in the same way. Symbolic links are
+/// skipped, because their targets are listed separately.
+pub fn all_but(path: &Path, without: &[PathBuf], allowed: &mut Vec<PathBuf>) {
+    if without.iter().any(|without| path.starts_with(without)) || allowed.len() >= ENTRIES_MAX {
+        return;
     }
-}
-
-/// Compiles the system call filters, so that forks of this process inherit them.
-pub(crate) fn prepare_filters() {
-    // A command that needs the filter reports the error.
-    let _ = filter::programs(false, false, false);
+    if !without.iter().any(|without| without.starts_with(path)) {
+        return allowed.push(path.to_path_buf());
+    }
+    let Ok(entries) = std::fs::read_dir(path) else { return };
+    let mut entries: Vec<PathBuf> = entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()))
+        .map(|entry| entry.path())
+        .collect();
+    entries.sort();
+    for entry in entries {
+        all_but(&entry, without, allowed);
+    }
 }

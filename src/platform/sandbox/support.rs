@@ -1,11 +1,8 @@
 //! The sandbox mechanisms that this system supports, determined once by trying them.
 
-use std::io;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::sync::OnceLock;
 
-use super::{enter, filter};
+use crate::system::sandbox;
 
 /// The available sandbox mechanisms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +14,8 @@ pub struct Support {
     pub own_processes: bool,
     /// Whether system calls can be filtered on this architecture.
     pub filter: bool,
+    /// Whether commands can be started with a profile of Seatbelt, the sandbox of macOS.
+    pub seatbelt: bool,
 }
 
 /// The kinds of namespaces that a command can have.
@@ -43,52 +42,30 @@ const SIGNALS_FROM: u32 = 6;
 /// The first version in which Landlock can restrict `truncate`.
 const WHOLE_FROM: u32 = 3;
 
-/// Probes the system, once per process; the first call forks.
+/// Probes the system, once per process; the first call may start processes.
 pub fn support() -> &'static Support {
     static SUPPORT: OnceLock<Support> = OnceLock::new();
-    SUPPORT.get_or_init(|| {
-        let namespaces = [Namespaces::OfAdministrator, Namespaces::OfUser]
-            .into_iter()
-            .find(|namespaces| can_have(*namespaces, false))
-            .unwrap_or(Namespaces::None);
-        Support {
-            landlock: enter::landlock_version(),
-            namespaces,
-            own_processes: namespaces != Namespaces::None && can_have(namespaces, true),
-            filter: filter::programs(false, false, false).is_ok_and(|programs| !programs.is_empty()),
-        }
-    })
-}
-
-/// Whether a child can enter these namespaces. The program deliberately doesn't exist: a not-found error means that
-/// everything before the exec succeeded.
-fn can_have(namespaces: Namespaces, own_processes: bool) -> bool {
-    let mut world = enter::SandboxWorld::bare(namespaces, own_processes);
-    let mut command = Command::new("/proc/self/no-such-program");
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed. `enter` makes system calls on
-    // data that was prepared before, and allocates nothing.
-    unsafe {
-        command
-            .pre_exec(move || world.enter()?.command.map_or(Ok(()), super::processes::PendingCommand::start));
-    }
-    match command.spawn() {
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
-        Ok(mut child) => {
-            // Unreachable in practice; a child that did start would have to be reaped.
-            let _ = child.kill();
-            let _ = child.wait();
-            false
-        }
-    }
+    SUPPORT.get_or_init(sandbox::probe)
 }
 
 impl Support {
     pub fn is_nothing(&self) -> bool {
-        self.landlock == 0 && self.namespaces == Namespaces::None && !self.filter
+        self.landlock == 0 && self.namespaces == Namespaces::None && !self.filter && !self.seatbelt
+    }
+
+    /// Whether paths below writable ones can be read-only or hidden.
+    pub fn excludes_below_writable(&self) -> bool {
+        self.namespaces != Namespaces::None || self.seatbelt
     }
 
     /// A short description of the available mechanisms.
     pub fn words(&self) -> String {
+        if self.is_nothing() {
+            return sandbox::NONE.to_owned();
+        }
+        if self.seatbelt {
+            return "Seatbelt".to_owned();
+        }
         let landlock = match self.landlock {
             0 => "no landlock".to_owned(),
             version => format!("landlock ABI {version}"),
@@ -109,6 +86,11 @@ impl Support {
 
     /// Describes for the user what isn't enforced on this system.
     pub fn gap(&self) -> Option<String> {
+        if self.seatbelt {
+            let gap = "Commands are only partly sandboxed: Seatbelt limits neither their processes nor their memory, \
+                       and Epitome's profile has not been tested on macOS yet.";
+            return Some(gap.to_owned());
+        }
         let mut gaps = Vec::new();
         match self.landlock {
             0 => gaps.push("commands can read and change every file that you can".to_owned()),
@@ -156,10 +138,15 @@ mod tests {
     fn gap_names_only_missing_mechanisms() {
         let gap = |landlock, namespaces, filter| {
             let own_processes = namespaces != Namespaces::None;
-            Support { landlock, namespaces, own_processes, filter }.gap()
+            Support { landlock, namespaces, own_processes, filter, seatbelt: false }.gap()
         };
-        let complete =
-            Support { landlock: 7, namespaces: Namespaces::OfUser, own_processes: false, filter: true };
+        let complete = Support {
+            landlock: 7,
+            namespaces: Namespaces::OfUser,
+            own_processes: false,
+            filter: true,
+            seatbelt: false,
+        };
         assert!(complete.gap().is_some_and(|gap| gap.contains("command lines")));
         assert_eq!(gap(7, Namespaces::OfUser, true), None);
         for (support, said) in [

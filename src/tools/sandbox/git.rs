@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::{Namespaces, Support};
+use super::Support;
 use epitome_files::atomic_file::AtomicFile;
 use epitome_platform::root::read_regular;
 use epitome_platform::sandbox::SandboxPaths;
@@ -37,11 +37,11 @@ const MODULES_DEPTH_MAX: usize = 4;
 
 /// Freezes entries that make Git execute something, in a Git directory, its submodules and its worktrees.
 pub(super) fn freeze(places: &mut SandboxPaths, git: &Path, support: &Support) {
-    let has_namespaces = support.namespaces != Namespaces::None;
+    let excludes = support.excludes_below_writable();
     let mut found = Vec::new();
     modules(&git.join("modules"), MODULES_DEPTH_MAX, &mut found);
     if is_placed_by_its_settings(git) {
-        if has_namespaces {
+        if excludes {
             // Git creates it with the first commit in a worktree, which would fail in a read-only directory.
             let _ = std::fs::create_dir(git.join("logs"));
         }
@@ -52,14 +52,14 @@ pub(super) fn freeze(places: &mut SandboxPaths, git: &Path, support: &Support) {
         found.insert(0, git.to_path_buf());
     }
     for own in found {
-        if has_namespaces {
+        if excludes {
             complete(&own);
         }
         freeze_in(places, &own, &OF_GIT);
         fix_below(places, git, &own);
     }
     for own in directories(&git.join("worktrees")).take(MODULES_MAX) {
-        if has_namespaces && is_true(git, "extensions", "worktreeconfig") {
+        if excludes && is_true(git, "extensions", "worktreeconfig") {
             put_new(&own.join(OF_WORKTREES), "");
         }
         freeze_in(places, &own, &[COMMON, OF_WORKTREES]);

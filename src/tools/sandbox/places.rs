@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Namespaces, SandboxRules, Support, denied, git};
+use super::{SandboxRules, Support, denied, git};
 use crate::Workspace;
 use crate::secret_places::SecretPlaces;
 use epitome_platform::sandbox::{SandboxPaths, all_but};
@@ -163,8 +163,8 @@ pub(super) fn find(
     // Hidden paths take precedence over caches and configured writable paths.
     rest.retain(|path| !places.hidden.iter().any(|hidden| path.starts_with(hidden)));
     let is_below = |hidden: &PathBuf, above: &[PathBuf]| above.iter().any(|path| hidden.starts_with(path));
-    match support.namespaces {
-        Namespaces::OfAdministrator | Namespaces::OfUser => {
+    match support.excludes_below_writable() {
+        true => {
             if let Some(programs) = programs {
                 // Only an existing directory can be made read-only.
                 let _ = fs::create_dir(&programs);
@@ -176,7 +176,7 @@ pub(super) fn find(
             places.covered = covered.cloned().collect();
             places.writable = wide;
         }
-        Namespaces::None => {
+        false => {
             // Nothing can be excluded below a writable directory: hidden paths stay hidden and their siblings can be
             // changed, but new entries can't be created. That would make the temporary directory useless, so hidden
             // paths inside it are not protected.
@@ -246,10 +246,16 @@ fn real(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
 mod tests {
     use std::sync::Arc;
 
+    use super::super::Namespaces;
     use super::*;
 
-    const ALL: Support =
-        Support { landlock: 7, namespaces: Namespaces::OfUser, own_processes: true, filter: true };
+    const ALL: Support = Support {
+        landlock: 7,
+        namespaces: Namespaces::OfUser,
+        own_processes: true,
+        filter: true,
+        seatbelt: false,
+    };
 
     struct SandboxDisk {
         root: PathBuf,

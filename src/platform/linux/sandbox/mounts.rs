@@ -15,8 +15,8 @@ use rustix::mount::{
     fsopen, move_mount, open_tree,
 };
 
-use super::SandboxPaths;
 use crate::root::{FileIdentity, open_at};
+use crate::sandbox::SandboxPaths;
 
 /// The mounts, in the order of their creation.
 #[derive(Default)]

@@ -103,7 +103,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
-    use crate::stragglers::ProcessMark;
+    use crate::system::stragglers::ProcessMark;
 
     #[test]
     fn a_process_is_compared_with_this_one() {

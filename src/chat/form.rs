@@ -2,15 +2,22 @@
 
 use serde_json::{Map, Value};
 
-use crate::session::{QuestionKind, QuestionReply, UserQuestion};
-
 /// Maximum number of fields that are asked for. Longer forms are unsuitable for a terminal.
 const FIELDS_MAX: usize = 50;
 
 /// The answer that declines a form.
-pub const NO: &str = "-";
+const NO: &str = "-";
+
+/// How a form was answered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FormReply {
+    /// With these fields; none for an address.
+    Accepted(Map<String, Value>),
+    Declined,
+}
 
 /// A form that is being filled in.
+#[derive(Debug)]
 pub struct FormDialog {
     heading: String,
     fields: Vec<FormField>,
@@ -18,6 +25,7 @@ pub struct FormDialog {
     given: Map<String, Value>,
 }
 
+#[derive(Debug)]
 struct FormField {
     name: String,
     title: String,
@@ -25,6 +33,7 @@ struct FormField {
     kind: FormFieldKind,
 }
 
+#[derive(Debug)]
 enum FormFieldKind {
     Text,
     Number,
@@ -37,29 +46,27 @@ enum FormFieldKind {
     Agreement,
 }
 
+impl FormField {
+    fn agreement(title: &str) -> FormField {
+        let kind = FormFieldKind::Agreement;
+        FormField { name: String::new(), title: title.to_owned(), required: false, kind }
+    }
+}
+
 impl FormDialog {
-    pub fn new(question: &UserQuestion) -> FormDialog {
-        let agreement = || FormField {
-            name: String::new(),
-            title: "Press Enter".to_owned(),
-            required: false,
-            kind: FormFieldKind::Agreement,
-        };
-        let (heading, fields) = match &question.wants {
-            QuestionKind::Form { schema } => {
-                let mut fields = fields(schema);
-                if fields.is_empty() {
-                    fields.push(agreement());
-                }
-                (question.message.clone(), fields)
-            }
-            QuestionKind::Url { url, .. } => {
-                let done =
-                    FormField { title: "Press Enter when you are done there".to_owned(), ..agreement() };
-                (format!("{}\n{url}", question.message), vec![done])
-            }
-        };
-        FormDialog { heading, fields, at: 0, given: Map::new() }
+    /// A form with the fields of a JSON Schema.
+    pub fn of_schema(message: &str, schema: &Value) -> FormDialog {
+        let mut fields = fields(schema);
+        if fields.is_empty() {
+            fields.push(FormField::agreement("Press Enter"));
+        }
+        FormDialog { heading: message.to_owned(), fields, at: 0, given: Map::new() }
+    }
+
+    /// Something to do at an address.
+    pub fn of_address(message: &str, url: &str) -> FormDialog {
+        let fields = vec![FormField::agreement("Press Enter when you are done there")];
+        FormDialog { heading: format!("{message}\n{url}"), fields, at: 0, given: Map::new() }
     }
 
     /// The heading above the first field.
@@ -94,9 +101,9 @@ impl FormDialog {
     }
 
     /// Handles a typed line; returns `Some` when the form is complete. An invalid line changes nothing.
-    pub fn typed(&mut self, line: &str) -> Option<QuestionReply> {
+    pub fn typed(&mut self, line: &str) -> Option<FormReply> {
         if line.trim() == NO {
-            return Some(QuestionReply::Declined);
+            return Some(FormReply::Declined);
         }
         let field = self.fields.get(self.at)?;
         let value = match line.trim() {
@@ -108,7 +115,7 @@ impl FormDialog {
             self.given.insert(field.name.clone(), value);
         }
         self.at += 1;
-        (self.at >= self.fields.len()).then(|| QuestionReply::Accepted(std::mem::take(&mut self.given)))
+        (self.at >= self.fields.len()).then(|| FormReply::Accepted(std::mem::take(&mut self.given)))
     }
 }
 
@@ -190,16 +197,12 @@ mod tests {
     use super::*;
 
     fn form(schema: Value) -> FormDialog {
-        FormDialog::new(&UserQuestion {
-            message: "Which?".into(),
-            wants: QuestionKind::Form { schema },
-            call: None,
-        })
+        FormDialog::of_schema("Which?", &schema)
     }
 
-    fn accepted(fields: Value) -> Option<QuestionReply> {
+    fn accepted(fields: Value) -> Option<FormReply> {
         let Value::Object(fields) = fields else { panic!("an object") };
-        Some(QuestionReply::Accepted(fields))
+        Some(FormReply::Accepted(fields))
     }
 
     #[test]
@@ -235,13 +238,12 @@ mod tests {
     #[test]
     fn who_will_not_answer_says_so() {
         let mut form = form(json!({"properties": {"answer": {"type": "string"}}}));
-        assert_eq!(form.typed("-"), Some(QuestionReply::Declined));
+        assert_eq!(form.typed("-"), Some(FormReply::Declined));
     }
 
     #[test]
     fn an_address_and_a_form_without_fields_want_a_line_end() {
-        let wants = QuestionKind::Url { url: "https://login.example/a".into(), id: "1".into() };
-        let mut there = FormDialog::new(&UserQuestion { message: "Log in.".into(), wants, call: None });
+        let mut there = FormDialog::of_address("Log in.", "https://login.example/a");
         assert_eq!(there.heading(), "Log in.\nhttps://login.example/a");
         assert_eq!(there.prompt(), ["Press Enter when you are done there (- to decline): "]);
         assert_eq!(there.typed("yes?"), None);

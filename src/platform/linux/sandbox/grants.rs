@@ -1,7 +1,6 @@
 //! Landlock rules: which files may be opened, and how. Landlock rules only allow paths; to exclude something below a
 //! directory, the directory's other entries have to be allowed individually.
 
-use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -13,8 +12,8 @@ use landlock::{
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
-use super::SandboxPaths;
 use crate::root::open_at;
+use crate::sandbox::{SandboxPaths, all_but};
 
 /// The newest ABI version whose rights are supported here. Older kernels enforce the rights that they know. The next
 /// version would also restrict Unix sockets, which are rejected by other means.
@@ -23,10 +22,6 @@ const KNOWN: ABI = ABI::V8;
 /// The directory of all devices. It is never readable as a whole: root could otherwise read raw disks, bypassing file
 /// permissions.
 const ALL_DEVICES: &str = "/dev";
-
-/// Maximum number of individually allowed paths. Entries beyond it, in a directory that contains secrets, can't be
-/// read.
-const ENTRIES_MAX: usize = 4_096;
 
 /// Builds the ruleset. `network`: whether Landlock permits connections.
 pub(super) fn ruleset(places: &SandboxPaths, network: bool) -> io::Result<Option<OwnedFd>> {
@@ -63,27 +58,6 @@ fn allow(ruleset: RulesetCreated, path: &Path, rights: BitFlags<AccessFs>) -> io
     let is_directory = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) == FileType::Directory;
     let rights = if is_directory { rights } else { rights & AccessFs::from_file(KNOWN) };
     ruleset.add_rule(PathBeneath::new(file, rights)).map_err(failed)
-}
-
-/// Appends `path` or, if it contains paths of `without`, its entries recursively in the same way. Symbolic links are
-/// skipped, because their targets are listed separately.
-pub fn all_but(path: &Path, without: &[PathBuf], allowed: &mut Vec<PathBuf>) {
-    if without.iter().any(|without| path.starts_with(without)) || allowed.len() >= ENTRIES_MAX {
-        return;
-    }
-    if !without.iter().any(|without| without.starts_with(path)) {
-        return allowed.push(path.to_path_buf());
-    }
-    let Ok(entries) = fs::read_dir(path) else { return };
-    let mut entries: Vec<PathBuf> = entries
-        .flatten()
-        .filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()))
-        .map(|entry| entry.path())
-        .collect();
-    entries.sort();
-    for entry in entries {
-        all_but(&entry, without, allowed);
-    }
 }
 
 fn failed(error: RulesetError) -> io::Error {

@@ -20,6 +20,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::MemfdFlags;
@@ -28,10 +29,12 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
-use rustix::process::{Pid, Resource, Rlimit, setrlimit, setsid};
+use rustix::process::{Pid, Resource, Rlimit, WaitOptions, setrlimit, setsid};
 
-use super::reaper::{AnnouncementKey, LINE_BYTES, announcement};
-use super::sandbox::{Confinement, Namespaces, SandboxAllowances, SandboxPaths, Support, prepare_filters};
+use super::sandbox::{enter, prepare_filters};
+use crate::group::{EndPolicy, RunningCommand};
+use crate::reaper::{AnnouncementKey, DESCRIPTORS_BEFORE, LINE_BYTES, Reaper, announcement};
+use crate::sandbox::{Confinement, Namespaces, SandboxAllowances, SandboxPaths, Support};
 
 /// The hidden argument: `epitome __launch`.
 pub const LAUNCH_ARGUMENT: &str = "__launch";
@@ -47,10 +50,10 @@ const ERROR_BYTES_MAX: u64 = 16 * 1024;
 
 /// The connection to the helper process.
 #[derive(Default)]
-pub(super) struct Launcher(Option<(Child, OwnedFd)>);
+pub(crate) struct Launcher(Option<(Child, OwnedFd)>);
 
 /// A command to be started in a sandbox.
-pub(super) struct Request {
+struct Request {
     pub key: AnnouncementKey,
     pub program: OsString,
     pub arguments: Vec<OsString>,
@@ -62,7 +65,7 @@ pub(super) struct Request {
 }
 
 /// A command whose process exists.
-pub(super) struct Launched {
+struct Launched {
     pub process: Pid,
     errors: OwnedFd,
 }
@@ -80,9 +83,54 @@ impl Launched {
     }
 }
 
+/// Starts a marked command in its sandbox. Needs the helper's executable.
+pub(crate) fn spawn(
+    reaper: &Arc<Reaper>,
+    launcher: &Mutex<Launcher>,
+    command: &Command,
+    streams: [BorrowedFd<'_>; 3],
+    policy: EndPolicy,
+    confinement: Confinement,
+) -> io::Result<RunningCommand> {
+    let helper = reaper.program.as_ref().ok_or_else(|| {
+        io::Error::other("the sandbox needs a helper process, and there is no executable for it")
+    })?;
+    let (key, mark, pipe) = reaper.prepare();
+    let variable = |(name, value): (&OsStr, Option<&OsStr>)| {
+        let mut variable = name.to_os_string();
+        variable.push("=");
+        variable.push(value?);
+        Some(variable)
+    };
+    let mut environment: Vec<OsString> = command.get_envs().filter_map(variable).collect();
+    environment.push(mark.variable());
+    let request = Request {
+        key,
+        program: command.get_program().to_os_string(),
+        arguments: command.get_args().map(OsStr::to_os_string).collect(),
+        environment,
+        descriptors: DESCRIPTORS_BEFORE.get().copied(),
+        confinement,
+    };
+    let launched = {
+        let mut launcher = launcher.lock().unwrap_or_else(PoisonError::into_inner);
+        launcher.launch(helper, &request, streams, pipe.as_ref().map(AsFd::as_fd))
+    };
+    let launched = launched.inspect_err(|_| reaper.forget(key))?;
+    let group = launched.process;
+    reaper.add(key, group, policy, true);
+    if let Err(error) = launched.wait() {
+        reaper.forget(key);
+        // The process has ended or is about to: it does nothing after reporting the error.
+        let _ = rustix::process::waitpid(Some(group), WaitOptions::empty());
+        return Err(error);
+    }
+    RunningCommand::new(group, Some(mark), policy, reaper.clone(), key)
+}
+
 impl Launcher {
     /// Starts a command with these standard streams; its process group is announced on `reaper`.
-    pub fn launch(
+    fn launch(
         &mut self,
         helper: &Path,
         request: &Request,
@@ -278,7 +326,7 @@ fn execute(
         return Err(io::ErrorKind::BrokenPipe.into());
     }
     // This must be last: the process that continues has another number inside of the sandbox.
-    request.confinement.enter()?;
+    enter(&request.confinement)?;
     // SAFETY: system calls with pointers to values that live until then. Rust's runtime ignores SIGPIPE, and an
     // ignored signal stays ignored in a new program.
     unsafe {
@@ -299,6 +347,21 @@ fn has_reader(errors: &OwnedFd) -> bool {
 }
 
 // ── The text of a request ──────────────────────────────────────────────────────────────────────────
+
+impl SandboxPaths {
+    /// All lists, in a fixed order.
+    fn lists(&self) -> [&Vec<PathBuf>; 9] {
+        let SandboxPaths { hidden, covered, writable, devices, frozen, fixed, closed, replaced, links } =
+            self;
+        [hidden, covered, writable, devices, frozen, fixed, closed, replaced, links]
+    }
+
+    fn lists_mut(&mut self) -> [&mut Vec<PathBuf>; 9] {
+        let SandboxPaths { hidden, covered, writable, devices, frozen, fixed, closed, replaced, links } =
+            self;
+        [hidden, covered, writable, devices, frozen, fixed, closed, replaced, links]
+    }
+}
 
 impl Request {
     fn encode(&self) -> Vec<u8> {
@@ -367,7 +430,8 @@ impl Request {
             2 => Namespaces::OfUser,
             _ => return None,
         };
-        let support = Support { landlock, namespaces, own_processes: number()? == 1, filter: number()? == 1 };
+        let (own_processes, filter) = (number()? == 1, number()? == 1);
+        let support = Support { landlock, namespaces, own_processes, filter, seatbelt: false };
         let [program, start] = rest.list()?.try_into().ok()?;
         let (arguments, environment) = (rest.list()?, rest.list()?);
         let mut places = SandboxPaths::default();
@@ -426,8 +490,13 @@ mod tests {
             processes: Some(7),
             memory: Some(1 << 33),
         };
-        let support =
-            Support { landlock: 6, namespaces: Namespaces::OfUser, own_processes: true, filter: false };
+        let support = Support {
+            landlock: 6,
+            namespaces: Namespaces::OfUser,
+            own_processes: true,
+            filter: false,
+            seatbelt: false,
+        };
         let request = Request {
             key: 12,
             program: "/bin/bash".into(),

@@ -9,7 +9,8 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 
 use super::mounts::Mounts;
-use super::{Namespaces, SandboxPaths, Support, processes};
+use super::processes;
+use crate::sandbox::{Namespaces, SandboxPaths, Support};
 
 /// Capabilities that commands run by root keep. They apply to files, owners and processes, which Landlock and the
 /// namespaces restrict, and to low ports of the command's private network. All others could undo the sandbox, change
