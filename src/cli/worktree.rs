@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{CliError, serve, sessions, terminal};
 use crate::session::worktree::{self, Worktree};
