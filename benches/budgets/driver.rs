@@ -30,6 +30,8 @@ pub struct Subject {
     pub command: Vec<OsString>,
     /// Whether a response is synced to disk first. The floor's is not, so no sync time is subtracted for it.
     pub durable: bool,
+    /// The version of ACP to speak with it.
+    pub version: u8,
 }
 
 /// Home, workspace and model URL of an agent.
@@ -51,6 +53,7 @@ pub struct Agent {
     place: Place,
     next_id: u64,
     watch: Watch,
+    version: u8,
 }
 
 /// Messages of the agent that the measures distinguish.
@@ -62,6 +65,8 @@ pub enum Heard {
     },
     /// Text of an `agent_message_chunk`.
     Chunk(String),
+    /// In version 2, the end of a turn, with its stop reason.
+    Idle(String),
     /// Any other notification.
     Other,
 }
@@ -92,6 +97,8 @@ struct Update<'a> {
     kind: Cow<'a, str>,
     #[serde(default)]
     content: Option<Value>,
+    #[serde(default, rename = "stopReason")]
+    stop_reason: Option<String>,
 }
 
 impl Agent {
@@ -120,16 +127,20 @@ impl Agent {
         let (input, output) = (child.stdin.take(), child.stdout.take().context("stdout was piped")?);
         let watch = Watch::over(&child)?;
         let output = Lines { output, bytes: Vec::new(), start: 0, scanned: 0, at: started };
-        Ok(Agent { child, started, input, output, place, next_id: 0, watch })
+        Ok(Agent { child, started, input, output, place, next_id: 0, watch, version: subject.version })
     }
 
     /// Sends `initialize` and returns when it was answered.
     pub fn initialize(&mut self) -> Result<Instant> {
-        let params =
-            r#"{"protocolVersion":1,"clientInfo":{"name":"budgets","version":"1"},"clientCapabilities":{}}"#;
+        let params = match self.version {
+            1 => {
+                r#"{"protocolVersion":1,"clientInfo":{"name":"budgets","version":"1"},"clientCapabilities":{}}"#
+            }
+            _ => r#"{"protocolVersion":2,"info":{"name":"budgets","version":"1"},"capabilities":{}}"#,
+        };
         let (id, _) = self.request("initialize", params)?;
         let (at, result) = self.answer(id)?;
-        ensure!(result["protocolVersion"] == 1, "initialize was answered {result}");
+        ensure!(result["protocolVersion"] == self.version, "initialize was answered {result}");
         Ok(at)
     }
 
@@ -156,15 +167,19 @@ impl Agent {
 
     /// Loads a session, including its replay; returns how long that took and the number of agent text chunks.
     pub fn load_session(&mut self, session: &str) -> Result<(Duration, usize)> {
-        let params =
-            format!(r#"{{"sessionId":"{session}","cwd":{},"mcpServers":[]}}"#, text(&self.place.workspace)?);
-        let (id, sent) = self.request("session/load", &params)?;
+        let (method, more) = match self.version {
+            1 => ("session/load", ""),
+            _ => ("session/resume", r#","replayFrom":{"type":"start"}"#),
+        };
+        let cwd = text(&self.place.workspace)?;
+        let params = format!(r#"{{"sessionId":"{session}","cwd":{cwd},"mcpServers":[]{more}}}"#);
+        let (id, sent) = self.request(method, &params)?;
         let mut chunks = 0;
         loop {
             match self.hear()? {
                 (at, Heard::Answer { id: answered, .. }) if answered == id => return Ok((at - sent, chunks)),
                 (_, Heard::Chunk(_)) => chunks += 1,
-                (_, Heard::Answer { .. } | Heard::Other) => {}
+                (_, Heard::Answer { .. } | Heard::Idle(_) | Heard::Other) => {}
             }
         }
     }
@@ -190,20 +205,27 @@ impl Agent {
         loop {
             match self.hear()? {
                 (at, Heard::Chunk(_)) => return Ok(at),
-                (_, Heard::Answer { result, .. }) => bail!("answered {result} instead of sending a chunk"),
-                (_, Heard::Other) => {}
+                (_, Heard::Answer { result, .. }) if self.version == 1 => {
+                    bail!("answered {result} instead of sending a chunk")
+                }
+                (_, Heard::Idle(reason)) => bail!("stopped with {reason} instead of sending a chunk"),
+                (_, Heard::Answer { .. } | Heard::Other) => {}
             }
         }
     }
 
-    /// Waits for a prompt's answer, which must have this stop reason; returns when it arrived and all text
-    /// that preceded it.
+    /// Waits for the end of a prompt's turn, which must have this stop reason; returns when it arrived and all text
+    /// that preceded it. In version 1 it is the prompt's answer.
     pub fn stop(&mut self, id: u64, reason: &str) -> Result<(Instant, String)> {
         let mut whole = String::new();
         loop {
             match self.hear()? {
-                (at, Heard::Answer { id: answered, result }) if answered == id => {
+                (at, Heard::Answer { id: answered, result }) if answered == id && self.version == 1 => {
                     ensure!(result["stopReason"] == reason, "the prompt was answered {result}");
+                    return Ok((at, whole));
+                }
+                (at, Heard::Idle(stopped)) => {
+                    ensure!(stopped == reason, "the turn ended with {stopped}");
                     return Ok((at, whole));
                 }
                 (_, Heard::Chunk(text)) => whole += &text,
@@ -228,7 +250,7 @@ impl Agent {
                     }
                 }
                 (at, Heard::Chunk(text)) => heard(at, &text),
-                (_, Heard::Other) => {}
+                (_, Heard::Idle(_) | Heard::Other) => {}
             }
         }
         Ok(last)
@@ -306,6 +328,9 @@ impl Agent {
             }
             let params = envelope.params.with_context(wrong)?;
             let notification: Notification<'_> = serde_json::from_str(params.get()).with_context(wrong)?;
+            if let Some(reason) = notification.update.stop_reason {
+                return Ok((at, Heard::Idle(reason)));
+            }
             let text = notification.update.content.as_ref().and_then(|content| content["text"].as_str());
             return Ok(match text {
                 Some(text) if notification.update.kind == "agent_message_chunk" => {

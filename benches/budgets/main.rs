@@ -31,6 +31,9 @@ use table::{Pass, Row, Samples};
 /// The argument with which the bench starts itself as the floor.
 const FORWARD: &str = "__forward";
 
+/// The groups that `--v2` measures.
+const BOTH_VERSIONS: [&str; 7] = ["session", "prompt", "flood", "load", "long", "tool", "cancel"];
+
 /// Measure everything that a user waits for
 #[derive(Debug, clap::Parser)]
 #[command(name = "budgets")]
@@ -51,6 +54,9 @@ struct Options {
     /// Measure again with a store of 500 MB (filled first, takes minutes)
     #[arg(long)]
     big: bool,
+    /// Compare version 2 of the protocol with version 1, which takes the place of the floor
+    #[arg(long, conflicts_with_all = ["agent", "big"])]
+    v2: bool,
     /// Measure another ACP agent: everything that follows is its command line
     #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     agent: Option<Vec<OsString>>,
@@ -100,17 +106,25 @@ fn bench(options: &Options) -> Result<bool> {
         name: "floor".to_owned(),
         command: vec![this.into_os_string(), FORWARD.into()],
         durable: false,
+        version: 1,
     };
+    let epitome = |name: &str, version| Subject {
+        name: name.to_owned(),
+        command: vec![env!("CARGO_BIN_EXE_epitome").into(), "acp".into()],
+        durable: true,
+        version,
+    };
+    let floor = if options.v2 { epitome("version 1", 1) } else { floor };
     let ours = match &options.agent {
         Some(command) => foreign(command)?,
-        None => Subject {
-            name: "epitome".to_owned(),
-            command: vec![env!("CARGO_BIN_EXE_epitome").into(), "acp".into()],
-            durable: true,
-        },
+        None if options.v2 => epitome("version 2", 2),
+        None => epitome("epitome", 1),
     };
     let model = Model::start()?;
-    let groups: Vec<&Group> = GROUPS.iter().filter(|group| chosen(options, group.name, group.rows)).collect();
+    let is_chosen = |group: &&Group| {
+        chosen(options, group.name, group.rows) && (!options.v2 || BOTH_VERSIONS.contains(&group.name))
+    };
+    let groups: Vec<&Group> = GROUPS.iter().filter(is_chosen).collect();
     if let Some(only) = &options.only {
         let any =
             !groups.is_empty() || chosen(options, "binary", &[Row::Binary]) || chosen(options, "inside", &[]);
@@ -121,7 +135,7 @@ fn bench(options: &Options) -> Result<bool> {
     }
 
     let mut whole = pass(options, &groups, &model, [&floor, &ours], &Homes::Fresh, "empty store")?;
-    if options.agent.is_none() && chosen(options, "inside", &[]) {
+    if options.agent.is_none() && !options.v2 && chosen(options, "inside", &[]) {
         inside::run(options.effort(), options.json)?;
     }
     if options.big {
@@ -150,7 +164,7 @@ fn foreign(command: &[OsString]) -> Result<Subject> {
     if program.components().count() > 1 {
         command[0] = std::path::absolute(program)?.into_os_string();
     }
-    Ok(Subject { name, command, durable: true })
+    Ok(Subject { name, command, durable: true, version: 1 })
 }
 
 /// The home of the measured agent. The floor stores nothing and always gets a fresh one.
@@ -204,7 +218,8 @@ fn pass(
         let size = std::fs::metadata(&subjects[1].command[0])?.len();
         ours.bytes(Row::Binary, size as f64);
     }
-    let pass = Pass { store, floor: &floor, ours: &ours, name: &subjects[1].name };
+    let floor_name = if options.v2 { &subjects[0].name } else { "the floor" };
+    let pass = Pass { store, floor_name, floor: &floor, ours: &ours, name: &subjects[1].name };
     if options.json {
         println!("{}", table::json(&pass));
     } else {

@@ -202,6 +202,8 @@ impl Summary {
 pub struct Pass<'a> {
     /// `empty store`, or its size.
     pub store: &'a str,
+    /// The name of the subject that takes the place of the floor.
+    pub floor_name: &'a str,
     pub floor: &'a Samples,
     pub ours: &'a Samples,
     pub name: &'a str,
@@ -209,10 +211,10 @@ pub struct Pass<'a> {
 
 /// Prints the table for a human reader. Rows without a sample on either side are omitted.
 pub fn print(pass: &Pass<'_>) {
-    println!("\n{} beside the floor, {}\n", pass.name, pass.store);
+    println!("\n{} beside {}, {}\n", pass.name, pass.floor_name, pass.store);
     println!(
         "{:<43} {:>9} {:>9} | {:>9} {:>9} {:>9} | {:>7} {:>4}",
-        "", "budget", "floor", "median", "min", "p90", "× floor", "n"
+        "", "budget", pass.floor_name, "median", "min", "p90", "ratio", "n"
     );
     for row in Row::ALL {
         let (floor, ours) = (pass.floor.summary(row), pass.ours.summary(row));
@@ -232,7 +234,7 @@ pub fn print(pass: &Pass<'_>) {
             ours.or(floor).map_or(0, |summary| summary.count),
         );
     }
-    for (name, samples) in [("floor", pass.floor), (pass.name, pass.ours)] {
+    for (name, samples) in [(pass.floor_name, pass.floor), (pass.name, pass.ours)] {
         for failure in &samples.failures {
             println!("not measured ({name}): {failure}");
         }

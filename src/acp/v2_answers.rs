@@ -8,7 +8,8 @@ use super::answers;
 use super::from_wire::ClientTraits;
 use super::requests::RequestKind;
 use super::v2;
-use epitome_session::{SessionAnswer, SessionNow, SessionOptions};
+use epitome_session::port::ForegroundNow;
+use epitome_session::{CommandInfo, SessionAnswer, SessionNow, SessionOptions};
 use epitome_thread::{MessageId, StopReason};
 
 /// The client requested an unsupported version, or another one than before.
@@ -104,9 +105,26 @@ pub fn result(
     }
 }
 
-/// The options of a session that is not open, or of a new one.
-pub fn options(options: &SessionOptions) -> Result<Box<RawValue>, Error> {
-    answers::raw(&json!({ "configOptions": v2::config_options(options) }))
+/// The options and commands of a session that is not open, or of a new one.
+pub fn options(
+    options: &SessionOptions,
+    commands: &[CommandInfo],
+    shows_skills: bool,
+) -> Result<Box<RawValue>, Error> {
+    answers::raw(&json!({
+        "configOptions": v2::config_options(options),
+        "availableCommands": v2::commands(commands, shows_skills),
+    }))
+}
+
+/// The status of a session that is open.
+pub fn open_status(now: ForegroundNow) -> Result<Box<RawValue>, Error> {
+    let state = match now {
+        ForegroundNow::Running => "running",
+        ForegroundNow::RequiresAction => "requires_action",
+        ForegroundNow::Idle => "idle",
+    };
+    answers::raw(&json!({ "status": "open", "state": { "state": state } }))
 }
 
 fn add_commands(result: &mut Value, now: Option<&SessionNow>, traits: &ClientTraits) {

@@ -1,15 +1,17 @@
 //! The client that rules use: communicates with one agent process and checks every line that the agent sends.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use agent_client_protocol::v1::schema as wire;
+use agent_client_protocol::{v1::schema as wire, v2::schema as wire_2};
+use clap::ValueEnum;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::agent::{AgentConnection, AgentEnvironment, Launch, Received};
+use super::invariants::Invariants;
 use super::story::{EXIT_WITHIN, FixtureFailure};
 
 /// Timeout for one response. Agents that run on Node or Python need seconds to start.
@@ -29,6 +31,16 @@ const NEWS_MAX: usize = 100_000;
 const MARKER: &str = "ACP_CHECK_PROCESS";
 
 const AUTH_REQUIRED: i64 = -32000;
+const CANCELLED: i64 = -32800;
+
+/// The version of the protocol that the client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Version {
+    #[value(name = "1")]
+    V1,
+    #[value(name = "2")]
+    V2,
+}
 
 /// Why a rule ended early.
 #[derive(Debug)]
@@ -61,6 +73,7 @@ pub enum Permission {
 /// The client for checking one rule, with a separate workspace.
 pub struct Client<'a> {
     agent: &'a dyn Launch,
+    pub version: Version,
     /// The login method to use before opening a session.
     login: Option<&'a str>,
     is_logged_in: bool,
@@ -74,13 +87,16 @@ pub struct Client<'a> {
     /// Responses that arrived while waiting for another one.
     answers: Vec<Value>,
     pub permission: Permission,
+    /// The sessions of prompts.
+    prompts: HashMap<u64, String>,
+    invariants: Invariants,
     marker: String,
     _scratch: tempfile::TempDir,
 }
 
 impl<'a> Client<'a> {
     /// Creates a client. It starts its agent with the first message.
-    pub fn new(agent: &'a dyn Launch, login: Option<&'a str>) -> io::Result<Client<'a>> {
+    pub fn new(agent: &'a dyn Launch, version: Version, login: Option<&'a str>) -> io::Result<Client<'a>> {
         let base = std::env::temp_dir().canonicalize()?;
         let scratch = tempfile::Builder::new().prefix("acp-check-").tempdir_in(base)?;
         let workspace = scratch.path().join("workspace");
@@ -89,6 +105,7 @@ impl<'a> Client<'a> {
         let variables = vec![(MARKER.to_owned(), marker.clone().into())];
         Ok(Client {
             agent,
+            version,
             login,
             is_logged_in: false,
             surroundings: AgentEnvironment { workspace, variables },
@@ -98,6 +115,8 @@ impl<'a> Client<'a> {
             news: VecDeque::new(),
             answers: Vec::new(),
             permission: Permission::Reject,
+            prompts: HashMap::new(),
+            invariants: Invariants::default(),
             marker,
             _scratch: scratch,
         })
@@ -259,7 +278,9 @@ impl<'a> Client<'a> {
         match (message["method"].as_str(), message.get("id")) {
             (None, Some(_)) => self.answers.push(message),
             (Some("session/request_permission"), Some(id)) => {
-                valid::<wire::RequestPermissionRequest>(&message["params"])?;
+                self.valid::<wire::RequestPermissionRequest, wire_2::RequestPermissionRequest>(
+                    &message["params"],
+                )?;
                 let answer = self.decide(&message, id.clone());
                 self.news.push_back(message);
                 if let Some(answer) = answer {
@@ -275,7 +296,11 @@ impl<'a> Client<'a> {
             }
             (Some(method), None) => {
                 if method == "session/update" {
-                    valid::<wire::SessionNotification>(&message["params"])?;
+                    let params = &message["params"];
+                    self.valid::<wire::SessionNotification, wire_2::UpdateSessionNotification>(params)?;
+                    if self.version == Version::V2 {
+                        self.invariants.check(params)?;
+                    }
                 }
                 self.news.push_back(message);
             }
@@ -309,9 +334,31 @@ impl<'a> Client<'a> {
 
     /// Returns the agent's text in the updates of a session in `news`.
     pub fn text(&self, session: &str) -> String {
-        let chunks = self.updates(session).into_iter();
-        let chunks = chunks.filter(|update| update["sessionUpdate"] == "agent_message_chunk");
-        chunks.filter_map(|update| update["content"]["text"].as_str()).collect()
+        self.text_by("agent_message", session)
+    }
+
+    /// Returns the text of messages of this kind: their chunks, and in version 2 also complete contents.
+    pub fn text_by(&self, kind: &str, session: &str) -> String {
+        let mut messages: Vec<(&Value, String)> = Vec::new();
+        for update in self.updates(session) {
+            let Some(form) = update["sessionUpdate"].as_str().and_then(|update| update.strip_prefix(kind))
+            else {
+                continue;
+            };
+            let id = &update["messageId"];
+            let at = messages.iter().position(|(known, _)| *known == id).unwrap_or_else(|| {
+                messages.push((id, String::new()));
+                messages.len() - 1
+            });
+            match (form, &update["content"]) {
+                ("_chunk", block) => messages[at].1.push_str(block["text"].as_str().unwrap_or_default()),
+                ("", Value::Array(blocks)) => {
+                    messages[at].1 = blocks.iter().filter_map(|block| block["text"].as_str()).collect();
+                }
+                _ => {}
+            }
+        }
+        messages.into_iter().map(|(_, text)| text).collect()
     }
 
     // ── Steps that many rules need ─────────────────────────────────────────────────────────────
@@ -321,18 +368,47 @@ impl<'a> Client<'a> {
     }
 
     pub fn initialize_as(&mut self, capabilities: Value) -> Checked {
-        let params = json!({
-            "protocolVersion": 1,
-            "clientCapabilities": capabilities,
-            "clientInfo": { "name": "acp-check", "title": "acp-check", "version": env!("CARGO_PKG_VERSION") },
-        });
+        let info = json!({ "name": "acp-check", "title": "acp-check", "version": env!("CARGO_PKG_VERSION") });
+        let params = match self.version {
+            Version::V1 => {
+                json!({ "protocolVersion": 1, "clientCapabilities": capabilities, "clientInfo": info })
+            }
+            Version::V2 => json!({ "protocolVersion": 2, "capabilities": capabilities, "info": info }),
+        };
         self.offered = self.result("initialize", params)?;
-        valid::<wire::InitializeResponse>(&self.offered)
+        if self.version == Version::V2 && self.offered["protocolVersion"] == 1 {
+            valid::<wire::InitializeResponse>(&self.offered)?;
+            return Err(Stop::NotOffered("version 2: it answers with version 1".to_owned()));
+        }
+        let offered = self.offered.clone();
+        self.valid::<wire::InitializeResponse, wire_2::InitializeResponse>(&offered)
     }
 
-    /// Whether the agent advertises a capability, a path below `agentCapabilities`.
+    /// Checks that a value conforms to the official schema of the client's version.
+    fn valid<One: DeserializeOwned, Two: DeserializeOwned>(&self, value: &Value) -> Checked {
+        match self.version {
+            Version::V1 => valid::<One>(value),
+            Version::V2 => valid::<Two>(value),
+        }
+    }
+
+    /// Whether the agent advertises a capability, a path below `agentCapabilities`. What version 1 has in
+    /// `sessionCapabilities`, version 2 has in `session`.
     pub fn offers(&self, capability: &str) -> bool {
-        let path = format!("/agentCapabilities/{}", capability.replace('.', "/"));
+        let path = capability.replace('.', "/");
+        let path = match self.version {
+            Version::V1 => format!("/agentCapabilities/{path}"),
+            // Every agent with sessions has these methods.
+            Version::V2
+                if matches!(
+                    capability,
+                    "sessionCapabilities.list" | "sessionCapabilities.resume" | "sessionCapabilities.close"
+                ) =>
+            {
+                "/capabilities/session".to_owned()
+            }
+            Version::V2 => format!("/capabilities/{}", path.replace("sessionCapabilities", "session")),
+        };
         self.offered.pointer(&path).is_some_and(|value| !value.is_null() && value != false)
     }
 
@@ -355,7 +431,7 @@ impl<'a> Client<'a> {
     pub fn another(&mut self) -> Checked<Value> {
         if let Some(method) = self.login.filter(|_| !self.is_logged_in) {
             self.is_logged_in = true;
-            let answer = self.call("authenticate", json!({ "methodId": method }))?;
+            let answer = self.call(self.login_method(), json!({ "methodId": method }))?;
             if answer.get("error").is_some() {
                 return Err(Stop::NotRun(format!(
                     "its login {method} fails: {}",
@@ -370,8 +446,15 @@ impl<'a> Client<'a> {
                 _ => failed("a session", answer.to_string()),
             };
         }
-        valid::<wire::NewSessionResponse>(&answer["result"])?;
+        self.valid::<wire::NewSessionResponse, wire_2::NewSessionResponse>(&answer["result"])?;
         Ok(answer["result"].clone())
+    }
+
+    pub fn login_method(&self) -> &'static str {
+        match self.version {
+            Version::V1 => "authenticate",
+            Version::V2 => "auth/login",
+        }
     }
 
     /// Initializes, opens a session and returns its id.
@@ -383,26 +466,70 @@ impl<'a> Client<'a> {
     /// Sends a prompt and returns the id of the request.
     pub fn prompt(&mut self, session: &str, text: &str) -> Checked<u64> {
         let block = json!({ "type": "text", "text": text });
-        self.request("session/prompt", json!({ "sessionId": session, "prompt": [block] }))
+        self.prompt_with(json!({ "sessionId": session, "prompt": [block] }))
     }
 
-    /// Waits for the response to a prompt and returns its stop reason. If no model can be called, the rule is not run.
+    /// The same with all parameters.
+    pub fn prompt_with(&mut self, params: Value) -> Checked<u64> {
+        let session = id_of(&params);
+        // The states of earlier turns say nothing about this one.
+        self.news.retain(|message| !is_state(message, &session, |_| true));
+        let id = self.request("session/prompt", params)?;
+        self.prompts.insert(id, session);
+        Ok(id)
+    }
+
+    /// Waits for the end of the turn that a prompt has started and returns its stop reason. If no model can be called,
+    /// the rule is not run.
     pub fn ended(&mut self, prompt: u64) -> Checked<String> {
         let answer = self.answer(prompt, "session/prompt")?;
         if let Some(error) = answer.get("error") {
-            let message = error["message"].as_str().unwrap_or_default();
-            let details = error["data"].to_string();
-            let login = error["code"].as_i64() == Some(AUTH_REQUIRED)
-                || ["api key", "api_key", "auth", "login", "log in", "credential", "401", "model"]
-                    .iter()
-                    .any(|word| format!("{message} {details}").to_lowercase().contains(word));
-            return match login {
-                true => Err(Stop::NotRun(format!("it can't call a model here: {message}"))),
-                false => failed("a stop reason", answer.to_string()),
-            };
+            if self.version == Version::V2 && error["code"] == CANCELLED {
+                return Ok("cancelled".to_owned());
+            }
+            return Err(without_a_model(error));
         }
-        valid::<wire::PromptResponse>(&answer["result"])?;
-        Ok(answer["result"]["stopReason"].as_str().unwrap_or_default().to_owned())
+        self.valid::<wire::PromptResponse, wire_2::PromptResponse>(&answer["result"])?;
+        if self.version == Version::V1 {
+            return Ok(answer["result"]["stopReason"].as_str().unwrap_or_default().to_owned());
+        }
+        self.inserted(&answer)?;
+        let session = self.prompts.get(&prompt).cloned().unwrap_or_default();
+        let idle = self.idle(&session)?;
+        match idle["stopReason"].as_str() {
+            Some("error") => Err(without_a_model(&idle["error"])),
+            Some(reason) => Ok(reason.to_owned()),
+            None => failed("a stop reason in the state `idle`", idle.to_string()),
+        }
+    }
+
+    /// The id of the message that this answer of version 2 to a prompt gives.
+    pub fn inserted(&self, answer: &Value) -> Checked<String> {
+        match answer["result"]["messageId"].as_str() {
+            Some(id) if !id.is_empty() => Ok(id.to_owned()),
+            _ => failed("`messageId` in the answer to a prompt", answer.to_string()),
+        }
+    }
+
+    /// Waits until a session of version 2 is working.
+    pub fn works(&mut self, session: &str) -> Checked<Value> {
+        self.state("the state `running` while the agent works", session, |state| state["state"] != "idle")
+    }
+
+    /// Waits for the end of work in a session of version 2: the first state `idle` after another, or with a reason.
+    pub fn idle(&mut self, session: &str) -> Checked<Value> {
+        let first = self.state("the state `running`, then `idle`", session, |state| {
+            state["state"] != "idle" || state["stopReason"].is_string()
+        })?;
+        if first["state"] == "idle" {
+            return Ok(first);
+        }
+        self.state("the state `idle` at the end of the work", session, |state| state["state"] == "idle")
+    }
+
+    fn state(&mut self, what: &str, session: &str, is_it: impl Fn(&Value) -> bool) -> Checked<Value> {
+        let found = self.wait_for(what, |message| is_state(message, session, &is_it))?;
+        Ok(found["params"]["update"].clone())
     }
 
     // ── The end ────────────────────────────────────────────────────────────────────────────────
@@ -435,6 +562,7 @@ impl<'a> Client<'a> {
         self.is_logged_in = false;
         self.news.clear();
         self.answers.clear();
+        self.invariants = Invariants::default();
         Ok(())
     }
 
@@ -455,6 +583,26 @@ impl<'a> Client<'a> {
 fn command_of(process: &Path) -> Option<String> {
     let command = std::fs::read(process.join("cmdline")).ok().filter(|command| !command.is_empty())?;
     Some(String::from_utf8_lossy(&command).replace('\0', " ").trim_end().to_owned())
+}
+
+/// Whether a message is a state of this session for which `is_it` holds.
+fn is_state(message: &Value, session: &str, is_it: impl Fn(&Value) -> bool) -> bool {
+    let update = &message["params"]["update"];
+    message["params"]["sessionId"] == session && update["sessionUpdate"] == "state_update" && is_it(update)
+}
+
+/// How a rule ends whose prompt failed with this error.
+fn without_a_model(error: &Value) -> Stop {
+    let message = error["message"].as_str().unwrap_or_default();
+    let details = error["data"].to_string();
+    let login = error["code"].as_i64() == Some(AUTH_REQUIRED)
+        || ["api key", "api_key", "auth", "login", "log in", "credential", "401", "model"]
+            .iter()
+            .any(|word| format!("{message} {details}").to_lowercase().contains(word));
+    match login {
+        true => Stop::NotRun(format!("it can't call a model here: {message}")),
+        false => Stop::Failed { expected: "a stop reason".to_owned(), got: error.to_string() },
+    }
 }
 
 pub fn id_of(opened: &Value) -> String {

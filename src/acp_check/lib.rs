@@ -1,4 +1,4 @@
-//! A conformance suite for agents that speak the Agent Client Protocol (ACP) over stdio: checks rules of the protocol,
+//! A conformance suite for agents that speak version 1 or 2 of the Agent Client Protocol (ACP) over stdio: checks rules of the protocol,
 //! runs protocol fixtures, and reports the first difference of each.
 //!
 //! The command `acp-check` of this crate and `epitome check` run both for any agent, with the agent's own configuration
@@ -7,9 +7,11 @@
 
 pub mod agent;
 mod client;
+mod invariants;
 pub mod model;
 mod report;
 pub mod rules;
+mod rules_v2;
 pub mod story;
 
 use std::ffi::{OsStr, OsString};
@@ -17,6 +19,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use agent::{AgentEnvironment, AgentProgram, Inherits, Launch, LaunchedAgent};
+pub use client::Version;
 use epitome_transcript::Fixture;
 use model::{CheckModel, ModelFormat};
 pub use report::{ReportItem, as_text};
@@ -32,6 +35,9 @@ pub struct CheckArgs {
     /// Fixtures to run [default: all rules, and the built-in fixtures for any agent]
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
+    /// The version of the protocol. The built-in fixtures are of version 1
+    #[arg(long, value_name = "VERSION", default_value = "1")]
+    pub protocol: Version,
     /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
@@ -192,7 +198,7 @@ pub fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<usize, CannotRun> 
         arguments: arguments.to_vec(),
         inherits: Inherits::Everything,
     };
-    let names = || rules::RULES.iter().map(|rule| rule.name);
+    let names = || rules::rules(args.protocol).map(|rule| rule.name);
     if let Some(unknown) = args.only.iter().find(|only| !names().any(|name| name == **only)) {
         let hint = format!("the rules are {}", names().collect::<Vec<_>>().join(", "));
         return Err(CannotRun { message: format!("there is no rule {unknown}"), hint });
@@ -201,7 +207,8 @@ pub fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<usize, CannotRun> 
     let model = args.model.map(CheckModel::start).transpose().map_err(|error| {
         cannot(format!("the scripted model can't be started: {error}"), "it listens on a port of 127.0.0.1")
     })?;
-    if !args.only.is_empty() {
+    let has_fixtures = args.protocol == Version::V1 || !args.files.is_empty();
+    if !args.only.is_empty() || !has_fixtures {
         fixtures.clear();
     }
     let mut variables = model.as_ref().map(CheckModel::variables).unwrap_or_default();
@@ -213,12 +220,13 @@ pub fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<usize, CannotRun> 
         let outcome = run_fixture(fixture, &setting);
         ReportItem { name: name.clone(), title: fixture.title().to_owned(), cites, outcome }
     });
-    let wanted = rules::RULES.iter().filter(|rule| {
+    let wanted = rules::rules(args.protocol).filter(|rule| {
         args.files.is_empty() && (args.only.is_empty() || args.only.iter().any(|only| only == rule.name))
     });
     let of_rules = wanted.map(|rule| {
-        let outcome = rule.check(&agent, args.login.as_deref());
-        ReportItem { name: rule.name.to_owned(), title: rule.title.to_owned(), cites: rule.cites, outcome }
+        let outcome = rule.check(&agent, args.protocol, args.login.as_deref());
+        let (name, title) = (rule.name.to_owned(), rule.title.to_owned());
+        ReportItem { name, title, cites: rule.cites(args.protocol), outcome }
     });
     let mut items = Vec::new();
     for item in of_fixtures.chain(of_rules) {
@@ -256,6 +264,7 @@ mod tests {
     fn args(command: &str) -> CheckArgs {
         CheckArgs {
             files: Vec::new(),
+            protocol: Version::V1,
             json: false,
             junit: None,
             model: None,

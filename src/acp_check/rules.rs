@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::agent::Launch;
-use super::client::{Checked, Client, Permission, Stop, failed, failure, id_of};
+use super::client::{Checked, Client, Permission, Stop, Version, failed, failure, id_of};
 use super::model::{PING, PROBE_FILE, SAY_PING, hang, run_command, run_long};
+use super::rules_v2;
 use super::story::FixtureOutcome;
 
 /// One rule.
@@ -17,13 +18,15 @@ pub struct ProtocolRule {
     pub title: &'static str,
     /// The page of the protocol's documentation, or another specification.
     pub cites: &'static str,
+    /// The only version that has this rule; `None` for both.
+    only: Option<Version>,
     check: fn(&mut Client<'_>) -> Checked,
 }
 
-const METHOD_NOT_FOUND: i64 = -32601;
+pub(super) const METHOD_NOT_FOUND: i64 = -32601;
 
 /// A session id that no agent has issued.
-const UNKNOWN: &str = "acp-check-unknown-session";
+pub(super) const UNKNOWN: &str = "acp-check-unknown-session";
 
 /// Number of requests sent without reading a response. They exceed the buffers of a pipe in both directions.
 const UNREAD_REQUESTS: usize = 3000;
@@ -48,14 +51,20 @@ const GATED: [(&str, &str); 10] = [
     ("auth.status", "auth/status"),
 ];
 
-/// All rules, in the order in which they are checked.
-pub const RULES: [ProtocolRule; 31] = [
+/// The rules of a version, in the order in which they are checked.
+pub fn rules(version: Version) -> impl Iterator<Item = &'static ProtocolRule> {
+    let all = RULES.iter().chain(&rules_v2::RULES);
+    all.filter(move |rule| rule.only.is_none_or(|only| only == version))
+}
+
+const RULES: [ProtocolRule; 31] = [
     rule(
         "version-not-supported",
         "An unknown version is answered with one that the agent supports",
         "initialization",
         version,
-    ),
+    )
+    .only(Version::V1),
     rule("first-line", "The first line on standard output answers `initialize`", "transports", first_line),
     rule(
         "login-methods",
@@ -92,7 +101,8 @@ pub const RULES: [ProtocolRule; 31] = [
         "cancellation",
         cancel_unknown_request,
     ),
-    rule("modes", "Every mode that is offered can be set, and no other", "session-modes", modes),
+    rule("modes", "Every mode that is offered can be set, and no other", "session-modes", modes)
+        .only(Version::V1),
     rule(
         "options",
         "Every option can be set, and the answer has all of them",
@@ -105,7 +115,8 @@ pub const RULES: [ProtocolRule; 31] = [
         "Loading an unknown session is an error",
         "session-setup#loading-sessions",
         load_unknown,
-    ),
+    )
+    .only(Version::V1),
     rule(
         "resume-unknown",
         "Resuming an unknown session is an error",
@@ -116,7 +127,7 @@ pub const RULES: [ProtocolRule; 31] = [
     rule("delete", "Deleting twice succeeds", "session-delete", delete),
     rule("status", "The status of a session is read without opening it", "rfds/session-status", status),
     rule("prompt", "A prompt's updates precede its answer, which has a stop reason", "prompt-turn", prompt),
-    rule("prompt-not-echoed", "A live prompt is not sent back", "prompt-turn", not_echoed),
+    rule("prompt-not-echoed", "A live prompt is not sent back", "prompt-turn", not_echoed).only(Version::V1),
     rule(
         "cancel-at-once",
         "A prompt that is cancelled at once ends as cancelled",
@@ -152,7 +163,8 @@ pub const RULES: [ProtocolRule; 31] = [
         "A loaded session is shown before the answer",
         "session-setup#loading-sessions",
         load_replays,
-    ),
+    )
+    .only(Version::V1),
     rule("stalled-reader", "A client that reads late gets every answer", "transports", stalled_reader),
     rule(
         "end-of-input",
@@ -163,19 +175,32 @@ pub const RULES: [ProtocolRule; 31] = [
     rule("no-orphans", "Commands end with the agent", "transports", no_orphans),
 ];
 
-const fn rule(
+pub(super) const fn rule(
     name: &'static str,
     title: &'static str,
     cites: &'static str,
     check: fn(&mut Client<'_>) -> Checked,
 ) -> ProtocolRule {
-    ProtocolRule { name, title, cites, check }
+    ProtocolRule { name, title, cites, only: None, check }
 }
 
 impl ProtocolRule {
-    /// Checks an agent, in a separate process and workspace. `login` is a method for `authenticate`.
-    pub fn check(&self, agent: &dyn Launch, login: Option<&str>) -> FixtureOutcome {
-        let client = Client::new(agent, login).map_err(Stop::from);
+    pub(super) const fn only(self, version: Version) -> ProtocolRule {
+        ProtocolRule { only: Some(version), ..self }
+    }
+
+    /// Where the rule is in the documentation of a version.
+    pub fn cites(&self, version: Version) -> &'static str {
+        match (version, self.cites) {
+            (Version::V2, "prompt-turn") => "prompt-lifecycle",
+            (Version::V2, "prompt-turn#cancellation") => "prompt-lifecycle#cancellation",
+            (_, cites) => cites,
+        }
+    }
+
+    /// Checks an agent, in a separate process and workspace. `login` is the method to log in with.
+    pub fn check(&self, agent: &dyn Launch, version: Version, login: Option<&str>) -> FixtureOutcome {
+        let client = Client::new(agent, version, login).map_err(Stop::from);
         let checked = client.and_then(|mut client| (self.check)(&mut client));
         match checked {
             Ok(()) => FixtureOutcome::Passed,
@@ -204,7 +229,11 @@ fn first_line(client: &mut Client<'_>) -> Checked {
 }
 
 fn login_methods(client: &mut Client<'_>) -> Checked {
-    client.initialize_as(json!({ "auth": { "terminal": true } }))?;
+    let (terminal, id) = match client.version {
+        Version::V1 => (json!(true), "id"),
+        Version::V2 => (json!({}), "methodId"),
+    };
+    client.initialize_as(json!({ "auth": { "terminal": terminal } }))?;
     let methods = client.offered["authMethods"].as_array().cloned().unwrap_or_default();
     if methods.is_empty() {
         return match client.call("session/new", client.opening())?.get("error") {
@@ -215,8 +244,9 @@ fn login_methods(client: &mut Client<'_>) -> Checked {
     for method in &methods {
         let kind = method["type"].as_str().unwrap_or("agent");
         let is_known = matches!(kind, "agent" | "terminal");
-        if !is_known || !method["id"].is_string() || !method["name"].is_string() {
-            return failed("methods of type agent or terminal, with `id` and `name`", method.to_string());
+        if !is_known || !method[id].is_string() || !method["name"].is_string() {
+            let expected = format!("methods of type agent or terminal, with `{id}` and `name`");
+            return failed(expected, method.to_string());
         }
     }
     Ok(())
@@ -224,7 +254,7 @@ fn login_methods(client: &mut Client<'_>) -> Checked {
 
 fn login_unknown(client: &mut Client<'_>) -> Checked {
     client.initialize()?;
-    client.error("authenticate", json!({ "methodId": "acp-check-unknown" }), &[])
+    client.error(client.login_method(), json!({ "methodId": "acp-check-unknown" }), &[])
 }
 
 fn login_status(client: &mut Client<'_>) -> Checked {
@@ -343,21 +373,29 @@ fn options(client: &mut Client<'_>) -> Checked {
         return Err(Stop::NotOffered("configOptions".to_owned()));
     };
     let session = id_of(&opened);
+    let key = if client.version == Version::V1 { "id" } else { "configId" };
     for option in &options {
-        if option["type"] == "boolean" {
+        let is_boolean = option["type"] == "boolean";
+        if is_boolean && client.version == Version::V1 {
             return failed("no boolean option, as the client does not take them", option.to_string());
         }
-        let (id, value) = (&option["id"], &option["currentValue"]);
-        let set = json!({ "sessionId": session, "configId": id, "value": value });
+        let (id, value) = (&option[key], &option["currentValue"]);
+        let mut set = json!({ "sessionId": session, "configId": id, "value": value });
+        if client.version == Version::V2 {
+            set["type"] = json!(if is_boolean { "boolean" } else { "id" });
+        }
         let answer = client.result("session/set_config_option", set)?;
         let all = answer["configOptions"].as_array().map_or(0, Vec::len);
         if all < options.len() {
             return failed("all options in the answer", answer.to_string());
         }
     }
-    let unknown = json!({ "sessionId": session, "configId": "acp-check-unknown", "value": "x" });
+    let unknown =
+        json!({ "sessionId": session, "configId": "acp-check-unknown", "type": "id", "value": "x" });
     client.error("session/set_config_option", unknown, &[])?;
-    let wrong = json!({ "sessionId": session, "configId": options[0]["id"], "value": "acp-check-unknown" });
+    let first = &options[0][key];
+    let wrong =
+        json!({ "sessionId": session, "configId": first, "type": "id", "value": "acp-check-unknown" });
     client.error("session/set_config_option", wrong, &[])
 }
 
@@ -433,7 +471,10 @@ fn prompt(client: &mut Client<'_>) -> Checked {
     if !said.to_lowercase().contains(PING) {
         return failed("the reply before the answer to the prompt", format!("{said:?}"));
     }
-    calls_are_announced(client, &session)
+    match client.version {
+        Version::V1 => calls_are_announced(client, &session),
+        Version::V2 => Ok(()),
+    }
 }
 
 /// Checks that every update of a call follows its announcement.
@@ -472,13 +513,13 @@ fn cancel_at_once(client: &mut Client<'_>) -> Checked {
     cancelled(client, prompt)
 }
 
-fn cancelled(client: &mut Client<'_>, prompt: u64) -> Checked {
+pub(super) fn cancelled(client: &mut Client<'_>, prompt: u64) -> Checked {
     let reason = client.ended(prompt)?;
     if reason == "cancelled" { Ok(()) } else { failed("the stop reason cancelled", reason) }
 }
 
 /// Sends a prompt whose reply does not end, and waits for the first text.
-fn streaming(client: &mut Client<'_>, session: &str) -> Checked<u64> {
+pub(super) fn streaming(client: &mut Client<'_>, session: &str) -> Checked<u64> {
     let works = client.prompt(session, SAY_PING)?;
     client.ended(works)?;
     client.news.clear();
@@ -486,7 +527,7 @@ fn streaming(client: &mut Client<'_>, session: &str) -> Checked<u64> {
     client.wait_for("the first text of the reply", |message| {
         matches!(
             message["params"]["update"]["sessionUpdate"].as_str(),
-            Some("agent_message_chunk" | "agent_thought_chunk")
+            Some("agent_message_chunk" | "agent_thought_chunk" | "agent_message" | "agent_thought")
         )
     })?;
     Ok(prompt)
@@ -519,9 +560,13 @@ fn cancel_request(client: &mut Client<'_>) -> Checked {
     // An agent may ignore this notification; canceling the turn must still work.
     client.notify("session/cancel", json!({ "sessionId": session }))?;
     let answer = client.answer(prompt, "session/prompt")?;
-    let is_right = answer["result"]["stopReason"] == "cancelled" || answer["error"]["code"] == -32800;
-    if !is_right {
-        return failed("the stop reason cancelled, or the error -32800", answer.to_string());
+    let is_right = match client.version {
+        Version::V1 => answer["result"]["stopReason"] == "cancelled",
+        // The prompt is in the conversation, so the notification no longer concerns it.
+        Version::V2 => answer["result"]["messageId"].is_string(),
+    };
+    if !is_right && answer["error"]["code"] != -32800 {
+        return failed("the answer of a cancelled prompt, or the error -32800", answer.to_string());
     }
     match client.silence()?.first() {
         None => Ok(()),
@@ -557,12 +602,16 @@ fn permission_rejected(client: &mut Client<'_>) -> Checked {
     if client.workspace().join(PROBE_FILE).exists() {
         return failed("a command that does not run", format!("{PROBE_FILE} was made"));
     }
-    let call = &asked["params"]["toolCall"]["toolCallId"];
+    let call = match client.version {
+        Version::V1 => &asked["params"]["toolCall"]["toolCallId"],
+        Version::V2 => &asked["params"]["subject"]["toolCall"]["toolCallId"],
+    };
     let updates = client.updates(&session);
     let last =
         updates.iter().rev().find(|update| update["toolCallId"] == *call && update["status"].is_string());
     match last.map(|update| update["status"].clone()) {
         Some(status) if status == "failed" => Ok(()),
+        Some(status) if status == "cancelled" && client.version == Version::V2 => Ok(()),
         status => failed("a call that ends as failed", format!("{status:?}")),
     }
 }

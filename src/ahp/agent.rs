@@ -18,6 +18,8 @@ pub enum AgentRequest {
     Archive { client: u64, id: Value, session: String },
     /// A prompt, with the turn that it begins.
     Prompt { session: String, turn: Option<String> },
+    /// The options of a new session, among them the models.
+    Models,
     /// Only a failure matters, and only to the log.
     Nothing(&'static str),
 }

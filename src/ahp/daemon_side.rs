@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::agent::AgentRequest;
-use super::host::{AhpHost, FrameSink, ListedSession, failure, words};
+use super::failure::{failure, words};
+use super::host::{AhpHost, FrameSink, ListedSession};
 use super::session::SharedSession;
 use super::uri;
 
@@ -108,6 +109,12 @@ impl<S: FrameSink> AhpHost<S> {
                 });
                 if let Some(order) = order.flatten() {
                     self.order(&session, order);
+                }
+            }
+            AgentRequest::Models => {
+                if result.is_ok_and(|result| self.models.update(&result["configOptions"])) {
+                    let action = json!({ "type": "root/agentsChanged", "agents": self.models.agents() });
+                    self.change_root(action);
                 }
             }
             AgentRequest::Nothing(what) => {

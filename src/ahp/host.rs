@@ -1,9 +1,8 @@
 //! The host: its clients, what they follow, and the sessions that are open. No I/O.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::PathBuf;
 
-use ahp::ahp_types::PROTOCOL_VERSION;
 use ahp::ahp_types::actions::ActionOrigin;
 use ahp::ahp_types::commands::{
     CreateSessionParams, DispatchActionParams, InitializeParams, ListSessionsParams, ReconnectParams,
@@ -11,74 +10,25 @@ use ahp::ahp_types::commands::{
 };
 use ahp::ahp_types::common::ROOT_RESOURCE_URI;
 use ahp::ahp_types::errors::{ahp_error_codes, json_rpc_error_codes};
-use ahp::ahp_types::state::{
-    RootState, SessionActiveClient, SessionLifecycle, SessionSummary, Snapshot, SnapshotState,
-};
-use ahp::ahp_types::version::{SUPPORTED_PROTOCOL_VERSIONS, negotiate_protocol_version};
+use ahp::ahp_types::state::{SessionActiveClient, SessionLifecycle, SessionSummary};
+use ahp::ahp_types::version::negotiate_protocol_version;
 use jiff::Timestamp;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::actions::of_form;
 use super::agent::{AgentLink, AgentRequest};
+pub use super::clients::FrameSink;
+use super::clients::{AhpClients, notification, response};
+use super::failure::{RequestFailure, invalid, misplaced, not_found, read, too_many, unsupported_version};
 use super::log::ActionLog;
+use super::models::{AgentModels, MODEL};
 use super::session::{AgentOrder, PROVIDER, SharedSession};
+use super::snapshots::{PendingSnapshot, WaitingFor};
 use super::uri;
 
 /// Sessions that are open at the same time. Beyond it, those that nobody follows are left.
-const SESSIONS_MAX: usize = 64;
-
-/// Channels that a client follows, at most.
-const CHANNELS_MAX: usize = 256;
-
-/// Sends frames to a client.
-pub trait FrameSink {
-    /// Returns `false` if the client reads too slowly; it is then disconnected.
-    fn send(&self, frame: String) -> bool;
-}
-
-/// Why a request failed.
-pub struct RequestFailure {
-    pub code: i32,
-    pub message: String,
-    data: Option<Value>,
-}
-
-impl RequestFailure {
-    pub fn new(code: i32, message: impl Into<String>) -> RequestFailure {
-        RequestFailure { code, message: message.into(), data: None }
-    }
-}
-
-struct AhpClient<S> {
-    sink: S,
-    /// The client's id, once it is initialized.
-    id: Option<String>,
-    channels: HashSet<String>,
-}
-
-/// A request that waits until sessions are open, and then answers with their state.
-pub(super) struct PendingSnapshot {
-    client: u64,
-    id: Value,
-    channels: Vec<String>,
-    /// The sessions that are not open yet.
-    pub opening: HashSet<String>,
-    then: WaitingFor,
-}
-
-enum WaitingFor {
-    Initialize {
-        version: String,
-    },
-    /// `replays`: whether all sessions were open, so that missed actions are enough.
-    Reconnect {
-        last_seen: u64,
-        replays: bool,
-    },
-    Subscribe,
-}
+pub(super) const SESSIONS_MAX: usize = 64;
 
 /// A session in the daemon's list.
 pub(super) struct ListedSession {
@@ -97,8 +47,9 @@ impl ListedSession {
 
 pub struct AhpHost<S> {
     pub(super) agent: AgentLink,
-    log: ActionLog,
-    clients: HashMap<u64, AhpClient<S>>,
+    pub(super) log: ActionLog,
+    pub(super) clients: AhpClients<S>,
+    pub(super) models: AgentModels,
     pub(super) sessions: HashMap<String, OpenSession>,
     /// The addresses of open sessions by the daemon's ids, and those that clients have chosen.
     pub(super) addresses: HashMap<String, String>,
@@ -107,7 +58,7 @@ pub struct AhpHost<S> {
     pub(super) waiting: Vec<PendingSnapshot>,
     pub(super) listed: HashMap<String, ListedSession>,
     /// Where sessions are created if a client names no directory.
-    directory: PathBuf,
+    pub(super) directory: PathBuf,
     uses: u64,
 }
 
@@ -122,10 +73,13 @@ pub(super) struct OpenSession {
 
 impl<S: FrameSink> AhpHost<S> {
     pub fn new(directory: PathBuf, now: Timestamp) -> AhpHost<S> {
+        let mut agent = AgentLink::default();
+        agent.request("session/options", json!({ "cwd": directory }), AgentRequest::Models);
         AhpHost {
-            agent: AgentLink::default(),
+            agent,
             log: ActionLog::new(now),
-            clients: HashMap::new(),
+            clients: AhpClients::new(),
+            models: AgentModels::default(),
             sessions: HashMap::new(),
             addresses: HashMap::new(),
             subagents: HashMap::new(),
@@ -142,17 +96,13 @@ impl<S: FrameSink> AhpHost<S> {
     }
 
     pub fn connected(&mut self, client: u64, sink: S) {
-        self.clients.insert(client, AhpClient { sink, id: None, channels: HashSet::new() });
+        self.clients.add(client, sink);
     }
 
     /// A client is gone. Its turns go on, because it may come back.
     pub fn disconnected(&mut self, client: u64) {
-        let Some(gone) = self.clients.remove(&client) else { return };
         self.waiting.retain(|waiting| waiting.client != client);
-        let Some(id) = gone.id else { return };
-        if self.clients.values().any(|other| other.id.as_ref() == Some(&id)) {
-            return;
-        }
+        let Some(id) = self.clients.remove(client) else { return };
         let sessions: Vec<String> = self.sessions.keys().cloned().collect();
         for session in sessions {
             self.change(&session, |session| session.left(&id));
@@ -199,7 +149,7 @@ impl<S: FrameSink> AhpHost<S> {
         params: Value,
         now: Timestamp,
     ) -> Result<Option<Value>, RequestFailure> {
-        let is_initialized = self.clients.get(&client).is_some_and(|client| client.id.is_some());
+        let is_initialized = self.clients.id(client).is_some();
         let params = match method {
             "initialize" | "reconnect" | "listSessions" => with_channel(params),
             _ => params,
@@ -247,13 +197,11 @@ impl<S: FrameSink> AhpHost<S> {
         match method {
             "unsubscribe" => {
                 let Ok(UnsubscribeParams { channel }) = read(params) else { return };
-                if let Some(client) = self.clients.get_mut(&client) {
-                    client.channels.remove(&channel);
-                }
+                self.clients.unfollow(client, &channel);
             }
             "dispatchAction" => match read::<DispatchActionParams>(params) {
                 Ok(dispatched) => self.dispatch(client, dispatched, now),
-                Err(failure) => tracing::info!(why = failure.message, "an action of a client can't be read"),
+                Err(failure) => tracing::info!(%failure, "an action of a client can't be read"),
             },
             _ => {}
         }
@@ -266,24 +214,16 @@ impl<S: FrameSink> AhpHost<S> {
         params: InitializeParams,
     ) -> Result<(), RequestFailure> {
         let Some(version) = negotiate_protocol_version(&params.protocol_versions).map_err(invalid)? else {
-            let supported: Vec<String> =
-                SUPPORTED_PROTOCOL_VERSIONS.iter().map(|version| format!("^{version}")).collect();
-            return Err(RequestFailure {
-                data: Some(json!({ "supportedVersions": supported })),
-                ..RequestFailure::new(
-                    ahp_error_codes::UNSUPPORTED_PROTOCOL_VERSION,
-                    format!("this host speaks version {PROTOCOL_VERSION} of the protocol"),
-                )
-            });
+            return Err(unsupported_version());
         };
         let version = version.to_owned();
-        self.named(client, params.client_id);
+        self.clients.initialized(client, params.client_id);
         let channels = params.initial_subscriptions.unwrap_or_default();
         self.wait(client, id.clone(), channels, WaitingFor::Initialize { version })
     }
 
     fn reconnect(&mut self, client: u64, id: &Value, params: ReconnectParams) -> Result<(), RequestFailure> {
-        self.named(client, params.client_id);
+        self.clients.initialized(client, params.client_id);
         let last_seen = u64::try_from(params.last_seen_server_seq).unwrap_or_default();
         let is_open = |channel: &String| channel == ROOT_RESOURCE_URI || self.open_session(channel).is_some();
         let known =
@@ -292,41 +232,8 @@ impl<S: FrameSink> AhpHost<S> {
         self.wait(client, id.clone(), params.subscriptions, WaitingFor::Reconnect { last_seen, replays })
     }
 
-    fn named(&mut self, client: u64, id: String) {
-        if let Some(client) = self.clients.get_mut(&client) {
-            client.id = Some(id);
-        }
-    }
-
-    /// Answers when the sessions of these channels are open.
-    fn wait(
-        &mut self,
-        client: u64,
-        id: Value,
-        channels: Vec<String>,
-        then: WaitingFor,
-    ) -> Result<(), RequestFailure> {
-        let followed = self.clients.get(&client).map_or(0, |client| client.channels.len());
-        if followed + channels.len() > CHANNELS_MAX {
-            let why = format!("a client follows {CHANNELS_MAX} channels at most");
-            return Err(invalid(why));
-        }
-        let sessions = channels.iter().filter(|channel| *channel != ROOT_RESOURCE_URI);
-        let opening: HashSet<String> = sessions
-            .filter_map(|channel| uri::session_of(channel))
-            .filter(|session| self.open(session))
-            .collect();
-        let waiting = PendingSnapshot { client, id, channels, opening, then };
-        if waiting.opening.is_empty() {
-            self.answer(waiting);
-        } else {
-            self.waiting.push(waiting);
-        }
-        Ok(())
-    }
-
     /// Begins to open a session, if it can be opened and is not open. Returns whether to wait for it.
-    fn open(&mut self, address: &str) -> bool {
+    pub(super) fn open(&mut self, address: &str) -> bool {
         self.uses += 1;
         if let Some(open) = self.sessions.get_mut(address) {
             open.last_use = self.uses;
@@ -370,7 +277,7 @@ impl<S: FrameSink> AhpHost<S> {
         chosen.or_else(|| uri::agent_id(address).map(str::to_owned))
     }
 
-    fn can_open(&self, address: &str) -> bool {
+    pub(super) fn can_open(&self, address: &str) -> bool {
         self.sessions.contains_key(address) || self.agent_id(address).is_some()
     }
 
@@ -378,66 +285,6 @@ impl<S: FrameSink> AhpHost<S> {
     pub(super) fn open_session(&self, channel: &str) -> Option<&SharedSession> {
         let open = self.sessions.get(&uri::session_of(channel)?)?;
         Some(&open.session).filter(|session| !session.work.replaying)
-    }
-
-    fn snapshot(&self, channel: &str) -> Option<Snapshot> {
-        let state = if channel == ROOT_RESOURCE_URI {
-            SnapshotState::Root(Box::new(root()))
-        } else {
-            let session = self.open_session(channel)?;
-            if channel == session.chat_uri {
-                SnapshotState::Chat(Box::new(session.chat.clone()))
-            } else {
-                SnapshotState::Session(Box::new(session.state.clone()))
-            }
-        };
-        let from_seq = i64::try_from(self.log.last()).unwrap_or(i64::MAX);
-        Some(Snapshot { resource: channel.to_owned(), state, from_seq })
-    }
-
-    /// Answers a request whose sessions are open, and lets its client follow the channels from here on.
-    pub(super) fn answer(&mut self, waiting: PendingSnapshot) {
-        let PendingSnapshot { client, id, channels, then, .. } = waiting;
-        let snapshots: Vec<Snapshot> = channels.iter().filter_map(|channel| self.snapshot(channel)).collect();
-        if let Some(client) = self.clients.get_mut(&client) {
-            client.channels.extend(snapshots.iter().map(|snapshot| snapshot.resource.clone()));
-        }
-        let result = match then {
-            WaitingFor::Initialize { version } => {
-                let info =
-                    json!({ "name": "epitome", "title": "Epitome", "version": env!("CARGO_PKG_VERSION") });
-                json!({
-                    "protocolVersion": version, "serverSeq": self.log.last(), "serverInfo": info,
-                    "snapshots": snapshots, "defaultDirectory": uri::of_directory(&self.directory),
-                })
-            }
-            WaitingFor::Subscribe => match snapshots.into_iter().next() {
-                Some(snapshot) => json!({ "snapshot": snapshot }),
-                None => {
-                    let channel = channels.first().map(String::as_str).unwrap_or_default();
-                    let failure = match self.sessions.len() {
-                        SESSIONS_MAX.. => too_many(),
-                        _ => not_found(channel),
-                    };
-                    return self.reply(client, &id, Err(failure));
-                }
-            },
-            WaitingFor::Reconnect { last_seen, replays } => {
-                let missed = if replays { self.log.since(last_seen, &channels) } else { None };
-                match missed {
-                    Some(actions) => {
-                        let is_there = |channel: &&String| {
-                            snapshots.iter().any(|snapshot| snapshot.resource == **channel)
-                        };
-                        let missing: Vec<&String> =
-                            channels.iter().filter(|channel| !is_there(channel)).collect();
-                        json!({ "type": "replay", "actions": actions, "missing": missing })
-                    }
-                    None => json!({ "type": "snapshot", "snapshots": snapshots }),
-                }
-            }
-        };
-        self.reply(client, &id, Ok(result));
     }
 
     fn create(
@@ -471,7 +318,7 @@ impl<S: FrameSink> AhpHost<S> {
             return Err(invalid("the directory's name is not UTF-8".to_owned()));
         };
         if self.sessions.len() >= SESSIONS_MAX {
-            return Err(too_many());
+            return Err(too_many(SESSIONS_MAX));
         }
         let pending = AgentRequest::Create { session: address.clone() };
         self.agent.request("session/new", json!({ "cwd": cwd }), pending);
@@ -492,8 +339,7 @@ impl<S: FrameSink> AhpHost<S> {
 
     /// Enters the client that creates a session as one of its active clients.
     fn enter(&mut self, client: u64, address: &str, active_client: SessionActiveClient) {
-        let id = self.clients.get(&client).and_then(|client| client.id.as_ref());
-        if id == Some(&active_client.client_id) {
+        if self.clients.id(client) == Some(&active_client.client_id) {
             let action = of_form(json!({ "type": "session/activeClientSet", "activeClient": active_client }));
             self.change(address, |session| session.apply(action, None));
         }
@@ -514,7 +360,7 @@ impl<S: FrameSink> AhpHost<S> {
 
     /// Handles an action of a client. Actions on unknown channels are ignored, as the protocol demands.
     fn dispatch(&mut self, client: u64, dispatched: DispatchActionParams, now: Timestamp) {
-        let Some(client_id) = self.clients.get(&client).and_then(|client| client.id.clone()) else { return };
+        let Some(client_id) = self.clients.id(client).cloned() else { return };
         let DispatchActionParams { channel, client_seq, action } = dispatched;
         let session = uri::session_of(&channel).filter(|_| self.open_session(&channel).is_some());
         let Some((session, open)) =
@@ -526,7 +372,10 @@ impl<S: FrameSink> AhpHost<S> {
         let wants_chat = channel == open.session.chat_uri;
         let is_chat = json!(action)["type"].as_str().is_some_and(|name| name.starts_with("chat/"));
         let result = match wants_chat == is_chat {
-            true => open.session.dispatch(action.clone(), origin.clone(), now),
+            true => self
+                .models
+                .check(&action)
+                .and_then(|()| open.session.dispatch(action.clone(), origin.clone(), now)),
             false => Err("the action is for another channel".to_owned()),
         };
         match result {
@@ -547,7 +396,12 @@ impl<S: FrameSink> AhpHost<S> {
             return;
         };
         match order {
-            AgentOrder::Prompt { turn, blocks } => {
+            AgentOrder::Prompt { turn, model, blocks } => {
+                if let Some(model) = model {
+                    let params = json!({ "sessionId": id, "configId": MODEL, "type": "id", "value": model });
+                    let pending = AgentRequest::Nothing("the model could not be set");
+                    self.agent.request("session/set_config_option", params, pending);
+                }
                 let params = json!({ "sessionId": id, "prompt": blocks });
                 self.agent.request("session/prompt", params, AgentRequest::Prompt { session, turn });
             }
@@ -616,21 +470,24 @@ impl<S: FrameSink> AhpHost<S> {
         self.broadcast(ROOT_RESOURCE_URI, "root/sessionSummaryChanged", &params);
     }
 
+    /// Distributes an action on the root channel.
+    pub(super) fn change_root(&mut self, action: Value) {
+        let envelope = self.log.envelope(ROOT_RESOURCE_URI, of_form(action), None, None);
+        self.send_all(ROOT_RESOURCE_URI, &notification("action", &envelope));
+        self.log.keep(ROOT_RESOURCE_URI, envelope);
+    }
+
     pub(super) fn broadcast(&mut self, channel: &str, method: &str, params: &impl Serialize) {
         self.send_all(channel, &notification(method, params));
     }
 
     fn send_all(&mut self, channel: &str, frame: &str) {
-        let following = self.clients.iter().filter(|(_, client)| client.channels.contains(channel));
-        let slow: Vec<u64> = following
-            .filter(|(_, client)| !client.sink.send(frame.to_owned()))
-            .map(|(key, _)| *key)
-            .collect();
+        let slow = self.clients.send_all(channel, frame);
         slow.into_iter().for_each(|client| self.drop_slow(client));
     }
 
     fn send(&mut self, client: u64, frame: String) {
-        if self.clients.get(&client).is_some_and(|client| !client.sink.send(frame)) {
+        if self.clients.send(client, frame) {
             self.drop_slow(client);
         }
     }
@@ -642,29 +499,17 @@ impl<S: FrameSink> AhpHost<S> {
     }
 
     pub(super) fn reply(&mut self, client: u64, id: &Value, result: Result<Value, RequestFailure>) {
-        let frame = match result {
-            Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
-            Err(RequestFailure { code, message, data }) => {
-                let mut error = json!({ "code": code, "message": message });
-                if let Some(data) = data {
-                    error["data"] = data;
-                }
-                json!({ "jsonrpc": "2.0", "id": id, "error": error })
-            }
-        };
-        self.send(client, frame.to_string());
+        self.send(client, response(id, result));
     }
 
     /// Leaves the sessions that nobody follows, the longest unused first, while there are many.
     fn leave_unused(&mut self) {
         while self.sessions.len() > SESSIONS_MAX / 2 {
             let is_followed = |session: &SharedSession| {
-                let has = |client: &AhpClient<S>| {
-                    client.channels.contains(&session.uri) || client.channels.contains(&session.chat_uri)
-                };
                 let is_named = |channel: &String| *channel == session.uri || *channel == session.chat_uri;
                 let mut awaited = self.waiting.iter();
-                self.clients.values().any(has) || awaited.any(|waiting| waiting.channels.iter().any(is_named))
+                self.clients.any_follows(&[&session.uri, &session.chat_uri])
+                    || awaited.any(|waiting| waiting.channels.iter().any(is_named))
             };
             let unused = self
                 .sessions
@@ -682,62 +527,10 @@ impl<S: FrameSink> AhpHost<S> {
     }
 }
 
-/// The state of the root channel: one agent.
-fn root() -> RootState {
-    let about = "Sessions of the daemon on this machine";
-    let agent = json!({ "provider": PROVIDER, "displayName": "Epitome", "description": about, "models": [] });
-    of_form(json!({ "agents": [agent] }))
-}
-
 /// Adds the channel of requests that concern the connection. VS Code leaves it out.
 fn with_channel(mut params: Value) -> Value {
     if let Some(fields) = params.as_object_mut() {
         fields.entry("channel").or_insert_with(|| json!(ROOT_RESOURCE_URI));
     }
     params
-}
-
-pub(super) fn read<T: DeserializeOwned>(params: Value) -> Result<T, RequestFailure> {
-    serde_json::from_value(params).map_err(|error| invalid(format!("invalid parameters: {error}")))
-}
-
-pub(super) fn not_found(channel: &str) -> RequestFailure {
-    let name: String = channel.chars().take(200).collect();
-    RequestFailure::new(ahp_error_codes::SESSION_NOT_FOUND, format!("there is no channel {name:?}"))
-}
-
-fn invalid(why: String) -> RequestFailure {
-    RequestFailure::new(json_rpc_error_codes::INVALID_PARAMS, why)
-}
-
-/// A request that is none, or comes at the wrong time.
-fn misplaced(why: &str) -> RequestFailure {
-    RequestFailure::new(json_rpc_error_codes::INVALID_REQUEST, why)
-}
-
-fn too_many() -> RequestFailure {
-    let why = format!("{SESSIONS_MAX} sessions are followed or busy already");
-    RequestFailure::new(json_rpc_error_codes::INTERNAL_ERROR, why)
-}
-
-/// An error of the daemon.
-pub(super) fn failure(error: &Value) -> RequestFailure {
-    RequestFailure::new(json_rpc_error_codes::INTERNAL_ERROR, words(error))
-}
-
-pub(super) fn words(error: &Value) -> String {
-    error["message"].as_str().unwrap_or("the daemon refused it").to_owned()
-}
-
-pub(super) fn notification(method: &str, params: &impl Serialize) -> String {
-    #[derive(Serialize)]
-    struct JsonNotification<'a, P> {
-        jsonrpc: &'static str,
-        method: &'a str,
-        params: P,
-    }
-    serde_json::to_string(&JsonNotification { jsonrpc: "2.0", method, params }).unwrap_or_else(|error| {
-        tracing::error!(%error, "a message could not be written as JSON");
-        String::new()
-    })
 }

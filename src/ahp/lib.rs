@@ -13,11 +13,12 @@
 //! It folds what the daemon sends into the state that AHP describes, by actions that it numbers and distributes. A
 //! client gets the state once, when it subscribes, and then the actions.
 //!
-//! - `host`: clients, their subscriptions and requests; `daemon_side`: what the daemon sends. No I/O: frames and lines
-//!   in, frames and lines out.
+//! - `host`: requests and actions of clients; `snapshots`: answers with states; `daemon_side`: what the daemon sends. No
+//!   I/O: frames and lines in, frames and lines out.
+//! - `clients`: who follows what; `failure`: errors.
 //! - `session`: the state of a session, and the actions that clients may take.
 //! - `updates`, `calls`: translate what the daemon sends about a session.
-//! - `messages`, `actions`, `uri`: forms of both protocols. Pure.
+//! - `messages`, `models`, `actions`, `uri`: forms of both protocols. Pure.
 //! - `log`: numbers the actions, and keeps the last ones for clients that reconnect.
 //! - `agent`: requests to the daemon that are not answered yet.
 //! - `serve`: sockets.
@@ -25,12 +26,16 @@
 mod actions;
 mod agent;
 mod calls;
+mod clients;
 mod daemon_side;
+mod failure;
 mod host;
 mod log;
 mod messages;
+mod models;
 mod serve;
 mod session;
+mod snapshots;
 mod updates;
 mod uri;
 

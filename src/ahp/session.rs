@@ -42,6 +42,8 @@ pub enum AgentOrder {
     /// `turn`: the turn that the prompt begins; `None` if it steers the running one.
     Prompt {
         turn: Option<String>,
+        /// The model to answer it with from now on, if it is to be another.
+        model: Option<String>,
         blocks: Vec<Value>,
     },
     Cancel,
@@ -258,10 +260,11 @@ impl SharedSession {
             return Err(format!("`startedAt` is not a time: {:?}", started.started_at));
         }
         let blocks = messages::to_blocks(&started.message)?;
-        Ok(self.prompt(PromptRole::Turn(started.turn_id.clone()), blocks))
+        let model = started.message.model.as_ref().map(|model| model.id.clone());
+        Ok(self.prompt(PromptRole::Turn(started.turn_id.clone()), model, blocks))
     }
 
-    fn prompt(&mut self, role: PromptRole, blocks: Vec<Value>) -> AgentOrder {
+    fn prompt(&mut self, role: PromptRole, model: Option<String>, blocks: Vec<Value>) -> AgentOrder {
         let turn = match &role {
             PromptRole::Turn(turn) => {
                 self.work.inserted = false;
@@ -270,7 +273,7 @@ impl SharedSession {
             PromptRole::Steering(_) | PromptRole::Suggestion => None,
         };
         self.sent.push_back(UnseenPrompt { text: messages::text_of(&blocks), role });
-        AgentOrder::Prompt { turn, blocks }
+        AgentOrder::Prompt { turn, model, blocks }
     }
 
     fn check_active(&self, cancelled: &ChatTurnCancelledAction) -> Result<(), String> {
@@ -296,7 +299,7 @@ impl SharedSession {
         let suggestion = confirmed.user_suggestion.as_ref().map(messages::to_blocks).transpose()?;
         let decision = AgentOrder::Decide { request: card.request.clone(), option };
         self.work.cards.remove(call);
-        let suggestion = suggestion.map(|blocks| self.prompt(PromptRole::Suggestion, blocks));
+        let suggestion = suggestion.map(|blocks| self.prompt(PromptRole::Suggestion, None, blocks));
         Ok(std::iter::once(decision).chain(suggestion).collect())
     }
 
@@ -305,7 +308,7 @@ impl SharedSession {
         match pending.kind {
             // The daemon itself waits until the model can be given the message.
             PendingMessageKind::Steering if self.work.inserted => {
-                Ok(vec![self.prompt(PromptRole::Steering(pending.id.clone()), blocks)])
+                Ok(vec![self.prompt(PromptRole::Steering(pending.id.clone()), None, blocks)])
             }
             PendingMessageKind::Steering => Err("no turn is running that could be steered".to_owned()),
             PendingMessageKind::Queued => {
@@ -339,7 +342,7 @@ impl SharedSession {
         // It was checked when it was queued.
         let blocks = messages::to_blocks(&next.message).unwrap_or_default();
         self.apply(actions::turn_started(&turn, &now.to_string(), &next.message, Some(&next.id)), None);
-        Some(self.prompt(PromptRole::Turn(turn), blocks))
+        Some(self.prompt(PromptRole::Turn(turn), next.message.model.map(|model| model.id), blocks))
     }
 
     /// The daemon's answer to the prompt of a turn; an error if it was not inserted.

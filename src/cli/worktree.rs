@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{CliError, methods, serve, sessions, terminal};
+use super::{CliError, serve, sessions, terminal};
 use crate::session::worktree::{self, Worktree};
 use crate::store::Store;
-use crate::thread::SessionId;
 use crate::thread::visible::visible;
 
 /// List, merge or remove Git worktrees of sessions
@@ -88,28 +87,11 @@ fn finish(done: Result<String, String>) -> Result<i32, CliError> {
     terminal::print(&format!("{}\n", visible(&done.map_err(failed)?))).map(|()| 0)
 }
 
-/// The worktree of this name, if nothing works in it, which would write files while they are removed.
+/// The worktree of this name, if nothing works in it.
 fn idle(cwd: &Path, name: &str) -> Result<Worktree, CliError> {
     let found = named(cwd, name)?;
-    let listed = methods::call(&serve::paths(), "sessions.list", json!({}))?;
-    let store = Store::new(&serve::paths());
-    let is_working = |session: &&Value| {
-        let cwd = session["cwd"].as_str().map(Path::new);
-        // Of a session that the daemon does not have, only that another process has it open is known.
-        let is_elsewhere = || {
-            let id = session["session"].as_str().unwrap_or_default();
-            session["live"] != true && store.is_in_use(&SessionId(id.into()))
-        };
-        cwd.is_some_and(|cwd| cwd.starts_with(&found.path)) && (session["running"] == true || is_elsewhere())
-    };
-    match listed["sessions"].as_array().into_iter().flatten().find(is_working) {
-        None => Ok(found),
-        Some(session) => {
-            let session = session["session"].as_str().unwrap_or_default();
-            let hint = "wait for its end, or cancel it where it runs".to_owned();
-            Err(CliError::failed(format!("session {session} is at work there"), Some(hint)))
-        }
-    }
+    found.check_idle(&Store::new(&serve::paths()), None).map_err(failed)?;
+    Ok(found)
 }
 
 fn named(cwd: &Path, name: &str) -> Result<Worktree, CliError> {

@@ -382,9 +382,9 @@ impl ClientList {
     }
 
     /// Publishes the session's activity. `unsynced`: some entries may not be on disk yet.
-    pub fn publish_activity(&self, running: bool, prompts: usize, unsynced: bool) {
+    pub fn publish_activity(&self, running: bool, asks: bool, prompts: usize, unsynced: bool) {
         let (clients, watchers) = self.counts();
-        *self.activity.lock() = ActivityNow { running, clients, watchers, prompts, unsynced };
+        *self.activity.lock() = ActivityNow { running, asks, clients, watchers, prompts, unsynced };
     }
 }
 
@@ -408,6 +408,8 @@ impl LeavingClient {
 pub(super) struct ActivityNow {
     /// A turn is running or waiting.
     pub running: bool,
+    /// Only the user can go on.
+    pub asks: bool,
     pub clients: usize,
     pub watchers: usize,
     /// Prompts waiting for their turn or to enter the running one.

@@ -293,7 +293,8 @@ impl Session {
     pub(super) fn publish_activity(&self) {
         let running = self.work.is_some() || self.inbox.has_prompts();
         let prompts = self.inbox.prompts() + self.core.thread.queued().len();
-        self.core.clients.publish_activity(running, prompts, self.core.log.is_unsynced());
+        let asks = session_state::asks(self);
+        self.core.clients.publish_activity(running, asks, prompts, self.core.log.is_unsynced());
         let may_change_files = running
             || self.recipes.are_rendering()
             || self.inbox.is_held()

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::registry::{Header, Overrides, Sessions};
-use super::{ClientId, Opening, Replay, SessionCommand, SessionError, SessionOptions, Ticket};
+use super::{ClientId, CommandInfo, Opening, Replay, SessionCommand, SessionError, SessionOptions, Ticket};
 use epitome_thread::{Seq, SessionId};
 
 /// The sessions from a connection's point of view. The methods are documented at `Sessions`.
@@ -34,15 +34,26 @@ pub trait StoredSessionPort: SessionPort {
         archived: bool,
     ) -> impl Future<Output = Result<(), SessionError>> + Send;
     fn options(&self, query: &OptionsQuery) -> Result<Arc<SessionOptions>, SessionError>;
+    /// The slash commands of such a session, without those of MCP servers.
+    fn commands(&self, query: &OptionsQuery) -> Arc<[CommandInfo]>;
 }
 
 /// Whether a session is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionStatus {
-    /// A process has it open, for any client.
-    Open,
+    /// This process has it open, for any client.
+    Open(ForegroundNow),
     /// It is only stored.
     Saved,
+}
+
+/// What an open session does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForegroundNow {
+    Running,
+    /// Only the user can go on.
+    RequiresAction,
+    Idle,
 }
 
 /// Asks for the options of a stored session, or of a new one in a directory.
@@ -99,5 +110,9 @@ impl StoredSessionPort for Sessions {
 
     fn options(&self, query: &OptionsQuery) -> Result<Arc<SessionOptions>, SessionError> {
         Sessions::options(self, query)
+    }
+
+    fn commands(&self, query: &OptionsQuery) -> Arc<[CommandInfo]> {
+        Sessions::commands(self, query)
     }
 }

@@ -195,6 +195,19 @@ impl PromptMaker {
     }
 }
 
+/// The slash commands in the order for clients: the most used ones, then the other built-in ones in the order of
+/// `/help`, then the recipes by name. `prompts`: those of MCP servers.
+pub(super) fn command_list(catalog: &RecipeCatalog, prompts: &[CommandInfo]) -> Arc<[CommandInfo]> {
+    let mut recipes = catalog.commands();
+    recipes.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut list: Vec<CommandInfo> = commands::listed().chain(recipes).collect();
+    let is_new = |prompt: &&CommandInfo| !list.iter().any(|known| known.name == prompt.name);
+    let prompts: Vec<CommandInfo> = prompts.iter().filter(is_new).cloned().collect();
+    list.extend(prompts);
+    list.sort_by_key(|command| commands::rank(&command.name));
+    list.into()
+}
+
 impl SessionRecipes {
     /// Reads the recipes again in the background, and watches their files from then on.
     pub(super) fn load(&mut self, core: &mut Core, sessions: mpsc::WeakSender<SessionCommand>) {
@@ -214,17 +227,9 @@ impl SessionRecipes {
         }));
     }
 
-    /// The slash commands in the order for clients: the most used ones, then the other built-in ones in the order of
-    /// `/help`, then the recipes by name.
+    /// The slash commands for clients.
     pub(super) fn command_list(&self) -> Arc<[CommandInfo]> {
-        let mut recipes = self.catalog().commands();
-        recipes.sort_by(|a, b| a.name.cmp(&b.name));
-        let mut list: Vec<CommandInfo> = commands::listed().chain(recipes).collect();
-        let is_new = |prompt: &&CommandInfo| !list.iter().any(|known| known.name == prompt.name);
-        let prompts: Vec<CommandInfo> = self.prompts().iter().filter(is_new).cloned().collect();
-        list.extend(prompts);
-        list.sort_by_key(|command| commands::rank(&command.name));
-        list.into()
+        command_list(self.catalog(), self.prompts())
     }
 
     /// The instruction of `/compact`, for a compaction that no command started.

@@ -385,7 +385,7 @@ impl Sessions {
     pub fn live_sessions(&self) -> Vec<LiveSession> {
         let live = self.live();
         let seen = |(session, live): (&SessionId, &LiveTask)| {
-            let ActivityNow { running, clients, watchers, prompts, unsynced } = live.activity.get();
+            let ActivityNow { running, asks: _, clients, watchers, prompts, unsynced } = live.activity.get();
             LiveSession {
                 session: session.clone(),
                 running,

@@ -81,6 +81,11 @@ fn foreground(session: &Session) -> Foreground {
     }
 }
 
+/// Whether only the user can go on.
+pub(super) fn asks(session: &Session) -> bool {
+    matches!(foreground(session), Foreground::RequiresAction)
+}
+
 fn background(session: &Session) -> Vec<BackgroundTerminal> {
     let running = session.tools.background().terminals();
     // A call that is still running is foreground work.

@@ -11,6 +11,8 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use epitome_platform::child_output::{self, OutputLimits};
+use epitome_store::{Header, Store};
+use epitome_thread::SessionId;
 
 /// Time limit of a Git command. Checking out a large repository takes a while.
 const GIT_TIME_MAX: Duration = Duration::from_secs(10 * 60);
@@ -176,6 +178,24 @@ impl Worktree {
         let range = base.map_or_else(|| "HEAD".to_owned(), |base| format!("{base}..HEAD"));
         let commits = git(&self.path, &["log", "--max-count=50", "--format=%h %s", &range])?;
         Ok(WorktreeState { commits: lines(&commits), uncommitted: changes(&self.path, true)? })
+    }
+
+    /// Fails if a session other than `own` is at work in it, in any process: it would write files while they are removed.
+    pub fn check_idle(&self, store: &Store, own: Option<&SessionId>) -> Result<(), String> {
+        let listed = store.list().map_err(|error| error.to_string())?;
+        let at_work = listed.headers.iter().find(|header| {
+            header.in_turn
+                && header.cwd.starts_with(&self.path)
+                && own != Some(&header.session)
+                // A turn whose process was killed has no end either.
+                && store.is_in_use(&header.session)
+        });
+        match at_work {
+            None => Ok(()),
+            Some(Header { session, .. }) => Err(format!(
+                "session {session} is at work there; wait for its end, or cancel it where it runs"
+            )),
+        }
     }
 
     /// Merges the branch into its base and removes the worktree. Refuses if anything would be lost.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use ahp::ClientError;
 use ahp::ahp_types::commands::ResolveSessionConfigResult;
-use ahp::ahp_types::state::{ChatState, ResponsePart, SessionStatus, ToolCallState, TurnState};
+use ahp::ahp_types::state::{AgentInfo, ChatState, ResponsePart, SessionStatus, ToolCallState, TurnState};
 
 fn user(script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> User {
     User::with_model(script)
@@ -254,6 +254,37 @@ async fn messages_wait_for_a_turn_or_steer_it() {
     );
     assert_eq!(reply(&client.chat.turns[1].response_parts), "You said later.");
     assert!(client.chat.steering_message.is_none() && client.chat.queued_messages.is_none());
+}
+
+/// A client chooses from the daemon's models. The choice is that of the session, for all of its clients.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_chooses_the_model_of_its_session() {
+    let user = user(obey);
+    let at = listen(&user, &[]);
+    let mut client = AhpWindow::start(&at, "client").await;
+    let session = client.create().await;
+    let chat = client.follow(&session).await;
+    client.begin(&chat, "t1", "say one").await;
+    client.until("a turn", |chat| chat.turns.len() == 1).await;
+    let root = client.call("subscribe", json!({ "channel": "ahp-root://" })).await;
+    let agents: Vec<AgentInfo> =
+        serde_json::from_value(root["snapshot"]["state"]["agents"].clone()).expect("they have the form");
+    let used = user.model().requests()[0].model.clone();
+    let other = agents[0].models.iter().find(|model| model.name != used).expect("there are several models");
+    let begin = |turn: &str, model: &str| {
+        json!({
+            "type": "chat/turnStarted", "turnId": turn, "startedAt": "2026-11-26T10:00:00Z",
+            "message": { "text": "say two", "origin": { "kind": "user" }, "model": { "id": model } },
+        })
+    };
+    let rejected = client.rejected(&chat, begin("t2", "nobody/nothing")).await;
+    assert!(rejected.contains("no model"), "{rejected}");
+    client.dispatch(&chat, begin("t2", &other.id)).await;
+    client.until("the second turn", |chat| chat.turns.len() == 2).await;
+    client.begin(&chat, "t3", "say three").await;
+    client.until("the third turn", |chat| chat.turns.len() == 3).await;
+    let asked: Vec<String> = user.model().requests().iter().map(|request| request.model.clone()).collect();
+    assert_eq!(asked, [used, other.name.clone(), other.name.clone()]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

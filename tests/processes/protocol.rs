@@ -273,22 +273,21 @@ fn rewriting_changes_only_the_agents_lines_and_the_models_requests() {
 }
 
 /// The agent passes the rules that `acp-check` applies to other agents.
-#[test]
-fn every_rule_of_the_conformance_suite_holds_for_this_agent() {
+fn every_rule_holds(version: check::Version) {
     let home = tempfile::tempdir().expect("a temporary directory");
     let model = CheckModel::start(ModelFormat::Anthropic).expect("loopback");
     let mut variables = model.variables();
     variables.push(("HOME".to_owned(), home.path().into()));
     let agent = PreparedAgent { program: our_agent(), variables };
     let mut failures = Vec::new();
-    for rule in &check::rules::RULES {
-        match rule.check(&agent, None) {
+    for rule in check::rules::rules(version) {
+        match rule.check(&agent, version, None) {
             FixtureOutcome::Passed | FixtureOutcome::NotOffered(_) => {}
             // The agent advertises everything, so this rule does not apply.
             FixtureOutcome::NotMeant(_) if rule.name == "not-advertised" => {}
             outcome => {
                 let (name, title) = (rule.name.to_owned(), rule.title.to_owned());
-                let item = check::ReportItem { name, title, cites: rule.cites, outcome };
+                let item = check::ReportItem { name, title, cites: rule.cites(version), outcome };
                 failures.push(check::as_text(&item));
             }
         }
@@ -298,19 +297,42 @@ fn every_rule_of_the_conformance_suite_holds_for_this_agent() {
 }
 
 #[test]
+fn every_rule_of_version_1_holds_for_this_agent() {
+    every_rule_holds(check::Version::V1);
+}
+
+#[test]
+fn every_rule_of_version_2_holds_for_this_agent() {
+    every_rule_holds(check::Version::V2);
+}
+
+#[test]
 fn no_rule_holds_for_a_program_that_is_no_agent() {
     let program =
         AgentProgram { command: "true".into(), arguments: Vec::new(), inherits: Inherits::PathAlone };
-    for rule in &check::rules::RULES {
-        assert!(matches!(rule.check(&program, None), FixtureOutcome::Failed(_)), "{}", rule.name);
+    for version in [check::Version::V1, check::Version::V2] {
+        for rule in check::rules::rules(version) {
+            let outcome = rule.check(&program, version, None);
+            assert!(matches!(outcome, FixtureOutcome::Failed(_)), "{}", rule.name);
+        }
+    }
+}
+
+/// No rule of version 2 holds for an agent that has only version 1; that is not its fault.
+#[test]
+fn an_agent_of_version_1_is_not_blamed_for_version_2() {
+    for rule in check::rules::rules(check::Version::V2) {
+        let outcome = rule.check(&MiniAgent { beats: false }, check::Version::V2, None);
+        assert!(matches!(outcome, FixtureOutcome::NotOffered(_)), "{}: {outcome:?}", rule.name);
     }
 }
 
 /// Regression: a rule that waits until the agent is silent waited for ever for an agent that sends heartbeats.
 #[test]
 fn a_rule_ends_although_the_agent_is_never_silent() {
-    let rule = check::rules::RULES.iter().find(|rule| rule.name == "in-flight").expect("a rule");
-    assert_eq!(rule.check(&MiniAgent { beats: true }, None), FixtureOutcome::Passed);
+    let version = check::Version::V1;
+    let rule = check::rules::rules(version).find(|rule| rule.name == "in-flight").expect("a rule");
+    assert_eq!(rule.check(&MiniAgent { beats: true }, version, None), FixtureOutcome::Passed);
 }
 
 fn page(name: &str) -> String {
@@ -344,8 +366,10 @@ fn the_methods_in_acp_md_exist() {
 #[test]
 fn the_rules_in_conformance_md_are_those_of_the_suite() {
     let page = page("conformance.md");
-    for rule in &check::rules::RULES {
-        let row = format!("| `{}` | {} | {} |\n", rule.name, rule.title, rule.cites);
-        assert!(page.contains(&row), "{row}");
+    for version in [check::Version::V1, check::Version::V2] {
+        for rule in check::rules::rules(version) {
+            let row = format!("| `{}` | {} | {} |\n", rule.name, rule.title, rule.cites);
+            assert!(page.contains(&row), "{row}");
+        }
     }
 }

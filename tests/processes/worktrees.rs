@@ -169,6 +169,7 @@ fn a_base_may_be_deleted_and_may_have_the_name_of_a_tag() {
     assert!(thrown.contains("git branch epitome/docs"), "{thrown}");
 }
 
+/// Regression: `/worktree merge` removed a worktree in which another session was at work; only the command line looked.
 #[test]
 fn a_worktree_in_which_a_turn_runs_is_left_alone() {
     let Some(user) = user() else { return };
@@ -184,6 +185,13 @@ fn a_worktree_in_which_a_turn_runs_is_left_alone() {
         let refused = user.run(&["worktree", action, "parser"]).exited(1);
         assert!(refused.err.contains(&format!("session {session} is at work there")), "{refused:?}");
     }
+    // The command of another session there says the same.
+    let mut other = user.start();
+    let opened = other.call("session/new", json!({ "cwd": cwd, "mcpServers": [] }));
+    let second = opened["sessionId"].as_str().expect("an id").to_owned();
+    let (refused, _) = other.turn(&second, "/worktree merge");
+    assert!(agent_text(&refused).contains(&format!("session {session} is at work there")), "{refused:?}");
+    other.close_input();
     agent.cancel(&session);
     agent.answer(prompt);
     user.run(&["worktree", "discard", "parser"]).ok();

@@ -64,13 +64,18 @@ impl<P: StoredSessionPort> AcpServer<P> {
     }
 
     pub(super) fn status(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
-        let session = session_of(params)?;
+        let (session, version) = (session_of(params)?, self.outbox.traits().version);
         self.in_background(id, RequestKind::Status, Some(session.clone()), move |sessions| {
             let status = sessions.status(&session).map_err(|error| answers::session_error(&error))?;
-            answers::raw(&wire::SessionStatusResponse::new(match status {
-                SessionStatus::Open => wire::SessionStatus::Open,
-                SessionStatus::Saved => wire::SessionStatus::Saved,
-            }))
+            match (status, version) {
+                (SessionStatus::Open(now), AcpVersion::V2) => v2_answers::open_status(now),
+                (SessionStatus::Open(_), AcpVersion::V1) => {
+                    answers::raw(&wire::SessionStatusResponse::new(wire::SessionStatus::Open))
+                }
+                (SessionStatus::Saved, _) => {
+                    answers::raw(&wire::SessionStatusResponse::new(wire::SessionStatus::Saved))
+                }
+            }
         })
     }
 
@@ -118,7 +123,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
             let options = sessions.options(&query).map_err(|error| answers::session_error(&error))?;
             match traits.version {
                 AcpVersion::V1 => answers::options(&options, traits.boolean_options),
-                AcpVersion::V2 => v2_answers::options(&options),
+                AcpVersion::V2 => v2_answers::options(&options, &sessions.commands(&query), traits.skills),
             }
         })
     }

@@ -9,6 +9,8 @@ use super::{CommandContext, CommandOutcome, DiskResult};
 use crate::core::Core;
 use crate::worktree::{self, Worktree, WorktreeState};
 use epitome_platform::blocking;
+use epitome_store::Store;
+use epitome_thread::SessionId;
 use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSender, UserQuestion};
 
 /// The choices of the card, with what they do.
@@ -18,16 +20,27 @@ const CHOICES: [(&str, &str); 3] = [
     ("keep", "Keep it for now"),
 ];
 
+/// The session that the command was typed in.
+struct CommandPlace {
+    cwd: PathBuf,
+    store: Store,
+    session: SessionId,
+}
+
 /// The text and the machine-readable result.
 pub type WorktreeReport = (String, Value);
 
 pub(super) fn worktree(core: &mut Core, context: &CommandContext<'_>, typed: &str) -> CommandOutcome {
-    let (cwd, typed, sender) =
-        (core.workspace.cwd.clone(), typed.trim().to_owned(), context.questions.sender());
+    let (typed, sender) = (typed.trim().to_owned(), context.questions.sender());
+    let place = CommandPlace {
+        cwd: core.workspace.cwd.clone(),
+        store: core.services.store.clone(),
+        session: core.id().clone(),
+    };
     CommandOutcome::eventually(Box::pin(async move {
         let report = match &*typed {
-            "" => card(cwd, sender).await,
-            _ => blocking::start(move || ordered(cwd, &typed)).await.ok()?,
+            "" => card(place, sender).await,
+            _ => blocking::start(move || ordered(&place, &typed)).await.ok()?,
         };
         Some(DiskResult::Worktree(report.unwrap_or_else(|why| refused(&why))))
     }))
@@ -38,12 +51,11 @@ fn refused(why: &str) -> WorktreeReport {
 }
 
 /// What is typed after the name.
-fn ordered(cwd: PathBuf, typed: &str) -> Result<WorktreeReport, String> {
+fn ordered(place: &CommandPlace, typed: &str) -> Result<WorktreeReport, String> {
     match typed {
-        "list" => list(&cwd),
-        "merge" => finish(&own(&cwd)?, "merge"),
-        "discard" => finish(&own(&cwd)?, "discard"),
-        name => make(&cwd, name),
+        "list" => list(&place.cwd),
+        "merge" | "discard" => finish(place, &own(&place.cwd)?, typed),
+        name => make(&place.cwd, name),
     }
 }
 
@@ -90,7 +102,8 @@ fn list(cwd: &std::path::Path) -> Result<WorktreeReport, String> {
 }
 
 /// Shows the worktree of the session and asks what to do with it.
-async fn card(cwd: PathBuf, sender: QuestionSender) -> Result<WorktreeReport, String> {
+async fn card(place: CommandPlace, sender: QuestionSender) -> Result<WorktreeReport, String> {
+    let cwd = place.cwd.clone();
     let looked = blocking::start(move || -> Result<_, String> {
         let own = own(&cwd)?;
         let state = own.state()?;
@@ -117,14 +130,15 @@ async fn card(cwd: PathBuf, sender: QuestionSender) -> Result<WorktreeReport, St
     match chosen.as_deref() {
         Some(action @ ("merge" | "discard")) => {
             let action = action.to_owned();
-            let done = blocking::start(move || finish(&own, &action)).await;
+            let done = blocking::start(move || finish(&place, &own, &action)).await;
             done.map_err(|error| error.to_string())?
         }
         _ => Ok(("The worktree stays as it is.".to_owned(), meta_of(&own, &state, "kept"))),
     }
 }
 
-fn finish(own: &Worktree, action: &str) -> Result<WorktreeReport, String> {
+fn finish(place: &CommandPlace, own: &Worktree, action: &str) -> Result<WorktreeReport, String> {
+    own.check_idle(&place.store, Some(&place.session))?;
     let text = if action == "merge" { own.merge()? } else { own.discard()? };
     let text = match own.path.exists() {
         true => text,

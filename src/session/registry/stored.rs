@@ -9,12 +9,15 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{COMMANDS_MAX, LiveTask, Sessions, store_error};
+use crate::client_list::ActivityNow;
 use crate::commands::TITLE_CHARS_MAX;
 use crate::cross_session_edit::{self, Mutation, Replaced};
 use crate::models::options_before_opening;
-use crate::port::{OptionsQuery, SessionStatus};
-use crate::{SessionCommand, SessionError, SessionOptions};
+use crate::port::{ForegroundNow, OptionsQuery, SessionStatus};
+use crate::recipes::command_list;
+use crate::{CommandInfo, SessionCommand, SessionError, SessionOptions};
 use epitome_platform::blocking;
+use epitome_recipe::catalog::RecipeCatalog;
 use epitome_store::{Header, StoreError};
 use epitome_thread::visible::visible_line;
 use epitome_thread::{Change, Seq, SessionId};
@@ -77,9 +80,17 @@ impl Sessions {
 
     /// Whether the session is open in this process or only stored. Does not open it, but reads the disk.
     pub fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError> {
-        let lives = self.live().get(session).is_some_and(|found| !found.commands.is_closed());
-        if lives || self.resting().contains_key(session) {
-            return Ok(SessionStatus::Open);
+        let now =
+            self.live().get(session).filter(|found| !found.commands.is_closed()).map(|found| {
+                match found.activity.get() {
+                    ActivityNow { asks: true, .. } => ForegroundNow::RequiresAction,
+                    ActivityNow { running: true, .. } => ForegroundNow::Running,
+                    ActivityNow { .. } => ForegroundNow::Idle,
+                }
+            });
+        let rests = || self.resting().contains_key(session).then_some(ForegroundNow::Idle);
+        if let Some(now) = now.or_else(rests) {
+            return Ok(SessionStatus::Open(now));
         }
         let header = self.inner.services.store.header(session);
         header.map(|_| SessionStatus::Saved).map_err(|error| store_error(session, error))
@@ -120,6 +131,13 @@ impl Sessions {
             Some(session) => Some(services.store.read(session).map_err(|error| store_error(session, error))?),
         };
         options_before_opening(services, &query.cwd, &query.overrides, &query.environment, entries)
+    }
+
+    /// Returns the slash commands that a client would get. Reads the disk.
+    pub fn commands(&self, query: &OptionsQuery) -> Arc<[CommandInfo]> {
+        let paths = &self.inner.services.paths;
+        let (directories, cwd) = (&query.overrides.recipe_dirs, &query.cwd);
+        command_list(&RecipeCatalog::load(cwd, paths, directories), &[])
     }
 
     /// Adds a setting to a session's log: through the session if it is running, otherwise on the disk.

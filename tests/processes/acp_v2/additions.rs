@@ -52,6 +52,32 @@ fn automatic_compaction_is_a_boolean_for_clients_that_show_those() {
     assert_eq!(option(&made, "id", "auto_compact")["type"], "boolean");
 }
 
+/// What a client can ask about a session that it has not opened.
+#[test]
+fn the_status_has_the_state_and_the_options_come_with_the_commands() {
+    let user = user(obey);
+    let mut window = Window::start(&user, &[]);
+    let options = window.call("session/options", json!({ "cwd": user.project() }));
+    let session = window.new_session(&user);
+    let commands = options["availableCommands"].as_array().expect("commands");
+    assert!(commands.iter().any(|command| command["name"] == "compact"), "{options}");
+    let mut other = Window::start(&user, &[]);
+    let status = |other: &mut Window| {
+        let status = other.call("session/status", json!({ "sessionId": session }));
+        assert_eq!(status["status"], "open");
+        status["state"]["state"].clone()
+    };
+    assert_eq!(status(&mut other), "idle");
+    window.prompt(&session, "half");
+    window.hear("The first half, ");
+    assert_eq!(status(&mut other), "running");
+    window.agent.cancel(&session);
+    window.idle();
+    window.prompt(&session, "run true");
+    window.update("state_update", |update| update["state"] == "requires_action");
+    assert_eq!(status(&mut other), "requires_action");
+}
+
 const SKILL: &str = "---\nname: greet\ndescription: Says hello\n---\nsay hello to $ARGUMENTS\n";
 
 /// Skills are commands of their own kind for clients that show them so, and start by a block of a prompt.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use epitome::session::port::{OptionsQuery, SessionPort, SessionStatus, StoredSessionPort};
+use epitome::session::port::{ForegroundNow, OptionsQuery, SessionPort, SessionStatus, StoredSessionPort};
 use epitome::session::registry::Header;
 use epitome::session::{
     AskId, ClientId, CommandInfo, EventSink, ModelOption, Opening, PendingPrompt, PermissionRequest,
@@ -89,7 +89,7 @@ impl StoredSessionPort for Played {
     fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError> {
         let state = self.state.lock().unwrap();
         match state.live.contains_key(session) {
-            true => Ok(SessionStatus::Open),
+            true => Ok(SessionStatus::Open(ForegroundNow::Idle)),
             false if state.headers.iter().any(|header| header.session == *session) => {
                 Ok(SessionStatus::Saved)
             }
@@ -112,6 +112,10 @@ impl StoredSessionPort for Played {
 
     fn options(&self, _: &OptionsQuery) -> Result<Arc<SessionOptions>, SessionError> {
         Ok(options())
+    }
+
+    fn commands(&self, _: &OptionsQuery) -> Arc<[CommandInfo]> {
+        Arc::new([])
     }
 }
 

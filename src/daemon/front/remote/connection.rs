@@ -20,7 +20,8 @@ pub const RETURN_TIME_MAX: Duration = Duration::from_secs(60);
 /// events.
 const KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Maximum number of streams of one connection. Messages of further sessions are sent on that of the connection.
+/// Maximum number of streams of one connection. A stream that nobody reads, with no message left, makes room for
+/// another; without such a stream, messages of further sessions are sent on that of the connection.
 const STREAMS_MAX: usize = 256;
 
 /// Which messages a client reads from a socket.
@@ -112,9 +113,21 @@ impl StreamBuffer {
 }
 
 impl ClientStreams {
+    /// Whether there is a stream of this name, or room for it.
+    fn has_room(&mut self, name: &ClientStream) -> bool {
+        if self.streams.contains_key(name) || self.streams.len() < STREAMS_MAX {
+            return true;
+        }
+        let idle = self.streams.iter().find(|(name, stream)| {
+            matches!(name, ClientStream::Session(_)) && !stream.is_read && stream.unsent_bytes() == 0
+        });
+        let idle = idle.map(|(name, _)| name.clone());
+        idle.is_some_and(|idle| self.streams.remove(&idle).is_some())
+    }
+
     /// The stream for messages to this one.
     fn stream(&mut self, name: &ClientStream) -> &mut StreamBuffer {
-        let has_room = self.streams.contains_key(name) || self.streams.len() < STREAMS_MAX;
+        let has_room = self.has_room(name);
         let name = if has_room { name.clone() } else { ClientStream::Connection };
         self.streams.entry(name).or_default()
     }
@@ -153,8 +166,10 @@ pub enum NoStream {
     Busy,
     /// The messages that the client lacks are no longer kept.
     Gone,
-    /// The connection has ended, or has too many streams.
+    /// The connection has ended.
     Unknown,
+    /// The connection has as many streams as it can, and all are in use.
+    TooMany,
 }
 
 /// The reader of a stream, until it is dropped or another one takes its place.
@@ -241,9 +256,11 @@ impl RemoteConnection {
         received: Option<u64>,
     ) -> Result<StreamReader, NoStream> {
         let mut state = self.state();
-        let is_known = state.streams.contains_key(&stream) || state.streams.len() < STREAMS_MAX;
-        if state.ended || !is_known {
+        if state.ended {
             return Err(NoStream::Unknown);
+        }
+        if !state.has_room(&stream) {
+            return Err(NoStream::TooMany);
         }
         let buffer = state.stream(&stream);
         match received {
@@ -364,10 +381,19 @@ impl RemoteConnection {
         }
         let connection = self.clone();
         let written = tokio::spawn(async move {
-            let Some(to_front) = to_front.as_mut() else { return Err(io::ErrorKind::BrokenPipe.into()) };
-            to_front.write_all(&line).await?;
-            connection.state().received += 1;
-            Ok(())
+            let closed = || io::Error::from(io::ErrorKind::BrokenPipe);
+            let writer = to_front.as_mut().ok_or_else(closed)?;
+            let written = tokio::select! {
+                biased;
+                () = connection.ended() => Err(closed()),
+                written = writer.write_all(&line) => written,
+            };
+            match written {
+                Ok(()) => connection.state().received += 1,
+                // Closes the front end's input, also for `end`, which does not wait for this message.
+                Err(_) => drop(to_front.take()),
+            }
+            written
         });
         written.await.unwrap_or_else(|error| Err(io::Error::other(error)))
     }
@@ -396,13 +422,24 @@ impl RemoteConnection {
         }
     }
 
-    /// Ends the connection: the front end reads the end of its input, and open sockets are closed.
+    /// Ends the connection: the front end reads the end of its input, and open sockets are closed. A message that is
+    /// being written is given up, because a front end that reads nothing would otherwise keep its input open.
     pub fn end(&self) {
         self.state().ended = true;
         self.changed.notify_waiters();
-        // Locked only while a line is being written; that write then fails, because its reader is gone.
         if let Ok(mut to_front) = self.to_front.try_lock() {
             drop(to_front.take());
+        }
+    }
+
+    /// Waits for the end of the connection.
+    async fn ended(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.has_ended() {
+                return;
+            }
+            changed.await;
         }
     }
 
@@ -487,6 +524,45 @@ mod tests {
         assert_eq!(connection.state().unsent_bytes(), "an answer".len());
         assert_eq!(connection.read(session.clone(), None).err(), Some(NoStream::Gone));
         assert!(connection.read(session, None).is_ok(), "after the client has loaded the session");
+    }
+
+    /// Regression: a client that had opened 255 sessions got a 404 for the stream of each further one.
+    #[tokio::test]
+    async fn streams_that_are_not_used_make_room_for_others() {
+        let connection = with_frames(&[]);
+        let session = |number: usize| ClientStream::Session(format!("s_{number}"));
+        for number in 0..2 * STREAMS_MAX {
+            drop(connection.read(session(number), None).expect("the others are not used"));
+        }
+        assert_eq!(connection.state().streams.len(), STREAMS_MAX);
+        let readers: Vec<_> = (0..STREAMS_MAX - 1)
+            .map(|number| connection.read(session(number), None).expect("there is room"))
+            .collect();
+        assert_eq!(connection.read(session(STREAMS_MAX), None).err(), Some(NoStream::TooMany));
+        connection.state().stream(&session(0)).put(Utf8Bytes::from("unread"));
+        drop(readers);
+        assert!(connection.read(session(STREAMS_MAX), None).is_ok());
+        assert!(connection.knows_session("s_0"), "a stream with messages stays");
+    }
+
+    /// Regression: a connection that was ended while a message was being written to a front end that read nothing kept
+    /// the front end's input open for ever.
+    #[tokio::test]
+    async fn a_message_that_nobody_takes_does_not_keep_an_ended_connection_open() {
+        let (ours, mut front) = tokio::net::UnixStream::pair().expect("a pair");
+        let (_reader, to_front) = ours.into_split();
+        let connection = Arc::new(RemoteConnection::new(String::new(), Carrier::WebSocket, to_front));
+        let long = "x".repeat(1 << 20);
+        {
+            let mut forwarded = std::pin::pin!(connection.forward(&long, || true));
+            assert!(futures_util::poll!(&mut forwarded).is_pending());
+            assert!(connection.to_front.try_lock().is_err(), "it is being written");
+            connection.end();
+            assert!(forwarded.await.is_err());
+        }
+        let mut read = Vec::new();
+        tokio::io::AsyncReadExt::read_to_end(&mut front, &mut read).await.expect("it ends");
+        assert!(read.len() < long.len());
     }
 
     #[test]

@@ -317,7 +317,13 @@ pub fn events(clients: &RemoteClients, request: &Request<Incoming>) -> RemoteRes
         Err(NoStream::Gone) => {
             return text(StatusCode::CONFLICT, "The events after this one are gone; load the session again");
         }
-        Err(NoStream::Unknown) => return text(StatusCode::NOT_FOUND, "There is no such stream"),
+        Err(NoStream::Unknown) => return text(StatusCode::NOT_FOUND, "The connection has ended"),
+        Err(NoStream::TooMany) => {
+            return text(
+                StatusCode::TOO_MANY_REQUESTS,
+                "This connection reads as many streams as it can; end one, or open another connection",
+            );
+        }
     };
     let frames = stream::unfold(reader, |reader| async move {
         let event = match tokio::time::timeout(HEARTBEAT, reader.next()).await {

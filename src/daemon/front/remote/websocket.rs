@@ -109,7 +109,7 @@ fn resumed(
     };
     let reader = read.map_err(|why| {
         Box::new(match why {
-            NoStream::Unknown => text(
+            NoStream::Unknown | NoStream::TooMany => text(
                 StatusCode::NOT_FOUND,
                 "There is no such connection, or Acp-Received is missing; open a new one and load its sessions",
             ),

@@ -1,0 +1,356 @@
+//! Rules that only version 2 of the protocol has. Each cites its page below `protocol/v2/`.
+
+use serde_json::{Value, json};
+
+use super::client::{Checked, Client, Permission, Stop, Version, failed};
+use super::model::{PING, SAY_PING, hang, run_long};
+use super::rules::{METHOD_NOT_FOUND, ProtocolRule, UNKNOWN, cancelled, rule, streaming};
+
+const INVALID_PARAMS: i64 = -32602;
+const CANCELLED: i64 = -32800;
+
+pub(super) const RULES: [ProtocolRule; 15] = [
+    v2(
+        "version-2",
+        "Version 2 is answered with version 2, `info` and `capabilities`",
+        "initialization",
+        version,
+    ),
+    v2("gone-methods", "Methods that version 2 has removed don't exist", "session-setup", gone_methods),
+    v2("relative-cwd", "A relative working directory is an error", "session-setup", relative_cwd),
+    v2(
+        "replay-unknown",
+        "A replay from an unknown place is an error",
+        "session-setup#current-state-synchronization",
+        replay_unknown,
+    ),
+    v2(
+        "resume-state",
+        "A session that is resumed without a replay reports its state before the answer",
+        "session-setup#current-state-synchronization",
+        resume_state,
+    ),
+    v2(
+        "resume-replays",
+        "A replay shows the conversation with the same ids before the answer",
+        "session-setup#current-state-synchronization",
+        resume_replays,
+    ),
+    v2(
+        "resume-running",
+        "A session that works is resumed as running",
+        "session-setup#current-state-synchronization",
+        resume_running,
+    ),
+    v2(
+        "inserted",
+        "A prompt is answered when its message is in the conversation, not when the work ends",
+        "prompt-lifecycle#2-prompt-accepted",
+        inserted,
+    ),
+    v2(
+        "echoed",
+        "The message of a prompt is shown with the id of its answer",
+        "prompt-lifecycle#1-user-message",
+        echoed,
+    ),
+    v2(
+        "states",
+        "A turn is running, then idle with a stop reason",
+        "prompt-lifecycle#session-states",
+        states,
+    ),
+    v2(
+        "held-prompt",
+        "A prompt during work is inserted, or cancelled with the work",
+        "prompt-lifecycle#cancellation",
+        held_prompt,
+    ),
+    v2(
+        "same-key",
+        "A prompt that is sent again with its `idempotencyKey` is inserted once",
+        "prompt-lifecycle#1-user-message",
+        same_key,
+    ),
+    v2(
+        "cancel-unknown-work",
+        "Cancelling an unknown call or terminal is an error",
+        "tool-calls#cancelling-tool-calls",
+        cancel_unknown_work,
+    ),
+    v2(
+        "cancel-call",
+        "A call that is cancelled ends, and the turn goes on",
+        "tool-calls#cancelling-tool-calls",
+        cancel_call,
+    ),
+    v2(
+        "close-running",
+        "Closing ends the work before its answer, and nothing follows",
+        "session-setup",
+        close_running,
+    ),
+];
+
+const fn v2(
+    name: &'static str,
+    title: &'static str,
+    cites: &'static str,
+    check: fn(&mut Client<'_>) -> Checked,
+) -> ProtocolRule {
+    rule(name, title, cites, check).only(Version::V2)
+}
+
+fn version(client: &mut Client<'_>) -> Checked {
+    client.initialize()?;
+    let offered = &client.offered;
+    let is_new = offered["protocolVersion"] == 2 && offered["info"]["name"].is_string();
+    if !is_new || offered.get("agentCapabilities").is_some() || offered.get("agentInfo").is_some() {
+        return failed("`protocolVersion` 2, `info` and `capabilities`", offered.to_string());
+    }
+    Ok(())
+}
+
+fn gone_methods(client: &mut Client<'_>) -> Checked {
+    let session = client.session()?;
+    let mut load = client.opening();
+    load["sessionId"] = json!(session);
+    client.error("session/load", load, &[METHOD_NOT_FOUND])?;
+    let mode = json!({ "sessionId": session, "modeId": "acp-check-unknown" });
+    client.error("session/set_mode", mode, &[METHOD_NOT_FOUND])?;
+    client.error("authenticate", json!({ "methodId": "acp-check-unknown" }), &[METHOD_NOT_FOUND])
+}
+
+fn relative_cwd(client: &mut Client<'_>) -> Checked {
+    client.initialize()?;
+    client.error("session/new", json!({ "cwd": "acp-check/relative" }), &[INVALID_PARAMS])
+}
+
+/// Opens a session with one turn, then starts the agent again and resumes it. Returns its id, the id of the prompt's
+/// message and the answer to `session/resume`.
+fn resumed(client: &mut Client<'_>, replay_from: Value) -> Checked<(String, String, Value)> {
+    let session = client.session()?;
+    let prompt = client.prompt(&session, SAY_PING)?;
+    client.ended(prompt)?;
+    let message = client.updates(&session).into_iter().find_map(|update| {
+        let kind = update["sessionUpdate"].as_str()?;
+        kind.starts_with("user_message").then(|| update["messageId"].as_str().map(str::to_owned))?
+    });
+    client.restart()?;
+    client.initialize()?;
+    let answer = resume(client, &session, replay_from)?;
+    Ok((session, message.unwrap_or_default(), answer))
+}
+
+fn resume(client: &mut Client<'_>, session: &str, replay_from: Value) -> Checked<Value> {
+    let mut params = client.opening();
+    params["sessionId"] = json!(session);
+    if !replay_from.is_null() {
+        params["replayFrom"] = replay_from;
+    }
+    client.call("session/resume", params)
+}
+
+fn replay_unknown(client: &mut Client<'_>) -> Checked {
+    let (session, _, answer) = resumed(client, json!({ "type": "acp_check_unknown" }))?;
+    if answer["error"]["code"] != INVALID_PARAMS {
+        return failed(format!("`session/resume` fails with {INVALID_PARAMS}"), answer.to_string());
+    }
+    match client.updates(&session).first() {
+        None => Ok(()),
+        Some(update) => failed("no update of a session that was not resumed", update.to_string()),
+    }
+}
+
+/// Checks that a resumed session has reported its state, and returns the state that was reported last.
+fn reported(client: &Client<'_>, session: &str, answer: &Value) -> Checked<Value> {
+    if !answer["result"].is_object() {
+        return failed("a result of `session/resume`", answer.to_string());
+    }
+    let updates = client.updates(session);
+    match updates.iter().rev().find(|update| update["sessionUpdate"] == "state_update") {
+        Some(state) => Ok((*state).clone()),
+        None => failed("`state_update` before the answer", answer.to_string()),
+    }
+}
+
+fn resume_state(client: &mut Client<'_>) -> Checked {
+    let (session, _, answer) = resumed(client, Value::Null)?;
+    let state = reported(client, &session, &answer)?;
+    if state["state"] != "idle" {
+        return failed("the state `idle`", state.to_string());
+    }
+    let said = client.text(&session);
+    if said.is_empty() { Ok(()) } else { failed("no messages without `replayFrom`", said) }
+}
+
+fn resume_replays(client: &mut Client<'_>) -> Checked {
+    let (session, message, answer) = resumed(client, json!({ "type": "start" }))?;
+    reported(client, &session, &answer)?;
+    let (user, agent) = (client.text_by("user_message", &session), client.text(&session));
+    if !user.contains("single word") || !agent.to_lowercase().contains(PING) {
+        return failed("the prompt and the reply before the answer", format!("{user:?} and {agent:?}"));
+    }
+    if !client.updates(&session).iter().any(|update| update["messageId"] == *message) {
+        return failed(format!("the prompt's message with its id {message}"), "other ids");
+    }
+    Ok(())
+}
+
+fn resume_running(client: &mut Client<'_>) -> Checked {
+    let session = client.session()?;
+    streaming(client, &session)?;
+    client.news.clear();
+    let answer = resume(client, &session, Value::Null)?;
+    let state = reported(client, &session, &answer)?;
+    match state["state"].as_str() {
+        Some("running") => Ok(()),
+        _ => failed("the state `running`", state.to_string()),
+    }
+}
+
+/// Checks that a model can be called, since the prompts of the rule don't end.
+fn has_a_model(client: &mut Client<'_>, session: &str) -> Checked {
+    let prompt = client.prompt(session, SAY_PING)?;
+    client.ended(prompt).map(drop)
+}
+
+fn inserted(client: &mut Client<'_>) -> Checked {
+    let session = client.session()?;
+    has_a_model(client, &session)?;
+    let prompt = client.prompt(&session, &hang())?;
+    let answer = client.answer(prompt, "session/prompt")?;
+    client.inserted(&answer)?;
+    client.works(&session)?;
+    client.notify("session/cancel", json!({ "sessionId": session }))?;
+    let idle = client.idle(&session)?;
+    match idle["stopReason"].as_str() {
+        Some("cancelled") => Ok(()),
+        _ => failed("the state `idle` with the stop reason cancelled", idle.to_string()),
+    }
+}
+
+fn echoed(client: &mut Client<'_>) -> Checked {
+    let session = client.session()?;
+    let prompt = client.prompt(&session, SAY_PING)?;
+    let answer = client.answer(prompt, "session/prompt")?;
+    let id = match answer.get("error") {
+        None => client.inserted(&answer)?,
+        Some(error) => return Err(Stop::NotRun(format!("its prompt fails: {error}"))),
+    };
+    client.idle(&session)?;
+    let shown = client.text_by("user_message", &session);
+    let has_id = client.updates(&session).iter().any(|update| update["messageId"] == *id);
+    if !has_id || shown != SAY_PING {
+        return failed(format!("the prompt as a message with the id {id}"), format!("{shown:?}"));
+    }
+    Ok(())
+}
+
+fn states(client: &mut Client<'_>) -> Checked {
+    let session = client.session()?;
+    has_a_model(client, &session)?;
+    let prompt = client.prompt(&session, SAY_PING)?;
+    let answer = client.answer(prompt, "session/prompt")?;
+    client.inserted(&answer)?;
+    client.works(&session)?;
+    let idle = client.idle(&session)?;
+    match idle["stopReason"].as_str() {
+        Some("end_turn") => Ok(()),
+        _ => failed("the stop reason end_turn", idle.to_string()),
+    }
+}
+
+fn held_prompt(client: &mut Client<'_>) -> Checked {
+    let session = client.session()?;
+    let first = streaming(client, &session)?;
+    let block = json!({ "type": "text", "text": SAY_PING });
+    let params = json!({ "sessionId": session, "prompt": [block] });
+    let held = client.request("session/prompt", params)?;
+    client.notify("session/cancel", json!({ "sessionId": session }))?;
+    cancelled(client, first)?;
+    let answer = client.answer(held, "session/prompt")?;
+    if answer["error"]["code"] != CANCELLED && answer.get("result").is_none() {
+        return failed(format!("a result, or the error {CANCELLED}"), answer.to_string());
+    }
+    match client.silence()?.first() {
+        None => Ok(()),
+        Some(second) => failed("one answer to each prompt", second.to_string()),
+    }
+}
+
+fn same_key(client: &mut Client<'_>) -> Checked {
+    let session = client.session()?;
+    has_a_model(client, &session)?;
+    client.news.clear();
+    let block = json!({ "type": "text", "text": SAY_PING });
+    let params = json!({ "sessionId": session, "prompt": [block], "idempotencyKey": "acp-check-key" });
+    let first = client.prompt_with(params.clone())?;
+    let answer = client.answer(first, "session/prompt")?;
+    let id = client.inserted(&answer)?;
+    client.idle(&session)?;
+    let again = client.call("session/prompt", params)?;
+    if client.inserted(&again)? != id {
+        return failed(format!("the id {id} again"), again.to_string());
+    }
+    client.silence()?;
+    let shown = client.text_by("user_message", &session);
+    if shown == SAY_PING { Ok(()) } else { failed("one message", format!("{shown:?}")) }
+}
+
+fn cancel_unknown_work(client: &mut Client<'_>) -> Checked {
+    let session = client.session()?;
+    let call = json!({ "sessionId": session, "toolCallId": UNKNOWN });
+    client.error("tool_call/cancel", call, &[INVALID_PARAMS])?;
+    let terminal = json!({ "sessionId": session, "terminalId": UNKNOWN });
+    client.error("terminal/cancel", terminal, &[INVALID_PARAMS])
+}
+
+fn cancel_call(client: &mut Client<'_>) -> Checked {
+    let session = client.session()?;
+    client.permission = Permission::Allow;
+    has_a_model(client, &session)?;
+    let prompt = client.prompt(&session, &run_long())?;
+    let offered = client.wait_for("a call, or the end of the turn", |message| {
+        let update = &message["params"]["update"];
+        (update["sessionUpdate"] == "tool_call_update" && update["status"] == "in_progress")
+            || (update["sessionUpdate"] == "state_update" && update["state"] == "idle")
+    })?;
+    let call = offered["params"]["update"]["toolCallId"].clone();
+    if call.is_null() {
+        return Err(Stop::NotRun("its model runs no command here".to_owned()));
+    }
+    let updates = client.news.iter().chain([&offered]).map(|message| &message["params"]["update"]);
+    let offers =
+        |update: &Value| update["toolCallId"] == call && update["capabilities"]["cancel"].is_object();
+    if !updates.into_iter().any(offers) {
+        return Err(Stop::NotOffered("capabilities.cancel of a call".to_owned()));
+    }
+    client.result("tool_call/cancel", json!({ "sessionId": session, "toolCallId": call }))?;
+    client.wait_for("the end of the call", |message| {
+        let update = &message["params"]["update"];
+        update["toolCallId"] == call
+            && matches!(update["status"].as_str(), Some("completed" | "failed" | "cancelled"))
+    })?;
+    match client.ended(prompt)?.as_str() {
+        "cancelled" => failed("a turn that goes on", "the stop reason cancelled"),
+        _ => Ok(()),
+    }
+}
+
+fn close_running(client: &mut Client<'_>) -> Checked {
+    let session = client.session()?;
+    streaming(client, &session)?;
+    client.news.clear();
+    client.result("session/close", json!({ "sessionId": session }))?;
+    let is_idle = |update: &&Value| update["sessionUpdate"] == "state_update" && update["state"] == "idle";
+    if !client.updates(&session).iter().any(is_idle) {
+        return failed("the state `idle` before the answer", "no state");
+    }
+    client.news.clear();
+    client.silence()?;
+    match client.updates(&session).first() {
+        None => Ok(()),
+        Some(late) => failed("nothing after the answer", late.to_string()),
+    }
+}
