@@ -182,8 +182,8 @@ fn open_calls(turn: &[Arc<Entry>]) -> Vec<ToolCall> {
 
 /// Finds the entry of each prompt. A client's prompts enter the log in the order in which it sent them, and after
 /// everything that it had been shown by then. Answered prompts are in the log, except for those that were cancelled
-/// before. The prompts that it still waits for are its newest: for each, the newest entry with the same text counts. Each
-/// entry belongs to one prompt.
+/// before. The prompts that it still waits for are its newest: the assignment that finds most of them counts, and
+/// for each the newest entry with the same text. Each entry belongs to one prompt.
 fn find(entries: &[Arc<Entry>], prompts: &[PendingPrompt]) -> Vec<Option<Seq>> {
     let queued = entries.iter().filter_map(|entry| match &entry.change {
         Change::Queued { message } => Some(message.id),
@@ -208,20 +208,26 @@ fn find(entries: &[Arc<Entry>], prompts: &[PendingPrompt]) -> Vec<Option<Seq>> {
             answered.insert(entry.seq);
         }
     }
-    let mut end = entries.len();
-    let mut find_one = |prompt: &PendingPrompt| {
-        prompt.ticket?;
-        if let Some(key) = &prompt.key {
-            return keyed(entries, key);
-        }
-        let is_it = |entry: &Arc<Entry>| !answered.contains(&entry.seq) && is_of(prompt, entry);
-        let found = entries[..end].iter().rposition(is_it)?;
-        end = found;
-        Some(entries[found].seq)
+    let candidates: Vec<&Arc<Entry>> =
+        entries.iter().filter(|entry| prompts.iter().any(|prompt| is_of(prompt, entry))).collect();
+    // The last prompts may be missing in the log. They must not take the entries of older ones with the same text.
+    let find_first = |count: usize| {
+        let mut end = candidates.len();
+        let find_one = |(nth, prompt): (usize, &PendingPrompt)| {
+            prompt.ticket?;
+            if let Some(key) = &prompt.key {
+                return keyed(entries, key);
+            }
+            let is_it = |entry: &&Arc<Entry>| !answered.contains(&entry.seq) && is_of(prompt, entry);
+            end = candidates[..end].iter().rposition(is_it).filter(|_| nth < count)?;
+            Some(candidates[end].seq)
+        };
+        let mut found: Vec<Option<Seq>> = prompts.iter().enumerate().rev().map(find_one).collect();
+        found.reverse();
+        found
     };
-    let mut found: Vec<Option<Seq>> = prompts.iter().rev().map(&mut find_one).collect();
-    found.reverse();
-    found
+    let all = (0..=prompts.len()).map(find_first);
+    all.max_by_key(|found| found.iter().flatten().count()).unwrap_or_default()
 }
 
 /// The first entry of the message that was sent with this key.
@@ -446,6 +452,17 @@ mod tests {
         changes.insert(2, withdrawn);
         let rest = rest(&log(changes), &after(0), &prompts);
         assert_eq!(rest.fates[1], Fate::Lost);
+    }
+
+    /// Regression: a user sent `/rewind files` a second time, and the daemon died before it was in the log. It was taken
+    /// for the first one, so the prompt between them, which was before neither, was reported as not begun.
+    #[test]
+    fn a_lost_prompt_does_not_take_the_place_of_an_older_one() {
+        let entries = log(vec![said("again"), said("other"), ended(StopReason::EndTurn)]);
+        let sent = |text: &str| PendingPrompt { sent_after: None, ..prompt(text, 0) };
+        let rest = rest(&entries, &Position::default(), &[sent("again"), sent("other"), sent("again")]);
+        let ended = Fate::Ended { reason: StopReason::EndTurn, usage: Usage::default() };
+        assert_eq!(rest.fates, [ended.clone(), ended, Fate::Lost]);
     }
 
     #[test]
