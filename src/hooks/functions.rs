@@ -10,6 +10,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 
 use super::handlers::Handler;
+use super::hook::RUN_TIME_MAX;
 use super::hook_context::HookContext;
 use super::output::{HookOutput, Utterance};
 
@@ -143,7 +144,7 @@ impl Functions {
         caught(name, async move { function(input).await }).await
     }
 
-    /// Runs a registered handler, without a timeout as in `call`.
+    /// Runs a registered handler, for as long as a hook's program may be configured to run.
     pub async fn handle(
         &self,
         handler: &Handler,
@@ -152,7 +153,12 @@ impl Functions {
         let function = self.tables.handlers.get(&handler.name);
         let function = function.ok_or_else(|| FunctionError::NotFound(handler.name.clone()))?.clone();
         let (given, hook_context) = (handler.clone(), hook_context.clone());
-        caught(&handler.name, async move { function(given, hook_context).await }).await
+        let run = async move { function(given, hook_context).await };
+        let in_time = async {
+            let ended = tokio::time::timeout(RUN_TIME_MAX, run).await;
+            ended.unwrap_or_else(|_| Err(format!("it did not end within {} s", RUN_TIME_MAX.as_secs())))
+        };
+        caught(&handler.name, in_time).await
     }
 }
 

@@ -210,15 +210,17 @@ impl Session {
         };
         let client = work.responders[at].0.client();
         let is_shared = work.responders.iter().any(|(other, _)| other.client() != client);
-        match work.responders[at].1 {
+        let queued = work.responders[at].1;
+        let waits = self.core.thread.queued().iter().find(|entry| Some(entry.seq) == queued);
+        match (queued, waits) {
             // A queued prompt that is not in the view yet is withdrawn alone.
-            Some(queued) if self.core.thread.queued().iter().any(|entry| entry.seq == queued) => {
-                work.turn.withdraw(queued);
+            (_, Some(waits)) => {
+                work.turn.withdraw(waits);
                 work.responders.remove(at).0.answer(Ok(cancelled()));
             }
             // It is in the view and can't be withdrawn; only its answer is sent early.
-            Some(_) if is_shared => work.responders.remove(at).0.answer(Ok(cancelled())),
-            Some(_) | None => self.cancel(),
+            (Some(_), None) if is_shared => work.responders.remove(at).0.answer(Ok(cancelled())),
+            (Some(_) | None, None) => self.cancel(),
         }
     }
 }

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{SessionAnswer, SessionError, SessionEvent, TextKind, Ticket};
-use epitome_thread::{CallId, Change, Content, Entry, MessageId, Origin, Seq, StopReason, ToolCall, Usage};
+use epitome_thread::{
+    CallId, Change, Content, Entry, MessageId, Origin, Seq, StopReason, ToolCall, Usage, Withheld,
+};
 
 /// How much of a session a client has been shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +66,9 @@ pub struct PendingPrompt {
     /// The key that it was sent with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    /// Whether it was answered as cancelled.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub was_cancelled: bool,
 }
 
 /// The rest of a log after a position, and the fate of prompts.
@@ -176,35 +181,53 @@ fn open_calls(turn: &[Arc<Entry>]) -> Vec<ToolCall> {
 }
 
 /// Finds the entry of each prompt. A client's prompts enter the log in the order in which it sent them, and after
-/// everything that it had been shown by then. Answered prompts are in the log. The prompts that it still waits for
-/// are its newest: for each, the newest entry with the same text counts. Each entry belongs to one prompt.
+/// everything that it had been shown by then. Answered prompts are in the log, except for those that were cancelled
+/// before. The prompts that it still waits for are its newest: the assignment that finds most of them counts, and
+/// for each the newest entry with the same text. Each entry belongs to one prompt.
 fn find(entries: &[Arc<Entry>], prompts: &[PendingPrompt]) -> Vec<Option<Seq>> {
+    let queued = entries.iter().filter_map(|entry| match &entry.change {
+        Change::Queued { message } => Some(message.id),
+        _ => None,
+    });
+    let queued: BTreeSet<MessageId> = queued.collect();
+    let is_of = |prompt: &PendingPrompt, entry: &Entry| {
+        let was_queued =
+            matches!(&entry.change, Change::Withheld { message, .. } if queued.contains(&message.id));
+        prompt.sent_after.is_none_or(|after| entry.seq > after)
+            && !was_queued
+            && is_prompt(&entry.change, &prompt.content)
+    };
     let mut answered: BTreeSet<Seq> = BTreeSet::new();
     for prompt in prompts.iter().filter(|prompt| prompt.ticket.is_none()) {
-        let is_it = |entry: &&Arc<Entry>| !answered.contains(&entry.seq) && is_of(prompt, entry);
+        let is_it = |entry: &&Arc<Entry>| {
+            !answered.contains(&entry.seq)
+                && is_of(prompt, entry)
+                && (!prompt.was_cancelled || is_cancelled(&fate(entries, Some(entry.seq))))
+        };
         if let Some(entry) = entries.iter().find(is_it) {
             answered.insert(entry.seq);
         }
     }
-    let mut end = entries.len();
-    let mut find_one = |prompt: &PendingPrompt| {
-        prompt.ticket?;
-        if let Some(key) = &prompt.key {
-            return keyed(entries, key);
-        }
-        let is_it = |entry: &Arc<Entry>| !answered.contains(&entry.seq) && is_of(prompt, entry);
-        let found = entries[..end].iter().rposition(is_it)?;
-        end = found;
-        Some(entries[found].seq)
+    let candidates: Vec<&Arc<Entry>> =
+        entries.iter().filter(|entry| prompts.iter().any(|prompt| is_of(prompt, entry))).collect();
+    // The last prompts may be missing in the log. They must not take the entries of older ones with the same text.
+    let find_first = |count: usize| {
+        let mut end = candidates.len();
+        let find_one = |(nth, prompt): (usize, &PendingPrompt)| {
+            prompt.ticket?;
+            if let Some(key) = &prompt.key {
+                return keyed(entries, key);
+            }
+            let is_it = |entry: &&Arc<Entry>| !answered.contains(&entry.seq) && is_of(prompt, entry);
+            end = candidates[..end].iter().rposition(is_it).filter(|_| nth < count)?;
+            Some(candidates[end].seq)
+        };
+        let mut found: Vec<Option<Seq>> = prompts.iter().enumerate().rev().map(find_one).collect();
+        found.reverse();
+        found
     };
-    let mut found: Vec<Option<Seq>> = prompts.iter().rev().map(&mut find_one).collect();
-    found.reverse();
-    found
-}
-
-/// Whether an entry can belong to this prompt.
-fn is_of(prompt: &PendingPrompt, entry: &Entry) -> bool {
-    prompt.sent_after.is_none_or(|after| entry.seq > after) && is_prompt(&entry.change, &prompt.content)
+    let all = (0..=prompts.len()).map(find_first);
+    all.max_by_key(|found| found.iter().flatten().count()).unwrap_or_default()
 }
 
 /// The first entry of the message that was sent with this key.
@@ -254,21 +277,37 @@ fn is_prompt(change: &Change, content: &[Content]) -> bool {
     }
 }
 
+fn is_cancelled(fate: &Fate) -> bool {
+    matches!(fate, Fate::Ended { reason: StopReason::Cancelled, .. })
+}
+
 fn fate(entries: &[Arc<Entry>], prompt: Option<Seq>) -> Fate {
     let Some(prompt) = prompt else { return Fate::Lost };
     let after = &entries[entries.partition_point(|entry| entry.seq < prompt)..];
-    let is_queued = after.first().is_some_and(|entry| matches!(entry.change, Change::Queued { .. }));
     let end = after.iter().position(|entry| matches!(entry.change, Change::TurnEnded { .. }));
-    let is_taken = after[..end.unwrap_or(after.len())].iter().any(|entry| match &entry.change {
+    let queued = after.first().and_then(|entry| match &entry.change {
+        Change::Queued { message } => Some(message.id),
+        _ => None,
+    });
+    let turn = &after[..end.unwrap_or(after.len())];
+    let is_withdrawn = turn.iter().any(|entry| match &entry.change {
+        Change::Withheld { message, why: Withheld::Cancelled, .. } => queued == Some(message.id),
+        _ => false,
+    });
+    if is_withdrawn {
+        return Fate::Ended { reason: StopReason::Cancelled, usage: Usage::default() };
+    }
+    let is_taken = turn.iter().any(|entry| match &entry.change {
         Change::Said { origin: Origin::Queue { entry }, .. } => *entry == prompt,
+        Change::Withheld { message, .. } => queued == Some(message.id),
         _ => false,
     });
     match end.map(|end| &after[end].change) {
-        Some(Change::TurnEnded { reason: StopReason::Interrupted, .. }) if is_queued && !is_taken => {
+        Some(Change::TurnEnded { reason: StopReason::Interrupted, .. }) if queued.is_some() && !is_taken => {
             Fate::Queued
         }
         Some(Change::TurnEnded { reason, usage, .. }) => Fate::Ended { reason: *reason, usage: *usage },
-        _ => Fate::Open { queued: is_queued.then_some(prompt) },
+        _ => Fate::Open { queued: queued.map(|_| prompt) },
     }
 }
 
@@ -288,6 +327,10 @@ mod tests {
 
     fn said(text: &str) -> Change {
         Change::Said { message: Message { id: MessageId(1), content: content(text) }, origin: Origin::Person }
+    }
+
+    fn queued(text: &str, id: u64) -> Change {
+        Change::Queued { message: Message { id: MessageId(id), content: content(text) } }
     }
 
     fn called(id: &str) -> Change {
@@ -316,6 +359,7 @@ mod tests {
             content: content(text),
             sent_after: Some(Seq(sent_after)),
             key: None,
+            was_cancelled: false,
         }
     }
 
@@ -390,15 +434,44 @@ mod tests {
         assert_eq!(rest(&entries, &after(1), &[prompt("continue", 1)]).fates, [Fate::Lost]);
     }
 
+    /// Regression: a user cancelled a prompt that still waited for its turn, and sent the same words again. The daemon died
+    /// when the log had only the second one. It was kept for the next turn, but reported as not begun, so the user sent it
+    /// a third time, and the model read it twice.
+    #[test]
+    fn a_kept_prompt_is_not_taken_for_one_that_was_cancelled_before_it_was_in_the_log() {
+        let cancelled = PendingPrompt { ticket: None, was_cancelled: true, ..prompt("more", 0) };
+        let mut changes = vec![said("go"), queued("more", 3), ended(StopReason::Interrupted)];
+        let prompts = [cancelled, prompt("more", 0)];
+        assert_eq!(rest(&log(changes.clone()), &after(0), &prompts).fates[1], Fate::Queued);
+        // The one that was cancelled is in the log, and the other is not.
+        let withdrawn = Change::Withheld {
+            message: Message { id: MessageId(3), content: content("more") },
+            note: MessageId(3),
+            why: Withheld::Cancelled,
+        };
+        changes.insert(2, withdrawn);
+        let rest = rest(&log(changes), &after(0), &prompts);
+        assert_eq!(rest.fates[1], Fate::Lost);
+    }
+
+    /// Regression: a user sent `/rewind files` a second time, and the daemon died before it was in the log. It was taken
+    /// for the first one, so the prompt between them, which was before neither, was reported as not begun.
+    #[test]
+    fn a_lost_prompt_does_not_take_the_place_of_an_older_one() {
+        let entries = log(vec![said("again"), said("other"), ended(StopReason::EndTurn)]);
+        let sent = |text: &str| PendingPrompt { sent_after: None, ..prompt(text, 0) };
+        let rest = rest(&entries, &Position::default(), &[sent("again"), sent("other"), sent("again")]);
+        let ended = Fate::Ended { reason: StopReason::EndTurn, usage: Usage::default() };
+        assert_eq!(rest.fates, [ended.clone(), ended, Fate::Lost]);
+    }
+
     #[test]
     fn queued_prompts_share_the_end_of_their_turn_or_wait_for_the_next() {
-        let queued =
-            |text: &str| Change::Queued { message: Message { id: MessageId(3), content: content(text) } };
         let taken = |entry| Change::Said {
             message: Message { id: MessageId(3), content: content("more") },
             origin: Origin::Queue { entry: Seq(entry) },
         };
-        let mut changes = vec![said("go"), queued("more"), taken(1), ended(StopReason::EndTurn)];
+        let mut changes = vec![said("go"), queued("more", 3), taken(1), ended(StopReason::EndTurn)];
         let prompts = [PendingPrompt { sent_after: None, ..prompt("go", 0) }, prompt("more", 0)];
         let rest = rest(&log(changes.clone()), &after(0), &prompts);
         assert_eq!(shown(&rest), ["queued*", "said*", "turn_ended"]);

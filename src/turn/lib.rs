@@ -454,9 +454,12 @@ impl Turn {
         }
     }
 
-    /// Withdraws a queued prompt: its text stays in the log but never enters the view.
-    pub fn withdraw(&mut self, queued: Seq) {
-        self.withdrawn.push(queued);
+    /// Withdraws a queued prompt: its text stays in the log but never enters the view, also not after a crash.
+    pub fn withdraw(&mut self, queued: &Entry) {
+        let Change::Queued { message } = &queued.change else { return };
+        let (message, note, why) = (message.clone(), message.id, Withheld::Cancelled);
+        self.withdrawn.push(queued.seq);
+        self.commits.push_back(Change::Withheld { message, note, why });
     }
 
     /// Counts hook runs that did nothing, for the turn's last entry.

@@ -5,7 +5,7 @@ use std::io::Read;
 use epitome_acp::envelope::{self, Incoming};
 use epitome_acp::from_wire::{self, ClientTraits, RequestParams};
 use epitome_acp::model::AcpVersion;
-use epitome_daemon::messages::MessageReader;
+use epitome_daemon::messages::{MessageKind, MessageReader};
 use epitome_transcript::Fixture;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -61,19 +61,23 @@ pub fn daemon_messages(bytes: &[u8]) {
     }
 }
 
-/// The messages until the end or the first error, as text. Adjacent notifications may be in one message.
+/// The messages until the end or the first error, as text. Adjacent notifications may be in one message. Those just before
+/// an error are left out: whether they arrive depends on how the bytes are split, and the next daemon sends them again.
 fn messages(from: InPieces<'_>) -> Vec<String> {
     let mut reader = MessageReader::new(from);
-    let mut all = Vec::new();
+    let (mut all, mut sure) = (Vec::new(), 0);
     loop {
         match reader.message() {
             Ok(Some(message)) => {
+                let is_joined = matches!(message.kind, MessageKind::Notifications | MessageKind::Step);
                 let lines = message.lines.split_inclusive(|byte| *byte == b'\n');
                 all.extend(lines.map(|line| format!("{:?} {} {line:?}", message.kind, message.id)));
                 all.extend(message.steps.iter().map(|step| format!("{step:?}")));
+                sure = if is_joined { sure } else { all.len() };
             }
             Ok(None) => return all,
             Err(error) => {
+                all.truncate(sure);
                 all.push(error.to_string());
                 return all;
             }

@@ -1,7 +1,7 @@
 //! Runs every fuzz target briefly: with its seeds, and with inputs generated from them by random changes.
 //!
 //! `EPITOME_INPUTS=100000 cargo test --release --test pure fuzz` generates more inputs, `EPITOME_SEED=17` different
-//! ones. For long runs, use cargo-fuzz, which is guided by coverage: `cargo +nightly fuzz run TARGET`.
+//! ones. For long runs, use cargo-fuzz, which is guided by coverage: `fuzz/run TARGET`.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -76,8 +76,12 @@ fn every_target_can_be_run_by_cargo_fuzz() {
         .filter_map(|file| file.ok()?.file_name().to_str()?.strip_suffix(".rs").map(str::to_owned))
         .collect();
     assert_eq!(programs, ALL.iter().map(|target| target.name.to_owned()).collect());
+    let script = std::fs::read_to_string(root().join("fuzz/run")).expect("it is there");
     for target in ALL {
         assert!(manifest.contains(&format!("name = \"{}\"", target.name)), "{}", target.name);
+        let own = format!("fuzz/seeds/{}", target.name);
+        let are_given = |seeds: &&str| **seeds == own || script.contains(*seeds);
+        assert!(target.seeds.iter().all(are_given), "the seeds of {}", target.name);
     }
 }
 

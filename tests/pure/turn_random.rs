@@ -83,7 +83,7 @@ impl Play {
                 self.commit(Change::Queued { message });
             }
             10..=14 => {
-                if let Some(queued) = self.thread.queued().first().map(|entry| entry.seq) {
+                if let Some(queued) = self.thread.queued().first() {
                     self.turn.withdraw(queued);
                 }
             }

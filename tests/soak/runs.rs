@@ -34,7 +34,7 @@ pub fn planned(turn: u64, first: u64) -> Vec<Run> {
     let listed = listed.map(|ran| String::from_utf8_lossy(&ran.stdout).into_owned()).unwrap_or_default();
     let targets: Vec<&str> = listed.lines().collect();
     if let Some(target) = targets.get(turn as usize % targets.len().max(1)) {
-        let how = format!("cargo +nightly fuzz run {target} -- -max_total_time={FUZZ_SECONDS}");
+        let how = format!("fuzz/run {target} {FUZZ_SECONDS}");
         runs.push(run("seconds of fuzzing guided by coverage", FUZZ_SECONDS, how));
     }
     runs

@@ -123,6 +123,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
             #[serde(borrow)]
             id: Option<&'a RawValue>,
             sent_at: Option<Position>,
+            #[serde(default)]
+            cancelled: bool,
             #[serde(borrow)]
             params: &'a RawValue,
         }
@@ -146,7 +148,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
             };
             let ticket = prompt.id.map(open).transpose()?;
             let sent_after = prompt.sent_at.as_ref().and_then(|at| at.after);
-            Ok::<_, wire::Error>(PendingPrompt { ticket, content, sent_after, key })
+            let was_cancelled = prompt.cancelled;
+            Ok::<_, wire::Error>(PendingPrompt { ticket, content, sent_after, key, was_cancelled })
         };
         let prompts = prompts.iter().filter_map(|prompt| match (pending(prompt), prompt.id) {
             (Ok(pending), _) => Some(pending),

@@ -133,6 +133,8 @@ enum RequestEffect {
         sent_at: Option<Box<RawValue>>,
         /// Whether a daemon has to find out its fate.
         is_resuming: bool,
+        /// Whether it was answered as cancelled.
+        was_cancelled: bool,
     },
     Steer,
     /// Where a provider's requests go from now on.
@@ -192,6 +194,12 @@ struct NamesVersion {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct EndsTurn<'a> {
+    stop_reason: &'a str,
+}
+
+#[derive(Deserialize)]
 struct SuccessfulResponse<T> {
     result: T,
 }
@@ -240,7 +248,7 @@ impl ReconnectState {
             }
             ("session/prompt", _) => session().map_or(RequestEffect::Other, |session| {
                 let sent_at = self.positions.get(&session).cloned();
-                RequestEffect::Prompt { session, sent_at, is_resuming: false }
+                RequestEffect::Prompt { session, sent_at, is_resuming: false, was_cancelled: false }
             }),
             ("_session/steering", _) => RequestEffect::Steer,
             _ => RequestEffect::Other,
@@ -325,9 +333,10 @@ impl ReconnectState {
                     return DaemonMessage::Instead(Vec::new());
                 }
                 if let Some(at) = self.waiting.iter().position(|waiting| *waiting.id == *message.id) {
-                    let waiting = self.remove(at);
-                    match &waiting.wants {
-                        RequestEffect::Prompt { session, .. } => {
+                    let mut waiting = self.remove(at);
+                    match &mut waiting.wants {
+                        RequestEffect::Prompt { session, was_cancelled, .. } => {
+                            *was_cancelled = ended_cancelled(message.lines);
                             let session = session.clone();
                             self.prompt_answered(&session, waiting, succeeded(message));
                         }
@@ -410,11 +419,14 @@ impl ReconnectState {
             OwnRequest::Route => DaemonMessage::Instead(Vec::new()),
             OwnRequest::Resume(session) => {
                 let succeeded = succeeded(message);
+                let mut lines = Vec::new();
                 if !succeeded {
                     self.forget(&session);
+                    lines = self.shown_idle(&session);
                 }
                 self.resumed(&session, succeeded);
-                DaemonMessage::Instead(self.pay(|owed| owed.behind.as_ref() == Some(&session)))
+                lines.extend(self.pay(|owed| owed.behind.as_ref() == Some(&session)));
+                DaemonMessage::Instead(lines)
             }
         }
     }
@@ -431,6 +443,17 @@ impl ReconnectState {
                 *is_resuming = false;
             }
         }
+    }
+
+    /// What shows a client of version 2 that a session no longer runs. Its prompt may have been answered before.
+    fn shown_idle(&self, session: &str) -> Vec<u8> {
+        if self.initialize.as_ref().is_none_or(|initialize| initialize.version < 2) {
+            return Vec::new();
+        }
+        let update = json!({ "sessionUpdate": "state_update", "state": "idle" });
+        let params = json!({ "sessionId": session, "update": update });
+        let line = json!({ "jsonrpc": "2.0", "method": "session/update", "params": params });
+        format!("{line}\n").into_bytes()
     }
 
     /// Gives up on prompts whose fate no daemon has reported.
@@ -589,7 +612,10 @@ impl ReconnectState {
     /// The position at which to continue a session, and the prompts whose fate its log shows, as JSON for `_meta`.
     fn rest(&self, name: &str, at: &str) -> String {
         let prompt = |waiting: &WaitingRequest, id: Option<&str>| {
-            let RequestEffect::Prompt { session, sent_at, is_resuming } = &waiting.wants else { return None };
+            let RequestEffect::Prompt { session, sent_at, is_resuming, was_cancelled } = &waiting.wants
+            else {
+                return None;
+            };
             if session != name || (id.is_some() && !is_resuming) {
                 return None;
             }
@@ -598,7 +624,8 @@ impl ReconnectState {
             };
             let (id, sent_at) = (id.unwrap_or("null"), sent_at.as_ref().map_or("null", |at| at.get()));
             let params = params?.get();
-            Some(format!(r#"{{"id":{id},"sent_at":{sent_at},"params":{params}}}"#))
+            let cancelled = if *was_cancelled { r#","cancelled":true"# } else { "" };
+            Some(format!(r#"{{"id":{id},"sent_at":{sent_at}{cancelled},"params":{params}}}"#))
         };
         let answered = self.answered.iter().filter_map(|request| prompt(request, None));
         let waiting = self.waiting.iter().filter_map(|request| prompt(request, Some(&request.id)));
@@ -749,6 +776,12 @@ fn is_replay(method: &str, params: &RawValue) -> bool {
 fn succeeded(message: &FrontendMessage<'_>) -> bool {
     let head = br#"{"jsonrpc":"2.0","id":"#.len() + message.id.len();
     message.lines.get(head..).is_some_and(|rest| rest.starts_with(br#","result":"#))
+}
+
+/// Whether the answer to a prompt is that it was cancelled.
+fn ended_cancelled(response: &[u8]) -> bool {
+    let response = serde_json::from_slice::<SuccessfulResponse<EndsTurn<'_>>>(response);
+    response.is_ok_and(|response| response.result.stop_reason == "cancelled")
 }
 
 /// The session created by `session/new`.

@@ -311,6 +311,42 @@ fn a_prompt_is_answered_even_if_its_session_is_not_resumed() {
     assert_eq!(interrupted(&again.reconnect.give_up()), ["5"]);
 }
 
+/// Regression: a daemon died during a turn, and the next one could not read the session because the disk was full. In
+/// version 2 the prompt had been answered when its turn began, so nothing was left to answer, and the window showed for
+/// good that the session was running.
+#[test]
+fn a_session_that_cannot_be_resumed_is_shown_as_idle_in_version_2() {
+    let mut desk = ReconnectFixture::default();
+    desk.request(0, "initialize", r#"{"protocolVersion":2}"#);
+    desk.answered("0", r#"{"protocolVersion":2}"#);
+    desk.request(1, "session/new", r#"{"cwd":"/w"}"#);
+    desk.answered("1", r#"{"sessionId":"s_1"}"#);
+    desk.reconnect.lost();
+    let resume = messages(&desk.reconnect.replay())[1]["id"].to_string();
+    let DaemonMessage::Instead(lines) = desk.refused(&resume) else { panic!("ours") };
+    let updates = messages(&lines);
+    assert_eq!((updates.len(), &updates[0]["params"]["sessionId"]), (1, &"s_1".into()));
+    assert_eq!(updates[0]["params"]["update"]["state"], "idle");
+}
+
+/// Regression: a user cancelled a prompt that waited in the queue, and sent the same words again. The next daemon took the
+/// cancelled prompt for the one in the log, and reported the kept one as not begun.
+#[test]
+fn the_next_daemon_learns_which_prompts_were_cancelled() {
+    let mut desk = ReconnectFixture::with_session();
+    for id in [5, 6, 7] {
+        desk.request(id, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
+    }
+    desk.answered("5", r#"{"stopReason":"end_turn"}"#);
+    desk.answered("6", r#"{"stopReason":"cancelled"}"#);
+    desk.reconnect.lost();
+    let replay = messages(&desk.reconnect.replay());
+    let prompts = replay[1]["params"]["_meta"]["epitome"]["prompts"].as_array().expect("there are some");
+    let shown: Vec<String> =
+        prompts.iter().map(|prompt| format!("{} {}", prompt["id"], prompt["cancelled"])).collect();
+    assert_eq!(shown, ["null null", "null true", "7 null"]);
+}
+
 #[test]
 fn an_unanswered_initialize_is_sent_again_unchanged() {
     let mut desk = ReconnectFixture::default();

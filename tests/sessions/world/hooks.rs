@@ -1,17 +1,13 @@
 //! A hook at every event of a recipe's turn. It answers as hooks may: with nothing, a refusal, another history or more
-//! work. Sometimes it hangs for a while or fails.
+//! work. Sometimes it fails, or never returns.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use epitome_hooks::functions::Functions;
 use epitome_hooks::hook_context::{EventData, HookContext};
 use epitome_hooks::output::{HistoryAction, HookOutput, Utterance};
 use epitome_thread::Role;
-
-/// How long a hook hangs.
-const HANGS_FOR: Duration = Duration::from_secs(120);
 
 /// The slash command of the recipe that declares the handler.
 pub const COMMAND: &str = "/hooked";
@@ -45,11 +41,7 @@ pub fn functions(seed: u64, is_calm: Arc<AtomicBool>, acts: HookActs) -> Functio
             match answer {
                 Answer::Output(output) => Ok(*output),
                 Answer::Dies => Err("it died".to_owned()),
-                // A function has no time limit of its own.
-                Answer::Hangs => {
-                    tokio::time::sleep(HANGS_FOR).await;
-                    Ok(HookOutput::default())
-                }
+                Answer::Hangs => std::future::pending().await,
             }
         }
     });

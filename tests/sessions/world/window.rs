@@ -188,9 +188,18 @@ impl Window {
         self.send();
     }
 
-    /// The editor sends a notification about a session.
-    pub fn notify(&mut self, method: &str, session: &str) {
-        let line = json!({ "jsonrpc": "2.0", "method": method, "params": { "sessionId": session } });
+    /// The user withdraws the prompt that they sent last, if it is unanswered.
+    pub fn cancel_newest_prompt(&mut self, session: &str) {
+        let is_prompt = |open: &Request| open.method == "session/prompt" && open.session == session;
+        let newest = self.open.iter().rev().find(|(_, open)| is_prompt(open)).map(|(id, _)| *id);
+        if let Some(id) = newest {
+            self.notify("$/cancel_request", &json!({ "requestId": id }));
+        }
+    }
+
+    /// The editor sends a notification.
+    pub fn notify(&mut self, method: &str, params: &Value) {
+        let line = json!({ "jsonrpc": "2.0", "method": method, "params": params });
         self.unsent.push_back(format!("{line}\n").into_bytes());
         self.send();
     }
