@@ -421,3 +421,17 @@ fn memory_is_bounded() {
     let kept = desk.chat.transcript.bytes();
     assert!(kept <= 3 * 1024 * 1024, "{kept}");
 }
+
+#[test]
+fn the_end_of_a_long_turn_is_announced() {
+    for (seconds, announced) in [(5, false), (60, true)] {
+        let mut desk = Desk::new();
+        desk.state(json!({ "state": "running" }));
+        desk.now += Duration::from_secs(seconds);
+        let update = json!({ "sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn" });
+        let notification = json!({ "sessionId": "s_1", "update": update });
+        let notification = serde_json::from_value(notification).expect("an update of the protocol");
+        let effects = desk.event(ChatEvent::Agent(AgentMessage::Update(Box::new(notification))));
+        assert_eq!(effects.contains(&ChatEffect::Notify), announced, "{seconds} s");
+    }
+}
