@@ -214,7 +214,7 @@ pub fn internal(sentence: impl Into<String>) -> wire::Error {
 
 /// The agent's capabilities and authentication methods. Several clients authenticate whenever a method is offered, so
 /// methods are offered only when a login is needed.
-fn initialized(methods: Vec<wire::AuthMethod>) -> wire::InitializeResponse {
+fn initialized(methods: Vec<wire::AuthMethod>, takes_audio: bool) -> wire::InitializeResponse {
     let sessions = wire::SessionCapabilities::new()
         .list(wire::SessionListCapabilities::new())
         .resume(wire::SessionResumeCapabilities::new())
@@ -234,7 +234,9 @@ fn initialized(methods: Vec<wire::AuthMethod>) -> wire::InitializeResponse {
     let capabilities = wire::AgentCapabilities::new()
         .load_session(true)
         .mcp_capabilities(wire::McpCapabilities::new().http(true).sse(true).acp(true))
-        .prompt_capabilities(wire::PromptCapabilities::new().image(true).embedded_context(true))
+        .prompt_capabilities(
+            wire::PromptCapabilities::new().image(true).audio(takes_audio).embedded_context(true),
+        )
         .session_capabilities(sessions)
         .auth(
             wire::AgentAuthCapabilities::new()
@@ -277,8 +279,8 @@ pub fn auth_methods(terminal: Option<LoginProgram>) -> Vec<wire::AuthMethod> {
 }
 
 /// The response to `initialize`, including fields that are newer than the schema crate.
-pub fn initialize(methods: Vec<wire::AuthMethod>) -> Result<Box<RawValue>, wire::Error> {
-    let response = serde_json::to_value(initialized(methods));
+pub fn initialize(methods: Vec<wire::AuthMethod>, takes_audio: bool) -> Result<Box<RawValue>, wire::Error> {
+    let response = serde_json::to_value(initialized(methods, takes_audio));
     let mut response = response.map_err(|error| internal(error.to_string()))?;
     unpublished::advertise(&mut response["agentCapabilities"]);
     raw(&response)

@@ -43,11 +43,44 @@ pub fn image(field: &str, image: ImageContent) -> Result<Content, BadParams> {
     }
 }
 
+/// Maximum bytes of audio: about ten minutes of speech as MP3, and within what requests can contain.
+const AUDIO_BYTES_MAX: usize = 10 * 1024 * 1024;
+
+/// Converts an audio block. As for images, a wrong MIME type would break every later request, so it follows from the
+/// bytes.
+pub fn audio(field: &str, data: &str) -> Result<Content, BadParams> {
+    let bytes = decoded(&format!("{field}.data"), data)?;
+    let known = "audio of a known type: WAV, MP3, FLAC, Ogg, AIFF or AAC";
+    let mime_type = audio_type(&bytes).ok_or_else(|| BadParams(format!("`{field}` is not {known}")))?;
+    if bytes.len() > AUDIO_BYTES_MAX {
+        let why = format!("has more than {} MB of audio", AUDIO_BYTES_MAX / 1024 / 1024);
+        return Err(BadParams(format!("`{field}` {why}: send a shorter or smaller recording")));
+    }
+    Ok(Content::Document { mime_type: mime_type.to_owned(), data: STANDARD.encode(&bytes), name: None })
+}
+
+fn audio_type(bytes: &[u8]) -> Option<&'static str> {
+    Some(match bytes {
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => "audio/wav",
+        [b'f', b'L', b'a', b'C', ..] => "audio/flac",
+        [b'O', b'g', b'g', b'S', ..] => "audio/ogg",
+        [b'F', b'O', b'R', b'M', _, _, _, _, b'A', b'I', b'F', b'F', ..] => "audio/aiff",
+        // The synchronization of a frame, whose layer tells both formats apart.
+        [0xFF, layer, ..] if layer & 0xF6 == 0xF0 => "audio/aac",
+        [b'I', b'D', b'3', ..] => "audio/mpeg",
+        [0xFF, layer, ..] if layer & 0xE0 == 0xE0 => "audio/mpeg",
+        _ => return None,
+    })
+}
+
 /// Validates a part received through the control API like one from an editor. The error is a complete sentence.
 pub fn checked(field: &str, part: Content) -> Result<Content, String> {
     match part {
         Content::Image { mime_type, data, uri } => {
             image(field, ImageContent::new(data, mime_type).uri(uri)).map_err(|BadParams(why)| why)
+        }
+        Content::Document { mime_type, data, .. } if mime_type.starts_with("audio/") => {
+            audio(field, &data).map_err(|BadParams(why)| why)
         }
         Content::Document { data, name, .. } => {
             let bytes = decoded(&format!("{field}.data"), &data).map_err(|BadParams(why)| why)?;
@@ -203,6 +236,24 @@ mod tests {
         for (mime_type, blob, expected) in table {
             assert_eq!(blob_content(mime_type, blob), Ok(expected), "{mime_type} {blob}");
         }
+    }
+
+    #[test]
+    fn the_type_of_audio_follows_from_its_bytes() {
+        for (bytes, mime_type) in [
+            (b"RIFF\x24\0\0\0WAVEfmt ".as_slice(), "audio/wav"),
+            (b"ID3\x04".as_slice(), "audio/mpeg"),
+            (b"\xff\xfb\x90".as_slice(), "audio/mpeg"),
+            (b"\xff\xf1\x50".as_slice(), "audio/aac"),
+            (b"fLaC".as_slice(), "audio/flac"),
+        ] {
+            let data = STANDARD.encode(bytes);
+            let expected =
+                Content::Document { mime_type: mime_type.to_owned(), data: data.clone(), name: None };
+            assert_eq!(audio("prompt[0]", &data), Ok(expected));
+        }
+        let expected = "`prompt[0]` is not audio of a known type: WAV, MP3, FLAC, Ogg, AIFF or AAC";
+        assert_eq!(audio("prompt[0]", "aGVsbG8="), Err(BadParams(expected.to_owned())));
     }
 
     #[test]

@@ -423,10 +423,7 @@ fn content(at: usize, block: ContentBlock) -> Result<Option<Content>, BadParams>
             }
             _ => return unsupported("a resource of an unknown kind"),
         },
-        ContentBlock::Audio(_) => {
-            let why = "is audio, which this agent does not take: send what is said in it as text";
-            return Err(BadParams(format!("`prompt[{at}]` {why}")));
-        }
+        ContentBlock::Audio(audio) => attached::audio(&format!("prompt[{at}]"), &audio.data)?,
         _ => return unsupported("content of an unknown type"),
     }))
 }
@@ -555,7 +552,7 @@ mod tests {
             (
                 r#"[{"type":"text","text":"a"},{"type":"audio","data":"","mimeType":"audio/wav"}]"#
                     .to_owned(),
-                "`prompt[1]` is audio, which this agent does not take: send what is said in it as text",
+                "`prompt[1]` is not audio of a known type: WAV, MP3, FLAC, Ogg, AIFF or AAC",
             ),
         ] {
             assert_eq!(fault(prompt(&blocks)), expected);

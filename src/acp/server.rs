@@ -305,9 +305,10 @@ impl<P: StoredSessionPort> AcpServer<P> {
             Ok(()) => Vec::new(),
             Err(_) => answers::auth_methods(traits.auth_terminal.then(|| self.login_program())),
         };
+        let takes_audio = self.config.login.takes_audio();
         match version {
-            AcpVersion::V1 => answers::initialize(methods),
-            AcpVersion::V2 => v2_answers::initialize(&methods),
+            AcpVersion::V1 => answers::initialize(methods, takes_audio),
+            AcpVersion::V2 => v2_answers::initialize(&methods, takes_audio),
         }
     }
 

@@ -19,7 +19,7 @@ const CANCELLED: i32 = -32800;
 const REFUSED: i32 = -31003;
 
 /// The agent's capabilities and authentication methods.
-pub fn initialize(methods: &[AuthMethod]) -> Result<Box<RawValue>, Error> {
+pub fn initialize(methods: &[AuthMethod], takes_audio: bool) -> Result<Box<RawValue>, Error> {
     let mut methods = json!(methods);
     for method in methods.as_array_mut().into_iter().flatten() {
         if let Some(fields) = method.as_object_mut() {
@@ -30,11 +30,15 @@ pub fn initialize(methods: &[AuthMethod]) -> Result<Box<RawValue>, Error> {
             fields.remove("_meta");
         }
     }
+    let mut prompt = json!({ "image": {}, "embeddedContext": {}, "skill": {} });
+    if takes_audio {
+        prompt["audio"] = json!({});
+    }
     answers::raw(&json!({
         "protocolVersion": 2,
         "info": { "name": "epitome", "title": "Epitome", "version": env!("CARGO_PKG_VERSION") },
         "capabilities": { "session": {
-            "prompt": { "image": {}, "embeddedContext": {}, "skill": {} },
+            "prompt": prompt,
             "mcp": { "stdio": {}, "http": {}, "acp": {} },
             "delete": {},
             "additionalDirectories": {},

@@ -36,6 +36,8 @@ const REPORT_WHEEL: &str = "\x1b[?1000h\x1b[?1006h";
 pub struct ChatSetup {
     pub cwd: PathBuf,
     pub has_colors: bool,
+    /// What is written to the terminal at the end of a long turn.
+    pub notification: Option<&'static str>,
 }
 
 /// How the chat ended.
@@ -97,6 +99,11 @@ impl FullScreen {
                     // It fails if the connection has ended, which is a message.
                     ChatEffect::Request(request) => drop(link.requests.send(request)),
                     ChatEffect::Redraw => self.0.clear()?,
+                    ChatEffect::Notify => {
+                        if let Some(sequence) = setup.notification {
+                            execute!(io::stdout(), Print(sequence))?;
+                        }
+                    }
                     ChatEffect::Leave => {
                         return Ok(chat.lost().map_or(ChatEnd::Left, |why| ChatEnd::Lost(why.to_owned())));
                     }

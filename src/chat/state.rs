@@ -45,8 +45,13 @@ pub enum ChatEffect {
     Request(ChatRequest),
     /// Draw everything again.
     Redraw,
+    /// Tell a user who looks elsewhere that a long turn has ended, or waits.
+    Notify,
     Leave,
 }
+
+/// Users who wait no longer than this still look at the screen.
+const LONG_TURN: Duration = Duration::from_secs(20);
 
 /// What the session does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,6 +165,18 @@ impl ChatState {
     }
 
     pub fn update(&mut self, event: ChatEvent, now: Duration) -> Vec<ChatEffect> {
+        let before = self.activity;
+        let mut effects = self.handle(event, now);
+        if let SessionActivity::Working(since) = before
+            && matches!(self.activity, SessionActivity::Idle | SessionActivity::Asking)
+            && now.saturating_sub(since) >= LONG_TURN
+        {
+            effects.push(ChatEffect::Notify);
+        }
+        effects
+    }
+
+    fn handle(&mut self, event: ChatEvent, now: Duration) -> Vec<ChatEffect> {
         match event {
             ChatEvent::Key(key) => {
                 self.remark = None;

@@ -18,8 +18,9 @@ pub fn is_possible() -> bool {
 pub fn main() -> Result<i32, CliError> {
     let paths = serve::paths();
     log::to_file(&paths);
-    let setup =
-        ChatSetup { cwd: serve::working_directory()?, has_colors: Style::for_stdout() == Style::Colors };
+    let cwd = serve::working_directory()?;
+    let notification = serve::settings(&paths, Some(&cwd)).notify.sequence();
+    let setup = ChatSetup { cwd, has_colors: Style::for_stdout() == Style::Colors, notification };
     loop {
         match chat::run(daemon()?, &setup).map_err(|why| CliError::failed(why, None))? {
             ChatEnd::Left => return Ok(0),

@@ -11,6 +11,7 @@ use crate::config::{LoginSecret, Logins, Settings, StoredLogin, origin};
 use crate::paths::Paths;
 use crate::provider::endpoint::{self, CredentialOrigin, Endpoint, provider_title};
 use crate::provider::http::Http;
+use crate::provider::listing::is_near;
 use crate::provider::login::{KeyCheck, check_key};
 use crate::provider::sign_in::{SignIn, has_sign_in, needs_sign_in, revoke};
 use crate::provider::{ErrorClass, ProviderError};
@@ -356,6 +357,9 @@ fn status(settings: &Settings, as_json: bool) -> Result<i32, CliError> {
                 "configured" => "header in config.toml".to_owned(),
                 "cloud" => format!("the credentials of {}", text(row, "cloud")),
                 "unreadable" => "the stored login can't be read: log in again".to_owned(),
+                "not_needed" => {
+                    format!("no key, as a server on this machine needs none ({})", text(row, "service"))
+                }
                 _ => "no key".to_owned(),
             };
             format!("{:width$}  {from}\n", text(row, "provider"))
@@ -371,6 +375,10 @@ fn status(settings: &Settings, as_json: bool) -> Result<i32, CliError> {
 fn row(provider: &str, service: &Endpoint, settings: &Settings) -> Value {
     let mut row = json!({ "provider": provider, "title": provider_title(provider) });
     match service.credential_origin() {
+        CredentialOrigin::Absent if is_near(service) => {
+            row["source"] = json!("not_needed");
+            row["service"] = json!(origin(&service.base_url));
+        }
         CredentialOrigin::Absent => row["source"] = json!("none"),
         CredentialOrigin::Configured => row["source"] = json!("configured"),
         CredentialOrigin::Cloud(cloud) => {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json};
 
 use super::file::{ConfigReader, TomlValue, fields};
 use super::kind::{Kind, between, milliseconds, one_of, seconds, truth};
-use super::values::any;
+use super::values::{any, header_map};
 
 /// Hook settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +26,8 @@ pub struct HookSettings {
     pub cross_session: bool,
     /// Whether kodelet's directories are also searched for hooks.
     pub compat_dirs: bool,
+    /// Command lines of the functions that hooks can call, by name.
+    pub functions: BTreeMap<String, String>,
     /// Manifest fields that override a hook's manifest, by hook name.
     pub overrides: BTreeMap<String, Map<String, Json>>,
 }
@@ -67,6 +69,7 @@ impl Default for HookSettings {
             callback_timeout: Duration::from_secs(120),
             cross_session: false,
             compat_dirs: true,
+            functions: BTreeMap::new(),
             overrides: BTreeMap::new(),
         }
     }
@@ -107,6 +110,7 @@ impl ConfigReader<'_> {
             "callback_timeout_s" => self.set(value, &mut hooks.callback_timeout, seconds(CALLBACK_TIMEOUT_S)),
             "cross_session" => self.set(value, &mut hooks.cross_session, truth()),
             "compat_dirs" => self.set(value, &mut hooks.compat_dirs, truth()),
+            "functions" => self.set(value, &mut hooks.functions, header_map()),
             "overrides" => self.overrides(value, &mut hooks.overrides),
         });
     }

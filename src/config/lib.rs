@@ -36,7 +36,7 @@ use epitome_problem::Problem;
 use epitome_rules::WrittenRule;
 pub use epitome_settings::{
     BuiltInSettings, CompactionSettings, CompactionThreshold, EditorWrites, ProviderSettings, PruneSettings,
-    SearchChoice, Summariser, WireFormat,
+    SearchChoice, Summariser, TurnNotice, WireFormat,
 };
 use epitome_thread::{Mode, ThoughtLevel};
 pub use exposure::ExposureSettings;
@@ -49,7 +49,7 @@ pub use mcp::{
     MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpSandbox, McpServer, McpSettings, McpSource, McpTransport, origin,
 };
 pub use mcp_variables::{VariableUse, variable};
-pub use models::{Effort, ModelSettings, PriceSettings, ThinkingSettings};
+pub use models::{EditTools, Effort, ModelSettings, PriceSettings, ThinkingSettings};
 pub use sandbox::SandboxSettings;
 pub use values::MAX_ROUNDS_MAX;
 
@@ -102,6 +102,8 @@ pub struct Settings {
     pub fetch_private: bool,
     /// Where the model's web searches go. Only the user can set it.
     pub web_search: SearchChoice,
+    /// How the chat announces the end of a long turn. Only the user can set it.
+    pub notify: TurnNotice,
     /// Whether the model may propose changes of its memory. Only the user can set it.
     pub memory: bool,
     /// The stored logins. Not set by any file.
@@ -143,6 +145,7 @@ impl Default for Settings {
             prompt_suggestions: false,
             fetch_private: false,
             web_search: SearchChoice::default(),
+            notify: TurnNotice::default(),
             memory: false,
             logins: Logins::default(),
         }

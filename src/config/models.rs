@@ -9,7 +9,7 @@ use toml::de::DeValue;
 
 use super::file::{ConfigReader, TomlKey, TomlValue, fields};
 use super::keys::ANY_NAME;
-use super::kind::{Kind, names, text, truth};
+use super::kind::{Kind, names, one_of, text, truth};
 use super::values::{ValueError, call_seconds, model_name, number, small_tokens, tokens, wrong_type};
 use super::{Settings, WireFormat};
 
@@ -26,12 +26,36 @@ pub struct ModelSettings {
     pub images: Option<bool>,
     /// Whether the model accepts PDF documents.
     pub documents: Option<bool>,
+    /// Whether the model accepts audio.
+    pub audio: Option<bool>,
+    /// The tools with which the model edits files.
+    pub edit_tools: Option<EditTools>,
     pub thinking: Option<ThinkingSettings>,
     /// Whether to use the provider's server-side compaction.
     pub native_compaction: Option<bool>,
     pub price: Option<PriceSettings>,
     /// Maximum time without progress of a reply.
     pub silence: Option<Duration>,
+}
+
+/// The tools with which a model edits files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EditTools {
+    Patch,
+    Replace,
+    All,
+}
+
+impl EditTools {
+    const ALL: [EditTools; 3] = [EditTools::Patch, EditTools::Replace, EditTools::All];
+
+    fn id(self) -> &'static str {
+        match self {
+            EditTools::Patch => "apply_patch",
+            EditTools::Replace => "file_edit",
+            EditTools::All => "all",
+        }
+    }
 }
 
 /// How a model's thinking is configured in requests.
@@ -122,6 +146,8 @@ impl ConfigReader<'_> {
             "max_output" => self.set(value, &mut model.max_output, small_tokens()),
             "images" => self.set(value, &mut model.images, truth()),
             "documents" => self.set(value, &mut model.documents, truth()),
+            "audio" => self.set(value, &mut model.audio, truth()),
+            "edit_tools" => self.set(value, &mut model.edit_tools, edit_tools()),
             "betas" => if !self.refused(key.span(), "betas") {
                 self.set(value, &mut model.betas, names());
             },
@@ -211,6 +237,10 @@ fn native() -> Kind<bool> {
             hint: Some("one of summary (a model writes it), native (the provider's own)".to_owned()),
         }),
     })
+}
+
+fn edit_tools() -> Kind<EditTools> {
+    one_of("edit_tools", &EditTools::ALL, EditTools::id, |tools| json!(tools.id()))
 }
 
 fn dollars() -> Kind<f64> {

@@ -262,6 +262,11 @@ fn model_settings_are_read() {
     let none = ModelSettings::default();
     for (text, wanted) in [
         ("images = true", ModelSettings { images: Some(true), ..none.clone() }),
+        ("audio = true", ModelSettings { audio: Some(true), ..none.clone() }),
+        (
+            "edit_tools = \"file_edit\"",
+            ModelSettings { edit_tools: Some(EditTools::Replace), ..none.clone() },
+        ),
         ("silence_s = 90", ModelSettings { silence: Some(Duration::from_secs(90)), ..none.clone() }),
         ("documents = false", ModelSettings { documents: Some(false), ..none.clone() }),
         ("thinking = \"none\"", ModelSettings { thinking: Some(ThinkingSettings::None), ..none.clone() }),
@@ -285,6 +290,7 @@ fn model_settings_are_read() {
     }
     for (text, column, words) in [
         ("images = 1", 10, "true or false"),
+        ("edit_tools = \"sed\"", 14, "there is no edit_tools \"sed\""),
         ("thinking = \"hard\"", 12, "no way of thinking \"hard\""),
         ("thinking = [\"low\", \"most\"]", 12, "no effort \"most\""),
         ("thinking = []", 12, "empty"),

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
 use super::kind::{Kind, between, one_of, seconds, text, whole};
-use super::{CompactionThreshold, EditorWrites, SearchChoice, Summariser, WireFormat};
+use super::{CompactionThreshold, EditorWrites, SearchChoice, Summariser, TurnNotice, WireFormat};
 use epitome_thread::{Mode, ModelName, ThoughtLevel};
 
 /// Maximum configurable round limit; a larger number would amount to "no limit", with unlimited costs.
@@ -200,6 +200,10 @@ pub(super) fn search_choice() -> Kind<SearchChoice> {
     one_of("web_search", &SearchChoice::ALL, SearchChoice::id, |choice| json!(choice.id()))
 }
 
+pub(super) fn notify() -> Kind<TurnNotice> {
+    one_of("notify", &TurnNotice::ALL, TurnNotice::id, |notice| json!(notice.id()))
+}
+
 pub(super) fn thought() -> Kind<ThoughtLevel> {
     one_of("thought level", &ThoughtLevel::ALL, ThoughtLevel::id, |level| json!(level.id()))
 }
@@ -280,8 +284,7 @@ pub(super) fn header_map() -> Kind<BTreeMap<String, String>> {
         table
             .iter()
             .map(|(name, value)| {
-                let wrong =
-                    || wrong_type(&format!("text, in the header {:?}", name.get_ref()), value.get_ref());
+                let wrong = || wrong_type(&format!("text, for {:?}", name.get_ref()), value.get_ref());
                 Ok((
                     name.get_ref().to_string(),
                     value.get_ref().as_str().map(str::to_owned).ok_or_else(wrong)?,

@@ -81,6 +81,15 @@ impl UserLogin for ClientLogin {
         endpoint::configured(&self.settings(), &self.environment).map_err(|error| provider_error(&error))
     }
 
+    fn takes_audio(&self) -> bool {
+        let settings = self.settings();
+        match endpoint::choose(&settings, &self.environment) {
+            ConfiguredModel::Named(model) => endpoint::resolve(&model, &settings, &self.environment)
+                .is_ok_and(|endpoint| endpoint.abilities.audio),
+            ConfiguredModel::SearchLocal(_) => false,
+        }
+    }
+
     fn state(&self) -> LoginState {
         let settings = self.settings();
         let chosen = match endpoint::choose(&settings, &self.environment) {

@@ -24,6 +24,7 @@ mod aggregate;
 pub mod aside;
 pub mod chain;
 pub mod claude;
+pub mod command_function;
 mod declare;
 pub mod digest;
 pub mod discover;

@@ -153,7 +153,7 @@ fn result_change(fields: &mut ObjectFields<'_>) -> Option<ResultChange> {
 }
 
 /// Parses a message: a string (from the user), or an object with `role` and `content`.
-fn utterance(value: &Value) -> Result<Utterance, String> {
+pub(super) fn utterance(value: &Value) -> Result<Utterance, String> {
     match value {
         Value::String(text) => Ok(Utterance { role: Role::User, text: text.clone() }),
         Value::Object(object) => {

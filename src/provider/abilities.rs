@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize};
 
 pub use epitome_config::Effort;
-use epitome_config::{ModelSettings, ThinkingSettings, WireFormat};
+use epitome_config::{EditTools, ModelSettings, ThinkingSettings, WireFormat};
 use epitome_thread::ThoughtLevel;
 use epitome_tokens::model_name::{Family, ParsedName};
 
@@ -13,7 +13,23 @@ pub struct Abilities {
     pub images: bool,
     /// PDF documents.
     pub documents: bool,
+    pub audio: bool,
     pub thinking: Thinking,
+}
+
+/// The tools with which a model was trained to edit files: OpenAI's with patches, all others with replacements of
+/// exact texts, which need the least precision.
+pub(super) fn usual_edit_tools(model: &str) -> EditTools {
+    match Family::detect(model) {
+        Family::OpenAi => EditTools::Patch,
+        Family::Claude
+        | Family::Gemini
+        | Family::Qwen
+        | Family::Chinese
+        | Family::Mistral
+        | Family::Llama
+        | Family::Other => EditTools::Replace,
+    }
 }
 
 /// How a model's thinking is controlled.
@@ -92,7 +108,13 @@ impl Abilities {
         let model = ParsedName::parse(model);
         let ParsedName { family, name, version } = model;
         let Some(version) = version else {
-            return Abilities { images: false, documents: false, thinking: Thinking::None };
+            return Abilities { images: false, documents: false, audio: false, thinking: Thinking::None };
+        };
+        let audio = match (wire, family) {
+            (WireFormat::Gemini, Family::Gemini) => true,
+            // Those that OpenAI serves through Chat Completions.
+            (WireFormat::OpenAiChat, Family::OpenAi) => model.has("audio"),
+            _ => false,
         };
         let images = match family {
             Family::Claude | Family::Gemini => true,
@@ -119,7 +141,7 @@ impl Abilities {
                 _,
             ) => (false, Thinking::None),
         };
-        Abilities { images, documents, thinking }
+        Abilities { images, documents, audio, thinking }
     }
 }
 
@@ -128,6 +150,7 @@ impl Abilities {
     pub(super) fn with(mut self, configured: &ModelSettings) -> Abilities {
         self.images = configured.images.unwrap_or(self.images);
         self.documents = configured.documents.unwrap_or(self.documents);
+        self.audio = configured.audio.unwrap_or(self.audio);
         match &configured.thinking {
             None => {}
             Some(ThinkingSettings::None) => self.thinking = Thinking::None,
@@ -361,8 +384,23 @@ mod tests {
             (Chat, "gpt-oss:20b", nothing),
             (Chat, "", nothing),
         ] {
-            let Abilities { images, documents, thinking } = Abilities::likely(wire, model);
+            let Abilities { images, documents, thinking, .. } = Abilities::likely(wire, model);
             assert_eq!((images, documents, thinking), expected, "{wire:?} {model}");
+        }
+    }
+
+    #[test]
+    fn audio_is_for_gemini_and_the_audio_models_of_openai() {
+        use WireFormat::{AnthropicMessages, Gemini, OpenAiChat, OpenAiResponses};
+        for (wire, model, takes) in [
+            (Gemini, "gemini-3.8-flash", true),
+            (OpenAiChat, "gpt-4o-audio-preview", true),
+            (OpenAiChat, "gpt-4o", false),
+            (OpenAiChat, "google/gemini-3.8-flash", false),
+            (OpenAiResponses, "gpt-6-sol", false),
+            (AnthropicMessages, "claude-sonnet-5-5", false),
+        ] {
+            assert_eq!(Abilities::likely(wire, model).audio, takes, "{wire:?} {model}");
         }
     }
 
@@ -373,11 +411,15 @@ mod tests {
         let configured = ModelSettings {
             images: Some(true),
             documents: Some(true),
+            audio: Some(true),
             thinking: Some(ThinkingSettings::Efforts(vec![Effort::Low, Effort::Max])),
             ..ModelSettings::default()
         };
         let thinking = Thinking::Efforts(&[Effort::Low, Effort::Max]);
-        assert_eq!(guessed.with(&configured), Abilities { images: true, documents: true, thinking });
+        assert_eq!(
+            guessed.with(&configured),
+            Abilities { images: true, documents: true, audio: true, thinking }
+        );
     }
 
     #[test]

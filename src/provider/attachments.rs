@@ -27,7 +27,31 @@ pub fn takes_document(endpoint: &Endpoint, mime_type: &str) -> bool {
         // This form is specific to OpenAI; compatible servers reject the entire request.
         WireFormat::OpenAiChat => endpoint.own_api,
     };
-    endpoint.abilities.documents && has_form && mime_type == PDF
+    match mime_type {
+        PDF => endpoint.abilities.documents && has_form,
+        _ => endpoint.abilities.audio && takes_audio(endpoint.wire, mime_type),
+    }
+}
+
+/// Whether audio of this type can be expressed.
+fn takes_audio(wire: WireFormat, mime_type: &str) -> bool {
+    match wire {
+        WireFormat::AnthropicMessages | WireFormat::OpenAiResponses => false,
+        WireFormat::OpenAiChat => audio_format(mime_type).is_some(),
+        WireFormat::Gemini => {
+            audio_format(mime_type).is_some()
+                || matches!(mime_type, "audio/aac" | "audio/aiff" | "audio/flac" | "audio/ogg")
+        }
+    }
+}
+
+/// OpenAI's name for a type of audio; `None` if it is none, or another one.
+pub fn audio_format(mime_type: &str) -> Option<&'static str> {
+    match mime_type {
+        "audio/wav" | "audio/x-wav" | "audio/wave" => Some("wav"),
+        "audio/mpeg" | "audio/mp3" => Some("mp3"),
+        _ => None,
+    }
 }
 
 /// A message for the user if the prompt contains attachments that the model doesn't accept; otherwise `None`.
@@ -44,6 +68,10 @@ pub fn left_out(endpoint: &Endpoint, content: &[Content]) -> Option<String> {
             Content::Document { mime_type, .. } if !takes_document(endpoint, mime_type) => {
                 match mime_type.as_str() {
                     PDF => "no PDF documents".to_owned(),
+                    _ if mime_type.starts_with("audio/") && !endpoint.abilities.audio => {
+                        "no audio".to_owned()
+                    }
+                    audio if audio.starts_with("audio/") => format!("no audio of type {audio}"),
                     other => format!("no documents of type {other}"),
                 }
             }
@@ -97,7 +125,14 @@ mod tests {
         (seeing.abilities.images, seeing.abilities.documents) = (true, true);
         let mut reading = seeing.clone();
         (reading.abilities.images, reading.abilities.documents) = (false, false);
-        let table: [(&Endpoint, &[Content], Option<&str>); 5] = [
+        let mut hearing = test_endpoint("gemini/gemini-3.8-flash");
+        hearing.name = seeing.name.clone();
+        let audio = [document("audio/wav"), document("audio/flac")];
+        let speech = [document("audio/basic")];
+        let table: [(&Endpoint, &[Content], Option<&str>); 8] = [
+            (&seeing, &audio, Some("no audio")),
+            (&hearing, &audio, None),
+            (&hearing, &speech, Some("no audio of type audio/basic")),
             (&seeing, &all[..3], None),
             (&seeing, &all, Some("no images of type image/tiff")),
             (&seeing, &zip, Some("no documents of type application/zip")),

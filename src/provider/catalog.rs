@@ -207,7 +207,12 @@ impl ModelCatalog<'_> {
                 max_output: known
                     .map_or((0, FactSource::Guess), |known| (known.max_output, FactSource::Table)),
                 price,
-                abilities: Abilities { images: false, documents: false, thinking: Thinking::None },
+                abilities: Abilities {
+                    images: false,
+                    documents: false,
+                    audio: false,
+                    thinking: Thinking::None,
+                },
                 life: announced,
                 is_usable: is_searched,
                 name,

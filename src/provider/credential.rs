@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use super::chatgpt::{self, RefreshError, TokenRefresher};
 use super::cloud::aws::{AwsKeys, AwsSource, Scope, Unsigned, signature};
+use super::cloud::entra::EntraSource;
 use super::cloud::google::GoogleSource;
 use super::endpoint::{Endpoint, KeyHeader, Secret, provider_title};
 use super::failure;
@@ -32,6 +33,8 @@ pub enum Credential {
     AwsSigner(Box<AwsSigner>),
     /// Google's Application Default Credentials.
     Google(Box<GoogleSource>),
+    /// An application of Microsoft Entra.
+    Entra(Box<EntraSource>),
 }
 
 /// Where AWS keys are looked up, and the scope of their signatures.
@@ -98,6 +101,11 @@ impl Credential {
         Credential::Google(Box::new(GoogleSource::read(variable)))
     }
 
+    /// `Absent` if the environment names no application.
+    pub(super) fn entra(variable: impl Fn(&str) -> Option<String>) -> Credential {
+        EntraSource::read(variable).map_or(Credential::Absent, |source| Credential::Entra(Box::new(source)))
+    }
+
     pub(super) fn is_absent(&self) -> bool {
         *self == Credential::Absent
     }
@@ -114,7 +122,8 @@ impl Credential {
             | Credential::Stored(_)
             | Credential::Aws(_)
             | Credential::AwsSigner(_)
-            | Credential::Google(_) => &[],
+            | Credential::Google(_)
+            | Credential::Entra(_) => &[],
         }
     }
 
@@ -133,7 +142,8 @@ impl Credential {
             | Credential::Stored(_)
             | Credential::Aws(_)
             | Credential::AwsSigner(_)
-            | Credential::Google(_) => Vec::new(),
+            | Credential::Google(_)
+            | Credential::Entra(_) => Vec::new(),
         }
     }
 }
@@ -205,6 +215,10 @@ impl Endpoint {
             Credential::Google(source) => {
                 let found = source.headers(&http.within(self.network.clone())).await;
                 found.map_err(|why| self.without_credential(&why))?
+            }
+            Credential::Entra(source) => {
+                let found = source.header(&http.within(self.network.clone())).await;
+                vec![found.map_err(|why| self.without_credential(&why))?]
             }
             Credential::Aws(aws) => {
                 let AwsCredential { source, region, service } = (**aws).clone();

@@ -15,7 +15,7 @@ use super::address::{beneath, has_version, path_of, shown, with_query};
 use super::credential::Credential;
 use super::network::Network;
 use super::search::ProviderSearch;
-use epitome_config::WireFormat;
+use epitome_config::{EditTools, WireFormat};
 use epitome_thread::ModelName;
 
 pub use super::local::{LocalServer, find_local};
@@ -55,6 +55,8 @@ pub struct Endpoint {
     /// Whether calls use a ChatGPT plan, which supports fewer fields and endpoints.
     pub is_plan: bool,
     pub abilities: Abilities,
+    /// The tools with which the model edits files.
+    pub edit_tools: EditTools,
     /// How tools are sent to the model; differs from the default if the service refuses the usual form.
     pub form: ToolForm,
     /// How the provider searches the web, if the user wants that; only some formats have it.
@@ -76,8 +78,7 @@ impl Endpoint {
 
     /// Whether the provider may search the web in replies of this endpoint.
     pub fn searches(&self) -> bool {
-        let has_search = matches!(self.wire, WireFormat::AnthropicMessages | WireFormat::OpenAiResponses);
-        has_search && self.search.is_some()
+        self.wire != WireFormat::OpenAiChat && self.search.is_some()
     }
 
     /// URL of model calls. Vendors' conventions differ: `OPENAI_BASE_URL` includes the API version, other vendors' base
@@ -164,6 +165,7 @@ impl Endpoint {
             (Credential::Stored(_), _) => CredentialOrigin::Stored,
             (Credential::Aws(_) | Credential::AwsSigner(_), _) => CredentialOrigin::Cloud("AWS"),
             (Credential::Google(_), _) => CredentialOrigin::Cloud("Google Cloud"),
+            (Credential::Entra(_), _) => CredentialOrigin::Cloud("Microsoft Entra"),
             (Credential::Fixed(_), Some(variable)) => CredentialOrigin::Variable(variable),
             (Credential::Fixed(_) | Credential::Absent, _) if self.has_key() => CredentialOrigin::Configured,
             (Credential::Fixed(_) | Credential::Absent, _) => CredentialOrigin::Absent,

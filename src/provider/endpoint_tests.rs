@@ -617,6 +617,42 @@ fn vertex_names_project_location_and_model_in_its_address() {
     }
 }
 
+/// Regression: the beta had no effect on the window, which had to be set as well.
+#[test]
+fn the_beta_for_a_larger_window_widens_it() {
+    for (model, expected) in [
+        ("anthropic/claude-sonnet-4-5", 1_000_000),
+        ("anthropic/claude-sonnet-4-5-20250929", 1_000_000),
+        ("anthropic/claude-haiku-4-5", 200_000),
+    ] {
+        let mut settings = Settings::default();
+        let betas = vec!["context-1m-2025-08-07".to_owned()];
+        settings.models.insert(model.to_owned(), ModelSettings { betas, ..ModelSettings::default() });
+        let pairs = env(&[("ANTHROPIC_API_KEY", "k")]);
+        let endpoint = resolve(&ModelName(model.into()), &settings, &pairs).expect("there is a key");
+        assert_eq!(endpoint.window, expected, "{model}");
+    }
+}
+
+#[test]
+fn azure_takes_an_application_of_entra_if_there_is_no_key() {
+    let model = ModelName("azure/gpt-5.4".into());
+    let application = [
+        ("AZURE_OPENAI_RESOURCE_NAME", "unit"),
+        ("AZURE_TENANT_ID", "t"),
+        ("AZURE_CLIENT_ID", "c"),
+        ("AZURE_CLIENT_SECRET", "s"),
+    ];
+    let of = |pairs: &[(&str, &str)]| resolve(&model, &Settings::default(), &env(pairs));
+    let endpoint = of(&application).expect("it has an application");
+    assert_eq!(endpoint.credential_origin(), CredentialOrigin::Cloud("Microsoft Entra"));
+    let error = of(&application[..3]).expect_err("its secret is missing");
+    assert_eq!(error.class, ErrorClass::Auth);
+    let with_key = [application.as_slice(), &[("AZURE_OPENAI_API_KEY", "k")]].concat();
+    let endpoint = of(&with_key).expect("it has a key");
+    assert_eq!(endpoint.credential_origin(), CredentialOrigin::Variable("AZURE_OPENAI_API_KEY"));
+}
+
 /// A service that is configured by its URL has the same quirks as its preset.
 #[test]
 fn quirks_follow_the_host() {

@@ -334,8 +334,7 @@ impl Learned {
 }
 
 fn window(settings: &Settings, endpoint: &Endpoint, known: &ModelEntry) -> (u64, FactSource) {
-    let configured = settings.models.get(&endpoint.name.0).and_then(|model| model.context_window);
-    if let Some(window) = configured {
+    if let Some(window) = models::configured_window(&endpoint.name, settings.models.get(&endpoint.name.0)) {
         return (window, FactSource::Config);
     }
     let listed = known.facts.window.filter(|window| *window >= WINDOW_TOKENS_MIN);

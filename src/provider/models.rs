@@ -7,10 +7,10 @@ use std::borrow::Cow;
 
 use super::abilities::{Abilities, Effort, Thinking};
 use super::endpoint::Endpoint;
-use super::search::PROVIDER_SEARCH_USD;
-use epitome_config::{PriceSettings, Settings};
+use super::search::search_price;
+use epitome_config::{ModelSettings, PriceSettings, Settings};
 use epitome_thread::{ModelName, Usage};
-use epitome_tokens::model_name::undated;
+use epitome_tokens::model_name::{Family, ParsedName, undated};
 use table::KNOWN;
 
 /// Default context window, in tokens, of an unknown model: nearly every current hosted model has at least that. The
@@ -77,7 +77,9 @@ impl From<PriceSettings> for ModelPrice {
 
 impl KnownModel {
     pub fn abilities(&self) -> Abilities {
-        Abilities { images: self.images, documents: self.documents, thinking: self.thinking }
+        // The catalog says nothing about audio that requests could use.
+        let audio = self.name.starts_with("gemini/");
+        Abilities { images: self.images, documents: self.documents, audio, thinking: self.thinking }
     }
 }
 
@@ -117,6 +119,21 @@ fn undated_at(name: &str) -> &str {
 /// The provider whose calls use a plan and have no price.
 const PLAN: &str = "chatgpt/";
 
+/// The beta feature that gives Claude Sonnet 4 and 4.5 a larger window.
+const WIDE_BETA: &str = "context-1m-2025-08-07";
+const WIDE_WINDOW: u64 = 1_000_000;
+
+/// A model's context window by the user's settings: the number, or that of a beta feature.
+pub fn configured_window(model: &ModelName, configured: Option<&ModelSettings>) -> Option<u64> {
+    let configured = configured?;
+    let name = ParsedName::parse(&model.0);
+    let has_wide = name.family == Family::Claude
+        && name.has("sonnet")
+        && name.version.is_some_and(|version| ((4, 0)..=(4, 5)).contains(&version));
+    let is_wide = has_wide && configured.betas.iter().any(|beta| beta == WIDE_BETA);
+    configured.context_window.or(is_wide.then_some(WIDE_WINDOW))
+}
+
 /// A model's prices: configured by the user, otherwise from the table.
 pub fn price(settings: &Settings, model: &ModelName) -> Option<ModelPrice> {
     let configured = settings.models.get(&model.0).and_then(|configured| configured.price);
@@ -137,7 +154,7 @@ pub fn cost(settings: &Settings, model: &ModelName, usage: &Usage) -> Option<f64
         + usage.cache_read as f64 * price.cache_read
         + usage.cache_write as f64 * price.cache_write;
     let tokens = (input * of_input + usage.output as f64 * price.output * of_output) / 1_000_000.0;
-    Some(tokens + usage.searches as f64 * PROVIDER_SEARCH_USD)
+    Some(tokens + usage.searches as f64 * search_price(model))
 }
 
 /// The models of a provider, best first, for a picker.

@@ -13,8 +13,11 @@ use serde_json::{Value, json};
 use super::endpoint::{Endpoint, EnvironmentPairs, Secret};
 use super::http::Http;
 use super::network::Network;
+use super::wire::is_before_gemini_3;
 use epitome_config::{SearchChoice, Settings, WireFormat};
 use epitome_rules::RuleEffect;
+use epitome_thread::ModelName;
+use epitome_tokens::model_name::{Family, ParsedName};
 
 /// Results that are requested, and at most returned.
 pub const RESULTS_MAX: usize = 10;
@@ -34,8 +37,12 @@ pub const SEARXNG_VARIABLE: &str = "SEARXNG_URL";
 /// Searches that a provider may run during one reply.
 pub const PROVIDER_SEARCHES_MAX: u64 = 5;
 
-/// US dollars for a search by a provider, in addition to the tokens: the price of both Anthropic and OpenAI.
-pub const PROVIDER_SEARCH_USD: f64 = 0.01;
+/// US dollars for a search by the provider of this model, in addition to the tokens.
+pub fn search_price(model: &ModelName) -> f64 {
+    let name = ParsedName::parse(&model.0);
+    // The price of both Anthropic and OpenAI.
+    if name.family == Family::Gemini { 0.014 } else { 0.01 }
+}
 
 /// A web search that the model's provider runs while the model replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +63,8 @@ impl ProviderSearch {
             choice => choice.uses_provider(),
         };
         let leaves_out = endpoint.wire == WireFormat::AnthropicMessages;
+        // Older models search only in requests without functions.
+        let is_able = endpoint.wire != WireFormat::Gemini || !is_before_gemini_3(&endpoint.model);
         let mut blocked = Vec::new();
         for rule in settings.permissions.iter().filter(|rule| rule.word != RuleEffect::Allow) {
             let searches = ["web_search", "WebSearch"].iter().any(|name| rule.pattern.may_be_of(name));
@@ -66,7 +75,7 @@ impl ProviderSearch {
                 _ => {}
             }
         }
-        (is_wanted && (leaves_out || blocked.is_empty())).then_some(ProviderSearch { blocked })
+        (is_wanted && is_able && (leaves_out || blocked.is_empty())).then_some(ProviderSearch { blocked })
     }
 }
 

@@ -17,6 +17,7 @@ use super::recipes::not_run;
 use super::rounds::text_content;
 use super::work::{JobResult, PendingResolution};
 use epitome_compaction::{self as compaction, CompactionDecision};
+use epitome_hooks::command_function;
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::functions::{CallbackInput, CallbackOutput};
 use epitome_hooks::hook_context::EventData;
@@ -105,7 +106,9 @@ impl Session {
         if let Some(target) = callback.target.as_ref().filter(|target| **target != self.core.id().0) {
             return Err(format!("a callback works on its own conversation, and {target} is another one"));
         }
-        if self.core.services.functions.has_callback(&callback.name) {
+        if self.core.services.functions.has_callback(&callback.name)
+            || self.core.settings.hooks.functions.contains_key(&callback.name)
+        {
             let called = self.function_call(event, callback.name, callback.args);
             return Ok(Callable::Run(called.boxed()));
         }
@@ -192,8 +195,19 @@ impl Session {
             false => EventData::TurnEnd(self.round()),
         });
         let input = CallbackInput { args, hook_context: Some(hook_context), messages };
-        let functions = self.core.services.functions.clone();
+        let mut functions = self.core.services.functions.clone();
         let limit = self.core.settings.hooks.callback_timeout;
+        // A function of the embedding program has precedence.
+        if let Some(line) =
+            self.core.settings.hooks.functions.get(&name).filter(|_| !functions.has_callback(&name))
+        {
+            let (line, workspace) = (line.clone(), self.core.workspace.clone());
+            let reaper = self.core.services.reaper.clone();
+            functions.register_callback(name.clone(), move |input| {
+                let (line, workspace, reaper) = (line.clone(), workspace.clone(), reaper.clone());
+                async move { command_function::call(line, input, &workspace, reaper, limit).await }
+            });
+        }
         async move {
             let output = tokio::time::timeout(limit, functions.call(&name, input)).await;
             let output = output.map_err(|_| format!("it did not end within {} s", limit.as_secs()))?;

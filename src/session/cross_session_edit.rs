@@ -294,7 +294,7 @@ fn room_in(
         None => {
             let configured = model.and_then(|model| settings.models.get(&model.0));
             let known = model.and_then(models::known);
-            let window = configured.and_then(|configured| configured.context_window);
+            let window = model.and_then(|model| models::configured_window(model, configured));
             let output = configured.and_then(|configured| configured.max_output);
             (
                 window.or(known.map(|known| known.window)).unwrap_or(models::WINDOW_DEFAULT),

@@ -82,6 +82,38 @@ impl EditorWrites {
     }
 }
 
+/// How the chat announces the end of a long turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TurnNotice {
+    #[default]
+    Off,
+    Bell,
+    /// A notification of the desktop, by terminals that know this sequence.
+    Osc9,
+}
+
+impl TurnNotice {
+    pub const ALL: [TurnNotice; 3] = [TurnNotice::Off, TurnNotice::Bell, TurnNotice::Osc9];
+
+    /// The name used in a configuration file.
+    pub fn id(self) -> &'static str {
+        match self {
+            TurnNotice::Off => "off",
+            TurnNotice::Bell => "bell",
+            TurnNotice::Osc9 => "osc9",
+        }
+    }
+
+    /// What is written to the terminal.
+    pub fn sequence(self) -> Option<&'static str> {
+        match self {
+            TurnNotice::Off => None,
+            TurnNotice::Bell => Some("\x07"),
+            TurnNotice::Osc9 => Some("\x1b]9;Epitome waits for you\x07"),
+        }
+    }
+}
+
 /// Where the model's web searches go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SearchChoice {

@@ -57,7 +57,8 @@ impl HostedSearch {
         let about = format!("Web search for {:?}", one_line(&self.query, TITLE_CHARS_MAX));
         match &self.failure {
             Some(why) => format!("[{about}: failed ({})]", one_line(why, TITLE_CHARS_MAX)),
-            None if self.pages.is_empty() => format!("[{about}: no result]"),
+            // Some providers don't name the pages of a single search.
+            None if self.pages.is_empty() => format!("[{about}]"),
             None => format!("[{about}: {}]", self.links(", ")),
         }
     }

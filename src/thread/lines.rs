@@ -28,6 +28,7 @@ pub(super) fn compaction(trigger: Trigger, sizes: &str, account: &CompactionStat
         count => Some(format!("{count} {many}")),
     };
     let told = [
+        count(account.summarised.entries as usize, "entry became one message", "entries became one message"),
         count(account.quoted.len(), "entry word for word", "entries word for word"),
         count(account.shortened.len(), "quote shortened", "quotes shortened"),
         count(account.facts as usize, "line from the log", "lines from the log"),

@@ -15,6 +15,7 @@ use self::parse::FilePatch;
 use super::buffers::Saved;
 use super::disk::{CancelFlag, CurrentContent};
 use super::file_edit::listed;
+use super::notebook::Notebook;
 use super::read_state::{self, ReadState};
 use super::{Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
 use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
@@ -233,7 +234,12 @@ impl PatchPlan {
                 }
                 let text = String::from_utf8(old)
                     .map_err(|_| format!("{name} is not UTF-8 text. Change it with a command instead."))?;
-                let fitted = fit::fit(&text, hunks).map_err(|why| format!("{name}: {why}"))?;
+                let book = Notebook::read(&self.files[at].real, &text);
+                let shown = book.as_ref().map_or(text.as_str(), Notebook::text);
+                let mut fitted = fit::fit(shown, hunks).map_err(|why| format!("{name}: {why}"))?;
+                if let Some(book) = book {
+                    fitted.text = book.with(&fitted.text).map_err(|why| format!("{name}: {why}"))?;
+                }
                 if fitted.text.len() as u64 > disk::FILE_BYTES_MAX {
                     return Err(format!("{name} would grow beyond {} bytes.", disk::FILE_BYTES_MAX));
                 }

@@ -9,6 +9,7 @@ use epitome_thread::diff::similar_texts;
 use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
 
 use super::disk::{CancelFlag, CurrentContent};
+use super::notebook::Notebook;
 use super::{
     Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, read_state,
     truncate,
@@ -182,8 +183,13 @@ fn now(real: &Path, context: &ToolContext) -> Result<CurrentText, String> {
 }
 
 fn edited(call: &FileEditCall, real: &Path, text: &str, workspace: &Workspace) -> Result<EditedText, String> {
-    let name = workspace.display(real);
-    edit(text, &call.old, &call.new, call.all).map_err(|why| format!("{name}: {why}"))
+    let book = Notebook::read(real, text);
+    let shown = book.as_ref().map_or(text, Notebook::text);
+    let edited = edit(shown, &call.old, &call.new, call.all).and_then(|edited| match book {
+        Some(book) => Ok(EditedText { text: book.with(&edited.text)?, ..edited }),
+        None => Ok(edited),
+    });
+    edited.map_err(|why| format!("{}: {why}", workspace.display(real)))
 }
 
 #[derive(Debug, PartialEq, Eq)]

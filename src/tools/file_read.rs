@@ -9,6 +9,7 @@ use epitome_thread::attached::FileType;
 use epitome_thread::{CallDisplay, Location, ToolKind, ToolSpec};
 
 use super::disk::CancelFlag;
+use super::notebook::Notebook;
 use super::{
     Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, attached, buffers, disk, input,
     read_state, truncate,
@@ -40,7 +41,8 @@ impl ParsedTool for FileRead {
                 "Reads a file. Each line comes with its number and a tab before it; they are not part of the \
                  file, so leave them out of file_edit's old_text. Reads {LINES} lines from the beginning unless \
                  offset and line_limit say otherwise, and says how to go on when there is more. Also shows \
-                 images (png, jpeg, gif, webp) and PDF documents. Use glob_tool to list directories."
+                 images (png, jpeg, gif, webp), PDF documents, and notebooks as cells, which are edited as they are \
+                 shown. Use glob_tool to list directories."
             ),
             schema: json!({
                 "type": "object",
@@ -124,6 +126,8 @@ fn read(call: &FileReadCall, context: &ToolContext, stop: &CancelFlag) -> Result
         true => read_state::state_of(&start),
         false => read_state::state_of_large(&metadata),
     };
+    let book = std::str::from_utf8(&start).ok().and_then(|text| Notebook::read(&real, text));
+    let start = book.map_or(start, |book| book.text().as_bytes().to_vec());
     let mut lines = LineReader { source: BufReader::new(io::Cursor::new(start).chain(file)), stop };
     let page = page(&mut lines, call).map_err(unreadable)?;
     let location = Location {

@@ -20,6 +20,7 @@ mod grep_tool;
 mod input;
 pub mod listing;
 pub mod memory;
+mod notebook;
 mod output;
 mod parsed;
 pub mod permission;

@@ -18,6 +18,9 @@ pub enum ModelStep {
     Think(String),
     /// `call NAME {…}`; several in a row are parallel calls of one reply.
     Call { name: String, input: Value },
+    /// `search "QUERY" "URL"`: the provider searches the web and finds this page, which the next text cites. Chat
+    /// Completions has no such searches.
+    Search { query: String, url: String },
     /// `stop max_tokens`. Without this step, the stop reason is that of a complete reply, or of one with tool
     /// calls.
     Stop(ScriptedStop),
@@ -62,6 +65,9 @@ impl ModelStep {
             ("call", [LineWord::Bare(name), LineWord::Json(input @ Value::Object(_))]) => {
                 Ok(ModelStep::Call { name: name.clone(), input: input.clone() })
             }
+            ("search", [LineWord::Json(Value::String(query)), LineWord::Json(Value::String(url))]) => {
+                Ok(ModelStep::Search { query: query.clone(), url: url.clone() })
+            }
             ("stop", [LineWord::Bare(reason), more @ ..]) => {
                 let stop = match (reason.as_str(), more) {
                     ("max_tokens", []) => ScriptedStop::MaxTokens,
@@ -94,7 +100,7 @@ impl ModelStep {
                     Err(_) => Err("flood takes a number of deltas and their text".into()),
                 }
             }
-            _ => Err("a model says: text \"…\", think \"…\", call NAME {…}, stop WHY, usage IN OUT, \
+            _ => Err("a model says: text \"…\", think \"…\", call NAME {…}, search \"…\" \"…\", stop WHY, usage IN OUT, \
                       cached TOKENS, error STATUS, error overflow, cut, hang, wait, or flood COUNT \"…\""
                 .into()),
         }
@@ -108,7 +114,8 @@ impl ModelStep {
             ModelStep::Call { name, input } => {
                 ModelStep::Call { name: name.clone(), input: names.fill(input)? }
             }
-            ModelStep::Stop(_)
+            ModelStep::Search { .. }
+            | ModelStep::Stop(_)
             | ModelStep::Usage { .. }
             | ModelStep::Cached(_)
             | ModelStep::Error { .. }
@@ -128,6 +135,7 @@ impl ModelStep {
             ModelStep::Text(text) => vec![bare("text"), json(text)],
             ModelStep::Think(text) => vec![bare("think"), json(text)],
             ModelStep::Call { name, input } => vec![bare("call"), bare(name), LineWord::Json(input.clone())],
+            ModelStep::Search { query, url } => vec![bare("search"), json(query), json(url)],
             ModelStep::Stop(stop) => match stop {
                 ScriptedStop::MaxTokens => vec![bare("stop"), bare("max_tokens")],
                 ScriptedStop::Refusal(why) if why.is_empty() => vec![bare("stop"), bare("refusal")],

@@ -95,6 +95,7 @@ fn any_step() -> impl Strategy<Value = ModelStep> {
         any_text().prop_map(ModelStep::Think),
         (any_word(), any_text())
             .prop_map(|(name, text)| ModelStep::Call { name, input: json!({"text": text, "n": [1, null]}) }),
+        (any_text(), any_text()).prop_map(|(query, url)| ModelStep::Search { query, url }),
         prop_oneof![
             Just(ScriptedStop::MaxTokens),
             any_text().prop_map(ScriptedStop::Refusal),

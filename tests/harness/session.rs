@@ -156,7 +156,9 @@ impl Setup {
             write_file(&directory.path().join(name), text);
         }
         if self.format.is_some() {
-            write_file(&home.join("config.toml"), &models_of_all_formats(&model));
+            let config = home.join("config.toml");
+            let own = std::fs::read_to_string(&config).unwrap_or_default();
+            write_file(&config, &format!("{own}{}", models_of_all_formats(&model)));
         }
         let runtime = runtime();
         let gate = Arc::new(Semaphore::new(0));

@@ -82,6 +82,9 @@ trait Voice {
 
     fn call(&mut self, call: &Call<'_>, out: &mut Out);
 
+    /// A web search by the provider.
+    fn search(&mut self, search: Search<'_>, out: &mut Out);
+
     /// An error in the middle of the stream; `body` is its form as a separate response.
     fn error(&mut self, body: &Value, out: &mut Out);
 
@@ -109,6 +112,13 @@ struct Call<'a> {
     id: String,
     name: &'a str,
     input: &'a Value,
+}
+
+/// A web search that finds one page.
+struct Search<'a> {
+    id: String,
+    query: &'a str,
+    url: &'a str,
 }
 
 /// Token counts that a reply reports.
@@ -188,6 +198,11 @@ impl Encoder {
                 self.close();
                 let call = Call { id: format!("call_{}", next_call()), name, input };
                 self.voice.call(&call, &mut self.out);
+            }
+            ModelStep::Search { query, url } => {
+                self.close();
+                let search = Search { id: format!("srvtoolu_{}", next_call()), query, url };
+                self.voice.search(search, &mut self.out);
             }
             ModelStep::Flood { count, text } => self.flood(*count, text),
             ModelStep::Stop(stop) => self.stop = Some(stop.clone()),

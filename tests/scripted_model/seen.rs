@@ -128,7 +128,7 @@ impl Reading {
                     tool: text_of(&response["name"]),
                     text: spoken(&response["response"]),
                 });
-            } else {
+            } else if part.get("toolCall").or(part.get("toolResponse")).is_none() {
                 let mime_type = part["inlineData"]["mimeType"].as_str().unwrap_or_default();
                 self.part(if mime_type.starts_with("image/") { "image" } else { "document" });
             }
@@ -215,7 +215,8 @@ fn reply_as_seen(said: &[ModelStep]) -> Vec<SeenPart> {
                 seen.push(SeenPart::AgentCall { name: name.clone(), input: input.clone() });
                 continue;
             }
-            ModelStep::Think(_) => {
+            // Providers get their searches back in their own form, which is not read.
+            ModelStep::Think(_) | ModelStep::Search { .. } => {
                 in_text = false;
                 continue;
             }

@@ -21,6 +21,11 @@ pub trait UserLogin: Send + Sync {
     /// reader thread, because its response must be the first line.
     fn check(&self) -> Result<(), SessionError>;
 
+    /// Whether the model of a new session takes audio.
+    fn takes_audio(&self) -> bool {
+        false
+    }
+
     /// The state of the login, without using the network.
     fn state(&self) -> LoginState;
 

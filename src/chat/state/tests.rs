@@ -490,3 +490,17 @@ fn a_long_list_of_sessions_is_loaded_in_parts() {
     let close = ChatRequest::Close { session: "s_1".to_owned().into() };
     assert_eq!(desk.press(KeyCode::Enter), [ChatEffect::Request(close), ChatEffect::Request(resume)]);
 }
+
+#[test]
+fn the_end_of_a_long_turn_is_announced() {
+    for (seconds, announced) in [(5, false), (60, true)] {
+        let mut desk = Desk::new();
+        desk.state(json!({ "state": "running" }));
+        desk.now += Duration::from_secs(seconds);
+        let update = json!({ "sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn" });
+        let notification = json!({ "sessionId": "s_1", "update": update });
+        let notification = serde_json::from_value(notification).expect("an update of the protocol");
+        let effects = desk.event(ChatEvent::Agent(AgentMessage::Update(Box::new(notification))));
+        assert_eq!(effects.contains(&ChatEffect::Notify), announced, "{seconds} s");
+    }
+}

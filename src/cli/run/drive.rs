@@ -271,7 +271,11 @@ impl<P: SessionPort> PromptRun<P> {
             SessionEvent::Usage(usage) => self.cost = usage.cost,
             SessionEvent::Entry { entry, replay: false, .. } => match &entry.change {
                 Change::ToolFinished { outcome } => self.report_unanswered(outcome)?,
-                Change::Replied { message, .. } => self.reply = message.text(),
+                // What precedes the last text, as before a provider's search, is not the answer.
+                Change::Replied { message, .. } => {
+                    let last = message.content.iter().rev().find_map(Content::as_text);
+                    self.reply = last.unwrap_or_default().to_owned();
+                }
                 _ => {}
             },
             SessionEvent::CallFinished { outcome } => self.report_unanswered(outcome)?,

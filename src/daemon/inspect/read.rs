@@ -48,8 +48,7 @@ fn window(
         // Its key may be in an editor's environment, but not in ours.
         Err(_) => {
             let (known, configured) = (models::known(model), settings.models.get(&model.0));
-            let size = configured
-                .and_then(|model| model.context_window)
+            let size = models::configured_window(model, configured)
                 .or_else(|| recorded_window(thread))
                 .or(known.map(|known| known.window))?;
             let most = configured.and_then(|model| model.max_output).or(known.map(|known| known.max_output));

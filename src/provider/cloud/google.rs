@@ -3,10 +3,7 @@
 //!
 //! Tested with a scripted token server, but not with a live service.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
@@ -15,9 +12,9 @@ use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::tokens::{self, AccessToken, EXCHANGE_BYTES_MAX, EXCHANGE_TIME_MAX, token_in};
 use crate::endpoint::Secret;
 use crate::http::Http;
-use crate::sign_in::form;
 use epitome_config::logins::now;
 
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
@@ -27,10 +24,6 @@ const METADATA_PATH: &str = "/computeMetadata/v1/instance/service-accounts/defau
 
 /// Lifetime of a signed assertion; Google accepts at most an hour.
 const ASSERTION_SECONDS: u64 = 3600;
-/// Tokens are renewed this long before they expire.
-const RENEWED_BEFORE: Duration = Duration::from_secs(5 * 60);
-const EXCHANGE_TIME_MAX: Duration = Duration::from_secs(30);
-const EXCHANGE_BYTES_MAX: usize = 64 * 1024;
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
 /// Where tokens are obtained.
@@ -64,16 +57,6 @@ enum CredentialFile {
     Other,
 }
 
-/// An access token.
-#[derive(Clone)]
-struct AccessToken {
-    token: Secret,
-    /// The project that is billed for a user's own login.
-    quota_project: Option<String>,
-    /// Milliseconds since the epoch.
-    expires: u64,
-}
-
 impl GoogleSource {
     pub fn read(get: impl Fn(&str) -> Option<String>) -> GoogleSource {
         let gcloud = get("CLOUDSDK_CONFIG").map(PathBuf::from);
@@ -87,16 +70,8 @@ impl GoogleSource {
 
     /// Returns the headers that authenticate a request. The error is a clause without secrets.
     pub async fn headers(&self, http: &Http) -> Result<Vec<(String, Secret)>, String> {
-        let AccessToken { token, quota_project, .. } = match self.cached() {
-            Some(token) => token,
-            None => {
-                let _alone = EXCHANGING.lock().await;
-                match self.cached() {
-                    Some(token) => token,
-                    None => self.keep(self.exchange(http).await?),
-                }
-            }
-        };
+        let key = format!("{:?}", (&self.named, &self.usual, &self.metadata_host));
+        let AccessToken { token, quota_project, .. } = tokens::cached(key, self.exchange(http)).await?;
         let bearer = Secret::new(format!("Bearer {}", token.expose()));
         let mut headers = vec![("authorization".to_owned(), bearer)];
         headers.extend(quota_project.map(|project| ("x-goog-user-project".to_owned(), Secret::new(project))));
@@ -137,14 +112,7 @@ impl GoogleSource {
                 return Err(unreadable(known.to_owned()));
             }
         };
-        let pairs: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        let headers = [("content-type".to_owned(), Secret::new("application/x-www-form-urlencoded"))];
-        let body = form(&pairs).into_bytes();
-        let (status, answer) = http
-            .post(&url, &headers, body, EXCHANGE_BYTES_MAX, EXCHANGE_TIME_MAX)
-            .await
-            .map_err(|why| format!("{url} could not be asked for a token: {why}"))?;
-        token_in(status, &answer, quota_project).map_err(|why| format!("{url} gave no token: {why}"))
+        Ok(AccessToken { quota_project, ..tokens::exchange(http, &url, &fields).await? })
     }
 
     async fn of_metadata_server(&self, http: &Http) -> Result<AccessToken, String> {
@@ -157,7 +125,7 @@ impl GoogleSource {
                 self.named.iter().chain(&self.usual).map(|file| file.display().to_string()).collect();
             format!("there is no {}, and no metadata server answers ({why})", files.join(" or "))
         })?;
-        token_in(answer.status().as_u16(), answer.body(), None)
+        token_in(answer.status().as_u16(), answer.body())
             .map_err(|why| format!("the metadata server gave no token: {why}"))
     }
 
@@ -177,30 +145,7 @@ impl GoogleSource {
             .map_err(|_| format!("{} has not the fields of Google's credentials", path.display()))?;
         Ok(Some((path, file)))
     }
-
-    fn cached(&self) -> Option<AccessToken> {
-        let tokens = TOKENS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let least = now() + u64::try_from(RENEWED_BEFORE.as_millis()).unwrap_or(0);
-        tokens.get(&self.key()).filter(|token| token.expires > least).cloned()
-    }
-
-    fn keep(&self, token: AccessToken) -> AccessToken {
-        let mut tokens = TOKENS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        tokens.retain(|_, token| token.expires > now());
-        tokens.insert(self.key(), token.clone());
-        token
-    }
-
-    fn key(&self) -> String {
-        format!("{:?}", (&self.named, &self.usual, &self.metadata_host))
-    }
 }
-
-/// The tokens of this process, by source. Expired ones are removed, so the map has at most one token per source in use.
-static TOKENS: Mutex<BTreeMap<String, AccessToken>> = Mutex::new(BTreeMap::new());
-
-/// Locked while a token is requested, so that concurrent requests use the same one.
-static EXCHANGING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// A signed statement (RS256) that is exchanged for a token.
 fn assertion(email: &str, key: &str, key_id: Option<&str>, audience: &str) -> Result<String, String> {
@@ -219,21 +164,4 @@ fn assertion(email: &str, key: &str, key_id: Option<&str>, audience: &str) -> Re
     key.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), text.as_bytes(), &mut signature)
         .map_err(|_| "its private key can't sign".to_owned())?;
     Ok(format!("{text}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature)))
-}
-
-/// Parses the response of a token server. The error is a clause.
-fn token_in(status: u16, body: &[u8], quota_project: Option<String>) -> Result<AccessToken, String> {
-    let answer: Value = serde_json::from_slice(body).unwrap_or_default();
-    let text = |name: &str| answer[name].as_str().filter(|text| !text.is_empty());
-    match (status, text("access_token")) {
-        (200, Some(token)) => {
-            let seconds = answer["expires_in"].as_u64().unwrap_or(ASSERTION_SECONDS);
-            let expires = now() + seconds.saturating_mul(1000);
-            Ok(AccessToken { token: Secret::new(token), quota_project, expires })
-        }
-        _ => {
-            let why = text("error_description").or(text("error")).unwrap_or("the answer has no token");
-            Err(format!("{why} (HTTP {status})"))
-        }
-    }
 }

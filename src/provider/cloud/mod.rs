@@ -1,4 +1,6 @@
-//! Credentials of cloud accounts: AWS for Amazon Bedrock, Google for Vertex AI.
+//! Credentials of cloud accounts: AWS for Amazon Bedrock, Google for Vertex AI, Microsoft Entra for Azure.
 
 pub mod aws;
+pub mod entra;
 pub mod google;
+mod tokens;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::errors::{missing_key, nothing_configured, unknown_provider};
 use super::{Endpoint, LocalServer, Quirks, ToolForm};
 use crate::ProviderError;
-use crate::abilities::{Abilities, Thinking};
+use crate::abilities::{Abilities, Thinking, usual_edit_tools};
 use crate::address::{beneath, host_of, is_loopback, port_of, without_v1};
 use crate::cloud::aws;
 use crate::credential::{Credential, key_header};
@@ -214,7 +214,7 @@ impl Endpoint {
     /// An endpoint with the model's limits; wire format and URL are placeholders until `set_place`.
     fn without_place(model: &ModelName, name: &str, configured: Option<&ModelSettings>) -> Endpoint {
         let known = models::known(model);
-        let configured_window = configured.and_then(|model| model.context_window);
+        let configured_window = models::configured_window(model, configured);
         let window = configured_window.or(known.map(|known| known.window)).unwrap_or(WINDOW_DEFAULT);
         let quarter = quarter_of(window);
         let max_output = configured
@@ -236,6 +236,7 @@ impl Endpoint {
             quirks: Quirks::NONE,
             is_plan: false,
             abilities: Abilities::likely(wire, name),
+            edit_tools: usual_edit_tools(name),
             form: ToolForm::Usual,
             search: None,
             native_compaction: false,
@@ -283,6 +284,7 @@ impl Endpoint {
         }
         if let Some(configured) = configured {
             self.abilities = self.abilities.clone().with(configured);
+            self.edit_tools = configured.edit_tools.unwrap_or(self.edit_tools);
         }
         self.native_compaction = configured.and_then(|model| model.native_compaction).unwrap_or(false);
         self.silence = configured.and_then(|model| model.silence);

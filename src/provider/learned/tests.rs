@@ -118,7 +118,7 @@ fn configured_abilities_override_the_providers_list() {
     let configured = settings.models.entry("local/qwen".into()).or_default();
     (configured.images, configured.thinking) = (Some(true), Some(ThinkingSettings::None));
     learned.apply(&settings, &mut endpoint);
-    let Abilities { images, documents, thinking } = endpoint.abilities;
+    let Abilities { images, documents, thinking, .. } = endpoint.abilities;
     assert_eq!((images, documents, thinking), (true, true, Thinking::None));
 }
 

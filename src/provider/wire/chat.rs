@@ -13,6 +13,7 @@ use super::{
 };
 use crate::ModelRequest;
 use crate::abilities::{Effort, Thinking, limits_completion, needs_responses};
+use crate::attachments::audio_format;
 use crate::endpoint::{Endpoint, ToolForm};
 use epitome_thread::{Content, ThoughtLevel, ToolSpec};
 use epitome_tokens::model_name::ParsedName;
@@ -113,6 +114,9 @@ fn part(part: Sendable<'_>) -> Value {
             json!({ "type": "image_url", "image_url": { "url": data_url(mime_type, data) } })
         }
         Sendable::Document { mime_type, data, name } => {
+            if let Some(format) = audio_format(mime_type) {
+                return json!({ "type": "input_audio", "input_audio": { "data": data, "format": format } });
+            }
             let file_data = data_url(mime_type, data);
             json!({ "type": "file", "file": { "filename": name.unwrap_or(UNNAMED), "file_data": file_data } })
         }
@@ -123,6 +127,7 @@ fn part(part: Sendable<'_>) -> Value {
 /// models require alternating roles.
 fn agent(endpoint: &Endpoint, replies: &[Vec<&Content>]) -> Value {
     let mut reasoning: Option<(&str, String)> = None;
+    let mut details: Vec<Value> = Vec::new();
     let mut texts: Vec<Cow<'_, str>> = Vec::new();
     let mut calls: Vec<Value> = Vec::new();
     for part in replies.iter().flat_map(|parts| without_blanks(parts)) {
@@ -135,8 +140,9 @@ fn agent(endpoint: &Endpoint, replies: &[Vec<&Content>]) -> Value {
                 let id = call_id(endpoint, &call.id.0);
                 calls.push(json!({ "id": id, "type": "function", "function": function }));
             }
-            Content::Thinking { text, native: Some(native) } if endpoint.quirks.reasoning_back => {
-                let field = native.data["field"].as_str().filter(|_| is_own(native, endpoint));
+            Content::Thinking { text, native: Some(native) } if is_own(native, endpoint) => {
+                details.extend(native.data["details"].as_array().into_iter().flatten().cloned());
+                let field = native.data["field"].as_str().filter(|_| endpoint.quirks.reasoning_back);
                 if let Some(field) = field {
                     reasoning.get_or_insert((field, String::new())).1.push_str(text);
                 }
@@ -153,6 +159,9 @@ fn agent(endpoint: &Endpoint, replies: &[Vec<&Content>]) -> Value {
     let mut message = json!({ "role": "assistant", "content": content });
     if !calls.is_empty() {
         message["tool_calls"] = calls.into();
+    }
+    if !details.is_empty() {
+        message["reasoning_details"] = details.into();
     }
     if let Some((field, text)) = reasoning {
         message[field] = text.into();

@@ -22,6 +22,8 @@ pub(super) struct ChatDecoder {
     keeps_reasoning: bool,
     /// The field of the current reasoning part.
     reasoning: Option<&'static str>,
+    /// OpenRouter's reasoning blocks of the current part, which it wants back unchanged.
+    details: Vec<Value>,
     /// Whether any part of a reply was received.
     begun: bool,
     whole: bool,
@@ -95,8 +97,38 @@ impl ChatDecoder {
 
     /// Ends the current reasoning part.
     fn seal(&mut self, out: &mut Vec<ProviderEvent>) {
-        if let Some(field) = self.reasoning.take().filter(|_| self.keeps_reasoning) {
-            out.push(ProviderEvent::ThinkingSealed { data: json!({ "field": field }) });
+        let field = self.reasoning.take().filter(|_| self.keeps_reasoning);
+        let details = std::mem::take(&mut self.details);
+        let data = match field {
+            _ if !details.is_empty() => json!({ "details": details }),
+            Some(field) => json!({ "field": field }),
+            None => return,
+        };
+        out.push(ProviderEvent::ThinkingSealed { data });
+    }
+
+    /// Adds a piece of a reasoning block: its texts continue those of the block, its other fields replace them.
+    fn detail(&mut self, piece: Value) {
+        let Value::Object(piece) = piece else { return };
+        // Blocks are flat; a nested one could make the log unreadable.
+        if piece.values().any(|value| value.is_object() || value.is_array()) {
+            return;
+        }
+        let same =
+            |open: &&mut Value| ["type", "index"].iter().all(|name| open.get(name) == piece.get(*name));
+        match self.details.last_mut().filter(same) {
+            Some(open) if piece.get("data").is_none() => {
+                for (name, value) in piece {
+                    match (open[&name].as_str(), &value) {
+                        (Some(so_far), Value::String(more)) if name == "text" || name == "summary" => {
+                            open[&name] = format!("{so_far}{more}").into();
+                        }
+                        (_, Value::Null) => {}
+                        _ => open[&name] = value,
+                    }
+                }
+            }
+            Some(_) | None => self.details.push(Value::Object(piece)),
         }
     }
 
@@ -125,6 +157,10 @@ impl ChatDecoder {
             self.begun = true;
             self.reasoning = Some(field);
             append(out, ProviderEvent::Thinking(text));
+        }
+        for piece in delta.reasoning_details.into_iter().flatten() {
+            self.begun = true;
+            self.detail(piece);
         }
         if !text.is_empty() {
             self.begun = true;
@@ -234,6 +270,8 @@ struct ChatDelta {
     reasoning_content: Option<String>,
     /// Sent by Ollama and OpenRouter.
     reasoning: Option<String>,
+    /// Sent by OpenRouter.
+    reasoning_details: Option<Vec<Value>>,
     tool_calls: Option<Vec<CallDelta>>,
 }
 

@@ -14,7 +14,7 @@ use epitome_thread::{OutcomeContent, OutcomeStatus};
 fn compatible() -> Endpoint {
     let mut endpoint = test_chat_endpoint("openai/qwen3");
     endpoint.own_api = false;
-    endpoint.abilities = Abilities { images: true, documents: false, thinking: Thinking::None };
+    endpoint.abilities = Abilities { images: true, documents: false, audio: false, thinking: Thinking::None };
     endpoint
 }
 
@@ -233,6 +233,68 @@ fn reasoning_is_sent_back_in_its_field_where_the_service_wants_it() {
     // Reasoning of another model is not sent.
     endpoint.model = "other".into();
     assert!(reply(&endpoint).get("reasoning_content").is_none());
+}
+
+#[test]
+fn audio_has_the_form_of_the_service_or_is_left_out() {
+    use crate::endpoint::test_endpoint;
+    let audio = Content::Document { mime_type: "audio/x-wav".into(), data: "UklGRg==".into(), name: None };
+    let view = OwnedView::default().user(vec![audio]);
+    let sent = body(&test_chat_endpoint("openai/gpt-4o-audio-preview"), &view.request()).to_string();
+    assert!(
+        sent.contains(r#"{"type":"input_audio","input_audio":{"data":"UklGRg==","format":"wav"}}"#),
+        "{sent}"
+    );
+    let sent = body(&test_endpoint("gemini/gemini-3.8-flash"), &view.request()).to_string();
+    assert!(sent.contains(r#"{"inlineData":{"mimeType":"audio/x-wav","data":"UklGRg=="}}"#), "{sent}");
+    for endpoint in [test_endpoint("anthropic/claude-sonnet-5-5"), test_endpoint("openai/gpt-6-sol")] {
+        let sent = body(&endpoint, &view.request()).to_string();
+        assert!(sent.contains("(The recording of type audio/x-wav was attached here and left out"), "{sent}");
+    }
+}
+
+/// OpenRouter wants the reasoning blocks back as its models made them: signatures of Anthropic's models and encrypted
+/// reasoning of OpenAI's are in there.
+#[test]
+fn reasoning_details_are_joined_and_sent_back() {
+    use crate::collect::Collector;
+    use crate::wire::stream::Decoding;
+    let chunk = |delta: Value| format!("data: {}\n\n", json!({"choices": [{ "delta": delta }]}));
+    let text = |text: &str, signature: Value| json!({"type": "reasoning.text", "text": text, "signature": signature, "index": 0});
+    let hidden = json!({"type": "reasoning.encrypted", "data": "c2VhbGVk", "id": "rs_1", "index": 1});
+    let stream = [
+        chunk(json!({"reasoning": "Hm", "reasoning_details": [text("Hm", Value::Null)]})),
+        chunk(json!({"reasoning": ", so", "reasoning_details": [text(", so", json!("c2ln"))]})),
+        chunk(json!({"reasoning_details": [hidden, {"type": "odd", "nested": {"a": 1}}]})),
+        chunk(
+            json!({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "ls", "arguments": "{}"}}]}),
+        ),
+        "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\ndata: [DONE]\n\n"
+            .to_owned(),
+    ];
+    let mut endpoint = compatible();
+    let mut events = Vec::new();
+    let mut decoding = Decoding::new(endpoint.clone(), String::new(), None);
+    decoding.push(stream.concat().as_bytes(), &mut events).expect("a reply");
+    let mut collector = Collector::new(&endpoint.name);
+    for event in events {
+        collector.feed(event);
+    }
+    let view = OwnedView::default()
+        .with_tools()
+        .user(vec![crate::wire::views_tests::text("what is here?")])
+        .agent(collector.finish().content)
+        .outcomes(vec![outcome("c", OutcomeStatus::Completed, "a b")]);
+    let sent = |endpoint: &Endpoint| {
+        let sent = body(endpoint, &view.request());
+        let messages = sent["messages"].as_array().expect("a list");
+        let reply = messages.iter().find(|message| message["role"] == "assistant").expect("a reply");
+        reply["reasoning_details"].clone()
+    };
+    assert_eq!(sent(&endpoint), json!([text("Hm, so", json!("c2ln")), hidden]));
+    // Another model would refuse them.
+    endpoint.model = "other".into();
+    assert!(sent(&endpoint).is_null());
 }
 
 #[test]

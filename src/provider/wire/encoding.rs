@@ -1,12 +1,16 @@
 //! Caches the encoding of a conversation for an endpoint between calls. Encoded turns are sent again as the same bytes,
 //! so the cost of encoding a call depends on the new turns and not on the entire history.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use super::turns::{WireTurn, turns};
 use super::{BodyEnvelope, EncodedTurn, Format, Prefix, Purpose, RequestMeta, format_of};
 use crate::endpoint::Endpoint;
 use crate::{Basis, ModelRequest};
+use epitome_config::EditTools;
+use epitome_thread::ToolSpec;
 
 /// Number of turns that are kept separate, so that cache marks can be inserted; older ones are joined.
 const APART: usize = 4;
@@ -125,7 +129,7 @@ impl Encoding {
         {
             return cached;
         }
-        let tools = Bytes::from(format.tools(endpoint, request.tools));
+        let tools = Bytes::from(format.tools(endpoint, &offered(endpoint, request.tools)));
         let prefix = Prefix::new(request.system, &tools);
         CachedEncoding {
             endpoint: endpoint.clone(),
@@ -136,6 +140,19 @@ impl Encoding {
             apart: Vec::new(),
             turns: 0,
         }
+    }
+}
+
+/// The tools without the one with which this model should not edit files, if it has the other one.
+fn offered<'a>(endpoint: &Endpoint, tools: &'a [ToolSpec]) -> Cow<'a, [ToolSpec]> {
+    let (usual, other) = match endpoint.edit_tools {
+        EditTools::Patch => ("apply_patch", "file_edit"),
+        EditTools::Replace => ("file_edit", "apply_patch"),
+        EditTools::All => return tools.into(),
+    };
+    match tools.iter().any(|tool| tool.name == usual) {
+        true => tools.iter().filter(|tool| tool.name != other).cloned().collect(),
+        false => tools.into(),
     }
 }
 

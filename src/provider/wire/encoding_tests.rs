@@ -31,6 +31,32 @@ fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
+#[test]
+fn models_get_the_edit_tool_that_they_were_trained_with() {
+    let tool = |name: &str| ToolSpec {
+        name: name.to_owned(),
+        description: "Edits.".to_owned(),
+        schema: json!({"type": "object"}),
+    };
+    let both = [tool("apply_patch"), tool("file_edit"), tool("file_write")];
+    let names = |endpoint: &Endpoint, tools: &[ToolSpec]| {
+        let view = OwnedView::default().user(vec![text("edit")]);
+        let mut request = view.request();
+        request.tools = tools;
+        let sent = body(endpoint, &request)["tools"].to_string();
+        let is_sent = |name: &&str| sent.contains(&format!("\"name\":\"{name}\""));
+        ["apply_patch", "file_edit", "file_write"].into_iter().filter(is_sent).collect::<Vec<_>>()
+    };
+    for endpoint in endpoints() {
+        let usual = if endpoint.model.starts_with("gpt") { "apply_patch" } else { "file_edit" };
+        assert_eq!(names(&endpoint, &both), [usual, "file_write"], "{}", endpoint.name);
+        // An agent that may only use the other one.
+        assert_eq!(names(&endpoint, &both[..1]), ["apply_patch"], "{}", endpoint.name);
+        let all = Endpoint { edit_tools: EditTools::All, ..endpoint };
+        assert_eq!(names(&all, &both).len(), 3, "{}", all.name);
+    }
+}
+
 fn any_endpoint() -> impl Strategy<Value = Endpoint> {
     prop::sample::select(endpoints())
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::abilities::{Effort, Thinking};
 use crate::endpoint::Endpoint;
-use epitome_thread::{Content, Native, OutcomeStatus, ThoughtLevel, ToolSpec};
+use epitome_thread::{Content, HostedSearch, Native, OutcomeStatus, SEARCH_TOOL, ThoughtLevel, ToolSpec};
 use epitome_tokens::model_name::{Family, ParsedName};
 
 /// Gemini's format.
@@ -34,12 +34,19 @@ const BUDGET_MAX: u32 = 24_576;
 const BUDGET_LEAST: u32 = 128;
 
 impl Format for Gemini {
-    fn tools(&self, _: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
-        let declarations = list_of_tools(tools, None, |tool| {
+    fn tools(&self, endpoint: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
+        let searches = searches(endpoint, tools);
+        let functions: Vec<ToolSpec> =
+            tools.iter().filter(|tool| !(searches && tool.name == SEARCH_TOOL)).cloned().collect();
+        let declarations = list_of_tools(&functions, None, |tool| {
             let ToolSpec { name, description, schema } = tool;
             json!({ "name": name, "description": description, "parametersJsonSchema": schema })
         });
-        [br#"[{"functionDeclarations":"#, declarations.as_slice(), b"}]"].concat()
+        let functions = (declarations != b"[]")
+            .then(|| [br#"{"functionDeclarations":"#, declarations.as_slice(), b"}"].concat());
+        let search = searches.then(|| br#"{"googleSearch":{}}"#.to_vec());
+        let all: Vec<Vec<u8>> = functions.into_iter().chain(search).collect();
+        [b"[", all.join(&b',').as_slice(), b"]"].concat()
     }
 
     fn turn(
@@ -104,12 +111,47 @@ impl Format for Gemini {
                 (r#"{"generateContentRequest":"#, "]}}", Some(format!("models/{}", endpoint.model)), None)
             }
         };
+        // Without this, the service refuses its search next to functions. Google's cloud has no such field.
+        let shows_searches = searches(endpoint, request.tools) && !endpoint.quirks.is_vertex;
+        let tool_config = shows_searches.then(|| json!({ "includeServerSideToolInvocations": true }));
         let head = BodyHead::new(json!({ "model": model, "systemInstruction": system }))
             .tools(meta)
-            .fields(json!({ "generationConfig": generation_config }))
+            .fields(json!({ "toolConfig": tool_config, "generationConfig": generation_config }))
             .list("contents");
         let head = [before.as_bytes(), &head].concat();
         BodyEnvelope { head, tail, marks: None }
+    }
+}
+
+/// Whether the service searches the web for this request.
+fn searches(endpoint: &Endpoint, tools: &[ToolSpec]) -> bool {
+    endpoint.search.is_some() && tools.iter().any(|tool| tool.name == SEARCH_TOOL)
+}
+
+/// A part of a search, as stored in the blocks of `Native::data`.
+#[derive(Serialize, Deserialize)]
+pub(super) struct SearchPart {
+    /// As in `SignedPart`.
+    pub(super) prefix: String,
+    /// The part as the service sent it, with its signature.
+    pub(super) part: Value,
+}
+
+/// Appends a search. The service gets back the parts that it sent, if they are complete and its signatures still valid;
+/// otherwise, the model reads the search in words.
+fn put_search(search: &HostedSearch, endpoint: &Endpoint, prefix: &str, parts: &mut Vec<Value>) {
+    let native = search.native.as_ref();
+    let Some(native) = native.filter(|native| is_own(native, endpoint)) else {
+        return parts.push(text_part(&search.text()));
+    };
+    let blocks: Vec<SearchPart> = Deserialize::deserialize(&native.data["blocks"]).unwrap_or_default();
+    let has = |name: &str| blocks.iter().any(|block| block.part[name].is_object());
+    let is_whole = has("toolCall") && has("toolResponse");
+    match is_whole && blocks.iter().all(|block| block.prefix == prefix) {
+        true => parts.extend(blocks.into_iter().map(|block| block.part)),
+        // The sources of a text that the model wrote itself.
+        false if search.call.is_none() => {}
+        false => parts.push(text_part(&search.text())),
     }
 }
 
@@ -172,7 +214,8 @@ fn responses(endpoint: &Endpoint, answers: &[CallAnswer<'_>]) -> Vec<Value> {
             others.push(text_part(&format!("Shown by the call {id} of {name}:")));
             others.extend(apart);
         }
-        let mut function = json!({ "id": id, "name": name, "response": response });
+        let mut function = json!({ "name": name, "response": response });
+        set_id(&mut function, id, endpoint);
         if !parts.is_empty() {
             function["parts"] = parts.into();
         }
@@ -180,6 +223,13 @@ fn responses(endpoint: &Endpoint, answers: &[CallAnswer<'_>]) -> Vec<Value> {
     }
     sent.extend(others);
     sent
+}
+
+/// Sets the id of a call. Google's cloud refuses ids, and pairs calls and responses by their order.
+fn set_id(function: &mut Value, id: &str, endpoint: &Endpoint) {
+    if !endpoint.quirks.is_vertex {
+        function["id"] = id.into();
+    }
 }
 
 /// The text of a tool's outcome, and its other content.
@@ -209,7 +259,8 @@ fn replied(reply: &[&Content], endpoint: &Endpoint, prefix: &str) -> Vec<Value> 
                 // Only the first of several parallel calls has a signature.
                 let wants_one = !has_call && !is_before_gemini_3(&endpoint.model);
                 has_call = true;
-                let function = json!({ "id": call.id.0, "name": call.name, "args": call.input });
+                let mut function = json!({ "name": call.name, "args": call.input });
+                set_id(&mut function, &call.id.0, endpoint);
                 let mut part = json!({ "functionCall": function });
                 if let Some(signature) = own.or(wants_one.then_some(NO_SIGNATURE)) {
                     part["thoughtSignature"] = signature.into();
@@ -239,7 +290,7 @@ fn replied(reply: &[&Content], endpoint: &Endpoint, prefix: &str) -> Vec<Value> 
                     Some(Signed::Unsigned) | None => {}
                 }
             }
-            Content::Search(search) => parts.push(text_part(&search.text())),
+            Content::Search(search) => put_search(search, endpoint, prefix, &mut parts),
             Content::Thinking { native: None, .. }
             | Content::Image { .. }
             | Content::Document { .. }

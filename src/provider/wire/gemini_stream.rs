@@ -5,11 +5,11 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Decode;
-use super::gemini::{Signed, SignedPart};
+use super::gemini::{SearchPart, Signed, SignedPart};
 use super::stream::{DecodeError, Unfinished, append, read_event};
 use super::tokens_at;
 use crate::{ProviderEvent, ReplyStop};
-use epitome_thread::Usage;
+use epitome_thread::{FoundPage, HostedSearch, Usage};
 
 /// Decodes one reply.
 #[derive(Debug)]
@@ -23,6 +23,10 @@ pub(super) struct GeminiDecoder {
     /// Whether usage was emitted. Every chunk repeats it; the first and the last suffice, and those in between would
     /// separate the pieces of a text.
     counted: bool,
+    /// The pages and queries of searches, which each chunk may repeat or extend.
+    grounding: Option<Value>,
+    /// Whether the searches arrived as parts of the reply.
+    searched: bool,
     /// The finish reason; usage may follow it.
     stop: Option<ReplyStop>,
     whole: bool,
@@ -37,6 +41,8 @@ impl GeminiDecoder {
             thinks: false,
             begun: false,
             counted: false,
+            grounding: None,
+            searched: false,
             stop: None,
             whole: false,
         }
@@ -63,6 +69,9 @@ impl Decode for GeminiDecoder {
         match (self.stop.take(), self.begun) {
             (Some(stop), _) => {
                 self.end_thinking(out);
+                if let Some(grounding) = self.grounding.take() {
+                    out.extend(searches(&grounding, self.searched));
+                }
                 out.push(ProviderEvent::Stopped(stop));
                 self.whole = true;
                 Ok(())
@@ -79,6 +88,10 @@ impl GeminiDecoder {
             return Err(DecodeError::Provider(json!({ "error": error }).to_string()));
         }
         for candidate in chunk.candidates.into_iter().flatten().filter(|one| one.index.unwrap_or(0) == 0) {
+            let grounding = candidate.grounding_metadata;
+            let grounding =
+                grounding.filter(|found| found.as_object().is_some_and(|found| !found.is_empty()));
+            self.grounding = grounding.or(self.grounding.take());
             let parts = candidate.content.and_then(|content| content.parts);
             for part in parts.into_iter().flatten() {
                 self.part(part, out);
@@ -104,6 +117,14 @@ impl GeminiDecoder {
 
     fn part(&mut self, part: GeminiPart, out: &mut Vec<ProviderEvent>) {
         let signature = part.thought_signature.as_deref();
+        for (kind, data) in [("toolCall", part.tool_call), ("toolResponse", part.tool_response)] {
+            if let Some(data) = data {
+                self.end_thinking(out);
+                self.begun = true;
+                self.searched = true;
+                out.push(self.searched_part(kind, data, signature));
+            }
+        }
         if let Some(call) = part.function_call {
             self.end_thinking(out);
             if let Some(signature) = signature {
@@ -139,6 +160,23 @@ impl GeminiDecoder {
         if let Some(signature) = signature {
             self.emit_signature(Signed::Text { signature, bytes }, out);
         }
+    }
+
+    /// A search that the service has begun, or its end. The pages follow at the end of the reply.
+    fn searched_part(&self, kind: &str, data: Value, signature: Option<&str>) -> ProviderEvent {
+        let queries = data["args"]["queries"].as_array().into_iter().flatten();
+        let search = HostedSearch {
+            query: joined(queries.filter_map(Value::as_str)),
+            is_open: kind == "toolCall",
+            ..HostedSearch::new(Some(data["id"].as_str().unwrap_or_default()))
+        };
+        let mut part = json!({ kind: data });
+        if let Some(signature) = signature {
+            part["thoughtSignature"] = signature.into();
+        }
+        let block = serde_json::to_value(SearchPart { prefix: self.prefix.clone(), part });
+        let blocks = vec![block.expect("JSON can always be written")];
+        ProviderEvent::Searched { search, blocks }
     }
 
     /// Seals thinking that arrived without a signature, to record that it is complete. A part that was cut off would
@@ -206,6 +244,36 @@ struct GeminiCandidate {
     content: Option<GeminiContent>,
     finish_reason: Option<String>,
     finish_message: Option<String>,
+    grounding_metadata: Option<Value>,
+}
+
+/// What the service's searches found: the search, unless the reply already has it, the sources of the text, and the
+/// number of searches.
+fn searches(grounding: &Value, is_known: bool) -> Vec<ProviderEvent> {
+    let list = |name: &str| grounding[name].as_array().into_iter().flatten();
+    let pages: Vec<Value> = list("groundingChunks")
+        .map(|chunk| json!({ "title": chunk["web"]["title"], "url": chunk["web"]["uri"] }))
+        .collect();
+    let pages = FoundPage::read_all(pages.iter());
+    let queries: Vec<&str> = list("webSearchQueries").filter_map(Value::as_str).collect();
+    let mut events = Vec::new();
+    if !queries.is_empty() && !is_known {
+        let query = joined(queries.iter().copied());
+        let search = HostedSearch { query, pages: pages.clone(), ..HostedSearch::new(Some("")) };
+        events.push(ProviderEvent::Searched { search, blocks: Vec::new() });
+    }
+    if !pages.is_empty() {
+        let search = HostedSearch { pages, ..HostedSearch::new(None) };
+        events.push(ProviderEvent::Searched { search, blocks: Vec::new() });
+    }
+    let searches = u64::try_from(queries.len()).unwrap_or(u64::MAX);
+    events.push(ProviderEvent::Usage(Usage { searches, ..Usage::default() }));
+    events
+}
+
+/// Several queries as one text.
+fn joined<'a>(queries: impl Iterator<Item = &'a str>) -> String {
+    queries.collect::<Vec<_>>().join("; ")
 }
 
 #[derive(Deserialize)]
@@ -220,6 +288,9 @@ struct GeminiPart {
     thought: Option<bool>,
     thought_signature: Option<String>,
     function_call: Option<FunctionCall>,
+    /// A search by the service, and its end.
+    tool_call: Option<Value>,
+    tool_response: Option<Value>,
 }
 
 #[derive(Deserialize)]

@@ -254,6 +254,93 @@ fn openai_gets_its_search_back_with_the_reasoning_before_it() {
     assert_eq!(problems(&endpoint, &sent), Vec::<String>::new());
 }
 
+/// A chunk of Gemini's stream.
+fn gemini_chunk(parts: &[Value], more: &Value) -> Value {
+    let mut candidate = json!({"index": 0, "content": {"role": "model", "parts": parts}});
+    if let (Value::Object(candidate), Value::Object(more)) = (&mut candidate, more) {
+        candidate.extend(more.clone());
+    }
+    json!({"candidates": [candidate], "usageMetadata": {"promptTokenCount": 9, "candidatesTokenCount": 3}})
+}
+
+fn grounding() -> Value {
+    json!({"finishReason": "STOP", "groundingMetadata": {
+        "webSearchQueries": ["rust", "rust edition"],
+        "groundingChunks": [{"web": {"uri": "https://a.example/", "title": "a.example"}}],
+        "groundingSupports": [{"segment": {"endIndex": 3}, "groundingChunkIndices": [0]}],
+        "searchEntryPoint": {"renderedContent": "<div></div>"},
+    }})
+}
+
+fn parts_of_a_search() -> [Value; 2] {
+    let kind = "GOOGLE_SEARCH_WEB";
+    let call = json!({"id": "s1", "toolType": kind, "args": {"queries": ["rust", "rust edition"]}});
+    let response = json!({"id": "s1", "toolType": kind, "response": {"search_suggestions": "<div></div>"}});
+    [
+        json!({"toolCall": call, "thoughtSignature": "c2ln"}),
+        json!({"toolResponse": response, "thoughtSignature": "c2lo"}),
+    ]
+}
+
+#[test]
+fn gemini_gets_the_parts_of_its_search_back() {
+    let endpoint = searching(FLASH);
+    let [call, response] = parts_of_a_search();
+    let chunks = [
+        gemini_chunk(std::slice::from_ref(&call), &json!({})),
+        gemini_chunk(std::slice::from_ref(&response), &json!({})),
+        gemini_chunk(&[json!({"text": "It is 2024."})], &json!({})),
+        gemini_chunk(&[json!({"text": ""})], &grounding()),
+    ];
+    let question = OwnedView::default().user(vec![text("search")]);
+    let prefix = encode(&endpoint, &question.request()).prefix;
+    let (content, usage, _) = reply(&endpoint, &prefix, &chunks);
+    assert_eq!(usage.searches, 2, "each query is paid for");
+    let [Content::Search(search), Content::Text { .. }, Content::Search(sources)] = &content[..] else {
+        panic!("{content:?}")
+    };
+    assert_eq!(search.query, "rust; rust edition");
+    assert_eq!(sources.sources(), "\n\nSources: [a.example](https://a.example/)");
+    let sent = body(&endpoint, &conversation(content.clone()).request());
+    assert_eq!(sent["contents"][1]["parts"], json!([call, response, {"text": "It is 2024."}]));
+    assert_eq!(problems(&endpoint, &sent), Vec::<String>::new());
+
+    // After a compaction, its signatures are not valid any more.
+    let view = OwnedView::default().user(vec![text("other")]).agent(content).user(vec![text("and?")]);
+    let sent = body(&endpoint, &view.request());
+    assert_eq!(sent["contents"][1]["parts"][0]["text"], "[Web search for \"rust; rust edition\"]");
+    assert!(!sent.to_string().contains("toolCall"), "{sent}");
+    assert_eq!(problems(&endpoint, &sent), Vec::<String>::new());
+}
+
+/// Google's cloud sends no parts for its searches, and refuses the field that asks for them.
+#[test]
+fn vertex_names_its_searches_at_the_end() {
+    let mut endpoint = searching(FLASH);
+    endpoint.quirks.is_vertex = true;
+    let chunks = [gemini_chunk(&[json!({"text": "It is 2024."})], &grounding())];
+    let (content, ..) = reply(&endpoint, "p", &chunks);
+    let [Content::Text { .. }, Content::Search(search), Content::Search(sources)] = &content[..] else {
+        panic!("{content:?}")
+    };
+    let (_, outcome) = search.as_call(MessageId(1), 1).expect("it is shown");
+    assert!(outcome.model_text().contains("https://a.example/"), "{outcome:?}");
+    assert!(sources.sources().contains("https://a.example/"));
+    let view = conversation(content);
+    let function = ToolSpec { name: "bash".to_owned(), description: "Runs.".to_owned(), schema: json!({}) };
+    let search = ToolSpec { name: SEARCH_TOOL.to_owned(), schema: Value::Null, ..function.clone() };
+    let tools = [function, search];
+    let mut request = view.request();
+    request.tools = &tools;
+    let sent = body(&endpoint, &request);
+    assert_eq!(sent["tools"][1], json!({"googleSearch": {}}));
+    assert!(sent["toolConfig"].is_null(), "{sent}");
+    endpoint.quirks.is_vertex = false;
+    let sent = body(&endpoint, &request);
+    assert_eq!(sent["toolConfig"], json!({"includeServerSideToolInvocations": true}));
+    assert_eq!(problems(&endpoint, &sent), Vec::<String>::new());
+}
+
 #[test]
 fn the_tool_has_the_form_of_the_service_or_is_left_out() {
     let tool = |schema: Value| ToolSpec {
@@ -280,6 +367,8 @@ fn the_tool_has_the_form_of_the_service_or_is_left_out() {
         let (openai, include) = tools(&searching(SOL), tool);
         assert_eq!(openai, json!([{"type": "web_search"}]));
         assert!(include.to_string().contains("web_search_call.action.sources"), "{include}");
+        let (gemini, _) = tools(&searching(FLASH), tool);
+        assert_eq!(gemini, json!([{"googleSearch": {}}]));
     }
     let chat = test_chat_endpoint("openai/gpt-5.2");
     for endpoint in [test_endpoint(SONNET), test_endpoint(SOL), test_endpoint(FLASH), chat] {

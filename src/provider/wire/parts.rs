@@ -81,8 +81,9 @@ pub fn image_left_out(mime_type: &str) -> String {
 /// The text that replaces a document that the model doesn't accept.
 pub fn document_left_out(mime_type: &str, name: Option<&str>) -> String {
     let named = name.map(|name| format!(" {name}")).unwrap_or_default();
+    let kind = if mime_type.starts_with("audio/") { "recording" } else { "document" };
     format!(
-        "(The document{named} of type {mime_type} was attached here and left out: this model does not take it.)"
+        "(The {kind}{named} of type {mime_type} was attached here and left out: this model does not take it.)"
     )
 }
 

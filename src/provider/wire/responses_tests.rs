@@ -20,7 +20,8 @@ const EFFORTS: [Effort; 5] = [Effort::None, Effort::Low, Effort::Medium, Effort:
 
 fn openai() -> Endpoint {
     let mut endpoint = test_endpoint("openai/gpt-6-sol");
-    endpoint.abilities = Abilities { images: true, documents: true, thinking: Thinking::Efforts(&EFFORTS) };
+    endpoint.abilities =
+        Abilities { images: true, documents: true, audio: false, thinking: Thinking::Efforts(&EFFORTS) };
     endpoint.max_output = 32_000;
     endpoint
 }
@@ -28,7 +29,7 @@ fn openai() -> Endpoint {
 fn compatible() -> Endpoint {
     let mut endpoint = test_endpoint("openai/qwen3");
     endpoint.own_api = false;
-    endpoint.abilities = Abilities { images: true, documents: false, thinking: Thinking::None };
+    endpoint.abilities = Abilities { images: true, documents: false, audio: false, thinking: Thinking::None };
     endpoint.max_output = 32_000;
     endpoint
 }

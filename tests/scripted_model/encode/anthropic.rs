@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Call, Out, Part, Usage, Voice, split};
+use super::{Call, Out, Part, Search, Usage, Voice, split};
 use crate::ScriptedStop;
 use crate::seal::{self, Before};
 use epitome_config::WireFormat;
@@ -14,6 +14,9 @@ pub(super) struct Anthropic {
     /// Index of the current or next content block.
     index: u64,
     called: bool,
+    searches: u64,
+    /// The address that the next text cites.
+    cites: Option<String>,
     /// A compaction was sent.
     made: bool,
     /// The request, if it asks for a compaction that has not been sent yet; the compaction's signature
@@ -25,7 +28,17 @@ impl Anthropic {
     pub(super) fn new(model: &str, request: &Value, usage: Usage) -> Anthropic {
         let before = Before::reply(WireFormat::AnthropicMessages, model, request);
         let compacts = (!request["compaction"].is_null()).then(|| request.clone());
-        Anthropic { model: model.to_owned(), usage, before, index: 0, called: false, made: false, compacts }
+        Anthropic {
+            model: model.to_owned(),
+            usage,
+            before,
+            index: 0,
+            called: false,
+            searches: 0,
+            cites: None,
+            made: false,
+            compacts,
+        }
     }
 
     /// Anthropic's input count excludes cached tokens.
@@ -81,6 +94,11 @@ impl Voice for Anthropic {
             Part::Think => json!({"type": "thinking", "thinking": "", "signature": ""}),
         };
         self.begin_block(&block, out);
+        if let Some(url) = self.cites.take_if(|_| part == Part::Text) {
+            let citation = json!({"type": "web_search_result_location", "url": url, "title": "A page",
+                "encrypted_index": "aW5kZXg=", "cited_text": "Words of the page."});
+            self.block_delta(&json!({"type": "citations_delta", "citation": citation}), out);
+        }
     }
 
     fn delta(&mut self, part: Part, text: &str, out: &mut Out) {
@@ -124,6 +142,23 @@ impl Voice for Anthropic {
         self.end_block(&block(call.input), out);
     }
 
+    fn search(&mut self, Search { id, query, url }: Search<'_>, out: &mut Out) {
+        let block =
+            |input: Value| json!({"type": "server_tool_use", "id": id, "name": "web_search", "input": input});
+        self.begin_block(&block(json!({})), out);
+        let input = json!({ "query": query });
+        let piece = json!({"type": "input_json_delta", "partial_json": input.to_string()});
+        self.block_delta(&piece, out);
+        self.end_block(&block(input), out);
+        let page = json!({"type": "web_search_result", "url": url, "title": "A page",
+            "encrypted_content": "c2VhbGVk", "page_age": null});
+        let result = json!({"type": "web_search_tool_result", "tool_use_id": id, "content": [page]});
+        self.begin_block(&result, out);
+        self.end_block(&result, out);
+        self.searches += 1;
+        self.cites = Some(url.to_owned());
+    }
+
     fn error(&mut self, body: &Value, out: &mut Out) {
         out.event("error", json!({ "error": body["error"] }));
     }
@@ -146,6 +181,9 @@ impl Voice for Anthropic {
         let delta = json!({"stop_reason": reason, "stop_sequence": null, "stop_details": details});
         let mut usage = self.usage(self.usage.output);
         usage["output_tokens_details"] = json!({"thinking_tokens": self.usage.thought});
+        if self.searches > 0 {
+            usage["server_tool_use"] = json!({ "web_search_requests": self.searches });
+        }
         out.event("message_delta", json!({"delta": delta, "usage": usage}));
         out.event("message_stop", json!({}));
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Call, Out, Part, Piece, Usage, Voice, split};
+use super::{Call, Out, Part, Piece, Search, Usage, Voice, split};
 use crate::ScriptedStop;
 
 pub(super) struct Chat {
@@ -61,6 +61,9 @@ impl Voice for Chat {
         }
         self.index += 1;
     }
+
+    /// The format has no searches.
+    fn search(&mut self, _: Search<'_>, _: &mut Out) {}
 
     fn error(&mut self, body: &Value, out: &mut Out) {
         out.data(body);

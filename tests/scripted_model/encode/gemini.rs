@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Call, Out, Part, Usage, Voice};
+use super::{Call, Out, Part, Search, Usage, Voice};
 use crate::ScriptedStop;
 use crate::seal::Before;
 use epitome_config::WireFormat;
@@ -15,13 +15,26 @@ pub(super) struct Gemini {
     shows_thoughts: bool,
     thought: bool,
     called: bool,
+    /// Whether the request asked for the parts of searches.
+    shows_searches: bool,
+    /// The queries and addresses of the searches.
+    searches: Vec<(String, String)>,
 }
 
 impl Gemini {
     pub(super) fn new(model: &str, request: &Value, usage: Usage) -> Gemini {
         let before = Before::reply(WireFormat::Gemini, model, request);
         let shows_thoughts = request["generationConfig"]["thinkingConfig"]["includeThoughts"] == true;
-        Gemini { model: model.to_owned(), usage, before, shows_thoughts, thought: false, called: false }
+        Gemini {
+            model: model.to_owned(),
+            usage,
+            before,
+            shows_thoughts,
+            thought: false,
+            called: false,
+            shows_searches: request["toolConfig"]["includeServerSideToolInvocations"] == true,
+            searches: Vec::new(),
+        }
     }
 
     fn part(&self, part: &Value, out: &mut Out) {
@@ -79,6 +92,21 @@ impl Voice for Gemini {
         self.before.add("model", &part);
     }
 
+    fn search(&mut self, Search { id, query, url }: Search<'_>, out: &mut Out) {
+        self.searches.push((query.to_owned(), url.to_owned()));
+        if !self.shows_searches {
+            return;
+        }
+        let kind = "GOOGLE_SEARCH_WEB";
+        let call = json!({"toolType": kind, "id": id, "args": {"queries": [query]}});
+        let response = json!({"toolType": kind, "id": id, "response": {"search_suggestions": "<div></div>"}});
+        for (name, data) in [("toolCall", call), ("toolResponse", response)] {
+            let part = json!({name: data, "thoughtSignature": self.before.seal("")});
+            self.part(&part, out);
+            self.before.add("model", &part);
+        }
+    }
+
     fn error(&mut self, body: &Value, out: &mut Out) {
         out.data(body);
     }
@@ -98,6 +126,14 @@ impl Voice for Gemini {
             json!({"content": {"role": "model", "parts": [part]}, "finishReason": reason, "index": 0});
         if !why.is_empty() {
             last["finishMessage"] = why.into();
+        }
+        if !self.searches.is_empty() {
+            let queries: Vec<&str> = self.searches.iter().map(|(query, _)| query.as_str()).collect();
+            let chunk = |(_, url): &(String, String)| json!({"web": {"uri": url, "title": "example.org"}});
+            let chunks: Vec<Value> = self.searches.iter().map(chunk).collect();
+            last["groundingMetadata"] = json!({"webSearchQueries": queries, "groundingChunks": chunks,
+                "groundingSupports": [{"segment": {"endIndex": 3, "text": "The"}, "groundingChunkIndices": [0]}],
+                "searchEntryPoint": {"renderedContent": "<div></div>"}});
         }
         self.candidate(&last, out);
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Call, Out, Part, Usage, Voice, split};
+use super::{Call, Out, Part, Search, Usage, Voice, split};
 use crate::ScriptedStop;
 use crate::seal::{Before, OF_REASONING};
 use epitome_config::WireFormat;
@@ -20,6 +20,8 @@ pub(super) struct Responses {
     open: String,
     /// The id of the reasoning that the next items belong to.
     reasoning: Option<String>,
+    /// The address that the next text cites.
+    cites: Option<String>,
 }
 
 impl Responses {
@@ -45,6 +47,7 @@ impl Responses {
             number: 0,
             open: String::new(),
             reasoning: None,
+            cites: None,
         }
     }
 
@@ -168,8 +171,13 @@ impl Voice for Responses {
                 self.event("response.output_text.done", about, out);
                 let about = self.about(json!({"content_index": 0, "part": output_text(whole)}));
                 self.event("response.content_part.done", about, out);
+                let mut text = output_text(whole);
+                if let Some(url) = self.cites.take() {
+                    text["annotations"] = json!([{"type": "url_citation", "url": url, "title": "A page",
+                        "start_index": 0, "end_index": whole.chars().count()}]);
+                }
                 let item = json!({"id": self.open, "type": "message", "status": "completed",
-                    "role": "assistant", "content": [output_text(whole)]});
+                    "role": "assistant", "content": [text]});
                 self.done(item, out);
             }
             Part::Think => {
@@ -201,6 +209,18 @@ impl Voice for Responses {
         let about = self.about(json!({"name": call.name, "arguments": arguments}));
         self.event("response.function_call_arguments.done", about, out);
         self.done(item("completed", &arguments), out);
+    }
+
+    fn search(&mut self, Search { query, url, .. }: Search<'_>, out: &mut Out) {
+        let id = self.name("ws");
+        self.added(&json!({"id": id, "type": "web_search_call", "status": "in_progress"}), out);
+        for stage in ["in_progress", "searching", "completed"] {
+            self.event(&format!("response.web_search_call.{stage}"), self.about(json!({})), out);
+        }
+        let action = json!({"type": "search", "query": query, "sources": [{"type": "url", "url": url}]});
+        let item = json!({"id": id, "type": "web_search_call", "status": "completed", "action": action});
+        self.done(item, out);
+        self.cites = Some(url.to_owned());
     }
 
     fn error(&mut self, body: &Value, out: &mut Out) {

@@ -9,7 +9,8 @@ use epitome_provider::wire::is_before_gemini_3;
 const NAME_MAX: usize = 128;
 
 /// The possible data fields of a part, which must have exactly one.
-const DATA: [&str; 5] = ["text", "inlineData", "fileData", "functionCall", "functionResponse"];
+const DATA: [&str; 7] =
+    ["text", "inlineData", "fileData", "functionCall", "functionResponse", "toolCall", "toolResponse"];
 
 struct Content<'a> {
     role: &'a str,
@@ -38,6 +39,7 @@ pub fn problems(model: &str, body: &Value) -> Vec<String> {
     if !is_before_gemini_3(model) {
         signatures(&contents, &mut found);
     }
+    searches(model, body, &contents, &mut found);
     let declared = list(&body["tools"]).iter().flat_map(|tool| list(&tool["functionDeclarations"]));
     for (at, function) in declared.enumerate() {
         let name = text(&function["name"]);
@@ -52,6 +54,34 @@ pub fn problems(model: &str, body: &Value) -> Vec<String> {
         }
     }
     found
+}
+
+/// Tools of the service can only be used together with functions since Gemini 3, if the request says that it takes
+/// their parts.
+fn searches(model: &str, body: &Value, contents: &[Content<'_>], found: &mut Vec<String>) {
+    let has = |name: &str| list(&body["tools"]).iter().any(|tool| !tool[name].is_null());
+    let mut parts = contents.iter().flat_map(|content| content.parts);
+    let takes_parts = body["toolConfig"]["includeServerSideToolInvocations"] == true;
+    if has("googleSearch") && has("functionDeclarations") {
+        if is_before_gemini_3(model) {
+            found.push("Tool use with function calling is unsupported by the model.".into());
+        } else if !takes_parts {
+            found.push(
+                "Please enable tool_config.include_server_side_tool_invocations to use Built-in tools with \
+                 Function calling."
+                    .into(),
+            );
+        }
+    }
+    let ids = |name: &str| -> Vec<&Value> {
+        contents.iter().flat_map(|content| content.parts).filter_map(|part| part[name].get("id")).collect()
+    };
+    if ids("toolCall") != ids("toolResponse") {
+        found.push("Please ensure that every tool call is followed by its tool response.".into());
+    }
+    if parts.any(|part| !part["toolCall"].is_null() && text(&part["thoughtSignature"]).is_empty()) {
+        found.push("A toolCall part is missing its thought_signature.".into());
+    }
 }
 
 fn of<'a>(content: &'a Value, field: &str) -> Vec<&'a Value> {

@@ -244,6 +244,31 @@ fn a_function_returns_a_new_history() {
     assert_eq!(count(&test, |change| matches!(change, Change::Mutated { .. })), 1);
 }
 
+#[test]
+fn a_function_of_the_configuration_returns_a_new_history() {
+    let config = "[hooks.functions]\nredact-pii = \"sed 's/ann@example.org/(mail)/g'\"\n\
+                  fails = \"echo no key >&2; exit 3\"\n";
+    let files = [("home/config.toml", config)];
+    let functions = Functions::default();
+    let mut test = stage(&[("asks", puppet(MAIN_STOP))], &files, functions, |_| {
+        vec![text("I write to ann@example.org.")]
+    });
+    answers(&test, &calls("redact-pii"));
+    test.ask("Write to ann@example.org");
+    answers(&test, &calls("fails"));
+    test.ask("Next");
+    assert_eq!(
+        test.last_request().seen(),
+        [
+            SeenPart::User("Write to (mail)".into()),
+            SeenPart::Agent("I write to (mail).".into()),
+            SeenPart::User("Next".into())
+        ]
+    );
+    let why = &refused(&test)[0];
+    assert!(why.contains("fails") && why.contains("ended with code 3: no key"), "{why}");
+}
+
 /// A test with the function `later`, which returns when the test releases it.
 fn with_later() -> (TestSession, Arc<Semaphore>) {
     let gate = Arc::new(Semaphore::new(0));

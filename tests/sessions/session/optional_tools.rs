@@ -1,7 +1,8 @@
 //! Tools that are only there if the user's settings ask for them: the web search and the memory.
 
+use epitome::config::WireFormat;
 use epitome::session::{SessionCommand, SessionEvent, UserDecision};
-use epitome::thread::{Change, OutcomeStatus, ToolDisplay};
+use epitome::thread::{Change, Content, OutcomeStatus, ToolDisplay};
 use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
 use epitome_test_harness::session::{Setup, TestSession};
 use epitome_test_harness::{in_turn, text};
@@ -43,6 +44,71 @@ fn a_search_that_lacks_its_key_is_reported_and_not_offered() {
     assert!(!tool_names(&test.last_request()).contains(&"web_search".to_owned()));
     let told = notices(&mut test).join("\n");
     assert!(told.contains("web_search = \"brave\"") && told.contains("set BRAVE_API_KEY"), "{told}");
+}
+
+/// The scripted model refuses searches that come back altered, like the services.
+#[test]
+fn a_search_by_the_provider_is_shown_and_sent_back() {
+    for (format, sent_back) in [
+        (WireFormat::AnthropicMessages, "web_search_tool_result"),
+        (WireFormat::OpenAiResponses, "web_search_call"),
+        (WireFormat::Gemini, "toolResponse"),
+    ] {
+        let url = "https://example.org/editions".to_owned();
+        let search = ModelStep::Search { query: "rust edition".to_owned(), url };
+        let replies = vec![vec![text("I look."), search, text("It is 2024.")], vec![text("Yes.")]];
+        let setup = Setup::with_config("web_search = \"provider\"\n").format(format);
+        let mut test = setup.start(in_turn(replies));
+        test.ask("Which edition is the newest?");
+        test.ask("Are you sure?");
+        let log = test.log();
+        let reply = log.iter().find_map(|entry| match &entry.change {
+            Change::Replied { message, usage, .. } => Some((message, usage.unwrap_or_default())),
+            _ => None,
+        });
+        let (message, usage) = reply.expect("the model replied");
+        let (call, outcome) = message.searches().next().expect("it searched");
+        assert!(call.card.title.contains("rust edition"), "{format:?}: {}", call.card.title);
+        assert_eq!((outcome.status, usage.searches), (OutcomeStatus::Completed, 1), "{format:?}");
+        let sources: String = message
+            .content
+            .iter()
+            .filter_map(|part| match part {
+                Content::Search(search) => Some(search.sources()),
+                _ => None,
+            })
+            .collect();
+        assert!(sources.contains("(https://example.org/editions)"), "{format:?}: {sources}");
+        let body = test.last_request().body.to_string();
+        assert!(body.contains(sent_back), "{format:?}: {body}");
+        assert_eq!(test.model.refusals(), Vec::<String>::new());
+    }
+}
+
+/// Models edit best with the tool that they were trained with. The session keeps both, so that a call of an earlier
+/// model stays valid when the model changes.
+#[test]
+fn each_model_gets_its_own_edit_tool() {
+    let edit = calls("file_edit", json!({"file_path": "a.txt", "old_text": "one", "new_text": "two"}));
+    let patch = "*** Begin Patch\n*** Update File: a.txt\n@@\n-two\n+three\n*** End Patch";
+    let patched = calls("apply_patch", json!({ "input": patch }));
+    let read = calls("file_read", json!({"file_path": "a.txt"}));
+    let replies = vec![read, edit, vec![text("Done.")], patched, vec![text("Done.")]];
+    let mut test = Setup::with_files(&[("home/config.toml", "mode = \"full\"\n"), ("a.txt", "one\n")])
+        .tools(&["file_read", "file_edit", "apply_patch"])
+        .format(WireFormat::AnthropicMessages)
+        .start(in_turn(replies));
+    let offered = |test: &TestSession| {
+        let body = test.last_request().body;
+        ["file_edit", "apply_patch"]
+            .map(|name| body["tools"].to_string().contains(&format!("\"name\":\"{name}\"")))
+    };
+    test.ask("Change it");
+    assert_eq!(offered(&test), [true, false]);
+    test.choose("model", "responses/gpt-6-astra").expect("it is offered");
+    test.ask("Change it again");
+    assert_eq!(offered(&test), [false, true]);
+    assert_eq!(std::fs::read_to_string(test.cwd().join("a.txt")).expect("the file"), "three\n");
 }
 
 /// An agent that is restricted to some tools would have got all that a new session offers on its own.

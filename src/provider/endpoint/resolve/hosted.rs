@@ -52,6 +52,8 @@ enum WithoutKey {
     Aws,
     /// Google's Application Default Credentials are used.
     Google,
+    /// An application of Microsoft Entra is used, if the environment names one.
+    Entra,
 }
 
 /// Defaults of the table below.
@@ -243,6 +245,7 @@ pub const HOSTED: [Hosted; 20] = [
         base: "https://{AZURE_OPENAI_RESOURCE_NAME}.openai.azure.com/openai/v1",
         base_variable: "AZURE_OPENAI_BASE_URL",
         keys: &["AZURE_OPENAI_API_KEY"],
+        without_key: WithoutKey::Entra,
         key_page: "https://ai.azure.com",
         quirks: Quirks { key_header: KeyHeader::ApiKey, limits_completion: true, ..Quirks::NONE },
         default_model: "azure/gpt-5.4",
@@ -429,6 +432,7 @@ impl Hosted {
                 WithoutKey::Missing => {}
                 WithoutKey::Nothing => return None,
                 WithoutKey::Aws => endpoint.credential = Credential::aws(&base, variable),
+                WithoutKey::Entra => endpoint.credential = Credential::entra(variable),
                 WithoutKey::Google => endpoint.credential = Credential::google(variable),
             }
         }

@@ -1,0 +1,116 @@
+//! Functions that the user configured as command lines. One gets the conversation as JSON on stdin and prints the
+//! conversation that replaces it.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::functions::{CallbackInput, CallbackOutput};
+use super::hook::HookOrigin;
+use super::normalise::utterance;
+use super::output::{ProcessExit, RawOutcome};
+use super::process::{self, HookProgram, ProcessSpec};
+use epitome_platform::reaper::Reaper;
+use epitome_thread::Role;
+use epitome_tools::Workspace;
+
+/// Runs the command of a function. It has no time limit except the one of `limit`; dropping the future terminates it.
+pub async fn call(
+    line: String,
+    input: CallbackInput,
+    workspace: &Workspace,
+    reaper: Arc<Reaper>,
+    limit: std::time::Duration,
+) -> Result<CallbackOutput, String> {
+    let messages = input.messages.iter().map(|said| json!({ "role": word(said.role), "content": said.text }));
+    let payload = json!({ "callback_args": input.args, "messages": messages.collect::<Vec<Value>>() });
+    let environment = HookOrigin::User.environment(workspace.exposure(), &workspace.environment);
+    let order = ProcessSpec {
+        program: HookProgram::Line(line),
+        stdin: format!("{payload}\n").into_bytes(),
+        cwd: workspace.cwd.clone(),
+        environment: Arc::new(environment),
+        more: Vec::new(),
+        limit,
+        reaper,
+    };
+    match process::run(order).await.map_err(|error| error.to_string())? {
+        RawOutcome::Ended { stdout_cut: true, .. } => {
+            Err(format!("it printed more than {} bytes", process::STDOUT_BYTES_MAX))
+        }
+        RawOutcome::Ended { exit: ProcessExit::Code(0), stdout, .. } => output(&stdout),
+        RawOutcome::Ended { exit, stderr, .. } => {
+            let how = match exit {
+                ProcessExit::Code(code) => format!("it ended with code {code}"),
+                ProcessExit::Signal(signal) => format!("it was ended by signal {signal}"),
+                ProcessExit::TimedOut(limit) => format!("it did not end within {} s", limit.as_secs()),
+            };
+            match stderr.trim().lines().last() {
+                Some(line) => Err(format!("{how}: {line}")),
+                None => Err(how),
+            }
+        }
+        _ => Err("it could not be run".to_owned()),
+    }
+}
+
+/// Reads what a function printed: nothing, or an object with `messages` or `text`, and `continue`.
+fn output(stdout: &[u8]) -> Result<CallbackOutput, String> {
+    if stdout.trim_ascii().is_empty() {
+        return Ok(CallbackOutput::default());
+    }
+    let printed: Value = serde_json::from_slice(stdout)
+        .ok()
+        .filter(Value::is_object)
+        .ok_or("it did not print one JSON object with `messages` or `text`")?;
+    let messages = match &printed["messages"] {
+        Value::Null => Vec::new(),
+        Value::Array(messages) => messages
+            .iter()
+            .map(utterance)
+            .collect::<Result<_, String>>()
+            .map_err(|why| format!("a message that it printed {why}"))?,
+        _ => return Err("the `messages` that it printed are no list".to_owned()),
+    };
+    let text = match &printed["text"] {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        _ => return Err("the `text` that it printed is no text".to_owned()),
+    };
+    Ok(CallbackOutput { text, messages, go_on: printed["continue"] == true })
+}
+
+fn word(role: Role) -> &'static str {
+    match role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::System => "system",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::Utterance;
+
+    #[test]
+    fn a_function_prints_nothing_or_a_new_history() {
+        let read = |text: &str| output(text.as_bytes());
+        assert_eq!(read("\n"), Ok(CallbackOutput::default()));
+        let said = Utterance { role: Role::Assistant, text: "a".to_owned() };
+        let printed = r#"{"messages": [{"role": "assistant", "content": "a"}], "continue": true}"#;
+        assert_eq!(
+            read(printed),
+            Ok(CallbackOutput { messages: vec![said], go_on: true, ..CallbackOutput::default() })
+        );
+        for (printed, why) in [
+            ("[1]", "it did not print one JSON object"),
+            ("redacted", "it did not print one JSON object"),
+            (r#"{"messages": "a"}"#, "are no list"),
+            (r#"{"messages": [{"role": "tool", "content": "a"}]}"#, "has the role \"tool\""),
+            (r#"{"text": 1}"#, "is no text"),
+        ] {
+            assert!(read(printed).is_err_and(|error| error.contains(why)), "{printed}");
+        }
+    }
+}
