@@ -11,10 +11,12 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sled::{Db, Tree};
 
 use super::header::MarkedHeader;
+use epitome_platform::late_timers::LateTimers;
 use epitome_thread::SessionId;
 
 /// Size of sled's cache, in bytes; the default is 1 GB.
@@ -22,6 +24,10 @@ const CACHE_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Interval at which sled flushes, in milliseconds. A loss costs a catch-up, not data.
 const FLUSH_EVERY_MS: u64 = 500;
+
+/// How late timers of sled's threads may expire. Seven of them never end once a database was opened, and look for work
+/// each second although new work wakes them. Flushing may be as late.
+const TIMERS_LATE: Duration = Duration::from_secs(60);
 
 /// Version of a row. Rows of other versions count as missing, and are written again.
 const VERSION: u8 = 2;
@@ -63,6 +69,7 @@ impl Rows {
     /// Opens or creates the database and reads all rows once, because sled detects much damage only on
     /// reading.
     pub fn open(directory: &Path) -> Result<Rows, RowsError> {
+        let _late = LateTimers::by(TIMERS_LATE);
         let db = sled::Config::new()
             .path(directory)
             .cache_capacity(CACHE_BYTES)
