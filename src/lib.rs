@@ -106,7 +106,7 @@
 //! never changes with a setting or a release. The tables of `compaction::carryover` are computed without a model, each
 //! behind a guard, so a compaction always succeeds.
 //!
-//! Deciding and composing takes milliseconds. `session::cpu_worker` does it on a low-priority thread with a snapshot of the
+//! Deciding and composing takes milliseconds. `session::cpu_worker` does it on a thread of its own with a snapshot of the
 //! thread; the result is used only if the view has not changed since.
 //!
 //! # The workspace

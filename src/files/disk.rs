@@ -23,6 +23,13 @@ pub trait Disk: Debug + Send + Sync {
     fn stat(&self, path: &Path) -> io::Result<FileStat>;
     /// Returns the names in a directory, sorted, without those that are not UTF-8.
     fn names(&self, directory: &Path) -> io::Result<Vec<String>>;
+    /// Returns the names in a directory that end with `suffix`, sorted, with the metadata of each. Leaves out what is
+    /// removed in the meantime.
+    fn stats(&self, directory: &Path, suffix: &str) -> io::Result<Vec<(String, FileStat)>> {
+        let names = self.names(directory)?.into_iter().filter(|name| name.ends_with(suffix));
+        let stat = |name: String| self.stat(&directory.join(&name)).ok().map(|stat| (name, stat));
+        Ok(names.filter_map(stat).collect())
+    }
     /// Creates a directory and its parents.
     fn make_directory(&self, path: &Path) -> io::Result<()>;
     /// Writes a file that appears with its complete content or not at all. Its name is durable after the directory is
@@ -134,6 +141,20 @@ impl Disk for RealDisk {
         }
         names.sort();
         Ok(names)
+    }
+
+    fn stats(&self, directory: &Path, suffix: &str) -> io::Result<Vec<(String, FileStat)>> {
+        let mut found = Vec::new();
+        for file in std::fs::read_dir(directory)? {
+            let file = file?;
+            let Some(name) = file.file_name().into_string().ok().filter(|name| name.ends_with(suffix)) else {
+                continue;
+            };
+            // Relative to the directory, which costs less than a path.
+            found.extend(file.metadata().ok().map(|metadata| (name, stat_of(&metadata))));
+        }
+        found.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        Ok(found)
     }
 
     fn make_directory(&self, path: &Path) -> io::Result<()> {

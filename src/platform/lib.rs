@@ -1,11 +1,11 @@
 //! What depends on the operating system. All other crates are the same everywhere.
 //!
-//! `blocking` runs work that may block; `child_output` runs a command to its end; `group`, `reaper` and `stragglers` end all processes of a command; `launcher`
-//! starts sandboxed ones; `piped` starts one with pipes; `confinement` compares how processes are confined; `process`
+//! `blocking` runs work that may block; `child_output` runs a command to its end; `group`, `reaper` and `stragglers` end
+//! all processes of a command; `launcher` starts sandboxed ones; `piped` starts one with pipes; `confinement` compares how processes are confined; `process`
 //! detaches a process and reports its memory; `sandbox` restricts what a command can access; `memory_trim` returns
 //! unused memory to the OS; `signals` waits for signals without a runtime; `holder` finds the process that holds a
 //! file lock; `root` opens paths below directories that can't be redirected; `unnamed_file` creates files without a
-//! name; `disk` syncs file systems; `priority` lowers a thread's priority. Policy is elsewhere.
+//! name; `disk` syncs file systems; `late_timers` lets a library's polling threads rest. Policy is elsewhere.
 //!
 //! `linux` has what only Linux offers. `portable` does without it, for macOS and, with the feature `portable`, to be
 //! tested on Linux.
@@ -15,7 +15,6 @@ pub mod child_output;
 pub mod disk;
 pub mod group;
 pub mod piped;
-pub mod priority;
 pub mod process;
 pub mod reaper;
 pub mod root;
@@ -30,4 +29,4 @@ mod system;
 pub const IS_PORTABLE: bool = cfg!(not(all(target_os = "linux", not(feature = "portable"))));
 
 pub use system::stragglers::VARIABLE as COMMAND_VARIABLE;
-pub use system::{confinement, holder, launcher, memory_trim, unnamed_file};
+pub use system::{confinement, holder, late_timers, launcher, memory_trim, unnamed_file};

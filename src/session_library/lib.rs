@@ -7,7 +7,8 @@ mod files;
 mod opencode;
 mod search;
 
-use std::path::Path;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -99,9 +100,16 @@ pub enum SessionFilter {
 pub fn list(store: &Store, cwd: Option<&Path>, which: SessionFilter) -> Result<SessionListing, LibraryError> {
     let listing = store.list()?;
     let cwd = cwd.map(|cwd| cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf()));
+    // Many sessions share a directory, which is resolved once.
+    let mut compared: HashMap<PathBuf, bool> = HashMap::new();
+    let mut is_in = |directory: &Path, wanted: &Path| {
+        compared.get(directory).copied().unwrap_or_else(|| {
+            *compared.entry(directory.to_owned()).or_insert(is_same_directory(directory, wanted))
+        })
+    };
     let wanted = |header: &Header| {
         (header.has_prompt || which == SessionFilter::All)
-            && cwd.as_ref().is_none_or(|cwd| is_same_directory(&header.cwd, cwd))
+            && cwd.as_ref().is_none_or(|cwd| is_in(&header.cwd, cwd))
     };
     let problems = listing
         .problems

@@ -12,6 +12,7 @@ use super::StorePaths;
 use super::header::MarkedHeader;
 use super::health::{IndexState, Rebuilt};
 use super::index_thread::{IndexThread, end_within};
+use super::rows::Headers;
 use epitome_thread::SessionId;
 
 /// Requests that may wait for the thread. Updates are not lost beyond that: they wait in `PendingUpdates`.
@@ -53,7 +54,7 @@ pub(super) enum RowUpdate {
 pub(super) enum IndexRequest {
     /// There are pending updates.
     Update,
-    Headers(SyncSender<BTreeMap<SessionId, MarkedHeader>>),
+    Headers(SyncSender<Arc<Headers>>),
     Settle(SyncSender<()>),
     Compare(SyncSender<IndexState>),
     Rebuild(OldIndex, SyncSender<Result<Rebuilt, String>>),
@@ -105,7 +106,7 @@ impl Index {
     }
 
     /// The headers stored in sled; empty if it is not available in time.
-    pub fn headers(&self) -> BTreeMap<SessionId, MarkedHeader> {
+    pub fn headers(&self) -> Arc<Headers> {
         self.request(HEADERS_WAIT, IndexRequest::Headers).unwrap_or_default()
     }
 

@@ -1,15 +1,12 @@
 //! Compares the index with the journals.
 
-use std::collections::BTreeMap;
-
 use super::header::{Header, MarkedHeader};
 use super::health::IndexState;
 use super::index_thread::guarded;
 use super::line::Bodies;
-use super::rows::{Rows, RowsError};
+use super::rows::{Headers, Rows, RowsError};
 use super::scan::{self, Scan};
 use super::{StoreError, StorePaths};
-use epitome_thread::SessionId;
 
 /// Compares all rows with the journals, reading all of both.
 pub(super) fn compare(paths: &StorePaths, rows: &Rows) -> IndexState {
@@ -24,10 +21,7 @@ pub(super) fn compare(paths: &StorePaths, rows: &Rows) -> IndexState {
     }
 }
 
-fn compare_stored(
-    paths: &StorePaths,
-    mut stored: BTreeMap<SessionId, MarkedHeader>,
-) -> Result<IndexState, StoreError> {
+fn compare_stored(paths: &StorePaths, mut stored: Headers) -> Result<IndexState, StoreError> {
     let (mut sessions, mut behind, mut wrong) = (0, 0, Vec::new());
     for session in paths.sessions()? {
         let marked = stored.remove(&session);

@@ -33,7 +33,7 @@ fn agrees(store: &Store, number: u64) -> bool {
     store.settle();
     let header = scan::read_header(&store.paths, &session(number)).unwrap();
     let rows = Rows::open(&store.paths.db()).unwrap();
-    rows.headers().unwrap().get(&session(number)) == Some(&header)
+    rows.headers().unwrap().get(&session(number)).is_some_and(|stored| **stored == header)
 }
 
 fn home() -> (tempfile::TempDir, Store) {

@@ -105,7 +105,7 @@ impl IndexThread {
             IndexRequest::Headers(answer) => {
                 // A listing alone does not create a database.
                 let exists = self.open.is_some() || self.paths.db().exists();
-                let headers = if exists { self.with(|rows| rows.headers()) } else { None };
+                let headers = if exists { self.with(|rows| Ok(rows.known())) } else { None };
                 // The caller may have timed out.
                 let _ = answer.try_send(headers.unwrap_or_default());
             }

@@ -41,14 +41,13 @@ mod scan;
 mod simulation;
 mod sync_mark;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use blobs::BlobStore;
-use disk::{Disk, RealDisk};
+use disk::{Disk, FileStat, RealDisk};
 use epitome_files::paths::Paths;
 use epitome_thread::{Change, Entry, FORMAT_VERSION, SessionId};
 use index::Index;
@@ -132,6 +131,9 @@ pub fn new_id() -> SessionId {
     SessionId(format!("s_{:08x}{:012x}", fastrand::u32(..), fastrand::u64(..) & 0xffff_ffff_ffff))
 }
 
+/// End of the name of a journal.
+const JOURNAL_SUFFIX: &str = ".jsonl";
+
 /// The result of [`Store::list`].
 #[derive(Debug, Default)]
 pub struct Listing {
@@ -196,14 +198,11 @@ impl Store {
     /// and otherwise from the journals, so that the listing is the same without sled. Damage that does not
     /// change a journal's length is not noticed here.
     pub fn list(&self) -> Result<Listing, StoreError> {
-        let mut found = BTreeMap::new();
-        for session in self.paths.sessions()? {
-            if let Ok(stat) = self.paths.disk.stat(&self.paths.journal(&session)) {
-                found.insert(session, stat);
-            }
-        }
+        let found = self.paths.session_files()?;
         let mut listing = Listing::default();
-        let mut known = if found.is_empty() { BTreeMap::new() } else { self.index.headers() };
+        let known = if found.is_empty() { Arc::default() } else { self.index.headers() };
+        let deleted = |session: &&SessionId| found.binary_search_by_key(session, |(found, _)| found).is_err();
+        known.keys().filter(deleted).for_each(|session| self.index.catch_up(session));
         let now = now();
         for (session, stat) in found {
             // A wrong clock must not keep a session at the top of the list forever.
@@ -212,8 +211,8 @@ impl Store {
                 let updated_at = times.into_iter().find(|time| *time <= now).unwrap_or(0);
                 listing.headers.push(Header { updated_at, ..header });
             };
-            match known.remove(&session) {
-                Some(marked) if marked.mark.bytes == stat.bytes => add(marked.header),
+            match known.get(&session) {
+                Some(marked) if marked.mark.bytes == stat.bytes => add(marked.header.clone()),
                 Some(_) | None => match scan::read_header(&self.paths, &session) {
                     Ok(marked) => {
                         add(marked.header);
@@ -223,9 +222,6 @@ impl Store {
                     Err(problem) => listing.problems.push((session, problem)),
                 },
             }
-        }
-        for deleted in known.keys() {
-            self.index.catch_up(deleted);
         }
         listing.headers.sort_by(|a, b| (b.updated_at, &b.session).cmp(&(a.updated_at, &a.session)));
         Ok(listing)
@@ -267,7 +263,7 @@ impl StorePaths {
     }
 
     fn journal(&self, session: &SessionId) -> PathBuf {
-        self.journals().join(format!("{session}.jsonl"))
+        self.journals().join(format!("{session}{JOURNAL_SUFFIX}"))
     }
 
     fn sync_mark(&self, session: &SessionId) -> PathBuf {
@@ -307,7 +303,18 @@ impl StorePaths {
     /// All sessions that have a journal.
     fn sessions(&self) -> Result<Vec<SessionId>, StoreError> {
         let names = self.names(&self.journals())?;
-        Ok(names.iter().filter_map(|name| SessionId::parse(name.strip_suffix(".jsonl")?)).collect())
+        Ok(names.iter().filter_map(|name| SessionId::parse(name.strip_suffix(JOURNAL_SUFFIX)?)).collect())
+    }
+
+    /// All sessions that have a journal, sorted, with its metadata.
+    fn session_files(&self) -> Result<Vec<(SessionId, FileStat)>, StoreError> {
+        let journals = self.journals();
+        let files = match self.disk.stats(&journals, JOURNAL_SUFFIX) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            files => files.map_err(|source| io_error("list", &journals, source))?,
+        };
+        let session = |name: &str| SessionId::parse(name.strip_suffix(JOURNAL_SUFFIX)?);
+        Ok(files.into_iter().filter_map(|(name, stat)| Some((session(&name)?, stat))).collect())
     }
 
     /// The names in a directory, sorted; empty if it does not exist.

@@ -8,13 +8,17 @@
 //! The tree `header` maps session ids to a version, a CRC-32 (little endian) and the header as JSON. Indexes
 //! of earlier versions have further trees, which are ignored.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use sled::{Db, Tree};
 
 use super::header::MarkedHeader;
+use epitome_platform::late_timers::LateTimers;
 use epitome_thread::SessionId;
 
 /// Size of sled's cache, in bytes; the default is 1 GB.
@@ -23,12 +27,21 @@ const CACHE_BYTES: u64 = 8 * 1024 * 1024;
 /// Interval at which sled flushes, in milliseconds. A loss costs a catch-up, not data.
 const FLUSH_EVERY_MS: u64 = 500;
 
+/// How late timers of sled's threads may expire. Seven of them never end once a database was opened, and look for work
+/// each second although new work wakes them. Flushing may be as late.
+const TIMERS_LATE: Duration = Duration::from_secs(60);
+
 /// Version of a row. Rows of other versions count as missing, and are written again.
 const VERSION: u8 = 2;
+
+/// All rows, as they are shared with listings.
+pub(super) type Headers = BTreeMap<SessionId, Arc<MarkedHeader>>;
 
 /// The open database.
 pub(super) struct Rows {
     headers: Tree,
+    /// What `headers` contains: a listing decodes nothing.
+    known: RefCell<Arc<Headers>>,
     /// Last, because dropping it ends sled's threads.
     _db: Db,
 }
@@ -63,37 +76,50 @@ impl Rows {
     /// Opens or creates the database and reads all rows once, because sled detects much damage only on
     /// reading.
     pub fn open(directory: &Path) -> Result<Rows, RowsError> {
+        let _late = LateTimers::by(TIMERS_LATE);
         let db = sled::Config::new()
             .path(directory)
             .cache_capacity(CACHE_BYTES)
             .flush_every_ms(Some(FLUSH_EVERY_MS))
             .open()?;
-        let rows = Rows { headers: db.open_tree("header")?, _db: db };
-        rows.headers()?;
-        Ok(rows)
+        let headers = db.open_tree("header")?;
+        let known = RefCell::new(Arc::new(read(&headers)?));
+        Ok(Rows { headers, known, _db: db })
     }
 
-    /// All readable rows.
-    pub fn headers(&self) -> Result<BTreeMap<SessionId, MarkedHeader>, RowsError> {
-        let mut headers = BTreeMap::new();
-        for row in self.headers.iter() {
-            let (_, value) = row?;
-            if let Some(marked) = decode(&value) {
-                headers.insert(marked.header.session.clone(), marked);
-            }
-        }
-        Ok(headers)
+    /// All readable rows, as sled has them now.
+    pub fn headers(&self) -> Result<Headers, RowsError> {
+        read(&self.headers)
+    }
+
+    /// All readable rows, as they were read and changed since the database was opened.
+    pub fn known(&self) -> Arc<Headers> {
+        self.known.borrow().clone()
     }
 
     pub fn put(&self, marked: &MarkedHeader) -> Result<(), RowsError> {
-        self.headers.insert(marked.header.session.0.as_bytes(), encode(marked)?)?;
+        let session = &marked.header.session;
+        self.headers.insert(session.0.as_bytes(), encode(marked)?)?;
+        Arc::make_mut(&mut self.known.borrow_mut()).insert(session.clone(), Arc::new(marked.clone()));
         Ok(())
     }
 
     pub fn remove(&self, session: &SessionId) -> Result<(), RowsError> {
         self.headers.remove(session.0.as_bytes())?;
+        Arc::make_mut(&mut self.known.borrow_mut()).remove(session);
         Ok(())
     }
+}
+
+fn read(tree: &Tree) -> Result<Headers, RowsError> {
+    let mut headers = BTreeMap::new();
+    for row in tree.iter() {
+        let (_, value) = row?;
+        if let Some(marked) = decode(&value) {
+            headers.insert(marked.header.session.clone(), Arc::new(marked));
+        }
+    }
+    Ok(headers)
 }
 
 /// The file that sled locks while it is open.
@@ -145,9 +171,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let rows = Rows::open(directory.path()).unwrap();
         rows.put(&marked()).unwrap();
-        assert_eq!(rows.headers().unwrap().into_values().collect::<Vec<_>>(), [marked()]);
+        for headers in [rows.headers().unwrap(), Headers::clone(&rows.known())] {
+            assert_eq!(headers.into_values().collect::<Vec<_>>(), [Arc::new(marked())]);
+        }
         rows.remove(&marked().header.session).unwrap();
-        assert!(rows.headers.is_empty());
+        assert!(rows.headers.is_empty() && rows.known().is_empty());
     }
 
     #[test]

@@ -10,7 +10,6 @@ use super::calibration::Calibration;
 use super::ruler::Ruler;
 use super::tally::Tally;
 use super::vocabulary::Vocabulary;
-use epitome_platform::priority::lower_thread;
 use epitome_thread::ModelName;
 
 /// Maximum number of models remembered, so that invented model names can't use more memory.
@@ -18,9 +17,6 @@ const MODELS_MAX: usize = 1_000;
 
 /// The vocabulary is dropped after this time without a count.
 const IDLE_MAX: Duration = Duration::from_secs(600);
-
-/// The nice value of the loading thread.
-const NICENESS: i32 = 10;
 
 /// A shared handle that is cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -112,9 +108,6 @@ impl Rulers {
 
 /// Loads the vocabulary, and drops it after a long idle time.
 fn hold(shared: &Mutex<VocabularyState>) {
-    if let Err(error) = lower_thread(NICENESS) {
-        tracing::debug!(%error, "the vocabulary is loaded at ordinary priority");
-    }
     let began = Instant::now();
     match Vocabulary::load() {
         Ok(vocabulary) => {

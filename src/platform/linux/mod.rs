@@ -2,6 +2,7 @@
 
 pub mod confinement;
 pub mod holder;
+pub mod late_timers;
 pub mod launcher;
 pub mod memory_trim;
 pub mod sandbox;
@@ -64,12 +65,6 @@ pub fn sync_paths(paths: &[PathBuf]) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-pub fn lower_thread(niceness: i32) -> io::Result<()> {
-    // On Linux, `None` is the calling thread.
-    let now = rustix::process::getpriority_process(None)?;
-    Ok(rustix::process::setpriority_process(None, now + niceness)?)
 }
 
 pub fn metadata_at(directory: impl AsFd, name: &OsStr) -> io::Result<Metadata> {

@@ -4,6 +4,7 @@
 //! Nothing is found out about other processes: commands that leave their process group are not found, clients of the
 //! daemon are judged by their user and the token alone, and the holder of a lock is not named.
 
+pub mod late_timers;
 pub mod sandbox;
 
 use std::ffi::{CString, OsStr};
@@ -47,10 +48,6 @@ pub fn sync_paths(paths: &[PathBuf]) -> io::Result<()> {
         let synced = path.parent().filter(|_| !is_content).unwrap_or(path);
         File::open(synced)?.sync_all()?;
     }
-    Ok(())
-}
-
-pub fn lower_thread(_: i32) -> io::Result<()> {
     Ok(())
 }
 
