@@ -178,6 +178,7 @@ mod tests {
             abilities: Abilities {
                 images: true,
                 documents: false,
+                audio: false,
                 thinking: Thinking::Budget { optional: true },
             },
             life: Lifecycle::Active,

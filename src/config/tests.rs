@@ -465,6 +465,7 @@ fn hook_settings_are_read() {
         callback_timeout: Duration::from_secs(60),
         cross_session: true,
         compat_dirs: false,
+        functions: BTreeMap::new(),
         overrides: BTreeMap::from([("guard".to_owned(), guard.as_object().expect("it is one").clone())]),
     };
     assert_eq!(settings.hooks, hooks);

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use epitome::acp::connection::{ConnectionExit, LINE_BYTES_MAX, LineDirection, Tap};
 use epitome::acp::server::PAGE_SESSIONS;

@@ -308,11 +308,12 @@ fn prompts_that_wait_are_shown_until_they_are_taken() {
 fn another_session_is_opened_from_the_list() {
     let mut desk = Desk::new();
     desk.say("m", "old words");
-    let list = ChatRequest::List { cwd: PathBuf::from("/home/ann/project") };
+    let list = ChatRequest::List { cwd: PathBuf::from("/home/ann/project"), cursor: None };
     assert_eq!(desk.press(KeyCode::F(2)), [ChatEffect::Request(list)]);
     let listed = json!([{ "sessionId": "s_2", "cwd": "/home/ann/project", "title": "Parser\u{1b}[2J",
                           "updatedAt": "2026-11-26T10:00:00Z" }]);
-    desk.hear(AgentMessage::Sessions(serde_json::from_value(listed).expect("sessions")));
+    let sessions = serde_json::from_value(listed).expect("sessions");
+    desk.hear(AgentMessage::Sessions { sessions, is_next: false, cursor: None });
     assert!(desk.shows("Parser\\u{1b}[2J") && desk.shows("2026-11-26 10:00"));
     let effects = desk.press(KeyCode::Enter);
     let resume = ChatRequest::Resume { session: "s_2".to_owned().into(), cwd: "/home/ann/project".into() };
