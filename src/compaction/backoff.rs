@@ -22,6 +22,13 @@ pub struct Fullness {
     pub at: f64,
 }
 
+impl Fullness {
+    /// The tokens in context at which a compaction is due, whatever was compacted before.
+    fn threshold(self) -> u64 {
+        (self.at * self.size as f64).ceil() as u64
+    }
+}
+
 /// Counts automatic compactions in a row that gained nothing. Everything else is read from the log, so a restart does
 /// not affect it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,13 +58,15 @@ impl CompactionBackoff {
 
     /// Whether a compaction is due.
     pub fn is_due(&self, ruler: &Ruler, thread: &Thread, now: Fullness) -> bool {
-        now.used >= self.due_at(ruler, thread, now) && !self.is_paused(ruler, thread, now.size)
+        // Most often it is not even that full, and the log is not searched.
+        now.used >= now.threshold()
+            && now.used >= self.due_at(ruler, thread, now)
+            && !self.is_paused(ruler, thread, now.size)
     }
 
     /// Tokens in context at which a compaction is due, ignoring pauses.
     pub fn due_at(&self, ruler: &Ruler, thread: &Thread, now: Fullness) -> u64 {
-        let Fullness { used, size, at } = now;
-        let at = (at * size as f64).ceil() as u64;
+        let (Fullness { used, size, .. }, at) = (now, now.threshold());
         let missing =
             last_swap(thread).map_or(0, |since| growth(size).saturating_sub(added(ruler, thread, since)));
         match missing {

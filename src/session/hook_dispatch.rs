@@ -182,8 +182,6 @@ impl Session {
             Change::Replied { message, .. } => Some(message),
             _ => None,
         });
-        let replies = |entry: &&Arc<Entry>| matches!(entry.change, Change::Replied { .. });
-        let in_session = self.core.thread.entries().iter().filter(replies).count();
         let summary = self.compactor.summary();
         HookRound {
             response: match (summary, newest) {
@@ -193,7 +191,7 @@ impl Session {
             },
             message: newest.filter(|_| summary.is_none()).map(|message| message.id),
             number: self.work.as_ref().map_or(1, |work| work.turn.rounds()).max(1),
-            session_number: u32::try_from(in_session).unwrap_or(u32::MAX).max(1),
+            session_number: self.core.thread.replies().max(1),
             tools_used: summary.is_none() && newest.is_some_and(|message| message.calls().next().is_some()),
         }
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use super::registry::SessionServices;
+use super::reminders::RemindedEntries;
 use super::replies::sentence;
 use super::{ModelOption, NoticeSeverity, SessionError, SessionOptions};
 use epitome_config::Settings;
@@ -23,7 +24,7 @@ use epitome_provider::models;
 use epitome_provider::spent::Spent;
 use epitome_provider::wire::Purpose;
 use epitome_provider::wire::encoding::{Encoded, Encoding};
-use epitome_thread::{ModelName, ThoughtLevel, Thread};
+use epitome_thread::{Entry, ModelName, ThoughtLevel, Thread, View};
 use epitome_tokens::{self as tokens, Rulers};
 use epitome_tools::Workspace;
 pub(super) use locating::{LocalSearch, Located};
@@ -56,6 +57,8 @@ pub(super) struct ModelLink {
     counts_exactly: bool,
     /// The conversation as encoded so far for its model's provider.
     encoding: Encoding,
+    /// What the model was reminded of.
+    reminded: RemindedEntries,
 }
 
 /// What the choice of a model depends on: conversation, settings and environment.
@@ -100,6 +103,7 @@ impl ModelLink {
             counter: tokens::Counter::default(),
             counts_exactly: services.rulers.ready().is_some(),
             encoding: Encoding::default(),
+            reminded: RemindedEntries::default(),
         }
     }
 
@@ -153,6 +157,11 @@ impl ModelLink {
         purpose: Purpose<'_>,
     ) -> Encoded {
         self.encoding.encode(endpoint, request, purpose)
+    }
+
+    /// The entries of the conversation's view that reminders are compared with.
+    pub fn reminded(&mut self, view: &View) -> &[Arc<Entry>] {
+        self.reminded.of(view)
     }
 
     pub fn encoding(&self) -> Encoding {

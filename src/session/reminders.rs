@@ -9,8 +9,10 @@ pub(super) mod background;
 #[cfg(test)]
 pub(super) mod logs_tests;
 
+use std::sync::Arc;
+
 use epitome_compaction::{GOAL_HEAD, goal_words};
-use epitome_thread::{Change, Mode, Origin, Thread, View};
+use epitome_thread::{Change, Entry, Mode, Origin, Seq, Thread, View};
 
 const GOAL_ENDED: &str = "The goal of the work is ended; there is none now.";
 
@@ -24,6 +26,36 @@ carried out.";
 
 const PLAN_MODE_OFF: &str = "Plan mode is off: you may change files and run commands again, as the user allows. If \
 they have agreed to a plan, carry it out.";
+
+/// The entries of a view that reminders are compared with. As long as a view is only appended to, only its new entries are
+/// read: a long conversation has few of these.
+#[derive(Debug, Default)]
+pub(super) struct RemindedEntries {
+    revision: Option<Seq>,
+    /// Entries of the view that were read.
+    read: usize,
+    entries: Vec<Arc<Entry>>,
+}
+
+impl RemindedEntries {
+    pub fn of(&mut self, view: &View) -> &[Arc<Entry>] {
+        if self.revision != Some(view.revision()) || self.read > view.entries().len() {
+            *self = RemindedEntries { revision: Some(view.revision()), ..RemindedEntries::default() };
+        }
+        let new = &view.entries()[self.read..];
+        self.read += new.len();
+        self.entries.extend(new.iter().filter(|entry| may_remind(&entry.change)).cloned());
+        &self.entries
+    }
+}
+
+fn may_remind(change: &Change) -> bool {
+    match change {
+        Change::Said { origin, .. } => matches!(origin, Origin::Context { .. }),
+        Change::ToolFinished { outcome } => background::state_in(outcome).is_some(),
+        change => matches!(change, Change::Compacted { .. }),
+    }
+}
 
 /// A fact that the model has to know.
 pub(super) struct Topic {
@@ -50,19 +82,18 @@ pub(super) enum ReminderText {
 }
 
 impl Topic {
-    /// Returns the text to add to the view; `None` if the view already contains it.
-    pub fn untold(self, view: &View) -> Option<String> {
+    /// Returns the text to add to the view with these entries; `None` if it already contains it.
+    pub fn untold(self, view: &[Arc<Entry>]) -> Option<String> {
         let by = self.by;
-        let said = || view.entries().iter().rev().filter_map(|entry| text_by(by, &entry.change));
+        let said = || view.iter().rev().filter_map(|entry| text_by(by, &entry.change));
         let lines = match self.what {
             ReminderText::State { now, over: (before, over), summary_head } => {
-                let newest =
-                    view.entries().iter().rev().find_map(|entry| match (&entry.change, summary_head) {
-                        (Change::Compacted { summary, .. }, Some(head)) => {
-                            Some(summary.text()).filter(|text| text.contains(head))
-                        }
-                        (change, _) => text_by(by, change),
-                    });
+                let newest = view.iter().rev().find_map(|entry| match (&entry.change, summary_head) {
+                    (Change::Compacted { summary, .. }, Some(head)) => {
+                        Some(summary.text()).filter(|text| text.contains(head))
+                    }
+                    (change, _) => text_by(by, change),
+                });
                 let has = |words: &str| newest.as_ref().is_some_and(|text| text.contains(words));
                 return match now {
                     Some(now) => (!has(&now)).then_some(now),
@@ -116,7 +147,33 @@ pub(super) fn plan_mode(mode: Mode) -> Topic {
 mod tests {
     use super::logs_tests::{compacted, context, mutated, person, thread};
     use super::*;
-    use epitome_thread::Seq;
+
+    /// What a topic adds to the view of a thread, which must be the same with its reminders alone.
+    fn untold(topic: impl Fn() -> Topic, thread: &Thread) -> Option<String> {
+        let all = topic().untold(thread.view().entries());
+        assert_eq!(topic().untold(RemindedEntries::default().of(thread.view())), all);
+        all
+    }
+
+    /// Each prompt read the entire view again for each topic, so that a turn took longer the longer a conversation was.
+    #[test]
+    fn reminders_are_followed_through_appends_and_changes_of_the_view() {
+        let mut log = thread(vec![context("/goal", "A"), person("hi")]);
+        let mut reminded = RemindedEntries::default();
+        assert_eq!(reminded.of(log.view()).len(), 1);
+        for (change, known) in [
+            (context("/goal", "B"), 2),
+            (person("more"), 2),
+            (mutated(3), 0),
+            (Change::Undone { entry: Seq(5) }, 2),
+        ] {
+            let entry = Entry { seq: log.next_seq(), at: 0, change };
+            log.apply(Arc::new(entry));
+            let found = reminded.of(log.view()).to_vec();
+            let cold = RemindedEntries::default().of(log.view()).to_vec();
+            assert_eq!((found.len(), found == cold), (known, true), "behind {}", log.next_seq());
+        }
+    }
 
     /// Each row is a log after its opening entry, e0, and the expected reminder.
     #[test]
@@ -158,7 +215,7 @@ mod tests {
             ("a message of the user's is not the goal", vec![set_a.clone(), person(&a)], Some(a.clone())),
         ] {
             let thread = thread(log);
-            assert_eq!(super::goal(&thread).untold(thread.view()), wanted, "{story}");
+            assert_eq!(untold(|| super::goal(&thread), &thread), wanted, "{story}");
         }
     }
 
@@ -189,7 +246,7 @@ mod tests {
             ),
         ] {
             let thread = thread(log);
-            assert_eq!(plan_mode(thread.mode()).untold(thread.view()).as_deref(), wanted, "{story}");
+            assert_eq!(untold(|| plan_mode(thread.mode()), &thread).as_deref(), wanted, "{story}");
         }
     }
 
@@ -217,7 +274,7 @@ mod tests {
             ),
         ] {
             let thread = thread(log);
-            assert_eq!(list(&names).untold(thread.view()).as_deref(), wanted, "{story}");
+            assert_eq!(untold(|| list(&names), &thread).as_deref(), wanted, "{story}");
         }
     }
 }

@@ -238,12 +238,13 @@ impl Session {
         topics.extend(self.recipes.late_skills(&self.core));
         let commands = if is_paused { Vec::new() } else { self.tools.background().standings() };
         if !is_paused {
-            let view = self.core.thread.view().entries();
+            let view = self.core.model.reminded(self.core.thread.view());
             topics.push(reminders::background::topic(view, &commands, !is_child));
         }
         for topic in topics {
             let by = topic.by.to_owned();
-            if let Some(words) = topic.untold(self.core.thread.view()) {
+            let view = self.core.model.reminded(self.core.thread.view());
+            if let Some(words) = topic.untold(view) {
                 let said = self.core.context(by, words);
                 self.core.commit(said).map_err(|error| error.to_string())?;
             }

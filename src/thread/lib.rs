@@ -100,6 +100,7 @@ pub struct Thread {
     plan: Vec<PlanStep>,
     rules: Vec<Rule>,
     spent: Usage,
+    replies: u32,
     in_turn: bool,
     goal: Option<String>,
 }
@@ -151,6 +152,7 @@ impl Thread {
             plan: Vec::new(),
             rules: Vec::new(),
             spent: Usage::default(),
+            replies: 0,
             in_turn: false,
             goal: None,
             entries: vec![first],
@@ -197,6 +199,7 @@ impl Thread {
             }
             Change::Replied { message, usage, .. } => {
                 self.saw_message(message.id);
+                self.replies = self.replies.saturating_add(1);
                 if let Some(usage) = usage {
                     self.spent.add(usage);
                 }
@@ -357,6 +360,11 @@ impl Thread {
             }
             _ => None,
         })
+    }
+
+    /// The number of replies in the log.
+    pub fn replies(&self) -> u32 {
+        self.replies
     }
 
     /// The goal of the work, if one is set.

@@ -42,6 +42,8 @@ pub struct Counter {
 #[derive(Debug)]
 struct MeasuredEntry {
     entry: Arc<Entry>,
+    /// The entry's own; here it is found without reading each entry of a long view.
+    seq: Seq,
     /// The tally, once computed, and whether it is exact.
     tally: Option<(Tally, bool)>,
     /// The first tally that was returned. It is displayed even after a count has replaced an estimate, so that
@@ -79,7 +81,7 @@ impl Counter {
 
     /// Returns the parts of a request after this entry, newest first, with the frame as the oldest.
     fn behind(&mut self, known: Option<Seq>) -> impl Iterator<Item = &mut MeasuredEntry> {
-        let entries = self.entries.iter_mut().rev().filter(move |measured| Some(measured.entry.seq) > known);
+        let entries = self.entries.iter_mut().rev().filter(move |measured| Some(measured.seq) > known);
         entries.chain(self.frame.iter_mut().filter(move |_| known.is_none()))
     }
 
@@ -121,7 +123,7 @@ impl Counter {
 
 impl MeasuredEntry {
     fn new(entry: &Arc<Entry>) -> MeasuredEntry {
-        MeasuredEntry { entry: entry.clone(), tally: None, shown: None }
+        MeasuredEntry { entry: entry.clone(), seq: entry.seq, tally: None, shown: None }
     }
 
     /// Returns the first tally that was returned.

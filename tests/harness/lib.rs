@@ -1,8 +1,9 @@
 //! Helpers shared by tests of sessions and of the program: a session in this process ([`session`]), the program as a
-//! user runs it ([`user`]), the agent as an editor starts it ([`agent`]), and tests that run as a child process
-//! ([`own_process`]).
+//! user runs it ([`user`]), the agent as an editor starts it ([`agent`]), tests that run as a child process
+//! ([`own_process`]), and the allocations of sessions ([`allocations`]).
 
 pub mod agent;
+pub mod allocations;
 pub mod client;
 pub mod own_process;
 pub mod session;

@@ -30,7 +30,7 @@ use tokio::sync::Semaphore;
 use super::client::TestClient;
 use super::tool::Does;
 use super::user::program;
-use super::{WITHIN, in_turn, write_file};
+use super::{WITHIN, allocations, in_turn, write_file};
 
 /// The services of a process with the built-in tools, without the reaper process and without a vocabulary: token counts
 /// are estimates.
@@ -57,8 +57,9 @@ pub fn services(paths: &Paths) -> SessionServices {
 
 /// The runtime of sessions.
 pub fn runtime() -> tokio::runtime::Runtime {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.expect("a runtime")
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(2).enable_all().on_thread_start(allocations::count_this_thread);
+    runtime.build().expect("a runtime")
 }
 
 /// Which tools the model has.

@@ -9,3 +9,7 @@ mod logged;
 mod redteam;
 mod session;
 mod world;
+
+#[global_allocator]
+static ALLOCATOR: epitome_test_harness::allocations::CountingAllocator =
+    epitome_test_harness::allocations::CountingAllocator;

@@ -2,6 +2,7 @@
 
 mod absent;
 mod agents_shown;
+mod allocations;
 mod budget;
 mod buffers;
 mod caching;

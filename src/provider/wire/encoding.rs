@@ -64,6 +64,16 @@ struct CachedEncoding {
     apart: Vec<EncodedPiece>,
     /// Number of turns in `joined` and `apart`.
     turns: usize,
+    continuation: Continuation,
+}
+
+/// Where the conversion of a view to turns can continue instead of starting at its first item.
+#[derive(Clone, Copy, Debug, Default)]
+struct Continuation {
+    /// The item that begins an agent's turn.
+    item: usize,
+    /// The number of turns before the one that precedes it. The conversion puts a turn of the user into that one's place.
+    turns: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -84,15 +94,25 @@ impl Encoding {
         purpose: Purpose<'_>,
     ) -> Encoded {
         let format = format_of(endpoint.wire);
-        let turns = turns(&request.items);
+        let mut cached = self.take(format, endpoint, request);
+        let mut from = cached.continuation;
+        let (mut all, mut begin) = turns(request.items.get(from.item..).unwrap_or_default());
         // The newest turn may still grow before the model replies, so it is not cached.
-        let (newest, older) = turns.split_last().expect("a view has at least one turn");
-        let mut cached = self.take(format, endpoint, request, older.len());
+        if from.item >= request.items.len() || cached.turns > from.turns + all.len() - 1 {
+            cached = CachedEncoding::new(format, endpoint, request);
+            from = Continuation::default();
+            (all, begin) = turns(&request.items);
+        }
+        let (newest, older) = all.split_last().expect("a view has at least one turn");
         let mut fresh = 0;
-        for turn in &older[cached.turns..] {
+        for turn in &older[cached.turns - from.turns..] {
             let piece = write_turn(format, endpoint, turn, &mut cached.prefix);
             fresh += piece.bytes.len();
             cached.push(piece);
+        }
+        if let Some(last) = older.iter().rposition(|turn| matches!(turn, WireTurn::Agent { .. })) {
+            cached.continuation =
+                Continuation { item: from.item + begin[last], turns: from.turns + last - 1 };
         }
         let mut prefix = cached.prefix.clone();
         let newest = write_turn(format, endpoint, newest, &mut prefix);
@@ -100,7 +120,7 @@ impl Encoding {
         let meta = RequestMeta {
             request,
             tools: &cached.tools,
-            continues_without_thinking: cached.continues_without_thinking(&turns),
+            continues_without_thinking: cached.continues_without_thinking(&all),
             purpose,
         };
         let envelope = format.envelope(endpoint, &meta);
@@ -112,34 +132,17 @@ impl Encoding {
         encoded
     }
 
-    /// Takes the cached encoding if it is a prefix of this request, else returns an empty one.
+    /// Takes the cached encoding if it has the same endpoint and basis, else returns an empty one.
     fn take(
         &mut self,
         format: &dyn Format,
         endpoint: &Endpoint,
         request: &ModelRequest<'_>,
-        older: usize,
     ) -> CachedEncoding {
         let basis = request.basis.unwrap_or_default();
-        let is_prefix = |cached: &mut CachedEncoding| {
-            cached.endpoint == *endpoint && cached.basis == basis && cached.turns <= older
-        };
-        if request.basis.is_some()
-            && let Some(cached) = self.cached.take_if(is_prefix)
-        {
-            return cached;
-        }
-        let tools = Bytes::from(format.tools(endpoint, &offered(endpoint, request.tools)));
-        let prefix = Prefix::new(request.system, &tools);
-        CachedEncoding {
-            endpoint: endpoint.clone(),
-            basis,
-            tools,
-            prefix,
-            joined: Vec::new(),
-            apart: Vec::new(),
-            turns: 0,
-        }
+        let is_same = |cached: &mut CachedEncoding| cached.endpoint == *endpoint && cached.basis == basis;
+        let cached = request.basis.and_then(|_| self.cached.take_if(is_same));
+        cached.unwrap_or_else(|| CachedEncoding::new(format, endpoint, request))
     }
 }
 
@@ -157,6 +160,21 @@ fn offered<'a>(endpoint: &Endpoint, tools: &'a [ToolSpec]) -> Cow<'a, [ToolSpec]
 }
 
 impl CachedEncoding {
+    fn new(format: &dyn Format, endpoint: &Endpoint, request: &ModelRequest<'_>) -> CachedEncoding {
+        let tools = Bytes::from(format.tools(endpoint, &offered(endpoint, request.tools)));
+        let prefix = Prefix::new(request.system, &tools);
+        CachedEncoding {
+            endpoint: endpoint.clone(),
+            basis: request.basis.unwrap_or_default(),
+            tools,
+            prefix,
+            joined: Vec::new(),
+            apart: Vec::new(),
+            turns: 0,
+            continuation: Continuation::default(),
+        }
+    }
+
     fn push(&mut self, piece: EncodedPiece) {
         self.turns += 1;
         self.apart.push(piece);

@@ -37,10 +37,13 @@ pub const NO_OUTPUT: &str = "(no output)";
 /// The text that replaces a user message without sendable content.
 const NOTHING_SAID: &str = "(empty message)";
 
-/// Returns the turns of a view: at least one, starting with the user's.
-pub fn turns<'a>(items: &[ViewItem<'a>]) -> Vec<WireTurn<'a>> {
+/// Returns the turns of a view, at least one, starting with the user's, and for each the index of the item that begins it.
+/// What precedes an agent's turn does not affect it and those behind it.
+pub fn turns<'a>(items: &[ViewItem<'a>]) -> (Vec<WireTurn<'a>>, Vec<usize>) {
     let mut turns: Vec<WireTurn<'a>> = Vec::with_capacity(items.len() + 1);
-    for item in items {
+    let mut begin: Vec<usize> = Vec::with_capacity(items.len() + 1);
+    for (at, item) in items.iter().enumerate() {
+        begin.resize(turns.len(), at.saturating_sub(1));
         match item {
             ViewItem::User(message) => {
                 let mut said: Vec<Cow<'a, Content>> =
@@ -94,7 +97,8 @@ pub fn turns<'a>(items: &[ViewItem<'a>]) -> Vec<WireTurn<'a>> {
     if turns.is_empty() {
         turns.push(user(vec![empty_text()]));
     }
-    turns
+    begin.resize(turns.len(), items.len().saturating_sub(1));
+    (turns, begin)
 }
 
 /// Removes searches without a result from the end of the last reply: the model only continues them if nothing follows.

@@ -139,7 +139,8 @@ impl OwnedView {
 
     /// The same view, with another user message at the end if the last turn is the model's.
     pub fn answerable(self) -> OwnedView {
-        let is_answered = matches!(turns(&self.request().items).last(), Some(WireTurn::Agent { .. }) | None);
+        let is_answered =
+            matches!(turns(&self.request().items).0.last(), Some(WireTurn::Agent { .. }) | None);
         if is_answered { self.user(vec![text("go on")]) } else { self }
     }
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{ReminderText, Topic, text_by};
-use epitome_thread::{Change, Entry};
+use epitome_thread::{Change, Entry, ToolOutcome};
 use epitome_tools::background::CommandStatus;
+use serde_json::Value;
 
 const BY: &str = "/background";
 
@@ -43,13 +44,18 @@ fn untold(view: &[Arc<Entry>], standings: &[CommandStatus], all_ours: bool) -> V
     lines
 }
 
+/// What the outcome of a tool call says about a background command.
+pub fn state_in(outcome: &ToolOutcome) -> Option<&Value> {
+    outcome.raw.as_ref()?.get("background")
+}
+
 /// The commands in the view, and whether each is running according to the newest text.
 fn known(view: &[Arc<Entry>]) -> BTreeMap<String, bool> {
     let mut known = BTreeMap::new();
     for entry in view {
         match &entry.change {
             Change::ToolFinished { outcome } => {
-                let told = outcome.raw.as_ref().and_then(|raw| raw.get("background"));
+                let told = state_in(outcome);
                 if let Some(id) = told.and_then(|told| told["id"].as_str()) {
                     let runs = told.is_some_and(|told| told["state"] == "running");
                     known.insert(id.to_owned(), runs);
