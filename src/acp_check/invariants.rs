@@ -9,11 +9,11 @@ use super::client::{Checked, failed};
 /// What an agent has said about its sessions, as far as later updates depend on it.
 #[derive(Default)]
 pub struct Invariants {
-    sessions: HashMap<String, Announced>,
+    sessions: HashMap<String, AnnouncedUpdates>,
 }
 
 #[derive(Default)]
-struct Announced {
+struct AnnouncedUpdates {
     /// Terminals, calls and subagents.
     ids: HashSet<String>,
     /// A state has listed the work in the background.
@@ -58,7 +58,7 @@ impl Invariants {
     }
 }
 
-impl Announced {
+impl AnnouncedUpdates {
     fn state(&mut self, update: &Value) -> Checked {
         let state = update["state"].as_str().unwrap_or_default();
         if !matches!(state, "running" | "requires_action" | "idle") && !state.starts_with('_') {

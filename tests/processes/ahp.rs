@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use ahp::ClientError;
 use ahp::ahp_types::commands::ResolveSessionConfigResult;
-use ahp::ahp_types::state::{AgentInfo, ChatState, ResponsePart, SessionStatus, ToolCallState, TurnState};
+use ahp::ahp_types::state::{ChatState, ResponsePart, SessionStatus, ToolCallState, TurnState};
 
 fn user(script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> User {
     User::with_model(script)
@@ -266,11 +266,10 @@ async fn a_message_chooses_the_model_of_its_session() {
     let chat = client.follow(&session).await;
     client.begin(&chat, "t1", "say one").await;
     client.until("a turn", |chat| chat.turns.len() == 1).await;
-    let root = client.call("subscribe", json!({ "channel": "ahp-root://" })).await;
-    let agents: Vec<AgentInfo> =
-        serde_json::from_value(root["snapshot"]["state"]["agents"].clone()).expect("they have the form");
+    client.until_root("the models", |root| root.agents[0].models.len() > 1).await;
     let used = user.model().requests()[0].model.clone();
-    let other = agents[0].models.iter().find(|model| model.name != used).expect("there are several models");
+    let models = client.root.agents[0].models.clone();
+    let other = models.iter().find(|model| model.name != used).expect("there are several models");
     let begin = |turn: &str, model: &str| {
         json!({
             "type": "chat/turnStarted", "turnId": turn, "startedAt": "2026-11-26T10:00:00Z",

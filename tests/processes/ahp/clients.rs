@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
 use ahp::ahp_types::actions::{ActionEnvelope, StateAction};
-use ahp::ahp_types::state::{ChatState, SessionLifecycle, SessionState, Snapshot, SnapshotState};
-use ahp::reducers::{ReduceOutcome, apply_action_to_chat, apply_action_to_session};
+use ahp::ahp_types::state::{ChatState, RootState, SessionLifecycle, SessionState, Snapshot, SnapshotState};
+use ahp::reducers::{ReduceOutcome, apply_action_to_chat, apply_action_to_root, apply_action_to_session};
 use ahp::{
     Client, ClientConfig, ClientError, ClientEvent, ClientEventStream, SubscriptionEvent, Transport,
     TransportError, TransportMessage,
@@ -92,6 +92,7 @@ pub struct AhpWindow {
     client: Client,
     events: ClientEventStream,
     name: String,
+    pub root: RootState,
     pub session: SessionState,
     pub chat: ChatState,
     channels: [String; 2],
@@ -104,6 +105,7 @@ pub struct AhpWindow {
 /// What a client keeps when its socket fails.
 pub struct LostWindow {
     name: String,
+    root: RootState,
     session: SessionState,
     chat: ChatState,
     channels: [String; 2],
@@ -121,12 +123,16 @@ impl AhpWindow {
         let (events, versions) = (client.events(), vec!["1.0.0".to_owned()]);
         let root = vec!["ahp-root://".to_owned()];
         let answer = client.initialize(name.to_owned(), versions, root).await.expect("it is initialized");
-        assert_eq!(answer.snapshots.len(), 1);
+        let [Snapshot { state: SnapshotState::Root(root), .. }] = &answer.snapshots[..] else {
+            panic!("{answer:?}");
+        };
+        let root = RootState::clone(root);
         let (session, chat) = empty();
         AhpWindow {
             client,
             events,
             name: name.to_owned(),
+            root,
             session,
             chat,
             channels: [String::new(), String::new()],
@@ -257,6 +263,12 @@ impl AhpWindow {
         }
     }
 
+    pub async fn until_root(&mut self, what: &str, is_so: impl Fn(&RootState) -> bool) {
+        while !is_so(&self.root) {
+            self.hear(what).await;
+        }
+    }
+
     async fn hear(&mut self, what: &str) {
         let event = tokio::time::timeout(WITHIN, self.events.recv()).await;
         let event =
@@ -281,16 +293,18 @@ impl AhpWindow {
         let outcome = if event.channel == self.channels[1] {
             self.heard.push(envelope.clone());
             apply_action_to_chat(&mut self.chat, &envelope.action)
-        } else {
+        } else if event.channel == self.channels[0] {
             apply_action_to_session(&mut self.session, &envelope.action)
+        } else {
+            apply_action_to_root(&mut self.root, &envelope.action)
         };
         assert!(matches!(outcome, ReduceOutcome::Applied | ReduceOutcome::NoOp), "{outcome:?}: {envelope:?}");
     }
 
     /// The socket fails.
     pub fn lose(self) -> LostWindow {
-        let AhpWindow { name, session, chat, channels, last, .. } = self;
-        LostWindow { name, session, chat, channels, last }
+        let AhpWindow { name, root, session, chat, channels, last, .. } = self;
+        LostWindow { name, root, session, chat, channels, last }
     }
 }
 
@@ -304,9 +318,10 @@ impl LostWindow {
             "subscriptions": ["ahp-root://", self.channels[0], self.channels[1]],
         });
         let answer: Value = client.request("reconnect", params).await.expect("it is answered");
-        let LostWindow { name, session, chat, channels, last } = self;
+        let LostWindow { name, root, session, chat, channels, last } = self;
         let (heard, rejections) = (Vec::new(), Vec::new());
-        let mut window = AhpWindow { client, events, name, session, chat, channels, heard, last, rejections };
+        let mut window =
+            AhpWindow { client, events, name, root, session, chat, channels, heard, last, rejections };
         for action in answer["actions"].as_array().into_iter().flatten() {
             let envelope: ActionEnvelope = serde_json::from_value(action.clone()).expect("an envelope");
             let channel = envelope.channel.clone();
