@@ -58,12 +58,12 @@ pub fn run(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<(
         return Ok(());
     }
     let without = median(without);
-    for (row, text, beside) in
+    for (row, text, baseline) in
         [(Row::HookScript, SCRIPT, without + bare), (Row::HookResident, RESIDENT, without)]
     {
         let hook = executable(&hooks.join("measured"), text)?;
         for took in asked(stage, count)? {
-            samples.time(row, took.saturating_sub(beside));
+            samples.time(row, took.saturating_sub(baseline));
         }
         fs::remove_file(hook)?;
     }

@@ -66,7 +66,7 @@ pub fn come_to_rest() -> Result<()> {
 pub fn end_leftovers() -> Result<()> {
     let begun = Instant::now();
     let mut signal = Signal::TERM;
-    let mut told: Vec<i32> = Vec::new();
+    let mut signalled: Vec<i32> = Vec::new();
     loop {
         while waitpid(None, WaitOptions::NOHANG).ok().flatten().is_some() {}
         let left = descendants()?;
@@ -78,11 +78,11 @@ pub fn end_leftovers() -> Result<()> {
         }
         if begun.elapsed() > ENDED_WITHIN && signal == Signal::TERM {
             signal = Signal::KILL;
-            told.clear();
+            signalled.clear();
         }
         for pid in left {
-            if !told.contains(&pid) {
-                told.push(pid);
+            if !signalled.contains(&pid) {
+                signalled.push(pid);
                 if let Some(pid) = Pid::from_raw(pid) {
                     // Fails only if the process has exited in the meantime.
                     let _ = kill_process(pid, signal);

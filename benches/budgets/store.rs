@@ -23,8 +23,8 @@ const SESSIONS: usize = 200;
 /// journals directly, but it produces exactly what an agent stores, whatever its format.
 pub fn fill(stage: &Stage<'_>) -> Result<()> {
     let mut number = 0_usize;
-    let mut held = bytes_below(&stage.home)?;
-    while held < BIG_STORE_BYTES {
+    let mut size = bytes_below(&stage.home)?;
+    while size < BIG_STORE_BYTES {
         let mut agent = stage.ready()?;
         for _ in 0..SESSIONS {
             let (session, _) = agent.new_session()?;
@@ -37,11 +37,11 @@ pub fn fill(stage: &Stage<'_>) -> Result<()> {
             }
         }
         end(agent)?;
-        let before = std::mem::replace(&mut held, bytes_below(&stage.home)?);
-        if held < before + 1_000_000 {
-            bail!("prompts don't fill the store: {held} bytes after {number} of them");
+        let before = std::mem::replace(&mut size, bytes_below(&stage.home)?);
+        if size < before + 1_000_000 {
+            bail!("prompts don't fill the store: {size} bytes after {number} of them");
         }
-        progress(&format!("filling the store: {} MB", held >> 20));
+        progress(&format!("filling the store: {} MB", size >> 20));
     }
     Ok(())
 }

@@ -163,7 +163,7 @@ fn instructions(corpus: &Corpus, results: &Results) -> String {
         results
             .instructions
             .iter()
-            .map(|(window, held)| vec![window.to_string(), format!("{held} of {all}")]),
+            .map(|(window, kept)| vec![window.to_string(), format!("{kept} of {all}")]),
     )
 }
 

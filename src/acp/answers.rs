@@ -153,11 +153,11 @@ pub fn session_error(error: &SessionError) -> wire::Error {
 /// Adapts an error for a client that shows only `data.details`: puts the message at their beginning.
 pub fn put_message_in_details(error: wire::Error) -> wire::Error {
     let mut data = error.data.clone().unwrap_or_else(|| json!({}));
-    let told = match data["details"].as_str() {
+    let text = match data["details"].as_str() {
         Some(details) => format!("{}. {details}", error.message.trim_end_matches('.')),
         None => error.message.clone(),
     };
-    data["details"] = json!(told);
+    data["details"] = json!(text);
     error.data(data)
 }
 
@@ -479,15 +479,18 @@ mod tests {
     /// both read "Epitome returned an error".
     #[test]
     fn the_details_contain_the_complete_message() {
-        let told =
+        let adapted =
             |error: &SessionError| put_message_in_details(session_error(error)).data.expect("it has data");
         let refused = |hint: Option<&str>| SessionError::Provider {
             message: "The key was not accepted".to_owned(),
             hint: hint.map(str::to_owned),
         };
-        assert_eq!(told(&refused(None))["details"], "The key was not accepted");
-        assert_eq!(told(&refused(Some("Set another.")))["details"], "The key was not accepted. Set another.");
-        let gone = told(&SessionError::NotFound(epitome_thread::SessionId("s_1".to_owned())));
+        assert_eq!(adapted(&refused(None))["details"], "The key was not accepted");
+        assert_eq!(
+            adapted(&refused(Some("Set another.")))["details"],
+            "The key was not accepted. Set another."
+        );
+        let gone = adapted(&SessionError::NotFound(epitome_thread::SessionId("s_1".to_owned())));
         assert_eq!(gone["details"], "Resource not found: there is no such session");
         assert_eq!(gone["sessionId"], "s_1");
     }

@@ -119,16 +119,16 @@ fn shown(message: &Message, line: Option<String>) -> Vec<wire::ContentBlock> {
     // A leading provider-specific block of the summary is not readable text.
     let texts: Vec<&str> = message.content.iter().filter_map(Content::as_text).collect();
     for (index, text) in texts.iter().enumerate() {
-        let (summary, beside) = match text.split_once(SUMMARY_OPEN) {
+        let (summary, rest) = match text.split_once(SUMMARY_OPEN) {
             Some((_, from)) if index == 0 => parts_of_first(from),
             // The text that introduces the following parts to the model is not shown.
             None if index == 0 && texts.len() > 1 => continue,
             Some(_) | None => (None, *text),
         };
         blocks.extend(summary.filter(|summary| !summary.trim().is_empty()).map(str::to_owned));
-        let beside = beside.trim_matches('\n');
-        if !beside.is_empty() {
-            blocks.push(fenced_part(beside));
+        let rest = rest.trim_matches('\n');
+        if !rest.is_empty() {
+            blocks.push(fenced_part(rest));
         }
     }
     blocks.extend(line);
@@ -138,7 +138,7 @@ fn shown(message: &Message, line: Option<String>) -> Vec<wire::ContentBlock> {
 /// Splits the rest of the first part, after the opening tag, into the model's summary and the remaining text.
 fn parts_of_first(from: &str) -> (Option<&str>, &str) {
     match from.split_once(SUMMARY_CLOSE) {
-        Some((summary, beside)) => (Some(summary), beside),
+        Some((summary, rest)) => (Some(summary), rest),
         None => (Some(from), ""),
     }
 }

@@ -76,11 +76,11 @@ impl<P: StoredSessionPort> Connection<P> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let outbox = Arc::new(Outbox::new(first_id(now, config.ids_above)));
         let tap: SharedTap = tap.map(|tap| Arc::new(Mutex::new(tap)));
-        let (background, held) = (PendingCount::new(), PendingCount::new());
+        let (background, unreleased) = (PendingCount::new(), PendingCount::new());
         let closer = ConnectionCloser {
             outbox: outbox.clone(),
             background: background.clone(),
-            held: held.clone(),
+            unreleased: unreleased.clone(),
             sessions: config.sessions.clone(),
             client: config.client,
             runtime: config.runtime.clone(),
@@ -96,7 +96,7 @@ impl<P: StoredSessionPort> Connection<P> {
                 }
             })
             .expect("the system can start one thread");
-        Connection { server: AcpServer::new(config, outbox, background, held), closer, tap }
+        Connection { server: AcpServer::new(config, outbox, background, unreleased), closer, tap }
     }
 
     /// Reads until the client closes its end.
@@ -143,7 +143,7 @@ pub struct ConnectionCloser<P> {
     /// Requests that run on background threads.
     background: PendingCount,
     /// Attachments of this client that sessions have not released yet.
-    held: PendingCount,
+    unreleased: PendingCount,
     sessions: P,
     client: epitome_session::ClientId,
     runtime: tokio::runtime::Handle,
@@ -156,7 +156,7 @@ impl<P: SessionPort> ConnectionCloser<P> {
     pub fn close(&self) {
         self.detach();
         let settled = async {
-            self.held.settled().await;
+            self.unreleased.settled().await;
             self.background.settled().await;
         };
         let in_time =

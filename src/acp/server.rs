@@ -131,7 +131,7 @@ impl Drop for OutboxHandle {
 pub struct AcpServer<P> {
     config: ConnectionConfig<P>,
     background: PendingCount,
-    held: PendingCount,
+    unreleased: PendingCount,
     outbox: Arc<Outbox>,
     initialized: AtomicBool,
     /// Whether there were requests after `initialize`.
@@ -139,7 +139,7 @@ pub struct AcpServer<P> {
     /// Opening a session requires a usable model.
     gated: AtomicBool,
     /// The last login state sent to the client, if it has requested the state.
-    told_login: Arc<Mutex<Option<LoginState>>>,
+    sent_login: Arc<Mutex<Option<LoginState>>>,
 }
 
 /// A response that is known immediately, or one that arrives through the outbox.
@@ -165,17 +165,17 @@ impl<P: StoredSessionPort> AcpServer<P> {
         config: ConnectionConfig<P>,
         outbox: Arc<Outbox>,
         background: PendingCount,
-        held: PendingCount,
+        unreleased: PendingCount,
     ) -> AcpServer<P> {
         AcpServer {
             config,
             background,
-            held,
+            unreleased,
             outbox,
             initialized: AtomicBool::new(false),
             requested: AtomicBool::new(false),
             gated: AtomicBool::new(false),
-            told_login: Arc::default(),
+            sent_login: Arc::default(),
         }
     }
 

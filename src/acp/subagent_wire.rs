@@ -132,9 +132,9 @@ mod tests {
             (SubagentEnd::Unknown, json!({ "state": "idle" })),
         ];
         for (end, state) in table {
-            let told = describe_state(false, SubagentState::Ended(end));
-            assert_eq!(told["state"], state);
-            assert_eq!(told.get("capabilities"), Some(&Value::Null));
+            let described = describe_state(false, SubagentState::Ended(end));
+            assert_eq!(described["state"], state);
+            assert_eq!(described.get("capabilities"), Some(&Value::Null));
         }
     }
 }

@@ -40,7 +40,7 @@ const PROGRESS_TAIL_BYTES_MAX: usize = 2 * 1024;
 
 /// Notices kept until a turn starts, for clients that can only show them within one. Enough for one mistake in each of
 /// a user's recipes; further notices are only logged.
-const HELD_NOTICES_MAX: usize = 64;
+const PENDING_NOTICES_MAX: usize = 64;
 
 /// What one client has been shown of one session.
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ pub struct Cursor {
     /// Queued prompts that were shown at the end of the turn in which they were queued.
     shown_unasked: HashSet<MessageId>,
     in_turn: bool,
-    held_notices: Vec<String>,
+    pending_notices: Vec<String>,
     notices_shown: u64,
     /// The last content of this turn that the client shows, if it is text.
     last_shown: Option<TextKind>,
@@ -217,9 +217,8 @@ impl Cursor {
         let from = updates.len();
         let is_line = matches!(&out, SessionEvent::Entry { entry, .. } if !matches!(entry.change, Change::Replied { .. }));
         self.add_event(out, traits, updates);
-        let behind = |updates: &[Update], stands| {
-            updates.iter().fold(stands, |stands, update| last_shown(update, stands))
-        };
+        let behind =
+            |updates: &[Update], last| updates.iter().fold(last, |last, update| last_shown(update, last));
         // Clients of version 2 tell messages apart by their ids.
         if traits.version == AcpVersion::V2 {
             return;
@@ -339,7 +338,7 @@ impl Cursor {
                     session: std::mem::take(&mut self.session),
                     parent: self.parent.take(),
                     cwd: Some(cwd.clone()),
-                    held_notices: std::mem::take(&mut self.held_notices),
+                    pending_notices: std::mem::take(&mut self.pending_notices),
                     terminals: std::mem::take(&mut self.terminals),
                     notices_shown: self.notices_shown,
                     ..Cursor::default()
@@ -627,9 +626,9 @@ impl Cursor {
             updates.push(Update::Shared(SessionUpdate::Notice(notice(severity, &text))));
         } else if self.in_turn {
             self.show_as_thought(text, updates);
-        } else if self.held_notices.len() < HELD_NOTICES_MAX {
+        } else if self.pending_notices.len() < PENDING_NOTICES_MAX {
             // Some editors treat chunks outside a turn as an error.
-            self.held_notices.push(text);
+            self.pending_notices.push(text);
         }
     }
 
@@ -649,7 +648,7 @@ impl Cursor {
 
     fn enter_turn(&mut self, updates: &mut Vec<Update>) {
         self.in_turn = true;
-        for text in std::mem::take(&mut self.held_notices) {
+        for text in std::mem::take(&mut self.pending_notices) {
             self.show_as_thought(text, updates);
         }
     }

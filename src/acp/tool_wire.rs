@@ -197,7 +197,7 @@ fn finished(outcome: &ToolOutcome, content: Vec<CallContent>, detail: CallDetail
         OutcomeStatus::Failed | OutcomeStatus::Denied => ShownStatus::Failed,
         OutcomeStatus::Interrupted => ShownStatus::Cancelled,
     };
-    let raw = outcome.raw.as_ref().filter(|raw| tells_more_than_files(raw));
+    let raw = outcome.raw.as_ref().filter(|raw| has_more_than_files(raw));
     CallUpdate {
         id: outcome.call.0.clone(),
         status: Some(status),
@@ -211,7 +211,7 @@ fn finished(outcome: &ToolOutcome, content: Vec<CallContent>, detail: CallDetail
 
 /// Whether the raw output contains more than the file states that the model has seen. Those are internal to the log,
 /// and editors that prefer raw output to content would show them instead of the file.
-fn tells_more_than_files(raw: &Value) -> bool {
+fn has_more_than_files(raw: &Value) -> bool {
     raw.as_object().is_none_or(|keys| keys.keys().any(|key| key != RAW_FILES))
 }
 

@@ -49,8 +49,8 @@ struct PositionLine<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Positions {
     #[default]
-    Untold,
-    Told,
+    Omitted,
+    Included,
 }
 
 /// Turns items into lines.
@@ -58,7 +58,7 @@ pub enum Positions {
 pub struct UpdateWriter {
     positions: Positions,
     /// The last position sent to the client, by session.
-    told: HashMap<SessionId, Position>,
+    sent: HashMap<SessionId, Position>,
     cursors: HashMap<SessionId, Cursor>,
     updates: Vec<Update>,
     /// Ids of the URL elicitations sent to the client.
@@ -186,8 +186,8 @@ impl UpdateWriter {
             lines += usize::from(notification(target.buffer, "session/update", &params));
         }
         self.updates = updates;
-        if self.positions == Positions::Told {
-            self.tell_position(session, begins, lines, start, target.buffer);
+        if self.positions == Positions::Included {
+            self.insert_position(session, begins, lines, start, target.buffer);
         }
     }
 
@@ -253,7 +253,7 @@ impl UpdateWriter {
     }
 
     /// Inserts the client's position before the updates that begin at `start`, if they change it.
-    fn tell_position(
+    fn insert_position(
         &mut self,
         session: &SessionId,
         begins: bool,
@@ -262,13 +262,13 @@ impl UpdateWriter {
         buffer: &mut Vec<u8>,
     ) {
         let Some(at) = self.cursor(session).position() else { return };
-        if !begins && self.told.get(session) == Some(&at) {
+        if !begins && self.sent.get(session) == Some(&at) {
             return;
         }
         let step = PositionLine { session: &session.0, lines, begins, at: &at };
         let json = serde_json::to_vec(&step).expect("a position is made of strings and numbers");
         buffer.splice(start..start, [POSITION, &json, b"}\n"].concat());
-        self.told.insert(session.clone(), at);
+        self.sent.insert(session.clone(), at);
     }
 
     /// Translates a subagent's state. The subagent has a cursor from its announcement to its end.
@@ -432,7 +432,7 @@ impl UpdateWriter {
         if gone {
             target.outbox.requests().session_closed(session);
             self.cursors.remove(session);
-            self.told.remove(session);
+            self.sent.remove(session);
             self.links.retain(|(parent, _), _| parent != session);
             self.last_messages.remove(session);
         }

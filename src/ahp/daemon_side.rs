@@ -30,6 +30,8 @@ impl<S: FrameSink> AhpHost<S> {
                 if let Some(session) = parent {
                     self.change(&session, |session| session.update_of_subagent(update, now));
                 } else if let Some(session) = own {
+                    // The options come with the list of models once it has been fetched.
+                    self.note_models(update);
                     self.note_subagent(&session, update);
                     let order = self.change(&session, |session| {
                         session.update(update, now);
@@ -65,6 +67,14 @@ impl<S: FrameSink> AhpHost<S> {
                     self.answered(pending, result, now);
                 }
             }
+        }
+    }
+
+    /// Takes the models from an answer or an update with options.
+    fn note_models(&mut self, from: &Value) {
+        if self.models.update(&from["configOptions"]) {
+            let action = json!({ "type": "root/agentsChanged", "agents": self.models.agents() });
+            self.change_root(action);
         }
     }
 
@@ -112,9 +122,8 @@ impl<S: FrameSink> AhpHost<S> {
                 }
             }
             AgentRequest::Models => {
-                if result.is_ok_and(|result| self.models.update(&result["configOptions"])) {
-                    let action = json!({ "type": "root/agentsChanged", "agents": self.models.agents() });
-                    self.change_root(action);
+                if let Ok(result) = result {
+                    self.note_models(result);
                 }
             }
             AgentRequest::Nothing(what) => {

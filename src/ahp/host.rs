@@ -27,7 +27,7 @@ use super::session::{AgentOrder, PROVIDER, SharedSession};
 use super::snapshots::{PendingSnapshot, WaitingFor};
 use super::uri;
 
-/// Sessions that are open at the same time. Beyond it, those that nobody follows are left.
+/// Sessions that are open at the same time. Beyond it, unfollowed ones are left.
 pub(super) const SESSIONS_MAX: usize = 64;
 
 /// A session in the daemon's list.
@@ -433,7 +433,7 @@ impl<S: FrameSink> AhpHost<S> {
         Some(result)
     }
 
-    /// Distributes the actions that a session has applied. While it is being opened, nobody follows it.
+    /// Distributes the actions that a session has applied. While it is being opened, it has no followers.
     pub(super) fn distribute(&mut self, address: &str) {
         let Some(open) = self.sessions.get_mut(address) else { return };
         let applied = open.session.take_applied();
@@ -502,7 +502,7 @@ impl<S: FrameSink> AhpHost<S> {
         self.send(client, response(id, result));
     }
 
-    /// Leaves the sessions that nobody follows, the longest unused first, while there are many.
+    /// Leaves unfollowed sessions, the longest unused first, while there are many.
     fn leave_unused(&mut self) {
         while self.sessions.len() > SESSIONS_MAX / 2 {
             let is_followed = |session: &SharedSession| {

@@ -128,7 +128,7 @@ pub async fn connect(stream: StdUnixStream) -> Result<ChatConnection, String> {
     tokio::spawn(async move {
         let ended = serve(stream, wanted, &sender, ready).await;
         let why = ended.err().map_or("the daemon closed the connection".to_owned(), |error| sentence(&error));
-        // Nobody listens if the chat has ended first.
+        // There is no receiver if the chat has ended first.
         drop(sender.send(AgentMessage::Ended(why)).await);
     });
     let has_login = is_ready.await.map_err(|_| "the daemon closed the connection".to_owned())??;

@@ -46,7 +46,7 @@ type StyledPieces = Vec<StyledText>;
 const TABLE_ROWS_MAX: usize = 200;
 
 /// Maximum length in bytes of text that is delayed until the end of an emphasis.
-const HELD_BYTES_MAX: usize = 2_000;
+const DELAYED_BYTES_MAX: usize = 2_000;
 
 /// A stream of Markdown.
 pub struct Markdown {
@@ -223,7 +223,7 @@ impl Markdown {
         // The mark of a list item is shown with its first word.
         let begin = if self.within_line { 0 } else { self.pending.len() - item_text(&self.pending).len() };
         let settled = match self.pending.len() {
-            0..LINE_BYTES_MAX => inline::settled(&self.pending, HELD_BYTES_MAX),
+            0..LINE_BYTES_MAX => inline::settled(&self.pending, DELAYED_BYTES_MAX),
             _ => self.pending.rfind(' '),
         };
         let Some(end) = settled.filter(|end| *end > begin) else { return };

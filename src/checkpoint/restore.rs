@@ -36,8 +36,8 @@ pub struct Rewind {
     #[serde(default)]
     pub undone: bool,
     /// Whether it is recorded in the session's log.
-    #[serde(default)]
-    pub told: bool,
+    #[serde(default, rename = "told")]
+    pub reported: bool,
 }
 
 /// Progress of a rewind.

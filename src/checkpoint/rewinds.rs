@@ -89,14 +89,14 @@ impl Checkpoints {
                 }
                 Progress::Applying => {
                     // A rewind that was reported was applied; the user may have changed the files since.
-                    let failures = if rewind.told { Vec::new() } else { rewind.apply(&state.blobs) };
+                    let failures = if rewind.reported { Vec::new() } else { rewind.apply(&state.blobs) };
                     state.record = None;
                     self.settle(&mut rewind)?;
                     failures
                 }
                 Progress::Done => Vec::new(),
             };
-            if !rewind.told {
+            if !rewind.reported {
                 reports.push(RewindReport { failures, ..report_of(&rewind) });
             }
         }
@@ -109,7 +109,7 @@ impl Checkpoints {
         let mut rewinds = restore::all(self.disk(), &self.rewinds_directory())?;
         match rewinds.iter_mut().find(|rewind| rewind.number == number) {
             Some(rewind) => {
-                rewind.told = true;
+                rewind.reported = true;
                 rewind.save(self.disk(), &self.rewinds_directory())
             }
             None => Ok(()),
@@ -135,7 +135,7 @@ impl Checkpoints {
             staged: Vec::new(),
             came: Progress::Staging,
             undone: false,
-            told: false,
+            reported: false,
         };
         let wanted = match asked {
             RewindTarget::From(from) => {

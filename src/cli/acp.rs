@@ -212,7 +212,7 @@ fn standalone(
         environment,
         login: Arc::new(login),
         ids_above: 0,
-        positions: Positions::Untold,
+        positions: Positions::Omitted,
         offers_v2: Box::new(move || crate::daemon::offers_v2(&v2_paths)),
     };
     let connection = Connection::open(writer, parts, tap);

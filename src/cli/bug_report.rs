@@ -73,12 +73,12 @@ pub fn main(args: BugReportArgs) -> Result<i32, CliError> {
         PathBuf::from(format!("epitome-bug-report-{now}.txt"))
     });
     terminal::write_new(&file, &report)?;
-    let told = format!(
+    let message = format!(
         "{} has the report ({} bytes). Nothing was sent: read it before you send it.\n",
         file.display(),
         report.len()
     );
-    terminal::print(&visible(&told)).map(|()| 0)
+    terminal::print(&visible(&message)).map(|()| 0)
 }
 
 fn report(paths: &Paths, store: &Store, session: Option<&str>) -> Result<String, CliError> {
@@ -148,7 +148,7 @@ async fn daemon_now(runtime_dir: &RuntimeDir) -> String {
     };
     let mut out = String::new();
     for method in ["status", "metrics"] {
-        let told = match daemon::call(&client, method, json!({})).await {
+        let answered = match daemon::call(&client, method, json!({})).await {
             Ok(answer) => {
                 let wanted = |name: &str| method == "metrics" || STATUS_FIELDS.contains(&name);
                 let fields = answer.as_object().cloned().unwrap_or_default();
@@ -157,7 +157,7 @@ async fn daemon_now(runtime_dir: &RuntimeDir) -> String {
             }
             Err(error) => error.message,
         };
-        let _ = writeln!(out, "{method} {told}");
+        let _ = writeln!(out, "{method} {answered}");
     }
     out
 }

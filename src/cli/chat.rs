@@ -10,7 +10,7 @@ use crate::daemon::front;
 use crate::provider::endpoint::nothing_configured;
 use crate::session::registry::Overrides;
 
-/// Whether somebody can see and use the chat. A terminal without escape sequences (`TERM=dumb`) can't show it.
+/// Whether the chat can be shown and used. A terminal without escape sequences (`TERM=dumb`) can't show it.
 pub fn is_possible() -> bool {
     io::stdin().is_terminal() && Style::for_stdout().is_terminal()
 }

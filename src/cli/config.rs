@@ -44,7 +44,7 @@ enum ConfigCommand {
         /// Only settings whose name begins with this, for example compaction
         #[arg(value_name = "KEY", default_value = "", hide_default_value = true)]
         key: String,
-        /// Leave out what nobody has set
+        /// Show only settings that are set
         #[arg(long)]
         set: bool,
     },

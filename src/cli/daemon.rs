@@ -244,7 +244,7 @@ mod tests {
     use std::io::Write as _;
 
     #[test]
-    fn a_status_is_told_in_lines() {
+    fn a_status_is_shown_as_lines() {
         let status = json!({
             "version": "1.2.3", "pid": 42, "started_at": 1_000, "running_turns": 1,
             "attachments": [{ "kind": "editor" }, { "kind": "control" }, { "kind": "control" }],

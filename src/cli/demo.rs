@@ -295,8 +295,8 @@ impl Demo {
 /// Returns the tokens before and after a compaction, as counted by the compaction. The context meter is not
 /// comparable: it adds estimates to the provider's count.
 fn compacted(answer: &Value) -> Result<(u64, u64), String> {
-    let told = &answer["_meta"]["epitome"]["compaction"];
-    let tokens = told["pre_tokens"].as_u64().zip(told["post_tokens"].as_u64());
+    let compaction = &answer["_meta"]["epitome"]["compaction"];
+    let tokens = compaction["pre_tokens"].as_u64().zip(compaction["post_tokens"].as_u64());
     tokens.ok_or_else(|| format!("/compact was answered without the tokens before and after it: {answer}"))
 }
 
@@ -345,10 +345,11 @@ mod tests {
     /// loaded in between, the estimate rose, and the demo failed on nearly every second terminal.
     #[test]
     fn a_compaction_is_judged_by_its_own_count() {
-        let told = json!({ "status": "compacted", "pre_tokens": 8_700, "post_tokens": 646 });
-        let answer = json!({ "stopReason": "end_turn", "_meta": { "epitome": { "compaction": told } } });
+        let compaction = json!({ "status": "compacted", "pre_tokens": 8_700, "post_tokens": 646 });
+        let answer =
+            json!({ "stopReason": "end_turn", "_meta": { "epitome": { "compaction": compaction } } });
         assert_eq!(compacted(&answer), Ok((8_700, 646)));
-        let without = compacted(&json!({ "stopReason": "end_turn" })).expect_err("it tells nothing");
+        let without = compacted(&json!({ "stopReason": "end_turn" })).expect_err("it reports nothing");
         assert!(without.contains("end_turn"), "{without}");
     }
 }

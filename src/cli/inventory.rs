@@ -232,12 +232,12 @@ mod tests {
         let home = place.path().join("home");
         let paths = Paths { user_home: Some(home.clone()), ..Paths::below(&home.join(".epitome")) };
         let found = kinds(&place.path().join("w"), &paths);
-        let told: Vec<_> = found
+        let counts: Vec<_> = found
             .iter()
             .map(|kind| (kind.name, kind.used.values().sum::<usize>(), kind.unused.len()))
             .collect();
         assert_eq!(
-            told,
+            counts,
             [
                 ("commands", 1, 0),
                 ("skills", 1, 1),

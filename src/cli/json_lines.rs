@@ -90,17 +90,17 @@ impl<'a> JsonLines<'a> {
         self.write(&line)
     }
 
-    /// Writes the last line. `ended` is the stop reason, or the error and its hint; `told` the result of a command.
+    /// Writes the last line. `ended` is the stop reason, or the error and its hint; `result` the result of a command.
     pub fn done(
         &mut self,
         session: &SessionId,
         ended: Result<&str, (&str, Option<&str>)>,
         usage: &Usage,
-        told: &Map<String, Value>,
+        result: &Map<String, Value>,
     ) -> io::Result<()> {
         let mut line = json!({ "type": "done", "session": session.0 });
-        for (name, told) in told {
-            line[name] = told.clone();
+        for (name, value) in result {
+            line[name] = value.clone();
         }
         match ended {
             Ok(reason) => {

@@ -78,10 +78,10 @@ fn text_of(path: &Path) -> Result<Option<String>, CliError> {
 fn show(files: &MemoryFiles, as_json: bool) -> Result<i32, CliError> {
     let (user, project) = (text_of(&files.user)?, text_of(&files.project)?);
     if as_json {
-        let told = |path: &Path, text: &Option<String>| json!({ "path": path, "text": text });
-        let mut project = told(&files.project, &project);
+        let describe = |path: &Path, text: &Option<String>| json!({ "path": path, "text": text });
+        let mut project = describe(&files.project, &project);
         project["root"] = json!(files.root);
-        return terminal::print_pretty(&json!({ "user": told(&files.user, &user), "project": project }))
+        return terminal::print_pretty(&json!({ "user": describe(&files.user, &user), "project": project }))
             .map(|()| 0);
     }
     let mut out = String::new();

@@ -380,7 +380,7 @@ fn changes(before: &str, after: &str) -> String {
     let lines: String = gone.chain(come).collect();
     match lines.is_empty() {
         true => "changes: only in the contents of files\n".to_owned(),
-        false => format!("changes, beside the contents of files:\n{lines}"),
+        false => format!("changes, besides the contents of files:\n{lines}"),
     }
 }
 

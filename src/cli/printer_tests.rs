@@ -287,7 +287,7 @@ fn what_hooks_did_is_one_line_each() {
 }
 
 #[test]
-fn programs_are_told_of_each_run_of_a_hook() {
+fn json_output_has_each_run_of_a_hook() {
     let paper = Paper::default();
     let mut lines = JsonLines::new(paper.clone());
     let run = HookRun {
@@ -302,14 +302,14 @@ fn programs_are_told_of_each_run_of_a_hook() {
     lines
         .show(&entry(Change::Hooked { event: "agent_stop".to_owned(), runs }))
         .expect("paper takes everything");
-    let told: Vec<serde_json::Value> =
+    let printed: Vec<serde_json::Value> =
         paper.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(
-        told[0],
+        printed[0],
         json!({ "type": "hook", "hook": "lint", "event": "Stop", "asked": "continue", "verdict": "done",
             "remarks": ["a banner"] })
     );
-    assert_eq!((told.len(), &told[1]["verdict"]), (2, &json!("skipped")));
+    assert_eq!((printed.len(), &printed[1]["verdict"]), (2, &json!("skipped")));
 }
 
 #[test]

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_nobody_reads_takes_bounded_memory_and_leaves_no_hole() {
+    fn an_unread_stream_takes_bounded_memory_and_has_no_gap() {
         let queue = InputQueue::new(QuestionSupport::default());
         let piece = "x".repeat(LIMITS.text_bytes);
         for _ in 0..LIMITS.items + 10 {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_printer_that_has_gone() {
+    fn a_printer_that_has_gone_delays_nothing() {
         let queue = InputQueue::new(QuestionSupport::default());
         queue.close();
         for _ in 0..LIMITS.items * 2 {

@@ -39,7 +39,7 @@ impl Budget {
         let share = |share: f64| (window as f64 * share) as u64;
         let longest = u64::from(settings.max_summary_tokens).min(window / SUMMARY_PART);
         // Without a model, no room is needed for its summary.
-        let summary_max = if settings.model == Summariser::Nobody { 0 } else { longest };
+        let summary_max = if settings.model == Summariser::None { 0 } else { longest };
         let due_at = match settings.threshold {
             CompactionThreshold::Never => window,
             CompactionThreshold::Ratio(ratio) => share(ratio),

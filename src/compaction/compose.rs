@@ -172,7 +172,7 @@ fn why_not(input: &CompactionInput<'_>, unfit: &Unfit) -> String {
     if !fits {
         return format!(
             "the shortest that can be made of it takes about {tokens_after} tokens, and the model's window has room \
-             for {} beside the system text and the reply; choose a model with a larger window",
+             for {} besides the system text and the reply; choose a model with a larger window",
             input.limit
         );
     }

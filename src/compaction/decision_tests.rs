@@ -359,7 +359,7 @@ fn the_providers_own_summary_comes_first_once_and_is_counted() {
 #[test]
 fn an_automatic_compaction_leaves_the_share_of_the_window_that_is_promised() {
     let none = epitome_settings::CompactionSettings {
-        model: epitome_settings::Summariser::Nobody,
+        model: epitome_settings::Summariser::None,
         ..epitome_settings::CompactionSettings::default()
     };
     // The model has answered by then, so its way of counting is known.
@@ -411,7 +411,7 @@ fn the_share_is_of_the_tokens_that_clients_see() {
     let mut learnt = Calibration::start(Family::Other);
     learnt.learn(Tally { text: 4_000, media: 0 }, 4_800);
     let none = epitome_settings::CompactionSettings {
-        model: epitome_settings::Summariser::Nobody,
+        model: epitome_settings::Summariser::None,
         ..epitome_settings::CompactionSettings::default()
     };
     let (window, frame) = (65_536, 4_000);

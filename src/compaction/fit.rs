@@ -359,8 +359,8 @@ impl<'a> FitSearch<'a> {
             ShrinkablePart::Kept => {
                 let end = input.entries().len();
                 // Recalled outcomes are given up for room, but not for a gain.
-                let is_held = self.fits && input.recalled.range(self.cut..).next().is_some();
-                if self.cut == end || is_held {
+                let keeps_recalled = self.fits && input.recalled.range(self.cut..).next().is_some();
+                if self.cut == end || keeps_recalled {
                     return false;
                 }
                 // There is room again for the parts that were shortened for it.
@@ -382,9 +382,9 @@ impl<'a> FitSearch<'a> {
                 bytes > SAID_BYTES_MIN
             }
             ShrinkablePart::Instructions => {
-                let is_told = self.measure.without_files < self.material.instructions.len();
-                self.measure.without_files += usize::from(is_told);
-                is_told
+                let is_listed = self.measure.without_files < self.material.instructions.len();
+                self.measure.without_files += usize::from(is_listed);
+                is_listed
             }
             ShrinkablePart::WholeSummary => {
                 let is_there = self.measure.summary > 0 && !self.summary.text().is_empty();

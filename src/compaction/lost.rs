@@ -97,10 +97,11 @@ pub fn lost(thread: &Thread) -> Option<LostContent> {
     let (our_text, our_tokens) = our_message(&before);
     let ours = SearchedText::new(&our_text);
 
-    let held = comparable_contents(&before);
-    let counts =
-        LostKind::ALL.map(|kind| (kind, held.iter().filter(|(other, ..)| *other == kind).count())).to_vec();
-    let forgotten = held.into_iter().filter(|(kind, _, text)| !theirs.mentions(*kind, text));
+    let contents = comparable_contents(&before);
+    let counts = LostKind::ALL
+        .map(|kind| (kind, contents.iter().filter(|(other, ..)| *other == kind).count()))
+        .to_vec();
+    let forgotten = contents.into_iter().filter(|(kind, _, text)| !theirs.mentions(*kind, text));
     let forgotten = forgotten.map(|(kind, entry, text)| {
         let is_ours = ours.mentions(kind, &text);
         Forgotten { kind, entry, text, is_ours }
@@ -118,9 +119,9 @@ pub fn lost(thread: &Thread) -> Option<LostContent> {
 
 /// The contents of a conversation that can be compared with a summary.
 fn comparable_contents(thread: &Thread) -> Vec<(LostKind, Option<Seq>, String)> {
-    let mut held = Vec::new();
+    let mut contents = Vec::new();
     let names = tools(thread.entries());
-    for entry in thread.standing() {
+    for entry in thread.active_entries() {
         let text = match &entry.change {
             Change::Said { message, origin } if origin.is_prompt() => said(&message.content),
             Change::ToolFinished { outcome } => {
@@ -131,16 +132,16 @@ fn comparable_contents(thread: &Thread) -> Vec<(LostKind, Option<Seq>, String)> 
         };
         let text = &text[..text.floor_char_boundary(SAID_BYTES_MAX)];
         if words(text).len() >= WORDS_MIN {
-            held.push((LostKind::Said, Some(entry.seq), text.to_owned()));
+            contents.push((LostKind::Said, Some(entry.seq), text.to_owned()));
         }
     }
     let CarryoverFacts { changed_files, failing_commands, open_steps } = CarryoverFacts::collect(thread);
-    held.extend(changed_files.into_iter().map(|(entry, path)| (LostKind::File, Some(entry), path)));
-    held.extend(
+    contents.extend(changed_files.into_iter().map(|(entry, path)| (LostKind::File, Some(entry), path)));
+    contents.extend(
         failing_commands.into_iter().map(|(entry, command)| (LostKind::Failing, Some(entry), command)),
     );
-    held.extend(open_steps.into_iter().map(|step| (LostKind::Step, None, step)));
-    held
+    contents.extend(open_steps.into_iter().map(|step| (LostKind::Step, None, step)));
+    contents
 }
 
 /// The message with which Epitome's compaction would replace the complete conversation, without a model and with
@@ -149,7 +150,7 @@ fn our_message(thread: &Thread) -> (String, u64) {
     let ruler = Ruler::for_model(None);
     let taken = ruler.in_context(thread);
     let window = WINDOWS.into_iter().find(|window| taken < *window).unwrap_or(WINDOWS[WINDOWS.len() - 1]);
-    let settings = CompactionSettings { model: Summariser::Nobody, ..CompactionSettings::default() };
+    let settings = CompactionSettings { model: Summariser::None, ..CompactionSettings::default() };
     let budget = Budget::new(&settings, window, 0, 0);
     let input = CompactionInput::new(&ruler, thread, &budget);
     let wish =

@@ -81,11 +81,11 @@ impl Material {
 
         let mut request = None;
         let mut user = Vec::new();
-        let mut told: BTreeMap<&Path, Option<QuotedInstructions>> = BTreeMap::new();
+        let mut by_path: BTreeMap<&Path, Option<QuotedInstructions>> = BTreeMap::new();
         let names = tools(thread.entries());
         // Rewound prompts no longer apply.
-        let standing: Vec<&Arc<Entry>> = thread.standing().collect();
-        for entry in standing.into_iter().rev() {
+        let active: Vec<&Arc<Entry>> = thread.active_entries().collect();
+        for entry in active.into_iter().rev() {
             let (logged, origin) = match &entry.change {
                 Change::Said { message, origin } => (&message.content, origin),
                 Change::ToolFinished { outcome } => {
@@ -133,7 +133,7 @@ impl Material {
                         }
                     }
                 }
-                Origin::Instructions { path } if !told.contains_key(path.as_path()) => {
+                Origin::Instructions { path } if !by_path.contains_key(path.as_path()) => {
                     let text = content.map(|content| file_text(said(content), path));
                     let text = text.filter(|text| !text.trim().is_empty());
                     let text = text.filter(|_| !kept.contains(&entry.seq) && !quoted.contains(&entry.seq));
@@ -142,12 +142,12 @@ impl Material {
                         path: path.display().to_string(),
                         text,
                     });
-                    told.insert(path, newest);
+                    by_path.insert(path, newest);
                 }
                 Origin::Instructions { .. } | Origin::Hook { .. } | Origin::Context { .. } => {}
             }
         }
-        let mut instructions: Vec<QuotedInstructions> = told.into_values().flatten().collect();
+        let mut instructions: Vec<QuotedInstructions> = by_path.into_values().flatten().collect();
         instructions.sort_by_key(|file| file.entry);
         let goal = thread.goal().map(str::to_owned);
         let earlier = earlier_summary(thread, &shown[..cut], &rewritten);
@@ -186,8 +186,8 @@ fn gone(
 /// The file's text in an instruction message, without the surrounding text.
 fn file_text(text: String, path: &Path) -> String {
     let head = format!("<instructions path=\"{}\">\n", path.display());
-    let told = text.split_once(&head).and_then(|(_, rest)| rest.strip_suffix("\n</instructions>"));
-    told.map(str::to_owned).unwrap_or(text)
+    let inner = text.split_once(&head).and_then(|(_, rest)| rest.strip_suffix("\n</instructions>"));
+    inner.map(str::to_owned).unwrap_or(text)
 }
 
 impl UserQuote {

@@ -118,7 +118,7 @@ pub fn decided(input: &CompactionInput<'_>, wish: &CompactionRequest) -> Compact
         return CompactionDecision::Nothing(NO_GAIN.to_owned());
     } else if is_automatic(wish.trigger)
         && input.recalled_before_round().is_some()
-        && let Some(masks) = beside_recalled(input, is_urgent)
+        && let Some(masks) = cuts_around_recalled(input, is_urgent)
     {
         return CompactionDecision::Prune(masks);
     } else if is_automatic(wish.trigger) && !is_urgent && input.recalled_before_round().is_some() {
@@ -175,12 +175,12 @@ fn find_kept_part(input: &CompactionInput<'_>, wish: &CompactionRequest) -> (usi
     let from = from.min(input.round());
     let from = input.cut(input.thread.through(from));
     let tokens_max = room_for_kept(input).max(tail);
-    if let Some(held) = input.recalled_before_round().filter(|held| *held < from) {
-        let mut shorter = PruneCuts::new(input, held);
+    if let Some(recalled) = input.recalled_before_round().filter(|recalled| *recalled < from) {
+        let mut shorter = PruneCuts::new(input, recalled);
         // The entries in between would otherwise have been dropped.
-        shorter.old(input, held..from);
-        if shorter.all(input, held, tokens_max) {
-            return (held, shorter.masks());
+        shorter.old(input, recalled..from);
+        if shorter.all(input, recalled, tokens_max) {
+            return (recalled, shorter.masks());
         }
     }
     let mut shorter = PruneCuts::new(input, from);
@@ -201,7 +201,7 @@ fn in_place(input: &CompactionInput<'_>, is_urgent: bool) -> Option<Vec<Mask>> {
 
 /// The cuts that make room around recalled outcomes if too little precedes them for a summary. If the view already
 /// fits, only other outcomes are cut, and only for a sufficient gain.
-fn beside_recalled(input: &CompactionInput<'_>, is_urgent: bool) -> Option<Vec<Mask>> {
+fn cuts_around_recalled(input: &CompactionInput<'_>, is_urgent: bool) -> Option<Vec<Mask>> {
     if is_urgent {
         return in_place(input, is_urgent);
     }

@@ -115,8 +115,8 @@ pub(super) struct PruneCut {
 /// All old outcomes that can be cut, in the order of the view, except those that the running turn recalled.
 fn batch(input: &CompactionInput<'_>) -> Vec<PruneCut> {
     let old = input.thread.view().newest(input.budget.prune.keep_recent).min(input.round());
-    let is_held = |at: &usize| input.recalled.contains(at);
-    (0..old).filter(|at| !is_held(at)).filter_map(|at| placeholder(input, at)).collect()
+    let is_kept = |at: &usize| input.recalled.contains(at);
+    (0..old).filter(|at| !is_kept(at)).filter_map(|at| placeholder(input, at)).collect()
 }
 
 fn masks(batch: Vec<PruneCut>) -> Vec<Mask> {
@@ -228,9 +228,9 @@ impl PruneCuts {
             outcome(input, *at).is_some_and(|outcome| tools.get(outcome.call.0.as_str()) == Some(&RECALL))
         };
         let round = input.round().max(from);
-        let is_held = |at: &usize| input.recalled.contains(at);
+        let is_kept = |at: &usize| input.recalled.contains(at);
         let (recalled, others): (Vec<usize>, Vec<usize>) =
-            (from..round).filter(|at| !is_held(at)).partition(is_recalled);
+            (from..round).filter(|at| !is_kept(at)).partition(is_recalled);
         for at in recalled.into_iter().chain(others) {
             if self.tokens <= tokens_max {
                 return true;
@@ -240,7 +240,7 @@ impl PruneCuts {
             }
         }
         for bytes_max in OUTCOME_BYTES {
-            for at in (round..input.entries().len()).filter(|at| !is_held(at)) {
+            for at in (round..input.entries().len()).filter(|at| !is_kept(at)) {
                 if self.tokens <= tokens_max {
                     return true;
                 }

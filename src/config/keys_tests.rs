@@ -12,7 +12,7 @@ fn each_value_is_listed_with_the_layer_that_set_it() {
     let loaded = LoadedSettings::load(&paths, Some(&disk.root.path().join("repo")), |name| {
         (name == "EPITOME_MODE").then(|| "auto".into())
     });
-    let told: Vec<String> = loaded
+    let reported: Vec<String> = loaded
         .values
         .iter()
         .map(|set| {
@@ -21,7 +21,7 @@ fn each_value_is_listed_with_the_layer_that_set_it() {
         })
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             "max_rounds = 7 (config.toml:1)",
             "models.small = \"a/s\" (config.toml:9)",

@@ -427,12 +427,12 @@ mod tests {
 
     #[test]
     fn origin_drops_parts_that_may_contain_keys() {
-        for (url, told) in [
+        for (url, expected) in [
             ("https://mcp.example/v1/sk-123?key=abc", "https://mcp.example"),
             ("http://ann:secret@localhost:8080/mcp", "http://localhost:8080"),
             ("https://mcp.example", "https://mcp.example"),
         ] {
-            assert_eq!(origin(url), told);
+            assert_eq!(origin(url), expected);
         }
     }
 

@@ -140,9 +140,9 @@ fn known_model_names_need_no_provider_prefix() {
 fn an_invalid_variable_is_reported_and_ignored() {
     let disk = ConfigDisk::new("model = \"a/person\"", "");
     let (settings, problems) = disk.load(&[("EPITOME_MODEL", "sonnet"), ("EPITOME_MODE", "yolo")]);
-    let told: Vec<String> = problems.iter().map(Problem::to_string).collect();
-    assert!(told[0].starts_with("$EPITOME_MODEL: \"sonnet\" names no provider"), "{told:?}");
-    assert!(told[1].starts_with("$EPITOME_MODE: there is no mode \"yolo\""), "{told:?}");
+    let reported: Vec<String> = problems.iter().map(Problem::to_string).collect();
+    assert!(reported[0].starts_with("$EPITOME_MODEL: \"sonnet\" names no provider"), "{reported:?}");
+    assert!(reported[1].starts_with("$EPITOME_MODE: there is no mode \"yolo\""), "{reported:?}");
     assert_eq!((settings.model.as_deref(), settings.mode), (Some("a/person"), Mode::Ask));
 }
 
@@ -150,9 +150,10 @@ fn an_invalid_variable_is_reported_and_ignored() {
 fn an_invalid_value_is_reported_with_its_position() {
     let (settings, problems) =
         ConfigDisk::new("mode = \"yolo\"\nmodell = \"x\"\nmax_rounds = 7\n", "").load(&[]);
-    let told: Vec<_> = problems.iter().map(|p| (p.place, p.message.as_str(), p.hint.as_deref())).collect();
+    let reported: Vec<_> =
+        problems.iter().map(|p| (p.place, p.message.as_str(), p.hint.as_deref())).collect();
     assert_eq!(
-        told,
+        reported,
         [
             (
                 Some((1, 8)),
@@ -169,8 +170,8 @@ fn an_invalid_value_is_reported_with_its_position() {
 fn summary_role_must_be_user() {
     let (settings, problems) =
         ConfigDisk::new("[compaction]\nsummary_role = \"system\"\nmust_ratio = 0.9\n", "").load(&[]);
-    let told: Vec<_> = problems.iter().map(|p| (p.place, p.message.as_str())).collect();
-    assert_eq!(told, [(Some((2, 16)), "a summary is always sent as a message of the user's")]);
+    let reported: Vec<_> = problems.iter().map(|p| (p.place, p.message.as_str())).collect();
+    assert_eq!(reported, [(Some((2, 16)), "a summary is always sent as a message of the user's")]);
     assert!((settings.compaction.must_ratio - 0.9).abs() < f64::EPSILON);
     assert_eq!(ConfigDisk::new("[compaction]\nsummary_role = \"user\"\n", "").load(&[]).1, []);
 }
@@ -178,7 +179,7 @@ fn summary_role_must_be_user() {
 #[test]
 fn a_syntax_error_keeps_the_rest_of_the_file() {
     let (settings, problems) = ConfigDisk::new("max_rounds = 7\nmode = = \"full\"\n", "").load(&[]);
-    assert_eq!(problems.first().expect("it is told").place.map(|(line, _)| line), Some(2));
+    assert_eq!(problems.first().expect("it is reported").place.map(|(line, _)| line), Some(2));
     assert_eq!(settings.mode, Mode::Ask);
 }
 
@@ -242,9 +243,9 @@ fn a_repository_sets_model_capabilities_but_not_costs() {
         ..ModelSettings::default()
     };
     assert_eq!(settings.models, BTreeMap::from([("local/qwen".to_owned(), allowed)]));
-    let told: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
+    let reported: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
     assert_eq!(
-        told,
+        reported,
         [
             "a repository cannot set \"betas\"",
             "a repository cannot set \"compaction of a model\"",
@@ -330,9 +331,9 @@ fn native_compaction_is_accepted_only_where_supported() {
         ("nobody/x", String::new(), None),
     ] {
         let (settings, problems) = ConfigDisk::new(&with(name, &more), "").load(&[]);
-        let told: Vec<String> = problems.iter().map(|problem| problem.message.clone()).collect();
+        let reported: Vec<String> = problems.iter().map(|problem| problem.message.clone()).collect();
         let wanted = wire.map(|wire| format!("the format {wire:?} has no compaction of its own"));
-        assert_eq!(told, wanted.into_iter().collect::<Vec<String>>(), "{name} {more}");
+        assert_eq!(reported, wanted.into_iter().collect::<Vec<String>>(), "{name} {more}");
         assert_eq!(settings.models[name].native_compaction, wire.is_none().then_some(true), "{name} {more}");
         if let Some(problem) = problems.first() {
             let hint = "\"anthropic\" and \"openai_responses\" have one; here it is compaction = \"summary\"";
@@ -384,8 +385,11 @@ fn a_key_given_as_variable_name_is_not_repeated() {
     let text = "[providers.x]\nwire = \"anthropic\"\nbase_url = \"https://x.example\"\nkey_variable = \"sk-secret-1\"\n";
     let (settings, problems) = ConfigDisk::new(text, "").load(&[]);
     assert!(settings.providers.is_empty(), "a provider without its key is no use");
-    let told = problems.iter().map(Problem::to_string).collect::<String>();
-    assert!(told.contains("name of an environment variable") && !told.contains("sk-secret-1"), "{told}");
+    let reported = problems.iter().map(Problem::to_string).collect::<String>();
+    assert!(
+        reported.contains("name of an environment variable") && !reported.contains("sk-secret-1"),
+        "{reported}"
+    );
 }
 
 /// Headers of a custom provider often contain its key.
@@ -406,8 +410,8 @@ fn irregular_or_oversized_files_are_reported() {
     rustix::fs::mkfifoat(rustix::fs::CWD, &person, 0o600.into()).expect("pipes can be made");
     let (settings, problems) = disk.load(&[]);
     assert_eq!(settings, Settings::default());
-    let told: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
-    assert_eq!(told, ["the settings must be an ordinary file", "the settings have more than 1024 KiB"]);
+    let reported: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
+    assert_eq!(reported, ["the settings must be an ordinary file", "the settings have more than 1024 KiB"]);
 }
 
 #[test]
@@ -508,8 +512,8 @@ fn a_repository_cannot_set_the_small_model_or_betas() {
     let (settings, problems) = ConfigDisk::new("", text).load(&[]);
     assert_eq!((settings.small_model, settings.go_compat), (None, true));
     assert!(settings.models["a/b"].betas.is_empty());
-    let told: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
-    assert_eq!(told, ["a repository cannot set \"models.small\"", "a repository cannot set \"betas\""]);
+    let reported: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
+    assert_eq!(reported, ["a repository cannot set \"models.small\"", "a repository cannot set \"betas\""]);
 }
 
 #[test]
@@ -539,9 +543,9 @@ fn rules_of_all_files_add_up_and_a_repository_cannot_allow() {
     let wanted = [("allow bash(cargo test *)", 2), ("deny bash(rm *)", 4), ("ask bash(git push)", 3)];
     assert_eq!(rules, wanted.map(|(rule, line)| (rule.to_owned(), line)));
     assert!(!settings.mask_secrets);
-    let told: Vec<String> = problems.iter().map(Problem::to_string).collect();
-    assert!(told[0].contains("a repository cannot set \"permissions.allow\""), "{told:?}");
-    assert!(told[1].contains("a repository cannot set \"secrets\""), "{told:?}");
+    let reported: Vec<String> = problems.iter().map(Problem::to_string).collect();
+    assert!(reported[0].contains("a repository cannot set \"permissions.allow\""), "{reported:?}");
+    assert!(reported[1].contains("a repository cannot set \"secrets\""), "{reported:?}");
     assert_eq!(problems[0].place, Some((2, 1)));
 }
 
@@ -559,7 +563,7 @@ fn only_the_user_decides_when_edits_go_through_the_editor() {
     assert_eq!(read("editor_writes = \"sometimes\"\n", ""), (EditorWrites::Auto, wrong));
 }
 
-/// A search sends queries to somebody, and memory is part of all later sessions.
+/// A search sends queries to a third party, and memory is part of all later sessions.
 #[test]
 fn only_the_user_decides_who_searches_the_web_and_whether_the_model_remembers() {
     let read = |user: &str, repository: &str| {
@@ -605,9 +609,10 @@ fn an_invalid_rule_is_reported_and_the_others_apply() {
     let text = "[permissions]\nallow = [\"bash(ls)\", \"bsh(ls)\", 7]\ndeny = \"bash(rm *)\"\nalow = []\n";
     let (settings, problems) = ConfigDisk::new(text, "").load(&[]);
     assert_eq!(settings.permissions.len(), 1);
-    let told: Vec<_> = problems.iter().map(|p| (p.place, p.message.as_str(), p.hint.as_deref())).collect();
+    let reported: Vec<_> =
+        problems.iter().map(|p| (p.place, p.message.as_str(), p.hint.as_deref())).collect();
     assert_eq!(
-        told,
+        reported,
         [
             (Some((2, 22)), "there is no tool \"bsh\"", Some("did you mean \"bash\"?")),
             (Some((2, 33)), "this must be a rule, as text, not a value of the kind integer", None),

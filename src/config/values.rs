@@ -73,7 +73,7 @@ pub(super) fn summariser() -> Kind<Summariser> {
         Summariser::Cheapest => Json::Null,
         Summariser::Main => json!("main"),
         Summariser::Small => json!("small"),
-        Summariser::Nobody => json!("none"),
+        Summariser::None => json!("none"),
         Summariser::Named(name) => json!(name),
     };
     let schema = json!({ "type": "string", "examples": ["main", "small", "none"] });
@@ -81,7 +81,7 @@ pub(super) fn summariser() -> Kind<Summariser> {
         Ok(match text().read(value)?.as_str() {
             "main" => Summariser::Main,
             "small" => Summariser::Small,
-            "none" => Summariser::Nobody,
+            "none" => Summariser::None,
             name => Summariser::Named(name.to_owned()),
         })
     })

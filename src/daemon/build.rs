@@ -56,9 +56,9 @@ impl Build {
         self.sources != than.sources && self.written_ns > than.written_ns
     }
 
-    /// Describes the build to the user, as distinct from the build `beside`.
-    pub fn name(&self, beside: &Build) -> String {
-        match (self.version == beside.version, self.sources.as_str()) {
+    /// Describes the build to the user, as distinct from the build `other`.
+    pub fn name(&self, other: &Build) -> String {
+        match (self.version == other.version, self.sources.as_str()) {
             (false, _) => format!("of version {}", self.version),
             (true, "") => format!("an older build of version {}", self.version),
             (true, sources) => format!("build {sources} of version {}", self.version),

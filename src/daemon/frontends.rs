@@ -251,7 +251,7 @@ impl Frontends {
         let mut hello = reader.by_ref().take(HELLO_BYTES_MAX as u64);
         let mut line = Vec::new();
         let length = match &refused {
-            // Nobody needs it.
+            // It is not needed.
             Some(_) => hello.skip_until(b'\n')?,
             None => hello.read_until(b'\n', &mut line)?,
         };
@@ -309,7 +309,7 @@ impl Frontends {
             environment,
             login: Arc::new(login),
             ids_above: hello.ids_above,
-            positions: Positions::Told,
+            positions: Positions::Included,
             offers_v2: {
                 let paths = daemon.paths.clone();
                 Box::new(move || offers_v2(&paths))

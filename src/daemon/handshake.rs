@@ -213,7 +213,7 @@ mod tests {
         }
         assert!(
             read(&hello().to_line(), &paths, &Token::default()).is_err(),
-            "a daemon without one serves nobody"
+            "a daemon without one serves no client"
         );
     }
 }

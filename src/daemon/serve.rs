@@ -152,7 +152,7 @@ fn write_holder(mut lock: &File) -> io::Result<()> {
 #[derive(Debug)]
 enum ShutdownReason {
     Idle,
-    Told,
+    Requested,
     Signal,
     Newer(Build),
     /// Its home was moved or removed, or another daemon has claimed its paths and takes over its clients.
@@ -185,9 +185,10 @@ pub async fn serve(daemon: Arc<Daemon>, claim: Claim, idle: Duration) -> io::Res
     });
     tracing::info!(?end, "the daemon ends");
     let farewell = match end {
-        ShutdownReason::Idle | ShutdownReason::Told | ShutdownReason::Signal | ShutdownReason::Broken => {
-            Farewell::Stopped
-        }
+        ShutdownReason::Idle
+        | ShutdownReason::Requested
+        | ShutdownReason::Signal
+        | ShutdownReason::Broken => Farewell::Stopped,
         ShutdownReason::Displaced => Farewell::Reattach(Build::current().clone()),
         ShutdownReason::Newer(build) => Farewell::Reattach(build),
     };
@@ -245,7 +246,7 @@ impl Serving {
                     Err(error) => refused(&error).await,
                 },
                 // The sender is owned by the daemon and outlives this loop.
-                _ = stop.wait_for(|stop| *stop) => return Ok(ShutdownReason::Told),
+                _ = stop.wait_for(|stop| *stop) => return Ok(ShutdownReason::Requested),
                 () = any(&mut signals) => return Ok(ShutdownReason::Signal),
                 _ = attached.changed() => idle_since = tokio::time::Instant::now(),
                 _ = newer.changed() => {}

@@ -164,7 +164,7 @@ impl LanguageServers {
         if let Some(known) = known {
             return known;
         }
-        let held = if context.sandbox.enabled {
+        let sandboxing = if context.sandbox.enabled {
             "It runs in the sandbox of commands."
         } else {
             "The sandbox is off."
@@ -172,7 +172,7 @@ impl LanguageServers {
         let question = UserQuestion {
             message: format!(
                 "Start {} ({}) in {} to show the agent the errors of what it edits? Language servers can run code of the \
-                 repository, such as build scripts. {held}",
+                 repository, such as build scripts. {sandboxing}",
                 installed.server.name,
                 installed.program.display(),
                 root.display()

@@ -124,7 +124,7 @@ async fn edit(watch: &EditWatch, path: &Path, before: Option<&str>, text: &str) 
 }
 
 #[tokio::test]
-async fn new_errors_are_told_once() {
+async fn new_errors_are_reported_once() {
     let project = GoProject::new();
     let watch = project.watch(StartServers::Always, QuestionSender::new().0);
     let path = project.file("fine()\n");
@@ -137,7 +137,7 @@ async fn new_errors_are_told_once() {
 }
 
 #[tokio::test]
-async fn errors_that_a_file_had_before_are_not_told() {
+async fn earlier_errors_of_a_file_are_not_reported() {
     let project = GoProject::new();
     let watch = project.watch(StartServers::Always, QuestionSender::new().0);
     let path = project.file("bad()\n");
@@ -145,7 +145,7 @@ async fn errors_that_a_file_had_before_are_not_told() {
 }
 
 #[tokio::test]
-async fn an_error_that_a_second_edit_mends_is_not_told() {
+async fn an_error_fixed_by_a_second_edit_is_not_reported() {
     let project = GoProject::new();
     let watch = project.watch(StartServers::Always, QuestionSender::new().0);
     let path = project.file("bad()\n");

@@ -69,7 +69,7 @@ struct WatchInner {
 #[derive(Default)]
 struct WatchState {
     /// The findings and the text of each file at the last report to the model.
-    told: HashMap<PathBuf, (Vec<Diagnostic>, String)>,
+    reported: HashMap<PathBuf, (Vec<Diagnostic>, String)>,
     /// The text of each file before its first edit that has not been checked.
     before: HashMap<PathBuf, Option<String>>,
     /// Locked by each check of a file: a language server may skip a text that is replaced while it waits.
@@ -162,7 +162,7 @@ impl EditWatch {
             if !errors.is_empty() && !servers.contains(&server) {
                 servers.push(server);
             }
-            state.told.insert(path, (findings, text));
+            state.reported.insert(path, (findings, text));
         }
         (!lines.is_empty()).then(|| {
             format!(
@@ -202,7 +202,7 @@ impl EditWatch {
         let language = installed.language;
         let (is_known, noted) = {
             let mut state = self.state();
-            (state.told.contains_key(path), state.before.remove(path).flatten())
+            (state.reported.contains_key(path), state.before.remove(path).flatten())
         };
         if !is_known {
             let found = match &noted {
@@ -210,16 +210,16 @@ impl EditWatch {
                 None => None,
             };
             let mut state = self.state();
-            if state.told.len() >= FILES_MAX {
-                state.told.clear();
+            if state.reported.len() >= FILES_MAX {
+                state.reported.clear();
             }
-            let told = (found.unwrap_or_default(), noted.unwrap_or_default());
-            state.told.entry(path.to_path_buf()).or_insert(told);
+            let reported = (found.unwrap_or_default(), noted.unwrap_or_default());
+            state.reported.entry(path.to_path_buf()).or_insert(reported);
         }
         let found = client.check(path, language, &text, CHECK_TIME_MAX).await;
         let Some(now) = found else { return Err(format!("{} reports nothing", installed.server.name)) };
         let mut state = self.state();
-        let Some((before, text_before)) = state.told.get(path) else { return Ok(()) };
+        let Some((before, text_before)) = state.reported.get(path) else { return Ok(()) };
         let errors = new_errors(before, text_before, &now, &text);
         // Replaces the findings of earlier edits, whose errors this edit may have fixed.
         let news = FileNews { server: installed.server.name, errors, findings: now, text };

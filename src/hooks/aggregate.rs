@@ -203,11 +203,11 @@ impl Aggregate {
         {
             return account.refused(word, format!("it was given another input than that of {by}"));
         }
-        let standing = self.resolution.decision.as_ref().map(|(standing, by, _)| (*standing, by));
-        if let Some((stricter, by)) = standing.filter(|(standing, _)| *standing > decision) {
+        let earlier = self.resolution.decision.as_ref().map(|(earlier, by, _)| (*earlier, by));
+        if let Some((stricter, by)) = earlier.filter(|(earlier, _)| *earlier > decision) {
             return account.refused(word, format!("{} by {by} is stricter", words::decision(stricter)));
         }
-        let is_new = standing.is_none_or(|(standing, _)| standing < decision);
+        let is_new = earlier.is_none_or(|(earlier, _)| earlier < decision);
         account.done(word);
         let by = account.hook.clone();
         if decision == PermissionDecision::Deny {
@@ -225,7 +225,7 @@ impl Aggregate {
         let Some(word) = words::action(&action) else { return true };
         if self.resolution.action != HistoryAction::None {
             let by = &self.resolution.action_by;
-            let standing = words::action(&self.resolution.action).unwrap_or_default();
+            let earlier = words::action(&self.resolution.action).unwrap_or_default();
             match (&action, &self.resolution.action) {
                 (HistoryAction::Swap { .. }, HistoryAction::Mutate { .. }) => {
                     account.done(word);
@@ -233,7 +233,7 @@ impl Aggregate {
                         .remarks
                         .push(format!("{by} has put a new history in place, which counts as this"));
                 }
-                _ => account.refused(word, format!("{standing} by {by} was first")),
+                _ => account.refused(word, format!("{earlier} by {by} was first")),
             }
             return false;
         }

@@ -41,7 +41,7 @@ pub enum CallFailure {
     /// The connection is closed.
     Gone,
     /// The server's error message.
-    Told(String),
+    Refused(String),
     /// The request could not be sent, or its response not received.
     Unreachable(String),
     /// The tool can only be called as a task: the specification requires servers to answer "method not found".
@@ -65,9 +65,9 @@ impl Drop for CancelCall {
         let params = CancelledNotificationParam::new(Some(id), Some(self.reason.to_owned()));
         let peer = self.peer.clone();
         runtime.spawn(async move {
-            let told = ClientNotification::CancelledNotification(CancelledNotification::new(params));
+            let notification = ClientNotification::CancelledNotification(CancelledNotification::new(params));
             // There is nothing to cancel on a server that is gone, and one that doesn't read must not block the caller.
-            drop(tokio::time::timeout(ENDING_WITHIN, peer.send_notification(told)).await);
+            drop(tokio::time::timeout(ENDING_WITHIN, peer.send_notification(notification)).await);
         });
     }
 }
@@ -114,7 +114,7 @@ impl ReadyConnection {
             ServerResult::EmptyResult(_) => Ok(CallToolResult::success(Vec::new())),
             other => {
                 tracing::debug!(?other, "a response that is not a tool result");
-                Err(CallFailure::Told("its response is not a tool result".to_owned()))
+                Err(CallFailure::Refused("its response is not a tool result".to_owned()))
             }
         }
     }
@@ -193,6 +193,6 @@ pub(super) fn failed(error: ServiceError) -> CallFailure {
             CallFailure::NeedsTask
         }
         ServiceError::TransportSend(_) => CallFailure::Unreachable(service_reason(&error)),
-        other => CallFailure::Told(service_reason(&other)),
+        other => CallFailure::Refused(service_reason(&other)),
     }
 }

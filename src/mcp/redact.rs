@@ -87,10 +87,10 @@ mod tests {
             key_variable: None,
         };
         let redactor = ServerRedactor::new(&way).and(Some(&"sk-variable".to_owned()));
-        let told = redactor.redact(
+        let redacted = redactor.redact(
             "error at https://mcp.example/sk-in-the-path: Bearer sk-header, sk-header and sk-variable are no keys",
         );
-        assert!(!told.contains("sk-"), "{told}");
-        assert!(told.starts_with("error at https://mcp.example:"), "{told}");
+        assert!(!redacted.contains("sk-"), "{redacted}");
+        assert!(redacted.starts_with("error at https://mcp.example:"), "{redacted}");
     }
 }

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_to_log_in_without_a_reason() {
+    fn a_login_is_requested_only_with_a_reason() {
         let next = RetryPolicy::default().next(AttemptEnd::NeedsLogin);
         assert_eq!((next.automatic, next.on_demand.is_some()), (None, true));
     }

@@ -319,7 +319,7 @@ impl ServerHandle {
         let name = &self.spec.name;
         match failure {
             CallFailure::Gone => self.lost_reason().await,
-            CallFailure::Told(why) => {
+            CallFailure::Refused(why) => {
                 format!("The MCP server {name} refused the call: {}", bounded(&link.redactor.redact(&why)))
             }
             CallFailure::NeedsTask => {

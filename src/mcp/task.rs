@@ -57,7 +57,7 @@ impl ReadyConnection {
         };
         let id = task["taskId"].as_str().map(str::to_owned);
         let id =
-            id.ok_or_else(|| CallFailure::Told("its response is neither a result nor a task".to_owned()))?;
+            id.ok_or_else(|| CallFailure::Refused("its response is neither a result nor a task".to_owned()))?;
         let mut cancel = CancelTask { peer: self.peer.clone(), id: Some(id.clone()) };
         let mut said = String::new();
         // A task that needs input requests it while its result is being fetched.
@@ -75,7 +75,7 @@ impl ReadyConnection {
         cancel.id = None;
         match came? {
             ServerResult::CallToolResult(came) => Ok(came),
-            _ => Err(CallFailure::Told("its response is not a tool result".to_owned())),
+            _ => Err(CallFailure::Refused("its response is not a tool result".to_owned())),
         }
     }
 

@@ -455,12 +455,12 @@ mod tests {
         let expected = format!("-1\n+2 {group}\n-2\n");
         let deadline = Instant::now() + Duration::from_secs(20);
         // The child whose exec failed announced itself with an unknown number.
-        let told = || std::fs::read_to_string(&list).unwrap_or_default();
-        while !told().ends_with(&expected) {
-            assert!(Instant::now() < deadline, "{:?} ends with {expected:?}", told());
+        let recorded = || std::fs::read_to_string(&list).unwrap_or_default();
+        while !recorded().ends_with(&expected) {
+            assert!(Instant::now() < deadline, "{:?} ends with {expected:?}", recorded());
             thread::sleep(LOOK_EVERY);
         }
-        assert!(told().starts_with("+1 "), "{:?}", told());
+        assert!(recorded().starts_with("+1 "), "{:?}", recorded());
     }
 
     #[test]

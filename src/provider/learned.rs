@@ -246,7 +246,7 @@ impl Learned {
     /// Returns whether the user has yet to be informed that this model's window is unknown, and records that this has
     /// been done.
     pub fn is_guess_unreported(&self, endpoint: &Endpoint) -> bool {
-        let is_new = self.known(endpoint).told_at == 0;
+        let is_new = self.known(endpoint).reported_at == 0;
         if is_new {
             self.change(|cache| cache.mark_reported(&endpoint.place(), &endpoint.model, now()));
         }
@@ -397,7 +397,7 @@ fn write(file: &Path, mut cache: LearnedCache) -> Result<LearnedCache, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", file.display());
     match read(file) {
         Ok(there) => cache.merge(there),
-        Err(fault) => tracing::warn!(%fault, "what was learned of models is written anew"),
+        Err(fault) => tracing::warn!(%fault, "the learned facts about models are rewritten"),
     }
     // The write is atomic, and only the user can read the file.
     replace_in_private_directory(file, cache.to_text().as_bytes()).map_err(failed)?;

@@ -135,7 +135,7 @@ mod tests {
         browser.await.expect("no panic");
         drop(listener);
         let authority = &url["http://".len()..url.len() - "/callback".len()];
-        assert!(TcpStream::connect(authority).await.is_err(), "a second redirect reaches nobody");
+        assert!(TcpStream::connect(authority).await.is_err(), "a second redirect is not accepted");
     }
 
     #[tokio::test]

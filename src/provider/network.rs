@@ -330,7 +330,7 @@ mod tests {
     fn unknown_proxy_scheme_is_reported_without_the_url() {
         let network = network(&[("HTTPS_PROXY", "ftp://joe:hunter22@proxy")]);
         let [_, proxy] = network.proxies();
-        let why = proxy.expect("it is named").url().expect_err("nobody speaks to it");
+        let why = proxy.expect("it is named").url().expect_err("it is not used");
         assert!(why.starts_with("HTTPS_PROXY names") && !why.contains("hunter22"), "{why}");
     }
 }

@@ -86,14 +86,14 @@ mod tests {
 
     #[test]
     fn long_delays_have_reminders() {
-        for (seconds, told_at) in [(1, vec![]), (29, vec![]), (30, vec![15]), (60, vec![45, 30, 15])] {
+        for (seconds, expected) in [(1, vec![]), (29, vec![]), (30, vec![15]), (60, vec![45, 30, 15])] {
             let mut left = Duration::from_secs(seconds);
-            let mut told = Vec::new();
+            let mut reminders = Vec::new();
             while !left.is_zero() {
                 left -= before_reminder(left);
-                told.extend((!left.is_zero()).then_some(left.as_secs()));
+                reminders.extend((!left.is_zero()).then_some(left.as_secs()));
             }
-            assert_eq!(told, told_at, "{seconds}");
+            assert_eq!(reminders, expected, "{seconds}");
         }
     }
 

@@ -430,9 +430,9 @@ mod tests {
             ("---\nname: a/b\ndescription: a\n---\n", "2:7: \"name\" must be a name of letters"),
             ("---\ndescription: a\nmaxTurns: 0\n---\n", "3:11: \"maxTurns\" must be a whole number above 0"),
         ] {
-            let told = parse(RecipeSource::User("/a.md".into()), file).map(|(agent, _)| agent.name);
-            let told = told.expect_err("it is refused").to_string();
-            assert!(told.contains(wanted), "{told}");
+            let parsed = parse(RecipeSource::User("/a.md".into()), file).map(|(agent, _)| agent.name);
+            let error = parsed.expect_err("it is refused").to_string();
+            assert!(error.contains(wanted), "{error}");
         }
     }
 
@@ -512,10 +512,10 @@ mod tests {
             .expect("a link");
         let paths = Paths { user_home: Some(place("home")), ..Paths::below(&place("home/.epitome")) };
         let found = AgentCatalog::load(&place("w"), &paths);
-        let told: Vec<_> =
+        let listed: Vec<_> =
             found.agents.iter().map(|agent| (agent.name.as_str(), agent.description.as_str())).collect();
-        assert_eq!(told[..2], [("one", "the repository's"), ("two", "of Claude Code")]);
-        assert_eq!(told[2..].iter().map(|(name, _)| *name).collect::<Vec<_>>(), [EXPLORE, GENERAL]);
+        assert_eq!(listed[..2], [("one", "the repository's"), ("two", "of Claude Code")]);
+        assert_eq!(listed[2..].iter().map(|(name, _)| *name).collect::<Vec<_>>(), [EXPLORE, GENERAL]);
         assert_eq!(found.problems.len(), 1);
         assert!(found.problems[0].to_string().contains("leads out of the repository"));
     }

@@ -185,7 +185,7 @@ fn a_broken_file_is_a_problem_and_shadows_nothing() {
     ]);
     let catalog = disk.catalog();
     assert_eq!(body(&catalog, "x"), "Whole.");
-    let problem = catalog.problems.first().expect("it is told");
+    let problem = catalog.problems.first().expect("it is reported");
     assert_eq!(problem.place, Some((2, 16)));
     assert!(problem.message.contains("allowed_tools"), "{problem}");
 }
@@ -247,8 +247,8 @@ fn commands_of_other_agents_are_listed_under_their_own_names() {
         assert_eq!(body(&catalog, alias), wanted);
     }
     assert!(!listed.iter().any(|name| name.contains("not")), "{listed:?}");
-    let told: Vec<String> = catalog.problems.iter().map(ToString::to_string).collect();
-    assert!(told.len() == 1 && told[0].contains("skill.md:1:1: this is not read"), "{told:?}");
+    let messages: Vec<String> = catalog.problems.iter().map(ToString::to_string).collect();
+    assert!(messages.len() == 1 && messages[0].contains("skill.md:1:1: this is not read"), "{messages:?}");
 }
 
 #[test]
@@ -326,8 +326,8 @@ fn folder_links_work_inside_the_repository_and_for_the_user() {
     assert!(body(&catalog, "own").ends_with("The person's."));
     assert_eq!(catalog.readable, [at("elsewhere/own").canonicalize().expect("it exists")]);
     assert!(catalog.find("all/stolen").is_none() && catalog.find("stolen").is_none());
-    let told: Vec<&str> = catalog.problems.iter().map(|problem| problem.message.as_str()).collect();
-    assert!(told.iter().all(|told| told.contains("no front matter")), "{told:?}");
+    let messages: Vec<&str> = catalog.problems.iter().map(|problem| problem.message.as_str()).collect();
+    assert!(messages.iter().all(|message| message.contains("no front matter")), "{messages:?}");
 }
 
 #[test]

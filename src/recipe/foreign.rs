@@ -186,16 +186,16 @@ fn set_all(recipe: &mut Recipe, fields: &[LenientField<'_>]) -> Vec<((u64, u64),
             "paths" if recipe.is_skill() => recipe.foreign.paths = field.globs(),
             "paths" => faults.push((field.place, "`paths` has no effect in a command".to_owned())),
             "hooks" => {
-                let told = "its `hooks` are not run: write them into the settings or a plugin";
-                faults.push((field.place, told.to_owned()));
+                let message = "its `hooks` are not run: write them into the settings or a plugin";
+                faults.push((field.place, message.to_owned()));
             }
             "disallowed-tools" => {
                 let (whole, parts): (Vec<String>, Vec<String>) =
                     field.tools().into_iter().partition(|tool| !tool.contains('('));
                 recipe.foreign.without_tools = whole;
-                let told =
+                let fault =
                     |part| (field.place, format!("{part} has no effect: only whole tools can be disallowed"));
-                faults.extend(parts.into_iter().map(told));
+                faults.extend(parts.into_iter().map(fault));
             }
             _ => {}
         }
@@ -203,8 +203,8 @@ fn set_all(recipe: &mut Recipe, fields: &[LenientField<'_>]) -> Vec<((u64, u64),
     if let Some(context) = find(fields, "context").filter(|_| recipe.foreign.fork.is_some())
         && !recipe.callable_by.agent
     {
-        let told = "`context: fork` has no effect, because the model may not use the skill: it runs in the conversation";
-        faults.push((context.place, told.to_owned()));
+        let message = "`context: fork` has no effect, because the model may not use the skill: it runs in the conversation";
+        faults.push((context.place, message.to_owned()));
     }
     // Claude Code appends it to the description that the model chooses by.
     if let Some(when) = find(fields, "when_to_use").map(LenientField::text).filter(|when| !when.is_empty()) {

@@ -389,9 +389,10 @@ mod tests {
     fn unknown_and_ineffective_fields_are_noted_with_position() {
         let text = "---\nname: a\nalowed_tools: []\nworkflow: x\nallowed_commands: [git *]\n---\n";
         let notes = read(text).notes;
-        let told: Vec<_> = notes.iter().map(|n| (n.place, n.message.as_str(), n.hint.as_deref())).collect();
+        let reported: Vec<_> =
+            notes.iter().map(|n| (n.place, n.message.as_str(), n.hint.as_deref())).collect();
         assert_eq!(
-            told,
+            reported,
             [
                 (
                     Some((3, 15)),

@@ -247,11 +247,11 @@ mod tests {
     /// running forever, and every rewind waited for it.
     #[tokio::test]
     async fn a_call_that_is_cancelled_while_it_begins_ends_behind_its_beginning() {
-        let told = Arc::new(Mutex::new(Vec::new()));
+        let events = Arc::new(Mutex::new(Vec::new()));
         let (go, wait) = mpsc::channel();
-        let (first, second) = (told.clone(), told.clone());
+        let (first, second) = (events.clone(), events.clone());
         let before = tokio::task::spawn_blocking(move || {
-            wait.recv().expect("it is told to go");
+            wait.recv().expect("the test lets it go");
             first.lock().expect("no panic").push("before");
         });
         let (done, ended) = tokio::sync::oneshot::channel();
@@ -262,6 +262,6 @@ mod tests {
         drop(behind);
         go.send(()).expect("it waits");
         ended.await.expect("it is recorded");
-        assert_eq!(*told.lock().expect("no panic"), ["before", "behind"]);
+        assert_eq!(*events.lock().expect("no panic"), ["before", "behind"]);
     }
 }

@@ -29,7 +29,7 @@ const WITHIN: Duration = Duration::from_secs(20);
 
 struct TestClient {
     outlet: Arc<TestSink>,
-    told: news::Receiver<SessionEvent>,
+    events: news::Receiver<SessionEvent>,
 }
 
 struct TestSink(std::sync::Mutex<news::Sender<SessionEvent>>);
@@ -42,14 +42,14 @@ impl EventSink for TestSink {
 
 impl TestClient {
     fn new() -> TestClient {
-        let (sender, told) = news::channel();
-        TestClient { outlet: Arc::new(TestSink(std::sync::Mutex::new(sender))), told }
+        let (sender, events) = news::channel();
+        TestClient { outlet: Arc::new(TestSink(std::sync::Mutex::new(sender))), events }
     }
 
     /// The next matching event.
     fn until<T>(&self, wanted: impl Fn(&SessionEvent) -> Option<T>) -> T {
         loop {
-            let out = self.told.recv_timeout(WITHIN).expect("it did not come");
+            let out = self.events.recv_timeout(WITHIN).expect("it did not come");
             if let Some(found) = wanted(&out) {
                 return found;
             }
@@ -164,10 +164,10 @@ impl Parent {
 
     /// The next decision sent to the child.
     fn next_decision(&mut self) -> (AskId, UserDecision) {
-        let told = async { tokio::time::timeout(WITHIN, self.child.recv()).await };
-        match self.runtime.block_on(told).expect("it did not come") {
+        let received = async { tokio::time::timeout(WITHIN, self.child.recv()).await };
+        match self.runtime.block_on(received).expect("it did not come") {
             Some(SessionCommand::Decide { ask, decision }) => (ask, decision),
-            Some(_) | None => panic!("a child is told decisions alone"),
+            Some(_) | None => panic!("a child receives only decisions"),
         }
     }
 }
@@ -210,7 +210,7 @@ fn every_client_is_asked_also_one_that_comes_later_and_the_child_gets_the_answer
 
 /// Two children may use the same ids for their questions.
 #[test]
-fn questions_of_two_children_are_told_apart() {
+fn questions_of_two_children_are_distinguished() {
     let mut parent = Parent::new();
     let client = parent.attach(1);
     parent.ask("s_a", "s_a.c1");

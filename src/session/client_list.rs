@@ -27,7 +27,7 @@ pub struct Watcher {
     pub attachment: Attachment,
 }
 
-/// Somebody who looks on.
+/// An observing client.
 struct Observer {
     /// Not gated, for when the session is opened again.
     attachment: Attachment,

@@ -297,7 +297,7 @@ impl Session {
         self.core.clients.publish_activity(running, asks, prompts, self.core.log.is_unsynced());
         let may_change_files = running
             || self.recipes.are_rendering()
-            || self.inbox.is_held()
+            || self.inbox.is_paused()
             || self.tools.background().running() > 0;
         self.editors.set_busy(may_change_files);
     }
@@ -361,8 +361,8 @@ impl Session {
 impl Core {
     /// Warns the user if the model can't receive some of the attachments.
     fn report_dropped_attachments(&self, content: &[Content]) {
-        let told = self.model.endpoint().and_then(|endpoint| left_out(endpoint, content));
-        if let Some(text) = told {
+        let warning = self.model.endpoint().and_then(|endpoint| left_out(endpoint, content));
+        if let Some(text) = warning {
             self.notify(NoticeSeverity::Warning, text);
         }
     }

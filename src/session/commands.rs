@@ -205,8 +205,8 @@ impl CommandOutcome {
     }
 
     /// Adds machine-readable data about the command to `_meta`, under this name.
-    fn with(self, command: &str, told: serde_json::Value) -> CommandOutcome {
-        CommandOutcome { meta: Some(serde_json::json!({ "epitome": { command: told } })), ..self }
+    fn with(self, command: &str, data: serde_json::Value) -> CommandOutcome {
+        CommandOutcome { meta: Some(serde_json::json!({ "epitome": { command: data } })), ..self }
     }
 }
 
@@ -306,9 +306,9 @@ impl Session {
         report_unsent_attachments(&self.core, &prompt);
         let rest = command::parse(&typed).map(|typed| typed.rest.to_owned()).unwrap_or_default();
         let ordered = (built_in.name == MCP).then(|| mcp::order_server(self, &rest)).flatten();
-        self.carry_out(prompt, typed, |core, beside| match ordered {
+        self.carry_out(prompt, typed, |core, context| match ordered {
             Some(text) => text_reply(core, text),
-            None => (built_in.run)(core, beside, &rest),
+            None => (built_in.run)(core, context, &rest),
         });
     }
 
@@ -388,9 +388,9 @@ fn text_reply(core: &mut Core, text: impl Into<String>) -> CommandOutcome {
     CommandOutcome::from_changes(vec![noted(core, text)])
 }
 
-fn help(core: &mut Core, beside: &CommandContext<'_>, _: &str) -> CommandOutcome {
+fn help(core: &mut Core, context: &CommandContext<'_>, _: &str) -> CommandOutcome {
     let built_in: Vec<CommandInfo> = listed().collect();
-    let text = help::text(&built_in, beside.recipes.catalog(), &core.services.paths.home);
+    let text = help::text(&built_in, context.recipes.catalog(), &core.services.paths.home);
     text_reply(core, text)
 }
 
@@ -436,8 +436,8 @@ fn show_context(
     text_reply(core, text)
 }
 
-fn show_hooks(core: &mut Core, beside: &CommandContext<'_>, _: &str) -> CommandOutcome {
-    let text = hooks::text(beside.hooks.found(), core.settings.hooks.enabled, &core.thread);
+fn show_hooks(core: &mut Core, context: &CommandContext<'_>, _: &str) -> CommandOutcome {
+    let text = hooks::text(context.hooks.found(), core.settings.hooks.enabled, &core.thread);
     text_reply(core, text)
 }
 
@@ -461,8 +461,8 @@ fn show_usage(core: &mut Core, _: &CommandContext<'_>, _: &str) -> CommandOutcom
 
 /// The result of a `/compact` that can't be made.
 pub(super) fn no_compaction(core: &mut Core, why: &str) -> CommandOutcome {
-    let told = serde_json::json!({ "status": "refused", "reason": why });
-    text_reply(core, format!("Not compacted: {why}")).with("compaction", told)
+    let data = serde_json::json!({ "status": "refused", "reason": why });
+    text_reply(core, format!("Not compacted: {why}")).with("compaction", data)
 }
 
 /// Reports what a compaction would do.
@@ -487,7 +487,7 @@ pub(super) fn dry_run(
         model: endpoint.map(|endpoint| &endpoint.name),
         writer: match &other {
             Some(name) => dry::SummaryWriter::Other(name),
-            None if core.settings.compaction.model == Summariser::Nobody => dry::SummaryWriter::Nobody,
+            None if core.settings.compaction.model == Summariser::None => dry::SummaryWriter::NoModel,
             None => dry::SummaryWriter::Same,
         },
         small: endpoint
@@ -497,8 +497,8 @@ pub(super) fn dry_run(
         prices: &|model, usage| models::cost(&core.settings, model, usage),
         command,
     };
-    let (text, told) = (dry::text(&facts), dry::json(&facts));
-    text_reply(core, text).with("compaction", told)
+    let (text, data) = (dry::text(&facts), dry::json(&facts));
+    text_reply(core, text).with("compaction", data)
 }
 
 fn goal(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
@@ -565,7 +565,7 @@ mod tests {
     #[test]
     fn a_text_that_looks_like_a_command_is_reported_unless_it_is_a_path() {
         let list: Vec<CommandInfo> = listed().collect();
-        for (typed, told) in [
+        for (typed, expected) in [
             ("/nope", Some("There is no command /nope; it was sent as text. /help lists all.")),
             (
                 "/udno e12",
@@ -577,7 +577,7 @@ mod tests {
             ("/* a comment */", None),
             ("nope", None),
         ] {
-            assert_eq!(unknown(typed, &list).as_deref(), told, "{typed}");
+            assert_eq!(unknown(typed, &list).as_deref(), expected, "{typed}");
         }
     }
 

@@ -271,7 +271,7 @@ impl Session {
             return self.written(SummaryResult { text: Some(summary), ..SummaryResult::default() });
         }
         // No model is called, so none has to be configured.
-        if self.core.settings.compaction.model == Summariser::Nobody {
+        if self.core.settings.compaction.model == Summariser::None {
             return self.written(SummaryResult::default());
         }
         // If the model has to be looked for, the compaction is planned again once it is found.
@@ -469,7 +469,7 @@ impl Session {
     }
 }
 
-/// Applies the context windows that an attempt revealed, records what it spent in vain, and returns its summary.
+/// Applies the context windows that an attempt revealed, records its wasted cost, and returns its summary.
 pub(super) fn take_attempt(session: &mut Session, attempt: Attempt) -> Result<WrittenSummary, ProviderError> {
     for (model, limit) in attempt.limits {
         let effect = session.core.model.narrow(&model, limit);

@@ -110,20 +110,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_waits_for_is_not_begun() {
+    async fn abandoned_work_is_not_started() {
         let (begin, begun) = std::sync::mpsc::channel::<()>();
-        let held = tokio::spawn(run(move || begun.recv().is_ok()));
-        let (told, mut tells) = mpsc::unbounded_channel::<&str>();
+        let blocking = tokio::spawn(run(move || begun.recv().is_ok()));
+        let (sender, mut receiver) = mpsc::unbounded_channel::<&str>();
         let given_up = tokio::spawn({
-            let told = told.clone();
-            run(move || told.send("given up").is_ok())
+            let sender = sender.clone();
+            run(move || sender.send("given up").is_ok())
         });
         tokio::task::yield_now().await;
         given_up.abort();
         assert!(given_up.await.is_err_and(|error| error.is_cancelled()));
         begin.send(()).expect("it waits");
-        assert_eq!(held.await.ok().flatten(), Some(true));
-        assert_eq!(run(move || told.send("done").is_ok()).await, Some(true));
-        assert_eq!(tells.recv().await, Some("done"));
+        assert_eq!(blocking.await.ok().flatten(), Some(true));
+        assert_eq!(run(move || sender.send("done").is_ok()).await, Some(true));
+        assert_eq!(receiver.recv().await, Some("done"));
     }
 }

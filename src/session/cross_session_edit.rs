@@ -166,9 +166,9 @@ impl Session {
     }
 
     /// Takes the result as text, and settles the end of the round that waited for it.
-    pub(super) fn mutated_elsewhere(&mut self, told: Result<String, String>) {
+    pub(super) fn mutated_elsewhere(&mut self, result: Result<String, String>) {
         let Some(mut pending) = self.take_pending() else { return };
-        match told {
+        match result {
             Ok(words) => {
                 let hook = &pending.resolution.action_by;
                 tracing::info!(session = %self.core.id(), hook, words, "another conversation was changed");
@@ -201,8 +201,8 @@ impl Session {
         let syncer = self.core.log.syncer();
         self.core.background.spawn(async move {
             let synced = syncer.sync().await;
-            let told = synced.as_ref().map(|()| replaced).map_err(ToString::to_string);
-            drop(answer.send(told));
+            let reply = synced.as_ref().map(|()| replaced).map_err(ToString::to_string);
+            drop(answer.send(reply));
             BackgroundResult::Synced(synced)
         });
     }

@@ -14,7 +14,7 @@ impl Session {
     /// Advances the turn until it waits or ends, then begins the waiting prompts.
     pub(super) async fn drive(&mut self) {
         loop {
-            if self.recipes.are_rendering() || self.inbox.is_held() || self.waits_for_hooks() {
+            if self.recipes.are_rendering() || self.inbox.is_paused() || self.waits_for_hooks() {
                 return;
             }
             let Some(work) = &mut self.work else {
@@ -148,7 +148,7 @@ impl Session {
             }
             JobResult::Hooks(ask, resolution) => self.hooks_done(ask, Some(*resolution)),
             JobResult::Callback(called) => self.called_back(called),
-            JobResult::Elsewhere(told) => self.mutated_elsewhere(told),
+            JobResult::Elsewhere(result) => self.mutated_elsewhere(result),
             JobResult::Planned(why, decided) => self.planned(why, decided),
             JobResult::Pruned(revision, pruned) => self.pruned(revision, pruned),
             JobResult::Composed(composed) => self.composed(composed),

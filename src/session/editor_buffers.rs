@@ -120,12 +120,12 @@ impl EditorBuffers {
             EditorRequest::Put { .. } => (PUT_TIME_MAX, false),
         };
         let ask = AskId::fresh();
-        let (tell, told) = oneshot::channel();
-        self.open.push(OpenEditorRequest { ask, client, proves_unresponsive, answer: tell });
+        let (sender, receiver) = oneshot::channel();
+        self.open.push(OpenEditorRequest { ask, client, proves_unresponsive, answer: sender });
         clients.send(client, SessionEvent::Wish { ask, wish: Arc::new(wish) });
         Some(async move {
             let in_time = tokio::select! {
-                came = told => {
+                came = receiver => {
                     let _ = answer.send(came.unwrap_or_else(|_| EditorResponse::Failed("the session ended".to_owned())));
                     true
                 }

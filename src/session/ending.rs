@@ -200,7 +200,7 @@ impl Session {
         }
         let Some(work) = &mut self.work else {
             // A command may be waiting for its card.
-            if self.inbox.is_held() {
+            if self.inbox.is_paused() {
                 self.questions.close_all(&self.core.clients);
             }
             return;
@@ -231,7 +231,7 @@ pub(super) async fn settle_log(session: &mut Session) -> Result<(), SessionError
     let Err(Unwritten { error, refused }) = settle(&mut session.core).await else { return Ok(()) };
     // Entries that it covers may have been undone.
     session.drop_prepared();
-    session.instructions.forget_told();
+    session.instructions.require_check();
     session.subagents.set_mode(session.core.thread.mode());
     session.core.announce(&SessionEvent::Options(session.core.options()));
     session.abandon(&error);

@@ -15,12 +15,12 @@ pub(super) struct Inbox {
     sender: mpsc::WeakSender<SessionCommand>,
     commands: mpsc::Receiver<SessionCommand>,
     prompts: VecDeque<QueuedPrompt>,
-    is_held: bool,
+    is_paused: bool,
 }
 
 impl Inbox {
     pub fn new((sender, commands): Channel) -> Inbox {
-        Inbox { sender, commands, prompts: VecDeque::new(), is_held: false }
+        Inbox { sender, commands, prompts: VecDeque::new(), is_paused: false }
     }
 
     // ── Commands ───────────────────────────────────────────────────────────────────────────────
@@ -90,11 +90,11 @@ impl Inbox {
     }
 
     /// Pauses the prompts while files are being rewound or checkpoints read.
-    pub fn set_paused(&mut self, is_held: bool) {
-        self.is_held = is_held;
+    pub fn set_paused(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
     }
 
-    pub fn is_held(&self) -> bool {
-        self.is_held
+    pub fn is_paused(&self) -> bool {
+        self.is_paused
     }
 }

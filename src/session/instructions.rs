@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use folders::{InstructionFile, InstructionFolder};
-use known::{instructed, known_paths, touched, untold};
+use known::{instructed, known_paths, reminder, touched};
 
 use super::actor::Session;
 use super::core::Core;
@@ -31,14 +31,14 @@ use epitome_tools::Workspace;
 const NESTED_MAX: usize = 32;
 
 /// Maximum number of messages with instructions in a thread, so that a file that changes constantly can't fill it.
-const TOLD_MAX: usize = 100;
+const MESSAGES_MAX: usize = 100;
 
 /// The files that may contain instructions, as of the last scan.
 #[derive(Debug, Default)]
 pub struct InstructionWatch {
     places: Vec<Watched>,
     /// The view's revision and the model's window, in tokens, when the model last had all instructions that fit.
-    told_at: Option<(Seq, u64)>,
+    complete_at: Option<(Seq, u64)>,
 }
 
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl InstructionWatch {
             let is_too_many = is_nested && nested == NESTED_MAX;
             if !is_known && !is_too_many {
                 self.places.push(Watched { place, is_nested, stamps: None, files: Vec::new() });
-                self.told_at = None;
+                self.complete_at = None;
             }
         }
         self.places.sort_by_key(|watched| match watched.is_nested {
@@ -98,7 +98,7 @@ impl InstructionWatch {
             let (files, new) = watched.place.read();
             problems.extend(new);
             if watched.files != files {
-                self.told_at = None;
+                self.complete_at = None;
             }
             watched.files = files;
         }
@@ -106,14 +106,14 @@ impl InstructionWatch {
     }
 
     /// The files whose instructions the model does not have, in order, each with the message for the model.
-    fn untold(&self, thread: &Thread) -> Vec<(PathBuf, String)> {
+    fn missing(&self, thread: &Thread) -> Vec<(PathBuf, String)> {
         let files = self.places.iter().flat_map(|watched| {
             let read = watched.files.iter().map(|file| (file.path.clone(), file.text.clone()));
             let gone = watched.stamps.iter().flat_map(|stamps| stamps.keys());
             let gone = gone.filter(|path| !watched.files.iter().any(|file| file.path == **path));
             gone.map(|path| (path.clone(), String::new())).chain(read)
         });
-        files.filter_map(|(path, text)| Some((path.clone(), untold(thread, &path, &text)?))).collect()
+        files.filter_map(|(path, text)| Some((path.clone(), reminder(thread, &path, &text)?))).collect()
     }
 }
 
@@ -123,7 +123,7 @@ struct InstructionScan {
     watch: InstructionWatch,
     workspace: Arc<Workspace>,
     paths: Paths,
-    told: BTreeSet<PathBuf>,
+    sent: BTreeSet<PathBuf>,
     touched: BTreeSet<PathBuf>,
     /// Whether to load the agents as well.
     looks_for_agents: bool,
@@ -139,12 +139,12 @@ pub struct ScannedInstructions {
 
 impl InstructionScan {
     fn take(self) -> ScannedInstructions {
-        let InstructionScan { mut watch, workspace, paths, told, touched, looks_for_agents } = self;
+        let InstructionScan { mut watch, workspace, paths, sent, touched, looks_for_agents } = self;
         let nested =
             |paths: BTreeSet<PathBuf>| paths.iter().flat_map(|path| nested(&workspace, path)).collect();
         if watch.places.is_empty() {
             watch.add(folders::places(&workspace.cwd, &paths), false);
-            watch.add(nested(told), true);
+            watch.add(nested(sent), true);
         }
         watch.add(nested(touched), true);
         let problems = watch.look();
@@ -157,39 +157,39 @@ impl InstructionWatch {
     fn look_at(&mut self, core: &Core) -> InstructionScan {
         let watch = std::mem::take(self);
         // Files in the log are watched from the first scan on.
-        let told = if watch.places.is_empty() { known_paths(&core.thread) } else { BTreeSet::new() };
+        let sent = if watch.places.is_empty() { known_paths(&core.thread) } else { BTreeSet::new() };
         InstructionScan {
             watch,
             workspace: core.workspace.clone(),
             paths: core.services.paths.clone(),
-            told,
+            sent,
             touched: touched(&core.thread),
             looks_for_agents: core.wants_agents(),
         }
     }
 
     /// Compares with the view again, after entries of it were undone.
-    pub(super) fn forget_told(&mut self) {
-        self.told_at = None;
+    pub(super) fn require_check(&mut self) {
+        self.complete_at = None;
     }
 
     /// Sends the model instructions that are missing from its view or outdated there. Must only be called after a scan
     /// and without open calls. Does nothing in a child, which sees what its parent sees.
     pub(super) fn remind(&mut self, core: &mut Core) -> Result<(), String> {
         let at = (core.thread.view().revision(), core.model.window());
-        if core.lineage.is_child() || self.told_at == Some(at) {
+        if core.lineage.is_child() || self.complete_at == Some(at) {
             return Ok(());
         }
-        let left = TOLD_MAX.saturating_sub(instructed(&core.thread).count());
-        let untold = self.untold(&core.thread).into_iter();
+        let left = MESSAGES_MAX.saturating_sub(instructed(&core.thread).count());
+        let missing = self.missing(&core.thread).into_iter();
         let fitting: Vec<_> =
-            untold.filter(|(path, text)| core.has_room_for(path, text)).take(left).collect();
+            missing.filter(|(path, text)| core.has_room_for(path, text)).take(left).collect();
         for (path, text) in fitting {
             let message = Message { id: core.fresh_message(), content: vec![Content::Text { text }] };
             let said = Change::Said { message, origin: Origin::Instructions { path } };
             core.commit(said).map_err(|error| error.to_string())?;
         }
-        self.told_at = Some(at);
+        self.complete_at = Some(at);
         Ok(())
     }
 }
@@ -270,14 +270,14 @@ mod tests {
         assert!(watch.files().is_empty());
 
         std::fs::write(&path, "one").expect("a file");
-        watch.told_at = Some((Seq(0), 1));
+        watch.complete_at = Some((Seq(0), 1));
         watch.look();
         assert_eq!(watch.files()[0].text, "one");
-        assert_eq!(watch.told_at, None, "a change has it compared with the view again");
+        assert_eq!(watch.complete_at, None, "a change has it compared with the view again");
 
-        watch.told_at = Some((Seq(0), 1));
+        watch.complete_at = Some((Seq(0), 1));
         watch.look();
-        assert_eq!(watch.told_at, Some((Seq(0), 1)));
+        assert_eq!(watch.complete_at, Some((Seq(0), 1)));
         std::fs::remove_file(&path).expect("it is there");
         std::fs::write(directory.path().join("CLAUDE.md"), "two").expect("a file");
         watch.look();

@@ -68,7 +68,7 @@ pub(super) struct KeptServers {
     /// Names of servers that the user has switched off.
     off: HashSet<String>,
     /// Remarks already shown to the user.
-    told: HashSet<String>,
+    shown_remarks: HashSet<String>,
 }
 
 /// Whether prompts wait for servers to connect.
@@ -305,7 +305,7 @@ impl McpHost {
 
     /// Shows the user a remark once.
     fn remark(&mut self, core: &Core, severity: NoticeSeverity, text: String) {
-        if self.kept.told.len() < REMARKS_MAX && self.kept.told.insert(text.clone()) {
+        if self.kept.shown_remarks.len() < REMARKS_MAX && self.kept.shown_remarks.insert(text.clone()) {
             core.notify(severity, text);
         }
     }
@@ -332,7 +332,7 @@ impl McpHost {
             }
         }
         // Remarks about this server may be shown again.
-        self.kept.told.retain(|told| !told.contains(&format!(" {name} ")));
+        self.kept.shown_remarks.retain(|remark| !remark.contains(&format!(" {name} ")));
         self.refresh_tools(core);
         done
     }

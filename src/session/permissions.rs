@@ -35,7 +35,7 @@ const MASK_WRITTEN: &str = "Not run: this contains a mask ([secret masked: …])
                             file as it is, or ask the user to insert the key.";
 
 /// Denies a call if no client has a user to ask.
-const NOBODY_THERE: &str = "This needs the user's permission, and no user is present to give it.";
+const NO_USER_PRESENT: &str = "This needs the user's permission, and no user is present to give it.";
 
 /// A hook's decision about a call, the hook's name, and the reason.
 pub(super) type HookDecision = (PermissionDecision, String, Option<String>);
@@ -208,7 +208,7 @@ impl Permissions {
             facts: &DiskFacts::look_up(&access, given.workspace),
         });
         let ask = |access, always, because| match given.is_alone {
-            true => Ruling::Settled(Permit::Denied(NOBODY_THERE.to_owned()), refused_by(Decider::Nobody)),
+            true => Ruling::Settled(Permit::Denied(NO_USER_PRESENT.to_owned()), refused_by(Decider::Nobody)),
             false => Ruling::AskPerson(PermissionQuestion { access, always, because }),
         };
         // A hook's decision replaces the user's. It can't allow what the mode forbids, nor answer a question that a
@@ -334,7 +334,7 @@ impl Permissions {
                 Permit::Denied("The user did not allow this call.".to_owned()),
                 person(PermissionChoice::Dismissed),
             ),
-            UserDecision::Absent => (Permit::Denied(NOBODY_THERE.to_owned()), Decider::Nobody),
+            UserDecision::Absent => (Permit::Denied(NO_USER_PRESENT.to_owned()), Decider::Nobody),
         };
         let decided = RecordedDecision { allowed: permit == Permit::Allowed, by };
         Some(PermissionAnswer { call, permit, decided, rule })

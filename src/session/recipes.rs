@@ -253,7 +253,7 @@ impl Session {
         let Some(typed) = typed else { return false };
         let is_dry = || matches!(compact::parse(typed.rest), Ok(CompactSubcommand::Dry { .. }));
         self.recipes.catalog().find(typed.name).is_some_and(|recipe| recipe.is_compaction())
-            && (self.core.settings.compaction.model == Summariser::Nobody || is_dry())
+            && (self.core.settings.compaction.model == Summariser::None || is_dry())
     }
 
     /// Starts a recipe; `outputs` are the outputs of its shell calls so far.
@@ -401,10 +401,10 @@ impl Session {
         let budget = Budget { used, ..budget };
         let thread = self.core.thread.clone();
         let ticket = prompt.responder.ticket;
-        let (revision, told) = (thread.view().revision(), budget.clone());
+        let (revision, planned_budget) = (thread.view().revision(), budget.clone());
         let previewing = move || compaction::preview(&ruler, &thread, &budget, &wish);
         let job = self.core.run_on_cpu_in_background(previewing, move |preview| {
-            let previewed = Previewed { typed, command, revision, budget: told, preview };
+            let previewed = Previewed { typed, command, revision, budget: planned_budget, preview };
             BackgroundResult::Previewed(ticket, Box::new(previewed))
         });
         self.recipes.render(Rendering { prompt, job });

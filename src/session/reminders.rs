@@ -78,12 +78,12 @@ pub(super) enum ReminderText {
     /// line.
     Lines { head: String, lines: Vec<(String, String)> },
     /// Lines already found to be missing from the view.
-    Untold(Vec<String>),
+    Missing(Vec<String>),
 }
 
 impl Topic {
     /// Returns the text to add to the view with these entries; `None` if it already contains it.
-    pub fn untold(self, view: &[Arc<Entry>]) -> Option<String> {
+    pub fn missing(self, view: &[Arc<Entry>]) -> Option<String> {
         let by = self.by;
         let said = || view.iter().rev().filter_map(|entry| text_by(by, &entry.change));
         let lines = match self.what {
@@ -107,7 +107,7 @@ impl Topic {
                 let head = Some(head).filter(|head| !head.is_empty() && !new.is_empty());
                 head.into_iter().chain(new).collect()
             }
-            ReminderText::Untold(lines) => lines,
+            ReminderText::Missing(lines) => lines,
         };
         (!lines.is_empty()).then(|| lines.join("\n"))
     }
@@ -149,9 +149,9 @@ mod tests {
     use super::*;
 
     /// What a topic adds to the view of a thread, which must be the same with its reminders alone.
-    fn untold(topic: impl Fn() -> Topic, thread: &Thread) -> Option<String> {
-        let all = topic().untold(thread.view().entries());
-        assert_eq!(topic().untold(RemindedEntries::default().of(thread.view())), all);
+    fn missing(topic: impl Fn() -> Topic, thread: &Thread) -> Option<String> {
+        let all = topic().missing(thread.view().entries());
+        assert_eq!(topic().missing(RemindedEntries::default().of(thread.view())), all);
         all
     }
 
@@ -177,20 +177,20 @@ mod tests {
 
     /// Each row is a log after its opening entry, e0, and the expected reminder.
     #[test]
-    fn the_model_is_told_of_the_goal_where_its_view_says_otherwise() {
+    fn the_goal_is_sent_if_the_view_has_another() {
         let (a, b) = (goal_words("A"), goal_words("B"));
         let goal = |goal: Option<&str>| Change::GoalSet { goal: goal.map(str::to_owned) };
         let (set_a, set_b) = (goal(Some("A")), goal(Some("B")));
-        let told = |text: &str| context("/goal", text);
-        let said_a = told(&a);
+        let sent = |text: &str| context("/goal", text);
+        let said_a = sent(&a);
         for (story, log, wanted) in [
             ("there is none", vec![person("hi")], None),
             ("it is new", vec![person("hi"), set_a.clone()], Some(a.clone())),
-            ("it was told", vec![set_a.clone(), said_a.clone()], None),
+            ("it was sent", vec![set_a.clone(), said_a.clone()], None),
             ("it is another now", vec![set_a.clone(), said_a.clone(), set_b.clone()], Some(b.clone())),
             ("it is ended", vec![set_a.clone(), said_a.clone(), goal(None)], Some(GOAL_ENDED.to_owned())),
-            ("the end was told", vec![set_a.clone(), said_a.clone(), goal(None), told(GOAL_ENDED)], None),
-            ("it ended before it was told", vec![set_a.clone(), goal(None)], None),
+            ("the end was sent", vec![set_a.clone(), said_a.clone(), goal(None), sent(GOAL_ENDED)], None),
+            ("it ended before it was sent", vec![set_a.clone(), goal(None)], None),
             (
                 "a compaction brought it along",
                 vec![set_a.clone(), said_a.clone(), compacted(2, &format!("Past.\n\n{a}"))],
@@ -202,7 +202,7 @@ mod tests {
                 Some(b.clone()),
             ),
             (
-                "an old one stands behind the summary, which has the new one",
+                "an old one follows the summary, which has the new one",
                 vec![set_a.clone(), said_a.clone(), set_b.clone(), compacted(1, &b)],
                 Some(b.clone()),
             ),
@@ -215,21 +215,21 @@ mod tests {
             ("a message of the user's is not the goal", vec![set_a.clone(), person(&a)], Some(a.clone())),
         ] {
             let thread = thread(log);
-            assert_eq!(untold(|| super::goal(&thread), &thread), wanted, "{story}");
+            assert_eq!(missing(|| super::goal(&thread), &thread), wanted, "{story}");
         }
     }
 
     #[test]
-    fn the_model_is_told_of_plan_mode_where_its_view_says_otherwise() {
+    fn plan_mode_is_sent_if_the_view_says_otherwise() {
         let mode = |mode| Change::ModeChosen { mode };
         let (on, off) = (|| context("/mode", PLAN_MODE_ON), || context("/mode", PLAN_MODE_OFF));
         for (story, log, wanted) in [
             ("it may do what it always may", vec![mode(Mode::Full)], None),
             ("plan mode is new", vec![mode(Mode::ReadOnly)], Some(PLAN_MODE_ON)),
-            ("it was told", vec![mode(Mode::ReadOnly), on()], None),
+            ("it was sent", vec![mode(Mode::ReadOnly), on()], None),
             ("it is over", vec![mode(Mode::ReadOnly), on(), mode(Mode::Ask)], Some(PLAN_MODE_OFF)),
-            ("the end was told", vec![mode(Mode::ReadOnly), on(), mode(Mode::Ask), off()], None),
-            ("it was never told of it", vec![mode(Mode::ReadOnly), mode(Mode::Ask)], None),
+            ("the end was sent", vec![mode(Mode::ReadOnly), on(), mode(Mode::Ask), off()], None),
+            ("it was never sent", vec![mode(Mode::ReadOnly), mode(Mode::Ask)], None),
             (
                 "it is on again",
                 vec![mode(Mode::ReadOnly), on(), mode(Mode::Ask), off(), mode(Mode::ReadOnly)],
@@ -246,12 +246,12 @@ mod tests {
             ),
         ] {
             let thread = thread(log);
-            assert_eq!(untold(|| plan_mode(thread.mode()), &thread).as_deref(), wanted, "{story}");
+            assert_eq!(missing(|| plan_mode(thread.mode()), &thread).as_deref(), wanted, "{story}");
         }
     }
 
     #[test]
-    fn each_line_is_told_once_behind_its_head() {
+    fn each_line_is_sent_once_after_its_head() {
         let line = |name: &str| (format!("{name}:"), format!("{name}: does it"));
         let list = |names: &[&str]| Topic {
             by: "skills",
@@ -263,8 +263,8 @@ mod tests {
         for (story, log, names, wanted) in [
             ("there are none", vec![], vec![], None),
             ("they are new", vec![], vec!["a", "b"], Some("New:\na: does it\nb: does it")),
-            ("one was told", vec![context("skills", "a: did it")], vec!["a", "b"], Some("New:\nb: does it")),
-            ("all were told", vec![context("skills", "a: x\nb: y"), person("hi")], vec!["a", "b"], None),
+            ("one was sent", vec![context("skills", "a: did it")], vec!["a", "b"], Some("New:\nb: does it")),
+            ("all were sent", vec![context("skills", "a: x\nb: y"), person("hi")], vec!["a", "b"], None),
             ("another said it", vec![context("mcp", "a: x")], vec!["a"], Some("New:\na: does it")),
             (
                 "a hook replaced the history",
@@ -274,7 +274,7 @@ mod tests {
             ),
         ] {
             let thread = thread(log);
-            assert_eq!(untold(|| list(&names), &thread).as_deref(), wanted, "{story}");
+            assert_eq!(missing(|| list(&names), &thread).as_deref(), wanted, "{story}");
         }
     }
 }

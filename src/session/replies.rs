@@ -21,7 +21,7 @@ use epitome_thread::{Change, Content, Message, MessageId, ModelName, Origin, Rep
 use epitome_turn::{CompactionResult, Effect, EffectResult, ModelResult, ReplyEnd, cut_of};
 
 /// Shortest wait whose notice explains how to cancel it: no user could cancel a shorter one in time.
-const CANCEL_TOLD_FROM: Duration = Duration::from_secs(3);
+const CANCEL_HINT_FROM: Duration = Duration::from_secs(3);
 
 const CANCEL_HINT: &str = "Cancel the turn (Esc, Ctrl-C or the stop button) to stop waiting.";
 
@@ -231,12 +231,12 @@ impl Session {
         let (is_child, is_agent) = (self.core.lineage.is_child(), self.core.lineage.is_agent());
         // A child's view is its parent's. A callback has its own part in its parent's conversation.
         let goal = (!is_child).then(|| reminders::goal(&self.core.thread));
-        let is_told_of_mode = !is_paused && (!is_child || is_agent);
-        let mode = is_told_of_mode.then(|| reminders::plan_mode(self.core.thread.mode()));
+        let gets_mode = !is_paused && (!is_child || is_agent);
+        let mode = gets_mode.then(|| reminders::plan_mode(self.core.thread.mode()));
         let mut topics: Vec<Topic> = goal.into_iter().chain(mode).collect();
         topics.extend(self.mcp.late_tools(&self.core));
         topics.extend(self.recipes.late_skills(&self.core));
-        let commands = if is_paused { Vec::new() } else { self.tools.background().standings() };
+        let commands = if is_paused { Vec::new() } else { self.tools.background().statuses() };
         if !is_paused {
             let view = self.core.model.reminded(self.core.thread.view());
             topics.push(reminders::background::topic(view, &commands, !is_child));
@@ -244,13 +244,13 @@ impl Session {
         for topic in topics {
             let by = topic.by.to_owned();
             let view = self.core.model.reminded(self.core.thread.view());
-            if let Some(words) = topic.untold(view) {
+            if let Some(words) = topic.missing(view) {
                 let said = self.core.context(by, words);
                 self.core.commit(said).map_err(|error| error.to_string())?;
             }
         }
-        for standing in commands.iter().filter(|standing| standing.ended.is_some()) {
-            if let Ok(command) = self.tools.background().find(&standing.id) {
+        for status in commands.iter().filter(|status| status.ended.is_some()) {
+            if let Ok(command) = self.tools.background().find(&status.id) {
                 command.mark_end_reported();
             }
         }
@@ -463,10 +463,11 @@ pub(super) fn sentence(error: &ProviderError) -> String {
 
 /// The notice while a failed call waits for the retry number `attempt`.
 fn waiting(error: &ProviderError, delay: Duration, attempt: u32) -> String {
-    let told = with_full_stop(&error.message);
+    let message = with_full_stop(&error.message);
     let tries = retry::ATTEMPTS_MAX;
-    let mut text = format!("{told} Trying again in {:.1} s (try {attempt} of {tries}).", delay.as_secs_f64());
-    if delay >= CANCEL_TOLD_FROM {
+    let mut text =
+        format!("{message} Trying again in {:.1} s (try {attempt} of {tries}).", delay.as_secs_f64());
+    if delay >= CANCEL_HINT_FROM {
         text.push_str(&format!(" {CANCEL_HINT}"));
     }
     text
@@ -474,12 +475,12 @@ fn waiting(error: &ProviderError, delay: Duration, attempt: u32) -> String {
 
 /// The message for a call that is not retried; `seen` if a part of its reply was shown.
 fn give_up_message(error: &ProviderError, seen: bool, attempts: u32) -> String {
-    let told = with_full_stop(&error.message);
+    let message = with_full_stop(&error.message);
     match (&error.hint, &error.class) {
         (Some(_), _) => sentence(error),
-        (None, _) if seen => format!("{told} Send the prompt again; what was said so far is kept."),
+        (None, _) if seen => format!("{message} Send the prompt again; what was said so far is kept."),
         (None, ErrorClass::Retry { .. }) => format!(
-            "{told} It was tried {attempts} times. Send it again in some minutes, or choose another model."
+            "{message} It was tried {attempts} times. Send it again in some minutes, or choose another model."
         ),
         (
             None,

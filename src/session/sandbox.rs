@@ -49,7 +49,7 @@ impl Core {
                     mode.name()
                 )
             }),
-            Mode::Ask | Mode::AcceptEdits | Mode::ReadOnly | Mode::Full if rules.hold_in(mode) => {
+            Mode::Ask | Mode::AcceptEdits | Mode::ReadOnly | Mode::Full if rules.applies_in(mode) => {
                 self.sandbox_remark(access)
             }
             Mode::Ask | Mode::AcceptEdits | Mode::ReadOnly | Mode::Full => None,

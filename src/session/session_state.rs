@@ -76,7 +76,7 @@ fn foreground(session: &Session) -> Foreground {
             }
         }
         None if is_asking => Foreground::RequiresAction,
-        None if session.recipes.are_rendering() || session.inbox.is_held() => Foreground::Running,
+        None if session.recipes.are_rendering() || session.inbox.is_paused() => Foreground::Running,
         None => Foreground::Idle(None),
     }
 }

@@ -24,7 +24,7 @@ use epitome_tools::{BoxFuture, ToolContext, listing};
 const BY: &str = "skills";
 
 /// Maximum number of messages about skills in a thread: directories that change constantly must not fill it.
-const TOLD_MAX: usize = 20;
+const MESSAGES_MAX: usize = 20;
 
 impl SessionRecipes {
     /// Puts the catalog's skills into the toolbox. A child uses its parent's.
@@ -46,7 +46,7 @@ impl SessionRecipes {
     /// The reminder about skills that the frame does not list.
     pub(super) fn late_skills(&self, core: &Core) -> Option<Topic> {
         let said = core.thread.entries().iter().filter(|entry| text_by(BY, &entry.change).is_some());
-        if core.lineage.is_child() || said.count() >= TOLD_MAX {
+        if core.lineage.is_child() || said.count() >= MESSAGES_MAX {
             return None;
         }
         let (_, tools) = core.thread.frame()?;

@@ -139,7 +139,7 @@ pub async fn writer(
 pub fn writer_name(settings: &Settings, main: &Endpoint, tokens: u64) -> Option<ModelName> {
     let small = || models::small(settings, Some(main));
     let name = match &settings.compaction.model {
-        Summariser::Main | Summariser::Nobody => None,
+        Summariser::Main | Summariser::None => None,
         Summariser::Small => small(),
         Summariser::Named(name) => Some(ModelName(name.clone())),
         Summariser::Cheapest => small().filter(|small| is_cheaper(settings, &main.name, small, tokens)),
@@ -152,8 +152,8 @@ pub fn writer_name(settings: &Settings, main: &Endpoint, tokens: u64) -> Option<
 fn is_cheaper(settings: &Settings, main: &ModelName, small: &ModelName, tokens: u64) -> bool {
     let output = SUMMARY_TOKENS;
     let cached = Usage { input: tokens, cache_read: tokens, output, ..Usage::default() };
-    let anew = Usage { input: tokens, output, ..Usage::default() };
-    let costs = models::cost(settings, main, &cached).zip(models::cost(settings, small, &anew));
+    let uncached = Usage { input: tokens, output, ..Usage::default() };
+    let costs = models::cost(settings, main, &cached).zip(models::cost(settings, small, &uncached));
     costs.is_some_and(|(main, small)| small < main)
 }
 

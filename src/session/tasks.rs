@@ -157,8 +157,8 @@ impl Subagents {
             message: format!("the agent {} has none of its tools here, and works without", agent.name),
             hint: Some(format!("there are {}", names.join(", "))),
         });
-        let told = found.problems.iter().chain(&found.remarks).cloned();
-        let problems: Vec<Problem> = told.chain(without_any).collect();
+        let reported = found.problems.iter().chain(&found.remarks).cloned();
+        let problems: Vec<Problem> = reported.chain(without_any).collect();
         core.clients.notify_problems_of("agents", &problems);
         self.define(found);
     }

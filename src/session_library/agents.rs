@@ -10,7 +10,7 @@ use std::time::UNIX_EPOCH;
 
 use serde::Serialize;
 
-use super::files::{beside, imported_id};
+use super::files::{imported_id, read_sibling};
 use super::opencode;
 use epitome_thread::{Change, SessionId};
 use epitome_transfer::{self as transfer, ImportContext};
@@ -222,11 +222,11 @@ fn foreign_session(path: &Path, cwd: &Path) -> Option<ForeignSession> {
     let metadata = fs::metadata(path).ok()?;
     let text = opencode::text(path).unwrap_or_else(|| head(path)).ok()?;
     let folder = path.parent()?;
-    let beside = |name: &Path| beside(folder, name);
+    let sibling = |name: &Path| read_sibling(folder, name);
     let nowhere = Path::new("");
     // For agents that store sessions within the project, the directory defaults to the current one.
     let default = if path.starts_with(cwd) { cwd } else { nowhere };
-    let context = ImportContext { cwd: default, now: 0, read_sibling: &beside };
+    let context = ImportContext { cwd: default, now: 0, read_sibling: &sibling };
     let draft = transfer::read(path, &text, &context).ok()?.into_iter().next()?;
     let cwd = draft.entries.iter().find_map(|entry| match &entry.change {
         Change::Opened { cwd, .. } => Some(cwd.clone()),

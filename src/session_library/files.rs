@@ -244,8 +244,8 @@ fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<ImportDraft>, LibraryEr
         },
     };
     let folder = path.parent().unwrap_or(path);
-    let beside = |name: &Path| beside(folder, name);
-    let context = ImportContext { cwd, now, read_sibling: &beside };
+    let sibling = |name: &Path| read_sibling(folder, name);
+    let context = ImportContext { cwd, now, read_sibling: &sibling };
     transfer::read(path, &text, &context).map_err(LibraryError::File)
 }
 
@@ -294,7 +294,7 @@ fn text_of(path: &Path) -> Result<String, LibraryError> {
 }
 
 /// Reads another file of an imported session, in or below its directory; paths that lead elsewhere are rejected.
-pub(super) fn beside(folder: &Path, name: &Path) -> Option<String> {
+pub(super) fn read_sibling(folder: &Path, name: &Path) -> Option<String> {
     if !name.components().all(|part| matches!(part, Component::Normal(_))) {
         return None;
     }

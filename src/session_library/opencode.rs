@@ -322,9 +322,9 @@ mod tests {
             let before = names(folder.path());
             assert_eq!(before.len(), if has_log { 3 } else { 1 });
             let kept = sessions(&path).expect("it can be read");
-            let told: Vec<_> =
+            let listed: Vec<_> =
                 kept.iter().map(|kept| (kept.id.as_str(), kept.updated_at, kept.bytes)).collect();
-            assert_eq!(told, [("ses_1", 9, 74)]);
+            assert_eq!(listed, [("ses_1", 9, 74)]);
             let text = text(&kept[0].file).expect("a session of opencode").expect("it can be read");
             assert_eq!(text, WHOLE);
             assert_eq!(names(folder.path()), before);

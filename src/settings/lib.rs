@@ -231,7 +231,7 @@ pub enum Summariser {
     /// `models.small`, or the session's model if there is no small one.
     Small,
     /// No model is called: the summary consists only of facts extracted by code.
-    Nobody,
+    None,
     Named(String),
 }
 

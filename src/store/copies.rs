@@ -230,8 +230,8 @@ impl Store {
         let is_journal = opened.is_some() || lines().any(|line| line::open(line).is_some());
         let session = opened.map(|header| header.session).or_else(|| name.cloned());
         let Some(session) = session.filter(|_| is_journal) else { return Ok(None) };
-        let beside = path.parent().and_then(Path::parent).unwrap_or(Path::new("")).join("blobs");
-        let blobs = BlobStore::new(Arc::new(RealDisk), beside.join(&session.0));
+        let blob_root = path.parent().and_then(Path::parent).unwrap_or(Path::new("")).join("blobs");
+        let blobs = BlobStore::new(Arc::new(RealDisk), blob_root.join(&session.0));
         let scan = Scan::read(&session, &bytes, None, Bodies::Whole(&blobs))?;
         let sealed = scan.lines.iter().filter_map(|line| line::open(&bytes[line.bytes.clone()]));
         let lost_bodies = sealed.flat_map(line::moved).filter(|hash| blobs.check(hash).is_err()).count();

@@ -83,7 +83,7 @@ fn a_journal_ahead_of_sled_is_caught_up() {
     assert!(agrees(&store, 1));
 }
 
-/// While another process had sled open, each update read every waiting session's journal again, in vain.
+/// While another process had sled open, each update read every waiting session's journal again, for nothing.
 #[test]
 fn no_journal_is_read_while_sled_is_unavailable() {
     let (home, store) = home();
@@ -146,7 +146,7 @@ fn an_unreadable_database_is_set_aside_and_rebuilt() {
     let (mut journal, _) = store.load(&session(1)).unwrap();
     journal.append(titled("seen")).unwrap();
     assert!(agrees(&store, 1));
-    assert!(agrees(&store, 2), "also what nobody has touched since");
+    assert!(agrees(&store, 2), "also sessions unchanged since");
     let names = std::fs::read_dir(&store.paths.data).unwrap();
     let aside =
         names.filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().starts_with("db.corrupt-"));

@@ -504,13 +504,13 @@ fn cut(
     whole: u64,
     torn: &[u8],
 ) -> Result<(), StoreError> {
-    let beside = paths.torn(session);
+    let torn_file = paths.torn(session);
     let mut kept = torn.to_vec();
     kept.push(b'\n');
-    let saved = paths.disk.open(&beside, OpenMode::AppendOrNew);
+    let saved = paths.disk.open(&torn_file, OpenMode::AppendOrNew);
     saved
         .and_then(|saved| saved.append(&kept).and_then(|()| saved.sync()))
-        .map_err(|source| io_error("save an incomplete line in", &beside, source))?;
+        .map_err(|source| io_error("save an incomplete line in", &torn_file, source))?;
     paths.sync_directory(&paths.journals())?;
     file.set_len(whole)
         .map_err(|source| io_error("remove an incomplete line from", &paths.journal(session), source))?;
@@ -583,7 +583,7 @@ pub(super) fn lock(file: &dyn DiskFile, session: &SessionId, path: &Path) -> Res
     if stat.links == 0 { Err(StoreError::NotFound(session.clone())) } else { Ok(stat.id) }
 }
 
-/// Whether somebody has locked a journal. False if that can't be found out.
+/// Whether a process has locked a journal. False if that can't be found out.
 pub(super) fn is_locked(paths: &StorePaths, session: &SessionId) -> bool {
     let file = paths.disk.open(&paths.journal(session), OpenMode::Append);
     file.is_ok_and(|file| matches!(file.try_lock(), Ok(false)))

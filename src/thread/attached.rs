@@ -183,14 +183,14 @@ mod tests {
         let link = Content::ResourceLink { uri: "file:///a".to_owned(), name: "a".to_owned() };
         let embedded =
             Content::Resource { uri: "file:///a".to_owned(), text: "x".repeat(PROMPT_TEXT_BYTES_MAX) };
-        for (content, told) in [
+        for (content, expected) in [
             (vec![most.clone(), most], "images and documents of 30.00 MB together"),
             (vec![small.clone(); 101], "101 images and documents, and one prompt may bring 100"),
             (vec![text(1), embedded.clone()], "8.00 MB of text"),
             (vec![link.clone(); 1025], "1025 parts, and one prompt may have 1024"),
         ] {
             let why = prompt_too_large(&content).expect("it is too much");
-            assert!(why.starts_with(told), "{why}");
+            assert!(why.starts_with(expected), "{why}");
         }
         for content in [vec![small; 100], vec![embedded], vec![link; 1024], vec![]] {
             assert_eq!(prompt_too_large(&content), None);

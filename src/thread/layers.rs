@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::view::standing;
+use super::view::active_entries;
 use super::{Change, Entry, PartId, Seq, Thread, View, ViewEdit};
 
 /// A compaction, pruning, mutation, edit or rewind of the view.
@@ -152,7 +152,7 @@ impl Thread {
     /// The next active compaction or mutation. It always replaces what an older one put in front, and was
     /// made from the view that a rewind had left.
     fn next_replacement(&self, layer: Seq) -> Option<Seq> {
-        let later = self.standing().filter(|later| later.seq > layer);
+        let later = self.active_entries().filter(|later| later.seq > layer);
         let replaces = |change: &Change| matches!(change, Change::Compacted { .. } | Change::Mutated { .. });
         later.into_iter().find(|later| replaces(&later.change)).map(|later| later.seq)
     }
@@ -291,7 +291,7 @@ impl Thread {
     fn fold_before(&self, seq: Seq) -> View {
         let mut view = View::default();
         let before = &self.entries()[..self.entries().len().min(seq.0 as usize)];
-        standing(before, |seq| !self.is_undone(seq)).for_each(|entry| view.take(entry));
+        active_entries(before, |seq| !self.is_undone(seq)).for_each(|entry| view.take(entry));
         view
     }
 
@@ -299,7 +299,7 @@ impl Thread {
     fn fold_to(&self, seq: Seq, holds: impl Fn(Seq) -> bool) -> View {
         let mut view = View::default();
         let through = &self.entries()[..self.entries().len().min(seq.0 as usize + 1)];
-        standing(through, holds).for_each(|entry| view.take(entry));
+        active_entries(through, holds).for_each(|entry| view.take(entry));
         view
     }
 
@@ -349,8 +349,8 @@ impl Thread {
         trial.apply(Arc::new(Entry { seq: trial.next_seq(), at: 0, change: switch }));
         let known = self.pinned();
         let is_lost = |(pin, text): &(PartId, String)| {
-            let is_held = self.view().has_pin(*pin, text) || !known.contains(pin);
-            is_held && !trial.view().has_pin(*pin, text)
+            let is_kept = self.view().has_pin(*pin, text) || !known.contains(pin);
+            is_kept && !trial.view().has_pin(*pin, text)
         };
         match trial.pins().iter().find(|pin| is_lost(pin)) {
             Some((pin, _)) => Err(format!("{pin} is pinned and would leave the view: /unpin {pin} first")),

@@ -114,7 +114,7 @@ fn after(later: Vec<Change>) -> Thread {
 }
 
 /// Lists the layers: `e6` is active, `(e6)` is undone, `e6<e8` is inside e8.
-fn told(thread: &Thread) -> String {
+fn describe(thread: &Thread) -> String {
     let layer = |layer: &Layer| {
         let name = if layer.holds { layer.entry.to_string() } else { format!("({})", layer.entry) };
         layer.inside.map_or(name.clone(), |outer| format!("{name}<{outer}"))
@@ -149,7 +149,7 @@ fn a_layer_is_inside_the_next_one_that_covers_it() {
             vec![pruned(&[3]), compacted(1, &[3])],
             "e6<e7 e7",
         ),
-        ("one that holds beside it", vec![pruned(&[3]), compacted(1, &[])], "e6 e7"),
+        ("one that is active next to it", vec![pruned(&[3]), compacted(1, &[])], "e6 e7"),
         ("a mask by a hook over a shortening", vec![pruned(&[3]), edited(vec![masked(3)])], "e6<e7 e7"),
         (
             "a message that was added, and compacted",
@@ -160,7 +160,7 @@ fn a_layer_is_inside_the_next_one_that_covers_it() {
             "e6<e7 e7",
         ),
     ] {
-        assert_eq!(told(&after(later)), wanted, "{story}");
+        assert_eq!(describe(&after(later)), wanted, "{story}");
     }
 }
 
@@ -199,7 +199,7 @@ fn undo_is_refused_with_a_reason() {
         ),
     ] {
         let wanted = wanted.map_err(str::to_owned);
-        assert_eq!(thread.can_undo(Seq(layer)), wanted, "{layer} of {}", told(&thread));
+        assert_eq!(thread.can_undo(Seq(layer)), wanted, "{layer} of {}", describe(&thread));
     }
 }
 

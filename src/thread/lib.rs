@@ -503,8 +503,8 @@ impl Thread {
     }
 
     /// The entries that make up the view, oldest first.
-    pub fn standing(&self) -> impl Iterator<Item = &Arc<Entry>> {
-        view::standing(&self.entries, |seq| !self.undone.contains(&seq))
+    pub fn active_entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        view::active_entries(&self.entries, |seq| !self.undone.contains(&seq))
     }
 
     fn saw_message(&mut self, id: MessageId) {

@@ -27,7 +27,7 @@ pub(super) fn compaction(trigger: Trigger, sizes: &str, account: &CompactionStat
         1 => Some(format!("1 {one}")),
         count => Some(format!("{count} {many}")),
     };
-    let told = [
+    let details = [
         count(account.summarised.entries as usize, "entry became one message", "entries became one message"),
         count(account.quoted.len(), "entry word for word", "entries word for word"),
         count(account.shortened.len(), "quote shortened", "quotes shortened"),
@@ -36,10 +36,10 @@ pub(super) fn compaction(trigger: Trigger, sizes: &str, account: &CompactionStat
     let shortened = count(account.masked.entries as usize, "entry shortened", "entries shortened");
     let left_out =
         count(account.left_out.len(), "entry only found by recall", "entries only found by recall");
-    let told = told.into_iter().flatten().collect::<Vec<_>>().join(", ");
-    let told = [Some(told).filter(|told| !told.is_empty()), shortened, left_out];
-    let told = told.into_iter().flatten().collect::<Vec<_>>().join("; ");
-    let told = if told.is_empty() { told } else { format!(" ({told})") };
+    let details = details.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let details = [Some(details).filter(|details| !details.is_empty()), shortened, left_out];
+    let details = details.into_iter().flatten().collect::<Vec<_>>().join("; ");
+    let details = if details.is_empty() { details } else { format!(" ({details})") };
     let fallback = match &account.fallback {
         Some(why) => {
             format!(
@@ -50,7 +50,7 @@ pub(super) fn compaction(trigger: Trigger, sizes: &str, account: &CompactionStat
         None => String::new(),
     };
     let called = compacted(trigger);
-    format!("{called}: {sizes}{told}.{fallback} /undo undoes it.")
+    format!("{called}: {sizes}{details}.{fallback} /undo undoes it.")
 }
 
 /// A sentence without its full stop, for use within another one.
@@ -111,8 +111,8 @@ fn pinned_by_person(edits: &[ViewEdit]) -> String {
         return format!("No longer pinned: {unpinned}.");
     }
     let pinned = names(|edit| matches!(edit, ViewEdit::Pin { .. }));
-    let told = if edits.iter().all(ViewEdit::only_pins) { "" } else { ", and shown to the model" };
-    format!("Pinned{told}: {pinned}. Every compaction keeps it unchanged; /unpin {pinned} unpins it.")
+    let suffix = if edits.iter().all(ViewEdit::only_pins) { "" } else { ", and shown to the model" };
+    format!("Pinned{suffix}: {pinned}. Every compaction keeps it unchanged; /unpin {pinned} unpins it.")
 }
 
 /// The number of edits of each kind.

@@ -274,8 +274,8 @@ fn shortened_outcomes_are_marked_and_full_detail_shows_all_of_them() {
         tokens_after: 1,
         window: None,
     });
-    let told = readable(&thread(changes), DetailLevel::Full);
-    assert!(told.contains("→ completed  [shortened in the view]\n"), "{told}");
-    assert!(told.contains("all of the output") && !told.contains("by a hook"), "{told}");
+    let shown = readable(&thread(changes), DetailLevel::Full);
+    assert!(shown.contains("→ completed  [shortened in the view]\n"), "{shown}");
+    assert!(shown.contains("all of the output") && !shown.contains("by a hook"), "{shown}");
     assert!(!readable(&before, DetailLevel::Short).contains("all of the output"));
 }

@@ -31,9 +31,9 @@ impl Thread {
     pub fn prompted_turns(&self) -> Vec<PromptedTurn> {
         let mut turns: Vec<PromptedTurn> = Vec::new();
         let (mut start, mut is_new) = (Seq(1), true);
-        let mut standing = self.standing().peekable();
+        let mut active = self.active_entries().peekable();
         for entry in self.entries() {
-            let stands = standing.next_if(|stands| stands.seq == entry.seq).is_some();
+            let is_active = active.next_if(|next| next.seq == entry.seq).is_some();
             match &entry.change {
                 Change::TurnEnded { .. } => (start, is_new) = (Seq(entry.seq.0 + 1), true),
                 Change::Said { message, origin } if origin.is_prompt() && is_new => {
@@ -42,7 +42,7 @@ impl Thread {
                         Origin::Recipe { typed, .. } if !typed.is_empty() => typed.clone(),
                         _ => message.text(),
                     };
-                    turns.push(PromptedTurn { start, prompt: entry.seq, text, is_taken_back: !stands });
+                    turns.push(PromptedTurn { start, prompt: entry.seq, text, is_taken_back: !is_active });
                 }
                 _ => {}
             }

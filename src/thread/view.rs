@@ -75,8 +75,8 @@ impl View {
     /// Folds a log, leaving out undone layers and everything that a rewind removed.
     pub fn fold(entries: &[Arc<Entry>], undone: &HashSet<Seq>) -> View {
         let mut view = View::default();
-        let stands = |seq: Seq| !undone.contains(&seq);
-        standing(entries, stands).for_each(|entry| view.take(entry));
+        let is_active = |seq: Seq| !undone.contains(&seq);
+        active_entries(entries, is_active).for_each(|entry| view.take(entry));
         // Entries that a rewind removed have changed the view too, so they count for the revision.
         let rewrites = |entry: &&Arc<Entry>| match &entry.change {
             Change::Undone { .. } | Change::Redone { .. } => true,
@@ -248,7 +248,7 @@ impl View {
                     }
                 }
             }
-            // Undone layers and rewinds are handled before folding, by `standing`.
+            // Undone layers and rewinds are handled before folding, by `active_entries`.
             _ => {}
         }
         if entry.change.rewrites() {
@@ -310,12 +310,12 @@ impl View {
 
 /// The entries that make up the view, oldest first: without inactive layers, and without entries that an
 /// active rewind removes. A rewind that a later one removes has no effect.
-pub(super) fn standing(
+pub(super) fn active_entries(
     entries: &[Arc<Entry>],
     holds: impl Fn(Seq) -> bool,
 ) -> impl Iterator<Item = &Arc<Entry>> {
     let mut below = Seq(u64::MAX);
-    let mut standing: Vec<&Arc<Entry>> = Vec::with_capacity(entries.len());
+    let mut active: Vec<&Arc<Entry>> = Vec::with_capacity(entries.len());
     for entry in entries.iter().rev().filter(|entry| !entry.change.can_be_undone() || holds(entry.seq)) {
         if entry.seq >= below {
             continue;
@@ -323,10 +323,10 @@ pub(super) fn standing(
         match &entry.change {
             // An imported log may name an entry that comes later; then there is nothing to remove.
             Change::Rewound { to } => below = (*to).min(entry.seq),
-            _ => standing.push(entry),
+            _ => active.push(entry),
         }
     }
-    standing.into_iter().rev()
+    active.into_iter().rev()
 }
 
 impl PartNumbers {

@@ -24,7 +24,7 @@ use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
 const ALL_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Maximum number of errors reported at once.
-const FAULTS_TOLD_MAX: usize = 10;
+const FAULTS_SHOWN_MAX: usize = 10;
 
 /// Maximum number of files listed in a tool card.
 const LOCATIONS_MAX: usize = 20;
@@ -192,8 +192,8 @@ fn plan(files: &[FilePatch], context: &ToolContext, known: Option<&ReadState>) -
     if faults.is_empty() {
         return Ok(plan);
     }
-    let more = faults.len().saturating_sub(FAULTS_TOLD_MAX);
-    faults.truncate(FAULTS_TOLD_MAX);
+    let more = faults.len().saturating_sub(FAULTS_SHOWN_MAX);
+    faults.truncate(FAULTS_SHOWN_MAX);
     if more > 0 {
         faults.push(format!("and {more} more"));
     }

@@ -126,8 +126,8 @@ impl BackgroundCommands {
     }
 
     /// The status of all known commands, oldest first.
-    pub fn standings(&self) -> Vec<CommandStatus> {
-        self.commands().iter().map(|followed| followed.command.standing()).collect()
+    pub fn statuses(&self) -> Vec<CommandStatus> {
+        self.commands().iter().map(|followed| followed.command.status()).collect()
     }
 
     /// The running commands that were started by a call, oldest first: the call and its command line.
@@ -196,7 +196,7 @@ impl BackgroundCommands {
             state: Mutex::default(),
             news: watch::Sender::new(0),
             end: Notify::new(),
-            network: started.is_held.then_some(context.sandbox.network),
+            network: started.is_sandboxed.then_some(context.sandbox.network),
         });
         let task = tokio::spawn(follow(command.clone(), started)).abort_handle();
         commands.push(FollowedCommand { command: command.clone(), task });
@@ -252,7 +252,7 @@ pub(super) async fn start(
 
 /// Follows a command until its end. Dropping the future ends the command.
 async fn follow(command: Arc<BackgroundCommand>, started: StartedShell) {
-    let StartedShell { mut running, pipe, note: _note, is_held: _, settings: _, links } = started;
+    let StartedShell { mut running, pipe, note: _note, is_sandboxed: _, settings: _, links } = started;
     let (mut reading, mut cleaner) = (OutputReader::new(pipe), Cleaner::default());
     let ending = loop {
         tokio::select! {
@@ -294,7 +294,7 @@ impl BackgroundCommand {
         self.state().ending.is_none()
     }
 
-    pub fn standing(&self) -> CommandStatus {
+    pub fn status(&self) -> CommandStatus {
         let state = self.state();
         CommandStatus {
             id: self.id.clone(),
@@ -361,7 +361,7 @@ impl BackgroundCommand {
             truncate::head_and_tail(&output, truncate::OUTPUT_BYTES_MAX, truncate::OUTPUT_HEAD_BYTES, REST);
         let mut raw = json!({"stdout": shown, "stderr": ""});
         let mut background = json!({"id": self.id, "state": "running"});
-        let stands = match ending {
+        let outcome = match ending {
             None => format!("still runs after {} s", self.began.elapsed().as_secs()),
             Some(ending) => {
                 let (words, code) = shell_run::ended(ending);
@@ -373,7 +373,7 @@ impl BackgroundCommand {
             }
         };
         raw["background"] = background;
-        let mut say = format!("[{head}; it {stands}]");
+        let mut say = format!("[{head}; it {outcome}]");
         if forgotten > 0 {
             say = format!(
                 "[{forgotten} bytes of its output before this are lost: they were not read in time]\n{say}"

@@ -186,7 +186,7 @@ impl ParsedTool for Bash {
                 return ToolResult::failed(background::full());
             }
             let workspace = context.workspace.clone();
-            let hold = call.outside.is_none() && context.sandbox.hold_in(context.mode);
+            let hold = call.outside.is_none() && context.sandbox.applies_in(context.mode);
             let rules = hold.then(|| context.sandbox.clone());
             let git = match (call.changes_git, call.background) {
                 (false, _) => GitChanges::None,
@@ -261,7 +261,7 @@ impl BashCall {
 
 /// Reads the output until the shell has ended or timed out.
 async fn follow(started: StartedShell, timeout: Duration, context: &ToolContext) -> ToolResult {
-    let StartedShell { mut running, pipe, note: _note, is_held, settings, links } = started;
+    let StartedShell { mut running, pipe, note: _note, is_sandboxed, settings, links } = started;
     let (mut reading, mut output) = (OutputReader::new(pipe), CommandOutput::default());
     let mut live = LiveOutput::new(context.progress.clone());
     let mut timed_out = false;
@@ -293,7 +293,7 @@ async fn follow(started: StartedShell, timeout: Duration, context: &ToolContext)
         reports
     });
     let report = Some(reports.await.join("\n")).filter(|report| !report.is_empty());
-    let network = is_held.then_some(context.sandbox.network);
+    let network = is_sandboxed.then_some(context.sandbox.network);
     result(output.finish(), ending, timed_out.then_some(timeout), network, report)
 }
 

@@ -127,7 +127,7 @@ impl Buffers {
     }
 
     async fn ask(&self, wish: EditorRequest) -> EditorResponse {
-        let gone = || EditorResponse::Failed("nobody is there to be asked".to_owned());
+        let gone = || EditorResponse::Failed("no client is attached".to_owned());
         let (answer, answered) = oneshot::channel();
         match self.wishes.try_send(PendingEditorRequest { wish, answer }) {
             Ok(()) => answered.await.unwrap_or_else(|_| gone()),
@@ -140,19 +140,19 @@ impl Buffers {
         let mut known = self.known();
         let changed = when(found.stamp.changed(), SystemTime::now(), &known.busy);
         let trail = known.trail(real);
-        let standing = judge(&Compared {
+        let status = judge(&Compared {
             editor: said,
             disk: &found.text,
             is_in_step: trail.is_in_step(found.stamp),
             was_on_disk: trail.was_on_disk(said),
             changed,
         });
-        match standing {
+        match status {
             BufferStatus::Same | BufferStatus::Unsaved => trail.in_step(found.stamp),
             BufferStatus::Doubtful(_) => {}
         }
         trail.on_disk(&found.text);
-        standing
+        status
     }
 
     /// Records that the editor accepted a text; returns whether the file contains it now.

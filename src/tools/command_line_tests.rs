@@ -103,8 +103,11 @@ fn disallowed_commands_are_found_in_any_construct() {
         ("unset PATH", "unset PATH"),
         ("x=(1 2)", "x=(1 2)"),
     ] {
-        let told = with(&ALLOWED, line).unwrap_or_else(|| panic!("it runs: {line}"));
-        assert!(told.starts_with(&format!("`{command}` may not run here; only these")), "{line}: {told}");
+        let refusal = with(&ALLOWED, line).unwrap_or_else(|| panic!("it runs: {line}"));
+        assert!(
+            refusal.starts_with(&format!("`{command}` may not run here; only these")),
+            "{line}: {refusal}"
+        );
     }
     assert_eq!(
         with(&["git log *", "ls"], "rm x").as_deref(),
@@ -132,8 +135,8 @@ fn nothing_writes_a_file() {
         "cat <<E > f\na\nE",
         "f() { ls; } > f",
     ] {
-        let told = with(&["*"], line).unwrap_or_else(|| panic!("it writes: {line}"));
-        assert!(told.contains("writes a file"), "{line}: {told}");
+        let refusal = with(&["*"], line).unwrap_or_else(|| panic!("it writes: {line}"));
+        assert!(refusal.contains("writes a file"), "{line}: {refusal}");
     }
 }
 
@@ -197,8 +200,8 @@ fn uncertain_lines_are_refused() {
         "if ls",
         "echo a\\",
     ] {
-        let told = with(&["*"], line).unwrap_or_else(|| panic!("it runs: {line}"));
-        assert!(!told.contains("may not run here"), "{line}: {told}");
+        let refusal = with(&["*"], line).unwrap_or_else(|| panic!("it runs: {line}"));
+        assert!(!refusal.contains("may not run here"), "{line}: {refusal}");
     }
 }
 
@@ -236,8 +239,8 @@ fn long_lines_and_deep_nesting_are_refused_without_a_crash() {
     let deep = |levels: usize| format!("echo {}{}", "$(echo ".repeat(levels), ")".repeat(levels));
     assert_eq!(with(&["echo *"], &deep(300)), None);
     assert!(with(&["echo *"], &deep(4000)).is_some());
-    let told = with(&[], &format!("rm {}", "x".repeat(1000))).expect("nothing is allowed");
-    assert!(told.len() < 400, "{told}");
+    let refusal = with(&[], &format!("rm {}", "x".repeat(1000))).expect("nothing is allowed");
+    assert!(refusal.len() < 400, "{refusal}");
 }
 
 proptest::proptest! {

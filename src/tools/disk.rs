@@ -589,13 +589,13 @@ mod tests {
             let why = result.expect_err("it leads elsewhere");
             assert!(why.contains("a symbolic link that was put there since"), "{why}");
         };
-        let told = |error: io::Error| trouble("write", &there, &workspace, &error);
+        let explain = |error: io::Error| trouble("write", &there, &workspace, &error);
         refused(open(&there, &workspace).map(drop));
         refused(read_whole(&there, &workspace).map(drop));
-        refused(metadata(&there, &workspace).map(drop).map_err(told));
-        refused(replace(&there, b"x", &workspace, &CancelFlag::default()).map_err(told));
-        refused(replace(&new, b"x", &workspace, &CancelFlag::default()).map_err(told));
-        refused(remove(&there, &workspace).map_err(told));
+        refused(metadata(&there, &workspace).map(drop).map_err(explain));
+        refused(replace(&there, b"x", &workspace, &CancelFlag::default()).map_err(explain));
+        refused(replace(&new, b"x", &workspace, &CancelFlag::default()).map_err(explain));
+        refused(remove(&there, &workspace).map_err(explain));
         assert!(
             !trouble("read", &there, &workspace, &io::ErrorKind::NotFound.into()).contains("Did you mean d/")
         );

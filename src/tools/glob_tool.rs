@@ -18,7 +18,7 @@ use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, d
 pub const RESULTS_MAX: usize = 200;
 
 /// Number of files collected before all but the newest are dropped.
-const HELD_MAX: usize = 100 * RESULTS_MAX;
+const COLLECTED_MAX: usize = 100 * RESULTS_MAX;
 
 pub struct GlobTool;
 
@@ -117,7 +117,7 @@ fn find(call: &GlobCall, context: &ToolContext, stop: &CancelFlag) -> Result<Too
             let changed = file.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             found.push((Reverse(changed), file.relative().to_path_buf()));
             count += 1;
-            if found.len() >= HELD_MAX {
+            if found.len() >= COLLECTED_MAX {
                 found.sort();
                 found.truncate(RESULTS_MAX);
             }

@@ -6,10 +6,10 @@ use super::truncate;
 pub(super) use epitome_thread::terminal_text::{Cleaner, drawn};
 
 /// Bytes kept of the beginning.
-const HELD_HEAD_BYTES: usize = truncate::WHOLE_BYTES_MAX / 2;
+const KEPT_HEAD_BYTES: usize = truncate::WHOLE_BYTES_MAX / 2;
 
 /// Bytes kept of the end; up to twice as many while collecting.
-const HELD_TAIL_BYTES: usize = truncate::WHOLE_BYTES_MAX - HELD_HEAD_BYTES;
+const KEPT_TAIL_BYTES: usize = truncate::WHOLE_BYTES_MAX - KEPT_HEAD_BYTES;
 
 /// How the model can get the omitted part.
 const REST: &str =
@@ -70,14 +70,14 @@ impl CommandOutput {
     }
 
     fn keep(&mut self, text: &str) {
-        let space = HELD_HEAD_BYTES.saturating_sub(self.head.len());
+        let space = KEPT_HEAD_BYTES.saturating_sub(self.head.len());
         let (head, tail) =
             if self.tail.is_empty() { text.split_at(text.floor_char_boundary(space)) } else { ("", text) };
         self.head.push_str(head);
         self.tail.push_str(tail);
         // Truncated only at twice the limit, so that each byte is moved once on average.
-        if self.tail.len() > 2 * HELD_TAIL_BYTES {
-            let start = self.tail.ceil_char_boundary(self.tail.len() - HELD_TAIL_BYTES);
+        if self.tail.len() > 2 * KEPT_TAIL_BYTES {
+            let start = self.tail.ceil_char_boundary(self.tail.len() - KEPT_TAIL_BYTES);
             self.dropped_bytes += start as u64;
             self.dropped_lines += self.tail[..start].bytes().filter(|byte| *byte == b'\n').count() as u64;
             self.tail.drain(..start);
@@ -144,7 +144,7 @@ mod tests {
         for _ in 0..1_000 {
             output.take(&line);
         }
-        assert!(output.head.len() + output.tail.len() <= HELD_HEAD_BYTES + 2 * HELD_TAIL_BYTES);
+        assert!(output.head.len() + output.tail.len() <= KEPT_HEAD_BYTES + 2 * KEPT_TAIL_BYTES);
         output.take(b"the end\n");
         let Finished { shown: text, whole } = output.finish();
         let whole = whole.expect("what is shown is a part");

@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_tells_the_model_not_to_try_again() {
+    fn a_denial_says_not_to_try_again() {
         let PermissionVerdict::Deny { why } = judge(&writing("/w/a"), Mode::ReadOnly, &[]) else {
             panic!("denied")
         };

@@ -135,7 +135,7 @@ impl ReadState {
         }
     }
 
-    pub fn standing(&self, path: &Path, state: &str) -> FileStatus {
+    pub fn status(&self, path: &Path, state: &str) -> FileStatus {
         match self.known().files.get(path) {
             None => FileStatus::Unread,
             Some(seen) if seen.state == state => FileStatus::Current,
@@ -148,7 +148,7 @@ impl ReadState {
     pub fn check(&self, path: &Path, state: &str, content: Option<&str>, name: &str) -> Result<(), String> {
         let again =
             format!("Read it with file_read (file_path {name:?}), then base the change on its contents");
-        match self.standing(path, state) {
+        match self.status(path, state) {
             FileStatus::Current => Ok(()),
             FileStatus::Unread if content.is_some_and(|content| content.contains('\0')) => Err(binary(name)),
             FileStatus::Unread => {
@@ -429,11 +429,11 @@ mod tests {
     }
 
     #[test]
-    fn standing_depends_on_the_state_that_was_read() {
+    fn the_status_depends_on_the_state_that_was_read() {
         let files = files(vec![read("/w/a", "     1\tone", "s1")]);
-        assert_eq!(files.standing(Path::new("/w/a"), "s1"), FileStatus::Current);
-        assert_eq!(files.standing(Path::new("/w/a"), "s2"), FileStatus::Changed);
-        assert_eq!(files.standing(Path::new("/w/b"), "s1"), FileStatus::Unread);
+        assert_eq!(files.status(Path::new("/w/a"), "s1"), FileStatus::Current);
+        assert_eq!(files.status(Path::new("/w/a"), "s2"), FileStatus::Changed);
+        assert_eq!(files.status(Path::new("/w/b"), "s1"), FileStatus::Unread);
         let why = files.check(Path::new("/w/b"), "s1", Some(""), "b").expect_err("it was not read");
         assert!(
             why.contains("not read in this session") && why.contains("file_read (file_path \"b\")"),
@@ -449,9 +449,9 @@ mod tests {
         for nth in (0..FILES_MAX).chain([0, FILES_MAX]) {
             files.note(&[(path(nth), Some("s1".to_owned()))]);
         }
-        let standing = |nth: usize| files.standing(&path(nth), "s1");
-        let gone = [1, FILES_LET_GO].map(standing);
-        let kept = [0, FILES_LET_GO + 1, FILES_MAX].map(standing);
+        let status = |nth: usize| files.status(&path(nth), "s1");
+        let gone = [1, FILES_LET_GO].map(status);
+        let kept = [0, FILES_LET_GO + 1, FILES_MAX].map(status);
         assert_eq!((gone, kept), ([FileStatus::Unread; 2], [FileStatus::Current; 3]));
     }
 
@@ -478,7 +478,7 @@ mod tests {
         };
         let edited = Change::ToolFinished { outcome: ToolOutcome { shown: vec![diff], ..outcome } };
         let files = files(vec![read("/w/a", "     1\t1", "s1"), edited]);
-        assert_eq!(files.standing(Path::new("/w/a"), "s2"), FileStatus::Current);
+        assert_eq!(files.status(Path::new("/w/a"), "s2"), FileStatus::Current);
         let why = files.check(Path::new("/w/a"), "s3", Some("3\n"), "a").expect_err("it changed");
         assert!(why.contains("- 2\n+ 3"), "{why}");
     }
@@ -489,8 +489,8 @@ mod tests {
         let content = vec![content("file:///w/a%20b.rs"), content("file:///w/c.rs#L1-2")];
         let said = Change::Said { message: Message { id: MessageId(0), content }, origin: Origin::Person };
         let files = files(vec![said]);
-        assert_eq!(files.standing(Path::new("/w/a b.rs"), &state_of(b"x\n")), FileStatus::Current);
-        assert_eq!(files.standing(Path::new("/w/c.rs"), &state_of(b"x\n")), FileStatus::Unread);
+        assert_eq!(files.status(Path::new("/w/a b.rs"), &state_of(b"x\n")), FileStatus::Current);
+        assert_eq!(files.status(Path::new("/w/c.rs"), &state_of(b"x\n")), FileStatus::Unread);
     }
 
     /// Regression test for two edits in one reply: the first result was logged after the second edit, and its state
@@ -500,9 +500,9 @@ mod tests {
         let files = files(Vec::new());
         files.note(&[("/w/a".into(), Some("s2".to_owned()))]);
         files.follow(&thread(vec![read("/w/a", "     1\tone", "s1")]), &workspace());
-        assert_eq!(files.standing(Path::new("/w/a"), "s2"), FileStatus::Current);
+        assert_eq!(files.status(Path::new("/w/a"), "s2"), FileStatus::Current);
         files.note(&[("/w/a".into(), None)]);
-        assert_eq!(files.standing(Path::new("/w/a"), "s2"), FileStatus::Unread);
+        assert_eq!(files.status(Path::new("/w/a"), "s2"), FileStatus::Unread);
     }
 
     #[tokio::test]
@@ -527,7 +527,7 @@ mod tests {
         assert!(matches!(waits(&mut third), Some(AccessTurn::Free)));
         assert!(
             matches!(files.enter(&write), QueuedAccess::Entered(AccessTurn::Writing(_))),
-            "a command holds nobody up"
+            "a command delays nothing"
         );
     }
 }

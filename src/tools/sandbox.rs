@@ -63,7 +63,7 @@ pub fn default_memory() -> Option<u64> {
 
 impl SandboxRules {
     /// Whether a command that did not request to run outside of the sandbox is sandboxed.
-    pub fn hold_in(&self, mode: Mode) -> bool {
+    pub fn applies_in(&self, mode: Mode) -> bool {
         self.enabled && (self.in_full_mode || mode != Mode::Full)
     }
 

@@ -60,7 +60,7 @@ pub(super) struct StartedShell {
     /// The command counts as running in the workspace until this is dropped.
     pub note: RunningNote,
     /// Whether it is sandboxed.
-    pub is_held: bool,
+    pub is_sandboxed: bool,
     /// Settings of repositories that it may change; call `finish` on them after the command has ended.
     pub settings: Option<StagedSettings>,
     /// The links between repositories, if it is sandboxed; they are watched until all of its processes have ended.
@@ -126,7 +126,7 @@ pub(super) fn start(
     command.env("PWD", &workspace.cwd).env_remove("OLDPWD");
     let note = workspace.running.note(workspace);
     let prepared = sandbox.and_then(|(rules, git)| sandbox::confinement(rules, workspace, git));
-    let is_held = prepared.is_some();
+    let is_sandboxed = prepared.is_some();
     let (mut settings, mut links) = (None, None);
     let running = match prepared {
         Some(prepared) => {
@@ -151,7 +151,7 @@ pub(super) fn start(
     // They contain this process's copies of the pipe's write end; the reader would not get EOF while they are open.
     drop((command, write));
     let pipe = pipe::Receiver::from_owned_fd(OwnedFd::from(read)).map_err(failed)?;
-    Ok(StartedShell { running, pipe, note, is_held, settings, links })
+    Ok(StartedShell { running, pipe, note, is_sandboxed, settings, links })
 }
 
 /// Prepends the exports of hooks to the line. An error in them does not prevent the line from running.

@@ -23,7 +23,7 @@ const NAMES_BYTES_MAX: usize = 6 * 1024;
 /// Maximum bytes of a skill's name in the title of a card.
 const TITLE_BYTES_MAX: usize = 200;
 /// Follows the text of a skill after a command of it failed in the sandbox.
-const HELD: &str = "[The skill's own commands ran in the sandbox. If it stopped one, call the skill again with \
+const SANDBOX_HINT: &str = "[The skill's own commands ran in the sandbox. If it stopped one, call the skill again with \
                     `outside_sandbox`.]";
 
 /// A skill that the session can offer.
@@ -213,13 +213,13 @@ impl ParsedTool for SkillTool {
                     "The skill's commands changed after the call was checked. None ran.",
                 );
             }
-            let is_held = !lines.is_empty() && context.sandbox.hold_in(context.mode);
+            let is_sandboxed = !lines.is_empty() && context.sandbox.applies_in(context.mode);
             let text = skill.text.render(context.clone(), arguments, lines).await;
             match (text, skill.fork.clone()) {
                 (Ok(text), Some(agent)) => task::start(order(&skill, agent, text), context).await,
                 (Ok(mut text), None) => {
-                    if is_held && text.contains("[exit code ") {
-                        text.push_str(&format!("\n\n{HELD}"));
+                    if is_sandboxed && text.contains("[exit code ") {
+                        text.push_str(&format!("\n\n{SANDBOX_HINT}"));
                     }
                     let shown = vec![ToolDisplay::Text { text: disk::fenced("markdown", &text) }];
                     ToolResult { shown, ..ToolResult::completed(text) }
@@ -273,7 +273,7 @@ mod tests {
         let access = tool.access(parse(outside), &workspace);
         assert_eq!(access, Ok(Access::Command { line, confined: false, changes_git: true }));
         assert_eq!(tool.display(&json!({"name": "ci"}), &workspace).kind, ToolKind::Execute);
-        // Nobody decided about it.
+        // It needed no decision.
         let result = tool.run(parse(json!({"name": "ci"})), ToolContext::bare(workspace.clone())).await;
         assert_eq!(result.status, epitome_thread::OutcomeStatus::Failed);
     }

@@ -19,8 +19,8 @@ const BY: &str = "aider";
 const PROMPT: &str = "####";
 
 /// Prefix and suffix of aider's lines. Quotations by the model do not have this suffix.
-const TOLD: &str = "> ";
-const TOLD_END: &str = "  ";
+const NOTICE: &str = "> ";
+const NOTICE_END: &str = "  ";
 
 /// Prefixes of the model's name, in aider's messages.
 const MODELS: [&str; 2] = ["Main model: ", "Model: "];
@@ -39,7 +39,7 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
         is_new: true,
         prompt: Vec::new(),
         reply: Vec::new(),
-        told: Vec::new(),
+        notices: Vec::new(),
     };
     for line in text.lines() {
         reader.line(line);
@@ -63,7 +63,7 @@ struct AiderReader {
     /// Pending lines, of one kind at a time.
     prompt: Vec<String>,
     reply: Vec<String>,
-    told: Vec<String>,
+    notices: Vec<String>,
 }
 
 impl AiderReader {
@@ -75,16 +75,16 @@ impl AiderReader {
         } else if let Some(said) =
             line.strip_prefix(PROMPT).filter(|said| said.is_empty() || said.starts_with(' '))
         {
-            if !self.reply.is_empty() || !self.told.is_empty() {
+            if !self.reply.is_empty() || !self.notices.is_empty() {
                 self.flush();
             }
             self.prompt.push(said.trim_end().trim_start_matches(' ').to_owned());
-        } else if let Some(told) = line.strip_prefix(TOLD).filter(|_| line.ends_with(TOLD_END)) {
-            self.add_tool_output(told.trim_end());
+        } else if let Some(notice) = line.strip_prefix(NOTICE).filter(|_| line.ends_with(NOTICE_END)) {
+            self.add_notice(notice.trim_end());
         } else if !self.is_opening() {
             let is_blank = line.trim().is_empty();
             // Text after a message of aider belongs to another reply.
-            if !self.told.is_empty() && !is_blank {
+            if !self.notices.is_empty() && !is_blank {
                 self.flush();
             }
             if !(is_blank && self.reply.is_empty()) {
@@ -98,18 +98,18 @@ impl AiderReader {
         self.is_new && self.prompt.is_empty()
     }
 
-    fn add_tool_output(&mut self, told: &str) {
-        if let Some(model) = MODELS.iter().find_map(|start| told.strip_prefix(start)) {
+    fn add_notice(&mut self, notice: &str) {
+        if let Some(model) = MODELS.iter().find_map(|start| notice.strip_prefix(start)) {
             let model = model.split(" with ").next().unwrap_or(model).trim();
             self.model = if model.contains('/') { model.to_owned() } else { format!("aider/{model}") };
         }
-        if !self.is_opening() && !SILENT.iter().any(|start| told.starts_with(start)) {
-            self.told.push(told.to_owned());
+        if !self.is_opening() && !SILENT.iter().any(|start| notice.starts_with(start)) {
+            self.notices.push(notice.to_owned());
         }
     }
 
     fn flush(&mut self) {
-        let [prompt, reply, told] = [&mut self.prompt, &mut self.reply, &mut self.told]
+        let [prompt, reply, notices] = [&mut self.prompt, &mut self.reply, &mut self.notices]
             .map(|lines| std::mem::take(lines).join("\n").trim().to_owned());
         if std::mem::take(&mut self.is_new) && !prompt.is_empty() && !self.log.is_empty() {
             self.log.turn_ended(StopReason::EndTurn);
@@ -117,7 +117,7 @@ impl AiderReader {
         }
         // Only aider responds to its commands, such as `/run`.
         if prompt.starts_with('/') && reply.is_empty() {
-            self.log.context(vec![ran(&prompt, &told)], BY);
+            self.log.context(vec![ran(&prompt, &notices)], BY);
             return;
         }
         if !prompt.is_empty() {
@@ -126,8 +126,8 @@ impl AiderReader {
         if !reply.is_empty() {
             self.log.reply(vec![text(reply)], &self.model, None, None);
         }
-        if !told.is_empty() {
-            self.log.context(vec![text(told)], BY);
+        if !notices.is_empty() {
+            self.log.context(vec![text(notices)], BY);
         }
     }
 }

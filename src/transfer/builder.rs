@@ -29,7 +29,7 @@ const LATEST: u64 = 253_402_207_200_000;
 const SUMMARY: &str = "A summary of what was said and done so far:\n\n";
 
 /// A placeholder until the session gets its id.
-const NOBODY: &str = "s_00000000000000000000";
+const PLACEHOLDER: &str = "s_00000000000000000000";
 
 /// A log under construction.
 pub(super) struct Builder {
@@ -94,7 +94,7 @@ impl Builder {
             remarks: Vec::new(),
             foreign_id: None,
         };
-        let session = SessionId(NOBODY.to_owned());
+        let session = SessionId(PLACEHOLDER.to_owned());
         let cwd = cwd.map_or(context.cwd, Path::new).to_path_buf();
         builder.push(Change::Opened { format: FORMAT_VERSION, session, cwd });
         builder

@@ -41,7 +41,7 @@ const LOCAL: [&str; 5] = [
 ];
 
 /// Prefixes of user text for the model that the user did not type as a prompt.
-const TOLD: [&str; 5] = ["<bash-", "<task-notification>", "<system-reminder>", "<ide_", "<user-memory-"];
+const NOT_TYPED: [&str; 5] = ["<bash-", "<task-notification>", "<system-reminder>", "<ide_", "<user-memory-"];
 
 /// Types of lines that are not part of the conversation.
 const SILENT: [&str; 11] = [
@@ -281,7 +281,7 @@ impl<'a> ClaudeCodeReader<'a> {
             } else if begins_with(&part, &[INTERRUPTED]) {
                 self.log.settle();
                 self.log.turn_ended(StopReason::Cancelled);
-            } else if line["isMeta"] == true || begins_with(&part, &TOLD) {
+            } else if line["isMeta"] == true || begins_with(&part, &NOT_TYPED) {
                 self.log.later(DelayedEntry::Context(vec![part], BY));
             } else {
                 prompt.push(typed(said).map_or(part, text));

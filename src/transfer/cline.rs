@@ -111,26 +111,26 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
     let messages = session.as_array().or_else(|| session["messages"].as_array());
     let messages = messages.ok_or_else(|| file.problem(1, "these are not messages of Cline"))?;
     let stem = file.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let beside = |name: &str| -> Value {
+    let sibling = |name: &str| -> Value {
         let text = (context.read_sibling)(Path::new(name));
         text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
     };
     let about = match stem.strip_suffix(".messages.json") {
-        Some(id) => beside(&format!("{id}.json")),
+        Some(id) => sibling(&format!("{id}.json")),
         None => Value::Null,
     };
     let task = session.is_array().then(|| task_id(file.path)).flatten();
     let cwd = about["cwd"].as_str().map(str::to_owned).or_else(|| find(messages, &FOLDER));
     let started = messages.first().and_then(at).or_else(|| task?.parse().ok());
     let model = find(messages, &MODEL).or_else(|| {
-        let used = &beside("task_metadata.json")["model_usage"];
+        let used = &sibling("task_metadata.json")["model_usage"];
         let newest = used.as_array()?.last()?;
         Some(format!("{}/{}", newest["model_provider_id"].as_str()?, newest["model_id"].as_str()?))
     });
     let mut reader = ClineReader {
         log: Builder::new(cwd.as_deref(), started, context),
         first: Vec::new(),
-        deleted: if session.is_array() { deleted(&beside("ui_messages.json")) } else { Vec::new() },
+        deleted: if session.is_array() { deleted(&sibling("ui_messages.json")) } else { Vec::new() },
         model: model.unwrap_or_else(|| "unknown".to_owned()),
         open: Vec::new(),
         calls: 0,
@@ -272,7 +272,7 @@ impl ClineReader {
     }
 
     fn user(&mut self, message: &Value) {
-        let (mut said, mut told) = (Vec::new(), Vec::new());
+        let (mut said, mut context) = (Vec::new(), Vec::new());
         let mut continued = None;
         // The result of a call by tags. Its parts follow it.
         let mut result: Option<(ClineCall, Vec<Content>)> = None;
@@ -314,7 +314,7 @@ impl ClineReader {
                 let before = said.len();
                 typed(words, &mut said);
                 if said.len() == before {
-                    told.push(text(words));
+                    context.push(text(words));
                 }
             }
         }
@@ -326,14 +326,14 @@ impl ClineReader {
         // Text without tags is from the user if there was no call, unless it starts with a bracket or a heading.
         let is_program =
             |part: &Content| matches!(part, Content::Text { text } if text.starts_with(['[', '#']));
-        if said.is_empty() && !told.is_empty() && !told.iter().any(is_program) {
-            said = std::mem::take(&mut told);
+        if said.is_empty() && !context.is_empty() && !context.iter().any(is_program) {
+            said = std::mem::take(&mut context);
         }
         if !said.is_empty() {
             self.task.get_or_insert(joined_text(&said));
             self.log.prompt(said);
         }
-        self.log.context(told, BY);
+        self.log.context(context, BY);
     }
 
     /// Returns the call by tags that this result belongs to; `None` for messages to the user.

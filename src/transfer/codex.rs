@@ -37,7 +37,7 @@ const SCAFFOLDING: [&str; 6] = [
 ];
 
 /// Prefixes of user messages for the model that the user did not type as a prompt.
-const TOLD: [&str; 4] = ["<user_shell_command>", "<subagent_notification>", "<skill>", "<hook_prompt"];
+const NOT_TYPED: [&str; 4] = ["<user_shell_command>", "<subagent_notification>", "<skill>", "<hook_prompt"];
 
 /// Whether this is the first line of a rollout from before lines had types.
 pub(super) fn is_old_header(value: &Value) -> bool {
@@ -109,7 +109,7 @@ fn prompt_of(item: &Value) -> Option<Vec<Content>> {
         return None;
     }
     let mut content = contents(&item["content"]);
-    content.retain(|part| !begins_with(part, &SCAFFOLDING) && !begins_with(part, &TOLD));
+    content.retain(|part| !begins_with(part, &SCAFFOLDING) && !begins_with(part, &NOT_TYPED));
     (!content.is_empty()).then_some(content)
 }
 
@@ -181,7 +181,7 @@ impl CodexReader {
             Some("user") => {
                 self.flush();
                 for part in contents(&message["content"]) {
-                    if begins_with(&part, &TOLD) {
+                    if begins_with(&part, &NOT_TYPED) {
                         self.log.context(vec![part], BY);
                     }
                 }
@@ -210,8 +210,8 @@ impl CodexReader {
             Some(printed) if inner["metadata"].is_object() => vec![text(printed)],
             Some(_) | None => contents(output),
         };
-        let told = inner["metadata"]["exit_code"].as_i64().or_else(|| exit_code(&joined_text(&content)));
-        let failed = self.exit_codes.remove(call).or(told).is_some_and(|code| code != 0);
+        let recorded = inner["metadata"]["exit_code"].as_i64().or_else(|| exit_code(&joined_text(&content)));
+        let failed = self.exit_codes.remove(call).or(recorded).is_some_and(|code| code != 0);
         let status = if failed { OutcomeStatus::Failed } else { OutcomeStatus::Completed };
         self.log.outcome(Some(call), status, outcome_content(content), None);
     }
@@ -299,10 +299,10 @@ fn kept_item(item: &Value) -> Option<String> {
 /// Returns the exit code of a command from the first lines of the text for the model.
 fn exit_code(output: &str) -> Option<i64> {
     const HEAD_LINES: usize = 6;
-    let told = output.lines().take(HEAD_LINES).find_map(|line| {
+    let code = output.lines().take(HEAD_LINES).find_map(|line| {
         ["Exit code: ", "Process exited with code "].iter().find_map(|head| line.strip_prefix(head))
     });
-    told?.trim().parse().ok()
+    code?.trim().parse().ok()
 }
 
 /// Parses text and images.

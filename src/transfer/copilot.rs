@@ -55,7 +55,7 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
     let (events, broken) = file.objects(text);
     let (events, rewound) = without_rewound(events);
     let start = events.iter().find(|event| event["type"] == "session.start").unwrap_or(&Value::Null);
-    let workspace = WorkspaceFile::beside(context);
+    let workspace = WorkspaceFile::load(context);
     let cwd = start["data"]["context"]["cwd"].as_str().or(workspace.cwd.as_deref());
     let mut reader = CopilotReader {
         log: Builder::new(cwd, time(start), context),
@@ -118,7 +118,7 @@ struct WorkspaceFile {
 }
 
 impl WorkspaceFile {
-    fn beside(context: &ImportContext) -> WorkspaceFile {
+    fn load(context: &ImportContext) -> WorkspaceFile {
         let text = (context.read_sibling)(Path::new("workspace.yaml"));
         text.and_then(|text| serde_saphyr::from_str(&text).ok()).unwrap_or_default()
     }
@@ -177,8 +177,9 @@ impl CopilotReader {
                 }
             }
             Some("session.binary_asset") => {
-                let told = |name: &str| data[name].as_str().map(str::to_owned);
-                if let (Some(id), Some(mime), Some(data)) = (told("assetId"), told("mimeType"), told("data"))
+                let field = |name: &str| data[name].as_str().map(str::to_owned);
+                if let (Some(id), Some(mime), Some(data)) =
+                    (field("assetId"), field("mimeType"), field("data"))
                 {
                     self.assets.insert(id, (mime, data));
                 }
@@ -251,15 +252,15 @@ impl CopilotReader {
     }
 
     fn attachment(&self, attached: &Value) -> Option<Content> {
-        let told = |name: &str| attached[name].as_str().map(str::to_owned);
+        let field = |name: &str| attached[name].as_str().map(str::to_owned);
         let asset = attached["assetId"].as_str().and_then(|id| self.assets.get(id)).cloned();
-        let name = told("displayName");
-        if let Some((mime_type, data)) = asset.or_else(|| Some((told("mimeType")?, told("data")?))) {
+        let name = field("displayName");
+        if let Some((mime_type, data)) = asset.or_else(|| Some((field("mimeType")?, field("data")?))) {
             return file_part(&mime_type, &data, name.as_deref());
         }
-        let path = told("path").or_else(|| told("filePath"))?;
+        let path = field("path").or_else(|| field("filePath"))?;
         let uri = format!("file://{path}");
-        match told("text") {
+        match field("text") {
             Some(text) => Some(Content::Resource { uri, text }),
             None => Some(Content::ResourceLink { uri, name: name.unwrap_or(path) }),
         }
@@ -313,8 +314,8 @@ impl CopilotReader {
         let (result, error) = (&data["result"], &data["error"]);
         let words =
             text_of(&result["content"]).or_else(|| text_of(&error["message"])).or_else(|| text_of(error));
-        let told = data["shellExecution"]["exitCode"].as_i64();
-        let code = told
+        let recorded = data["shellExecution"]["exitCode"].as_i64();
+        let code = recorded
             .or_else(|| words?.lines().next_back()?.split_once(EXIT_CODE)?.1.strip_suffix('>')?.parse().ok());
         if let Some(command) = self.asked.remove(id) {
             return self

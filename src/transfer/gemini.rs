@@ -115,11 +115,11 @@ impl GeminiSession {
 
     /// Reads the fields that concern the entire session.
     fn set(&mut self, fields: &Value) {
-        let told = |name: &str| fields[name].as_str().map(str::to_owned);
-        self.id = told("sessionId").or(self.id.take());
-        self.project = told("projectHash").or(self.project.take());
+        let field = |name: &str| fields[name].as_str().map(str::to_owned);
+        self.id = field("sessionId").or(self.id.take());
+        self.project = field("projectHash").or(self.project.take());
         // For a subagent, the summary is its answer instead of a title.
-        let title = told("summary").filter(|_| fields["kind"] != "subagent");
+        let title = field("summary").filter(|_| fields["kind"] != "subagent");
         self.title = title.or(self.title.take());
         self.started = self.started.or_else(|| moment(&fields["startTime"]));
         if let Some(messages) = fields["messages"].as_array() {
@@ -198,7 +198,7 @@ impl GeminiSession {
     /// Returns the working directory, and whether it is certain. It is recorded as text and as a hash that verifies
     /// it.
     fn cwd(&self, context: &ImportContext) -> (PathBuf, bool) {
-        let told = self.items.iter().find_map(|item| match &item.what {
+        let recorded = self.items.iter().find_map(|item| match &item.what {
             GeminiItemKind::Message(message) => {
                 let words = words(&message["content"]);
                 let (_, folders) = words.strip_prefix(SURROUNDINGS)?.split_once(FOLDERS)?;
@@ -212,8 +212,8 @@ impl GeminiSession {
             self.project.as_ref().is_some_and(|project| *project == digits)
         };
         let here = context.cwd.to_path_buf();
-        match told {
-            Some(told) if !is_project(&here) => (told, true),
+        match recorded {
+            Some(recorded) if !is_project(&here) => (recorded, true),
             _ => (here.clone(), is_project(&here)),
         }
     }
@@ -257,16 +257,16 @@ impl GeminiReader {
         }
         let typed = &message["displayContent"];
         if start.starts_with(HOOK) {
-            let told = self.contents(content);
-            self.log.context(told, BY);
+            let context = self.contents(content);
+            self.log.context(context, BY);
         } else if !words(typed).is_empty() && typed != content {
             // Contents of mentioned files and other additions follow the user's text.
             let said = self.contents(typed);
             let is_typed = |part: &Content| said.iter().any(|typed| is_same(typed, part));
-            let told: Vec<Content> =
+            let context: Vec<Content> =
                 self.contents(content).into_iter().filter(|part| !is_typed(part)).collect();
             self.log.prompt(said);
-            self.log.context(told, BY);
+            self.log.context(context, BY);
         } else {
             let said = self.contents(content);
             self.log.prompt(said);
@@ -305,8 +305,8 @@ impl GeminiReader {
             Some(_) | None => return,
         };
         let own = one_or_many(&call["result"]).iter().filter(|part| {
-            let told = part["functionResponse"]["id"].as_str();
-            told.is_none() || told == Some(id)
+            let answered = part["functionResponse"]["id"].as_str();
+            answered.is_none() || answered == Some(id)
         });
         if let Some(at) = time(call) {
             self.log.at(at);

@@ -100,12 +100,12 @@ impl OpencodeReader {
 
     fn prompt(&mut self, parts: &[&Value]) {
         let mut said = Vec::new();
-        let mut told = Vec::new();
+        let mut context = Vec::new();
         for part in parts {
             match part["type"].as_str() {
                 Some("text") if part["ignored"] == true => {}
                 Some("text") => {
-                    let content = if part["synthetic"] == true { &mut told } else { &mut said };
+                    let content = if part["synthetic"] == true { &mut context } else { &mut said };
                     content.extend(text_part(&part["text"]));
                 }
                 Some("file") => match attachment(part) {
@@ -125,7 +125,7 @@ impl OpencodeReader {
             }
         }
         self.log.prompt(said);
-        self.log.context(told, BY);
+        self.log.context(context, BY);
     }
 
     /// Reads the reply to a compaction. Skips failed compactions.

@@ -29,7 +29,7 @@ pub fn obey(request: &RecordedRequest) -> Vec<ModelStep> {
     match said.split_once(' ').unwrap_or((said, "")) {
         ("say", words) => vec![text("You said "), text(words), text(".")],
         ("run", command) => vec![text("I run it."), call("bash", json!({ "command": command }))],
-        ("beside", command) => {
+        ("background", command) => {
             vec![text("I start it."), call("bash", json!({ "command": command, "background": true }))]
         }
         ("hang", _) => vec![ModelStep::Hang],

@@ -84,7 +84,7 @@ fn a_connection_chooses_its_version_in_initialize() {
     }
 }
 
-/// V3: a prompt is answered when it stands in the conversation, before the model says anything, and every window sees it.
+/// V3: a prompt is answered when it is in the conversation, before the model says anything, and every window sees it.
 #[test]
 fn a_prompt_is_answered_with_its_message_before_the_model_says_anything() {
     let user = user(obey);
@@ -150,7 +150,7 @@ fn a_background_command_is_listed_until_it_ends() {
     let user = user(obey);
     let mut window = Window::start(&user, &["--mode", "full"]);
     let session = window.new_session(&user);
-    let idle = window.turn(&session, "beside echo up; sleep 1000");
+    let idle = window.turn(&session, "background echo up; sleep 1000");
     let terminal = idle["background"][0]["terminalId"].as_str().expect("it is listed").to_owned();
     let opened = window.of_kind("terminal_update");
     assert_eq!(opened[0]["command"], "echo up; sleep 1000");
@@ -268,7 +268,7 @@ fn nothing_follows_a_close() {
     let user = user(obey);
     let mut window = Window::start(&user, &["--mode", "full"]);
     let session = window.new_session(&user);
-    window.turn(&session, "beside sleep 1000");
+    window.turn(&session, "background sleep 1000");
     let id = window.prompt(&session, "hang");
     window.answer(id);
     window.call("session/close", json!({ "sessionId": session }));

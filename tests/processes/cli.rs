@@ -75,7 +75,7 @@ fn json_output_is_one_object_per_line_and_ends_with_the_result() {
     assert_eq!(of("tool_call")[0]["name"], "file_read");
     assert_eq!(of("tool_call")[0]["id"], of("tool_result")[0]["id"]);
     assert_eq!(of("tool_result")[0]["status"], "completed");
-    assert_eq!(of("usage").last().expect("usage is told")["used"], 2_005);
+    assert_eq!(of("usage").last().expect("usage is reported")["used"], 2_005);
     let done = objects.last().expect("there is a last line");
     assert_eq!((&done["type"], &done["reason"]), (&json!("done"), &json!("end_turn")));
     assert_eq!(done["session"], user.session());

@@ -104,8 +104,8 @@ fn the_first_minute_in_an_editor_without_a_key_leads_to_a_session() {
 #[test]
 fn a_stored_key_is_used_shown_nowhere_and_removed() {
     let (user, model) = user_without_a_key();
-    let told = user.run_with_stdin(&["login", "anthropic", "--key-stdin"], &format!("{KEY}\n")).ok();
-    assert!(told.starts_with("The key works. Logged in to Anthropic."), "{told}");
+    let printed = user.run_with_stdin(&["login", "anthropic", "--key-stdin"], &format!("{KEY}\n")).ok();
+    assert!(printed.starts_with("The key works. Logged in to Anthropic."), "{printed}");
     let file = user.own().join("data/logins/anthropic.json");
     assert_eq!(file.metadata().expect("it is there").permissions().mode() & 0o777, 0o600);
     assert_eq!(user.run(&["run", "say", "hello"]).ok(), "You said hello.\n");
@@ -119,7 +119,7 @@ fn a_stored_key_is_used_shown_nowhere_and_removed() {
     let rows = user.run(&["login", "--status", "--json"]).json();
     assert_eq!((&rows[0]["provider"], &rows[0]["source"]), (&json!("anthropic"), &json!("stored")));
     let report = user.run(&["bug-report", "-"]).ok();
-    for text in [told, status, rows.to_string(), report] {
+    for text in [printed, status, rows.to_string(), report] {
         assert!(!text.contains("PLANTED"), "{text}");
     }
 
@@ -173,8 +173,8 @@ fn a_sign_in_waits_for_the_browser() {
     let mut user = User::new();
     user.set("OPENROUTER_BASE_URL", openrouter());
     let mut child = user.command(&["login", "openrouter", "--no-browser"]).spawn().expect("it starts");
-    let mut told = BufReader::new(child.stderr.take().expect("a pipe")).lines();
-    let line = told.next().expect("a line").expect("text");
+    let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+    let line = lines.next().expect("a line").expect("text");
     let link = line.strip_prefix("Sign in at ").expect("the link");
     let callback = link.split("callback_url=").nth(1).and_then(|rest| rest.split('&').next());
     let callback = callback.expect("an address").replace("%3A", ":").replace("%2F", "/").replace("%2E", ".");
@@ -202,8 +202,8 @@ fn without_a_network_nothing_is_stored_unless_the_test_is_left_out() {
     assert!(ran.err.contains("cannot be reached") && ran.err.contains("--no-test"), "{ran:?}");
     let file = user.own().join("data/logins/anthropic.json");
     assert!(!file.exists());
-    let told = user.run_with_stdin(&[&login[..], &["--no-test"]].concat(), KEY).ok();
-    assert!(told.starts_with("It was not tested. Logged in"), "{told}");
+    let printed = user.run_with_stdin(&[&login[..], &["--no-test"]].concat(), KEY).ok();
+    assert!(printed.starts_with("It was not tested. Logged in"), "{printed}");
     assert!(file.exists());
 }
 

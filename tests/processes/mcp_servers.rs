@@ -37,17 +37,17 @@ fn user(first: &str, more: &str) -> User {
 #[test]
 fn a_server_in_the_sandbox_can_not_read_what_commands_can_not() {
     let first = "cat \"$EPITOME_HOME/config.toml\" > read 2>&1";
-    for (more, is_held) in [("", false), ("sandbox = true\n", true)] {
+    for (more, is_sandboxed) in [("", false), ("sandbox = true\n", true)] {
         let user = user(first, more);
         let said = user.run(&["doctor"]);
         if said.out.contains("does not fully have") {
             // Nothing is started half protected.
-            assert!(is_held && !user.project().join("read").exists(), "{said:?}");
+            assert!(is_sandboxed && !user.project().join("read").exists(), "{said:?}");
             continue;
         }
         assert!(said.out.contains("x is connected, with 0 tools"), "{said:?}");
         let read = std::fs::read_to_string(user.project().join("read")).expect("it wrote to the workspace");
-        assert_eq!(read.contains("[mcp.servers.x]"), !is_held, "{read}");
+        assert_eq!(read.contains("[mcp.servers.x]"), !is_sandboxed, "{read}");
     }
     let user = user("", "sandbox_network = true\n");
     let said = user.run(&["config", "check"]);

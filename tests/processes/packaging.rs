@@ -141,8 +141,8 @@ fn a_release_is_installed_and_updated_in_an_empty_home() {
         );
         assert_eq!(fs::read_to_string(&program).expect("it is installed"), PROGRAM);
     }
-    let beside = fs::read_dir(program.parent().expect("it has one")).expect("it exists");
-    assert_eq!(beside.count(), 1, "nothing else is left there");
+    let siblings = fs::read_dir(program.parent().expect("it has one")).expect("it exists");
+    assert_eq!(siblings.count(), 1, "nothing else is left there");
 }
 
 #[test]

@@ -110,7 +110,7 @@ fn a_program_answers_permission_requests() {
         assert_eq!(user.project().join(name).exists(), name == "allowed");
     }
     assert!(!user.project().join("other").exists());
-    // Without the program, nobody is left to ask.
+    // Without the program, no client is left to ask.
     input.write_all(prompt("run touch left").as_bytes()).expect("it reads");
     drop(input);
     assert_eq!(next("result")["permission_denials"].as_array().map(Vec::len), Some(1));

@@ -62,13 +62,13 @@ fn run_all(wire: WireFormat) {
                     if matches!(outcome, FixtureOutcome::Failed(_) | FixtureOutcome::NotOffered(_)) {
                         let title = fixture.title().to_owned();
                         let item = check::ReportItem { name: name.clone(), title, cites: "", outcome };
-                        failures.lock().expect("nobody panics with the lock").push(check::as_text(&item));
+                        failures.lock().expect("no thread panics with the lock").push(check::as_text(&item));
                     }
                 }
             });
         }
     });
-    let failures = failures.into_inner().expect("nobody panics with the lock");
+    let failures = failures.into_inner().expect("no thread panics with the lock");
     assert!(
         failures.is_empty(),
         "{} of {} fixtures failed\n{}",
@@ -145,7 +145,7 @@ fn every_fixture_has_a_title_and_is_listed_in_the_readme() {
     let readme = std::fs::read_to_string(readme).expect("the fixtures have a README");
     for (name, _, text) in fixtures::fixture_files() {
         assert!(!fixtures::parse(&name, &text).title().is_empty(), "{name} begins with a comment");
-        assert!(readme.contains(&format!("`{name}`")), "README.md tells of {name}");
+        assert!(readme.contains(&format!("`{name}`")), "README.md mentions {name}");
     }
 }
 

@@ -160,8 +160,8 @@ fn a_refusal_may_have_a_reason() {
     run.types("");
     let (code, shown) = run.ends();
     assert!(code == Some(0) && shown.contains("refused by you"), "{shown}");
-    let told = user.model().requests()[1].body.to_string();
-    assert!(told.contains("They say: use make"), "{told}");
+    let sent = user.model().requests()[1].body.to_string();
+    assert!(sent.contains("They say: use make"), "{sent}");
     assert!(!user.project().join("new.txt").exists());
 }
 

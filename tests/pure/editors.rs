@@ -87,7 +87,7 @@ fn the_readme_shows_each_file_verbatim() {
                 path.strip_prefix(folder()).expect("it lies below").to_string_lossy().replace('\\', "/");
             let shown = page.split_once(&format!("`{name}`:\n\n```")).map(|(_, behind)| behind);
             let shown = shown.unwrap_or_else(|| panic!("README.md does not show {name}"));
-            let (_, shown) = shown.split_once('\n').expect("a language stands behind the fence");
+            let (_, shown) = shown.split_once('\n').expect("a language follows the fence");
             let shown = shown.split_once("```").expect("the fence is closed").0;
             assert_eq!(shown, text(&name), "{name} differs from what README.md shows");
             files += 1;

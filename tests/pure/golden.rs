@@ -10,7 +10,7 @@ use epitome::thread::{CallId, Change, Entry, Seq, SessionId, Thread, ViewItem};
 /// Reads `tests/golden/NAME.jsonl`: entries in storage format, without their checksums.
 fn golden(name: &str) -> (String, Thread) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.jsonl"));
-    let text = std::fs::read_to_string(path).expect("the golden log is beside this test");
+    let text = std::fs::read_to_string(path).expect("the golden log is next to this test");
     let entries = text.lines().map(|line| Arc::new(serde_json::from_str::<Entry>(line).expect("an entry")));
     let thread = Thread::replay(entries).expect("a log that folds");
     (text, thread)
@@ -18,7 +18,7 @@ fn golden(name: &str) -> (String, Thread) {
 
 fn expected(name: &str) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.txt"));
-    std::fs::read_to_string(path).expect("the golden text is beside this test")
+    std::fs::read_to_string(path).expect("the golden text is next to this test")
 }
 
 fn assert_comes_back_to_the_byte(text: &str, thread: &Thread) {

@@ -109,7 +109,7 @@ fn a_fact_is_kept_if_its_patterns_match_near_each_other() {
     let pattern = |pattern: &str| Regex::new(pattern).expect("a pattern");
     let fact = Fact { what: "the port".to_owned(), patterns: vec![pattern("port"), pattern("8443")] };
     let far = "é".repeat(750);
-    for (text, held) in [
+    for (text, expected) in [
         ("the port is 8443", true),
         ("8443 is the port", true),
         ("the port is 9443", false),
@@ -117,7 +117,7 @@ fn a_fact_is_kept_if_its_patterns_match_near_each_other() {
         (&format!("port {} 8443", &far[..1_200]), true),
         (&format!("port {far} 8443, the port"), true),
     ] {
-        assert_eq!(holds(text, &fact), held, "{text}");
+        assert_eq!(holds(text, &fact), expected, "{text}");
     }
 }
 

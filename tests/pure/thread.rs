@@ -25,7 +25,7 @@ enum Step {
     /// Tries these edits, each of the part at this index of the view; refused edits are not appended.
     Edited(Vec<(usize, Op)>),
     /// Follow-ups and context are user messages for the model.
-    Told(String, Origin),
+    ForModel(String, Origin),
     Withheld(String),
     Undone,
     /// Undoes, or redoes, the layer at this index of all, if possible.
@@ -77,8 +77,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(messages, kept)| Step::Mutated(messages, kept)),
         3 => edits().prop_map(Step::Edited),
         1 => ("[a-z]{1,8}", any::<bool>()).prop_map(|(text, follow_up)| match follow_up {
-            true => Step::Told(text, Origin::Hook { hook: "lint".into() }),
-            false => Step::Told(text, Origin::Context { by: "lint".into() }),
+            true => Step::ForModel(text, Origin::Hook { hook: "lint".into() }),
+            false => Step::ForModel(text, Origin::Context { by: "lint".into() }),
         }),
         1 => "[a-z]{1,8}".prop_map(Step::Withheld),
         2 => Just(Step::Undone),
@@ -529,7 +529,7 @@ fn take_step(thread: &mut Thread, step: &Step) {
                 append(thread, Change::Edited { by: "h".into(), edits });
             }
         }
-        Step::Told(text, origin) => {
+        Step::ForModel(text, origin) => {
             let content = vec![Content::Text { text: text.clone() }];
             let message = Message { id: thread.next_message(), content };
             append(thread, Change::Said { message, origin: origin.clone() });

@@ -77,7 +77,7 @@ fn answers_after_a_cancel_change_nothing() {
 fn scripts() -> Vec<(String, Vec<String>)> {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/turn");
     let mut scripts: Vec<(String, Vec<String>)> = std::fs::read_dir(directory)
-        .expect("the scripts are beside this file")
+        .expect("the scripts are next to this file")
         .map(|entry| entry.expect("a readable directory").path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "txt"))
         .map(|path| {
@@ -144,9 +144,9 @@ impl Play {
     }
 
     fn line(&mut self, line: &str) {
-        if let Some(told) = line.strip_prefix("> ") {
+        if let Some(input) = line.strip_prefix("> ") {
             self.must_be_done(line);
-            self.told(told);
+            self.feed(input);
             self.pump();
         } else if let Some(expected) = line.strip_prefix("< ") {
             assert!(!self.said.is_empty(), "{}: {line} was expected, and the turn waits", self.name);
@@ -160,12 +160,12 @@ impl Play {
         assert!(self.said.is_empty(), "{}: before {before:?} the turn also said {:?}", self.name, self.said);
     }
 
-    fn told(&mut self, told: &str) {
-        let (limit, told) = match told.strip_prefix("limit=").and_then(|rest| rest.split_once(' ')) {
+    fn feed(&mut self, input: &str) {
+        let (limit, input) = match input.strip_prefix("limit=").and_then(|rest| rest.split_once(' ')) {
             Some((limit, rest)) => (limit.parse().expect("a number"), rest),
-            None => (10, told),
+            None => (10, input),
         };
-        let (verb, rest) = told.split_once(' ').unwrap_or((told, ""));
+        let (verb, rest) = input.split_once(' ').unwrap_or((input, ""));
         match verb {
             "prompt" => {
                 let message = self.message(quoted(rest));
@@ -251,7 +251,7 @@ impl Play {
             "compacted" => self.handle(EffectResult::Planned(self.thread.view().revision())),
             "nothing" => self.handle(EffectResult::Compacted(CompactionResult::Nothing)),
             "not" => self.handle(EffectResult::Compacted(CompactionResult::Failed("no model".into()))),
-            other => panic!("{}: nothing is told by {other:?}", self.name),
+            other => panic!("{}: unknown input {other:?}", self.name),
         }
     }
 

@@ -65,7 +65,7 @@ pub(super) fn reply(
 
 /// The token counts of a script in the form that OpenAI's services use in a single response.
 pub(super) fn usage_of_openai(steps: &[ModelStep]) -> Value {
-    responses::told(Usage::of(steps))
+    responses::usage(Usage::of(steps))
 }
 
 /// How a provider streams a reply. All methods append to `out`.

@@ -180,7 +180,7 @@ pub(super) fn problems(wire: WireFormat, model: &str, body: &Value) -> Vec<Strin
         } else {
             return;
         };
-        found.push(fault.told(wire, part));
+        found.push(fault.describe(wire, part));
     });
     if wire == WireFormat::OpenAiResponses {
         without_reasoning(body, &mut found);
@@ -214,7 +214,7 @@ enum Fault {
 }
 
 impl Fault {
-    fn told(self, wire: WireFormat, part: &Value) -> String {
+    fn describe(self, wire: WireFormat, part: &Value) -> String {
         let of_compaction = part["type"] == "compaction";
         match (wire, self) {
             (WireFormat::AnthropicMessages, Fault::Changed) if of_compaction => {

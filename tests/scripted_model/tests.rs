@@ -327,7 +327,7 @@ fn news_follow_the_last_request_and_its_reply() {
     assert_eq!(
         news(&[SeenPart::User("other".into())], &said, &now[..1]),
         [SeenPart::Anew, SeenPart::User("Hi".into())],
-        "another beginning is told in full"
+        "another beginning is shown in full"
     );
     assert_eq!(
         news(&before, &[], &now)[0],

@@ -111,10 +111,10 @@ fn session() -> SessionId {
 }
 
 /// Everything that a rewind restores: kinds, contents, modes and link targets.
-type Tree = BTreeMap<PathBuf, (u32, Held)>;
+type Tree = BTreeMap<PathBuf, (u32, TreeNode)>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Held {
+enum TreeNode {
     Bytes(Vec<u8>),
     Link(PathBuf),
     Directory,
@@ -128,15 +128,15 @@ fn tree(root: &Path) -> Tree {
             let path = entry.expect("an entry").path();
             let found = fs::symlink_metadata(&path).expect("it is there");
             let mode = found.permissions().mode() & 0o7777;
-            let held = if found.is_symlink() {
-                (0, Held::Link(fs::read_link(&path).expect("a link")))
+            let node = if found.is_symlink() {
+                (0, TreeNode::Link(fs::read_link(&path).expect("a link")))
             } else if found.is_dir() {
                 left.push(path.clone());
-                (mode, Held::Directory)
+                (mode, TreeNode::Directory)
             } else {
-                (mode, Held::Bytes(fs::read(&path).expect("read")))
+                (mode, TreeNode::Bytes(fs::read(&path).expect("read")))
             };
-            tree.insert(path, held);
+            tree.insert(path, node);
         }
     }
     tree
@@ -230,7 +230,7 @@ fn a_dry_run_reports_the_changes_and_makes_none() {
     bench.sh(BEGINNING);
     bench.command(3, || bench.sh("rm src/a.txt; echo new > new.txt"));
     let after = bench.tree();
-    let dry = bench.checkpoints.preview(RewindTarget::From(Seq(3)), false).expect("told");
+    let dry = bench.checkpoints.preview(RewindTarget::From(Seq(3)), false).expect("reported");
     assert_eq!(bench.tree(), after);
     let wanted = [(bench.at("new.txt"), "deleted"), (bench.at("src/a.txt"), "brought back")];
     assert_eq!(dry.changed, wanted);
@@ -457,7 +457,7 @@ fn an_interrupted_rewind_is_finished_and_an_unstarted_one_discarded() {
         match came {
             "applying" => {
                 assert_eq!(bench.tree(), before);
-                assert_eq!(reports.len(), 1, "the log is told of it");
+                assert_eq!(reports.len(), 1, "the log gets it");
                 again.mark_reported(1).expect("noted");
                 assert_eq!(again.resume(&[bench.root()]).expect("nothing is left"), []);
             }

@@ -53,7 +53,7 @@ impl Place {
     }
 
     /// Starts a background command; returns its id and the first result.
-    async fn beside(&self, command: &str) -> (String, String) {
+    async fn start(&self, command: &str) -> (String, String) {
         let input = json!({"description": "a test", "command": command, "background": true});
         let result = self.run("bash", input).await;
         assert_eq!(result.status, OutcomeStatus::Completed, "{}", text(&result));
@@ -109,7 +109,7 @@ async fn assert_ends(number: u32) {
 async fn a_background_command_is_started_read_and_ended() {
     let place = Place::new();
     let line = "echo $$ > pid; echo listening on 80; while read -t 60 line <> fifo; do :; done; sleep 60";
-    let (id, said) = place.beside(line).await;
+    let (id, said) = place.start(line).await;
     assert!(said.starts_with(&format!("Background command {id}: `echo $$")), "{said}");
     assert!(said.contains("\nlistening on 80\n") && said.contains("still runs"), "{said}");
     let again = place.output(&id, json!({})).await;
@@ -133,7 +133,7 @@ async fn bash_output_can_wait_for_output() {
         rustix::fs::mkfifoat(rustix::fs::CWD, place.directory.path().join(name), 0o600.into()).expect("made");
     }
     let (id, _) =
-        place.beside("echo one; read x < go; echo two $x; read x < on; printf 'ready: 80'; exit 3").await;
+        place.start("echo one; read x < go; echo two $x; read x < on; printf 'ready: 80'; exit 3").await;
     let write = |name: &str, text: &'static str| {
         let path = place.directory.path().join(name);
         tokio::task::spawn_blocking(move || fs::write(path, text).expect("written"))
@@ -152,7 +152,7 @@ async fn bash_output_can_wait_for_output() {
 #[tokio::test]
 async fn a_command_that_fails_at_once_reports_it_in_the_first_result() {
     let place = Place::new();
-    let (_, said) = place.beside("echo no such thing >&2; exit 7").await;
+    let (_, said) = place.start("echo no such thing >&2; exit 7").await;
     assert!(said.contains("no such thing") && said.contains("has ended: exit code 7"), "{said}");
     assert_eq!(place.background.running(), 0);
 }
@@ -160,7 +160,7 @@ async fn a_command_that_fails_at_once_reports_it_in_the_first_result() {
 #[tokio::test]
 async fn the_number_of_background_commands_is_limited() {
     let place = Place::new();
-    let starts = (0..RUNNING_MAX).map(|_| place.beside("sleep 60"));
+    let starts = (0..RUNNING_MAX).map(|_| place.start("sleep 60"));
     futures_util::future::join_all(starts).await;
     let input = json!({"description": "a test", "command": "sleep 60", "background": true});
     let result = place.run("bash", input).await;
@@ -171,7 +171,7 @@ async fn the_number_of_background_commands_is_limited() {
 async fn unread_output_is_dropped_from_its_beginning() {
     let place = Place::new();
     rustix::fs::mkfifoat(rustix::fs::CWD, place.directory.path().join("go"), 0o600.into()).expect("made");
-    let (id, _) = place.beside("read x < go; seq 500000; echo the end; sleep 60").await;
+    let (id, _) = place.start("read x < go; seq 500000; echo the end; sleep 60").await;
     fs::write(place.directory.path().join("go"), "\n").expect("written");
     // The output is not read until now; the command must finish anyway.
     let read = place.output(&id, json!({"wait": 20, "until": "the end"})).await;
@@ -182,7 +182,7 @@ async fn unread_output_is_dropped_from_its_beginning() {
 #[tokio::test]
 async fn ending_a_session_ends_its_commands() {
     let mut place = Place::new();
-    place.beside("trap '' TERM; echo $$ > pid; while :; do sleep 1; done").await;
+    place.start("trap '' TERM; echo $$ > pid; while :; do sleep 1; done").await;
     let number = place.number().await;
     place.background = Arc::default();
     assert_ends(number).await;
@@ -213,7 +213,7 @@ async fn a_daemonized_process_ends_with_its_background_command() {
         return;
     }
     let place = Place::new();
-    let (id, _) = place.beside("(setsid sh -c 'echo $$ > pid; exec sleep 600' &) ; sleep 600").await;
+    let (id, _) = place.start("(setsid sh -c 'echo $$ > pid; exec sleep 600' &) ; sleep 600").await;
     let number = place.number().await;
     place.run("bash_kill", json!({"id": id})).await;
     assert_ends(number).await;

@@ -116,7 +116,7 @@ fn names(found: &FoundHooks) -> Vec<&str> {
     found.hooks.iter().map(|hook| hook.name.as_str()).collect()
 }
 
-fn told(found: &FoundHooks) -> Vec<String> {
+fn messages(found: &FoundHooks) -> Vec<String> {
     found.problems.iter().map(|problem| problem.message.clone()).collect()
 }
 
@@ -141,7 +141,7 @@ fn an_executable_declares_its_events() {
         let disk = Disk::new();
         disk.script("home/hooks/a", answer);
         let found = disk.find();
-        assert_eq!(told(&found), Vec::<String>::new(), "{answer}");
+        assert_eq!(messages(&found), Vec::<String>::new(), "{answer}");
         let events: Vec<(HookEvent, &str)> =
             found.hooks[0].events.iter().map(|(event, name)| (*event, name.as_str())).collect();
         assert_eq!(events, wanted, "{answer}");
@@ -157,7 +157,7 @@ fn a_byte_order_mark_is_skipped() {
     disk.script("home/hooks/a", "\u{feff}turn_end");
     disk.write("home/hooks/b.json", "\u{feff}{\"events\": [\"turn_end\"], \"then\": {}}");
     let found = disk.find();
-    assert_eq!((names(&found), told(&found)), (vec!["a", "b.json"], Vec::new()));
+    assert_eq!((names(&found), messages(&found)), (vec!["a", "b.json"], Vec::new()));
 }
 
 /// Regression: a user had a file in place of the hooks folder, and it was silently ignored.
@@ -181,7 +181,7 @@ fn all_fields_of_a_manifest_are_parsed() {
     });
     let path = disk.script("home/hooks/guard", &answer.to_string());
     let found = disk.find();
-    assert_eq!(told(&found), Vec::<String>::new());
+    assert_eq!(messages(&found), Vec::<String>::new());
     let hook = &found.hooks[0];
     assert_eq!(hook.kind, HookKind::Resident { path });
     let manifest = &hook.manifest;
@@ -256,11 +256,11 @@ fn unknown_events_and_keys_are_reported_and_skipped() {
     disk.write("home/hooks/a.yaml", "events: [turn_end, turn_start]\npriorty: 3\nthen: { notice: hello }\n");
     let found = disk.find();
     assert_eq!(names(&found), ["a.yaml"]);
-    let told: Vec<String> = found.problems.iter().map(ToString::to_string).collect();
-    assert!(told[0].contains("a.yaml:1:9: there is no event \"turn_start\""), "{told:?}");
+    let problems: Vec<String> = found.problems.iter().map(ToString::to_string).collect();
+    assert!(problems[0].contains("a.yaml:1:9: there is no event \"turn_start\""), "{problems:?}");
     assert!(
-        told[1].contains("a.yaml:2:10: unknown field \"priorty\", ignored (did you mean \"priority\"?)"),
-        "{told:?}"
+        problems[1].contains("a.yaml:2:10: unknown field \"priorty\", ignored (did you mean \"priority\"?)"),
+        "{problems:?}"
     );
 }
 
@@ -417,7 +417,7 @@ fn a_webhooks_secret_comes_from_the_environment_and_is_not_shown() {
 
     disk.write("home/hooks/post.yaml", "events: [agent_stop]\nurl: https://x.example\nsecret: $MISSING\n");
     let found = disk.find();
-    assert_eq!(told(&found), ["the environment variable MISSING is not set"]);
+    assert_eq!(messages(&found), ["the environment variable MISSING is not set"]);
     assert!(found.hooks.is_empty(), "without its secret it would be somebody else's");
 }
 
@@ -515,7 +515,7 @@ fn a_damaged_trust_store_trusts_nothing_and_is_replaced_on_a_decision() {
     let text = std::fs::read_to_string(&file).expect("it was written");
     std::fs::write(&file, &text[..text.len() / 2]).expect("files can be written");
     let (mut trust, problem) = TrustStore::load(&disk.paths(), config::HookTrust::Ask);
-    assert!(problem.expect("it is told").message.contains("damaged"));
+    assert!(problem.expect("it is reported").message.contains("damaged"));
     let found = disk.find_in("repo", &trust);
     let waiting = &found.untrusted[0];
     let item = TrustSubject { path: waiting.path.clone(), digest: waiting.digest.clone() };
@@ -602,8 +602,8 @@ fn a_line_of_many_words_is_a_hook_and_one_of_too_many_files_is_reported() {
     }
     let found = disk.find();
     assert_eq!((found.problems.len(), found.untrusted.len()), (1, 0));
-    let told = found.problems[0].to_string();
-    assert!(told.contains("settings.json:1:") && told.contains("more than 64 files"), "{told}");
+    let problem = found.problems[0].to_string();
+    assert!(problem.contains("settings.json:1:") && problem.contains("more than 64 files"), "{problem}");
     // If hooks need no consent, their files need not be pinned.
     disk.settings.trust = config::HookTrust::Run;
     assert_eq!((disk.find().problems.len(), disk.find().hooks.len()), (0, 1));

@@ -13,8 +13,8 @@ use epitome_test_harness::user::User;
 use serde_json::{Value, json};
 
 /// Reads one session; `beside` reads the other files of its folder.
-fn read_with(text: &str, beside: &dyn Fn(&Path) -> Option<String>) -> Result<(Thread, Vec<String>), String> {
-    let context = ImportContext { cwd: Path::new("/elsewhere"), now: 1_000, read_sibling: beside };
+fn read_with(text: &str, sibling: &dyn Fn(&Path) -> Option<String>) -> Result<(Thread, Vec<String>), String> {
+    let context = ImportContext { cwd: Path::new("/elsewhere"), now: 1_000, read_sibling: sibling };
     let path = Path::new("0b0e4b4c-5a5f-4d8e-9c3a-6a1f2b3c4d5e.jsonl");
     let mut drafts = transfer::read(path, text, &context).map_err(|problem| problem.to_string())?;
     assert_eq!(drafts.len(), 1);
@@ -229,11 +229,11 @@ fn a_large_result_is_read_from_its_file_in_the_session_folder_only() {
         ])
     };
     let whole = |path: &str| {
-        let beside = |name: &Path| {
+        let sibling = |name: &Path| {
             let wanted = Path::new("0b0e4b4c-5a5f-4d8e-9c3a-6a1f2b3c4d5e/tool-results/b1.txt");
             (name == wanted).then(|| "1 2 3".to_owned())
         };
-        let (thread, _) = read_with(&text(path), &beside).expect("it can be read");
+        let (thread, _) = read_with(&text(path), &sibling).expect("it can be read");
         thread.entries().iter().find_map(|entry| match &entry.change {
             Change::ToolFinished { outcome } => outcome.whole.clone(),
             _ => None,
@@ -383,10 +383,10 @@ fn losses_in_another_agents_summary_are_reported_without_a_model() {
     all.push(rollout("compacted", json!({ "message": "", "replacement_history": history })));
     let (thread, _) = read(&lines(&all));
     let lost = compaction::lost(&thread).expect("it was compacted");
-    let told: Vec<(LostKind, &str, bool)> =
+    let forgotten: Vec<(LostKind, &str, bool)> =
         lost.forgotten.iter().map(|item| (item.kind, item.text.as_str(), item.is_ours)).collect();
     assert_eq!(
-        told,
+        forgotten,
         [
             (LostKind::Said, "Fix the build, and never touch the vendored folder.", true),
             (LostKind::File, "src/parser.rs", true),

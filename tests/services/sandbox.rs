@@ -382,9 +382,9 @@ async fn a_command_cannot_replace_a_repositorys_settings_and_git_still_works() {
     let sh = |line: &str| {
         let git = std::process::Command::new("sh").args(["-ec", line]).current_dir(cwd).output();
         let output = git.expect("sh runs");
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{line}: {told}{}", String::from_utf8_lossy(&output.stderr));
-        told
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{line}: {printed}{}", String::from_utf8_lossy(&output.stderr));
+        printed
     };
     sh("rm -rf .git .epitome .envrc src && git init -q -b main && git config user.name a && git config user.email a@b
         git commit -q --allow-empty -m one && git init -q -b main ../lib
@@ -486,7 +486,7 @@ async fn there_is_no_network_except_loopback() {
     let own =
         python("l = s.create_server((\"127.0.0.1\", 0))\ns.create_connection(l.getsockname(), 3)".to_owned());
     let mut place = Place::new();
-    let held = [
+    let cases = [
         (connect.as_str(), false),
         (&far, false),
         (&udp, false),
@@ -497,7 +497,7 @@ async fn there_is_no_network_except_loopback() {
         (&pair, true),
         (&own, support().namespaces != Namespaces::None),
     ];
-    hold(&place, &held).await;
+    hold(&place, &cases).await;
     place.rules.network = true;
     hold(&place, &[(&connect, true), (&unix, false), (&packet, false)]).await;
     place.rules.unix_sockets = true;
@@ -537,7 +537,8 @@ async fn commands_cannot_gain_privileges() {
     }
     let result = place.bash("grep -E 'NoNewPrivs|CapBnd' /proc/self/status").await;
     assert!(text(&result).contains("NoNewPrivs:\t1"), "{}", text(&result));
-    let bounding = text(&result).lines().find_map(|line| line.strip_prefix("CapBnd:\t")).expect("it is told");
+    let bounding =
+        text(&result).lines().find_map(|line| line.strip_prefix("CapBnd:\t")).expect("it is listed");
     let bounding = u64::from_str_radix(bounding.trim(), 16).expect("a number");
     let is_administrator = rustix::process::geteuid().is_root();
     if is_administrator || support().namespaces == Namespaces::OfUser {
@@ -553,9 +554,9 @@ async fn commands_cannot_gain_privileges() {
     if support().own_processes {
         let first = place.bash("grep CapEff /proc/1/status; grep CapPrm /proc/1/status").await;
         for line in text(&first).lines().filter(|line| line.starts_with("Cap")) {
-            let held = line.split_whitespace().next_back().expect("a number");
-            let held = u64::from_str_radix(held, 16).expect("a number");
-            assert_eq!(held & !0b100_0011_1011, 0, "{line}");
+            let capabilities = line.split_whitespace().next_back().expect("a number");
+            let capabilities = u64::from_str_radix(capabilities, 16).expect("a number");
+            assert_eq!(capabilities & !0b100_0011_1011, 0, "{line}");
         }
     }
 }
@@ -943,8 +944,8 @@ async fn a_command_that_uses_too_much_memory_is_ended() {
     let mut place = Place::new();
     place.rules.memory = Some(96 << 20);
     // Only both processes together exceed the limit.
-    let held = "python3 -c 'import time; a = bytearray(60 << 20); time.sleep(20)'";
-    let ended = place.bash(&format!("{held} & {held}")).await;
+    let allocate = "python3 -c 'import time; a = bytearray(60 << 20); time.sleep(20)'";
+    let ended = place.bash(&format!("{allocate} & {allocate}")).await;
     assert!(text(&ended).contains("more than 96 MiB of memory"), "{ended:?}");
     assert_eq!(ended.status, OutcomeStatus::Failed);
     let works = place

@@ -310,7 +310,7 @@ fn the_doctor_reports_and_repairs_problems() {
     let text = ill.out;
     assert!(text.contains("error   store") && text.contains(".jsonl:2: "), "{text}");
     assert!(text.contains("warning settings") && text.contains("config.toml"), "{text}");
-    assert!(!text.contains("Thx"), "nothing that was said is told: {text}");
+    assert!(!text.contains("Thx"), "no message is shown: {text}");
 
     let mended = home.run(&["doctor", "--backup", "copy", "--repair", "--compact", "--json"]).json();
     assert_eq!(mended["backup"]["sessions"], 2);

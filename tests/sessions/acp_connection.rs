@@ -464,8 +464,8 @@ fn a_url_is_sent_to_capable_clients_and_completed_once() {
         answer["id"] = question["id"].clone();
         editor.send(answer.clone());
         let (before, _) = editor.call_after("session/list", json!({}));
-        let told = before.iter().filter(|message| message["method"] == "elicitation/complete");
-        assert_eq!(told.count(), 1, "{before:?}");
+        let completed = before.iter().filter(|message| message["method"] == "elicitation/complete");
+        assert_eq!(completed.count(), 1, "{before:?}");
         let replies = std::mem::take(&mut editor.played.state.lock().unwrap().replies);
         assert_eq!(replies, [(AskId(3), expected)], "{answer}");
     }
@@ -753,7 +753,7 @@ fn the_reference_client_completes_a_session() {
 
 /// A client that has asked for the login state is notified once of a change; other clients are not notified.
 #[test]
-fn a_change_of_the_login_is_told_to_clients_that_have_asked_for_it() {
+fn a_login_change_is_sent_to_clients_that_asked_for_it() {
     let mut editor = Editor::with(false, None);
     editor.call("initialize", json!({ "protocolVersion": 1 }));
     assert_eq!(editor.call("logout", json!({}))["result"], json!({}));

@@ -114,7 +114,7 @@ struct World {
     clients: u64,
     prompts: u64,
     reached: Reached,
-    told: Vec<String>,
+    trace: Vec<String>,
 }
 
 impl World {
@@ -163,7 +163,7 @@ impl World {
             clients: 0,
             prompts: 0,
             reached: Reached::new(),
-            told: Vec::new(),
+            trace: Vec::new(),
         };
         for at in 0..world.windows.len() {
             world.open(at);
@@ -188,13 +188,13 @@ impl World {
 
     fn attach(&mut self, at: usize) {
         self.clients += 1;
-        self.told.push(format!("window {at} attaches"));
+        self.trace.push(format!("window {at} attaches"));
         let process = self.process.get_or_insert_with(|| self.machine.start());
         self.windows[at].attach(process, ClientId(self.clients));
     }
 
     fn send(&mut self, at: usize, method: &'static str, session: String, text: String) {
-        self.told.push(format!("window {at}: {method} {session} {text}"));
+        self.trace.push(format!("window {at}: {method} {session} {text}"));
         let params = params(&self.machine, self.windows[at].version, method, &session, &text, self.prompts);
         let request = Request { method, session, text, deaths: self.deaths };
         self.windows[at].request(params, request);
@@ -216,7 +216,7 @@ impl World {
         match (rng.u8(..118), session) {
             (0..14, _) => {
                 let times = rng.u32(1..30);
-                self.told.push(format!("{times} tasks go on"));
+                self.trace.push(format!("{times} tasks go on"));
                 if let Some(process) = &self.process {
                     process.run_a_little(times);
                 }
@@ -224,7 +224,7 @@ impl World {
             (14..30, _) => {
                 let times = [1, 1, 10, 10, 100, 2_000, 60_000, 700_000];
                 let time = Duration::from_millis(*rng.choice(&times).expect("there are some"));
-                self.told.push(format!("{time:?} pass"));
+                self.trace.push(format!("{time:?} pass"));
                 self.run_for(time);
                 let rests = self.process.iter().flat_map(|process| process.sessions.live_sessions());
                 let rests = rests.filter(|live| live.resting).count();
@@ -232,7 +232,7 @@ impl World {
             }
             (30..46, _) => {
                 let most = [1, 50, 300, usize::MAX, usize::MAX][rng.usize(..5)];
-                self.told.push(format!("window {at} gets {most} bytes"));
+                self.trace.push(format!("window {at} gets {most} bytes"));
                 self.windows[at].deliver(most);
             }
             (46..60, Some(session)) if self.is_open(at, &session) => {
@@ -258,7 +258,7 @@ impl World {
             }
             (65..68, Some(session)) if self.is_open(at, &session) => {
                 let whole = rng.bool();
-                self.told.push(format!("window {at} cancels {session}, all of it: {whole}"));
+                self.trace.push(format!("window {at} cancels {session}, all of it: {whole}"));
                 match whole {
                     true => self.windows[at].notify("session/cancel", &json!({ "sessionId": session })),
                     false => self.windows[at].cancel_newest_prompt(&session),
@@ -282,7 +282,7 @@ impl World {
                     false => std::io::ErrorKind::Other,
                 };
                 let call = rng.u64(1..30);
-                self.told.push(format!("disk call {call} from now fails: {kind}"));
+                self.trace.push(format!("disk call {call} from now fails: {kind}"));
                 self.had_fault = true;
                 self.machine.disk.plan(call, InjectedFault::Error(kind));
             }
@@ -332,7 +332,7 @@ impl World {
             windows.extend(others.filter(|other| oldest(&self.windows[*other]).as_ref() == Some(&call)));
         }
         for at in windows {
-            self.told.push(format!("window {at} answers a card"));
+            self.trace.push(format!("window {at} answers a card"));
             self.count_card(at);
             self.windows[at].answer_card(rng);
         }
@@ -377,7 +377,7 @@ impl World {
     }
 
     fn kill(&mut self, rng: &mut fastrand::Rng) {
-        self.told.push("the daemon is killed".to_owned());
+        self.trace.push("the daemon is killed".to_owned());
         self.count("a daemon was killed", 1);
         let cards = self.windows.iter().filter(|window| !window.cards.is_empty()).count();
         self.count("a card was open at a death", cards as u64);
@@ -400,7 +400,7 @@ impl World {
     /// Everything on the machine dies, including the windows, and the disk is left in one of its possible states.
     fn lose_power(&mut self, rng: &mut fastrand::Rng) {
         self.kill(rng);
-        self.told.push("the power is lost".to_owned());
+        self.trace.push("the power is lost".to_owned());
         self.count("the power was lost", 1);
         self.take_answers();
         self.machine.disk.restart();
@@ -433,7 +433,7 @@ impl World {
 
     /// Attaches all windows, stops all faults, and runs until all turns have ended and all output has arrived.
     fn rest(&mut self) {
-        self.told.push("everything comes to rest".to_owned());
+        self.trace.push("everything comes to rest".to_owned());
         self.is_calm.store(true, Ordering::Relaxed);
         self.machine.disk.heal();
         for at in 0..self.windows.len() {
@@ -552,16 +552,16 @@ fn steps_of(seed: u64) -> Vec<u64> {
 fn play(seed: u64, steps: &[u64]) -> Result<(Reached, Vec<String>), (Vec<String>, String)> {
     let mut world = None;
     let played = catch_unwind(AssertUnwindSafe(|| world.insert(World::new(seed)).play(steps)));
-    let told = |world: &Option<World>| world.as_ref().map(|world| world.told.clone()).unwrap_or_default();
+    let trace = |world: &Option<World>| world.as_ref().map(|world| world.trace.clone()).unwrap_or_default();
     match played {
-        Ok(()) => Ok((world.as_ref().map(|world| world.reached.clone()).unwrap_or_default(), told(&world))),
+        Ok(()) => Ok((world.as_ref().map(|world| world.reached.clone()).unwrap_or_default(), trace(&world))),
         Err(panic) => {
             let texts = [
                 panic.downcast_ref::<String>().cloned(),
                 panic.downcast_ref::<&str>().map(|text| (*text).to_owned()),
             ];
             let why = texts.into_iter().flatten().next().unwrap_or_default();
-            Err((told(&world), why))
+            Err((trace(&world), why))
         }
     }
 }
@@ -569,20 +569,20 @@ fn play(seed: u64, steps: &[u64]) -> Result<(Reached, Vec<String>), (Vec<String>
 /// Removes steps as long as the world still fails.
 fn shrink(seed: u64) -> Option<(Vec<u64>, Vec<String>, String)> {
     let mut steps = steps_of(seed);
-    let (mut told, mut why) = play(seed, &steps).err()?;
+    let (mut trace, mut why) = play(seed, &steps).err()?;
     let mut length = steps.len() / 2;
     while length > 0 {
         let mut at = 0;
         while at < steps.len() {
             let fewer = [&steps[..at], &steps[(at + length).min(steps.len())..]].concat();
             match play(seed, &fewer) {
-                Err((shorter, reason)) => (steps, told, why) = (fewer, shorter, reason),
+                Err((shorter, reason)) => (steps, trace, why) = (fewer, shorter, reason),
                 Ok(_) => at += length,
             }
         }
         length /= 2;
     }
-    Some((steps, told, why))
+    Some((steps, trace, why))
 }
 
 /// Plays these seeds, each core one after the other, until one fails.
@@ -595,10 +595,10 @@ fn play_all(seeds: Range<u64>) -> (Reached, Option<String>) {
                 return;
             }
             let played = play(seed, &steps_of(seed));
-            let failure = played.as_ref().err().map(|(told, why)| {
+            let failure = played.as_ref().err().map(|(trace, why)| {
                 next.store(seeds.end, Ordering::Relaxed);
-                let (steps, told, why) = shrink(seed).unwrap_or((Vec::new(), told.clone(), why.clone()));
-                format!("EPITOME_SEED={seed}, {} of {STEPS} steps:\n{}\n{why}", steps.len(), told.join("\n"))
+                let (steps, trace, why) = shrink(seed).unwrap_or((Vec::new(), trace.clone(), why.clone()));
+                format!("EPITOME_SEED={seed}, {} of {STEPS} steps:\n{}\n{why}", steps.len(), trace.join("\n"))
             });
             let mut all = all.lock().expect("no panic under it");
             for (what, times) in played.map(|(reached, _)| reached).unwrap_or_default() {
@@ -645,7 +645,7 @@ fn a_seed_plays_the_same_way_each_time() {
                 let error = answer["error"]["message"].to_string();
                 (request.method, request.text.clone(), answer["result"]["stopReason"].to_string(), error)
             });
-            (world.told.clone(), answered.collect::<Vec<_>>(), world.machine.model.calls())
+            (world.trace.clone(), answered.collect::<Vec<_>>(), world.machine.model.calls())
         };
         assert_eq!(shown(), shown(), "seed {seed}");
     }

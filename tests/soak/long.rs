@@ -86,8 +86,8 @@ pub fn ends(samples: &[Sample], of: impl Fn(&Sample) -> f64) -> (f64, f64) {
 fn growth(what: &str, samples: &[Sample], most: f64, of: impl Fn(&Sample) -> f64) -> Option<String> {
     let (before, after) = ends(samples, of);
     let growth = after / before.max(f64::MIN_POSITIVE);
-    let told = || format!("{what} grew from {before:.3} to {after:.3}, {growth:.2} times");
-    (growth > most).then(told)
+    let message = || format!("{what} grew from {before:.3} to {after:.3}, {growth:.2} times");
+    (growth > most).then(message)
 }
 
 /// The resident memory of a process.

@@ -199,8 +199,8 @@ fn pi_lines(messages: &[Message]) -> String {
         let text = |text: &str| json!({"type": "text", "text": text});
         let message = match message {
             Message::User(said) => json!({"role": "user", "content": [text(said)]}),
-            Message::Result { call, text: told, failed } => {
-                json!({"role": "toolResult", "toolCallId": call, "content": [text(told)], "isError": failed})
+            Message::Result { call, text: output, failed } => {
+                json!({"role": "toolResult", "toolCallId": call, "content": [text(output)], "isError": failed})
             }
             Message::Agent(blocks) => {
                 let blocks = blocks.iter().map(|block| match block {

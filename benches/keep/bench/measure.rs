@@ -30,8 +30,8 @@ pub fn holds(text: &str, fact: &Fact) -> bool {
 
 /// The share of the terms that a text contains; `None` if there are no terms.
 pub fn share(text: &str, terms: &BTreeSet<String>) -> Option<f64> {
-    let held = terms.iter().filter(|term| text.contains(term.as_str())).count();
-    (!terms.is_empty()).then(|| held as f64 / terms.len() as f64)
+    let found = terms.iter().filter(|term| text.contains(term.as_str())).count();
+    (!terms.is_empty()).then(|| found as f64 / terms.len() as f64)
 }
 
 /// Files and identifiers that occurred before the compaction and were used again after it.

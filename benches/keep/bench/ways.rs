@@ -47,7 +47,7 @@ impl Ours {
         let ruler = ruler();
         let mut settings = CompactionSettings::default();
         if self.summary.is_none() {
-            settings.model = Summariser::Nobody;
+            settings.model = Summariser::None;
         }
         let reserve = u64::from(settings.output_reserve).min(self.window / 4);
         let mut budget = Budget::new(&settings, self.window, reserve, ruler.frame_of(thread));

@@ -60,7 +60,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
     pub(super) fn log_out(&self, id: &str) -> Result<Routed, wire::Error> {
         self.gated.store(true, Ordering::Relaxed);
         let login = self.config.login.clone();
-        let tell = self.login_teller();
+        let notify = self.login_notifier();
         self.in_background(id, RequestKind::Logout, None, move |_| {
             let is_usable = login.check().is_ok();
             match login.log_out() {
@@ -68,7 +68,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
                     "There is no stored login: the key is in the environment of the editor, or the model needs none",
                 )),
                 Ok(_) => {
-                    tell();
+                    notify();
                     answers::raw(&wire::LogoutResponse::new())
                 }
                 Err(why) => Err(answers::internal(format!("The stored logins can't be removed: {why}"))),
@@ -84,32 +84,32 @@ impl<P: StoredSessionPort> AcpServer<P> {
                 "`methodId` names no method of this agent".to_owned(),
             )));
         }
-        let (login, tell) = (self.config.login.clone(), self.login_teller());
+        let (login, notify) = (self.config.login.clone(), self.login_notifier());
         self.in_background(id, RequestKind::Authenticate, None, move |_| {
             login.check().map_err(|missing| answers::session_error(&missing))?;
-            tell();
+            notify();
             answers::raw(&wire::AuthenticateResponse::new())
         })
     }
 
     pub(super) fn auth_status(&self, id: &str) -> Result<Routed, wire::Error> {
-        let (login, told) = (self.config.login.clone(), self.told_login.clone());
+        let (login, sent) = (self.config.login.clone(), self.sent_login.clone());
         self.in_background(id, RequestKind::AuthStatus, None, move |_| {
             let state = login.state();
             let response = answers::raw(&answers::auth_status(&state));
-            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
+            *sent.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
             response
         })
     }
 
     /// Returns a function that sends the login state to the client if it changed and the client has requested it
     /// before.
-    fn login_teller(&self) -> impl FnOnce() + Send + 'static + use<P> {
-        let (login, told) = (self.config.login.clone(), self.told_login.clone());
+    fn login_notifier(&self) -> impl FnOnce() + Send + 'static + use<P> {
+        let (login, sent) = (self.config.login.clone(), self.sent_login.clone());
         let outbox = self.outbox.clone();
         move || {
-            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(before) = told.as_mut() else { return };
+            let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(before) = sent.as_mut() else { return };
             let state = login.state();
             if *before != state {
                 let mut line = Vec::new();

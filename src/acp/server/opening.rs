@@ -198,7 +198,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         Ok(Opening {
             attachment: Attachment {
                 client: self.config.client,
-                outlet: Arc::new(OutboxHandle::new(self.outbox.clone(), self.held.clone())),
+                outlet: Arc::new(OutboxHandle::new(self.outbox.clone(), self.unreleased.clone())),
             },
             cwd: params.cwd()?,
             directories: params.directories()?,

@@ -8,16 +8,16 @@ fn a_hook_follow_up_is_a_line_live_and_a_user_message_in_a_replay() {
     let mut line = chunk("agent_message_chunk", "m3", "↻ lint: Please run the linter.");
     line["_meta"] = json!({ "epitome": { "hook": "lint" } });
     for own in [true, false] {
-        assert_eq!(WireClient::new(PLAIN).any_entry(change(), false, own).told, [line.clone()]);
+        assert_eq!(WireClient::new(PLAIN).any_entry(change(), false, own).updates, [line.clone()]);
         let shown = [chunk("user_message_chunk", "m3", "Please run the linter.")];
-        assert_eq!(WireClient::new(PLAIN).any_entry(change(), true, own).told, shown);
+        assert_eq!(WireClient::new(PLAIN).any_entry(change(), true, own).updates, shown);
     }
 }
 
 #[test]
 fn a_history_replaced_by_a_hook_is_not_shown_as_a_compaction() {
     let mut client = WireClient::new(ClientTraits { compaction: true, ..PLAIN });
-    assert_eq!(client.entry(mutated()).told[0]["sessionUpdate"], "agent_message_chunk");
+    assert_eq!(client.entry(mutated()).updates[0]["sessionUpdate"], "agent_message_chunk");
 }
 
 /// Context may be added before the prompt, and some editors treat chunks outside a turn as an error.
@@ -26,15 +26,15 @@ fn a_notice_waits_for_the_prompt_and_not_for_context() {
     let mut client = WireClient::new(PLAIN);
     client.put(SessionEvent::Notice { severity: NoticeSeverity::Info, text: "By the way.".into() });
     client.entry(said(vec![text("British spelling.")], Origin::Context { by: "style".into() }));
-    assert_eq!(client.told.len(), 0);
+    assert_eq!(client.updates.len(), 0);
     client.entry(withheld(Withheld::Cancelled));
-    assert_eq!(client.told, [chunk("agent_thought_chunk", "n1", "By the way.")]);
+    assert_eq!(client.updates, [chunk("agent_thought_chunk", "n1", "By the way.")]);
 }
 
 #[test]
 fn a_compaction_is_streamed_live_and_replayed_as_completed() {
     let statuses = |client: &WireClient| -> Vec<String> {
-        client.told.iter().map(|update| update["status"].as_str().unwrap_or("chunk").to_owned()).collect()
+        client.updates.iter().map(|update| update["status"].as_str().unwrap_or("chunk").to_owned()).collect()
     };
     let mut client = WireClient::new(ClientTraits { compaction: true, ..PLAIN });
     let id = MessageId(9);
@@ -42,10 +42,10 @@ fn a_compaction_is_streamed_live_and_replayed_as_completed() {
     client.put(SessionEvent::Compaction { id, state: CompactionState::Wrote("We wrote".into()) });
     client.entry(compacted());
     assert_eq!(statuses(&client), ["in_progress", "chunk", "completed"]);
-    client.told.clear();
+    client.updates.clear();
     client.replayed(compacted());
     assert_eq!(statuses(&client), ["completed"]);
-    client.told.clear();
+    client.updates.clear();
     // A client attaches during a compaction: its progress follows the replay.
     let opened = Change::Opened { format: 1, session: SessionId("s".into()), cwd: PathBuf::from("/w") };
     let id = MessageId(11);
@@ -57,20 +57,20 @@ fn a_compaction_is_streamed_live_and_replayed_as_completed() {
     client.put(SessionEvent::Compaction { id, state: CompactionState::Failed("no model".into()) });
     client.put(SessionEvent::Compaction { id, state: CompactionState::Cancelled });
     assert_eq!(statuses(&client), ["in_progress", "in_progress", "chunk", "failed"]);
-    assert_eq!(client.told[3]["error"], "no model");
+    assert_eq!(client.updates[3]["error"], "no model");
 }
 
 #[test]
 fn without_compaction_support_a_notice_announces_a_compaction() {
     let mut client = WireClient::new(PLAIN);
     client.entry(said(vec![text("go")], Origin::Person));
-    client.told.clear();
+    client.updates.clear();
     let state = CompactionState::Began { tokens: 88_231 };
     client.put(SessionEvent::Compaction { id: MessageId(2), state });
     client
         .put(SessionEvent::Compaction { id: MessageId(2), state: CompactionState::Wrote("We wrote".into()) });
     client.put(SessionEvent::Compaction { id: MessageId(2), state: CompactionState::Cancelled });
-    assert_eq!(client.told, [chunk("agent_thought_chunk", "n1", "Compacting 88.2k tokens…")]);
+    assert_eq!(client.updates, [chunk("agent_thought_chunk", "n1", "Compacting 88.2k tokens…")]);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn session_wide_updates() {
     client.put(SessionEvent::Notice { severity: NoticeSeverity::Warning, text: "Retrying\nin 2 s".into() });
     client.put(SessionEvent::Notice { severity: NoticeSeverity::Error, text: " \n".into() });
     assert_eq!(
-        client.told,
+        client.updates,
         [
             json!({ "sessionUpdate": "usage_update", "used": 120, "size": 200_000,
                 "cost": { "amount": 0.5, "currency": "USD" },
@@ -183,7 +183,7 @@ fn options_are_complete_and_in_order() {
     };
     let mut client = WireClient::new(PLAIN);
     client.put(SessionEvent::Options(Arc::new(options)));
-    let offered = client.told[0]["configOptions"].as_array().unwrap();
+    let offered = client.updates[0]["configOptions"].as_array().unwrap();
     let summary: Vec<(&str, &str, &str, usize)> = offered
         .iter()
         .map(|option| {
@@ -222,7 +222,7 @@ fn offered_models(names: &[&str]) -> Value {
     };
     let mut client = WireClient::new(PLAIN);
     client.put(SessionEvent::Options(Arc::new(options)));
-    client.told[0]["configOptions"][0]["options"].clone()
+    client.updates[0]["configOptions"][0]["options"].clone()
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn few_models_are_a_flat_list_and_many_are_grouped() {
 fn without_notice_support_a_notice_waits_for_a_turn() {
     let mut client = WireClient::new(PLAIN);
     client.put(SessionEvent::Notice { severity: NoticeSeverity::Info, text: "no MCP".into() });
-    assert!(client.told.is_empty(), "a chunk outside of a turn is an error to some editors");
+    assert!(client.updates.is_empty(), "a chunk outside of a turn is an error to some editors");
     client.entry(said(vec![text("hi")], Origin::Person));
     client.put(SessionEvent::Notice { severity: NoticeSeverity::Info, text: "retrying".into() });
     assert_eq!(
@@ -258,7 +258,7 @@ fn without_notice_support_a_notice_waits_for_a_turn() {
     );
     client.entry(ended(StopReason::EndTurn));
     client.put(SessionEvent::Notice { severity: NoticeSeverity::Info, text: "later".into() });
-    assert_eq!(client.told.len(), 2);
+    assert_eq!(client.updates.len(), 2);
 }
 
 #[test]

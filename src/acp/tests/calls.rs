@@ -15,9 +15,9 @@ fn a_call_changed_by_a_hook_shows_its_new_input() {
     let line = chunk("agent_message_chunk", "e2", "guard changed the input of this call: ls -a");
     let mut client = WireClient::new(PLAIN);
     client.entry(replied(vec![call("c1", ToolKind::Execute)], None)).entry(changed.clone());
-    assert_eq!(client.told[1..], [update, line]);
+    assert_eq!(client.updates[1..], [update, line]);
     // Editors don't accept updates for a call that was never announced.
-    assert_eq!(WireClient::new(PLAIN).entry(changed).told.len(), 1);
+    assert_eq!(WireClient::new(PLAIN).entry(changed).updates.len(), 1);
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn a_call_goes_from_pending_through_running_to_its_outcome() {
     client.put(SessionEvent::CallProgress { call: id.clone(), output: "two\n".into() });
     client.entry(finished("c1", OutcomeStatus::Interrupted, "The command was stopped."));
     let steps: Vec<(&Value, &Value)> = client
-        .told
+        .updates
         .iter()
         .map(|update| (&update["status"], &update["content"][0]["content"]["text"]))
         .collect();
@@ -45,12 +45,12 @@ fn a_call_goes_from_pending_through_running_to_its_outcome() {
         ]
     );
     // The call is finished: no further updates for it.
-    let count = client.told.len();
+    let count = client.updates.len();
     client
         .put(SessionEvent::CallStarted { call: id.clone() })
         .put(SessionEvent::CallProgress { call: id, output: "x".into() });
     client.entry(finished("c1", OutcomeStatus::Completed, "again"));
-    assert_eq!(client.told.len(), count);
+    assert_eq!(client.updates.len(), count);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn the_diff_comes_first_in_an_outcome() {
     client.entry(replied(vec![call("c1", ToolKind::Edit)], None));
     client.entry(Change::ToolFinished { outcome });
     assert_eq!(
-        client.told[1],
+        client.updates[1],
         json!({ "sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "completed",
             "content": [
                 { "type": "diff", "path": "/w/a.rs", "newText": "fn a() {}\n" },
@@ -83,19 +83,19 @@ fn output_containing_fences_gets_a_longer_fence() {
     let mut client = WireClient::new(PLAIN);
     client.entry(replied(vec![call("c1", ToolKind::Read)], None));
     client.entry(finished("c1", OutcomeStatus::Completed, "````\ncode\n````\n"));
-    assert_eq!(client.told[1]["content"][0]["content"]["text"], "`````\n````\ncode\n````\n`````");
+    assert_eq!(client.updates[1]["content"][0]["content"]["text"], "`````\n````\ncode\n````\n`````");
 }
 
 #[test]
 fn a_terminal_gets_new_output_and_then_its_exit() {
     let mut client = WireClient::new(ClientTraits { terminal_output: true, ..PLAIN });
     client.entry(replied(vec![call("c1", ToolKind::Execute), call("c2", ToolKind::Execute)], None));
-    assert_eq!(client.told[0]["content"], json!([{ "type": "terminal", "terminalId": "c1" }]));
-    assert_eq!(client.told[0]["_meta"], json!({ "terminal_info": { "terminal_id": "c1" } }));
+    assert_eq!(client.updates[0]["content"], json!([{ "type": "terminal", "terminalId": "c1" }]));
+    assert_eq!(client.updates[0]["_meta"], json!({ "terminal_info": { "terminal_id": "c1" } }));
     client.put(SessionEvent::CallProgress { call: CallId("c1".into()), output: "one\n".into() });
     client.entry(finished("c1", OutcomeStatus::Completed, "one\n"));
     client.entry(finished("c2", OutcomeStatus::Completed, "two\n"));
-    let meta: Vec<&Value> = client.told[2..].iter().map(|update| &update["_meta"]).collect();
+    let meta: Vec<&Value> = client.updates[2..].iter().map(|update| &update["_meta"]).collect();
     assert_eq!(
         meta,
         [
@@ -115,7 +115,7 @@ fn a_terminal_is_shown_again_when_the_command_starts() {
     client.entry(replied(vec![call("c1", ToolKind::Execute), call("c2", ToolKind::Read)], None));
     client.put(SessionEvent::CallStarted { call: CallId("c1".into()) });
     client.put(SessionEvent::CallStarted { call: CallId("c2".into()) });
-    let started = &client.told[client.told.len() - 2..];
+    let started = &client.updates[client.updates.len() - 2..];
     assert_eq!(started[0]["content"], json!([{ "type": "terminal", "terminalId": "c1" }]));
     assert_eq!(started[1]["content"], Value::Null);
 }
@@ -130,7 +130,7 @@ fn a_terminal_exit_names_the_signal() {
     };
     client.entry(Change::ToolFinished { outcome });
     let exit = json!({ "terminal_id": "c1", "exit_code": 137, "signal": "SIGKILL" });
-    assert_eq!(client.told.last().expect("the end")["_meta"]["terminal_exit"], exit);
+    assert_eq!(client.updates.last().expect("the end")["_meta"]["terminal_exit"], exit);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_terminal_that_missed_output_is_shown_with_the_text() {
             ..ToolOutcome::text(CallId("c1".into()), OutcomeStatus::Completed, output)
         };
         client.entry(Change::ToolFinished { outcome });
-        let last = client.told.last().unwrap();
+        let last = client.updates.last().unwrap();
         assert_eq!(last["content"].as_array().unwrap().len(), expected);
         assert_eq!(last["content"][0], json!({ "type": "terminal", "terminalId": "c1" }));
         assert_eq!(last["_meta"], json!({ "terminal_exit": { "terminal_id": "c1", "exit_code": 3 } }));
@@ -158,7 +158,7 @@ fn old_output_is_capped_in_a_replay_and_progress_is_bounded() {
     let mut loaded = WireClient::new(PLAIN);
     loaded.replayed(replied(vec![call("c1", ToolKind::Read)], None));
     loaded.replayed(finished("c1", OutcomeStatus::Completed, &output));
-    let shown = loaded.told[1]["content"][0]["content"]["text"].as_str().unwrap();
+    let shown = loaded.updates[1]["content"][0]["content"]["text"].as_str().unwrap();
     assert!(shown.len() < 9_000 && shown.contains("bytes are not shown"));
 
     let mut live = WireClient::new(PLAIN);
@@ -166,7 +166,7 @@ fn old_output_is_capped_in_a_replay_and_progress_is_bounded() {
     for _ in 0..10_000 {
         live.put(SessionEvent::CallProgress { call: CallId("c1".into()), output: "é".repeat(1000).into() });
     }
-    let sent: usize = live.told.iter().map(|update| update.to_string().len()).sum();
+    let sent: usize = live.updates.iter().map(|update| update.to_string().len()).sum();
     assert!(sent < 2 * PROGRESS_SENT_BYTES_MAX, "{sent} bytes");
 }
 
@@ -226,9 +226,9 @@ fn a_plan_is_shown_without_its_call() {
         client.any_entry(planned.clone(), replay, true);
         client.any_entry(finished("c1", OutcomeStatus::Completed, "The plan has 1 steps."), replay, true);
         client.any_entry(finished("c2", OutcomeStatus::Completed, "text"), replay, true);
-        let kinds: Vec<&Value> = client.told.iter().map(|update| &update["sessionUpdate"]).collect();
+        let kinds: Vec<&Value> = client.updates.iter().map(|update| &update["sessionUpdate"]).collect();
         assert_eq!(kinds, [&json!("tool_call"), &json!("plan"), &json!("tool_call_update")], "{replay}");
-        assert_eq!(client.told[0]["toolCallId"], "c2");
+        assert_eq!(client.updates[0]["toolCallId"], "c2");
     }
 }
 
@@ -239,7 +239,7 @@ fn a_terminal_has_the_directory_of_its_session() {
     client.cursor.works_in(Path::new("/w"));
     client.entry(replied(vec![call("c1", ToolKind::Execute)], None));
     let info = json!({ "terminal_info": { "terminal_id": "c1", "cwd": "/w" } });
-    assert_eq!(client.told[0]["_meta"], info);
+    assert_eq!(client.updates[0]["_meta"], info);
 }
 
 /// Regression: after a refusal, the user read the text for the model: "The user refused this call. Don't try the same
@@ -260,7 +260,7 @@ fn the_user_reads_of_their_own_decision_in_a_few_words() {
         let mut client = WireClient::new(PLAIN);
         client.entry(replied(vec![call("c1", ToolKind::Execute)], None));
         client.entry(Change::ToolFinished { outcome: denied(by) });
-        assert_eq!(client.told[1]["content"][0]["content"]["text"], shown);
-        assert_eq!(client.told[1]["status"], "failed");
+        assert_eq!(client.updates[1]["content"][0]["content"]["text"], shown);
+        assert_eq!(client.updates[1]["status"], "failed");
     }
 }

@@ -24,7 +24,7 @@ fn entry(id: u64, parts: &[&str], account: CompactionStats) -> Entry {
     Entry { seq: Seq(7), at: 0, change }
 }
 
-fn told(updates: &[Update]) -> Vec<Value> {
+fn to_json(updates: &[Update]) -> Vec<Value> {
     let json = |update: &Update| match update {
         Update::Shared(update) => serde_json::to_value(update).expect("an update is JSON"),
         other => panic!("not of a compaction: {other:?}"),
@@ -42,7 +42,7 @@ fn brief(update: &Value) -> String {
 fn blocks(entry: &Entry) -> Vec<String> {
     let mut updates = Vec::new();
     OpenCompaction::default().completed("s", entry, &mut updates);
-    let summary = told(&updates)[0]["summary"].clone();
+    let summary = to_json(&updates)[0]["summary"].clone();
     let texts = summary.as_array().expect("there is a summary").iter();
     texts.map(|block| block["text"].as_str().expect("blocks are text").to_owned()).collect()
 }
@@ -63,12 +63,12 @@ fn a_compaction_starts_streams_and_completes() {
     };
     let text = "An introduction.\n\n<summary>\nWe wrote a parser.\n</summary>";
     open.completed("s", &entry(9, &[text, "<goal>\nShip ```it```.\n</goal>"], account), &mut updates);
-    let told = told(&updates);
-    let brief: Vec<String> = told.iter().map(brief).collect();
+    let sent = to_json(&updates);
+    let brief: Vec<String> = sent.iter().map(brief).collect();
     assert_eq!(brief, ["m9 in_progress", "m9 We wrote", "m9  a parser.", "m9 completed"]);
     let text = |text: &str| json!({ "type": "text", "text": text });
     assert_eq!(
-        told[3]["summary"],
+        sent[3]["summary"],
         json!([
             text("We wrote a parser."),
             text("````text\n<goal>\nShip ```it```.\n</goal>\n````"),
@@ -79,7 +79,7 @@ fn a_compaction_starts_streams_and_completes() {
         ])
     );
     assert_eq!(
-        told[3]["_meta"]["epitome"],
+        sent[3]["_meta"]["epitome"],
         json!({
             "boundary": {
                 "type": "system", "subtype": "compact_boundary",
@@ -153,7 +153,7 @@ proptest! {
             }
         }
         let mut running: Option<String> = None;
-        for update in told(&updates) {
+        for update in to_json(&updates) {
             let id = update["compactionId"].as_str().expect("it is of a compaction").to_owned();
             match update["status"].as_str() {
                 Some("in_progress") => prop_assert_eq!(running.replace(id), None),

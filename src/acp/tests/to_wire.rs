@@ -46,13 +46,13 @@ const PLAIN: ClientTraits = ClientTraits {
 struct WireClient {
     cursor: Cursor,
     traits: ClientTraits,
-    told: Vec<Value>,
+    updates: Vec<Value>,
     seq: u64,
 }
 
 impl WireClient {
     fn new(traits: ClientTraits) -> WireClient {
-        WireClient { cursor: Cursor::default(), traits, told: Vec::new(), seq: 0 }
+        WireClient { cursor: Cursor::default(), traits, updates: Vec::new(), seq: 0 }
     }
 
     fn put(&mut self, out: SessionEvent) -> &mut WireClient {
@@ -64,7 +64,7 @@ impl WireClient {
                 let read: SessionUpdate = serde_json::from_value(json.clone()).expect("the schema reads it");
                 assert_eq!(read, update);
                 assert!(!has_null(&json), "optional fields are left out, never null: {json}");
-                self.told.push(json);
+                self.updates.push(json);
             });
         }
         self
@@ -91,7 +91,7 @@ impl WireClient {
     /// The text of each message id, in order of first appearance.
     fn texts(&self) -> Vec<(String, String)> {
         let mut texts: Vec<(String, String)> = Vec::new();
-        for update in &self.told {
+        for update in &self.updates {
             let (Some(id), Some(text)) = (update["messageId"].as_str(), update["content"]["text"].as_str())
             else {
                 continue;
@@ -244,7 +244,7 @@ fn a_turn_looks_the_same_live_and_replayed() {
     }
     assert_eq!(live.texts(), loaded.texts());
     assert_eq!(
-        loaded.told,
+        loaded.updates,
         [
             chunk("user_message_chunk", "m3", "hello"),
             chunk("agent_thought_chunk", "m7.0", "hm"),
@@ -262,10 +262,10 @@ fn a_turn_looks_the_same_live_and_replayed() {
 #[test]
 fn a_client_is_not_shown_its_own_prompt_again() {
     let change = || said(vec![text("hello")], Origin::Person);
-    assert_eq!(WireClient::new(PLAIN).entry(change()).told, [Value::Null; 0]);
+    assert_eq!(WireClient::new(PLAIN).entry(change()).updates, [Value::Null; 0]);
     let shown = [chunk("user_message_chunk", "m3", "hello")];
-    assert_eq!(WireClient::new(PLAIN).any_entry(change(), false, false).told, shown);
-    assert_eq!(WireClient::new(PLAIN).replayed(change()).told, shown);
+    assert_eq!(WireClient::new(PLAIN).any_entry(change(), false, false).updates, shown);
+    assert_eq!(WireClient::new(PLAIN).replayed(change()).updates, shown);
 }
 
 #[test]
@@ -274,9 +274,9 @@ fn a_recipe_shows_what_was_typed() {
     let link = Content::ResourceLink { uri: "file:///a".to_owned(), name: "a".to_owned() };
     let mut client = WireClient::new(PLAIN);
     client.replayed(said(vec![text("You are a reviewer of src."), link], origin));
-    assert_eq!(client.told[0], chunk("user_message_chunk", "m3", "/review src"));
+    assert_eq!(client.updates[0], chunk("user_message_chunk", "m3", "/review src"));
     assert_eq!(
-        client.told[1]["content"],
+        client.updates[1]["content"],
         json!({ "type": "resource_link", "uri": "file:///a", "name": "a" })
     );
 }
@@ -291,7 +291,7 @@ fn attachments_are_replayed_unchanged() {
         ],
         Origin::Person,
     ));
-    let content: Vec<&Value> = client.told.iter().map(|update| &update["content"]).collect();
+    let content: Vec<&Value> = client.updates.iter().map(|update| &update["content"]).collect();
     assert_eq!(content[0], &json!({ "type": "image", "data": "iVBO", "mimeType": "image/png" }));
     assert_eq!(
         content[1],
@@ -304,7 +304,7 @@ fn long_text_is_split_into_chunks() {
     let long = "é✓".repeat(500_000);
     let mut client = WireClient::new(PLAIN);
     client.replayed(said(vec![text(&long)], Origin::Person)).replayed(replied(vec![text(&long)], None));
-    assert_eq!(client.told.len(), 6);
+    assert_eq!(client.updates.len(), 6);
     assert!(client.texts() == [("m3".to_owned(), long.clone()), ("m7.0".to_owned(), long)]);
 }
 
@@ -431,9 +431,9 @@ fn entries_map_to_one_update_or_none() {
         ),
     ];
     for (change, expected) in cases {
-        assert_eq!(WireClient::new(PLAIN).entry(change.clone()).told, expected, "{change:?}");
+        assert_eq!(WireClient::new(PLAIN).entry(change.clone()).updates, expected, "{change:?}");
         let in_replay = if matches!(change, Change::ModeChosen { .. }) { vec![] } else { expected };
-        assert_eq!(WireClient::new(PLAIN).replayed(change.clone()).told, in_replay, "replayed {change:?}");
+        assert_eq!(WireClient::new(PLAIN).replayed(change.clone()).updates, in_replay, "replayed {change:?}");
     }
 }
 
@@ -449,9 +449,9 @@ fn a_withheld_prompt_is_answered_with_the_reason_and_replayed() {
         let line: Vec<Value> =
             line.map(|line| chunk("agent_message_chunk", "m4", line)).into_iter().collect();
         let both: Vec<Value> = std::iter::once(prompt.clone()).chain(line.clone()).collect();
-        assert_eq!(WireClient::new(PLAIN).entry(withheld(why.clone())).told, line);
-        assert_eq!(WireClient::new(PLAIN).any_entry(withheld(why.clone()), false, false).told, both);
-        assert_eq!(WireClient::new(PLAIN).replayed(withheld(why)).told, both);
+        assert_eq!(WireClient::new(PLAIN).entry(withheld(why.clone())).updates, line);
+        assert_eq!(WireClient::new(PLAIN).any_entry(withheld(why.clone()), false, false).updates, both);
+        assert_eq!(WireClient::new(PLAIN).replayed(withheld(why)).updates, both);
     }
 }
 
@@ -467,8 +467,8 @@ fn a_queued_prompt_that_is_withheld_is_replayed_once() {
         }
         client.replayed(withheld(Withheld::Cancelled)).replayed(ended(StopReason::Cancelled));
         let said =
-            client.told.iter().filter(|update| update["sessionUpdate"] == "user_message_chunk").count();
-        assert_eq!(said, 1, "{:?}", client.told);
+            client.updates.iter().filter(|update| update["sessionUpdate"] == "user_message_chunk").count();
+        assert_eq!(said, 1, "{:?}", client.updates);
     }
 }
 
@@ -499,7 +499,7 @@ fn a_second_replay_starts_over() {
     for _ in 0..2 {
         client.replayed(opened()).replayed(replied(vec![call("c1", ToolKind::Read)], None));
     }
-    assert_eq!(client.told.len(), 2, "the call is announced in each replay");
+    assert_eq!(client.updates.len(), 2, "the call is announced in each replay");
 }
 
 proptest! {

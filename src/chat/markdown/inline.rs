@@ -143,15 +143,15 @@ fn closing(inner: &str, mark: &str) -> Option<usize> {
 }
 
 /// Returns the position of the last blank outside of spans that precedes anything that may open an incomplete span.
-/// The text before it can't change its meaning. At most `held_max` bytes are delayed.
-pub fn settled(text: &str, held_max: usize) -> Option<usize> {
+/// The text before it can't change its meaning. At most `delayed_max` bytes are delayed.
+pub fn settled(text: &str, delayed_max: usize) -> Option<usize> {
     let (mut at, mut blank) = (0, None);
     while let Some(c) = text[at..].chars().next() {
         match span(text, at) {
             Some(span) => at = span.end,
             None => {
                 let may_open = matches!(c, '`' | '[' | '\\') || mark_at(text, at).is_some();
-                if may_open && text.len() - at < held_max {
+                if may_open && text.len() - at < delayed_max {
                     break;
                 }
                 if c == ' ' {

@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 use super::*;
 use crate::form::FormReply;
 
-/// A chat whose session is open, with a clock that goes on by a second for each event.
-struct Desk {
+/// A chat whose session is open, with a clock that advances by one second per event.
+struct ChatFixture {
     chat: ChatState,
     now: Duration,
 }
 
-impl Desk {
-    fn new() -> Desk {
+impl ChatFixture {
+    fn new() -> ChatFixture {
         let (chat, effects) = ChatState::new(PathBuf::from("/home/ann/project"));
         let begin = ChatRequest::Create { cwd: PathBuf::from("/home/ann/project") };
         assert_eq!(effects, [ChatEffect::Request(begin)]);
-        let mut desk = Desk { chat, now: Duration::ZERO };
+        let mut fixture = ChatFixture { chat, now: Duration::ZERO };
         let option = |id: &str, category: &str, values: [&str; 2]| {
             let options: Vec<Value> =
                 values.iter().map(|value| json!({ "value": value, "name": value })).collect();
@@ -30,12 +30,12 @@ impl Desk {
             json!([option("mode", "mode", ["ask", "auto"]), option("model", "model", ["a/b", "c/d"])]);
         let compact = json!([{ "type": "command", "name": "compact", "description": "Replace the conversation",
                                "input": { "type": "text", "hint": "[dry]" } }]);
-        desk.hear(AgentMessage::Opened {
+        fixture.hear(AgentMessage::Opened {
             session: "s_1".to_owned().into(),
             options: serde_json::from_value(options).expect("options"),
             commands: serde_json::from_value(compact).expect("commands"),
         });
-        desk
+        fixture
     }
 
     fn event(&mut self, event: ChatEvent) -> Vec<ChatEffect> {
@@ -125,26 +125,26 @@ fn cancel() -> ChatEffect {
 
 #[test]
 fn a_turn_is_shown_from_its_prompt_to_its_end() {
-    let mut desk = Desk::new();
-    desk.types("fix it");
-    assert_eq!(desk.press(KeyCode::Enter), [prompt("fix it")]);
-    desk.update(json!({ "sessionUpdate": "user_message", "messageId": "m1",
+    let mut fixture = ChatFixture::new();
+    fixture.types("fix it");
+    assert_eq!(fixture.press(KeyCode::Enter), [prompt("fix it")]);
+    fixture.update(json!({ "sessionUpdate": "user_message", "messageId": "m1",
                         "content": [{ "type": "text", "text": "fix it" }] }));
-    desk.state(json!({ "state": "running" }));
-    desk.say("m2.0", "I **edit** the fi");
-    assert!(desk.shows("I edit the") && desk.shows("working"));
-    desk.update(json!({
+    fixture.state(json!({ "state": "running" }));
+    fixture.say("m2.0", "I **edit** the fi");
+    assert!(fixture.shows("I edit the") && fixture.shows("working"));
+    fixture.update(json!({
         "sessionUpdate": "tool_call_update", "toolCallId": "c1", "title": "Edit `a.rs`", "status": "completed",
         "content": [{ "type": "diff",
             "changes": [{ "operation": "modify", "path": "/home/ann/project/a.rs" }],
             "patch": { "format": "git_patch", "text": "--- a\n+++ b\n@@ -1 +1 @@\n-one\n+two\n" } }],
     }));
-    desk.say("m3.0", "Done.");
-    desk.update(json!({ "sessionUpdate": "usage_update", "used": 12_000, "size": 200_000,
+    fixture.say("m3.0", "Done.");
+    fixture.update(json!({ "sessionUpdate": "usage_update", "used": 12_000, "size": 200_000,
                         "cost": { "amount": 0.031, "currency": "USD" } }));
-    desk.update(json!({ "sessionUpdate": "session_info_update", "title": "Fix it" }));
-    desk.state(json!({ "state": "idle", "stopReason": "end_turn" }));
-    let shown = desk.screen(80, 24);
+    fixture.update(json!({ "sessionUpdate": "session_info_update", "title": "Fix it" }));
+    fixture.state(json!({ "state": "idle", "stopReason": "end_turn" }));
+    let shown = fixture.screen(80, 24);
     let expected = [
         "› fix it",
         "",
@@ -164,314 +164,314 @@ fn a_turn_is_shown_from_its_prompt_to_its_end() {
 
 #[test]
 fn small_screens_show_the_same() {
-    let mut desk = Desk::new();
-    desk.say("m", "A reply with 日本語 and שלום, which is wrapped.\n");
-    desk.update(json!({ "sessionUpdate": "usage_update", "used": 150_000, "size": 200_000 }));
-    desk.types("/comp");
-    let shown = desk.screen(40, 12);
+    let mut fixture = ChatFixture::new();
+    fixture.say("m", "A reply with 日本語 and שלום, which is wrapped.\n");
+    fixture.update(json!({ "sessionUpdate": "usage_update", "used": 150_000, "size": 200_000 }));
+    fixture.types("/comp");
+    let shown = fixture.screen(40, 12);
     assert_eq!(shown.len(), 12);
     assert!(shown.iter().any(|row| row.contains("/compact")), "{shown:#?}");
     assert!(shown[11].ends_with("75 %"), "{shown:#?}");
     // Nothing is drawn, and nothing breaks, where there is no room.
     for (columns, rows) in [(1, 1), (3, 2), (4, 3), (10, 5), (300, 100)] {
-        desk.card(9, 30);
-        desk.screen(columns, rows);
-        desk.hear(AgentMessage::CardWithdrawn(9));
-        desk.screen(columns, rows);
+        fixture.card(9, 30);
+        fixture.screen(columns, rows);
+        fixture.hear(AgentMessage::CardWithdrawn(9));
+        fixture.screen(columns, rows);
     }
 }
 
 #[test]
 fn a_card_is_answered_by_number_or_selection() {
-    let mut desk = Desk::new();
-    desk.state(json!({ "state": "requires_action" }));
+    let mut fixture = ChatFixture::new();
+    fixture.state(json!({ "state": "requires_action" }));
     for (number, keys, option) in [
         (1, vec![KeyCode::Char('1')], "allow_once"),
         (2, vec![KeyCode::Enter], "allow_once"),
         (3, vec![KeyCode::Down, KeyCode::Enter], "reject_once"),
     ] {
-        desk.card(number, 2);
-        assert!(desk.shows("Run make") && desk.shows("line 1") && desk.shows("2. Reject"));
-        let effects: Vec<ChatEffect> = keys.into_iter().flat_map(|key| desk.press(key)).collect();
+        fixture.card(number, 2);
+        assert!(fixture.shows("Run make") && fixture.shows("line 1") && fixture.shows("2. Reject"));
+        let effects: Vec<ChatEffect> = keys.into_iter().flat_map(|key| fixture.press(key)).collect();
         let decide = ChatRequest::Decide { card: number, option: option.to_owned().into() };
         assert_eq!(effects, [ChatEffect::Request(decide)]);
-        assert!(!desk.shows("Run make"));
+        assert!(!fixture.shows("Run make"));
     }
     // After a letter, which was meant for the draft, Enter was meant for it too.
-    desk.card(5, 2);
-    desk.screen(80, 24);
-    desk.press(KeyCode::Char('y'));
+    fixture.card(5, 2);
+    fixture.screen(80, 24);
+    fixture.press(KeyCode::Char('y'));
     let enter = ChatEvent::Key(KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE));
-    assert_eq!(desk.chat.update(enter, desk.now + Duration::from_millis(50)), []);
-    desk.hear(AgentMessage::CardWithdrawn(5));
+    assert_eq!(fixture.chat.update(enter, fixture.now + Duration::from_millis(50)), []);
+    fixture.hear(AgentMessage::CardWithdrawn(5));
     // A long one must be read first, and letters are not answers.
-    desk.card(4, 100);
-    desk.screen(80, 24);
-    assert_eq!(desk.press(KeyCode::Char('y')), []);
-    assert_eq!(desk.press(KeyCode::Enter), []);
-    assert!(desk.shows("there is more to read"));
+    fixture.card(4, 100);
+    fixture.screen(80, 24);
+    assert_eq!(fixture.press(KeyCode::Char('y')), []);
+    assert_eq!(fixture.press(KeyCode::Enter), []);
+    assert!(fixture.shows("there is more to read"));
     for _ in 0..10 {
-        desk.press(KeyCode::PageDown);
-        desk.screen(80, 24);
+        fixture.press(KeyCode::PageDown);
+        fixture.screen(80, 24);
     }
-    assert!(desk.shows("line 99"));
-    assert_eq!(desk.press(KeyCode::Enter).len(), 1);
+    assert!(fixture.shows("line 99"));
+    assert_eq!(fixture.press(KeyCode::Enter).len(), 1);
 }
 
 #[test]
 fn a_withdrawn_card_cannot_be_answered() {
-    let mut desk = Desk::new();
-    desk.card(1, 1);
-    desk.hear(AgentMessage::CardWithdrawn(1));
-    assert_eq!(desk.press(KeyCode::Enter), []);
-    assert!(!desk.shows("Run make"));
+    let mut fixture = ChatFixture::new();
+    fixture.card(1, 1);
+    fixture.hear(AgentMessage::CardWithdrawn(1));
+    assert_eq!(fixture.press(KeyCode::Enter), []);
+    assert!(!fixture.shows("Run make"));
 }
 
 #[test]
 fn commands_are_completed_and_hinted() {
-    let mut desk = Desk::new();
-    desk.types("/");
-    assert!(desk.shows("/compact") && desk.shows("/sessions"));
-    desk.types("com");
+    let mut fixture = ChatFixture::new();
+    fixture.types("/");
+    assert!(fixture.shows("/compact") && fixture.shows("/sessions"));
+    fixture.types("com");
     // Enter completes first.
-    assert_eq!(desk.press(KeyCode::Enter), []);
-    assert!(desk.shows("/compact") && desk.shows("[dry]"));
-    desk.types("dry");
-    assert_eq!(desk.press(KeyCode::Enter), [prompt("/compact dry")]);
-    desk.types("/mod");
-    desk.press(KeyCode::Down);
-    desk.press(KeyCode::Tab);
-    assert_eq!(desk.press(KeyCode::Enter), []);
+    assert_eq!(fixture.press(KeyCode::Enter), []);
+    assert!(fixture.shows("/compact") && fixture.shows("[dry]"));
+    fixture.types("dry");
+    assert_eq!(fixture.press(KeyCode::Enter), [prompt("/compact dry")]);
+    fixture.types("/mod");
+    fixture.press(KeyCode::Down);
+    fixture.press(KeyCode::Tab);
+    assert_eq!(fixture.press(KeyCode::Enter), []);
     // The list of modes.
-    assert!(desk.shows("auto"));
-    desk.press(KeyCode::Down);
+    assert!(fixture.shows("auto"));
+    fixture.press(KeyCode::Down);
     let set = ChatRequest::SetOption {
         session: "s_1".to_owned().into(),
         option: "mode".to_owned().into(),
         value: wire::SessionConfigOptionValue::Id { value: "auto".to_owned().into() },
     };
-    assert_eq!(desk.press(KeyCode::Enter), [ChatEffect::Request(set.clone())]);
+    assert_eq!(fixture.press(KeyCode::Enter), [ChatEffect::Request(set.clone())]);
     // The same with one key.
-    assert_eq!(desk.press(KeyCode::BackTab), [ChatEffect::Request(set)]);
+    assert_eq!(fixture.press(KeyCode::BackTab), [ChatEffect::Request(set)]);
 }
 
 #[test]
 fn ctrl_c_clears_then_cancels_then_leaves() {
-    let mut desk = Desk::new();
-    desk.types("a thought");
-    assert_eq!(desk.ctrl('c'), []);
-    assert!(!desk.shows("a thought") && desk.shows("Ctrl+C again to leave"));
-    assert_eq!(desk.ctrl('c'), [ChatEffect::Leave]);
-    let mut desk = Desk::new();
-    desk.state(json!({ "state": "running" }));
-    assert_eq!(desk.ctrl('c'), [cancel()]);
+    let mut fixture = ChatFixture::new();
+    fixture.types("a thought");
+    assert_eq!(fixture.ctrl('c'), []);
+    assert!(!fixture.shows("a thought") && fixture.shows("Ctrl+C again to leave"));
+    assert_eq!(fixture.ctrl('c'), [ChatEffect::Leave]);
+    let mut fixture = ChatFixture::new();
+    fixture.state(json!({ "state": "running" }));
+    assert_eq!(fixture.ctrl('c'), [cancel()]);
     // Any other key in between, or too much time.
-    desk.types("x");
-    assert_eq!(desk.ctrl('c'), []);
-    desk.now += Duration::from_secs(5);
-    assert_eq!(desk.ctrl('c'), [cancel()]);
-    assert_eq!(desk.press(KeyCode::Esc), [cancel()]);
-    desk.state(json!({ "state": "idle", "stopReason": "cancelled" }));
-    assert_eq!(desk.press(KeyCode::Esc), []);
-    assert_eq!(desk.ctrl('d'), [ChatEffect::Leave]);
+    fixture.types("x");
+    assert_eq!(fixture.ctrl('c'), []);
+    fixture.now += Duration::from_secs(5);
+    assert_eq!(fixture.ctrl('c'), [cancel()]);
+    assert_eq!(fixture.press(KeyCode::Esc), [cancel()]);
+    fixture.state(json!({ "state": "idle", "stopReason": "cancelled" }));
+    assert_eq!(fixture.press(KeyCode::Esc), []);
+    assert_eq!(fixture.ctrl('d'), [ChatEffect::Leave]);
 }
 
 #[test]
 fn a_prompt_that_was_not_taken_comes_back() {
-    let mut desk = Desk::new();
-    desk.types("hello");
-    desk.press(KeyCode::Enter);
-    desk.hear(AgentMessage::PromptFailed {
+    let mut fixture = ChatFixture::new();
+    fixture.types("hello");
+    fixture.press(KeyCode::Enter);
+    fixture.hear(AgentMessage::PromptFailed {
         text: "hello".to_owned(),
         why: "Interrupted: send it again".to_owned(),
     });
-    assert!(desk.shows("Interrupted: send it again"));
-    assert_eq!(desk.press(KeyCode::Enter), [prompt("hello")]);
+    assert!(fixture.shows("Interrupted: send it again"));
+    assert_eq!(fixture.press(KeyCode::Enter), [prompt("hello")]);
     // Up returns to what was sent.
-    assert_eq!(desk.press(KeyCode::Up), []);
-    assert_eq!(desk.press(KeyCode::Enter), [prompt("hello")]);
+    assert_eq!(fixture.press(KeyCode::Up), []);
+    assert_eq!(fixture.press(KeyCode::Enter), [prompt("hello")]);
 }
 
 #[test]
 fn prompts_that_wait_are_shown_until_they_are_taken() {
-    let mut desk = Desk::new();
-    desk.state(json!({ "state": "running" }));
-    desk.types("and then");
-    desk.press(KeyCode::Enter);
-    assert!(desk.shows("⏳") && desk.shows("and then") && !desk.shows("› and then"));
-    desk.update(json!({ "sessionUpdate": "user_message", "messageId": "m5",
+    let mut fixture = ChatFixture::new();
+    fixture.state(json!({ "state": "running" }));
+    fixture.types("and then");
+    fixture.press(KeyCode::Enter);
+    assert!(fixture.shows("⏳") && fixture.shows("and then") && !fixture.shows("› and then"));
+    fixture.update(json!({ "sessionUpdate": "user_message", "messageId": "m5",
                         "content": [{ "type": "text", "text": "and then" }] }));
-    assert!(!desk.shows("⏳") && desk.shows("› and then"));
+    assert!(!fixture.shows("⏳") && fixture.shows("› and then"));
 }
 
 #[test]
 fn another_session_is_opened_from_the_list() {
-    let mut desk = Desk::new();
-    desk.say("m", "old words");
+    let mut fixture = ChatFixture::new();
+    fixture.say("m", "old words");
     let list = ChatRequest::List { cwd: PathBuf::from("/home/ann/project"), cursor: None };
-    assert_eq!(desk.press(KeyCode::F(2)), [ChatEffect::Request(list)]);
+    assert_eq!(fixture.press(KeyCode::F(2)), [ChatEffect::Request(list)]);
     let listed = json!([{ "sessionId": "s_2", "cwd": "/home/ann/project", "title": "Parser\u{1b}[2J",
                           "updatedAt": "2026-11-26T10:00:00Z" }]);
     let sessions = serde_json::from_value(listed).expect("sessions");
-    desk.hear(AgentMessage::Sessions { sessions, is_next: false, cursor: None });
-    assert!(desk.shows("Parser\\u{1b}[2J") && desk.shows("2026-11-26 10:00"));
-    let effects = desk.press(KeyCode::Enter);
+    fixture.hear(AgentMessage::Sessions { sessions, is_next: false, cursor: None });
+    assert!(fixture.shows("Parser\\u{1b}[2J") && fixture.shows("2026-11-26 10:00"));
+    let effects = fixture.press(KeyCode::Enter);
     let resume = ChatRequest::Resume { session: "s_2".to_owned().into(), cwd: "/home/ann/project".into() };
     let close = ChatRequest::Close { session: "s_1".to_owned().into() };
     assert_eq!(effects, [ChatEffect::Request(close), ChatEffect::Request(resume)]);
-    assert!(!desk.shows("old words"));
-    desk.say("m", "of the closed one");
-    desk.update_of(
+    assert!(!fixture.shows("old words"));
+    fixture.say("m", "of the closed one");
+    fixture.update_of(
         "s_2",
         json!({ "sessionUpdate": "agent_message", "messageId": "m",
                                   "content": [{ "type": "text", "text": "of the resumed one" }] }),
     );
     // Its last word may still become something else.
-    desk.update_of("s_2", json!({ "sessionUpdate": "state_update", "state": "idle" }));
-    assert!(desk.shows("of the resumed one") && !desk.shows("of the closed one"));
+    fixture.update_of("s_2", json!({ "sessionUpdate": "state_update", "state": "idle" }));
+    assert!(fixture.shows("of the resumed one") && !fixture.shows("of the closed one"));
 }
 
 /// Regression: the user chose another session while one was still being opened. The late answer for the first one took
 /// its place below the conversation of the second, and prompts went there.
 #[test]
 fn a_session_that_is_being_opened_is_waited_for() {
-    let mut desk = Desk::new();
-    desk.types("/new");
-    let opened = desk.press(KeyCode::Enter);
+    let mut fixture = ChatFixture::new();
+    fixture.types("/new");
+    let opened = fixture.press(KeyCode::Enter);
     assert!(matches!(opened[..], [_, ChatEffect::Request(ChatRequest::Create { .. })]), "{opened:?}");
-    desk.types("/new");
-    assert_eq!(desk.press(KeyCode::Enter), []);
-    assert!(desk.shows("still being opened"));
-    desk.hear(AgentMessage::OpenFailed("The disk is full.".to_owned()));
-    desk.types("/new");
-    assert_eq!(desk.press(KeyCode::Enter).len(), 1);
+    fixture.types("/new");
+    assert_eq!(fixture.press(KeyCode::Enter), []);
+    assert!(fixture.shows("still being opened"));
+    fixture.hear(AgentMessage::OpenFailed("The disk is full.".to_owned()));
+    fixture.types("/new");
+    assert_eq!(fixture.press(KeyCode::Enter).len(), 1);
 }
 
 #[test]
 fn a_running_turn_is_not_left_for_another_session() {
-    let mut desk = Desk::new();
-    desk.state(json!({ "state": "running" }));
-    desk.types("/new");
-    assert_eq!(desk.press(KeyCode::Enter), []);
-    assert!(desk.shows("cancel the turn first"));
+    let mut fixture = ChatFixture::new();
+    fixture.state(json!({ "state": "running" }));
+    fixture.types("/new");
+    assert_eq!(fixture.press(KeyCode::Enter), []);
+    assert!(fixture.shows("cancel the turn first"));
 }
 
 #[test]
 fn what_is_read_stays_while_more_arrives() {
-    let mut desk = Desk::new();
-    (0..100).for_each(|line| desk.say("m", &format!("row {line}\n")));
-    assert!(desk.shows("row 99") && !desk.shows("row 50\n"));
+    let mut fixture = ChatFixture::new();
+    (0..100).for_each(|line| fixture.say("m", &format!("row {line}\n")));
+    assert!(fixture.shows("row 99") && !fixture.shows("row 50\n"));
     for _ in 0..2 {
-        desk.press(KeyCode::PageUp);
-        desk.screen(80, 24);
+        fixture.press(KeyCode::PageUp);
+        fixture.screen(80, 24);
     }
-    let before = desk.screen(80, 24);
-    (100..200).for_each(|line| desk.say("m", &format!("row {line}\n")));
-    let after = desk.screen(80, 24);
+    let before = fixture.screen(80, 24);
+    (100..200).for_each(|line| fixture.say("m", &format!("row {line}\n")));
+    let after = fixture.screen(80, 24);
     assert_eq!(before[..20], after[..20]);
     assert!(after.join("\n").contains("↓ "), "{after:#?}");
-    desk.event(ChatEvent::Wheel { up: false });
-    assert_ne!(desk.screen(80, 24)[..20], after[..20]);
+    fixture.event(ChatEvent::Wheel { up: false });
+    assert_ne!(fixture.screen(80, 24)[..20], after[..20]);
     // Another width keeps the end in view after a new prompt.
-    desk.types("x");
-    desk.press(KeyCode::Enter);
-    assert!(desk.screen(40, 12).iter().any(|row| row == "row 199"));
+    fixture.types("x");
+    fixture.press(KeyCode::Enter);
+    assert!(fixture.screen(40, 12).iter().any(|row| row == "row 199"));
 }
 
 #[test]
 fn output_of_a_command_is_text_without_escape_sequences() {
-    let mut desk = Desk::new();
-    desk.update(json!({ "sessionUpdate": "tool_call_update", "toolCallId": "t", "title": "Run `make`",
+    let mut fixture = ChatFixture::new();
+    fixture.update(json!({ "sessionUpdate": "tool_call_update", "toolCallId": "t", "title": "Run `make`",
                         "status": "in_progress", "content": [{ "type": "terminal", "terminalId": "t" }] }));
     for piece in ["10%\r", "\u{1b}[31", "m100%\n\u{1b}]0;owned\u{7}done\n"] {
         let data = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, piece);
-        desk.update(json!({ "sessionUpdate": "terminal_output_chunk", "terminalId": "t", "data": data }));
+        fixture.update(json!({ "sessionUpdate": "terminal_output_chunk", "terminalId": "t", "data": data }));
     }
-    desk.update(
+    fixture.update(
         json!({ "sessionUpdate": "terminal_update", "terminalId": "t", "exitStatus": { "exitCode": 2 } }),
     );
-    let shown = desk.screen(80, 24).join("\n");
+    let shown = fixture.screen(80, 24).join("\n");
     assert!(shown.contains("    100%\n    done\n    exit code 2"), "{shown}");
     assert!(!shown.contains("10%\n") && !shown.contains("owned"), "{shown}");
 }
 
 #[test]
 fn errors_and_compactions_are_shown() {
-    let mut desk = Desk::new();
-    desk.update(
+    let mut fixture = ChatFixture::new();
+    fixture.update(
         json!({ "sessionUpdate": "compaction_update", "compactionId": "k", "status": "in_progress" }),
     );
-    assert!(desk.shows("Compacting…"));
-    desk.update(json!({ "sessionUpdate": "compaction_update", "compactionId": "k", "status": "completed",
+    assert!(fixture.shows("Compacting…"));
+    fixture.update(json!({ "sessionUpdate": "compaction_update", "compactionId": "k", "status": "completed",
         "summary": [{ "type": "text", "text": "They did things." }, { "type": "text", "text": "Compacted e1 to e9." }] }));
-    assert!(desk.shows("Compacted e1 to e9.") && !desk.shows("They did things."));
-    assert_eq!(desk.ctrl('o'), []);
-    assert!(desk.shows("They did things."));
-    desk.state(json!({ "state": "idle", "stopReason": "error",
+    assert!(fixture.shows("Compacted e1 to e9.") && !fixture.shows("They did things."));
+    assert_eq!(fixture.ctrl('o'), []);
+    assert!(fixture.shows("They did things."));
+    fixture.state(json!({ "state": "idle", "stopReason": "error",
                        "error": { "code": -32603, "message": "The key was refused", "data": { "details": "Set another." } } }));
-    assert!(desk.shows("The key was refused. Set another."));
-    desk.hear(AgentMessage::Ended("the daemon closed the connection".to_owned()));
-    assert!(desk.chat.lost().is_some() && desk.shows("the daemon closed the connection"));
+    assert!(fixture.shows("The key was refused. Set another."));
+    fixture.hear(AgentMessage::Ended("the daemon closed the connection".to_owned()));
+    assert!(fixture.chat.lost().is_some() && fixture.shows("the daemon closed the connection"));
 }
 
 /// The oldest part goes, whatever an agent sends.
 #[test]
 fn memory_is_bounded() {
-    let mut desk = Desk::new();
+    let mut fixture = ChatFixture::new();
     for message in 0..6 {
         let id = format!("m{message}");
-        (0..40).for_each(|_| desk.say(&id, &"0123456789 word\n".repeat(1_000)));
+        (0..40).for_each(|_| fixture.say(&id, &"0123456789 word\n".repeat(1_000)));
     }
-    let height = desk.chat.transcript.height();
+    let height = fixture.chat.transcript.height();
     assert!((10_000..400_000).contains(&height), "{height}");
-    let kept = desk.chat.transcript.bytes();
+    let kept = fixture.chat.transcript.bytes();
     assert!(kept <= 3 * 1024 * 1024, "{kept}");
 }
 
 #[test]
 fn a_question_is_answered_in_the_place_of_the_draft() {
-    let mut desk = Desk::new();
-    desk.types("a prompt that is not finis");
+    let mut fixture = ChatFixture::new();
+    fixture.types("a prompt that is not finis");
     let schema = json!({ "properties": {
         "colour": { "type": "string", "title": "The colour", "enum": ["red", "blue"] },
         "note": { "type": "string" },
     }, "required": ["colour"] });
-    desk.state(json!({ "state": "requires_action" }));
+    fixture.state(json!({ "state": "requires_action" }));
     let form = FormDialog::of_schema("Which one?", &schema);
-    desk.hear(AgentMessage::Form { card: 1, form });
-    assert!(desk.shows("Which one?") && desk.shows("2. blue") && desk.shows("Enter answers"));
-    assert!(!desk.shows("not finis"), "the draft waits");
-    desk.types("green");
-    assert_eq!(desk.press(KeyCode::Enter), []);
-    assert!(desk.shows("not what the question asks for"));
-    desk.ctrl('u');
-    desk.types("2");
-    assert_eq!(desk.press(KeyCode::Enter), []);
-    assert!(desk.shows("note (empty for nothing"));
+    fixture.hear(AgentMessage::Form { card: 1, form });
+    assert!(fixture.shows("Which one?") && fixture.shows("2. blue") && fixture.shows("Enter answers"));
+    assert!(!fixture.shows("not finis"), "the draft waits");
+    fixture.types("green");
+    assert_eq!(fixture.press(KeyCode::Enter), []);
+    assert!(fixture.shows("not what the question asks for"));
+    fixture.ctrl('u');
+    fixture.types("2");
+    assert_eq!(fixture.press(KeyCode::Enter), []);
+    assert!(fixture.shows("note (empty for nothing"));
     let fields = json!({ "colour": "blue" }).as_object().cloned().expect("an object");
     let fill = ChatRequest::Fill { card: 1, reply: FormReply::Accepted(fields) };
-    assert_eq!(desk.press(KeyCode::Enter), [ChatEffect::Request(fill)]);
-    assert!(desk.shows("a prompt that is not finis") && !desk.shows("Which one?"));
+    assert_eq!(fixture.press(KeyCode::Enter), [ChatEffect::Request(fill)]);
+    assert!(fixture.shows("a prompt that is not finis") && !fixture.shows("Which one?"));
 }
 
 #[test]
 fn an_answered_or_typed_ahead_question_takes_nothing_from_the_draft() {
-    let mut desk = Desk::new();
-    desk.types("hello");
-    desk.hear(AgentMessage::Form { card: 1, form: FormDialog::of_schema("First?", &json!({})) });
+    let mut fixture = ChatFixture::new();
+    fixture.types("hello");
+    fixture.hear(AgentMessage::Form { card: 1, form: FormDialog::of_schema("First?", &json!({})) });
     // Enter within the time in which it was meant for the prompt.
     let enter = ChatEvent::Key(KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE));
-    assert_eq!(desk.chat.update(enter, desk.now + Duration::from_millis(50)), []);
-    desk.hear(AgentMessage::Form { card: 3, form: FormDialog::of_schema("Second?", &json!({})) });
-    desk.hear(AgentMessage::CardWithdrawn(1));
-    assert!(desk.shows("Second?") && !desk.shows("First?"));
-    desk.hear(AgentMessage::CardWithdrawn(3));
-    assert!(desk.shows("hello"));
+    assert_eq!(fixture.chat.update(enter, fixture.now + Duration::from_millis(50)), []);
+    fixture.hear(AgentMessage::Form { card: 3, form: FormDialog::of_schema("Second?", &json!({})) });
+    fixture.hear(AgentMessage::CardWithdrawn(1));
+    assert!(fixture.shows("Second?") && !fixture.shows("First?"));
+    fixture.hear(AgentMessage::CardWithdrawn(3));
+    assert!(fixture.shows("hello"));
 }
 
 #[test]
 fn a_long_list_of_sessions_is_loaded_in_parts() {
-    let mut desk = Desk::new();
+    let mut fixture = ChatFixture::new();
     let part = |numbers: std::ops::Range<usize>, is_next, cursor: Option<&str>| {
         let info = |at| json!({ "sessionId": format!("s_{at}"), "cwd": "/home/ann/project", "title": format!("No {at}.") });
         let sessions = numbers.map(|at| serde_json::from_value(info(at)).expect("a session")).collect();
@@ -481,27 +481,27 @@ fn a_long_list_of_sessions_is_loaded_in_parts() {
         let cursor = cursor.map(|cursor| cursor.to_owned().into());
         [ChatEffect::Request(ChatRequest::List { cwd: PathBuf::from("/home/ann/project"), cursor })]
     };
-    assert_eq!(desk.press(KeyCode::F(2)), list(None));
-    desk.hear(part(0..3, false, Some("c3")));
-    assert_eq!((desk.press(KeyCode::Down), desk.press(KeyCode::Down)), (vec![], vec![]));
-    assert_eq!(desk.press(KeyCode::Down), list(Some("c3")));
-    desk.hear(part(3..5, true, None));
-    assert_eq!(desk.press(KeyCode::Down), []);
+    assert_eq!(fixture.press(KeyCode::F(2)), list(None));
+    fixture.hear(part(0..3, false, Some("c3")));
+    assert_eq!((fixture.press(KeyCode::Down), fixture.press(KeyCode::Down)), (vec![], vec![]));
+    assert_eq!(fixture.press(KeyCode::Down), list(Some("c3")));
+    fixture.hear(part(3..5, true, None));
+    assert_eq!(fixture.press(KeyCode::Down), []);
     let resume = ChatRequest::Resume { session: "s_4".to_owned().into(), cwd: "/home/ann/project".into() };
     let close = ChatRequest::Close { session: "s_1".to_owned().into() };
-    assert_eq!(desk.press(KeyCode::Enter), [ChatEffect::Request(close), ChatEffect::Request(resume)]);
+    assert_eq!(fixture.press(KeyCode::Enter), [ChatEffect::Request(close), ChatEffect::Request(resume)]);
 }
 
 #[test]
 fn the_end_of_a_long_turn_is_announced() {
     for (seconds, announced) in [(5, false), (60, true)] {
-        let mut desk = Desk::new();
-        desk.state(json!({ "state": "running" }));
-        desk.now += Duration::from_secs(seconds);
+        let mut fixture = ChatFixture::new();
+        fixture.state(json!({ "state": "running" }));
+        fixture.now += Duration::from_secs(seconds);
         let update = json!({ "sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn" });
         let notification = json!({ "sessionId": "s_1", "update": update });
         let notification = serde_json::from_value(notification).expect("an update of the protocol");
-        let effects = desk.event(ChatEvent::Agent(AgentMessage::Update(Box::new(notification))));
+        let effects = fixture.event(ChatEvent::Agent(AgentMessage::Update(Box::new(notification))));
         assert_eq!(effects.contains(&ChatEffect::Notify), announced, "{seconds} s");
     }
 }

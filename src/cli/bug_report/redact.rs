@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_environment_holds_is_taken_out_wherever_it_stands() {
+    fn values_of_the_environment_are_redacted_everywhere() {
         let secrets = ["mine-of-5".to_owned(), "X-Tenant: quoted\"one\nX-Other: another1".to_owned()];
         let redactor = ReportRedactor::new(secrets, None, None, None);
         let clean = redactor.clean(r#"a mine-of-5b {"h": "quoted\"one"} and another1."#);

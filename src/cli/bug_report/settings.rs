@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_line_of_the_shell_the_program_alone_is_told() {
+    fn only_the_program_of_a_command_line_is_shown() {
         for (line, wanted) in [
             ("/home/ann/bin/guard --key=abc def", "guard"),
             ("API_TOKEN=abc curl -H 'x: y' https://x", "curl"),
@@ -138,13 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_told_without_what_may_be_a_secret() {
+    fn settings_are_shown_without_possible_secrets() {
         let home = tempfile::tempdir().expect("a temporary directory");
         let path = home.path().join("config.toml");
         let text = "model = \"g/m\"\nmax_rounds = 3\n[providers.g]\nbase_url = \"https://g.example.com/v1\"\n\
                     key_variable = \"G_KEY\"\nheaders = { x-tenant = \"acme\", n = 5 }\napi_key = \"abc\"\n";
         std::fs::write(&path, text).expect("a file");
-        let told = file(&path);
+        let report = file(&path);
         for line in [
             "model = \"g/m\"",
             "max_rounds = 3",
@@ -154,7 +154,7 @@ mod tests {
             "providers.g.headers.n = <redacted>",
             "providers.g.api_key = <redacted>",
         ] {
-            assert!(told.lines().any(|told| told == line), "{line} is not in\n{told}");
+            assert!(report.lines().any(|shown| shown == line), "{line} is not in\n{report}");
         }
         std::fs::write(&path, "api_key = 'abc").expect("a file");
         assert!(!file(&path).contains("abc"));

@@ -169,7 +169,7 @@ fn examine(store: &Store, args: &DoctorArgs) -> Result<DoctorReport, CliError> {
 impl DoctorReport {
     fn text(&self, style: Style) -> String {
         let mut out = String::new();
-        let mut told: std::collections::HashMap<(&str, &str), usize> = std::collections::HashMap::new();
+        let mut counts: std::collections::HashMap<(&str, &str), usize> = std::collections::HashMap::new();
         for line in &self.lines {
             let (word, color) = match line.status {
                 Status::Ok => ("ok     ", Color::Green),
@@ -177,7 +177,7 @@ impl DoctorReport {
                 Status::Error => ("error  ", Color::Red),
             };
             // Further findings of the same kind are only counted.
-            let count = told.entry((line.area, word)).or_default();
+            let count = counts.entry((line.area, word)).or_default();
             *count += 1;
             if *count > LINES_MAX {
                 continue;
@@ -187,7 +187,7 @@ impl DoctorReport {
                 let _ = writeln!(out, "                 → {}", visible(todo));
             }
         }
-        for ((area, word), count) in told.into_iter().filter(|(_, count)| *count > LINES_MAX) {
+        for ((area, word), count) in counts.into_iter().filter(|(_, count)| *count > LINES_MAX) {
             let _ = writeln!(out, "{word} {area:<8} and {} more; --json has all", count - LINES_MAX);
         }
         out
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn much_of_the_same_is_told_in_a_few_lines() {
+    fn repeated_findings_are_shortened() {
         let lines =
             (0..50).map(|n| DoctorLine::warning("store", format!("thing {n}"), "look at it")).collect();
         let report =

@@ -45,7 +45,7 @@ pub(super) fn lines(health: &Health) -> Vec<DoctorLine> {
     });
     if sizes.is_index_bloated() {
         let what = format!("the index takes {} for {} of journals", size(sizes.index), size(sizes.journals));
-        lines.push(DoctorLine::warning(AREA, what, "`epitome doctor --compact` writes it anew"));
+        lines.push(DoctorLine::warning(AREA, what, "`epitome doctor --compact` rewrites it"));
     }
     for finding in &health.findings {
         let status = match finding.severity {

@@ -119,13 +119,13 @@ pub struct CommandResult(pub Map<String, Value>);
 
 impl CommandResult {
     fn new(meta: Option<Value>) -> CommandResult {
-        let told = meta.as_ref().and_then(|meta| meta.get("epitome")).and_then(Value::as_object);
-        CommandResult(told.cloned().unwrap_or_default())
+        let result = meta.as_ref().and_then(|meta| meta.get("epitome")).and_then(Value::as_object);
+        CommandResult(result.cloned().unwrap_or_default())
     }
 
     /// Whether the command was refused or failed.
     fn is_refused(&self) -> bool {
-        let status = |told: &Value| told.get("status").and_then(Value::as_str).map(str::to_owned);
+        let status = |result: &Value| result.get("status").and_then(Value::as_str).map(str::to_owned);
         self.0.values().filter_map(status).any(|status| matches!(status.as_str(), "refused" | "failed"))
     }
 }
@@ -148,7 +148,7 @@ impl<P: SessionPort> PromptRun<P> {
             prompts: prompt.into_iter().collect(),
             prompt: Ticket(FIRST_PROMPT),
             is_running: false,
-            keyboard: if host.is_some() { Keyboard::Nobody } else { Keyboard::Unknown },
+            keyboard: if host.is_some() { Keyboard::Missing } else { Keyboard::Unknown },
             host,
             expected,
             recipe: request.recipe,
@@ -439,7 +439,7 @@ impl<P: SessionPort> PromptRun<P> {
                 }
                 Ok(())
             }
-            Keyboard::Nobody | Keyboard::Unknown => {
+            Keyboard::Missing | Keyboard::Unknown => {
                 self.unanswered(ask, question);
                 Ok(())
             }
@@ -452,7 +452,7 @@ impl<P: SessionPort> PromptRun<P> {
         }
         let Some((ask, question)) = self.ask.take() else { return Ok(()) };
         let Some(line) = line else {
-            self.keyboard = Keyboard::Nobody;
+            self.keyboard = Keyboard::Missing;
             self.unanswered(ask, question);
             return self.ask_next();
         };
@@ -517,9 +517,9 @@ impl<P: SessionPort> PromptRun<P> {
     /// Reports a call that was denied because no client could answer its question.
     fn report_unanswered(&mut self, outcome: &ToolOutcome) -> io::Result<()> {
         let is_of = |permission: &mut Arc<PermissionRequest>| permission.call == outcome.call;
-        let by_nobody = outcome.decided.as_ref().is_some_and(|decided| decided.by == Decider::Nobody);
+        let is_unanswered = outcome.decided.as_ref().is_some_and(|decided| decided.by == Decider::Nobody);
         for permission in self.left_open.extract_if(.., is_of) {
-            if by_nobody {
+            if is_unanswered {
                 self.sink.decided(&permission, &UserDecision::Absent)?;
             }
         }

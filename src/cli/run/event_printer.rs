@@ -163,8 +163,8 @@ fn finish_lines(lines: &mut JsonLines<'_>, end: &RunEnd, figures: &RunFigures<'_
             lines.done(session, Err((&error, None)), spent, &Map::new())
         }
         RunEnd::Error(error) => {
-            let told = Err((error.message.as_str(), error.hint.as_deref()));
-            lines.done(session, told, &Usage::default(), &Map::new())
+            let ended = Err((error.message.as_str(), error.hint.as_deref()));
+            lines.done(session, ended, &Usage::default(), &Map::new())
         }
     }
 }

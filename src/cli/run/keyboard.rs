@@ -12,17 +12,15 @@ pub enum Keyboard {
     /// No question has been asked yet.
     Unknown,
     /// A thread reads one line per request; `reading` while it does.
-    Open {
-        reading: bool,
-        wanted: mpsc::SyncSender<()>,
-    },
-    Nobody,
+    Open { reading: bool, wanted: mpsc::SyncSender<()> },
+    /// No answers can be read: there is no terminal, or its input has ended.
+    Missing,
 }
 
 /// Starts the thread that reads the user's answers, one line per request. It ends with the process, because reading
 /// from a terminal can't be cancelled.
 pub fn listen(queue: &Arc<InputQueue>) -> Keyboard {
-    let Some(mut keyboard) = terminal::keyboard() else { return Keyboard::Nobody };
+    let Some(mut keyboard) = terminal::keyboard() else { return Keyboard::Missing };
     let (wanted, wants) = mpsc::sync_channel(1);
     let queue = queue.clone();
     let spawned = std::thread::Builder::new().name("keyboard".to_owned()).spawn(move || {
@@ -32,7 +30,7 @@ pub fn listen(queue: &Arc<InputQueue>) -> Keyboard {
     });
     match spawned {
         Ok(_) => Keyboard::Open { reading: false, wanted },
-        Err(_) => Keyboard::Nobody,
+        Err(_) => Keyboard::Missing,
     }
 }
 

@@ -70,7 +70,7 @@ impl<'a> ConversationHistory<'a> {
             plan: thread.plan(),
         };
         let mut open: HashMap<&CallId, usize> = HashMap::new();
-        for entry in thread.standing() {
+        for entry in thread.active_entries() {
             deadline.check()?;
             let is_hidden = rewritten.contains(entry.seq);
             match &entry.change {

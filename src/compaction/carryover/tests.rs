@@ -222,8 +222,7 @@ fn tables_stay_within_their_token_limit() {
 #[test]
 fn a_failing_part_loses_only_itself() {
     let failing = |render: bool| {
-        let compute: Render =
-            Box::new(move |_| if render { panic!("a fault of ours") } else { "text".into() });
+        let compute: Render = Box::new(move |_| if render { panic!("a bug") } else { "text".into() });
         CarryoverPart { heading: "Plan", share: PartShare::Percent(50), render: compute }
     };
     let whole = |text: &str| {
@@ -232,7 +231,7 @@ fn a_failing_part_loses_only_itself() {
     };
     let carryover = Carryover { parts: vec![failing(true), whole("a.rs")], failed: vec!["Commands"] };
     assert_eq!(carryover.text(1_000), "## Files\na.rs\n\n(Could not be computed: Commands; Plan.)");
-    assert_eq!(guarded(|| -> Result<(), TimedOut> { panic!("a fault of ours") }), None);
+    assert_eq!(guarded(|| -> Result<(), TimedOut> { panic!("a bug") }), None);
     assert_eq!(guarded(|| Deadline::after(Duration::ZERO).check().map(|()| 1)), None);
 }
 

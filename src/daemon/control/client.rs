@@ -59,15 +59,15 @@ impl ControlClient {
             let message = format!("the daemon's socket {} can't be used: {error}", socket.display());
             Fault::new(FaultKind::Internal, message).hint("`epitome doctor` looks at it")
         };
-        let nobody = |error: &io::Error| {
+        let is_absent = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
         };
         match runtime_dir.check() {
-            Err(error) if nobody(&error) => return Ok(None),
+            Err(error) if is_absent(&error) => return Ok(None),
             checked => checked.map_err(fault)?,
         }
         let stream = match UnixStream::connect(&socket).await {
-            Err(error) if nobody(&error) => return Ok(None),
+            Err(error) if is_absent(&error) => return Ok(None),
             connected => connected.map_err(fault)?,
         };
         let token = Token::read(runtime_dir).map_err(fault)?;
@@ -192,8 +192,8 @@ impl ControlClient {
         let status = self.inner.request::<Value, _>("status", NamedParams(json!({})));
         let status = limited("status", status).await.unwrap_or_default();
         // A daemon that sends no build sends at least its version.
-        let told = status.get("build").unwrap_or(&status).clone();
-        match serde_json::from_value::<Build>(told) {
+        let build = status.get("build").unwrap_or(&status).clone();
+        match serde_json::from_value::<Build>(build) {
             Ok(theirs) if !theirs.is(Build::current()) => {
                 Fault::incompatible_builds(&theirs, Build::current())
             }

@@ -26,9 +26,9 @@ pub fn read<P: DeserializeOwned>(method: &str, params: Option<&str>) -> Result<P
     serde_json::from_str(text).map_err(|error| {
         // Drops the position: it is relative to the parameters, which are only a part of the line that the
         // caller sent.
-        let told = error.to_string();
-        let told = told.split(" at line ").next().unwrap_or_default().to_owned();
-        Fault::new(FaultKind::InvalidParams, format!("{method}: {told}")).hint(DOCS_HINT)
+        let message = error.to_string();
+        let message = message.split(" at line ").next().unwrap_or_default().to_owned();
+        Fault::new(FaultKind::InvalidParams, format!("{method}: {message}")).hint(DOCS_HINT)
     })
 }
 
@@ -190,14 +190,14 @@ mod tests {
 
     #[test]
     fn invalid_parameters_are_reported_with_the_expected_ones() {
-        for (params, told) in [
+        for (params, expected) in [
             (r#"{"sesion": "s_1"}"#, "sessions.show: unknown field `sesion`, expected `session`"),
             (r#"{}"#, "sessions.show: missing field `session`"),
             (r#"{"session": 5}"#, "sessions.show: invalid type: integer `5`, expected a string"),
             (r#"["s_1"]"#, "sessions.show: parameters are an object of names"),
         ] {
             let fault = read::<SessionParams>("sessions.show", Some(params)).expect_err("it is wrong");
-            assert!(fault.message.starts_with(told), "{params}: {}", fault.message);
+            assert!(fault.message.starts_with(expected), "{params}: {}", fault.message);
             assert_eq!(fault.kind, FaultKind::InvalidParams);
         }
         assert!(read::<NoParams>("status", None).is_ok());

@@ -78,8 +78,8 @@ impl RemoteSessions {
         let events = client.subscribe::<PortEvent>("port.events", params, "port.end").await?;
         let runtime = Handle::current();
         // On a dedicated thread, because an outlet may block on a terminal.
-        let (told, runs_on) = (here.clone(), runtime.clone());
-        std::thread::spawn(move || take_all(&told, events, &runs_on));
+        let (local, runs_on) = (here.clone(), runtime.clone());
+        std::thread::spawn(move || take_all(&local, events, &runs_on));
         Ok(RemoteSessions { client, runtime, here })
     }
 

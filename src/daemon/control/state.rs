@@ -54,7 +54,7 @@ impl ControlState {
 
     /// Waits for a permit for one more disk access. The caller's time limit also bounds this wait.
     pub(super) async fn disk_permit(&self) -> OwnedSemaphorePermit {
-        self.disk_permits.clone().acquire_owned().await.expect("nobody closes it")
+        self.disk_permits.clone().acquire_owned().await.expect("the semaphore is never closed")
     }
 
     fn tails(&self) -> MutexGuard<'_, HashMap<SessionId, NonZero<usize>>> {

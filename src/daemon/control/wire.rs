@@ -528,14 +528,14 @@ mod tests {
             (r#"{"jsonrpc":"2.0","method":"status"}"#, None),
         ] {
             let error = serde_json::from_str::<Request<'_>>(line).expect_err("it is none");
-            let told = not_a_request(line.as_bytes(), &error);
-            match (told, wanted) {
+            let answer = not_a_request(line.as_bytes(), &error);
+            match (answer, wanted) {
                 (None, None) => {}
                 (Some((id, fault)), Some((wanted, kind, text))) => {
                     assert_eq!((id, fault.kind), (wanted, kind), "{line}");
                     assert!(fault.message.contains(text), "{line}: {}", fault.message);
                 }
-                (told, _) => panic!("{line}: {told:?}"),
+                (answer, _) => panic!("{line}: {answer:?}"),
             }
         }
     }

@@ -20,12 +20,12 @@ struct ReconnectFixture {
 impl ReconnectFixture {
     /// Starts with an open session `s_1`.
     fn with_session() -> ReconnectFixture {
-        let mut desk = ReconnectFixture::default();
-        assert_eq!(desk.reconnect.from_editor(INITIALIZE.as_bytes()), LineAction::Forward);
-        desk.answered("0", V1);
-        assert_eq!(desk.reconnect.from_editor(NEW.as_bytes()), LineAction::Forward);
-        desk.answered("1", r#"{"sessionId":"s_1","modes":{}}"#);
-        desk
+        let mut fixture = ReconnectFixture::default();
+        assert_eq!(fixture.reconnect.from_editor(INITIALIZE.as_bytes()), LineAction::Forward);
+        fixture.answered("0", V1);
+        assert_eq!(fixture.reconnect.from_editor(NEW.as_bytes()), LineAction::Forward);
+        fixture.answered("1", r#"{"sessionId":"s_1","modes":{}}"#);
+        fixture
     }
 
     fn editor(&mut self, line: &str) -> LineAction {
@@ -98,44 +98,44 @@ fn methods(lines: &[u8]) -> Vec<String> {
 /// anything, neither what another daemon asks for nor what the dead one wanted.
 #[test]
 fn a_late_allow_for_a_dead_daemons_request_is_dropped() {
-    let mut desk = ReconnectFixture::with_session();
-    desk.permission_request(70);
-    let told = messages(&desk.reconnect.lost());
-    let [cancel] = told.as_slice() else { panic!("{told:?}") };
+    let mut fixture = ReconnectFixture::with_session();
+    fixture.permission_request(70);
+    let answers = messages(&fixture.reconnect.lost());
+    let [cancel] = answers.as_slice() else { panic!("{answers:?}") };
     assert_eq!((&cancel["method"], &cancel["params"]["requestId"]), (&"$/cancel_request".into(), &70.into()));
-    assert_eq!(desk.allow(70), LineAction::Drop);
+    assert_eq!(fixture.allow(70), LineAction::Drop);
     // The next daemon uses ids above all that were seen.
-    assert_eq!(desk.reconnect.ids_above(), 70);
-    desk.permission_request(71);
-    assert_eq!(desk.allow(70), LineAction::Drop);
-    assert_eq!(desk.allow(71), LineAction::Forward);
-    assert_eq!(desk.allow(71), LineAction::Drop, "each card has one answer");
+    assert_eq!(fixture.reconnect.ids_above(), 70);
+    fixture.permission_request(71);
+    assert_eq!(fixture.allow(70), LineAction::Drop);
+    assert_eq!(fixture.allow(71), LineAction::Forward);
+    assert_eq!(fixture.allow(71), LineAction::Drop, "each card has one answer");
 }
 
 #[test]
 fn a_withdrawn_request_is_forgotten() {
-    let mut desk = ReconnectFixture::with_session();
-    desk.permission_request(70);
-    desk.frame(MessageKind::Withdrawn, "70", "{}");
-    assert_eq!(desk.allow(70), LineAction::Drop);
-    assert!(desk.reconnect.lost().is_empty());
+    let mut fixture = ReconnectFixture::with_session();
+    fixture.permission_request(70);
+    fixture.frame(MessageKind::Withdrawn, "70", "{}");
+    assert_eq!(fixture.allow(70), LineAction::Drop);
+    assert!(fixture.reconnect.lost().is_empty());
 }
 
 #[test]
 fn the_replay_initializes_and_resumes_open_sessions() {
-    let mut desk = ReconnectFixture::with_session();
+    let mut fixture = ReconnectFixture::with_session();
     let load = r#"{"sessionId":"s_2","cwd":"/x","mcpServers":[]}"#;
-    desk.request(2, "session/load", load);
-    desk.answered("2", "{}");
-    desk.request(3, "session/load", r#"{"sessionId":"s_gone","cwd":"/x","mcpServers":[]}"#);
-    desk.refused("3");
-    assert!(desk.reconnect.lost().is_empty());
-    let replay = desk.reconnect.replay();
+    fixture.request(2, "session/load", load);
+    fixture.answered("2", "{}");
+    fixture.request(3, "session/load", r#"{"sessionId":"s_gone","cwd":"/x","mcpServers":[]}"#);
+    fixture.refused("3");
+    assert!(fixture.reconnect.lost().is_empty());
+    let replay = fixture.reconnect.replay();
     assert_eq!(methods(&replay), ["initialize", "session/resume", "session/resume"]);
-    let told = messages(&replay);
-    assert_eq!(told[0]["params"], serde_json::json!({ "protocolVersion": 1 }));
+    let requests = messages(&replay);
+    assert_eq!(requests[0]["params"], serde_json::json!({ "protocolVersion": 1 }));
     assert_eq!(
-        told[1]["params"],
+        requests[1]["params"],
         serde_json::json!({
             "cwd": "/w", "mcpServers": [{ "name": "m" }], "sessionId": "s_1",
             "_meta": { "epitome": { "rest": {}, "prompts": [] } },
@@ -143,14 +143,14 @@ fn the_replay_initializes_and_resumes_open_sessions() {
     );
     let mut again: Value = serde_json::from_str(load).expect("JSON");
     again["_meta"] = serde_json::json!({ "epitome": { "rest": {}, "prompts": [] } });
-    assert_eq!(told[2]["params"], again);
+    assert_eq!(requests[2]["params"], again);
     // Responses to the replay are for the front end; ids of the editor still belong to the editor.
-    for message in &told {
-        assert_eq!(desk.answered(&message["id"].to_string(), V1), DaemonMessage::Instead(Vec::new()));
+    for message in &requests {
+        assert_eq!(fixture.answered(&message["id"].to_string(), V1), DaemonMessage::Instead(Vec::new()));
     }
-    assert!(desk.reconnect.is_settled());
-    desk.request(4, "session/list", "{}");
-    assert_eq!(desk.answered("4", "{}"), DaemonMessage::Show);
+    assert!(fixture.reconnect.is_settled());
+    fixture.request(4, "session/list", "{}");
+    assert_eq!(fixture.answered("4", "{}"), DaemonMessage::Show);
 }
 
 #[test]
@@ -164,13 +164,13 @@ fn closed_and_deleted_sessions_are_not_resumed() {
         ("session/close", false, false),
         ("session/set_mode", true, true),
     ] {
-        let mut desk = ReconnectFixture::with_session();
-        desk.request(2, method, r#"{"sessionId":"s_1"}"#);
+        let mut fixture = ReconnectFixture::with_session();
+        fixture.request(2, method, r#"{"sessionId":"s_1"}"#);
         if answers {
-            desk.answered("2", "{}");
+            fixture.answered("2", "{}");
         }
-        desk.reconnect.lost();
-        let taken_up = methods(&desk.reconnect.replay()).contains(&"session/resume".to_owned());
+        fixture.reconnect.lost();
+        let taken_up = methods(&fixture.reconnect.replay()).contains(&"session/resume".to_owned());
         assert_eq!(taken_up, stays, "{method}");
     }
 }
@@ -180,12 +180,12 @@ fn closed_and_deleted_sessions_are_not_resumed() {
 #[test]
 fn the_prompt_of_a_session_that_was_ending_is_answered() {
     for method in ["session/delete", "session/archive", "session/close"] {
-        let mut desk = ReconnectFixture::with_session();
-        desk.request(2, "session/prompt", r#"{"sessionId":"s_1","prompt":[1]}"#);
-        desk.request(3, method, r#"{"sessionId":"s_1"}"#);
-        desk.reconnect.lost();
-        desk.reconnect.replay();
-        let answers = messages(&desk.reconnect.answers_at_once());
+        let mut fixture = ReconnectFixture::with_session();
+        fixture.request(2, "session/prompt", r#"{"sessionId":"s_1","prompt":[1]}"#);
+        fixture.request(3, method, r#"{"sessionId":"s_1"}"#);
+        fixture.reconnect.lost();
+        fixture.reconnect.replay();
+        let answers = messages(&fixture.reconnect.answers_at_once());
         assert_eq!(answers[0]["id"], 2, "{method}: {answers:?}");
     }
 }
@@ -194,17 +194,17 @@ fn the_prompt_of_a_session_that_was_ending_is_answered() {
 /// of a finished turn was asked to send the prompt again.
 #[test]
 fn requests_are_repeated_and_prompts_go_along_with_their_session() {
-    let mut desk = ReconnectFixture::with_session();
-    desk.shown("s_1", r#"{"after":7}"#, false);
-    desk.request(5, "session/prompt", r#"{"sessionId":"s_1","prompt":[1]}"#);
-    desk.shown("s_1", r#"{"after":9,"text":{}}"#, false);
-    desk.request(6, "session/list", "{}");
-    desk.request(7, "session/new", r#"{"cwd":"/w","mcpServers":[]}"#);
-    desk.request(8, "session/prompt", r#"{"sessionId":"s_unknown","prompt":[]}"#);
-    desk.request(9, "session/fork", r#"{"sessionId":"s_1","cwd":"/w"}"#);
-    desk.request(10, "session/close", r#"{"sessionId":"s_2"}"#);
-    assert!(desk.reconnect.lost().is_empty(), "nothing is answered before the next daemon has been told");
-    let replay = desk.reconnect.replay();
+    let mut fixture = ReconnectFixture::with_session();
+    fixture.shown("s_1", r#"{"after":7}"#, false);
+    fixture.request(5, "session/prompt", r#"{"sessionId":"s_1","prompt":[1]}"#);
+    fixture.shown("s_1", r#"{"after":9,"text":{}}"#, false);
+    fixture.request(6, "session/list", "{}");
+    fixture.request(7, "session/new", r#"{"cwd":"/w","mcpServers":[]}"#);
+    fixture.request(8, "session/prompt", r#"{"sessionId":"s_unknown","prompt":[]}"#);
+    fixture.request(9, "session/fork", r#"{"sessionId":"s_1","cwd":"/w"}"#);
+    fixture.request(10, "session/close", r#"{"sessionId":"s_2"}"#);
+    assert!(fixture.reconnect.lost().is_empty(), "nothing is answered before the next daemon knows of it");
+    let replay = fixture.reconnect.replay();
     assert_eq!(methods(&replay), ["initialize", "session/resume", "session/list", "session/new"]);
     let replay = messages(&replay);
     assert_eq!(
@@ -217,37 +217,37 @@ fn requests_are_repeated_and_prompts_go_along_with_their_session() {
         })
     );
     assert_eq!((&replay[2]["id"], &replay[3]["id"]), (&6.into(), &7.into()));
-    let answers = messages(&desk.reconnect.answers_at_once());
+    let answers = messages(&fixture.reconnect.answers_at_once());
     let closed = answers.iter().position(|answer| answer["id"] == 10).expect("it is answered");
     assert_eq!(answers[closed]["result"], serde_json::json!({}));
     let lines: String =
         answers.iter().filter(|answer| answer["id"] != 10).map(|line| format!("{line}\n")).collect();
     assert_eq!(interrupted(lines.as_bytes()), ["8", "9"]);
-    assert!(desk.reconnect.owes());
-    assert_eq!(desk.answered("5", r#"{"stopReason":"end_turn"}"#), DaemonMessage::Show);
-    assert_eq!(desk.answered(&replay[1]["id"].to_string(), "{}"), DaemonMessage::Instead(Vec::new()));
-    assert_eq!(desk.answered("6", "{}"), DaemonMessage::Show);
-    assert!(!desk.reconnect.owes());
+    assert!(fixture.reconnect.owes());
+    assert_eq!(fixture.answered("5", r#"{"stopReason":"end_turn"}"#), DaemonMessage::Show);
+    assert_eq!(fixture.answered(&replay[1]["id"].to_string(), "{}"), DaemonMessage::Instead(Vec::new()));
+    assert_eq!(fixture.answered("6", "{}"), DaemonMessage::Show);
+    assert!(!fixture.reconnect.owes());
 }
 
 /// Regression: a load was half shown when its daemon died. Sending it again showed the first half twice.
 #[test]
 fn an_interrupted_load_continues_where_it_was() {
-    let mut desk = ReconnectFixture::with_session();
+    let mut fixture = ReconnectFixture::with_session();
     let load = r#"{"sessionId":"s_1","cwd":"/w","mcpServers":[]}"#;
-    desk.shown("s_1", r#"{"after":7}"#, false);
-    desk.request(2, "session/load", load);
-    desk.reconnect.lost();
+    fixture.shown("s_1", r#"{"after":7}"#, false);
+    fixture.request(2, "session/load", load);
+    fixture.reconnect.lost();
     // Nothing of it was shown, and the editor waits for all of it.
-    let replay = messages(&desk.reconnect.replay());
-    let [_, load] = &replay[..] else { panic!("no resumption beside the load: {replay:?}") };
+    let replay = messages(&fixture.reconnect.replay());
+    let [_, load] = &replay[..] else { panic!("no resumption besides the load: {replay:?}") };
     assert_eq!((&load["id"], &load["method"]), (&2.into(), &"session/load".into()));
     assert_eq!(load["params"]["_meta"]["epitome"]["rest"], serde_json::json!({ "replay": true }));
-    desk.shown("s_1", r#"{"after":0,"replay":true}"#, true);
-    desk.shown("s_1", r#"{"after":3,"replay":true}"#, false);
-    desk.reconnect.lost();
-    let replay = messages(&desk.reconnect.replay());
-    let [_, load] = &replay[..] else { panic!("no resumption beside the load: {replay:?}") };
+    fixture.shown("s_1", r#"{"after":0,"replay":true}"#, true);
+    fixture.shown("s_1", r#"{"after":3,"replay":true}"#, false);
+    fixture.reconnect.lost();
+    let replay = messages(&fixture.reconnect.replay());
+    let [_, load] = &replay[..] else { panic!("no resumption besides the load: {replay:?}") };
     assert_eq!((&load["id"], &load["method"]), (&2.into(), &"session/load".into()));
     assert_eq!(load["params"]["_meta"]["epitome"]["rest"], serde_json::json!({ "after": 3, "replay": true }));
 }
@@ -255,48 +255,48 @@ fn an_interrupted_load_continues_where_it_was() {
 /// A request that kills every daemon must not be sent forever.
 #[test]
 fn a_request_is_repeated_a_few_times_only() {
-    let mut desk = ReconnectFixture::with_session();
-    desk.request(2, "session/list", "{}");
+    let mut fixture = ReconnectFixture::with_session();
+    fixture.request(2, "session/list", "{}");
     for _ in 0..2 {
-        desk.reconnect.lost();
-        assert_eq!(methods(&desk.reconnect.replay()), ["initialize", "session/resume", "session/list"]);
-        assert!(desk.reconnect.answers_at_once().is_empty());
+        fixture.reconnect.lost();
+        assert_eq!(methods(&fixture.reconnect.replay()), ["initialize", "session/resume", "session/list"]);
+        assert!(fixture.reconnect.answers_at_once().is_empty());
     }
-    desk.reconnect.lost();
-    assert_eq!(methods(&desk.reconnect.replay()), ["initialize", "session/resume"]);
-    assert_eq!(interrupted(&desk.reconnect.answers_at_once()), ["2"]);
+    fixture.reconnect.lost();
+    assert_eq!(methods(&fixture.reconnect.replay()), ["initialize", "session/resume"]);
+    assert_eq!(interrupted(&fixture.reconnect.answers_at_once()), ["2"]);
 }
 
 #[test]
 fn a_daemon_that_answers_a_prompt_too_late_is_not_forwarded() {
-    let mut desk = ReconnectFixture::with_session();
-    desk.request(5, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
-    desk.reconnect.lost();
-    desk.reconnect.replay();
-    assert_eq!(interrupted(&desk.reconnect.answers_overdue()), ["5"]);
-    assert_eq!(desk.answered("5", "{}"), DaemonMessage::Instead(Vec::new()));
+    let mut fixture = ReconnectFixture::with_session();
+    fixture.request(5, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
+    fixture.reconnect.lost();
+    fixture.reconnect.replay();
+    assert_eq!(interrupted(&fixture.reconnect.answers_overdue()), ["5"]);
+    assert_eq!(fixture.answered("5", "{}"), DaemonMessage::Instead(Vec::new()));
 }
 
 /// It is unknown whether it entered the interrupted turn, so the editor has to ask the user.
 #[test]
 fn an_interrupted_steering_request_is_answered_immediately() {
-    let mut desk = ReconnectFixture::with_session();
-    desk.request(2, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
-    desk.request(3, "_session/steering", r#"{"sessionId":"s_1","prompt":[]}"#);
-    desk.reconnect.lost();
-    desk.reconnect.replay();
-    assert_eq!(interrupted(&desk.reconnect.answers_at_once()), ["3"]);
+    let mut fixture = ReconnectFixture::with_session();
+    fixture.request(2, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
+    fixture.request(3, "_session/steering", r#"{"sessionId":"s_1","prompt":[]}"#);
+    fixture.reconnect.lost();
+    fixture.reconnect.replay();
+    assert_eq!(interrupted(&fixture.reconnect.answers_at_once()), ["3"]);
 }
 
 #[test]
 fn a_prompt_is_answered_even_if_its_session_is_not_resumed() {
     let prompted = || {
-        let mut desk = ReconnectFixture::with_session();
-        desk.request(5, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
-        desk.reconnect.lost();
-        let replay = messages(&desk.reconnect.replay());
-        assert!(desk.reconnect.answers_at_once().is_empty());
-        (desk, replay[1]["id"].to_string())
+        let mut fixture = ReconnectFixture::with_session();
+        fixture.request(5, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
+        fixture.reconnect.lost();
+        let replay = messages(&fixture.reconnect.replay());
+        assert!(fixture.reconnect.answers_at_once().is_empty());
+        (fixture, replay[1]["id"].to_string())
     };
     let (mut late, _) = prompted();
     assert_eq!(interrupted(&late.reconnect.answers_overdue()), ["5"]);
@@ -316,14 +316,14 @@ fn a_prompt_is_answered_even_if_its_session_is_not_resumed() {
 /// good that the session was running.
 #[test]
 fn a_session_that_cannot_be_resumed_is_shown_as_idle_in_version_2() {
-    let mut desk = ReconnectFixture::default();
-    desk.request(0, "initialize", r#"{"protocolVersion":2}"#);
-    desk.answered("0", r#"{"protocolVersion":2}"#);
-    desk.request(1, "session/new", r#"{"cwd":"/w"}"#);
-    desk.answered("1", r#"{"sessionId":"s_1"}"#);
-    desk.reconnect.lost();
-    let resume = messages(&desk.reconnect.replay())[1]["id"].to_string();
-    let DaemonMessage::Instead(lines) = desk.refused(&resume) else { panic!("ours") };
+    let mut fixture = ReconnectFixture::default();
+    fixture.request(0, "initialize", r#"{"protocolVersion":2}"#);
+    fixture.answered("0", r#"{"protocolVersion":2}"#);
+    fixture.request(1, "session/new", r#"{"cwd":"/w"}"#);
+    fixture.answered("1", r#"{"sessionId":"s_1"}"#);
+    fixture.reconnect.lost();
+    let resume = messages(&fixture.reconnect.replay())[1]["id"].to_string();
+    let DaemonMessage::Instead(lines) = fixture.refused(&resume) else { panic!("ours") };
     let updates = messages(&lines);
     assert_eq!((updates.len(), &updates[0]["params"]["sessionId"]), (1, &"s_1".into()));
     assert_eq!(updates[0]["params"]["update"]["state"], "idle");
@@ -333,14 +333,14 @@ fn a_session_that_cannot_be_resumed_is_shown_as_idle_in_version_2() {
 /// cancelled prompt for the one in the log, and reported the kept one as not begun.
 #[test]
 fn the_next_daemon_learns_which_prompts_were_cancelled() {
-    let mut desk = ReconnectFixture::with_session();
+    let mut fixture = ReconnectFixture::with_session();
     for id in [5, 6, 7] {
-        desk.request(id, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
+        fixture.request(id, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
     }
-    desk.answered("5", r#"{"stopReason":"end_turn"}"#);
-    desk.answered("6", r#"{"stopReason":"cancelled"}"#);
-    desk.reconnect.lost();
-    let replay = messages(&desk.reconnect.replay());
+    fixture.answered("5", r#"{"stopReason":"end_turn"}"#);
+    fixture.answered("6", r#"{"stopReason":"cancelled"}"#);
+    fixture.reconnect.lost();
+    let replay = messages(&fixture.reconnect.replay());
     let prompts = replay[1]["params"]["_meta"]["epitome"]["prompts"].as_array().expect("there are some");
     let shown: Vec<String> =
         prompts.iter().map(|prompt| format!("{} {}", prompt["id"], prompt["cancelled"])).collect();
@@ -349,12 +349,12 @@ fn the_next_daemon_learns_which_prompts_were_cancelled() {
 
 #[test]
 fn an_unanswered_initialize_is_sent_again_unchanged() {
-    let mut desk = ReconnectFixture::default();
-    desk.editor(INITIALIZE);
-    assert!(desk.reconnect.lost().is_empty());
-    assert_eq!(desk.reconnect.replay(), format!("{INITIALIZE}\n").into_bytes());
-    assert!(desk.reconnect.answers_at_once().is_empty());
-    assert_eq!(desk.answered("0", V1), DaemonMessage::Show);
+    let mut fixture = ReconnectFixture::default();
+    fixture.editor(INITIALIZE);
+    assert!(fixture.reconnect.lost().is_empty());
+    assert_eq!(fixture.reconnect.replay(), format!("{INITIALIZE}\n").into_bytes());
+    assert!(fixture.reconnect.answers_at_once().is_empty());
+    assert_eq!(fixture.answered("0", V1), DaemonMessage::Show);
     // Without an `initialize` there is nothing to replay.
     assert!(ReconnectState::default().replay().is_empty());
     let mut hopeless = ReconnectFixture::default();
@@ -379,37 +379,37 @@ fn the_next_daemon_continues_with_the_same_version_or_not_at_all() {
         // A daemon that has learned version 2 since continues with version 1.
         (r#"{"protocolVersion":2}"#, V1, Value::Null),
     ] {
-        let mut desk = ReconnectFixture::default();
-        desk.request(0, "initialize", asked);
-        desk.answered("0", given);
-        desk.reconnect.lost();
-        let replay = messages(&desk.reconnect.replay());
+        let mut fixture = ReconnectFixture::default();
+        fixture.request(0, "initialize", asked);
+        fixture.answered("0", given);
+        fixture.reconnect.lost();
+        let replay = messages(&fixture.reconnect.replay());
         let given: Value = serde_json::from_str(given).expect("JSON");
         assert_eq!(replay[0]["params"]["protocolVersion"], given["protocolVersion"], "{asked}");
         assert_eq!(replay[0]["params"]["_meta"], pinned, "{asked}");
         let id = replay[0]["id"].to_string();
         let other =
             format!(r#"{{"protocolVersion":{}}}"#, 3 - given["protocolVersion"].as_u64().expect("1 or 2"));
-        assert_eq!(desk.answered(&id, &other), DaemonMessage::Unusable);
-        desk.reconnect.lost();
-        let id = messages(&desk.reconnect.replay())[0]["id"].to_string();
-        assert_eq!(desk.refused(&id), DaemonMessage::Unusable);
-        desk.reconnect.lost();
-        let id = messages(&desk.reconnect.replay())[0]["id"].to_string();
-        assert_eq!(desk.answered(&id, &given.to_string()), DaemonMessage::Instead(Vec::new()));
+        assert_eq!(fixture.answered(&id, &other), DaemonMessage::Unusable);
+        fixture.reconnect.lost();
+        let id = messages(&fixture.reconnect.replay())[0]["id"].to_string();
+        assert_eq!(fixture.refused(&id), DaemonMessage::Unusable);
+        fixture.reconnect.lost();
+        let id = messages(&fixture.reconnect.replay())[0]["id"].to_string();
+        assert_eq!(fixture.answered(&id, &given.to_string()), DaemonMessage::Instead(Vec::new()));
     }
 }
 
 /// Regression: an editor sent a second `initialize`, which was refused. The next daemon got that one.
 #[test]
 fn only_an_initialize_that_succeeded_is_replayed() {
-    let mut desk = ReconnectFixture::default();
-    desk.request(0, "initialize", r#"{"protocolVersion":2}"#);
-    desk.answered("0", r#"{"protocolVersion":2}"#);
-    desk.request(9, "initialize", r#"{"protocolVersion":1}"#);
-    desk.refused("9");
-    desk.reconnect.lost();
-    let replay = messages(&desk.reconnect.replay());
+    let mut fixture = ReconnectFixture::default();
+    fixture.request(0, "initialize", r#"{"protocolVersion":2}"#);
+    fixture.answered("0", r#"{"protocolVersion":2}"#);
+    fixture.request(9, "initialize", r#"{"protocolVersion":1}"#);
+    fixture.refused("9");
+    fixture.reconnect.lost();
+    let replay = messages(&fixture.reconnect.replay());
     assert_eq!((replay.len(), &replay[0]["params"]["protocolVersion"]), (1, &2.into()));
 }
 
@@ -425,12 +425,12 @@ fn a_request_that_a_stopped_daemon_left_open_needs_another_daemon() {
         ("session/fork", r#"{"sessionId":"s_1","cwd":"/w"}"#, false),
         ("session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#, false),
     ] {
-        let mut desk = ReconnectFixture::with_session();
-        desk.reconnect.lost();
-        assert!(!desk.reconnect.wants_daemon());
-        desk.request(2, method, params);
-        desk.reconnect.lost();
-        assert_eq!(desk.reconnect.wants_daemon(), is_wanted, "{method}");
+        let mut fixture = ReconnectFixture::with_session();
+        fixture.reconnect.lost();
+        assert!(!fixture.reconnect.wants_daemon());
+        fixture.request(2, method, params);
+        fixture.reconnect.lost();
+        assert_eq!(fixture.reconnect.wants_daemon(), is_wanted, "{method}");
     }
 }
 
@@ -439,39 +439,41 @@ fn a_request_that_a_stopped_daemon_left_open_needs_another_daemon() {
 #[test]
 fn a_session_stays_open_if_loading_it_again_is_refused() {
     let resumed = |replay: &[u8]| methods(replay).contains(&"session/resume".to_owned());
-    let mut desk = ReconnectFixture::with_session();
-    desk.request(2, "session/load", r#"{"sessionId":"s_1","cwd":"w"}"#);
-    desk.refused("2");
-    desk.reconnect.lost();
-    assert!(resumed(&desk.reconnect.replay()));
+    let mut fixture = ReconnectFixture::with_session();
+    fixture.request(2, "session/load", r#"{"sessionId":"s_1","cwd":"w"}"#);
+    fixture.refused("2");
+    fixture.reconnect.lost();
+    assert!(resumed(&fixture.reconnect.replay()));
     // The next daemon is only asked to load it, and has no session if it refuses.
-    desk.request(3, "session/load", r#"{"sessionId":"s_1","cwd":"w"}"#);
-    desk.reconnect.lost();
-    assert!(!resumed(&desk.reconnect.replay()));
-    desk.refused("3");
-    desk.reconnect.lost();
-    assert!(!resumed(&desk.reconnect.replay()));
+    fixture.request(3, "session/load", r#"{"sessionId":"s_1","cwd":"w"}"#);
+    fixture.reconnect.lost();
+    assert!(!resumed(&fixture.reconnect.replay()));
+    fixture.refused("3");
+    fixture.reconnect.lost();
+    assert!(!resumed(&fixture.reconnect.replay()));
 }
 
 /// Regression: a prompt was interrupted because its session could not be resumed. When the editor used its id again, the
 /// answer was taken for a late answer to that prompt, and the editor waited for ever.
 #[test]
 fn an_id_can_be_used_again_after_its_request_was_answered() {
-    let mut desk = ReconnectFixture::with_session();
-    desk.request(3, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
-    desk.reconnect.lost();
-    let resume = messages(&desk.reconnect.replay())[1]["id"].to_string();
-    let DaemonMessage::Instead(answers) = desk.refused(&resume) else { panic!("it is the front end's own") };
+    let mut fixture = ReconnectFixture::with_session();
+    fixture.request(3, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
+    fixture.reconnect.lost();
+    let resume = messages(&fixture.reconnect.replay())[1]["id"].to_string();
+    let DaemonMessage::Instead(answers) = fixture.refused(&resume) else {
+        panic!("it is the front end's own")
+    };
     assert_eq!(interrupted(&answers), ["3"]);
-    desk.request(3, "session/list", "{}");
-    assert_eq!(desk.answered("3", "{}"), DaemonMessage::Show);
+    fixture.request(3, "session/list", "{}");
+    assert_eq!(fixture.answered("3", "{}"), DaemonMessage::Show);
     // The same if the daemon took too long.
-    let mut desk = ReconnectFixture::with_session();
-    desk.request(3, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
-    desk.reconnect.lost();
-    assert_eq!(interrupted(&desk.reconnect.answers_overdue()), ["3"]);
-    desk.request(3, "session/list", "{}");
-    assert_eq!(desk.answered("3", "{}"), DaemonMessage::Show);
+    let mut fixture = ReconnectFixture::with_session();
+    fixture.request(3, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
+    fixture.reconnect.lost();
+    assert_eq!(interrupted(&fixture.reconnect.answers_overdue()), ["3"]);
+    fixture.request(3, "session/list", "{}");
+    assert_eq!(fixture.answered("3", "{}"), DaemonMessage::Show);
 }
 
 /// Regression: a prompt typed after the daemon died but before its end was noticed was lost.
@@ -480,23 +482,23 @@ fn a_line_that_a_daemon_did_not_receive_goes_to_the_next() {
     let prompt = r#"{"id":5,"method":"session/prompt","params":{"sessionId":"s_1"}}"#;
     // Before the death is noted, and after it.
     for noted in [false, true] {
-        let mut desk = ReconnectFixture::with_session();
-        desk.editor(prompt);
+        let mut fixture = ReconnectFixture::with_session();
+        fixture.editor(prompt);
         if noted {
-            desk.reconnect.lost();
+            fixture.reconnect.lost();
         }
-        assert!(desk.reconnect.take_back(prompt.as_bytes()));
+        assert!(fixture.reconnect.take_back(prompt.as_bytes()));
         if !noted {
-            desk.reconnect.lost();
+            fixture.reconnect.lost();
         }
-        assert!(desk.reconnect.answers_overdue().is_empty(), "it has its answer from the next daemon");
-        assert!(!desk.reconnect.take_back(prompt.as_bytes()));
+        assert!(fixture.reconnect.answers_overdue().is_empty(), "it has its answer from the next daemon");
+        assert!(!fixture.reconnect.take_back(prompt.as_bytes()));
     }
-    let mut desk = ReconnectFixture::with_session();
-    desk.editor(prompt);
-    desk.reconnect.lost();
-    assert_eq!(interrupted(&desk.reconnect.answers_overdue()), ["5"]);
-    assert!(!desk.reconnect.take_back(prompt.as_bytes()), "it was told to send it again");
+    let mut fixture = ReconnectFixture::with_session();
+    fixture.editor(prompt);
+    fixture.reconnect.lost();
+    assert_eq!(interrupted(&fixture.reconnect.answers_overdue()), ["5"]);
+    assert!(!fixture.reconnect.take_back(prompt.as_bytes()), "the client was asked to send it again");
     let mut early = ReconnectFixture::default();
     early.editor(INITIALIZE);
     assert!(!early.reconnect.take_back(INITIALIZE.as_bytes()), "the next daemon hears it first of all");
@@ -505,18 +507,18 @@ fn a_line_that_a_daemon_did_not_receive_goes_to_the_next() {
 
 #[test]
 fn invalid_lines_are_left_to_the_daemon_to_answer() {
-    let mut desk = ReconnectFixture::with_session();
+    let mut fixture = ReconnectFixture::with_session();
     for line in ["no json", "[]", r#"{"id":5}"#] {
-        assert_eq!(desk.editor(line), LineAction::Forward, "{line}");
+        assert_eq!(fixture.editor(line), LineAction::Forward, "{line}");
     }
-    assert_eq!(desk.editor("\n"), LineAction::Drop);
-    assert!(desk.reconnect.lost().is_empty() && desk.reconnect.answers_at_once().is_empty());
+    assert_eq!(fixture.editor("\n"), LineAction::Drop);
+    assert!(fixture.reconnect.lost().is_empty() && fixture.reconnect.answers_at_once().is_empty());
 }
 
 #[test]
 fn an_editor_with_too_many_open_requests_is_refused() {
-    let mut desk = ReconnectFixture::with_session();
-    let refused = (10..20_000).map(|id| desk.editor(&format!(r#"{{"id":{id},"method":"session/list"}}"#)));
+    let mut fixture = ReconnectFixture::with_session();
+    let refused = (10..20_000).map(|id| fixture.editor(&format!(r#"{{"id":{id},"method":"session/list"}}"#)));
     let Some(LineAction::Answer(answer)) = refused.last() else { panic!("it is refused") };
     assert_eq!(messages(&answer)[0]["id"], 19_999);
 }
@@ -534,7 +536,7 @@ proptest! {
     /// response, and no request of a dead daemon can be answered.
     #[test]
     fn each_request_gets_exactly_one_response(steps in prop::collection::vec((0u8..8, 0usize..4), 1..60)) {
-        let mut desk = ReconnectFixture::with_session();
+        let mut fixture = ReconnectFixture::with_session();
         let (mut next_id, mut next_card) = (100u64, 1000u64);
         // Requests that the current daemon has, those that it has to resume, and its own.
         let (mut open, mut resuming, mut requests): (Vec<u64>, Vec<u64>, Vec<u64>) = Default::default();
@@ -548,53 +550,53 @@ proptest! {
             match step {
                 0 | 1 => {
                     let session = ["s_1", "s_other"][which % 2];
-                    desk.request(next_id, "session/prompt", &format!(r#"{{"sessionId":"{session}"}}"#));
+                    fixture.request(next_id, "session/prompt", &format!(r#"{{"sessionId":"{session}"}}"#));
                     open.push(next_id);
                     next_id += 1;
                     asked += 1;
                 }
                 2 if !open.is_empty() => {
                     let id = open.remove(which % open.len());
-                    prop_assert_eq!(desk.answered(&id.to_string(), "{}"), DaemonMessage::Show);
+                    prop_assert_eq!(fixture.answered(&id.to_string(), "{}"), DaemonMessage::Show);
                     answers.push(id.to_string());
                 }
                 2 if !late.is_empty() => {
                     let id = late.remove(which % late.len());
-                    prop_assert_eq!(desk.answered(&id.to_string(), "{}"), DaemonMessage::Instead(Vec::new()));
+                    prop_assert_eq!(fixture.answered(&id.to_string(), "{}"), DaemonMessage::Instead(Vec::new()));
                 }
                 3 => {
-                    desk.permission_request(next_card);
+                    fixture.permission_request(next_card);
                     requests.push(next_card);
                     next_card += 1;
                 }
                 4 if !requests.is_empty() => {
                     let card = requests.remove(which % requests.len());
-                    prop_assert_eq!(desk.allow(card), LineAction::Forward);
+                    prop_assert_eq!(fixture.allow(card), LineAction::Forward);
                 }
                 5 => {
-                    let told = messages(&desk.reconnect.lost());
-                    prop_assert_eq!(told.len(), requests.len());
+                    let lost = messages(&fixture.reconnect.lost());
+                    prop_assert_eq!(lost.len(), requests.len());
                     dead.append(&mut requests);
                     late.clear();
                     resuming.append(&mut open);
-                    let replay = messages(&desk.reconnect.replay());
+                    let replay = messages(&fixture.reconnect.replay());
                     resumes = replay
                         .iter()
                         .filter(|message| message["method"] == "session/resume")
                         .map(|message| message["id"].to_string())
                         .collect();
-                    let at_once = interrupted(&desk.reconnect.answers_at_once());
+                    let at_once = interrupted(&fixture.reconnect.answers_at_once());
                     resuming.retain(|id| !at_once.contains(&id.to_string()));
                     answers.extend(at_once);
                 }
                 6 => {
                     if let Some(resume) = resumes.pop() {
-                        prop_assert_eq!(desk.answered(&resume, "{}"), DaemonMessage::Instead(Vec::new()));
+                        prop_assert_eq!(fixture.answered(&resume, "{}"), DaemonMessage::Instead(Vec::new()));
                         open.append(&mut resuming);
                     }
                 }
                 7 => {
-                    let overdue = interrupted(&desk.reconnect.answers_overdue());
+                    let overdue = interrupted(&fixture.reconnect.answers_overdue());
                     prop_assert_eq!(overdue.len(), resuming.len());
                     answers.extend(overdue);
                     late.append(&mut resuming);
@@ -602,11 +604,11 @@ proptest! {
                 _ => {}
             }
             for card in &dead {
-                prop_assert_eq!(desk.allow(*card), LineAction::Drop);
+                prop_assert_eq!(fixture.allow(*card), LineAction::Drop);
             }
         }
-        desk.reconnect.lost();
-        answers.extend(interrupted(&desk.reconnect.give_up()));
+        fixture.reconnect.lost();
+        answers.extend(interrupted(&fixture.reconnect.give_up()));
         prop_assert_eq!(answers.len(), asked);
         answers.sort();
         answers.dedup();

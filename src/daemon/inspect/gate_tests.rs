@@ -90,7 +90,7 @@ fn all_other_requests_are_refused() {
             "rpc",
             Refusal::Origin,
         ),
-        ("an origin of nobody", RequestHead { origin: Some("null"), ..call }, "rpc", Refusal::Origin),
+        ("an opaque origin", RequestHead { origin: Some("null"), ..call }, "rpc", Refusal::Origin),
         (
             "the other of our names",
             RequestHead { origin: Some("http://localhost:4000"), ..call },

@@ -141,7 +141,8 @@ pub struct LayerMark {
     /// `compacted`, `pruned`, `mutated` or `edited`.
     pub kind: &'static str,
     /// The description that `/why` gives.
-    pub told: String,
+    #[serde(rename = "told")]
+    pub description: String,
     /// Tokens before and after; not stored for an edit.
     pub before: Option<u64>,
     pub after: Option<u64>,
@@ -218,7 +219,8 @@ pub struct PermissionMark {
     pub at: u64,
     /// `allowed` or `forgotten` for a rule of the session, `let` or `denied` for one call, or `mode`.
     pub decision: &'static str,
-    pub told: String,
+    #[serde(rename = "told")]
+    pub description: String,
 }
 
 /// Builds the timeline of a thread.

@@ -96,8 +96,8 @@ impl<'a> TimelineBuilder<'a> {
         }
     }
 
-    fn permit(&mut self, entry: &Entry, decision: &'static str, told: String) {
-        self.permissions.push(PermissionMark { entry: entry.seq, at: entry.at, decision, told });
+    fn permit(&mut self, entry: &Entry, decision: &'static str, description: String) {
+        self.permissions.push(PermissionMark { entry: entry.seq, at: entry.at, decision, description });
     }
 
     fn take_turn(&mut self, entry: &Entry) {
@@ -214,7 +214,7 @@ impl<'a> TimelineBuilder<'a> {
             began: self.ready.min(entry.at),
             at: entry.at,
             kind: entry.change.kind(),
-            told: why::what_was_done(self.thread, &entry.change).unwrap_or_default(),
+            description: why::what_was_done(self.thread, &entry.change).unwrap_or_default(),
             before: sizes.map(|sizes| sizes.before),
             after: sizes.map(|sizes| sizes.after),
             trigger: None,

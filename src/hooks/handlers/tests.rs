@@ -221,7 +221,7 @@ async fn a_failed_redaction_withholds_the_text() {
     let hooks = json!({"after_tool_call": {"handler": "redact", "params": params}});
     let (table, problems) =
         declared("r", &hooks, &BTreeMap::new(), &Functions::default(), Path::new("/r.md"));
-    assert_eq!((table.len(), problems.len()), (1, 1), "it is told, and it stays");
+    assert_eq!((table.len(), problems.len()), (1, 1), "it is reported and kept");
 }
 
 /// A replacement such as `$0` would reinsert the removed text.
@@ -285,9 +285,12 @@ async fn tool_results_are_validated_by_metadata_or_text() {
     assert_eq!(checked(called("{\"ok\": 1}", None), json!({})).await, HookOutput::default());
     assert_eq!(checked(called("x", Some(json!({"ok": 1}))), json!({})).await, HookOutput::default());
     assert_eq!(checked(called("x", None), json!({"tool_name": "file_*"})).await, HookOutput::default());
-    let told = "The result of bash does not fit its schema: /: missing properties 'ok'";
-    assert_eq!(checked(called("{}", None), json!({})).await.context, [told]);
-    assert_eq!(checked(called("{}", None), json!({"on_fail": "notice"})).await.notice.as_deref(), Some(told));
+    let expected = "The result of bash does not fit its schema: /: missing properties 'ok'";
+    assert_eq!(checked(called("{}", None), json!({})).await.context, [expected]);
+    assert_eq!(
+        checked(called("{}", None), json!({"on_fail": "notice"})).await.notice.as_deref(),
+        Some(expected)
+    );
 }
 
 #[tokio::test]

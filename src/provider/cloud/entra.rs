@@ -61,7 +61,7 @@ mod tests {
     async fn answer(listener: &TcpListener, status: &str, body: &str) -> String {
         let (mut stream, _) = listener.accept().await.expect("a connection");
         let mut request = Vec::new();
-        while !String::from_utf8_lossy(&request).contains(".default") {
+        while !String::from_utf8_lossy(&request).contains("default") {
             let mut piece = [0; 4096];
             let read = stream.read(&mut piece).await.expect("a request");
             assert!(read > 0, "the request ended early");

@@ -61,7 +61,8 @@ pub struct ModelEntry {
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "if_known")]
     pub form: Option<LearnedForm>,
     /// When the user was informed that the window is unknown.
-    pub told_at: u64,
+    #[serde(rename = "told_at")]
+    pub reported_at: u64,
 }
 
 impl ModelEntry {
@@ -88,12 +89,12 @@ impl ModelEntry {
         if other.form.map(|known| known.at) > self.form.map(|known| known.at) {
             self.form = other.form;
         }
-        self.told_at = self.told_at.max(other.told_at);
+        self.reported_at = self.reported_at.max(other.reported_at);
     }
 
     fn newest(&self) -> u64 {
         let learnt = self.learnt.map_or(0, |learnt| learnt.at).max(self.form.map_or(0, |known| known.at));
-        self.listed_at.max(self.told_at).max(learnt)
+        self.listed_at.max(self.reported_at).max(learnt)
     }
 }
 
@@ -200,7 +201,7 @@ impl LearnedCache {
     }
 
     pub fn mark_reported(&mut self, place: &str, model: &str, now: u64) {
-        self.note(place, model, ModelEntry { told_at: now, ..ModelEntry::default() });
+        self.note(place, model, ModelEntry { reported_at: now, ..ModelEntry::default() });
     }
 
     fn note(&mut self, place: &str, model: &str, known: ModelEntry) {

@@ -44,7 +44,7 @@ fn lesson_is_valid_until_the_listed_window_changes() {
     cache.list(PLACE, &[listed("m", None)], 50);
     assert_eq!(tokens(&cache, 60), Some(32_768), "the list says nothing at all");
     cache.list(PLACE, &[listed("m", Some(65_536))], 70);
-    assert_eq!(tokens(&cache, 80), None, "it was started anew with another window");
+    assert_eq!(tokens(&cache, 80), None, "it was restarted with another window");
     cache.learn(PLACE, "m", overflow(60_000, 90));
     assert_eq!(tokens(&cache, 90), Some(60_000));
     assert_eq!(tokens(&cache, 91 + 30 * DAY), None, "it is too long ago");
@@ -130,11 +130,11 @@ fn any_cache() -> impl Strategy<Value = LearnedCache> {
     let form = (0u64..50).prop_map(|at| LearnedForm { form: ToolForm::Responses, at });
     let learnt = (proptest::option::of(learnt), proptest::option::of(form));
     let known = (facts, 0u64..50, 0u64..50, learnt, 0u64..50).prop_map(
-        |(facts, listed_at, window_since, (learnt, form), told_at)| {
+        |(facts, listed_at, window_since, (learnt, form), reported_at)| {
             // A model that was never listed has no facts.
             let facts = if listed_at == 0 { ModelFacts::default() } else { facts };
             let window_since = window_since.min(listed_at);
-            ModelEntry { facts, life: Lifecycle::Active, listed_at, window_since, learnt, form, told_at }
+            ModelEntry { facts, life: Lifecycle::Active, listed_at, window_since, learnt, form, reported_at }
         },
     );
     let models = proptest::collection::btree_map("[abc]", known, 0..3);

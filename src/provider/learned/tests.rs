@@ -162,8 +162,8 @@ fn broken_file_is_set_aside_and_reported_once() {
     std::fs::create_dir(&data).expect("a directory");
     std::fs::write(data.join("models.json"), "{\"places\": {").expect("a file");
     block_on(learned.load());
-    let told = learned.fault().expect("the user gets a notice");
-    assert!(told.contains("models.json") && told.contains("learned again"), "{told}");
+    let notice = learned.fault().expect("the user gets a notice");
+    assert!(notice.contains("models.json") && notice.contains("learned again"), "{notice}");
     block_on(learned.load());
     assert_eq!(learned.fault(), None);
     assert!(data.join("models.json.broken").exists() && !data.join("models.json").exists());

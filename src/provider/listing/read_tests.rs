@@ -180,5 +180,5 @@ fn ollama_reports_abilities() {
     let expected =
         ModelFacts { images: Some(false), thinking: Some(Thinking::None), ..ModelFacts::default() };
     assert_eq!(facts, expected);
-    assert_eq!(ollama_shown(b"{}"), Some(ModelFacts::default()), "an older one tells nothing");
+    assert_eq!(ollama_shown(b"{}"), Some(ModelFacts::default()), "an older one reports nothing");
 }

@@ -227,7 +227,7 @@ fn cache_marks_suit_the_server() {
     let other = encode(&endpoint, &view.request()).bytes();
     assert!(!String::from_utf8_lossy(&other).contains("cache_control"));
     let alone = encode(&test_endpoint(SONNET), &ModelRequest { basis: None, ..view.request() }).bytes();
-    assert!(!String::from_utf8_lossy(&alone).contains("cache_control"), "it would be written for nobody");
+    assert!(!String::from_utf8_lossy(&alone).contains("cache_control"), "it would never be read");
 }
 
 /// Newer models reject thinking after a different prefix, with an error that ends the conversation.

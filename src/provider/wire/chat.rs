@@ -187,7 +187,7 @@ fn call_id<'a>(endpoint: &Endpoint, id: &'a str) -> Cow<'a, str> {
 const SHORT_ID: usize = 9;
 
 /// From this version on, OpenAI's models think by default.
-const THINKS_UNTOLD_SINCE: (u32, u32) = (5, 4);
+const REASONS_BY_DEFAULT_SINCE: (u32, u32) = (5, 4);
 
 /// The reasoning effort that OpenAI accepts together with tools in this format. For newer models it must be set to none
 /// explicitly; the newest don't accept even that.
@@ -206,7 +206,7 @@ fn effort(endpoint: &Endpoint, request: &ModelRequest<'_>) -> Option<&'static st
         return if has_tools { None } else { plain };
     }
     let wants_a_word =
-        ParsedName::parse(&endpoint.model).version.is_some_and(|version| version >= THINKS_UNTOLD_SINCE);
+        ParsedName::parse(&endpoint.model).version.is_some_and(|version| version >= REASONS_BY_DEFAULT_SINCE);
     if wants_a_word { if has_tools { Some("none") } else { plain.or(Some("none")) } } else { plain }
 }
 

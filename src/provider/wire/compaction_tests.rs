@@ -179,7 +179,7 @@ fn anthropic_compaction_request_is_a_reply_request_plus_a_field() {
 fn openai_compaction_request_has_only_supported_fields() {
     let endpoint = compacting(SOL);
     let view = OwnedView::default().with_tools().user(vec![text("A cake.")]);
-    for (instruction, told) in
+    for (instruction, expected) in
         [(None, "You are an agent."), (Some("Of eggs."), "You are an agent.\n\nOf eggs.")]
     {
         let encoded =
@@ -189,7 +189,7 @@ fn openai_compaction_request_has_only_supported_fields() {
             json!({
                 "model": "gpt-6-sol",
                 "prompt_cache_key": "s_1",
-                "instructions": told,
+                "instructions": expected,
                 "input": [{"type": "message", "role": "user",
                     "content": [{"type": "input_text", "text": "A cake."}]}],
             })

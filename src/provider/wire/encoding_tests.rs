@@ -105,11 +105,11 @@ fn grow(
         let beginning = OwnedView { items: view.items[..end].to_vec(), tools: view.tools.clone() };
         let request = ModelRequest { basis: basis(revision), ..beginning.request() };
         let kept = encoding.encode(endpoint, &request, Purpose::Reply);
-        let anew = encode(endpoint, &request);
-        let (kept_text, anew_text) = (kept.bytes(), anew.bytes());
-        let [kept_text, anew_text] = [&kept_text, &anew_text].map(|bytes| String::from_utf8_lossy(bytes));
-        prop_assert_eq!(kept_text, anew_text, "{:?}", endpoint.wire);
-        prop_assert_eq!(kept.prefix, anew.prefix);
+        let fresh = encode(endpoint, &request);
+        let (kept_text, fresh_text) = (kept.bytes(), fresh.bytes());
+        let [kept_text, fresh_text] = [&kept_text, &fresh_text].map(|bytes| String::from_utf8_lossy(bytes));
+        prop_assert_eq!(kept_text, fresh_text, "{:?}", endpoint.wire);
+        prop_assert_eq!(kept.prefix, fresh.prefix);
     }
     Ok(())
 }
@@ -198,8 +198,8 @@ fn empty_view_gives_a_valid_request() {
             let mut encoding = Encoding::default();
             encoding.encode(&endpoint, &view.request(), Purpose::Reply);
             let goes_on = encoding.encode(&endpoint, &later.request(), Purpose::Reply);
-            let anew = Encoding::default().encode(&endpoint, &later.request(), Purpose::Reply);
-            assert_eq!(goes_on.bytes(), anew.bytes(), "{}", endpoint.name);
+            let fresh = Encoding::default().encode(&endpoint, &later.request(), Purpose::Reply);
+            assert_eq!(goes_on.bytes(), fresh.bytes(), "{}", endpoint.name);
         }
     }
 }

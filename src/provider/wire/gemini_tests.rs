@@ -52,12 +52,12 @@ fn an_ordinary_conversation() {
             {"role": "model", "parts": [
                 {"text": "I look."},
                 {
-                    "functionCall": {"id": "c1", "name": "bash", "args": {"command": "ls"}},
+                    "functionCall": {"name": "bash", "args": {"command": "ls"}, "id": "c1"},
                     "thoughtSignature": "skip_thought_signature_validator",
                 },
             ]},
             {"role": "user", "parts": [
-                {"functionResponse": {"id": "c1", "name": "bash", "response": {"output": "a b"}}},
+                {"functionResponse": {"name": "bash", "response": {"output": "a b"}, "id": "c1"}},
             ]},
         ],
     });
@@ -169,9 +169,9 @@ fn tool_images_are_in_or_next_to_the_response() {
     let mut with_parts = one.clone();
     with_parts["parts"] = json!([png]);
     let heic = json!({"inlineData": {"mimeType": "image/heic", "data": "aGk="}});
-    let beside = json!({"text": "Shown by the call c1 of bash:"});
-    assert_eq!(sent(FLASH), json!([{"functionResponse": with_parts}, two, beside, heic]));
-    assert_eq!(sent("gemini-2.5-pro"), json!([{"functionResponse": one}, two, beside, png, heic]));
+    let caption = json!({"text": "Shown by the call c1 of bash:"});
+    assert_eq!(sent(FLASH), json!([{"functionResponse": with_parts}, two, caption, heic]));
+    assert_eq!(sent("gemini-2.5-pro"), json!([{"functionResponse": one}, two, caption, png, heic]));
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn usage_of(endpoint: &Endpoint, events: &str) -> Usage {
     for event in out {
         collector.feed(event);
     }
-    collector.finish().usage.expect("usage was told")
+    collector.finish().usage.expect("usage was reported")
 }
 
 #[test]

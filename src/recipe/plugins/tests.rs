@@ -92,9 +92,9 @@ fn own_plugins_and_those_of_a_repository_are_found_by_their_manifest() {
         found.plugins.iter().map(|plugin| (plugin.name.as_str(), plugin.repository.is_some())).collect();
     assert_eq!(names, [("tools", false), ("d", false)]);
     assert!(found.unused[0].reason.contains("has the same name"), "{:?}", found.unused);
-    let told: Vec<String> = found.problems.iter().map(ToString::to_string).collect();
-    assert!(told[0].contains("plugin.json:1:1: the manifest is not a JSON object"), "{told:?}");
-    assert!(told[1].contains("d/gone: the plugin names this file"), "{told:?}");
+    let messages: Vec<String> = found.problems.iter().map(ToString::to_string).collect();
+    assert!(messages[0].contains("plugin.json:1:1: the manifest is not a JSON object"), "{messages:?}");
+    assert!(messages[1].contains("d/gone: the plugin names this file"), "{messages:?}");
 }
 
 /// A repository switched off the hooks with which the user guards calls, without a word: by a plugin of the same name, or
@@ -114,9 +114,12 @@ fn a_repository_can_not_switch_off_the_hooks_of_the_user() {
     let names: Vec<_> =
         found.plugins.iter().map(|plugin| (plugin.name.as_str(), plugin.repository.is_some())).collect();
     assert_eq!(names, [("guard", false), ("fmt", false)]);
-    let told: Vec<String> = found.problems.iter().map(ToString::to_string).collect();
-    assert!(told[0].contains("switch off your plugin fmt@acme, which stays on: it has hooks"), "{told:?}");
-    assert!(told[1].contains("the repository's plugin \"guard\" is not used"), "{told:?}");
+    let messages: Vec<String> = found.problems.iter().map(ToString::to_string).collect();
+    assert!(
+        messages[0].contains("switch off your plugin fmt@acme, which stays on: it has hooks"),
+        "{messages:?}"
+    );
+    assert!(messages[1].contains("the repository's plugin \"guard\" is not used"), "{messages:?}");
 
     // A plugin without hooks guards nothing.
     fs::remove_file(disk.at(&fmt("hooks/hooks.json"))).expect("it is there");

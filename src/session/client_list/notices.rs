@@ -80,9 +80,9 @@ mod tests {
         };
         let problems: Vec<Problem> = (0..52).map(problem).collect();
         assert_eq!(summarized("agents", &problems[..2]), problems[..2]);
-        let told: Vec<String> = summarized("agents", &problems).iter().map(ToString::to_string).collect();
+        let lines: Vec<String> = summarized("agents", &problems).iter().map(ToString::to_string).collect();
         let wanted = "/home/ann/.claude/agents: 52 agents here and elsewhere have remarks or are not used \
                       (`epitome agents check` shows all)";
-        assert_eq!(told, [wanted]);
+        assert_eq!(lines, [wanted]);
     }
 }

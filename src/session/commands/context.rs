@@ -221,10 +221,10 @@ fn tools_of(thread: &Thread) -> HashMap<&CallId, &str> {
 
 fn compactions(thread: &Thread) -> String {
     let all = thread.entries().iter().filter(|entry| matches!(entry.change, Change::Compacted { .. }));
-    let (undone, held): (Vec<_>, Vec<_>) = all.partition(|entry| thread.is_undone(entry.seq));
+    let (undone, active): (Vec<_>, Vec<_>) = all.partition(|entry| thread.is_undone(entry.seq));
     match undone.len() {
-        0 => held.len().to_string(),
-        undone => format!("{}, and {undone} undone", held.len()),
+        0 => active.len().to_string(),
+        undone => format!("{}, and {undone} undone", active.len()),
     }
 }
 

@@ -63,7 +63,7 @@ fn each_part_is_counted_once() {
 }
 
 #[test]
-fn what_a_compaction_took_along_is_told_apart_from_its_summary() {
+fn a_compactions_quotes_are_counted_apart_from_its_summary() {
     let Change::Compacted { through, trigger, tokens_before, tokens_after, .. } =
         &long_story().entries()[7].change.clone()
     else {
@@ -163,7 +163,7 @@ fn a_new_session_has_an_empty_window() {
 }
 
 #[test]
-fn the_window_and_the_next_compaction_are_told() {
+fn the_window_and_the_next_compaction_are_shown() {
     let facts = |next| ContextFigures {
         used: 50_000,
         model: window(200_000, 16_000),
@@ -171,14 +171,14 @@ fn the_window_and_the_next_compaction_are_told() {
         spent: Spent::default(),
         memory: "/m".into(),
     };
-    let told = text(&Ruler::for_model(None), &long_story(), &facts(NextCompaction::At(160_000)));
+    let shown = text(&Ruler::for_model(None), &long_story(), &facts(NextCompaction::At(160_000)));
     for part in [
         "Context 50.0k of 200k tokens of anthropic/claude (25 %)",
         "compactions: 1, and 1 undone",
         "pinned: e2",
         "at about 160.0k tokens",
     ] {
-        assert!(told.contains(part), "{part} in:\n{told}");
+        assert!(shown.contains(part), "{part} in:\n{shown}");
     }
     assert!(text(&Ruler::for_model(None), &long_story(), &facts(NextCompaction::Paused)).contains("paused"));
 }

@@ -59,7 +59,7 @@ pub(super) enum SummaryWriter<'a> {
     /// Another model, which reads everything uncached.
     Other(&'a ModelName),
     /// No model: the message has only the tables computed from the log.
-    Nobody,
+    NoModel,
 }
 
 /// Dollars if everything that can be cached is, and if nothing is.
@@ -183,7 +183,7 @@ fn described(thread: &Thread, seq: Seq) -> String {
 
 fn sizes(facts: &DryRunFigures, out: &mut String) {
     let DryRunFigures { now, then: (least, most), window, .. } = *facts;
-    let _ = match least == most || matches!(facts.writer, SummaryWriter::Nobody) {
+    let _ = match least == most || matches!(facts.writer, SummaryWriter::NoModel) {
         true => writeln!(out, "- {}", context(now, least, window)),
         false => writeln!(
             out,
@@ -215,12 +215,12 @@ fn carried(text: &str) -> String {
 }
 
 fn prices(facts: &DryRunFigures, out: &mut String) {
-    if !matches!(facts.writer, SummaryWriter::Nobody)
+    if !matches!(facts.writer, SummaryWriter::NoModel)
         && matches!(facts.preview.decision, CompactionDecision::Summarise(_))
     {
         let by = match facts.writer {
             SummaryWriter::Other(name) => format!(" by {name}"),
-            SummaryWriter::Same | SummaryWriter::Nobody => String::new(),
+            SummaryWriter::Same | SummaryWriter::NoModel => String::new(),
         };
         let _ = writeln!(out, "- the summary{by}: {}", dollars(summary_price(facts, &facts.writer)));
         if let Some(small) = &facts.small {
@@ -253,7 +253,7 @@ fn summary_price(facts: &DryRunFigures, writer: &SummaryWriter) -> Option<DryRun
     let main = facts.model?;
     let fresh = Usage { input: facts.now, output: facts.summary_max, ..Usage::default() };
     match writer {
-        SummaryWriter::Nobody => None,
+        SummaryWriter::NoModel => None,
         SummaryWriter::Other(name) => {
             let fresh = (facts.prices)(name, &fresh)?;
             Some(DryRunPrice { cached: fresh, fresh })
@@ -285,14 +285,14 @@ pub(super) fn json(facts: &DryRunFigures) -> Value {
         CompactionDecision::Prune(_) => "prune",
         CompactionDecision::Summarise(_) => "summarise",
     };
-    let mut told = json!({
+    let mut report = json!({
         "status": "dry_run", "decision": decision, "digest": preview.digest, "command": facts.command,
         "pre_tokens": facts.now, "post_tokens": facts.then.0, "post_tokens_max": facts.then.1,
     });
     for fate in FATES {
         let lines = lines_with(preview, fate);
         let (tokens, tokens_after) = sums(&lines);
-        told[id(fate)] = json!({ "entries": lines.len(), "tokens": tokens, "tokens_after": tokens_after });
+        report[id(fate)] = json!({ "entries": lines.len(), "tokens": tokens, "tokens_after": tokens_after });
     }
     let line = |line: &PreviewLine| {
         json!({
@@ -300,16 +300,16 @@ pub(super) fn json(facts: &DryRunFigures) -> Value {
             "tokens_after": line.tokens_after,
         })
     };
-    told["entries"] = preview.lines.iter().take(LINES_JSON_MAX).map(line).collect();
-    told["entries_left_out"] = json!(preview.lines.len().saturating_sub(LINES_JSON_MAX));
+    report["entries"] = preview.lines.iter().take(LINES_JSON_MAX).map(line).collect();
+    report["entries_left_out"] = json!(preview.lines.len().saturating_sub(LINES_JSON_MAX));
     let (now, then) = next_prices(facts);
     let price = |price: Option<DryRunPrice>| {
         price.map(
             |price| json!({ "cached": rounded_dollars(price.cached), "fresh": rounded_dollars(price.fresh) }),
         )
     };
-    told["dollars"] = json!({ "summary": price(summary_price(facts, &facts.writer)), "next": price(now), "next_then": price(then) });
-    told
+    report["dollars"] = json!({ "summary": price(summary_price(facts, &facts.writer)), "next": price(now), "next_then": price(then) });
+    report
 }
 
 fn id(fate: EntryTreatment) -> &'static str {

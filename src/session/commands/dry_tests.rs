@@ -43,12 +43,16 @@ fn priced(_: &ModelName, usage: &Usage) -> Option<f64> {
     Some((fresh as f64 * 10.0 + usage.cache_read as f64 + usage.output as f64 * 20.0) / 1e6)
 }
 
-fn told(decision: CompactionDecision, writer: SummaryWriter<'_>, prices: PriceLookup<'_>) -> (String, Value) {
+fn report(
+    decision: CompactionDecision,
+    writer: SummaryWriter<'_>,
+    prices: PriceLookup<'_>,
+) -> (String, Value) {
     let (thread, preview) = (long_story(), preview(decision));
     let model = ModelName("anthropic/claude".into());
     let small = match &writer {
         SummaryWriter::Other(name) => Some((*name).clone()),
-        SummaryWriter::Same | SummaryWriter::Nobody => None,
+        SummaryWriter::Same | SummaryWriter::NoModel => None,
     };
     let facts = DryRunFigures {
         thread: &thread,
@@ -68,8 +72,8 @@ fn told(decision: CompactionDecision, writer: SummaryWriter<'_>, prices: PriceLo
 }
 
 #[test]
-fn a_dry_run_tells_what_becomes_of_the_view_what_it_costs_and_how_to_do_it() {
-    let (text, json) = told(summarise(), SummaryWriter::Same, &priced);
+fn a_dry_run_shows_the_new_view_its_cost_and_the_command() {
+    let (text, json) = report(summarise(), SummaryWriter::Same, &priced);
     assert_eq!(
         text,
         "A compaction would do this now. Nothing was changed, and no model was called.\n\
@@ -109,16 +113,16 @@ fn a_dry_run_tells_what_becomes_of_the_view_what_it_costs_and_how_to_do_it() {
 }
 
 #[test]
-fn another_model_reads_all_of_it_anew_and_nobody_costs_nothing() {
+fn another_model_reads_everything_uncached_and_no_model_costs_nothing() {
     let small = ModelName("local/small".into());
-    let (text, _) = told(summarise(), SummaryWriter::Other(&small), &priced);
+    let (text, _) = report(summarise(), SummaryWriter::Other(&small), &priced);
     assert!(text.contains("- the summary by local/small: $0.3100\n"), "{text}");
     // The price of the alternative.
     assert!(
         text.contains("- by anthropic/claude it would cost $0.1030 with the cache, $0.3100 without\n"),
         "{text}"
     );
-    let (text, json) = told(summarise(), SummaryWriter::Nobody, &priced);
+    let (text, json) = report(summarise(), SummaryWriter::NoModel, &priced);
     assert!(!text.contains("- the summary: ") && json["dollars"]["summary"].is_null(), "{text}");
 }
 
@@ -126,21 +130,22 @@ fn another_model_reads_all_of_it_anew_and_nobody_costs_nothing() {
 fn a_price_that_is_not_known_is_not_made_up() {
     let settings = epitome_config::Settings::default();
     let unknown = |_: &ModelName, usage: &Usage| models::cost(&settings, &ModelName("local/x".into()), usage);
-    let (text, json) = told(summarise(), SummaryWriter::Same, &unknown);
+    let (text, json) = report(summarise(), SummaryWriter::Same, &unknown);
     assert_eq!(text.matches("price unknown").count(), 3, "{text}");
     assert_eq!(json["dollars"], json!({ "summary": null, "next": null, "next_then": null }));
 }
 
 #[test]
 fn what_gains_nothing_says_so() {
-    let (text, json) = told(CompactionDecision::Nothing("it is short".into()), SummaryWriter::Same, &priced);
+    let (text, json) =
+        report(CompactionDecision::Nothing("it is short".into()), SummaryWriter::Same, &priced);
     assert_eq!(text, "Nothing to compact: it is short.");
     assert_eq!(json, json!({ "status": "nothing_to_do", "reason": "it is short" }));
 }
 
 #[test]
 fn what_is_cut_without_a_summary_asks_no_model() {
-    let (text, json) = told(CompactionDecision::Prune(Vec::new()), SummaryWriter::Same, &priced);
+    let (text, json) = report(CompactionDecision::Prune(Vec::new()), SummaryWriter::Same, &priced);
     assert!(!text.contains("- the summary: ") && !text.contains("carried"), "{text}");
     assert_eq!(json["decision"], "prune");
 }

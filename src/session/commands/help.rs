@@ -53,11 +53,11 @@ mod tests {
             hint: Some("[goal | clear]".to_owned()),
             skill: None,
         };
-        let told = text(&[command], &RecipeCatalog::built_in(), Path::new("/home/ada/.epitome"));
-        assert!(told.starts_with("Commands:\n\n- /goal [goal | clear]: Show, set or clear the goal\n"));
+        let shown = text(&[command], &RecipeCatalog::built_in(), Path::new("/home/ada/.epitome"));
+        assert!(shown.starts_with("Commands:\n\n- /goal [goal | clear]: Show, set or clear the goal\n"));
         for recipe in &RecipeCatalog::built_in().recipes {
-            assert!(told.contains(&format!("\n- /{}: ", recipe.id)), "{}", recipe.id);
+            assert!(shown.contains(&format!("\n- /{}: ", recipe.id)), "{}", recipe.id);
         }
-        assert!(told.contains("yours in /home/ada/.epitome/recipes"), "{told}");
+        assert!(shown.contains("yours in /home/ada/.epitome/recipes"), "{shown}");
     }
 }

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_are_told_in_their_order_with_what_they_did() {
+    fn hooks_are_listed_in_their_order_with_their_effects() {
         let found = FoundHooks {
             hooks: vec![
                 hook("guard", HookOrigin::Repository, &[(HookEvent::BeforeToolCall, "PreToolUse")], 10),

@@ -226,25 +226,25 @@ fn history_json(thread: &Thread, layers: &[Layer]) -> Vec<Value> {
         } else {
             ("redo", thread.can_redo(layer.entry).err())
         };
-        let mut told = json!({
+        let mut row = json!({
             "entry": layer.entry.to_string(), "kind": change.kind(), "holds": layer.holds,
             "inside": layer.inside.map(|outer| outer.to_string()),
             "can": refused.is_none().then_some(can),
         });
         if let Some(by) = author(change) {
-            told["by"] = json!(by);
+            row["by"] = json!(by);
         }
         if let Some(sizes) = change.context_sizes() {
-            told["pre_tokens"] = json!(sizes.before);
-            told["post_tokens"] = json!(sizes.after);
+            row["pre_tokens"] = json!(sizes.before);
+            row["post_tokens"] = json!(sizes.after);
         }
         if let Change::Compacted { model: Some(model), .. } = change {
-            told["model"] = json!(model);
+            row["model"] = json!(model);
         }
         if let Some(why) = refused {
-            told["reason"] = json!(why);
+            row["reason"] = json!(why);
         }
-        told
+        row
     };
     layers.iter().rev().take(LAYERS_SHOWN_MAX).map(one).collect()
 }
@@ -293,15 +293,15 @@ mod tests {
              \n\
              /why with an entry explains it. What was said later stays, whatever you undo."
         );
-        let told = history_json(&thread, &thread.layers());
+        let rows = history_json(&thread, &thread.layers());
         assert_eq!(
-            told[2],
+            rows[2],
             json!({
                 "entry": "e5", "kind": "mutated", "by": "shrink", "holds": true, "inside": "e7", "can": null,
                 "pre_tokens": 12_000, "post_tokens": 4_000,
                 "reason": "e5 is covered by the compaction e7: undo that first",
             })
         );
-        assert_eq!((&told[1]["can"], &told[1]["by"]), (&json!("undo"), &json!("manual")));
+        assert_eq!((&rows[1]["can"], &rows[1]["by"]), (&json!("undo"), &json!("manual")));
     }
 }

@@ -88,13 +88,13 @@ fn list_permissions(core: &mut Core, remembered: &[(Rule, GrantDuration)]) -> Co
         .iter()
         .map(|rule| json!({ "rule": rule.to_string(), "path": rule.path, "line": rule.line }))
         .collect();
-    let told = json!({
+    let data = json!({
         "status": "done", "mode": mode.id(), "rules": files,
         "remembered": remembered.iter().map(|(rule, term)| json!({
             "rule": rule, "words": rule.words(), "kept": *term == GrantDuration::Workspace,
         })).collect::<Vec<_>>(),
     });
-    text_reply(core, out).with("permissions", told)
+    text_reply(core, out).with("permissions", data)
 }
 
 fn forget(core: &mut Core, rules: Vec<(Rule, GrantDuration)>) -> CommandOutcome {

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_model_no_longer_sees_is_told_again_unless_a_hook_took_it_away() {
+    fn a_pin_that_left_the_view_is_sent_again_unless_a_hook_removed_it() {
         let at = |entry: u64, part| PartId { entry: Seq(entry), part };
         let masks = vec![Mask { entry: Seq(1), text: "[shorter]".into() }];
         let pruned = Change::Pruned {
@@ -231,9 +231,9 @@ mod tests {
 
     #[test]
     fn pins_are_listed_with_what_they_take() {
-        let told = listed(&Ruler::for_model(None), &long_story(), 100);
-        assert!(told.starts_with("Pinned: about ") && told.contains("of the 100 that"), "{told}");
-        assert!(told.contains("\n- e2 (") && told.contains("tokens): Sorted.\n"), "{told}");
+        let shown = listed(&Ruler::for_model(None), &long_story(), 100);
+        assert!(shown.starts_with("Pinned: about ") && shown.contains("of the 100 that"), "{shown}");
+        assert!(shown.contains("\n- e2 (") && shown.contains("tokens): Sorted.\n"), "{shown}");
         assert!(listed(&Ruler::for_model(None), &thread(Vec::new()), 100).starts_with("Nothing is pinned."));
     }
 }

@@ -17,7 +17,7 @@ const TURNS_SHOWN_MAX: usize = 50;
 const FILES_SHOWN_MAX: usize = 20;
 
 /// Files named in the message for the model.
-const FILES_TOLD_MAX: usize = 50;
+const FILES_NAMED_MAX: usize = 50;
 
 /// Characters of a prompt that identify its turn.
 const PROMPT_CHARS: usize = 60;
@@ -120,8 +120,8 @@ pub(super) fn checkpoints(core: &mut Core, _: &CommandContext<'_>, typed: &str) 
 
 pub(super) fn not_rewound(core: &mut Core, why: &str) -> CommandOutcome {
     let text = format!("Not rewound: {}", sentence(why));
-    let told = json!({ "status": "refused", "reason": why, "text": text });
-    text_reply(core, text).with("rewind", told)
+    let data = json!({ "status": "refused", "reason": why, "text": text });
+    text_reply(core, text).with("rewind", data)
 }
 
 fn plan_rewind(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
@@ -142,8 +142,8 @@ fn plan_rewind(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
             turns.last().ok_or("there is no turn yet that could be rewound")?
         }
         None => {
-            let standing = turns.iter().rev().find(|turn| !turn.is_taken_back);
-            standing.ok_or("there is no turn in the conversation that could be rewound")?
+            let newest = turns.iter().rev().find(|turn| !turn.is_taken_back);
+            newest.ok_or("there is no turn in the conversation that could be rewound")?
         }
     };
     let conversation = match wish.scope.conversation() {
@@ -225,7 +225,7 @@ pub(super) fn rewound(
         (false, false) => "done",
     };
     let text = words_of(core, &report, wish, conversation.is_some(), files.is_some(), &what);
-    let told = json!({
+    let data = json!({
         "status": status,
         "text": text,
         "target": target.to_string(),
@@ -256,7 +256,7 @@ pub(super) fn rewound(
     }
     changes.push(noted(core, text));
     let reported = (!wish.dry).then_some(report);
-    CommandOutcome { rewound_files: reported, ..CommandOutcome::from_changes(changes) }.with("rewind", told)
+    CommandOutcome { rewound_files: reported, ..CommandOutcome::from_changes(changes) }.with("rewind", data)
 }
 
 fn words_of(
@@ -354,10 +354,10 @@ pub(super) fn list_checkpoints(core: &mut Core, records: &[TurnRecord]) -> Comma
     out.push_str(
         "\n/rewind with an entry goes back to before its turn; /rewind dry shows what that would do.",
     );
-    let told: Vec<Value> = turns.iter().rev().map(|(turn, record)| turn_json(turn, *record)).collect();
-    let told = json!({ "text": out, "turns": told });
+    let rows: Vec<Value> = turns.iter().rev().map(|(turn, record)| turn_json(turn, *record)).collect();
+    let data = json!({ "text": out, "turns": rows });
     drop(shown);
-    text_reply(core, out).with("checkpoints", told)
+    text_reply(core, out).with("checkpoints", data)
 }
 
 fn summary(record: Option<&TurnRecord>) -> String {
@@ -429,8 +429,8 @@ fn rewinds(thread: &Thread) -> Rewinds {
 /// The line that informs the model about restored files.
 pub(crate) fn model_line(changed: &[(String, &'static str)], undo: bool) -> String {
     let named: Vec<String> =
-        changed.iter().take(FILES_TOLD_MAX).map(|(path, verb)| format!("{path} ({verb})")).collect();
-    let more = match changed.len().saturating_sub(FILES_TOLD_MAX) {
+        changed.iter().take(FILES_NAMED_MAX).map(|(path, verb)| format!("{path} ({verb})")).collect();
+    let more = match changed.len().saturating_sub(FILES_NAMED_MAX) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn the_model_is_told_in_one_line() {
+    fn the_model_is_informed_in_one_line() {
         let line = model_line(&[("a.rs".to_owned(), "put back"), ("b".to_owned(), "deleted")], false);
         assert_eq!(
             line,

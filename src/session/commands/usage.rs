@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_session_took_is_told_by_model_and_by_who_called() {
+    fn usage_is_listed_by_model_and_by_caller() {
         let said = || Change::Said { message: message("Go"), origin: Origin::Person };
         let spent = |by: &str| Change::Spent {
             model: ModelName("local/small".to_owned()),
@@ -205,7 +205,7 @@ mod tests {
             Change::Commanded { message: MessageId(9), typed: "/usage".to_owned() },
             ended(),
         ];
-        let told = text(&Settings::default(), &thread(log));
+        let report = text(&Settings::default(), &thread(log));
         for line in [
             "| local/large | 2 | 4.0k | 2.0k | 300 | 0 | unknown |",
             "| local/small | 2 | 1.0k | 500 | 100 | 0 | unknown |",
@@ -213,7 +213,7 @@ mod tests {
             "- 1 turn in ",
             "  - explore: 2 calls, 1.0k tokens in (50 % from the cache), 100 out",
         ] {
-            assert!(told.contains(line), "{line:?} is missing in\n{told}");
+            assert!(report.contains(line), "{line:?} is missing in\n{report}");
         }
     }
 
@@ -226,9 +226,9 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_in_their_two_largest_units() {
-        for (seconds, told) in [(7, "7 s"), (200, "3 min 20 s"), (7_380, "2 h 3 min")] {
-            assert_eq!(time(Duration::from_secs(seconds)), told);
+    fn times_are_shown_in_their_two_largest_units() {
+        for (seconds, expected) in [(7, "7 s"), (200, "3 min 20 s"), (7_380, "2 h 3 min")] {
+            assert_eq!(time(Duration::from_secs(seconds)), expected);
         }
     }
 }

@@ -56,13 +56,13 @@ fn newest(thread: &Thread) -> String {
     let mut out = String::new();
     let mut shown = 0;
     for entry in thread.entries().iter().rev() {
-        let told = match &entry.change {
+        let item = match &entry.change {
             Change::Hooked { event, runs } => hooked(entry, event, runs, REMARKS_SHOWN_MAX),
             change => what_was_done(thread, change)
                 .map(|done| format!("- {}: {done}{}\n", entry.seq, taken_back(thread, entry.seq)))
                 .unwrap_or_default(),
         };
-        if told.is_empty() {
+        if item.is_empty() {
             continue;
         }
         if shown == SHOWN_MAX {
@@ -71,7 +71,7 @@ fn newest(thread: &Thread) -> String {
             break;
         }
         shown += 1;
-        out.push_str(&told);
+        out.push_str(&item);
     }
     if out.is_empty() {
         return "Nothing to explain: nothing was compacted, and no hook did or asked for anything."
@@ -107,15 +107,15 @@ pub fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
             sizes(change)?
         )),
         Change::Edited { by, edits } if by == PINNED_BY_PERSON => {
-            let told: Vec<String> = edits.iter().take(EDITS_SHOWN_MAX).map(pinning).collect();
-            Some(format!("you {}", told.join(", ")))
+            let described: Vec<String> = edits.iter().take(EDITS_SHOWN_MAX).map(pinning).collect();
+            Some(format!("you {}", described.join(", ")))
         }
         Change::Edited { by, edits } => {
-            let mut told: Vec<String> = edits.iter().take(EDITS_SHOWN_MAX).map(edit).collect();
+            let mut described: Vec<String> = edits.iter().take(EDITS_SHOWN_MAX).map(edit).collect();
             if edits.len() > EDITS_SHOWN_MAX {
-                told.push(format!("and {} more", edits.len() - EDITS_SHOWN_MAX));
+                described.push(format!("and {} more", edits.len() - EDITS_SHOWN_MAX));
             }
-            Some(format!("{by} edited the history: {}", told.join(", ")))
+            Some(format!("{by} edited the history: {}", described.join(", ")))
         }
         Change::CallChanged { call, by, .. } => {
             let name = thread.call(call).map_or("a tool", |call| call.name.as_str());
@@ -310,11 +310,11 @@ fn decisions(thread: &Thread, entry: &Entry) -> String {
                     _ => None,
                 })
             };
-            let told = message.calls().filter_map(|call| {
+            let lines = message.calls().filter_map(|call| {
                 Some(format!("- {}: {}\n", line(&call.card.title), line(&of(call)?.to_string())))
             });
-            let told: String = told.take(SHOWN_MAX).collect();
-            if told.is_empty() { told } else { format!("\nPermission of its calls:\n\n{told}") }
+            let lines: String = lines.take(SHOWN_MAX).collect();
+            if lines.is_empty() { lines } else { format!("\nPermission of its calls:\n\n{lines}") }
         }
         _ => String::new(),
     }
@@ -347,8 +347,8 @@ fn accounted(account: &CompactionStats, masks: &[Mask]) -> String {
         list("left out for lack of room", account.left_out.clone()),
         account.fallback.as_ref().map(|why| format!("- no model's summary: {}\n", line(why))),
     ];
-    let told: String = parts.into_iter().flatten().collect();
-    if told.is_empty() { told } else { format!("\nWhat happened to the view:\n\n{told}") }
+    let lines: String = parts.into_iter().flatten().collect();
+    if lines.is_empty() { lines } else { format!("\nWhat happened to the view:\n\n{lines}") }
 }
 
 /// A list of entries, shortened if there are many.
@@ -429,7 +429,7 @@ fn what_it_is(change: &Change) -> String {
         }
         Change::Commanded { typed, .. } => format!("a command of yours: {}", line(typed)),
         other => match describe(other).line {
-            Some(told) => format!("a notice for you only: {}", line(&told)),
+            Some(text) => format!("a notice for you only: {}", line(&text)),
             None => format!("an entry of the kind {}", other.kind()),
         },
     }
@@ -460,7 +460,7 @@ fn runs_of_turn(thread: &Thread, seq: Seq) -> impl Iterator<Item = (Seq, &str, &
 fn what_came_of_it(thread: &Thread, entry: &Entry) -> Vec<String> {
     let seq = entry.seq;
     let mut gone = thread.text_of(PartId { entry: seq, part: None }).is_none();
-    let mut told = Vec::new();
+    let mut effects = Vec::new();
     for later in thread.entries().iter().skip(seq.0 as usize + 1) {
         let touches = match &later.change {
             // Once it has left the view, later layers don't affect it.
@@ -483,13 +483,13 @@ fn what_came_of_it(thread: &Thread, entry: &Entry) -> Vec<String> {
             _ => false,
         };
         if touches && let Some(done) = what_was_done(thread, &later.change) {
-            told.push(format!("- {}: {done}{}", later.seq, taken_back(thread, later.seq)));
+            effects.push(format!("- {}: {done}{}", later.seq, taken_back(thread, later.seq)));
         }
-        if told.len() == SHOWN_MAX {
+        if effects.len() == SHOWN_MAX {
             break;
         }
     }
-    told
+    effects
 }
 
 /// A number with its noun in singular or plural.

@@ -115,7 +115,7 @@ fn the_newest_comes_first() {
 }
 
 #[test]
-fn an_entry_tells_who_asked_for_it_and_what_came_of_it() {
+fn an_entry_is_explained_with_its_origin_and_its_effects() {
     let thread = long_story();
     for (asked, wanted) in [
         (
@@ -160,10 +160,10 @@ fn an_entry_tells_who_asked_for_it_and_what_came_of_it() {
 }
 
 #[test]
-fn a_hook_tells_its_runs_in_full() {
-    let told = text(&long_story(), "shrink");
+fn the_runs_of_a_hook_are_shown_in_full() {
+    let shown = text(&long_story(), "shrink");
     assert_eq!(
-        told,
+        shown,
         "Runs of shrink that did or asked for something, newest first:\n\
          \n\
          - e14: shrink at user_message_send asked to mutate with 2 messages: refused (exit 0, 12 ms)\n\
@@ -190,8 +190,8 @@ fn a_long_trail_is_cut_and_says_where_the_rest_is() {
         runs: vec![run("shrink", &"very ".repeat(500), HookRunResult::Done, &[])],
     };
     let thread = thread((0..100).map(one).collect());
-    let told = text(&thread, "");
-    assert_eq!(told.matches("\n- e").count(), SHOWN_MAX, "{told}");
-    assert!(told.contains("epitome hooks log s_0000"), "{told}");
-    assert!(told.lines().all(|line| line.chars().count() < LINE_CHARS_MAX + 100), "{told}");
+    let shown = text(&thread, "");
+    assert_eq!(shown.matches("\n- e").count(), SHOWN_MAX, "{shown}");
+    assert!(shown.contains("epitome hooks log s_0000"), "{shown}");
+    assert!(shown.lines().all(|line| line.chars().count() < LINE_CHARS_MAX + 100), "{shown}");
 }

@@ -206,11 +206,11 @@ impl Session {
         // If a hook's history replaced the summary, there was no compaction.
         let newest = self.core.thread.last_layer();
         let compaction = newest.filter(|entry| matches!(entry.change, Change::Compacted { .. }));
-        let told = compaction.map(|entry| meta_for_programs(entry, &self.core.id().0));
-        if let (Some(work), Some(told)) = (&mut self.work, &told) {
-            work.meta = Some(serde_json::json!({ "epitome": { "compaction": told } }));
+        let meta = compaction.map(|entry| meta_for_programs(entry, &self.core.id().0));
+        if let (Some(work), Some(meta)) = (&mut self.work, &meta) {
+            work.meta = Some(serde_json::json!({ "epitome": { "compaction": meta } }));
         }
-        if told.is_none() {
+        if meta.is_none() {
             self.compactor.show_ended(&self.core, CompactionState::Cancelled);
             return None;
         }
@@ -247,15 +247,15 @@ fn meta_for_programs(entry: &Entry, session: &str) -> serde_json::Value {
     let Change::Compacted { tokens_before, tokens_after, account, .. } = &entry.change else {
         return serde_json::Value::Null;
     };
-    let mut told = account.counts();
+    let mut meta = account.counts();
     // Clients look for this status if no model's summary represents the removed entries.
     let status = if account.fallback.is_some() { "truncated" } else { "compacted" };
-    told["status"] = status.into();
-    told["pre_tokens"] = (*tokens_before).into();
-    told["post_tokens"] = (*tokens_after).into();
-    told["entry"] = entry.seq.to_string().into();
-    told["uuid"] = entry.seq.uuid_in(session).into();
-    told
+    meta["status"] = status.into();
+    meta["pre_tokens"] = (*tokens_before).into();
+    meta["post_tokens"] = (*tokens_after).into();
+    meta["entry"] = entry.seq.to_string().into();
+    meta["uuid"] = entry.seq.uuid_in(session).into();
+    meta
 }
 
 fn trigger_word(why: CompactionReason) -> CompactTrigger {

@@ -62,7 +62,7 @@ impl Session {
     /// Starts a summary if one will soon be needed.
     pub(crate) fn prepare_summary(&mut self) {
         let settings = &self.core.settings.compaction;
-        if !settings.ahead || settings.model == Summariser::Nobody || self.core.thread.frame().is_none() {
+        if !settings.ahead || settings.model == Summariser::None || self.core.thread.frame().is_none() {
             return;
         }
         let Some(main) = self.core.model.endpoint().cloned() else { return };
@@ -99,9 +99,9 @@ impl Session {
         else {
             return;
         };
-        let stands = revision == self.core.thread.view().revision();
+        let is_current = revision == self.core.thread.view().revision();
         let (CompactionDecision::Summarise(plan), Some(main), true) =
-            (decision, self.core.model.endpoint().cloned(), stands)
+            (decision, self.core.model.endpoint().cloned(), is_current)
         else {
             self.compactor.prepared = PreparedSummary::None;
             return;
@@ -131,7 +131,7 @@ impl Session {
                 self.compactor.prepared =
                     PreparedSummary::Ready { plan: Box::new(plan), summary: Box::new(summary) };
             }
-            Ok(summary) => self.spend_in_vain(&summary),
+            Ok(summary) => self.record_unused(&summary),
             Err(error) => {
                 tracing::info!(session = %self.core.id(), %error, "no summary could be prepared");
                 if awaited {
@@ -163,7 +163,7 @@ impl Session {
         // It keeps what was kept when it was written, plus everything newer: no less than promised, even if the limits
         // have changed since.
         if !is_plain || plan.revision != wanted.revision {
-            self.spend_in_vain(&summary);
+            self.record_unused(&summary);
             return None;
         }
         let plan = CompactionPlan { trigger: wanted.trigger, ..*plan };
@@ -175,12 +175,12 @@ impl Session {
         match std::mem::take(&mut self.compactor.prepared) {
             PreparedSummary::None | PreparedSummary::Failed { .. } => {}
             PreparedSummary::Writing { job, .. } => job.abort(),
-            PreparedSummary::Ready { summary, .. } => self.spend_in_vain(&summary),
+            PreparedSummary::Ready { summary, .. } => self.record_unused(&summary),
         }
     }
 
     /// Records the cost of an unused summary.
-    fn spend_in_vain(&mut self, summary: &WrittenSummary) {
+    fn record_unused(&mut self, summary: &WrittenSummary) {
         self.spend(summary.model.clone(), summary.usage, UNUSED_SUMMARY.to_owned());
     }
 }

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_already_is_not_told_again() {
+    fn no_instructions_are_read_twice() {
         for (claude, wanted) in [
             ("for all\n", vec!["for all"]),
             ("@AGENTS.md\n", vec!["for all"]),

@@ -40,7 +40,7 @@ pub(super) fn known_paths(thread: &Thread) -> BTreeSet<PathBuf> {
 }
 
 /// The message with a file's current instructions (empty if the file is gone); `None` if the view contains them.
-pub(super) fn untold(thread: &Thread, path: &Path, text: &str) -> Option<String> {
+pub(super) fn reminder(thread: &Thread, path: &Path, text: &str) -> Option<String> {
     let block = prompt::block(path, text);
     match known(thread, path) {
         Some(said) if said.contains(&block) => None,
@@ -62,7 +62,7 @@ pub(super) fn untold(thread: &Thread, path: &Path, text: &str) -> Option<String>
 
 /// The newest text about a file in the model's view or frame, if any.
 fn known(thread: &Thread, path: &Path) -> Option<String> {
-    let newest = instructed(thread).find(|(_, told)| *told == path).map(|(entry, _)| entry);
+    let newest = instructed(thread).find(|(_, sent)| *sent == path).map(|(entry, _)| entry);
     // A text that a hook removed is not repeated until the file changes.
     if let Some(entry) = newest.filter(|entry| is_edited(thread, entry.seq)) {
         return text_of(entry);
@@ -70,7 +70,7 @@ fn known(thread: &Thread, path: &Path) -> Option<String> {
     let (head, name) = (prompt::block_head(path), path.display().to_string());
     let in_view = thread.view().entries().iter().rev().find_map(|entry| match &entry.change {
         // Compare the original text: a compaction that shortened it had no room for more.
-        Change::Said { origin: Origin::Instructions { path: told }, .. } if told == path => {
+        Change::Said { origin: Origin::Instructions { path: sent }, .. } if sent == path => {
             thread.entries().get(entry.seq.0 as usize).and_then(|own| text_of(own))
         }
         Change::Compacted { summary, .. } => {
@@ -124,12 +124,12 @@ mod tests {
 
     /// Each row is a log after its opening entry, e0, and whether the file's current text must be sent.
     #[test]
-    fn the_model_is_told_what_neither_its_frame_nor_its_view_says() {
+    fn instructions_missing_from_frame_and_view_are_sent() {
         let path = Path::new("/w/AGENTS.md");
         let frame = |text| Change::Framed { system: prompt::block(path, text), tools: Vec::new() };
         let file = prompt::InstructionFile { path: path.to_path_buf(), text: "a".to_owned() };
         let left_out = || Change::Framed { system: prompt::left_out(&file), tools: Vec::new() };
-        let told = |text| {
+        let sent = |text| {
             let origin = Origin::Instructions { path: path.to_path_buf() };
             said(&format!("They are:\n\n{}", prompt::block(path, text)), origin)
         };
@@ -147,34 +147,34 @@ mod tests {
             ("the frame has it", vec![frame("a"), hi()], "a\n", None),
             ("the frame has an old one", vec![frame("a"), hi()], "b", replaced),
             ("the frame had no room for it", vec![left_out(), hi()], "a", replaced),
-            ("it is told since", vec![left_out(), told("a"), hi()], "a", None),
+            ("it was sent since", vec![left_out(), sent("a"), hi()], "a", None),
             ("what was left out is gone", vec![left_out(), hi()], "", gone),
             ("the end of a line was added", vec![frame("a"), hi()], "a b", replaced),
             ("it was removed", vec![frame("a"), hi()], "", gone),
-            ("that was told", vec![frame("a"), told("")], "", None),
-            ("it came back", vec![frame("a"), told("")], "a", replaced),
-            ("it was told", vec![frame("a"), told("b"), hi()], "b", None),
-            ("it changed again", vec![frame("a"), told("b"), hi()], "c", replaced),
-            ("it is again as in the frame", vec![frame("a"), told("b"), hi()], "a", replaced),
-            ("another file was told", vec![other()], "a", new),
+            ("that was sent", vec![frame("a"), sent("")], "", None),
+            ("it came back", vec![frame("a"), sent("")], "a", replaced),
+            ("it was sent", vec![frame("a"), sent("b"), hi()], "b", None),
+            ("it changed again", vec![frame("a"), sent("b"), hi()], "c", replaced),
+            ("it is again as in the frame", vec![frame("a"), sent("b"), hi()], "a", replaced),
+            ("another file was sent", vec![other()], "a", new),
             (
                 "a compaction brought it along",
-                vec![hi(), told("a"), compacted(2, &prompt::block(path, "a"))],
+                vec![hi(), sent("a"), compacted(2, &prompt::block(path, "a"))],
                 "a",
                 None,
             ),
             (
                 "a compaction brought an old one",
-                vec![hi(), told("a"), compacted(2, &prompt::block(path, "a"))],
+                vec![hi(), sent("a"), compacted(2, &prompt::block(path, "a"))],
                 "b",
                 replaced,
             ),
-            ("a compaction left it out", vec![hi(), told("a"), compacted(2, "Past.")], "a", new),
+            ("a compaction left it out", vec![hi(), sent("a"), compacted(2, "Past.")], "a", new),
             (
                 "a compaction had no room for it and said so",
                 vec![
                     hi(),
-                    told("a"),
+                    sent("a"),
                     compacted(2, &format!("{NO_ROOM_FOR_INSTRUCTIONS} {}: …", path.display())),
                 ],
                 "a",
@@ -182,26 +182,26 @@ mod tests {
             ),
             (
                 "a newer one stays behind the compaction",
-                vec![told("a"), told("b"), compacted(1, &prompt::block(path, "a"))],
+                vec![sent("a"), sent("b"), compacted(1, &prompt::block(path, "a"))],
                 "b",
                 None,
             ),
-            ("a hook replaced the history", vec![hi(), told("a"), mutated(2)], "a", new),
+            ("a hook replaced the history", vec![hi(), sent("a"), mutated(2)], "a", new),
             (
                 "that was undone",
-                vec![hi(), told("a"), mutated(2), Change::Undone { entry: Seq(3) }],
+                vec![hi(), sent("a"), mutated(2), Change::Undone { entry: Seq(3) }],
                 "a",
                 None,
             ),
-            ("a hook dropped it", vec![hi(), told("a"), edited(ViewEdit::Drop { at })], "a", None),
+            ("a hook dropped it", vec![hi(), sent("a"), edited(ViewEdit::Drop { at })], "a", None),
             (
                 "a hook masked it, and it changed",
-                vec![hi(), told("a"), edited(ViewEdit::Mask { at, note: String::new() })],
+                vec![hi(), sent("a"), edited(ViewEdit::Mask { at, note: String::new() })],
                 "b",
                 replaced,
             ),
         ] {
-            let words = untold(&thread(log), path, text);
+            let words = reminder(&thread(log), path, text);
             match (&words, wanted) {
                 (Some(words), Some(wanted)) => {
                     assert!(words.contains(wanted), "{story}: {words}");

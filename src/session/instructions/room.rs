@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_files_are_told_as_far_as_there_is_room() {
+    fn the_nearest_files_are_sent_as_far_as_they_fit() {
         let cases: [(&[u64], u64, &[bool]); 7] = [
             (&[], 0, &[]),
             (&[10, 20, 30], 60, &[true, true, true]),

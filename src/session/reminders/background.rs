@@ -18,14 +18,14 @@ const IS_OVER: [&str; 2] = [" has ended", " is gone"];
 
 /// A line for each command whose current state the view does not show. `all_ours`: whether every command in the view
 /// belongs to this session; a child has its parent's view, whose commands are not gone.
-pub fn topic(view: &[Arc<Entry>], standings: &[CommandStatus], all_ours: bool) -> Topic {
-    Topic { by: BY, what: ReminderText::Untold(untold(view, standings, all_ours)) }
+pub fn topic(view: &[Arc<Entry>], statuses: &[CommandStatus], all_ours: bool) -> Topic {
+    Topic { by: BY, what: ReminderText::Missing(missing_lines(view, statuses, all_ours)) }
 }
 
-fn untold(view: &[Arc<Entry>], standings: &[CommandStatus], all_ours: bool) -> Vec<String> {
+fn missing_lines(view: &[Arc<Entry>], statuses: &[CommandStatus], all_ours: bool) -> Vec<String> {
     let known = known(view);
     let mut lines = Vec::new();
-    for CommandStatus { id, line, ended, is_end_reported } in standings {
+    for CommandStatus { id, line, ended, is_end_reported } in statuses {
         match ended {
             None if !known.contains_key(id) => lines.push(format!(
                 "{HEAD}{id} still runs: `{line}`. bash_output reads what it prints, bash_kill ends it."
@@ -36,7 +36,7 @@ fn untold(view: &[Arc<Entry>], standings: &[CommandStatus], all_ours: bool) -> V
             None | Some(_) => {}
         }
     }
-    let is_here = |id: &String| standings.iter().any(|standing| standing.id == *id);
+    let is_here = |id: &String| statuses.iter().any(|status| status.id == *id);
     let gone = known.iter().filter(|(id, runs)| all_ours && **runs && !is_here(id));
     lines.extend(gone.map(|(id, _)| {
         format!("{HEAD}{id} is gone: it ended when the session was closed, or it belongs to another session.")
@@ -55,9 +55,9 @@ fn known(view: &[Arc<Entry>]) -> BTreeMap<String, bool> {
     for entry in view {
         match &entry.change {
             Change::ToolFinished { outcome } => {
-                let told = state_in(outcome);
-                if let Some(id) = told.and_then(|told| told["id"].as_str()) {
-                    let runs = told.is_some_and(|told| told["state"] == "running");
+                let background = state_in(outcome);
+                if let Some(id) = background.and_then(|background| background["id"].as_str()) {
+                    let runs = background.is_some_and(|background| background["state"] == "running");
                     known.insert(id.to_owned(), runs);
                 }
             }
@@ -90,7 +90,7 @@ mod tests {
         Change::ToolFinished { outcome }
     }
 
-    fn standing(id: &str, ended: Option<&str>, is_end_reported: bool) -> CommandStatus {
+    fn status(id: &str, ended: Option<&str>, is_end_reported: bool) -> CommandStatus {
         CommandStatus {
             id: id.into(),
             line: "make watch".into(),
@@ -99,16 +99,16 @@ mod tests {
         }
     }
 
-    fn first_words(view: Vec<Change>, standings: &[CommandStatus]) -> Vec<String> {
+    fn first_words(view: Vec<Change>, statuses: &[CommandStatus]) -> Vec<String> {
         let words = |line: &String| line.split(' ').skip(2).take(3).collect::<Vec<_>>().join(" ");
-        untold(&entries(view), standings, true).iter().map(words).collect()
+        missing_lines(&entries(view), statuses, true).iter().map(words).collect()
     }
 
     #[test]
-    fn the_model_is_told_what_its_view_does_not_say() {
-        let runs = || standing("b1", None, false);
-        let ended = |told| standing("b1", Some("exit code 0"), told);
-        for (view, standings, told) in [
+    fn the_model_is_sent_states_missing_from_its_view() {
+        let runs = || status("b1", None, false);
+        let ended = |is_reported| status("b1", Some("exit code 0"), is_reported);
+        for (view, statuses, expected) in [
             (vec![outcome("b1", "running")], vec![runs()], vec![]),
             // A compaction removed the start from the view.
             (vec![], vec![runs()], vec!["b1 still runs:"]),
@@ -119,29 +119,29 @@ mod tests {
             (vec![outcome("b1", "running")], vec![], vec!["b1 is gone:"]),
             (vec![outcome("b1", "running"), outcome("b1", "ended")], vec![], vec![]),
         ] {
-            assert_eq!(first_words(view, &standings), told);
+            assert_eq!(first_words(view, &statuses), expected);
         }
     }
 
     #[test]
     fn what_was_said_is_known_the_next_time() {
-        for standings in
-            [vec![standing("b1", None, false)], vec![standing("b1", Some("exit code 1"), false)], vec![]]
+        for statuses in
+            [vec![status("b1", None, false)], vec![status("b1", Some("exit code 1"), false)], vec![]]
         {
             let before = vec![outcome("b0", "running")];
-            let lines = untold(&entries(before.clone()), &standings, true);
+            let lines = missing_lines(&entries(before.clone()), &statuses, true);
             assert!(!lines.is_empty());
             let after: Vec<Change> = before.into_iter().chain([context(BY, &lines.join("\n"))]).collect();
-            let told: Vec<CommandStatus> = standings
+            let reported: Vec<CommandStatus> = statuses
                 .into_iter()
-                .map(|standing| CommandStatus { is_end_reported: standing.ended.is_some(), ..standing })
+                .map(|status| CommandStatus { is_end_reported: status.ended.is_some(), ..status })
                 .collect();
-            assert_eq!(untold(&entries(after), &told, true), Vec::<String>::new());
+            assert_eq!(missing_lines(&entries(after), &reported, true), Vec::<String>::new());
         }
     }
 
     #[test]
-    fn a_child_is_not_told_that_its_parents_commands_are_gone() {
-        assert!(untold(&entries(vec![outcome("b1", "running")]), &[], false).is_empty());
+    fn a_child_is_not_informed_of_the_end_of_its_parents_commands() {
+        assert!(missing_lines(&entries(vec![outcome("b1", "running")]), &[], false).is_empty());
     }
 }

@@ -263,7 +263,7 @@ mod tests {
             (false, true, Before, false, "an older state, which the editor still shows"),
             (false, true, AtWork, false, "a command changed what was read before"),
             (true, false, AtWork, true, "it was read in this turn, then the user typed"),
-            (true, false, JustNow, true, "an edit of ours went through the editor just now"),
+            (true, false, JustNow, true, "our edit went through the editor just now"),
             (true, true, AtWork, true, "the user took back what they had typed and saved"),
         ] {
             let compared = Compared { is_in_step: in_step, was_on_disk: was_there, changed, ..CLEAN };

@@ -453,7 +453,7 @@ mod tests {
 
     /// `git -c alias.p=push p` ran although a rule denied `git push`.
     #[test]
-    fn an_alias_on_the_command_line_is_the_command_that_it_stands_for() {
+    fn an_alias_on_the_command_line_is_resolved() {
         for line in [
             "git -c alias.p=push p x",
             "git -c alias.p='push x' p",

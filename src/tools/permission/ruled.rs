@@ -334,7 +334,7 @@ impl<'a> ParsedCall<'a> {
         let Some(about) = &pattern.about else {
             return workspace.roots().containing(path).is_some() && !needs_caution(path);
         };
-        let globs = Globs::new(about, workspace, CaseSensitivity::Told);
+        let globs = Globs::new(about, workspace, CaseSensitivity::Exact);
         globs.fit(path) && (!needs_caution(path) || globs.named.iter().any(|named| needs_caution(named)))
     }
 }
@@ -396,7 +396,7 @@ fn names_secret(parts: &CommandParts) -> bool {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CaseSensitivity {
-    Told,
+    Exact,
     /// Some file systems ignore case, and a denied file must not be reachable by another spelling.
     Ignored,
 }

@@ -36,15 +36,19 @@ const SESSIONS: [(&str, &str, &str, FileTexts); 6] = [
     (".aider.chat.history.md", include_str!("aider.md"), include_str!("aider.txt"), &[]),
 ];
 
-fn read_beside(path: &str, text: &str, files: &[(&str, &str)]) -> Result<Vec<ImportDraft>, Problem> {
-    let beside = |name: &Path| {
+fn read_with(path: &str, text: &str, files: &[(&str, &str)]) -> Result<Vec<ImportDraft>, Problem> {
+    let sibling = |name: &Path| {
         files.iter().find(|(known, _)| Path::new(known) == name).map(|(_, text)| (*text).to_owned())
     };
-    read(Path::new(path), text, &ImportContext { cwd: Path::new("/here"), now: 1_000, read_sibling: &beside })
+    read(
+        Path::new(path),
+        text,
+        &ImportContext { cwd: Path::new("/here"), now: 1_000, read_sibling: &sibling },
+    )
 }
 
 /// Formats a log in short form, with one entry per line.
-fn told(draft: &ImportDraft) -> String {
+fn describe(draft: &ImportDraft) -> String {
     let words = |message: &Message| {
         let parts = message.content.iter().map(|part| match part {
             Content::Text { text } => text.clone(),
@@ -97,10 +101,10 @@ fn told(draft: &ImportDraft) -> String {
 #[test]
 fn a_session_of_each_agent_is_read() {
     for (path, text, expected, files) in SESSIONS {
-        let mut drafts = read_beside(path, text, files).expect("it can be read");
+        let mut drafts = read_with(path, text, files).expect("it can be read");
         assert_eq!(drafts.len(), 1);
         let draft = drafts.remove(0);
-        assert_eq!(told(&draft), expected, "{path}");
+        assert_eq!(describe(&draft), expected, "{path}");
         thread(draft);
     }
 }
@@ -113,7 +117,7 @@ fn a_truncated_file_loses_only_its_last_line() {
         let is_lines = path.ends_with(".jsonl") || path.ends_with(".md");
         let mut most = 0;
         for end in (0..text.trim_end().len()).filter(|end| text.is_char_boundary(*end)) {
-            let Ok(drafts) = read_beside(path, &text[..end], files) else { continue };
+            let Ok(drafts) = read_with(path, &text[..end], files) else { continue };
             for draft in drafts {
                 let (count, notes) = (draft.entries.len(), draft.notes.join("\n"));
                 let last = text[..end].rsplit('\n').next().unwrap_or_default();
@@ -175,7 +179,7 @@ proptest! {
             text[at] = byte;
         }
         let text = String::from_utf8_lossy(&text);
-        for draft in read_beside(path, &text, files).unwrap_or_default() {
+        for draft in read_with(path, &text, files).unwrap_or_default() {
             thread(draft);
         }
     }
@@ -212,7 +216,7 @@ fn truncations_by_cline_are_layers() {
             format!("user: A summary of what was said and done so far:\n\nCounted.\n{then}"),
         ),
     ] {
-        let draft = read_beside(path, &text, &files).expect("it can be read").remove(0);
+        let draft = read_with(path, &text, &files).expect("it can be read").remove(0);
         assert_eq!(seen(&thread(draft)), expected);
     }
 }

@@ -79,8 +79,8 @@ fn a_background_terminal_has_the_bytes_of_its_command() {
     let user = super::user(obey);
     let mut window = Window::start(&user, &["--mode", "full"]);
     let session = window.new_session(&user);
-    let idle =
-        window.turn(&session, "beside printf 'a\\377\\n'; sleep 2; printf '\\033[1mb\\n'; exec sleep 1000");
+    let idle = window
+        .turn(&session, "background printf 'a\\377\\n'; sleep 2; printf '\\033[1mb\\n'; exec sleep 1000");
     let terminal = idle["background"][0]["terminalId"].as_str().expect("it is listed").to_owned();
     let is_last = |update: &Value| {
         let data = update["data"].as_str().and_then(|data| STANDARD.decode(data).ok()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A client of version 2 that checks each line and keeps what it was told of its sessions.
+//! A client of version 2 that checks each line and keeps the updates of its sessions.
 
 use std::collections::HashMap;
 

@@ -105,10 +105,10 @@ fn a_subagent_that_died_with_its_daemon_is_reported_as_idle() {
     agent.call("initialize", capabilities);
     let session = user.new_session(&mut agent);
     let id = agent.prompt(&session, "delegate");
-    let told = agent.hear("I look.");
+    let messages = agent.hear("I look.");
     let update = |message: &Value| message["params"]["update"].clone();
     let is_of_agent = |message: &Value| update(message)["sessionUpdate"] == "subagent_update";
-    let began = told.iter().find(|message| is_of_agent(message)).map(update).expect("it is told of");
+    let began = messages.iter().find(|message| is_of_agent(message)).map(update).expect("it is announced");
     assert_eq!(began["state"]["state"], "running");
     kill_daemon(&user);
     let (updates, answer) = agent.answer(id);

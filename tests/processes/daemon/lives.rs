@@ -127,7 +127,7 @@ fn sigterm_records_cancelled_turns_and_clients_continue_with_a_new_daemon() {
     end_by(daemon, Signal::TERM);
     let (_, answer) = agent.answer(id);
     assert_eq!(stop_reason(&answer), "cancelled");
-    assert!(daemons(&user).is_empty(), "none is started until somebody wants something");
+    assert!(daemons(&user).is_empty(), "none is started before it is needed");
     assert_eq!(agent_text(&agent.turn(&session, "say more").0), "You said more.");
     assert_ne!(user.daemon(), Some(daemon));
 }
@@ -334,7 +334,7 @@ fn a_daemon_with_clients_puts_back_what_was_removed() {
 /// Regression: a process opened connections and sent nothing, or not all of its hello. Each had a thread, without a
 /// limit.
 #[test]
-fn silent_connections_get_few_threads_and_hinder_nobody() {
+fn silent_connections_get_few_threads_and_block_no_others() {
     let user = super::user(obey);
     let _agent = user.start();
     let daemon = user.daemon().unwrap().as_raw_nonzero();
@@ -399,7 +399,7 @@ fn a_transcript_records_what_the_editor_sees() {
     assert_eq!(
         text.matches("editor> initialize").count(),
         1,
-        "what is told the next daemon is not of the editor's talk"
+        "what the next daemon is sent is not part of the editor's traffic"
     );
     assert!(!text.contains("epitome-front") && text.contains("You said "), "{text}");
 }

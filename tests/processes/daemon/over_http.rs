@@ -226,7 +226,7 @@ async fn a_session_is_loaded_by_another_client() {
     let session = made["result"]["sessionId"].as_str().expect("an id").to_owned();
     let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "Say it." }] });
     first.post(Some(&session), 3, "session/prompt", prompt).await;
-    // What nobody reads yet is kept.
+    // Unread messages are kept.
     let mut events = first.read(Some(&session), None).await.expect("a stream");
     events.until(|message| message["id"] == 3).await;
     let deleted = [BEARER, (CONNECTION, first.id.as_str())];
@@ -246,7 +246,7 @@ async fn a_session_is_loaded_by_another_client() {
     assert!(past.iter().any(|(_, message)| message.to_string().contains("Say it.")), "{past:?}");
     let (_, loaded) = events.until(|message| message["id"] == 2).await;
     assert!(loaded["result"].is_object(), "{loaded}");
-    // Nobody reads the session's stream: the answer comes on the other one, and the past waits.
+    // The session's stream has no reader: the answer comes on the other one, and the past waits.
     let third = Client::open(&at, false).await;
     let mut own = third.read(None, None).await.expect("a stream");
     third.post(Some(&session), 2, "session/load", params).await;

@@ -160,7 +160,7 @@ async fn a_page_offers_its_token_as_a_subprotocol() {
 
 /// Regression: any local process could open sockets that stayed silent, until the server had no descriptors left.
 #[tokio::test]
-async fn silent_sockets_are_closed_and_hinder_nobody() {
+async fn silent_sockets_are_closed_and_block_no_others() {
     let user = user(|_| vec![ModelStep::Text("ok".into())]);
     let at = listen(&user);
     let mut silent = Vec::new();

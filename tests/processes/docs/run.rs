@@ -32,7 +32,7 @@ struct Reader {
     /// The hook of the last `stdin` block, its event and its output.
     printed: Option<(String, HookEvent, Vec<u8>)>,
     /// Problems reported for the last settings.
-    told: Vec<String>,
+    reported: Vec<String>,
     faults: Vec<String>,
     /// Line and new text of blocks that differ from the actual output.
     renewed: Vec<(usize, String)>,
@@ -50,7 +50,7 @@ pub fn page_with(path: &Path, environment: &[(&str, String)]) {
     let mut reader = Reader {
         home: Home::with(environment),
         printed: None,
-        told: Vec::new(),
+        reported: Vec::new(),
         faults: Vec::new(),
         renewed: Vec::new(),
     };
@@ -102,7 +102,7 @@ impl Reader {
             "json" if says("result").is_some() => self.result(block),
             "json" if says("settings").is_some() => self.settings(block),
             "json" if says("mcp").is_some() => self.mcp(&block.text),
-            "text" if says("problems").is_some() => self.expect(block, &self.told.join("\n")),
+            "text" if says("problems").is_some() => self.expect(block, &self.reported.join("\n")),
             "text" if says("protocol").is_some() => self.protocol(block),
             "text" => {}
             "markdown" | "toml"
@@ -113,22 +113,22 @@ impl Reader {
             "markdown" if says("agent").is_some() => self.agent(&block.text),
             "toml" if says("config").is_some() => self.config(),
             "console" => self.console(block),
-            other => self.faults.push(format!("nobody runs a block of this kind: {other:?}")),
+            other => self.faults.push(format!("no test runs a block of this kind: {other:?}")),
         }
     }
 
-    fn told(&mut self, problems: &[Problem]) {
+    fn report(&mut self, problems: &[Problem]) {
         self.faults.extend(problems.iter().map(Problem::to_string));
     }
 
     fn declared(&mut self, declared: Result<ParsedManifest, Problem>) -> Option<ParsedManifest> {
         match declared {
             Ok(declared) => {
-                self.told(&declared.notes);
+                self.report(&declared.notes);
                 Some(declared)
             }
             Err(problem) => {
-                self.told(&[problem]);
+                self.report(&[problem]);
                 None
             }
         }
@@ -254,9 +254,9 @@ impl Reader {
         if hooks.is_empty() {
             self.faults.push("there is no hook in it".to_owned());
         }
-        self.told = problems.iter().map(|problem| problem.message.clone()).collect();
-        if block.get("told").is_none() {
-            self.told(&problems);
+        self.reported = problems.iter().map(|problem| problem.message.clone()).collect();
+        if block.get("reported").is_none() {
+            self.report(&problems);
         }
     }
 
@@ -269,33 +269,33 @@ impl Reader {
 
     fn recipe(&mut self, file: &Path) {
         let catalog = RecipeCatalog::load(&self.home.app(), &self.home.paths(), &[]);
-        self.told(&catalog.problems);
+        self.report(&catalog.problems);
         let Some(recipe) = catalog.recipes.iter().find(|recipe| recipe.source.path() == file) else {
             return self.faults.push("it is not among the recipes".to_owned());
         };
         let functions = Functions::default();
         let none = Default::default();
         let (_, problems) = handlers::declared(&recipe.id, &recipe.hooks, &none, &functions, file);
-        self.told(&problems);
+        self.report(&problems);
     }
 
     fn agent(&mut self, text: &str) {
         match agents::parse(RecipeSource::User("docs".into()), text) {
-            Ok((_, remarks)) => self.told(&remarks),
-            Err(problem) => self.told(&[problem]),
+            Ok((_, remarks)) => self.report(&remarks),
+            Err(problem) => self.report(&[problem]),
         }
     }
 
     fn config(&mut self) {
         let (_, problems) = Settings::load(&self.home.paths(), None, |_| None);
-        self.told(&problems);
+        self.report(&problems);
     }
 
     fn mcp(&mut self, text: &str) {
         let repository = tempfile::tempdir().expect("a scratch directory");
         std::fs::write(repository.path().join(".mcp.json"), text).expect("a file");
         let (settings, problems) = Settings::load(&self.home.paths(), Some(repository.path()), |_| None);
-        self.told(&problems);
+        self.report(&problems);
         let of_repository = |server: &McpServer| server.from != McpSource::Person;
         if !settings.mcp.servers.iter().any(of_repository) {
             self.faults.push("no server of the repository's is read".to_owned());

@@ -27,7 +27,7 @@ fn a_changed_input_is_what_runs() {
     let safer = "cat > /dev/null\necho '{\"blocked\": false, \"input\": {\"command\": \"echo safer\"}}'";
     project.hook("safer", &script("before_tool_call", safer));
     let heard = project.run("run touch made");
-    assert_eq!(heard.told_results(), ["safer\n[exit code 0]"]);
+    assert_eq!(heard.tool_results(), ["safer\n[exit code 0]"]);
     assert!(!project.path("made").exists());
     assert_eq!(project.stored("call_changed"), 1);
     assert_eq!(project.trail(), ["before_tool_call safer done: changed input"]);
@@ -41,7 +41,7 @@ fn an_input_that_the_tool_rejects_leaves_the_call_unchanged() {
         &script("before_tool_call", "cat > /dev/null\necho '{\"input\": {\"comand\": \"ls\"}}'"),
     );
     let heard = project.run("run echo mine");
-    assert_eq!(heard.told_results(), ["mine\n[exit code 0]"]);
+    assert_eq!(heard.tool_results(), ["mine\n[exit code 0]"]);
     assert_eq!(project.stored("call_changed"), 0);
     assert_eq!(project.trail(), ["before_tool_call wrong refused: changed input"]);
 }
@@ -53,7 +53,7 @@ fn a_changed_output_is_sent_to_model_and_client_and_stored() {
 echo '{"output": {"toolName": "bash", "success": true, "metadata": {"stdout": "masked"}, "timestamp": "2026-01-01T00:00:00Z"}, "output_text": "masked"}'"#;
     project.hook("mask", &script("after_tool_call", answer));
     let heard = project.run("run echo hush-hush");
-    assert_eq!(heard.told_results(), ["masked"]);
+    assert_eq!(heard.tool_results(), ["masked"]);
     assert_eq!(heard.results(), [("completed", "masked")]);
     let finished: Vec<_> =
         project.export().into_iter().filter(|entry| entry["change"] == "tool_finished").collect();
@@ -77,12 +77,12 @@ fn a_failing_script_stops_nothing() {
         let project = Project::new();
         project.hook("broken", &script("before_tool_call", &format!("cat > /dev/null\n{run}")));
         let heard = project.run("run echo one");
-        assert_eq!(heard.told_results(), ["one\n[exit code 0]"], "{run}");
+        assert_eq!(heard.tool_results(), ["one\n[exit code 0]"], "{run}");
         assert_eq!(heard.reason(), "end_turn", "{run}");
         assert_eq!(project.trail(), [format!("before_tool_call broken {verdict}")], "{run}");
-        let told = project.trail_entries()[0].to_string();
+        let record = project.trail_entries()[0].to_string();
         let expected = serde_json::Value::from(why).to_string();
-        assert!(told.contains(expected.trim_matches('"')), "{run}: {told}");
+        assert!(record.contains(expected.trim_matches('"')), "{run}: {record}");
         assert!(
             heard.notices().iter().any(|notice| notice.contains("broken")),
             "{run}: the user gets a notice"
@@ -96,7 +96,7 @@ fn a_silent_or_allowing_script_is_only_counted() {
         let project = Project::new();
         project.hook("calm", &script("before_tool_call", run));
         let heard = project.run("run echo one");
-        assert_eq!(heard.told_results(), ["one\n[exit code 0]"], "{run}");
+        assert_eq!(heard.tool_results(), ["one\n[exit code 0]"], "{run}");
         assert!(heard.notices().is_empty(), "{run}: {:?}", heard.notices());
         assert_eq!(project.trail(), ["quiet 1"], "{run}");
     }
@@ -108,7 +108,7 @@ fn a_banner_before_the_result_is_skipped() {
     let run =
         "cat > /dev/null\necho 'nvm: now using node'\necho '{\"blocked\": true, \"reason\": \"not today\"}'";
     project.hook("chatty", &script("before_tool_call", run));
-    assert_eq!(project.run("run echo one").told_results(), ["not today"]);
+    assert_eq!(project.run("run echo one").tool_results(), ["not today"]);
     assert_eq!(project.trail(), ["before_tool_call chatty done: block"]);
 }
 
@@ -120,7 +120,7 @@ fn a_script_that_exceeds_its_time_limit_is_killed() {
         .write(".epitome/config.toml", "mode = \"full\"\n[hooks.overrides.sleepy]\ntimeout_ms = 200\n");
     project.hook("sleepy", &script("before_tool_call", "sleep 100000\necho '{\"blocked\": true}'"));
     let heard = project.run("run echo one");
-    assert_eq!(heard.told_results(), ["one\n[exit code 0]"]);
+    assert_eq!(heard.tool_results(), ["one\n[exit code 0]"]);
     assert_eq!(project.trail(), ["before_tool_call sleepy failed"]);
 }
 
@@ -132,7 +132,7 @@ fn a_child_that_keeps_the_pipe_open_causes_no_delay() {
         "cat > /dev/null\nsleep 100000 &\necho '{\"blocked\": true, \"reason\": \"said before the child\"}'";
     project.hook("parent", &script("before_tool_call", run));
     let heard = project.run("run echo one");
-    assert_eq!(heard.told_results(), ["said before the child"]);
+    assert_eq!(heard.tool_results(), ["said before the child"]);
     assert_eq!(project.trail(), ["before_tool_call parent done: block"]);
 }
 
@@ -143,7 +143,7 @@ fn invalid_hooks_are_listed_and_never_run() {
     project.hook("silent", "#!/bin/sh\nexit 0\n");
     project.hook("unknown", "#!/bin/sh\necho before_breakfast\n");
     project.hook("off.disable", &script("before_tool_call", "echo '{\"blocked\": true}'"));
-    assert_eq!(project.run("run echo one").told_results(), ["one\n[exit code 0]"]);
+    assert_eq!(project.run("run echo one").tool_results(), ["one\n[exit code 0]"]);
     let listed = project.user.run(&["hooks", "list"]).ok();
     for name in ["silent", "unknown", "off.disable"] {
         assert!(listed.contains(name), "{name}: {listed}");

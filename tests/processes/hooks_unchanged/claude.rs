@@ -32,11 +32,11 @@ fn exit_2_blocks_a_call_with_stderr_as_the_reason() {
     project.write(".claude/hooks/guard.sh", guard);
     project.write("kept.txt", "x");
     let heard = trusted(&project, &["run rm kept.txt"]);
-    assert_eq!(heard.told_results(), ["No rm here"]);
+    assert_eq!(heard.tool_results(), ["No rm here"]);
     assert_eq!(heard.results(), [("denied", "No rm here")]);
     assert!(project.path("kept.txt").exists());
     let heard = trusted(&project, &["--follow", "run echo fine"]);
-    assert_eq!(heard.told_results(), ["No rm here", "fine\n[exit code 0]"]);
+    assert_eq!(heard.tool_results(), ["No rm here", "fine\n[exit code 0]"]);
     let name = "PreToolUse[Bash]#1@.claude/settings.json";
     assert_eq!(project.trail(), [format!("before_tool_call {name} done: deny"), "quiet 1".to_owned()]);
 }
@@ -50,7 +50,7 @@ fn an_updated_input_is_what_runs() {
     } });
     project.write(".claude/update.sh", &format!("cat > /dev/null\ncat <<'END'\n{answer}\nEND\n"));
     let heard = trusted(&project, &["run echo wild"]);
-    assert_eq!(heard.told_results(), ["tame\n[exit code 0]"]);
+    assert_eq!(heard.tool_results(), ["tame\n[exit code 0]"]);
     assert_eq!(project.stored("call_changed"), 1);
     let asked = "before_tool_call PreToolUse[Edit|Bash]#1@.claude/settings.json done: allow, changed input";
     assert_eq!(project.trail(), [asked]);
@@ -63,8 +63,8 @@ fn additional_context_is_sent_to_the_model_with_the_prompt() {
     } });
     let project = project("UserPromptSubmit", None, &format!("echo '{answer}'"));
     let heard = trusted(&project, &["say hello"]);
-    let told = heard.asked[0].last_user_text();
-    assert!(told.starts_with("say hello") && told.contains("The branch is main."), "{told}");
+    let text = heard.asked[0].last_user_text();
+    assert!(text.starts_with("say hello") && text.contains("The branch is main."), "{text}");
     let said: Vec<Value> = project.export().into_iter().filter(|entry| entry["change"] == "said").collect();
     assert_eq!(said.len(), 2, "the prompt is stored as it was typed, the context behind it");
     assert_eq!(said[0]["message"]["content"], json!([{ "type": "text", "text": "say hello" }]));
@@ -76,7 +76,7 @@ fn additional_context_is_sent_to_the_model_with_the_prompt() {
 fn what_hooks_of_the_start_export_reaches_later_commands() {
     let project = project("SessionStart", None, "echo \"export COLOR='dark blue'\" >> \"$CLAUDE_ENV_FILE\"");
     let heard = trusted(&project, &["run echo $COLOR"]);
-    assert_eq!(heard.told_results(), ["dark blue\n[exit code 0]"]);
+    assert_eq!(heard.tool_results(), ["dark blue\n[exit code 0]"]);
 }
 
 /// A syntax error in that file must not prevent commands from running.
@@ -84,7 +84,7 @@ fn what_hooks_of_the_start_export_reaches_later_commands() {
 fn a_broken_export_leaves_commands_alone() {
     let project = project("SessionStart", None, "echo 'if then' >> \"$CLAUDE_ENV_FILE\"");
     let heard = trusted(&project, &["run echo fine"]);
-    assert!(heard.told_results()[0].ends_with("fine\n[exit code 0]"), "{:?}", heard.told_results());
+    assert!(heard.tool_results()[0].ends_with("fine\n[exit code 0]"), "{:?}", heard.tool_results());
 }
 
 /// Regression: the output of background hooks was lost.
@@ -99,8 +99,8 @@ fn a_hook_in_the_background_adds_context_when_it_has_ended() {
     // The hook's process is reaped after its end was reported.
     let waits = "until test -s pid && ! kill -0 $(cat pid) 2>/dev/null; do :; done";
     let heard = trusted(&project, &["--mode", "full", &format!("run {waits}")]);
-    let told = heard.asked[1].body.to_string();
-    assert!(told.contains("There are 7 files."), "{told}");
+    let text = heard.asked[1].body.to_string();
+    assert!(text.contains("There are 7 files."), "{text}");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_pre_compact_hook_receives_the_trigger() {
 fn without_consent_no_hook_of_a_project_runs() {
     let project = project("PreToolUse", None, "touch it-ran; exit 2");
     let heard = project.run("run echo one");
-    assert_eq!(heard.told_results(), ["one\n[exit code 0]"]);
+    assert_eq!(heard.tool_results(), ["one\n[exit code 0]"]);
     assert!(!project.path("it-ran").exists());
     let asked: Vec<&Value> = heard.lines.iter().filter(|line| line["type"] == "permission").collect();
     assert!(asked.len() == 1 && asked[0]["by"] == "nobody", "{asked:?}");
@@ -146,9 +146,9 @@ fn without_consent_no_hook_of_a_project_runs() {
 #[test]
 fn without_a_terminal_a_hint_explains_how_to_trust_a_projects_hooks() {
     let project = project("PreToolUse", None, "exit 2");
-    let told = project.user.run(&["run", "say hello"]).exited(0).err;
-    assert!(told.contains("Run 1 hook of this repository. To let them: `epitome hooks trust`"), "{told}");
-    assert!(!told.contains("--mode"), "{told}");
+    let text = project.user.run(&["run", "say hello"]).exited(0).err;
+    assert!(text.contains("Run 1 hook of this repository. To let them: `epitome hooks trust`"), "{text}");
+    assert!(!text.contains("--mode"), "{text}");
 }
 
 /// Hooks of the type `prompt` were refused. A model's answer stops a call or continues the work as exit code 2 does.
@@ -170,10 +170,10 @@ fn a_model_decides_for_a_hook_with_a_prompt() {
     project.write(".claude/settings.json", &json!({ "hooks": hooks }).to_string());
     project.write("kept.txt", "x");
     let heard = trusted(&project, &["run rm kept.txt"]);
-    assert_eq!(heard.told_results(), ["Nothing is deleted here."]);
+    assert_eq!(heard.tool_results(), ["Nothing is deleted here."]);
     assert!(project.path("kept.txt").exists());
     let heard = trusted(&project, &["--follow", "run echo fine"]);
-    assert_eq!(heard.told_results().last().map(String::as_str), Some("fine\n[exit code 0]"));
+    assert_eq!(heard.tool_results().last().map(String::as_str), Some("fine\n[exit code 0]"));
     let shown = project.user.run(&["hooks", "list"]).ok();
     let (when, what) = ("asks a model at `PreToolUse` of `Bash`", "Is this harmless? $ARGUMENTS");
     assert!(shown.contains(when) && shown.contains(what), "{shown}");
@@ -225,7 +225,7 @@ fn a_payload_is_posted_and_the_reply_read_like_output() {
     let hooks = json!({ "hooks": { "PreToolUse": [{ "hooks": [hook] }] } });
     project.write(".claude/settings.json", &hooks.to_string());
     let heard = trusted(&project, &["run echo x"]);
-    assert_eq!(heard.told_results(), ["Not today"]);
+    assert_eq!(heard.tool_results(), ["Not today"]);
     let (head, body) = served.join().expect("it served");
     assert!(head.contains("t-core-\r\n"), "{head}");
     assert!(

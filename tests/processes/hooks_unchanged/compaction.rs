@@ -44,10 +44,10 @@ fn compacts_once(project: &Project, trail: &[&str]) -> Heard {
     assert!(filled.notices().iter().any(|notice| notice.starts_with("Compacted")), "{:?}", filled.notices());
     let heard = project.follow("say two");
     assert_eq!(heard.asked.len(), 1);
-    let [SeenPart::User(told)] = &heard.last_seen()[..] else { panic!("{:?}", heard.last_seen()) };
+    let [SeenPart::User(text)] = &heard.last_seen()[..] else { panic!("{:?}", heard.last_seen()) };
     assert!(
-        told.contains(SUMMARY) && told.ends_with("say two") && !told.contains(long().trim_end()),
-        "{told}"
+        text.contains(SUMMARY) && text.ends_with("say two") && !text.contains(long().trim_end()),
+        "{text}"
     );
     assert_eq!((project.summaries(), project.stored("compacted")), (1, 1));
     let seen = project.trail();
@@ -72,8 +72,8 @@ fn a_callback_within_a_turn_compacts_and_continues_the_turn() {
     let heard = project.run("work echo one");
     assert!(heard.said().ends_with("I heard it."), "{}", heard.said());
     assert_eq!(heard.asked.len(), 3, "the call, the summary, the last reply");
-    let [SeenPart::User(told)] = &heard.last_seen()[..] else { panic!("{:?}", heard.last_seen()) };
-    assert!(told.contains(SUMMARY) && told.contains("work echo one"), "{told}");
+    let [SeenPart::User(text)] = &heard.last_seen()[..] else { panic!("{:?}", heard.last_seen()) };
+    assert!(text.contains(SUMMARY) && text.contains("work echo one"), "{text}");
     assert_eq!(project.trail(), ["turn_end at_70 done: callback compact", "quiet 1"]);
 }
 
@@ -157,8 +157,8 @@ fn a_history_with_an_unescaped_quote_is_reported_and_changes_nothing() {
     project.hook("simple", &above_70("agent_stop", SIMPLE));
     project.run("say \"one\"");
     let heard = project.follow("fill");
-    let told: Vec<_> = heard.notices().into_iter().filter(|notice| notice.contains("simple")).collect();
-    assert!(told.len() == 1 && told[0].contains("not a JSON object"), "{:?}", heard.notices());
+    let notices: Vec<_> = heard.notices().into_iter().filter(|notice| notice.contains("simple")).collect();
+    assert!(notices.len() == 1 && notices[0].contains("not a JSON object"), "{:?}", heard.notices());
     let heard = project.follow("say two");
     assert_eq!(heard.last_seen()[0], user("say \"one\""), "the history is as it was");
     assert_eq!(heard.last_seen().len(), 5);
@@ -198,8 +198,8 @@ fn malformed_output_at_the_recipes_end_is_reported_and_changes_nothing() {
     project.hook("b_done", &completion("$summary"));
     let heard =
         compacts_once(&project, &["agent_stop a_smart done: callback compact", "agent_stop b_done failed"]);
-    let told: Vec<_> = heard.notices().into_iter().filter(|notice| notice.contains("b_done")).collect();
-    assert!(told.len() == 1 && told[0].contains("not a JSON object"), "{:?}", heard.notices());
+    let notices: Vec<_> = heard.notices().into_iter().filter(|notice| notice.contains("b_done")).collect();
+    assert!(notices.len() == 1 && notices[0].contains("not a JSON object"), "{:?}", heard.notices());
 }
 
 /// Regression: the payload at the recipe's end did not contain the recipe's own reply, so the same script with valid
@@ -243,6 +243,6 @@ fn a_summary_that_is_no_shorter_than_the_history_causes_a_notice() {
     project.hook("at_70", &above_70("agent_stop", r#"echo '{"action": "compact"}'"#));
     let heard = project.run("fill");
     assert_eq!((heard.asked.len(), project.stored("compacted")), (2, 0));
-    let told = heard.notices().iter().any(|notice| notice.starts_with("Nothing to compact"));
-    assert!(told, "{:?}", heard.notices());
+    let is_reported = heard.notices().iter().any(|notice| notice.starts_with("Nothing to compact"));
+    assert!(is_reported, "{:?}", heard.notices());
 }

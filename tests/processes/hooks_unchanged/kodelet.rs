@@ -23,7 +23,7 @@ fn an_audit_log_has_a_line_for_each_tool_call() {
     let project = Project::new();
     project.hook("tool_journal", AUDIT);
     let heard = project.run("run echo one");
-    assert_eq!(heard.told_results(), ["one\n[exit code 0]"], "the result is untouched");
+    assert_eq!(heard.tool_results(), ["one\n[exit code 0]"], "the result is untouched");
     let heard = project.follow("run exit 3");
     assert_eq!(heard.results(), [("failed", "(no output)\n[exit code 3]")]);
 
@@ -72,7 +72,7 @@ fn a_guard_blocks_matching_commands_and_nothing_else() {
     let heard = project.run("run sudo touch stopped");
     let reason = "House rule: sudo is not for agents";
     assert_eq!(heard.results(), [("denied", reason)]);
-    assert_eq!(heard.told_results(), [reason]);
+    assert_eq!(heard.tool_results(), [reason]);
     assert!(!project.path("stopped").exists());
     assert_eq!(heard.said(), "I run it.Done.", "the turn goes on");
 
@@ -114,8 +114,8 @@ fn a_follow_up_is_the_next_message_that_the_model_reads() {
     let heard = project.run("say hello");
     assert_eq!(heard.reason(), "end_turn");
     assert!(!project.path("left.txt").exists(), "it runs in the session's directory");
-    let told = heard.last_seen();
-    assert_eq!(told[..3], [user("say hello"), agent("You said hello."), user("run rm ./left.txt")]);
+    let seen = heard.last_seen();
+    assert_eq!(seen[..3], [user("say hello"), agent("You said hello."), user("run rm ./left.txt")]);
     assert!(heard.notices().iter().any(|notice| notice.contains("tidy_up: run rm ./left.txt")));
     assert_eq!(project.trail(), ["agent_stop tidy_up done: continue with 1 message", "quiet 1"]);
 
@@ -205,8 +205,8 @@ fn a_reminder_that_repeats_itself_stops_with_a_notice() {
     let heard = project.follow("write a.txt");
     assert_eq!(heard.said(), "I write it.Done.You said the linter ran.");
     assert_eq!(heard.reason(), "end_turn");
-    let told: Vec<_> = heard.notices().into_iter().filter(|notice| notice.contains("the same")).collect();
-    assert_eq!(told.len(), 1, "the user is informed once why it ends: {:?}", heard.notices());
+    let notices: Vec<_> = heard.notices().into_iter().filter(|notice| notice.contains("the same")).collect();
+    assert_eq!(notices.len(), 1, "the user is informed once why it ends: {:?}", heard.notices());
     let trail = project.trail();
     let [_, once, again] = trail.as_slice() else { panic!("{trail:?}") };
     assert_eq!(once, "agent_stop lint done: continue with 1 message");

@@ -199,7 +199,7 @@ impl Heard {
     }
 
     /// The tool results in the last request to the model, in order.
-    pub fn told_results(&self) -> Vec<String> {
+    pub fn tool_results(&self) -> Vec<String> {
         let results = self.last_seen().into_iter().filter_map(|seen| match seen {
             SeenPart::Result { text, .. } => Some(text),
             _ => None,

@@ -95,9 +95,9 @@ fn a_report_contains_no_planted_secrets_and_no_messages() {
 #[test]
 fn a_report_is_a_new_file_readable_only_by_its_owner() {
     let user = User::new();
-    let told = user.run(&["bug-report"]).ok();
-    let file = told.split(' ').next().expect("a name");
-    assert!(file.starts_with("epitome-bug-report-2") && told.contains("Nothing was sent"), "{told}");
+    let printed = user.run(&["bug-report"]).ok();
+    let file = printed.split(' ').next().expect("a name");
+    assert!(file.starts_with("epitome-bug-report-2") && printed.contains("Nothing was sent"), "{printed}");
     let mode = std::fs::metadata(user.project().join(file)).expect("a file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }

@@ -99,8 +99,8 @@ fn bash(script: &str) -> (bool, String) {
 #[test]
 fn bash_completes_commands_flags_and_sessions() {
     let completions = User::new().run(&["completions", "bash"]).ok();
-    let (is_read, told) = bash(&format!("bash -n <<'EPITOME_END'\n{completions}\nEPITOME_END\n"));
-    assert!(is_read, "{told}");
+    let (is_read, printed) = bash(&format!("bash -n <<'EPITOME_END'\n{completions}\nEPITOME_END\n"));
+    assert!(is_read, "{printed}");
     for (words, at, wanted) in [
         ("epitome se", 1, "sessions"),
         ("epitome sessions ex", 2, "export"),
@@ -116,8 +116,8 @@ fn bash_completes_commands_flags_and_sessions() {
              _epitome_or_value epitome \"${{COMP_WORDS[{at}]}}\" \"${{COMP_WORDS[{at}-1]}}\"\n\
              printf '%s\\n' \"${{COMPREPLY[@]}}\"\n"
         );
-        let (_, told) = bash(&script);
-        assert!(told.lines().any(|line| line == wanted), "{words}: {told}");
+        let (_, printed) = bash(&script);
+        assert!(printed.lines().any(|line| line == wanted), "{words}: {printed}");
     }
 }
 
@@ -159,8 +159,8 @@ fn fish_completes_commands_flags_and_sessions() {
         ("epitome sessions undo s_123 --", "--json\t", "--resume"),
     ] {
         let script = format!("set -x PATH {at} $PATH; source {at}/epitome.fish; complete -C '{line}'");
-        let Some(told) = shell("fish", &["--no-config", "-c", &script]) else { return };
-        assert!(told.contains(wanted) && !told.contains(unwanted), "{line}: {told}");
+        let Some(printed) = shell("fish", &["--no-config", "-c", &script]) else { return };
+        assert!(printed.contains(wanted) && !printed.contains(unwanted), "{line}: {printed}");
     }
 }
 
@@ -184,8 +184,8 @@ fn zsh_completes_commands_flags_and_sessions() {
              zpty -w z \"bindkey '^X' list-choices; print REA\"'\"\"DY'\n\
              zpty -r z out '*READY*'; zpty -n -w z '{line}'$'\\x18'; zpty -r z out '*{wanted}*' && print FOUND\n"
         );
-        let Some(told) = shell("zsh", &["-f", "-c", &script]) else { return };
-        assert!(told.contains("FOUND"), "{line}: {told}");
+        let Some(printed) = shell("zsh", &["-f", "-c", &script]) else { return };
+        assert!(printed.contains("FOUND"), "{line}: {printed}");
     }
 }
 
@@ -196,14 +196,14 @@ fn man_shows_the_page_without_a_word_of_complaint() {
     let page = directory.path().join("epitome.1");
     std::fs::write(&page, User::new().run(&["man"]).ok()).expect("a file");
     let page = page.to_str().expect("it is text");
-    let Some(told) = shell("groff", &["-ww", "-man", "-Tascii", page]) else { return };
+    let Some(printed) = shell("groff", &["-ww", "-man", "-Tascii", page]) else { return };
     // Removes the overstriking of bold letters.
     let overstruck = Regex::new("\\x1b\\[[0-9;]*m|.\\x08").expect("well formed");
-    let plain = overstruck.replace_all(&told, "");
+    let plain = overstruck.replace_all(&printed, "");
     for wanted in ["epitome sessions export", "EXIT STATUS", "ANTHROPIC_API_KEY"] {
         assert!(plain.contains(wanted), "{plain}");
     }
-    assert!(!told.contains("warning:") && !told.contains("error:"), "{told}");
+    assert!(!printed.contains("warning:") && !printed.contains("error:"), "{printed}");
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn spans_arrive_at_the_collector_without_message_contents() {
 #[test]
 fn an_unreachable_collector_only_loses_its_spans() {
     let mut user = User::with_replies(vec![vec![ModelStep::Text("hello".into())]]);
-    let nobody = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it is bound");
-    user.set("OTEL_EXPORTER_OTLP_ENDPOINT", &format!("http://{nobody}"));
+    let unused = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it is bound");
+    user.set("OTEL_EXPORTER_OTLP_ENDPOINT", &format!("http://{unused}"));
     assert!(user.run(&["run", "Hello"]).ok().contains("hello"));
 }

@@ -23,7 +23,7 @@ fn come_back(user: &User, session: &str) -> (Agent, Vec<Value>) {
     let id = agent.request("session/list", json!({}));
     let (after, _) = agent.answer(id);
     let late: Vec<&Value> = after.iter().filter(|message| is_history(message)).collect();
-    assert!(late.is_empty(), "told behind the answer to session/load: {late:?}");
+    assert!(late.is_empty(), "sent after the answer to session/load: {late:?}");
     let again = user.load(&mut agent, session);
     assert_eq!(history(&replay), history(&again));
     (agent, replay)
@@ -75,8 +75,9 @@ fn kill_while_a_command_runs() {
     let (mut agent, replay) = come_back(&user, &session);
     assert_eq!(final_statuses(&replay), ["completed", "failed"]);
     assert_eq!(interruptions(&replay), 1);
-    let told = replay.iter().filter(|message| message.to_string().contains("Interrupted before it finished"));
-    assert_eq!(told.count(), 1);
+    let interrupted =
+        replay.iter().filter(|message| message.to_string().contains("Interrupted before it finished"));
+    assert_eq!(interrupted.count(), 1);
     go_on(&user, &mut agent, &session);
     let last = user.model().requests().pop().unwrap();
     assert!(last.body.to_string().contains("Interrupted before it finished"), "the model is told as well");
@@ -94,12 +95,12 @@ fn kill_with_an_mcp_server() {
     let mut agent = user.start_trusted();
     let session = user.new_session(&mut agent);
     agent.turn(&session, "say one");
-    let told = within("the server's start", || {
+    let started = within("the server's start", || {
         std::fs::read_to_string(&numbers).ok().filter(|text| text.ends_with('\n'))
     });
     user.kill(agent);
     within("the server's end", || {
-        let mut processes = told.split_whitespace();
+        let mut processes = started.split_whitespace();
         let sleeps = |line: String| line.starts_with("sleep") || line.starts_with("sh");
         let lives =
             |number: &str| std::fs::read_to_string(format!("/proc/{number}/cmdline")).is_ok_and(sleeps);

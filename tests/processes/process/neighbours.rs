@@ -144,7 +144,7 @@ fn invalid_files_are_reported_once_with_line_and_column() {
         .collect();
     for (file, line) in [("config.toml", 2), ("broken.md", 3)] {
         let of_file: Vec<&String> = notices.iter().filter(|notice| notice.contains(file)).collect();
-        let [notice] = of_file[..] else { panic!("{file} is to be told once: {notices:#?}") };
+        let [notice] = of_file[..] else { panic!("{file} is to be reported once: {notices:#?}") };
         let place = notice.split(file).nth(1).unwrap();
         let mut numbers = place.split(':').skip(1).map(str::trim);
         let at = numbers.next().and_then(|line| line.parse::<u32>().ok());

@@ -159,7 +159,7 @@ fn background_sleepers_end_by(end: impl FnOnce(&User, &mut Agent, &str)) {
     let mut agent = user.start_trusted();
     let session = user.new_session(&mut agent);
     let marker = long_time();
-    agent.turn(&session, &format!("beside setsid sleep {marker} & trap '' TERM; sleep {marker}"));
+    agent.turn(&session, &format!("background setsid sleep {marker} & trap '' TERM; sleep {marker}"));
     let sleepers = || processes_with(&format!("sleep\0{marker}"));
     within("the sleepers", || (sleepers() == 2).then_some(()));
     let hanging = agent.prompt(&session, "hang");
@@ -194,7 +194,7 @@ fn the_model_is_notified_once_when_a_background_command_ends() {
     let mut agent = user.start_trusted();
     let session = user.new_session(&mut agent);
     let go = user.project().join("go");
-    agent.turn(&session, "beside mkfifo go; read x < go; exit 3");
+    agent.turn(&session, "background mkfifo go; read x < go; exit 3");
     within("the pipe", || go.exists().then_some(()));
     let said = |words: &str| {
         let messages = serde_json::to_string(&user.last_messages()).expect("JSON is written");

@@ -175,9 +175,9 @@ impl History {
     ) -> Checked {
         let ruler = Ruler::for_model(None);
         let (was, is) = (ruler.view(before.view()), ruler.view(self.thread.view()));
-        let counted = |told: (u64, u64)| match told == (was, is) {
+        let counted = |recorded: (u64, u64)| match recorded == (was, is) {
             true => Ok(()),
-            false => Err(format!("{told:?} is told of {was} and {is} tokens")),
+            false => Err(format!("{recorded:?} is recorded instead of {was} and {is} tokens")),
         };
         match change {
             Change::Compacted { tokens_before, tokens_after, account, summary, masks, .. } => {
@@ -248,7 +248,7 @@ impl History {
         let old = before.view().entries();
         ensure!(kept.len() <= old.len(), "{} entries of {}", kept.len(), old.len());
         for (now, then) in kept.iter().rev().zip(old.iter().rev()) {
-            ensure!(now.seq == then.seq, "{} stands where {} did", now.seq, then.seq);
+            ensure!(now.seq == then.seq, "{} is where {} was", now.seq, then.seq);
             if masked.contains(&now.seq) {
                 ensure!(!pinned.contains(&now.seq), "{} is pinned and masked", now.seq);
             } else {

@@ -431,7 +431,7 @@ fn compaction_instructions_are_passed_on_and_the_first_summary_wins() {
 #[test]
 fn the_strictest_of_several_decisions_wins() {
     use PermissionDecision::{Allow, Ask, Deny};
-    for (first, second, stands, by) in [
+    for (first, second, decided, by) in [
         ("allow", "ask", Ask, "b"),
         ("ask", "allow", Ask, "a"),
         ("allow", "deny", Deny, "b"),
@@ -441,8 +441,8 @@ fn the_strictest_of_several_decisions_wins() {
     ] {
         let resolution = two(before_call(), json!({"decision": first}), json!({"decision": second}));
         let (decision, who, _) = resolution.decision.clone().expect("a decision");
-        assert_eq!((decision, who.as_str()), (stands, by), "{first}, {second}");
-        assert_eq!(resolution.block.is_some(), stands == Deny, "a denied call is a blocked one");
+        assert_eq!((decision, who.as_str()), (decided, by), "{first}, {second}");
+        assert_eq!(resolution.block.is_some(), decided == Deny, "a denied call is a blocked one");
     }
     let resolution = two(before_call(), json!({"decision": "deny", "reason": "no"}), json!({}));
     assert_eq!(resolution.block, Some(("a".to_owned(), "no".to_owned())));
@@ -510,7 +510,7 @@ fn an_invalid_mutation_does_not_win() {
     assert_eq!(trail(&resolution, "a").remarks, ["message 2 of 2 is blank"]);
     let HistoryAction::Mutate { messages, .. } = &resolution.action else { panic!("b's mutation") };
     assert_eq!(resolution.action_by, "b");
-    assert_eq!(messages.len(), 2, "a user's line stands before the agent's");
+    assert_eq!(messages.len(), 2, "a user's line precedes the agent's");
     assert_eq!(messages[1], agent("T"));
 }
 

@@ -49,7 +49,7 @@ pub fn line(entry: &Entry) -> String {
 /// An incrementally encoded request equals one that is encoded from scratch.
 pub fn same_request(kept: &Encoded, cold: &Encoded) -> Result<(), String> {
     if kept.prefix != cold.prefix {
-        return Err(format!("the prefix {} is kept, {} is written anew", kept.prefix, cold.prefix));
+        return Err(format!("the prefix {} is kept, {} is written again", kept.prefix, cold.prefix));
     }
     if kept.bytes() != cold.bytes() {
         let text = |encoded: &Encoded| String::from_utf8_lossy(&encoded.bytes()).into_owned();
@@ -140,7 +140,7 @@ fn is_beyond_pins(thread: &Thread, part: PartId) -> bool {
 
 /// The user's newest prompt is in the view, unchanged or quoted; the middle of a long one may be cut. If a
 /// hook rewrote it, or the summary that quoted it, it is not restored.
-pub fn last_request(thread: &Thread) -> Result<Option<Held>, String> {
+pub fn last_request(thread: &Thread) -> Result<Option<KeptRequest>, String> {
     let newest = thread.entries().iter().rev().find_map(|entry| match &entry.change {
         // Prompts that the user rewound are exempt.
         Change::Said { message, origin } if origin.is_prompt() && !thread.is_taken_back(entry.seq) => {
@@ -154,20 +154,20 @@ pub fn last_request(thread: &Thread) -> Result<Option<Held>, String> {
         return Ok(None);
     }
     match thread.view().piece(PartId { entry: seq, part: None }) {
-        Some(ViewPart::Said(shown, _)) if shown == message => return Ok(Some(Held::AsItIs)),
+        Some(ViewPart::Said(shown, _)) if shown == message => return Ok(Some(KeptRequest::AsItIs)),
         // Shortened in place.
         Some(ViewPart::Said(shown, _)) if shows_head(&shown.text(), &message.text()) => {
-            return Ok(Some(Held::InPart));
+            return Ok(Some(KeptRequest::InPart));
         }
         Some(_) | None => {}
     }
     let texts = texts(message);
     let Some(missing) = texts.iter().find(|text| is_quoted(thread.view(), text).is_err()) else {
-        return Ok(Some(Held::Quoted));
+        return Ok(Some(KeptRequest::Quoted));
     };
     let is_there = |summary: String| shows_head(&summary, missing);
     match summaries(thread.view()).any(is_there) {
-        true => Ok(Some(Held::InPart)),
+        true => Ok(Some(KeptRequest::InPart)),
         false => Err(format!("the last request {seq} is gone: {missing}")),
     }
 }
@@ -180,7 +180,7 @@ fn shows_head(shown: &str, text: &str) -> bool {
 
 /// How a view contains something that must not be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum KeptRequest {
     AsItIs,
     Quoted,
     InPart,

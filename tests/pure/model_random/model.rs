@@ -335,9 +335,8 @@ fn frame_of(body: &Value) -> [&Value; 3] {
 
 /// The state of a thread apart from its view.
 fn state_of(thread: &Thread) -> String {
-    let beside =
-        (thread.title(), thread.goal(), thread.plan(), thread.model(), thread.mode(), thread.rules());
+    let facts = (thread.title(), thread.goal(), thread.plan(), thread.model(), thread.mode(), thread.rules());
     let waiting = (thread.queued(), thread.open_calls(), thread.in_turn(), thread.next_message());
     let view = (thread.pins(), thread.view().revision(), thread.frame());
-    format!("{beside:?} {waiting:?} {view:?} {:?}", thread.spent())
+    format!("{facts:?} {waiting:?} {view:?} {:?}", thread.spent())
 }

@@ -113,7 +113,7 @@ fn lost_pins_and_prompts_are_detected() {
     let with = |summary: &str| thread(vec![said(1, "never push"), pin(), compacted(3, 2, summary)]);
     assert_eq!(checks::pins(&with("It said: never push.")), Ok((1, 1)));
     assert!(checks::pins(&with("It said: push never.")).is_err());
-    assert_eq!(checks::last_request(&with("never push")), Ok(Some(checks::Held::Quoted)));
+    assert_eq!(checks::last_request(&with("never push")), Ok(Some(checks::KeptRequest::Quoted)));
     assert!(checks::last_request(&with("It said something.")).is_err());
 }
 

@@ -109,7 +109,7 @@ impl Responses {
 }
 
 /// Token counts in the service's format.
-pub(super) fn told(usage: Usage) -> Value {
+pub(super) fn usage(usage: Usage) -> Value {
     let Usage { input, cached, output, thought } = usage;
     json!({"input_tokens": input, "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
         "output_tokens": output, "output_tokens_details": {"reasoning_tokens": thought},
@@ -244,7 +244,7 @@ impl Voice for Responses {
         };
         let mut response = self.response.clone();
         response["output"] = self.output.clone().into();
-        response["usage"] = told(self.usage);
+        response["usage"] = usage(self.usage);
         let (kind, status) = match incomplete {
             Some(_) => ("response.incomplete", "incomplete"),
             None => ("response.completed", "completed"),

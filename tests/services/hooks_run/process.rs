@@ -5,7 +5,7 @@ use std::time::Duration;
 use epitome::hooks::output::{ProcessExit, RawOutcome};
 use epitome::hooks::process::{self, HookProgram, STDERR_BYTES_MAX, STDOUT_BYTES_MAX};
 
-use super::scripts::{environment, group, is_gone, order, patiently, pipe, script, told};
+use super::scripts::{environment, group, is_gone, order, patiently, pipe, reported_group, script};
 
 /// A payload larger than a pipe's buffer.
 fn large() -> Vec<u8> {
@@ -99,7 +99,7 @@ async fn dropping_a_run_kills_its_processes() {
     let group = patiently(async {
         tokio::select! {
             ran = process::run(order) => panic!("it ended: {ran:?}"),
-            group = told(&fifo) => group,
+            group = reported_group(&fifo) => group,
         }
     })
     .await;

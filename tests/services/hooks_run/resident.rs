@@ -36,7 +36,7 @@ impl HookServices for Echo {
                     let ran = residents.ask(resident, json!({"event": "pre_compact"}), AMPLE).await;
                     Ok(json!(format!("{ran:?}")))
                 }
-                "boom" => panic!("a fault of ours"),
+                "boom" => panic!("a bug"),
                 "wait" => std::future::pending().await,
                 "no" => Err("that cannot be done".to_owned()),
                 _ => Ok(json!({"hook": hook, "method": method, "params": params})),

@@ -47,17 +47,17 @@ pub async fn patiently<T>(future: impl Future<Output = T>) -> T {
 
 /// A named pipe through which a script reports its process id.
 pub fn pipe(folder: &Path) -> PathBuf {
-    let path = folder.join("told");
+    let path = folder.join("reported");
     let made = std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo runs");
     assert!(made.success());
     path
 }
 
 /// The process group that a script reported through `pipe`.
-pub async fn told(pipe: &Path) -> Pid {
+pub async fn reported_group(pipe: &Path) -> Pid {
     let pipe = pipe.to_path_buf();
     let read = tokio::task::spawn_blocking(move || std::fs::read_to_string(pipe)).await;
-    group(&read.expect("no panic").expect("it is told"))
+    group(&read.expect("no panic").expect("it is reported"))
 }
 
 pub fn group(text: &str) -> Pid {

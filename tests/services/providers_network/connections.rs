@@ -9,14 +9,14 @@ use super::servers::{converse, header, listen, read_request, reply};
 
 /// Answers every request on every connection; reports each accepted connection.
 fn serve_all(listener: TcpListener) -> mpsc::UnboundedReceiver<()> {
-    let (tell, told) = mpsc::unbounded_channel();
+    let (sender, receiver) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Ok((socket, _)) = listener.accept().await {
-            let _ = tell.send(());
+            let _ = sender.send(());
             tokio::spawn(async move { converse(socket, &reply()).await });
         }
     });
-    told
+    receiver
 }
 
 fn count(accepted: &mut mpsc::UnboundedReceiver<()>) -> usize {

@@ -227,7 +227,7 @@ async fn no_key_or_password_is_ever_printed() {
     let all = String::from_utf8_lossy(&printed.0.lock().expect("nothing panicked")).into_owned();
     assert!(all.contains("TRACE") && all.contains("h2"), "the libraries' lines are in it too");
     let far_and_near = all.contains(FAR) && all.contains("127.0.0.1");
-    assert!(far_and_near, "what was called is told");
+    assert!(far_and_near, "what was called is reported");
     for line in all.lines() {
         assert_clean(line);
     }

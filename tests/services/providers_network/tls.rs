@@ -27,7 +27,7 @@ async fn a_custom_authority_is_trusted_through_any_of_its_variables() {
         ("NODE_EXTRA_CA_CERTS", &file),
         ("REQUESTS_CA_BUNDLE", &file),
     ] {
-        let path = path.to_str().expect("a path of ours is text");
+        let path = path.to_str().expect("a temporary path is UTF-8");
         let endpoint = endpoint(&url, &[(variable, path)]);
         assert_eq!(call(&Http::new(), &endpoint).await, Ok(whole_reply()), "{variable}");
     }
@@ -54,7 +54,7 @@ async fn an_unknown_authority_is_refused_with_a_hint_what_to_set() {
     assert!(bare.message.contains("certificate is not trusted (UnknownIssuer)"), "{bare}");
     assert!(bare.hint.as_ref().is_some_and(|hint| hint.contains("set SSL_CERT_FILE")), "{bare:?}");
 
-    let named = endpoint(&url, &[("SSL_CERT_FILE", file.to_str().expect("a path of ours is text"))]);
+    let named = endpoint(&url, &[("SSL_CERT_FILE", file.to_str().expect("a temporary path is UTF-8"))]);
     let empty = call(&http, &named).await.expect_err("there is no certificate in the file");
     let hint = empty.hint.expect("it says what to do");
     assert!(hint.contains(&format!("SSL_CERT_FILE names {}", file.display())), "{hint}");
@@ -69,7 +69,7 @@ async fn http_2_is_used_if_offered_and_dropping_a_reply_resets_its_stream() {
     let authority = Authority::new(&["h2", "http/1.1"]);
     let (listener, address) = listen().await;
     let file = authority.file();
-    let (tell, told) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     let server = tokio::spawn(async move {
         let (socket, _) = listener.accept().await.expect("the client comes");
         let socket = authority.accept(socket).await.expect("it trusts us");
@@ -102,11 +102,11 @@ async fn http_2_is_used_if_offered_and_dropping_a_reply_resets_its_stream() {
             reset = std::future::poll_fn(|context| stream.poll_reset(context)) => reset.ok(),
             _ = std::future::poll_fn(|context| connection.poll_closed(context)) => None,
         };
-        tell.send(reset).expect("the test waits");
+        sender.send(reset).expect("the test waits");
         (head, sent)
     });
     let url = format!("https://localhost:{}/v1", address.port());
-    let endpoint = endpoint(&url, &[("SSL_CERT_FILE", file.to_str().expect("a path of ours is text"))]);
+    let endpoint = endpoint(&url, &[("SSL_CERT_FILE", file.to_str().expect("a temporary path is UTF-8"))]);
     let (http, request) = (Http::new(), encoded(&["{\"model\"", ":\"m\"}"]));
     assert_eq!(call_with(&http, &endpoint, &request).await, Ok(whole_reply()));
 
@@ -114,7 +114,7 @@ async fn http_2_is_used_if_offered_and_dropping_a_reply_resets_its_stream() {
     let mut stream = starting.await.expect("it is answered");
     assert!(stream.next().await.is_ok_and(|events| events.is_some()));
     drop(stream);
-    assert_eq!(told.await.expect("the server ends"), Some(h2::Reason::CANCEL));
+    assert_eq!(receiver.await.expect("the server ends"), Some(h2::Reason::CANCEL));
     let (head, sent) = server.await.expect("the server ends");
     assert_eq!(head.version, http::Version::HTTP_2);
     assert_eq!(head.headers["content-length"], "13");

@@ -181,7 +181,7 @@ fn damage_is_found_and_reported_with_its_location() {
         let found: Vec<_> = health.findings.iter().filter(|f| f.kind != FindingKind::Index).collect();
         assert_eq!(found.len(), 1, "{story}: {found:?}");
         assert_eq!((found[0].kind, found[0].severity, found[0].line), (kind, severity, line), "{story}");
-        assert!(!found[0].what.contains("Fix the build"), "{story}: no content is told");
+        assert!(!found[0].what.contains("Fix the build"), "{story}: no content is shown");
     }
 }
 
@@ -530,14 +530,14 @@ fn checkpoints_without_a_session_are_reported_and_kept() {
         fs::write(checkpoints(session).join("kept"), "a file").unwrap();
     }
     let health = checked(&home);
-    let told: Vec<_> =
+    let orphans: Vec<_> =
         health.findings.iter().filter(|found| found.kind == FindingKind::OrphanCheckpoints).collect();
-    let [told] = told[..] else { panic!("{:?}", health.findings) };
+    let [orphan] = orphans[..] else { panic!("{:?}", health.findings) };
     assert_eq!(
-        (&told.path, told.severity, &told.session),
+        (&orphan.path, orphan.severity, &orphan.session),
         (&checkpoints(&id(9)), FindingSeverity::Warning, &Some(id(9)))
     );
-    assert!(told.todo.as_deref().is_some_and(|todo| todo.contains("delete the directory")), "{told:?}");
+    assert!(orphan.todo.as_deref().is_some_and(|todo| todo.contains("delete the directory")), "{orphan:?}");
     repaired(&home);
     assert!(checkpoints(&id(9)).join("kept").exists());
     home.store().delete(&first).unwrap();

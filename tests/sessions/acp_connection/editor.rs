@@ -97,7 +97,7 @@ impl Editor {
             environment: Arc::new(Vec::new()),
             login: Arc::new(PlayedLogin(configured)),
             ids_above: 0,
-            positions: Positions::Untold,
+            positions: Positions::Omitted,
             offers_v2: Box::new(move || offers_v2),
         };
         Editor { wire: serve(config, tap), played, runtime, offers_v2, next: 1 }

@@ -50,8 +50,8 @@ fn calls_to_an_unreadable_log_time_out_and_others_are_served() {
                 (&json!(-32008), &json!("timed_out")),
                 "{answer}"
             );
-            let told = error["message"].as_str().unwrap_or_default();
-            assert!(told.starts_with(method) && told.ends_with("within 0.2 s"), "{told}");
+            let message = error["message"].as_str().unwrap_or_default();
+            assert!(message.starts_with(method) && message.ends_with("within 0.2 s"), "{message}");
             assert!(
                 error["data"]["hint"].as_str().is_some_and(|hint| hint.contains("daemon logs")),
                 "{answer}"

@@ -160,7 +160,7 @@ async fn a_prompt_without_required_fields_is_refused() {
     let test = TestDaemon::new(Vec::new());
     let mut wire = test.connect();
     let image = |data: &str| json!({ "type": "image", "mime_type": "image/png", "data": data });
-    for (params, told) in [
+    for (params, expected) in [
         (json!({ "text": "hello" }), "give `session`"),
         (json!({ "session": "s_1", "cwd": "/", "text": "hello" }), "not both"),
         (json!({ "cwd": "/" }), "there is no prompt"),
@@ -184,7 +184,7 @@ async fn a_prompt_without_required_fields_is_refused() {
     ] {
         let (kind, message) = refused(&mut wire, "sessions.prompt", params).await;
         assert_eq!(kind, "invalid_params");
-        assert!(message.contains(told), "{told}: {message}");
+        assert!(message.contains(expected), "{expected}: {message}");
     }
     // A refused prompt leaves no session behind, and the next prompt is accepted.
     assert_eq!(done(&mut wire, "sessions.list", json!({ "all": true })).await["sessions"], json!([]));
@@ -207,8 +207,8 @@ async fn a_session_is_compacted_undone_and_redone() {
     assert!(dry["outcome"].is_object(), "{dry}");
     let compacted = json!({ "session": session, "focus": "the parser", "environment": environment });
     let compacted = done(&mut wire, "sessions.compact", compacted).await;
-    let told = &compacted["outcome"]["compaction"];
-    assert_eq!(told["status"], "compacted", "{compacted}");
+    let compaction = &compacted["outcome"]["compaction"];
+    assert_eq!(compaction["status"], "compacted", "{compacted}");
     let layers = done(&mut wire, "sessions.show", json!({ "session": session })).await["layers"].clone();
     assert_eq!((&layers[0]["kind"], &layers[0]["holds"]), (&json!("compacted"), &json!(true)));
 

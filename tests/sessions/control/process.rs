@@ -100,8 +100,8 @@ async fn a_session_open_in_an_editor_can_be_prompted_and_compacted_from_the_shel
         instructions: None,
         choices: Vec::new(),
     };
-    let (holder, held) = (remote.clone(), SessionId(session.clone()));
-    let attach = move || holder.attach(Ticket(1), held, opening, Replay::Nothing);
+    let (holder, id) = (remote.clone(), SessionId(session.clone()));
+    let attach = move || holder.attach(Ticket(1), id, opening, Replay::Nothing);
     tokio::task::spawn_blocking(attach).await.expect("it is attached");
 
     let again = home.shell(&["run", "--resume", &session, "again"]);
@@ -121,8 +121,8 @@ async fn a_session_open_in_an_editor_can_be_prompted_and_compacted_from_the_shel
         (&status["running"], &status["sessions"][0]["session"]),
         (&Value::from(true), &Value::from(session.as_str()))
     );
-    let told = home.shell(&["daemon", "status"]);
-    assert!(told.out.contains("1 live"), "{told:?}");
+    let printed = home.shell(&["daemon", "status"]);
+    assert!(printed.out.contains("1 live"), "{printed:?}");
 
     drop(remote);
     let stopped = home.shell(&["daemon", "stop"]);

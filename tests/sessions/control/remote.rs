@@ -147,8 +147,8 @@ async fn pending_calls_fail_when_the_daemon_exits() {
         remote.send(&session, prompt).expect("it lives");
         editor.until(|out| matches!(out, SessionEvent::Text { .. }).then_some(()));
         served.abort();
-        let told = editor.answer(Ticket(2)).expect_err("the daemon is gone");
-        assert!(told.to_string().contains("the daemon ended"), "{told}");
+        let error = editor.answer(Ticket(2)).expect_err("the daemon is gone");
+        assert!(error.to_string().contains("the daemon ended"), "{error}");
     };
     tokio::task::spawn_blocking(story).await.expect("the story holds");
 }

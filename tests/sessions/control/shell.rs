@@ -36,8 +36,8 @@ async fn editor(home: &Home, session: &str) -> (RemoteSessions, TestClient) {
         instructions: None,
         choices: Vec::new(),
     };
-    let (holder, held) = (remote.clone(), SessionId(session.to_owned()));
-    let attach = move || holder.attach(Ticket(1), held, opening, Replay::Nothing);
+    let (holder, id) = (remote.clone(), SessionId(session.to_owned()));
+    let attach = move || holder.attach(Ticket(1), id, opening, Replay::Nothing);
     tokio::task::spawn_blocking(attach).await.expect("it is attached");
     editor.answer(Ticket(1)).expect("it is attached");
     (remote, editor)
@@ -51,12 +51,12 @@ fn said(home: &Home) -> String {
 }
 
 /// Normalizes output: replaces paths and ids that differ between homes with placeholders.
-struct Told {
+struct Normalizer {
     home: String,
     ids: BTreeMap<String, String>,
 }
 
-impl Told {
+impl Normalizer {
     fn of(&mut self, ran: &Ran) -> (Option<i32>, String, String) {
         (ran.code, self.plain(&ran.out), self.plain(&ran.err))
     }
@@ -81,8 +81,8 @@ impl Told {
 
 /// Runs every command that changes a session, one after the other.
 fn changes(home: &Home, session: &str) -> Vec<(Option<i32>, String, String)> {
-    let mut told = Told { home: home.user.home().display().to_string(), ids: BTreeMap::new() };
-    let mut tell = |arguments: &[&str]| told.of(&home.shell(arguments));
+    let mut normalizer = Normalizer { home: home.user.home().display().to_string(), ids: BTreeMap::new() };
+    let mut tell = |arguments: &[&str]| normalizer.of(&home.shell(arguments));
     let short = &session[..12];
     vec![
         tell(&["sessions", "rename", short, "The", "build"]),
@@ -133,21 +133,21 @@ async fn commands_that_change_sessions_print_the_same_with_and_without_a_daemon(
 
 /// Runs every command that reads a session, also with invalid session names, and with `--json`.
 fn looks(home: &Home, session: &str) -> Vec<(String, Option<i32>, String, String)> {
-    let mut told = Told { home: home.user.home().display().to_string(), ids: BTreeMap::new() };
+    let mut normalizer = Normalizer { home: home.user.home().display().to_string(), ids: BTreeMap::new() };
     // Masks values that differ between homes: times and therefore checksums, the moments of syncs, and token counts,
     // which depend on whether the process has already learned from a reply of the model.
     let times = r#"("(?:[a-z_]*tokens|synced)":)[0-9]+|("(?:crc|prev)":)"[0-9a-f]{8}"|\b1[0-9]{12}\b|\d{4}-\d\d-\d\d \d\d:\d\d"#;
     let times = regex::Regex::new(times).expect("well formed");
     let mut tell = |arguments: &[&str]| {
-        let (code, out, err) = told.of(&home.shell(arguments));
+        let (code, out, err) = normalizer.of(&home.shell(arguments));
         let plain = |text: &str| times.replace_all(text, "${1}${2}0").into_owned();
         let line = arguments.join(" ").replace(session, "ID").replace(&session[..12], "BEGINNING");
         (line, code, plain(&out), plain(&err))
     };
     let short = &session[..12];
-    let mut told = Vec::new();
+    let mut outputs = Vec::new();
     // A fork makes the prefix `s_` ambiguous.
-    told.push(tell(&["sessions", "fork", session]));
+    outputs.push(tell(&["sessions", "fork", session]));
     for arguments in [
         &["sessions", "show", short][..],
         &["sessions", "show", session, "--full"],
@@ -182,21 +182,21 @@ fn looks(home: &Home, session: &str) -> Vec<(String, Option<i32>, String, String
         &["sessions", "export", session, "a.jsonl"],
         &["sessions", "import", "a.jsonl", "--json"],
     ] {
-        told.push(tell(arguments));
+        outputs.push(tell(arguments));
     }
     for wrong in ["s_zz", "zz", "", "s_zzzzzzzzzzzzzzzzzzzz", "s_ffffffffffffffffffff", "../x"] {
         for command in ["show", "fork", "undo", "redo", "checkpoints", "rewind", "export", "delete"] {
             let mut arguments = vec!["sessions", command, wrong];
             arguments.extend((command == "delete").then_some("--yes"));
-            told.push(tell(&arguments));
+            outputs.push(tell(&arguments));
         }
-        told.push(tell(&["sessions", "tail", wrong]));
+        outputs.push(tell(&["sessions", "tail", wrong]));
         for command in ["undo", "redo", "history", "pin", "permissions", "rewind"] {
-            told.push(tell(&[command, "--resume", wrong]));
+            outputs.push(tell(&[command, "--resume", wrong]));
         }
     }
-    told.push(tell(&["sessions", "delete", short, "--yes", "--json"]));
-    told
+    outputs.push(tell(&["sessions", "delete", short, "--yes", "--json"]));
+    outputs
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -240,9 +240,9 @@ async fn commands_that_read_sessions_print_the_same_with_and_without_a_daemon() 
     }
     // An ambiguous prefix lists its candidates.
     for command in ["show", "undo", "checkpoints", "delete"] {
-        let told = served.shell(&["sessions", command, "s_"]);
-        assert_eq!(told.code, Some(1), "{told:?}");
-        assert!(told.err.contains("sessions begin with s_\nhint: give more of the id: s_"), "{told:?}");
+        let ran = served.shell(&["sessions", command, "s_"]);
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert!(ran.err.contains("sessions begin with s_\nhint: give more of the id: s_"), "{ran:?}");
     }
 }
 

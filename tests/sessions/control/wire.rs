@@ -10,7 +10,7 @@ use epitome_test_harness::WITHIN;
 async fn an_invalid_request_is_refused_and_the_next_one_answered() {
     let test = TestDaemon::new(Vec::new());
     let mut wire = test.connect();
-    for (line, id, code, told) in [
+    for (line, id, code, expected) in [
         ("{\"jsonrpc\": \"2.0\", \"id\"", Value::Null, -32700, "not JSON"),
         ("[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"status\"}]", Value::Null, -32600, "batches"),
         ("{\"id\": 4, \"method\": \"status\"}", json!(4), -32600, "jsonrpc"),
@@ -37,7 +37,7 @@ async fn an_invalid_request_is_refused_and_the_next_one_answered() {
         let answer = wire.line().await.expect("an answer");
         assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &json!(code)), "{line}: {answer}");
         let message = answer["error"]["message"].as_str().expect("a sentence");
-        assert!(message.contains(told), "{line}: {message}");
+        assert!(message.contains(expected), "{line}: {message}");
         assert!(answer["error"]["data"]["kind"].is_string(), "{answer}");
     }
     let near = wire.call("sessions.lst", json!({})).await;

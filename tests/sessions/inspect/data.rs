@@ -16,7 +16,7 @@ fn golden(name: &str) -> Thread {
     Thread::replay(entries).expect("a log that folds")
 }
 
-fn told(thread: &Thread) -> Timeline {
+fn timeline_of(thread: &Thread) -> Timeline {
     let window = Some(ContextWindow { size: 200_000, reserve: 16_000 });
     let (ruler, settings) = (Ruler::for_model(None), Settings::default());
     timeline::timeline(thread, &TimelineInputs { ruler: &ruler, settings: &settings, window })
@@ -48,14 +48,14 @@ fn lines(timeline: &Timeline) -> Vec<String> {
         lines.push((hook.entry, format!("hook {} at {}: {:?}", hook.hook, hook.event, hook.verdict)));
     }
     for mark in &timeline.permissions {
-        lines.push((mark.entry, format!("{} {}", mark.decision, mark.told)));
+        lines.push((mark.entry, format!("{} {}", mark.decision, mark.description)));
     }
     lines.sort();
     lines.into_iter().map(|(entry, line)| format!("{entry} {line}")).collect()
 }
 
 fn assert_sound(thread: &Thread) {
-    let timeline = told(thread);
+    let timeline = timeline_of(thread);
     let ruler = Ruler::for_model(None);
     let view = ruler.view(thread.view()) + ruler.frame_of(thread);
     assert_eq!(timeline.context.sum(), view);
@@ -74,7 +74,7 @@ fn golden_logs_yield_complete_timelines() {
     for name in ["format-1", "hooks", "layers"] {
         let thread = golden(name);
         assert_sound(&thread);
-        let timeline = told(&thread);
+        let timeline = timeline_of(&thread);
         let replies = thread.entries().iter().filter(|entry| entry.change.kind() == "replied").count();
         assert_eq!(timeline.rounds.len(), replies, "{name}");
         assert!(
@@ -90,7 +90,7 @@ fn a_sessions_timeline_shows_the_outcome_of_each_part() {
     let store = epitome::store::Store::new(&home.paths);
     let thread = Thread::replay(store.read(&home.session).expect("a whole log")).expect("a log that folds");
     assert_sound(&thread);
-    let timeline = told(&thread);
+    let timeline = timeline_of(&thread);
     let all = lines(&timeline).join("\n");
     let has = |part: &str| assert!(all.contains(part), "{part:?} in:\n{all}");
     for part in [
@@ -140,7 +140,7 @@ fn only_the_newest_rounds_are_listed() {
     let mut changes = vec![said("go on")];
     changes.extend((0..timeline::ROUNDS_MAX + 7).map(|at| replied(at as u64 + 10, "yes", &[])));
     let thread = thread_of(changes);
-    let timeline = told(&thread);
+    let timeline = timeline_of(&thread);
     assert_eq!((timeline.rounds.len(), timeline.rounds_left_out), (timeline::ROUNDS_MAX, 7));
     assert_eq!(timeline.rounds[0].number, 8);
     assert_sound(&thread);

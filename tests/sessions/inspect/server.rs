@@ -162,10 +162,10 @@ fn the_page_reads_and_changes_nothing() {
     let browser = served.browser();
     let list: Value = serde_json::from_str(&browser.call("sessions.list", json!({})).body).expect("JSON");
     assert_eq!(list["result"]["sessions"][0]["session"], session.0);
-    let told = browser.call("sessions.timeline", json!({ "session": session }));
-    let told: Value = serde_json::from_str(&told.body).expect("JSON");
-    assert_eq!(told["result"]["next"], 2);
-    assert_eq!(told["result"]["turns"][0]["prompt"], "<script>alert(1)</script>");
+    let response = browser.call("sessions.timeline", json!({ "session": session }));
+    let response: Value = serde_json::from_str(&response.body).expect("JSON");
+    assert_eq!(response["result"]["next"], 2);
+    assert_eq!(response["result"]["turns"][0]["prompt"], "<script>alert(1)</script>");
     let entry = browser.call("sessions.entry", json!({ "session": session, "entry": "e1" }));
     let entry: Value = serde_json::from_str(&entry.body).expect("JSON");
     assert_eq!(entry["result"]["seen"], "whole");
@@ -286,8 +286,8 @@ fn the_page_server_stops_with_its_daemon() {
 fn the_inspect_command_starts_a_daemon_that_serves_the_page() {
     let user = User::new();
     let session = stored(&user.paths());
-    let told = user.run(&["inspect", "--json", "--no-open", &session.0[..8]]).json();
-    let link = told["url"].as_str().expect("an address");
+    let printed = user.run(&["inspect", "--json", "--no-open", &session.0[..8]]).json();
+    let link = printed["url"].as_str().expect("an address");
     assert!(link.ends_with(&format!("#{session}")), "{link}");
     let (host, path) = link.strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("a link");
     let (path, _) = path.split_once('#').expect("a session");

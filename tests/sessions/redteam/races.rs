@@ -36,11 +36,11 @@ impl Scene {
     }
 
     /// Decides on a call, exchanges directories, and runs the call.
-    fn run(&self, tool: &str, input: Value, is_told: bool, exchange: impl FnOnce(&Path)) -> ToolResult {
+    fn run(&self, tool: &str, input: Value, is_decided: bool, exchange: impl FnOnce(&Path)) -> ToolResult {
         let toolbox = Toolbox::built_in(Arc::new(Reaper::disabled()));
         let tool = toolbox.get(tool).expect("a tool").clone();
         let access = tool.access(&input, &self.workspace).expect("a valid call");
-        let decided = is_told.then(|| Arc::new(access));
+        let decided = is_decided.then(|| Arc::new(access));
         let context = ToolContext { decided, ..ToolContext::bare(self.workspace.clone()) };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
         // The model has read the files, so only the exchange can make the call fail.

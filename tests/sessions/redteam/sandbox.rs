@@ -76,7 +76,7 @@ fn prepare(place: &Place) {
 fn serve(place: &Place) {
     let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
     place.write("tcp", tcp.local_addr().expect("it listens").port().to_string());
-    std::thread::spawn(move || tcp.incoming().flatten().for_each(tell));
+    std::thread::spawn(move || tcp.incoming().flatten().for_each(send_secret));
     let udp = UdpSocket::bind("127.0.0.1:0").expect("a port");
     place.write("udp", udp.local_addr().expect("it listens").port().to_string());
     std::thread::spawn(move || {
@@ -86,21 +86,21 @@ fn serve(place: &Place) {
         }
     });
     let file = UnixListener::bind(place.workspace.join("daemon.sock")).expect("a socket");
-    std::thread::spawn(move || file.incoming().flatten().for_each(tell));
+    std::thread::spawn(move || file.incoming().flatten().for_each(send_secret));
     let name = format!("epitome-red-team-{}", std::process::id());
     place.write("name", &name);
     let address = SocketAddr::from_abstract_name(name).expect("an address");
     let unnamed = UnixListener::bind_addr(&address).expect("a socket");
-    std::thread::spawn(move || unnamed.incoming().flatten().for_each(tell));
+    std::thread::spawn(move || unnamed.incoming().flatten().for_each(send_secret));
 }
 
-fn tell(mut stream: impl Read + Write) {
+fn send_secret(mut stream: impl Read + Write) {
     // The client may have disconnected.
     drop(stream.write_all(SECRET.as_bytes()));
 }
 
 /// A command that the user allows, and its expected output.
-fn held(name: &'static str, line: &str, words: &'static str, where_there_is: fn() -> bool) -> Row {
+fn sandboxed(name: &'static str, line: &str, words: &'static str, where_there_is: fn() -> bool) -> Row {
     command(name, line, Expect::AskedThen(words)).allowed().where_there_is(where_there_is)
 }
 
@@ -116,176 +116,201 @@ pub fn group() -> Group {
         config: "",
         prepare,
         rows: vec![
-            held("SSH keys", "head ~/.ssh/id_ed25519", "Permission denied", landlock),
-            held("cloud keys", "head ~/.aws/credentials ~/.netrc", "Permission denied", landlock),
-            held(
+            sandboxed("SSH keys", "head ~/.ssh/id_ed25519", "Permission denied", landlock),
+            sandboxed("cloud keys", "head ~/.aws/credentials ~/.netrc", "Permission denied", landlock),
+            sandboxed(
                 "tokens and histories",
                 "head ~/.config/gh/hosts.yml ~/.bash_history",
                 "Permission denied",
                 landlock,
             ),
-            held("Epitome's settings", "head $OURS/config.toml", "", namespaces),
-            held("Epitome's own data", "grep -r . $OURS/data; echo end", "end", namespaces),
-            held("keys, through a link", "ln -s ~/.ssh s; head s/id_ed25519", "Permission denied", landlock),
-            held("keys, renamed", "mv ~/.ssh moved && head moved/id_ed25519", "Permission denied", landlock),
-            held("keys in an archive", "tar cf - -C ~ .ssh | tr -d '\\0'", "Permission denied", landlock),
-            held(
+            sandboxed("Epitome's settings", "head $OURS/config.toml", "", namespaces),
+            sandboxed("Epitome's own data", "grep -r . $OURS/data; echo end", "end", namespaces),
+            sandboxed(
+                "keys, through a link",
+                "ln -s ~/.ssh s; head s/id_ed25519",
+                "Permission denied",
+                landlock,
+            ),
+            sandboxed(
+                "keys, renamed",
+                "mv ~/.ssh moved && head moved/id_ed25519",
+                "Permission denied",
+                landlock,
+            ),
+            sandboxed(
+                "keys in an archive",
+                "tar cf - -C ~ .ssh | tr -d '\\0'",
+                "Permission denied",
+                landlock,
+            ),
+            sandboxed(
                 "keys, through /proc/self/root",
                 "head /proc/self/root$OUT/.ssh/id_ed25519",
                 "Permission denied",
                 landlock,
             ),
-            held(
+            sandboxed(
                 "keys, through another process's root",
                 "head /proc/$(cat other)/root$OUT/.ssh/id_ed25519",
                 "No such file or directory",
                 landlock,
             ),
-            held(
+            sandboxed(
                 "the environment of another process",
                 "tr '\\0' '\\n' < /proc/$(cat other)/environ",
                 "No such file or directory",
                 landlock,
             ),
-            held(
+            sandboxed(
                 "the environments of all processes",
                 "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep A_KEY; echo end",
                 "end",
                 landlock,
             ),
-            held(
+            sandboxed(
                 "the memory of another process",
                 "head -c1 /proc/$(cat other)/mem",
                 "No such file or directory",
                 landlock,
             ),
-            held(
+            sandboxed(
                 "debugging another process",
                 &call("101, 16, $(cat other), 0, 0").replace("$(cat other)", "'$(cat other)'"),
                 "No such process",
                 || landlock() && calls(),
             ),
-            held("killing another process", "kill $(cat other)", "No such process", signals),
-            held("killing the agent", "kill -9 $PPID; sleep 0; echo no end", "no end", signals),
-            held("a file in the home", "echo x > ~/pwned", "Read-only file system", landlock),
-            held("a new SSH key", "cp a.txt ~/.ssh/pwned", "Read-only file system", landlock),
-            held(
+            sandboxed("killing another process", "kill $(cat other)", "No such process", signals),
+            sandboxed("killing the agent", "kill -9 $PPID; sleep 0; echo no end", "no end", signals),
+            sandboxed("a file in the home", "echo x > ~/pwned", "Read-only file system", landlock),
+            sandboxed("a new SSH key", "cp a.txt ~/.ssh/pwned", "Read-only file system", landlock),
+            sandboxed(
                 "a file outside, through a link",
                 "ln -s $OUT o; echo x > o/pwned",
                 "Read-only file system",
                 landlock,
             ),
-            held("a file, moved outside", "echo x > y; mv y $OUT/pwned", "Read-only file system", landlock),
-            held("a file outside, with a hard link", "ln a.txt $OUT/pwned", "exit code 1", landlock),
-            held(
+            sandboxed(
+                "a file, moved outside",
+                "echo x > y; mv y $OUT/pwned",
+                "Read-only file system",
+                landlock,
+            ),
+            sandboxed("a file outside, with a hard link", "ln a.txt $OUT/pwned", "exit code 1", landlock),
+            sandboxed(
                 "a file outside, through /proc/self/root",
                 "echo x > /proc/self/root$OUT/pwned",
                 "Read-only file system",
                 landlock,
             ),
-            held("a Git hook", "echo x > .git/hooks/pwned", "Read-only file system", namespaces),
-            held(
+            sandboxed("a Git hook", "echo x > .git/hooks/pwned", "Read-only file system", namespaces),
+            sandboxed(
                 "the same, with .git moved away",
                 "mv .git g && mkdir -p .git/hooks && : > .git/hooks/pwned",
                 "busy",
                 namespaces,
             ),
-            held(
+            sandboxed(
                 "the same, without the mount",
                 "umount .git/hooks; : > .git/hooks/pwned",
                 "Read-only file system",
                 namespaces,
             ),
-            held(
+            sandboxed(
                 "the same, with other mounts",
                 "unshare -Urm sh -c 'mount -o remount,rw,bind .git/hooks; : > .git/hooks/pwned'",
                 "exit code",
                 namespaces,
             ),
-            held(
+            sandboxed(
                 "a program in Git's settings",
                 "git config core.fsmonitor ./a.txt || echo x >> .git/config",
                 "was left as it was",
                 namespaces,
             ),
-            held(
+            sandboxed(
                 "the same, with a script",
                 "echo '[core] fsmonitor = ./a.txt' >> .git/config",
                 "Read-only file system",
                 namespaces,
             ),
-            held(
+            sandboxed(
                 "the memory of its parent",
                 "head -c1 /proc/1/mem /proc/1/environ /proc/1/maps",
                 "Permission denied",
                 own_processes,
             ),
-            held("inherited descriptors", "ls /proc/self/fd | wc -l | grep -x 4", "4", landlock),
-            held(
+            sandboxed("inherited descriptors", "ls /proc/self/fd | wc -l | grep -x 4", "4", landlock),
+            sandboxed(
                 "other Git settings",
                 "mkdir g && cp -r .git/HEAD g && echo '[core] fsmonitor = ./a.txt' > g/config && echo ../g > .git/commondir",
                 "Read-only file system",
                 namespaces,
             ),
-            held(
+            sandboxed(
                 "a file that a shell runs",
                 "echo 'touch pwned' >> .envrc",
                 "Read-only file system",
                 namespaces,
             ),
-            held(
+            sandboxed(
                 "keys mounted elsewhere",
                 "mount --bind ~/.ssh sub; head sub/id_ed25519",
                 "No such file",
                 namespaces,
             ),
-            held(
+            sandboxed(
                 "the same, as root of a user namespace",
                 "unshare -Urm sh -c 'mount --bind ~/.ssh sub; head sub/id_ed25519'",
                 "exit code",
                 namespaces,
             ),
-            held("another root", "unshare -Ur chroot / head $OUT/.ssh/id_ed25519", "exit code", landlock),
-            held(
+            sandboxed(
+                "another root",
+                "unshare -Ur chroot / head $OUT/.ssh/id_ed25519",
+                "exit code",
+                landlock,
+            ),
+            sandboxed(
                 "the kernel's crash handler",
                 "exec 3>> /proc/sys/kernel/core_pattern && echo through > $OUT/pwned",
                 "exit code 1",
                 landlock,
             ),
-            held("a device of the machine", "mknod d c 1 1 && head -c1 d", "mknod: d:", landlock),
-            held(
+            sandboxed("a device of the machine", "mknod d c 1 1 && head -c1 d", "mknod: d:", landlock),
+            sandboxed(
                 "a setuid program",
                 "./raised; grep NoNewPrivs /proc/self/status",
                 "NoNewPrivs:\t1",
                 landlock,
             ),
-            held(
+            sandboxed(
                 "the network, with TCP",
                 "exec 3<>/dev/tcp/127.0.0.1/$(cat tcp) && head -c 22 <&3",
                 "exit code 1",
                 network,
             ),
-            held(
+            sandboxed(
                 "the network, with UDP",
                 "exec 3<>/dev/udp/127.0.0.1/$(cat udp); echo x >&3; timeout 2 head -c 22 <&3",
                 "exit code",
                 network,
             ),
-            held("a name server", "echo x > /dev/udp/192.0.2.53/53", "exit code 1", network),
-            held(
+            sandboxed("a name server", "echo x > /dev/udp/192.0.2.53/53", "exit code 1", network),
+            sandboxed(
                 "a remote host",
                 "timeout 5 bash -c 'echo x > /dev/tcp/192.0.2.1/80'",
                 "exit code 1",
                 network,
             ),
-            held("raw packets", &perl("socket(my $s, 17, SOCK_RAW, 0)"), "not permitted", filter),
-            held(
+            sandboxed("raw packets", &perl("socket(my $s, 17, SOCK_RAW, 0)"), "not permitted", filter),
+            sandboxed(
                 "sockets of a virtual machine",
                 &perl("socket(my $s, 40, SOCK_STREAM, 0)"),
                 "not permitted",
                 filter,
             ),
-            held(
+            sandboxed(
                 "a daemon's socket",
                 &perl(
                     "socket(my $s, AF_UNIX, SOCK_STREAM, 0) && connect($s, sockaddr_un(\"daemon.sock\")) && print(scalar <$s>)",
@@ -293,7 +318,7 @@ pub fn group() -> Group {
                 "not permitted",
                 filter,
             ),
-            held(
+            sandboxed(
                 "an abstract socket",
                 &perl(
                     "open(N, \"name\"); $n = <N>; socket(my $s, AF_UNIX, SOCK_STREAM, 0) && connect($s, pack(\"Sxa*\", AF_UNIX, $n)) && print(scalar <$s>)",
@@ -301,58 +326,68 @@ pub fn group() -> Group {
                 "not permitted",
                 filter,
             ),
-            held("io_uring", &call("425, 8, 0"), "not permitted", calls),
-            held("a system call by its x32 number", &call("0x40000000 | 41, 1, 1, 0"), "exit code", calls),
-            held("a file by its handle", &call("304, -100, 0, 0"), "not permitted", calls),
-            held("a mount with the newer system calls", &call("428, -100, 0, 1"), "not permitted", calls),
-            held(
+            sandboxed("io_uring", &call("425, 8, 0"), "not permitted", calls),
+            sandboxed(
+                "a system call by its x32 number",
+                &call("0x40000000 | 41, 1, 1, 0"),
+                "exit code",
+                calls,
+            ),
+            sandboxed("a file by its handle", &call("304, -100, 0, 0"), "not permitted", calls),
+            sandboxed(
+                "a mount with the newer system calls",
+                &call("428, -100, 0, 1"),
+                "not permitted",
+                calls,
+            ),
+            sandboxed(
                 "another process's namespaces",
                 "nsenter -t $(cat other) -m -n head ~/.ssh/id_ed25519",
                 "exit code",
                 landlock,
             ),
-            held("the kernel's keyring", &call("250, 0, -3, 0"), "not permitted", calls),
-            held("the user's terminal", "echo x > /dev/tty", "exit code 1", landlock),
-            held(
+            sandboxed("the kernel's keyring", &call("250, 0, -3, 0"), "not permitted", calls),
+            sandboxed("the user's terminal", "echo x > /dev/tty", "exit code 1", landlock),
+            sandboxed(
                 "a process that leaves its group",
                 "setsid sh -c 'echo $$ > left; exec sleep 600' > /dev/null 2>&1 & until [ -s left ]; do :; done; echo begun",
                 "begun",
                 landlock,
             ),
-            held("whether it still runs", STILL_THERE, "gone", landlock),
-            held(
+            sandboxed("whether it still runs", STILL_THERE, "gone", landlock),
+            sandboxed(
                 "a process that leaves it twice",
                 "(setsid sh -c '(echo $BASHPID; sh -c \"echo \\$PPID\") > /dev/null; sleep 600 & echo $! > left' &) > /dev/null 2>&1; sleep 0; until [ -s left ]; do :; done; echo begun",
                 "begun",
                 landlock,
             ),
-            held("whether it still runs", STILL_THERE, "gone", landlock),
-            held(
+            sandboxed("whether it still runs", STILL_THERE, "gone", landlock),
+            sandboxed(
                 "two hundred processes at once",
                 "for i in {1..200}; do setsid sleep 4242 > /dev/null 2>&1 & done; echo begun",
                 "begun",
                 landlock,
             ),
-            held(
+            sandboxed(
                 "how many still run",
                 "for i in {1..100}; do grep -qxz 424[2] /proc/[0-9]*/cmdline 2>/dev/null || { echo none; break; }; sleep 0.1; done",
                 "none",
                 landlock,
             ),
             // It stops after 30 seconds if the sandbox does not stop it.
-            held(
+            sandboxed(
                 "a process that keeps forking",
                 "perl -MPOSIX -e 'POSIX::setsid(); $end = time + 30; while (time < $end) { exit if fork; open(F, \">alive\") }' > /dev/null 2>&1; echo begun",
                 "begun",
                 landlock,
             ),
-            held(
+            sandboxed(
                 "whether it still runs",
                 "for i in {1..100}; do rm -f alive; sleep 0.2; [ -e alive ] || { echo gone; break; }; done",
                 "gone",
                 landlock,
             ),
-            held("an output of 30 MB", "yes | head -c 30000000; echo end", "end", landlock),
+            sandboxed("an output of 30 MB", "yes | head -c 30000000; echo end", "end", landlock),
             row(
                 "keys, with a background command",
                 "bash",

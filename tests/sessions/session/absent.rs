@@ -128,11 +128,11 @@ fn consent_is_decided_by_a_present_client_or_denied() {
             Some(decision) => test.send(SessionCommand::Decide { ask, decision }),
             None => absent(&mut test, ask, &other),
         }
-        let told = other.until(|out| match out {
+        let shown = other.until(|out| match out {
             SessionEvent::CallFinished { outcome } => Some(outcome.status),
             _ => None,
         });
-        assert_eq!(told, status);
+        assert_eq!(shown, status);
         assert_eq!(test.reason(ticket), StopReason::EndTurn);
     }
 }

@@ -15,7 +15,7 @@ use serde_json::json;
 /// A client that shows subagents, and all its events with their sessions.
 struct Shower {
     client: TestClient,
-    told: Vec<(SessionId, SessionEvent)>,
+    events: Vec<(SessionId, SessionEvent)>,
     /// The indices of events that a test has waited for.
     found: HashSet<usize>,
 }
@@ -24,7 +24,7 @@ impl Shower {
     fn join(test: &mut TestSession, id: u64, replay: Replay) -> Shower {
         let client = TestClient::that_shows_agents(id);
         test.attach(&client, replay);
-        let mut shower = Shower { client, told: Vec::new(), found: HashSet::new() };
+        let mut shower = Shower { client, events: Vec::new(), found: HashSet::new() };
         shower.until(|_, out| matches!(out, SessionEvent::Answer { .. }).then_some(()));
         shower
     }
@@ -35,10 +35,10 @@ impl Shower {
     /// both starts and then for the calls would otherwise wait forever.
     fn until<T>(&mut self, wanted: impl Fn(&SessionId, &SessionEvent) -> Option<T>) -> T {
         for at in 0.. {
-            if at == self.told.len() {
-                self.told.push(self.client.next_event());
+            if at == self.events.len() {
+                self.events.push(self.client.next_event());
             }
-            let (session, out) = &self.told[at];
+            let (session, out) = &self.events[at];
             if !self.found.contains(&at)
                 && let Some(found) = wanted(session, out)
             {
@@ -70,7 +70,7 @@ impl Shower {
     /// The session and a short description of each event.
     fn story(&self, test: &TestSession) -> Vec<String> {
         let mut story: Vec<String> = Vec::new();
-        for (session, out) in &self.told {
+        for (session, out) in &self.events {
             let place = if *session == test.session { "parent" } else { "agent" };
             let what = match out {
                 SessionEvent::Subagent(Subagent { about: Some(about), .. }) => {

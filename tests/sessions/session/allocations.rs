@@ -6,10 +6,10 @@ use epitome_scripted_model::ModelStep;
 use epitome_test_harness::session::TestSession;
 use epitome_test_harness::{allocations, own_process, text};
 
-/// Upper bounds, above what was measured by a tenth to a quarter: neither the threads' order nor how the network cuts a
+/// Upper bounds, a little above what was measured (798 and 1): neither the threads' order nor how the network cuts a
 /// stream is the same in each run.
-const FOR_A_PROMPT_MAX: u64 = 2_000;
-const FOR_A_DELTA_MAX: u64 = 12;
+const FOR_A_PROMPT_MAX: u64 = 900;
+const FOR_A_DELTA_MAX: u64 = 2;
 
 const PROMPTS: u64 = 20;
 const DELTAS: usize = 2_000;
@@ -25,7 +25,7 @@ fn a_prompt_and_a_delta_allocate_a_bounded_number_of_times() {
                 }
                 _ => vec![text("Done.")],
             });
-            let mut spent = |test: &mut TestSession, prompt: &str, times: u64| {
+            let spent = |test: &mut TestSession, prompt: &str, times: u64| {
                 let before = allocations::count();
                 (0..times).for_each(|_| assert_eq!(test.ask(prompt), StopReason::EndTurn));
                 (allocations::count() - before) / times

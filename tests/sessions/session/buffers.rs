@@ -86,11 +86,11 @@ impl Editing {
         self.send(SessionCommand::Fulfil { ask, answer });
     }
 
-    /// Answers the request for the text of `a.txt` with `held`.
-    fn holds(&mut self, held: &str) {
+    /// Answers the request for the text of `a.txt` with `text`.
+    fn holds(&mut self, text: &str) {
         let (ask, wish) = wish(&mut self.client);
         assert_eq!(wish, EditorRequest::Text { path: self.file() });
-        self.fulfil(ask, EditorResponse::Text(held.into()));
+        self.fulfil(ask, EditorResponse::Text(text.into()));
     }
 
     /// Receives the editor's new text for `a.txt`, and saves it if `saves`.
@@ -225,8 +225,8 @@ fn only_an_editor_that_answers_is_asked_again() {
 fn an_editor_that_refuses_an_edit_is_still_asked() {
     let mut test = started(EDITS, vec![read("a.txt"), read("a.txt"), edit("two", "2"), edit("two", "2")]);
     let turn = test.prompt("Edit it.");
-    for held in [SAVED, TYPED, TYPED] {
-        test.holds(held);
+    for text in [SAVED, TYPED, TYPED] {
+        test.holds(text);
     }
     let (ask, _) = wish(&mut test.client);
     test.fulfil(ask, EditorResponse::Failed("the buffer is read-only".into()));
@@ -310,12 +310,12 @@ fn a_patch_of_several_files_is_applied_in_editor_or_on_disk() {
     let turn = test.prompt("Patch them.");
     test.holds(SAVED);
     test.holds(TYPED);
-    let mut held = |path: &str| {
+    let mut answer_text = |path: &str| {
         let (ask, wish) = wish(&mut test.client);
         assert_eq!(wish, EditorRequest::Text { path: test.cwd().join(path) });
         test.fulfil(ask, EditorResponse::Text(if path == "a.txt" { TYPED } else { SAVED }.into()));
     };
-    ["b.txt", "a.txt", "b.txt"].into_iter().for_each(&mut held);
+    ["b.txt", "a.txt", "b.txt"].into_iter().for_each(&mut answer_text);
     assert_eq!(test.takes(true), "one\n2\nthree\n");
     let outcomes = test.end(turn);
     assert!(outcomes[3].1.contains("a.txt: The edit went through the user's editor"), "{outcomes:?}");

@@ -123,8 +123,8 @@ fn a_rewind_after_a_restart_keeps_the_users_own_edit() {
             _ => None,
         })
     };
-    let told = why(&mut test).expect("it says something");
-    assert!(told.contains("(/rewind)") && told.contains("1 file left as they were"), "{told}");
+    let explained = why(&mut test).expect("it says something");
+    assert!(explained.contains("(/rewind)") && explained.contains("1 file left as they were"), "{explained}");
     // Deleting the session deletes its checkpoints.
     let kept = test.home.join("data/checkpoints").join(&test.session.0);
     assert!(kept.exists());
@@ -186,15 +186,15 @@ fn a_rewind_does_not_follow_a_symlink_to_a_directory() {
         std::os::unix::fs::symlink(theirs, at(&test, directory)).expect("linked");
     }
     for typed in ["/rewind files", "/rewind files force"] {
-        let told = outcome(&mut test, typed, "rewind");
+        let result = outcome(&mut test, typed, "rewind");
         for directory in ["sub", "deep"] {
             let theirs = outside.path().join(directory);
             let text = fs::read_to_string(theirs.join("new.txt")).expect("it is there");
-            assert_eq!(text, "two\n", "{typed}, {directory}: {told}");
+            assert_eq!(text, "two\n", "{typed}, {directory}: {result}");
             assert_eq!(
                 fs::read_dir(theirs).expect("readable").count(),
                 1,
-                "nothing is put beside it: {told}"
+                "nothing is put next to it: {result}"
             );
         }
     }
@@ -210,7 +210,7 @@ fn a_rewind_replaces_a_symlink_instead_of_following_it() {
     fs::remove_file(at(&test, "a.txt")).expect("removed");
     std::os::unix::fs::symlink(&theirs, at(&test, "a.txt")).expect("linked");
     for typed in ["/rewind files", "/rewind files force"] {
-        let told = outcome(&mut test, typed, "rewind");
-        assert_eq!(fs::read_to_string(&theirs).expect("it is there"), "one\ntwo\n", "{typed}: {told}");
+        let result = outcome(&mut test, typed, "rewind");
+        assert_eq!(fs::read_to_string(&theirs).expect("it is there"), "one\ntwo\n", "{typed}: {result}");
     }
 }

@@ -63,19 +63,19 @@ fn native(test: &TestSession, prompt: &str) -> ChildOrder {
 }
 
 fn start(test: &TestSession, order: ChildOrder) -> Running {
-    let (news, told) = child::news();
-    (test.spawn(child::run(test.services.clone(), order, news)), told)
+    let (news, received) = child::news();
+    (test.spawn(child::run(test.services.clone(), order, news)), received)
 }
 
 fn run(test: &TestSession, order: ChildOrder) -> Result<ChildOutcome, String> {
-    let (child, _told) = start(test, order);
+    let (child, _received) = start(test, order);
     test.wait_for(child).expect("no panic")
 }
 
 /// The next message of a child, except its usage and start.
-async fn next(told: &mut NewsReceiver) -> Option<ChildNews> {
+async fn next(received: &mut NewsReceiver) -> Option<ChildNews> {
     loop {
-        match told.recv().await {
+        match received.recv().await {
             Some(ChildNews::Spent { .. } | ChildNews::Began { .. }) => {}
             other => return other,
         }
@@ -83,8 +83,8 @@ async fn next(told: &mut NewsReceiver) -> Option<ChildNews> {
 }
 
 /// Waits for the next permission request, and answers it.
-fn decide(test: &TestSession, told: &mut NewsReceiver, decision: UserDecision) -> Arc<PermissionRequest> {
-    let Some(ChildNews::Asked { ask, permission, answers, .. }) = test.wait_for(next(told)) else {
+fn decide(test: &TestSession, received: &mut NewsReceiver, decision: UserDecision) -> Arc<PermissionRequest> {
+    let Some(ChildNews::Asked { ask, permission, answers, .. }) = test.wait_for(next(received)) else {
         panic!("a question was expected")
     };
     let answers = answers.upgrade().expect("the child lives");
@@ -172,8 +172,8 @@ fn a_child_without_tools_gets_earlier_calls_as_text() {
     let seen = request.seen();
     let has_calls = |seen: &SeenPart| matches!(seen, SeenPart::AgentCall { .. } | SeenPart::Result { .. });
     assert!(!seen.iter().any(has_calls), "{seen:?}");
-    let told = format!("{seen:?}");
-    assert!(told.contains("Using tool: does") && told.contains("Tool result: done"), "{told}");
+    let shown = format!("{seen:?}");
+    assert!(shown.contains("Using tool: does") && shown.contains("Tool result: done"), "{shown}");
 }
 
 #[test]
@@ -202,12 +202,12 @@ fn a_child_may_only_use_its_tools_and_command_lines() {
 fn a_childs_permission_request_is_answered_through_its_parent() {
     let asks = || vec![call(json!({"asks": "person"}))];
     let test = TestSession::new(vec![asks(), asks(), vec![text("Done.")]]);
-    let (child, mut told) = start(&test, order(&test, "Go"));
-    let card = decide(&test, &mut told, UserDecision::AllowAlways);
+    let (child, mut received) = start(&test, order(&test, "Go"));
+    let card = decide(&test, &mut received, UserDecision::AllowAlways);
     assert_eq!(card.card.title, "review: Doing");
     let rule = Rule::Command { line: "do".into() };
     let mut news = Vec::new();
-    while let Some(next) = test.wait_for(next(&mut told)) {
+    while let Some(next) = test.wait_for(next(&mut received)) {
         news.push(match next {
             ChildNews::Asked { .. } => panic!("always was said"),
             ChildNews::Spent { .. } => unreachable!("it is passed over"),
@@ -222,7 +222,7 @@ fn a_childs_permission_request_is_answered_through_its_parent() {
             }
             ChildNews::Ended { .. } => "ended".to_owned(),
             ChildNews::Began { .. } => unreachable!("`next` passes it over"),
-            ChildNews::Streamed { .. } => panic!("a callback is shown to nobody"),
+            ChildNews::Streamed { .. } => panic!("a callback is not shown"),
         });
     }
     assert_eq!(news, ["settled", "allowed", "finished", "ended"]);
@@ -233,8 +233,8 @@ fn a_childs_permission_request_is_answered_through_its_parent() {
 #[test]
 fn a_permission_request_without_a_receiver_is_denied() {
     let test = TestSession::new(vec![vec![call(json!({"asks": "person"}))]]);
-    let (child, told) = start(&test, order(&test, "Go"));
-    drop(told);
+    let (child, received) = start(&test, order(&test, "Go"));
+    drop(received);
     let outcome = test.wait_for(child).expect("no panic").expect("an outcome");
     assert_eq!(finished(&outcome)[0].status, OutcomeStatus::Denied);
 }
@@ -244,10 +244,10 @@ fn dropping_a_child_ends_its_tools_and_withdraws_its_request() {
     let waits = || vec![call(json!({"do": "wait"}))];
     let both = vec![call(json!({"do": "wait"})), call(json!({"asks": "person"}))];
     let test = TestSession::new(vec![both, waits(), vec![text("Done.")]]);
-    let (child, mut told) = start(&test, order(&test, "Go"));
-    assert!(matches!(test.wait_for(next(&mut told)), Some(ChildNews::Asked { .. })));
+    let (child, mut received) = start(&test, order(&test, "Go"));
+    assert!(matches!(test.wait_for(next(&mut received)), Some(ChildNews::Asked { .. })));
     child.abort();
-    assert!(matches!(test.wait_for(next(&mut told)), Some(ChildNews::Ended { .. })));
+    assert!(matches!(test.wait_for(next(&mut received)), Some(ChildNews::Ended { .. })));
     // One permit: a tool that outlived its child would take it from the next call.
     test.release_tool();
     assert_eq!(run(&test, order(&test, "Again")).expect("an outcome").text, "Done.");
@@ -280,11 +280,11 @@ fn a_child_stops_at_its_limit_of_rounds() {
 /// actual window.
 #[test]
 fn a_history_that_does_not_fit_is_shortened_until_it_does() {
-    for tells in [true, false] {
+    for names_limit in [true, false] {
         let mut test = TestSession::with(move |request| {
             let used = request.body.to_string().len() / 4;
             let is_child = request.last_user_text() == "Sum it up";
-            let why = match tells {
+            let why = match names_limit {
                 true => format!("prompt is too long: {used} tokens > 6000 maximum"),
                 false => "prompt is too long".to_owned(),
             };

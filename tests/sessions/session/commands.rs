@@ -78,12 +78,15 @@ fn an_undo_says_what_it_undid() {
 fn an_unknown_command_is_reported_and_sent_as_text() {
     let mut test = TestSession::new(Vec::new());
     let turn = test.prompt("/udno");
-    let told = test.client.until(|out| match out {
+    let notice = test.client.until(|out| match out {
         SessionEvent::Notice { text, .. } if text.contains("/udno") => Some(text.clone()),
         _ => None,
     });
     test.reason(turn);
-    assert_eq!(told, "There is no command /udno; it was sent as text. Did you mean /undo? /help lists all.");
+    assert_eq!(
+        notice,
+        "There is no command /udno; it was sent as text. Did you mean /undo? /help lists all."
+    );
     assert!(test.last_request().body.to_string().contains("/udno"));
 }
 
@@ -197,25 +200,25 @@ fn an_impossible_undo_or_redo_is_refused_with_the_reason() {
         ("/undo e1", "refused", "did nothing to the history"),
         ("/redo", "nothing_to_do", "Nothing to redo"),
     ] {
-        let told = came_to(&mut test, typed);
+        let result = came_to(&mut test, typed);
         let command = &typed[1..5];
-        assert_eq!(told[command]["status"], status, "{typed}: {told}");
+        assert_eq!(result[command]["status"], status, "{typed}: {result}");
         assert!(notes(&test).last().is_some_and(|note| note.contains(why)), "{typed}: {:?}", notes(&test));
     }
     let history = came_to(&mut test, "/history");
     let layers = history["history"]["layers"].as_array().expect("a list");
-    let told: Vec<(&str, &str)> =
+    let listed: Vec<(&str, &str)> =
         layers.iter().filter_map(|layer| Some((layer["entry"].as_str()?, layer["can"].as_str()?))).collect();
-    assert_eq!(told, [(pinned.to_string().as_str(), "undo"), (inner.to_string().as_str(), "undo")]);
+    assert_eq!(listed, [(pinned.to_string().as_str(), "undo"), (inner.to_string().as_str(), "undo")]);
     assert!(notes(&test).last().is_some_and(|note| note.contains("you asked for it")), "{:?}", notes(&test));
 }
 
 #[test]
 fn pinned_text_is_sent_to_the_model_and_survives_compactions() {
     let mut test = long_talk();
-    let told = came_to(&mut test, "/pin Never touch the vendored walnuts.");
-    assert_eq!(told["pin"]["status"], "pinned", "{told}");
-    let part = told["pin"]["entry"].as_str().expect("an entry").to_owned();
+    let result = came_to(&mut test, "/pin Never touch the vendored walnuts.");
+    assert_eq!(result["pin"]["status"], "pinned", "{result}");
+    let part = result["pin"]["entry"].as_str().expect("an entry").to_owned();
     test.ask("Go on.");
     assert!(seen(&test).contains("vendored walnuts"), "the model is told at once: {}", seen(&test));
     for _ in 0..2 {
@@ -262,10 +265,10 @@ fn pinning_an_entry_that_left_the_view_brings_it_back() {
 fn pins_above_their_share_of_the_window_are_refused() {
     let mut test = long_talk();
     // The limit for pins is a quarter of the window.
-    let told = came_to(&mut test, &format!("/pin {}", "walnut shell ".repeat(200_000)));
-    assert_eq!(told["pin"]["status"], "refused");
-    assert_eq!(told["pin"]["pinned"], serde_json::json!([]));
-    let why = told["pin"]["reason"].as_str().expect("a reason");
+    let result = came_to(&mut test, &format!("/pin {}", "walnut shell ".repeat(200_000)));
+    assert_eq!(result["pin"]["status"], "refused");
+    assert_eq!(result["pin"]["pinned"], serde_json::json!([]));
+    let why = result["pin"]["reason"].as_str().expect("a reason");
     assert!(why.contains("and pins may take"), "{why}");
     assert!(!test.log().iter().any(|entry| entry.change.kind() == "edited"));
 }
@@ -274,8 +277,8 @@ fn pins_above_their_share_of_the_window_are_refused() {
 fn a_dry_run_changes_nothing_and_calls_no_model() {
     let mut test = long_talk();
     let (requests, entries) = (test.model.requests().len(), test.log().len());
-    let told = came_to(&mut test, "/compact dry keep the walnuts");
-    assert_eq!(told["compaction"]["status"], "dry_run", "{told}");
+    let result = came_to(&mut test, "/compact dry keep the walnuts");
+    assert_eq!(result["compaction"]["status"], "dry_run", "{result}");
     assert_eq!(test.model.requests().len(), requests);
     let kinds: Vec<&str> = test.log().iter().skip(entries).map(|entry| entry.change.kind()).collect();
     assert_eq!(kinds, ["commanded", "noted", "turn_ended"]);
@@ -284,7 +287,7 @@ fn a_dry_run_changes_nothing_and_calls_no_model() {
     // Regression: the entries of the dry run itself moved the compacted range, so a second dry run had a different
     // result.
     let again = came_to(&mut test, "/compact dry keep the walnuts");
-    assert_eq!(again["compaction"]["digest"], told["compaction"]["digest"]);
+    assert_eq!(again["compaction"]["digest"], result["compaction"]["digest"]);
 }
 
 #[test]

@@ -69,12 +69,12 @@ fn a_session_survives_many_overflows_of_a_small_window() {
 /// the conversation grew until the next rejection, and each compaction began with a failed request.
 #[test]
 fn a_provider_that_reports_no_window_rejects_only_one_request() {
-    const UNTOLD: usize = 12_000;
+    const LIMIT: usize = 12_000;
     let refused = Arc::new(AtomicUsize::new(0));
     let counted = refused.clone();
     let mut test = TestSession::with(move |request| {
         let used = tokens(request);
-        if used > UNTOLD {
+        if used > LIMIT {
             counted.fetch_add(1, Ordering::Relaxed);
             let message = "Your input exceeds the context window of this model. Please adjust your input and try again.";
             return vec![ModelStep::Error {
@@ -209,10 +209,10 @@ fn an_attachment_that_is_too_large_for_the_provider_causes_a_notice() {
     });
     let picture = Content::Image { mime_type: "image/png".into(), data: "iVBORw0KGgo=".into(), uri: None };
     let ticket = test.prompt_with(vec![Content::Text { text: "What is it? ".repeat(200) }, picture]);
-    let told = test.client.until(|out| match out {
+    let notice = test.client.until(|out| match out {
         SessionEvent::Notice { text, .. } if text.contains("attachments") => Some(text.clone()),
         _ => None,
     });
-    assert!(told.contains("no longer sent"), "{told}");
+    assert!(notice.contains("no longer sent"), "{notice}");
     assert_eq!(test.reason(ticket), StopReason::EndTurn);
 }

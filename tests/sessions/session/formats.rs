@@ -177,10 +177,10 @@ fn a_compaction_drops_thinking_and_its_undo_restores_it() {
 #[test]
 fn a_conversation_that_is_too_long_is_compacted_and_continues() {
     for format in WireFormat::ALL {
-        let mut told = false;
+        let mut has_replied = false;
         let mut test = Setup::new().format(format).start(move |request| {
             let is_long = request.body.to_string().len() > 20_000;
-            match (is_summary(request), is_long, std::mem::replace(&mut told, true)) {
+            match (is_summary(request), is_long, std::mem::replace(&mut has_replied, true)) {
                 (_, _, false) => {
                     vec![think("Many words."), ModelStep::Flood { count: 2000, text: "many words ".into() }]
                 }

@@ -206,7 +206,7 @@ fn a_history_made_by_hooks_of_a_callback_replaces_its_text() {
     let made = mutations(&test, &test.session);
     assert!(made.len() == 1 && made[0].contains("inside") && made[0].ends_with(": Made inside"), "{made:?}");
     let said = |change: &Change| matches!(change, Change::Said { origin: Origin::Hook { .. }, .. });
-    assert!(!test.log().iter().any(|entry| said(&entry.change)), "its text is not used beside");
+    assert!(!test.log().iter().any(|entry| said(&entry.change)), "its text is not used as well");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::stage::{
-    answers, count, puppet, recorder, refused, sent, stage, told, told_of, trail, with_hooks,
+    answers, count, payload_fields, payloads, puppet, recorder, refused, sent, stage, trail, with_hooks,
 };
 
 const MAIN_STOP: &str = r#"{"protocol": 2, "events": ["agent_stop"], "match": {"invoked_by": ["main"]}}"#;
@@ -77,8 +77,8 @@ fn hooks_in_a_callback_receive_recipe_depth_and_arguments() {
         &json!({"result": "callback", "callback": "note", "callback_args": {"about": "tea", "n": 3}}),
     );
     test.ask("Hello");
-    assert_eq!(told_of(&test, "invoked_by"), ["main", "subagent"]);
-    let child = &told(&test)[1];
+    assert_eq!(payload_fields(&test, "invoked_by"), ["main", "subagent"]);
+    let child = &payloads(&test)[1];
     assert_eq!((&child["callback_depth"], &child["invoked_recipe"]), (&json!(1), &json!("note")));
     assert_eq!(child["callback_args"], json!({"about": "tea", "n": "3"}));
     assert_eq!(test.last_request().last_user_text(), "Write a note about tea.");
@@ -165,7 +165,7 @@ fn a_callback_calls_no_other() {
     );
     assert_eq!(test.ask("Hello"), StopReason::EndTurn);
     assert_eq!(test.model.requests().len(), 2);
-    assert_eq!(told_of(&test, "callback_depth"), ["0", "1"]);
+    assert_eq!(payload_fields(&test, "callback_depth"), ["0", "1"]);
     // If the user calls the recipe, its own stop does not start it again.
     assert_eq!(test.ask("/note"), StopReason::EndTurn);
     assert_eq!(test.model.requests().len(), 3);

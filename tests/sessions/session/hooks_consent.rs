@@ -9,7 +9,7 @@ use epitome_test_harness::session::TestSession;
 use epitome_test_harness::write_file;
 use serde_json::json;
 
-use super::stage::{recorder, told_of, with_hooks};
+use super::stage::{payload_fields, recorder, with_hooks};
 
 const HOOK: &str = ".epitome/hooks/theirs";
 
@@ -30,7 +30,7 @@ fn is_question(out: &SessionEvent) -> bool {
 }
 
 fn runs(test: &TestSession) -> usize {
-    told_of(test, "event").len()
+    payload_fields(test, "event").len()
 }
 
 /// Sends a prompt, answers the permission request that precedes it, and waits for the end of the turn.

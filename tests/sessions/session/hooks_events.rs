@@ -6,14 +6,14 @@ use epitome_test_harness::session::{TestSession, call};
 use epitome_test_harness::text;
 use serde_json::{Value, json};
 
-use super::stage::{flood, recorder, told, told_of, with_hooks};
+use super::stage::{flood, payload_fields, payloads, recorder, with_hooks};
 
 const ALL: &str = r#"{"protocol": 2, "events": ["session_start", "user_message_send", "before_tool_call",
 "after_tool_call", "turn_end", "agent_stop", "pre_compact", "post_compact", "session_end"]}"#;
 
 fn payload(test: &TestSession, event: &str) -> Value {
-    let found = told(test).into_iter().rfind(|payload| payload["canonical_event"] == event);
-    found.unwrap_or_else(|| panic!("{event} was told"))
+    let found = payloads(test).into_iter().rfind(|payload| payload["canonical_event"] == event);
+    found.unwrap_or_else(|| panic!("{event} was sent"))
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn every_event_is_sent_at_its_time() {
         "turn_end",
         "agent_stop",
     ];
-    assert_eq!(told_of(&test, "event"), first);
+    assert_eq!(payload_fields(&test, "event"), first);
 
     let start = payload(&test, "session_start");
     assert_eq!((&start["source"], &start["invoked_by"]), (&json!("startup"), &json!("main")));
@@ -45,7 +45,7 @@ fn every_event_is_sent_at_its_time() {
     assert_eq!((&after["output_text"], &after["blocked"]), (&json!("found"), &json!(false)));
     assert_eq!(after["tool_output"]["success"], json!(true));
     let rounds: Vec<Value> =
-        told(&test).into_iter().filter(|payload| payload["event"] == "turn_end").collect();
+        payloads(&test).into_iter().filter(|payload| payload["event"] == "turn_end").collect();
     assert_eq!((&rounds[0]["turn_number"], &rounds[0]["tools_used"]), (&json!(1), &json!(true)));
     assert_eq!((&rounds[1]["turn_number"], &rounds[1]["tools_used"]), (&json!(2), &json!(false)));
     assert_eq!(rounds[0]["response"], "I look.");
@@ -56,7 +56,7 @@ fn every_event_is_sent_at_its_time() {
     assert_eq!(test.ask("/compact the words"), StopReason::EndTurn);
     let by_command =
         ["pre_compact", "turn_end", "post_compact", "session_start", "agent_stop"].map(str::to_owned);
-    assert_eq!(told_of(&test, "event")[first.len()..], by_command);
+    assert_eq!(payload_fields(&test, "event")[first.len()..], by_command);
     let pre = payload(&test, "pre_compact");
     assert_eq!((&pre["trigger"], &pre["reason"]), (&json!("manual"), &json!("command")));
     assert_eq!((&pre["custom_instructions"], &pre["recipe"]), (&json!("the words"), &json!("compact")));
@@ -72,14 +72,14 @@ fn a_session_ends_on_close_and_on_detach_and_starts_again() {
     let mut test = with_hooks(&[("audit", recorder(ends))], &[], Vec::new());
     test.ask("Hello");
     test.reload(test.environment());
-    assert_eq!(told_of(&test, "event"), ["session_start", "session_end"]);
+    assert_eq!(payload_fields(&test, "event"), ["session_start", "session_end"]);
     test.ask("Again");
     assert_eq!(payload(&test, "session_start")["source"], "resume");
     let client = test.client.id;
     test.send(SessionCommand::Detach { client });
     // The load waits until the closing session has released the log.
     test.load(test.environment());
-    assert_eq!(told_of(&test, "event")[2..], ["session_start", "session_end"]);
+    assert_eq!(payload_fields(&test, "event")[2..], ["session_start", "session_end"]);
 }
 
 #[test]
@@ -96,9 +96,9 @@ fn a_recipe_and_a_queued_prompt_are_sent_to_prompt_hooks() {
     test.client.entry(|change| matches!(change, epitome::thread::Change::Queued { .. }).then_some(()));
     test.release_tool();
     assert_eq!((test.reason(first), test.reason(second)), (StopReason::EndTurn, StopReason::EndTurn));
-    assert_eq!(told_of(&test, "event"), ["UserPromptSubmit", "UserPromptSubmit"]);
-    assert_eq!(told_of(&test, "invoked_recipe"), ["greet", "greet"]);
-    assert_eq!(told_of(&test, "message")[1], "And this");
+    assert_eq!(payload_fields(&test, "event"), ["UserPromptSubmit", "UserPromptSubmit"]);
+    assert_eq!(payload_fields(&test, "invoked_recipe"), ["greet", "greet"]);
+    assert_eq!(payload_fields(&test, "message")[1], "And this");
 }
 
 /// Regression: a session that was loaded and immediately compacted sent the `session_start` event that follows a
@@ -111,7 +111,7 @@ fn a_session_that_begins_with_a_compaction_sends_session_start_first() {
     test.ask("Hello");
     test.reload(test.environment());
     test.ask("/compact");
-    let events = told_of(&test, "event");
+    let events = payload_fields(&test, "event");
     assert_eq!(events[1..], ["session_start", "pre_compact", "session_start"]);
-    assert_eq!(told(&test)[1]["source"], "resume");
+    assert_eq!(payloads(&test)[1]["source"], "resume");
 }

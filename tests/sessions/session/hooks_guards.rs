@@ -3,7 +3,7 @@
 use epitome::thread::{Change, StopReason, Trigger};
 use serde_json::json;
 
-use super::stage::{count, flood, notices, recorder, refused, script, told_of, with_hooks};
+use super::stage::{count, flood, notices, payload_fields, recorder, refused, script, with_hooks};
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::session::call;
 use epitome_test_harness::text;
@@ -35,9 +35,9 @@ fn a_repeated_follow_up_stops_the_agent() {
         assert_eq!(test.ask("Hello"), StopReason::EndTurn);
         assert_eq!(test.model.requests().len(), 2, "{same}");
         assert!(refused(&test)[0].contains("the same"), "{:?}", refused(&test));
-        let told =
+        let found =
             notices(&mut test).into_iter().filter(|text| text.contains("lint.json")).collect::<Vec<_>>();
-        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!(found.len(), 1, "{found:?}");
     }
 }
 
@@ -80,8 +80,8 @@ fn a_blocked_compaction_is_blocked_in_the_next_round_too() {
     );
     assert_eq!(test.ask("Go"), StopReason::EndTurn);
     assert_eq!(count(&test, compactions), 0);
-    assert!(told_of(&test, "reason").len() >= 2, "{:?}", told_of(&test, "reason"));
-    assert!(told_of(&test, "reason").iter().all(|reason| reason == "hook"));
+    assert!(payload_fields(&test, "reason").len() >= 2, "{:?}", payload_fields(&test, "reason"));
+    assert!(payload_fields(&test, "reason").iter().all(|reason| reason == "hook"));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn the_window_is_compacted_at_the_configured_share() {
         let threshold =
             |change: &Change| matches!(change, Change::Compacted { trigger: Trigger::Threshold, .. });
         assert_eq!(count(&test, threshold), compacted, "{ratio}");
-        assert_eq!(told_of(&test, "reason"), vec!["threshold"; compacted]);
+        assert_eq!(payload_fields(&test, "reason"), vec!["threshold"; compacted]);
     }
 }
 

@@ -6,7 +6,7 @@ use epitome_scripted_model::{ModelStep, SeenPart};
 use epitome_test_harness::session::{TestSession, call};
 use serde_json::{Value, json};
 
-use super::stage::{notices, recorder, refused, script, sent, told, with_hooks};
+use super::stage::{notices, payloads, recorder, refused, script, sent, with_hooks};
 
 fn outcomes(test: &TestSession) -> Vec<ToolOutcome> {
     let outcomes = test.log().into_iter().filter_map(|entry| match &entry.change {
@@ -34,7 +34,7 @@ fn a_blocked_call_has_the_reason_as_its_outcome_and_runs_later_hooks() {
     let outcome = &outcomes(&test)[0];
     assert_eq!((outcome.status, outcome.model_text().as_str()), (OutcomeStatus::Denied, "Not on Sundays."));
     assert!(sent(&test).contains("Not on Sundays.") && !sent(&test).contains("done done"));
-    let after = &told(&test)[0];
+    let after = &payloads(&test)[0];
     assert_eq!((&after["blocked"], &after["tool_output"]["success"]), (&json!(true), &json!(false)));
 }
 
@@ -242,7 +242,7 @@ fn a_recipe_without_hooks_still_runs_the_enforced_ones() {
         vec![vec![call(json!({}))]],
     );
     test.ask("/quiet");
-    let names: Vec<String> = told(&test)
+    let names: Vec<String> = payloads(&test)
         .iter()
         .map(|payload| payload["hook_name"].as_str().unwrap_or_default().to_owned())
         .collect();

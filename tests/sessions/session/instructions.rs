@@ -9,7 +9,7 @@ use serde_json::json;
 use super::stage::{count, flood, notice, sent};
 
 /// All user texts of the last request, without the system text.
-fn told(test: &TestSession) -> String {
+fn user_texts(test: &TestSession) -> String {
     let texts = test.last_request().seen().into_iter().filter_map(|seen| match seen {
         SeenPart::User(text) => Some(text),
         _ => None,
@@ -43,10 +43,10 @@ fn instructions_of_a_subdirectory_are_sent_when_a_file_in_it_is_touched() {
     write(&test, "d/AGENTS.md", "Rules of d, which nobody touches.");
     test.ask("Go");
     assert_eq!(files(&test), ["a/AGENTS.md", "a/b/CLAUDE.md"]);
-    let told = told(&test);
-    let (a, b) = (told.find("Rules of a."), told.find("Rules of b."));
-    assert!(a.is_some() && a < b, "the nearest is last: {told}");
-    assert_eq!(told.matches("Rules of a.").count(), 1, "{told}");
+    let texts = user_texts(&test);
+    let (a, b) = (texts.find("Rules of a."), texts.find("Rules of b."));
+    assert!(a.is_some() && a < b, "the nearest is last: {texts}");
+    assert_eq!(texts.matches("Rules of a.").count(), 1, "{texts}");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_changed_instruction_file_is_sent_once_with_the_next_call() {
     test.ask("And now?");
     test.ask("And then?");
     assert_eq!(files(&test), ["AGENTS.md"]);
-    assert_eq!(told(&test).matches("Use spaces, always.").count(), 1);
+    assert_eq!(user_texts(&test).matches("Use spaces, always.").count(), 1);
 
     // The log records which files the model has received, so a restart does not repeat them.
     test.reload(test.environment());
@@ -67,7 +67,7 @@ fn a_changed_instruction_file_is_sent_once_with_the_next_call() {
     assert_eq!(files(&test).len(), 1);
     std::fs::remove_file(test.cwd().join("AGENTS.md")).expect("it is there");
     test.ask("Gone?");
-    assert!(told(&test).contains("were removed and no longer apply"), "{}", told(&test));
+    assert!(user_texts(&test).contains("were removed and no longer apply"), "{}", user_texts(&test));
     test.ask("Gone indeed?");
     assert_eq!(files(&test).len(), 2);
 }
@@ -84,9 +84,9 @@ fn instructions_are_in_the_view_once_even_after_a_compaction() {
     test.ask("/compact");
     write(&test, "AGENTS.md", "Use spaces, always.");
     test.ask("Again");
-    let told = told(&test);
-    assert_eq!(told.matches("Rules of a.").count(), 1, "{told}");
-    assert_eq!(told.matches("Use spaces, always.").count(), 1, "{told}");
+    let texts = user_texts(&test);
+    assert_eq!(texts.matches("Rules of a.").count(), 1, "{texts}");
+    assert_eq!(texts.matches("Use spaces, always.").count(), 1, "{texts}");
 }
 
 /// Otherwise a link in a repository could cause a key file to be sent to the provider.
@@ -103,7 +103,7 @@ fn a_symlink_out_of_the_workspace_is_not_followed() {
     test.ask("Go");
     assert_eq!(count(&test, |change| matches!(change, Change::ToolFinished { .. })), 2);
     assert!(files(&test).is_empty());
-    assert!(!told(&test).contains("a secret"));
+    assert!(!user_texts(&test).contains("a secret"));
 }
 
 /// Regression: with an instruction file larger than the window, every prompt of the user failed, because the system
@@ -147,7 +147,7 @@ fn an_oversized_instruction_file_is_named_and_the_others_are_sent() {
     write(&test, "AGENTS.md", "Rules of the project, in short.");
     test.ask("And now?");
     assert_eq!(self::files(&test), ["a/AGENTS.md", "AGENTS.md"]);
-    assert!(told(&test).contains("Rules of the project, in short."), "{}", told(&test));
+    assert!(user_texts(&test).contains("Rules of the project, in short."), "{}", user_texts(&test));
     test.ask("And then?");
     assert_eq!(self::files(&test).len(), 2);
     let frames = count(&test, |change| matches!(change, Change::Framed { .. }));

@@ -91,7 +91,7 @@ fn a_local_model_is_called_at_its_configured_address() {
         let name = ModelName("local/other".into());
         find_endpoint(&test.services, Some(&name), &settings, &environment("local/qwen")).await
     });
-    assert_eq!(found.expect("it is told where").base_url, base_url);
+    assert_eq!(found.expect("the address is configured").base_url, base_url);
 }
 
 #[test]

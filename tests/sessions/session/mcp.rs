@@ -16,7 +16,7 @@ use epitome_test_harness::{in_turn, text, within};
 use serde_json::{Value, json};
 
 use super::mcp_server::{SECRET, json_of, process_of, table};
-use super::stage::{recorder, told, with_hooks};
+use super::stage::{payloads, recorder, with_hooks};
 
 /// A session whose user has these settings, with a directory for traces of the servers.
 struct Stage {
@@ -55,7 +55,7 @@ impl Stage {
         })
     }
 
-    fn tools_told(&self) -> Vec<String> {
+    fn offered_tools(&self) -> Vec<String> {
         let first = &self.test.model.requests()[0].body["tools"];
         let names = first.as_array().expect("tools").iter().filter_map(|tool| tool["name"].as_str());
         names.map(str::to_owned).collect()
@@ -107,8 +107,11 @@ fn a_servers_tool_is_listed_permitted_and_called() {
     assert_eq!(stage.test.reason(ticket), StopReason::EndTurn);
     let rule = Rule::External { server: "tickets".into(), tool: "echo".into() };
     assert!(stage.test.log().iter().any(|entry| entry.change == Change::Allowed { rule: rule.clone() }));
-    let told = stage.tools_told();
-    assert!(told.contains(&"mcp__tickets__echo".to_owned()) && told.contains(&"mcp".to_owned()), "{told:?}");
+    let offered = stage.offered_tools();
+    assert!(
+        offered.contains(&"mcp__tickets__echo".to_owned()) && offered.contains(&"mcp".to_owned()),
+        "{offered:?}"
+    );
 }
 
 /// Each row is a tool of a misbehaving server, and the text for the model. The session continues.
@@ -145,8 +148,8 @@ fn a_broken_server_causes_a_notice_and_no_failure() {
             vec![vec![text("Hello.")]],
         );
         assert_eq!(stage.test.ask("Go"), StopReason::EndTurn, "{role}");
-        let told = stage.notice("MCP server s");
-        assert!(told.contains(words), "{role}: {told}");
+        let shown = stage.notice("MCP server s");
+        assert!(shown.contains(words), "{role}: {shown}");
         assert!(
             !stage.test.client.seen.iter().any(|out| matches!(out, SessionEvent::Notice { .. })),
             "{role}: once"
@@ -158,8 +161,8 @@ fn a_broken_server_causes_a_notice_and_no_failure() {
 fn a_missing_server_program_is_reported_with_a_hint() {
     let config = "[mcp.servers.s]\ncommand = \"no-such-program-anywhere\"\n";
     let mut stage = stage(|_| config.to_owned(), Vec::new());
-    let told = stage.notice("MCP server s");
-    assert!(told.contains("give its full path"), "{told}");
+    let shown = stage.notice("MCP server s");
+    assert!(shown.contains("give its full path"), "{shown}");
     assert_eq!(stage.test.ask("Go"), StopReason::EndTurn);
 }
 
@@ -180,12 +183,15 @@ fn an_endless_tool_list_is_bounded_and_names_never_clash() {
 
     let mut clashing = served("clashes", Vec::new());
     assert_eq!(clashing.test.ask("Go"), StopReason::EndTurn);
-    let mut told = clashing.tools_told();
-    assert!(told.contains(&"bash".to_owned()) && told.contains(&"mcp__s__bash".to_owned()), "{told:?}");
-    let all = told.len();
-    told.sort();
-    told.dedup();
-    assert_eq!(told.len(), all);
+    let mut offered = clashing.offered_tools();
+    assert!(
+        offered.contains(&"bash".to_owned()) && offered.contains(&"mcp__s__bash".to_owned()),
+        "{offered:?}"
+    );
+    let all = offered.len();
+    offered.sort();
+    offered.dedup();
+    assert_eq!(offered.len(), all);
 }
 
 /// Regression: on a busy machine this test failed because the server was connected only after the first prompt had
@@ -214,8 +220,8 @@ fn a_call_without_an_answer_times_out() {
         vec![call("mcp__s__waits", json!({}))],
     );
     assert_eq!(stage.test.ask("Go"), StopReason::EndTurn);
-    let told = stage.outcome().model_text();
-    assert!(told.contains("did not answer within 1 s"), "{told}");
+    let shown = stage.outcome().model_text();
+    assert!(shown.contains("did not answer within 1 s"), "{shown}");
 }
 
 #[test]
@@ -356,8 +362,8 @@ fn tools_of_a_late_server_are_announced_and_callable() {
     assert_eq!(outcome.model_text(), "heard \"late\"");
     let requests = test.model.requests();
     assert_eq!(requests[0].body["tools"], requests[2].body["tools"]);
-    let told = requests[1].body["messages"].to_string();
-    assert_eq!(told.matches("- mcp__s__echo: Says what it heard.").count(), 1, "{told}");
+    let shown = requests[1].body["messages"].to_string();
+    assert_eq!(shown.matches("- mcp__s__echo: Says what it heard.").count(), 1, "{shown}");
     assert_eq!(requests[2].body["messages"].to_string().matches("not in your list").count(), 1);
 
     // After a compaction the tools are in the tool list; the other tools keep their positions.
@@ -381,8 +387,8 @@ fn a_tool_of_a_removed_server_has_an_explanatory_error() {
     std::fs::write(stage.test.home.join("config.toml"), "mode = \"full\"\n").expect("a file");
     stage.test.reload(stage.test.environment());
     assert_eq!(stage.test.ask("Again"), StopReason::EndTurn);
-    let told = stage.outcome().model_text();
-    assert!(told.contains("mcp__s__echo is not available any more"), "{told}");
+    let shown = stage.outcome().model_text();
+    assert!(shown.contains("mcp__s__echo is not available any more"), "{shown}");
 }
 
 #[test]
@@ -418,8 +424,8 @@ fn skills_stay_when_a_server_has_news() {
 fn a_server_that_asks_in_a_loop_is_declined() {
     let mut stage = served("plain", vec![call("mcp__s__asks", json!({}))]);
     assert_eq!(stage.test.ask("Go"), StopReason::EndTurn);
-    let told = stage.outcome().model_text();
-    assert_eq!(told, "told \"decline\" null, asked 30 times");
+    let shown = stage.outcome().model_text();
+    assert_eq!(shown, "told \"decline\" null, asked 30 times");
     stage.notice("asks something that your client cannot show");
 }
 
@@ -434,7 +440,7 @@ fn hooks_see_a_call_through_the_mcp_tool_as_a_call_of_that_tool() {
         vec![call("mcp", through)],
     );
     assert_eq!(test.ask("Go"), StopReason::EndTurn);
-    let payload = told(&test).remove(0).to_string();
+    let payload = payloads(&test).remove(0).to_string();
     assert!(payload.contains("mcp__s__echo") && !payload.contains("arguments"), "{payload}");
 }
 
@@ -478,14 +484,14 @@ fn resources_of_a_server_are_attached_to_a_prompt() {
     stage.test.ask("Go");
     assert_eq!(stage.test.ask("Read @s:docs://readme."), StopReason::EndTurn);
     let requests = stage.test.model.requests();
-    let told = requests.last().expect("there are two").last_user_text();
-    assert!(told.contains("Read me."), "{told}");
+    let shown = requests.last().expect("there are two").last_user_text();
+    assert!(shown.contains("Read me."), "{shown}");
 }
 
 /// Each row is the user's answer, and whether the server gets the model's reply.
 #[test]
 fn a_server_calls_the_model_only_if_the_user_agrees() {
-    for (answer, told) in
+    for (answer, expected) in
         [("This time", "told {\"model\":"), ("No", "the user does not want the model to be called for it")]
     {
         let replies = vec![call("mcp__s__samples", json!({})), vec![text("A secret.")]];
@@ -499,7 +505,7 @@ fn a_server_calls_the_model_only_if_the_user_agrees() {
         stage.test.send(SessionCommand::Answer { ask, reply: QuestionReply::Accepted(content) });
         assert_eq!(stage.test.reason(ticket), StopReason::EndTurn);
         let heard = stage.outcome().model_text();
-        assert!(heard.contains(told), "{answer}: {heard}");
+        assert!(heard.contains(expected), "{answer}: {heard}");
         assert_eq!(heard.contains("A secret."), answer != "No", "{heard}");
         let requests = stage.test.model.requests();
         let sampled = requests.iter().filter(|request| request.body.to_string().contains("Say a secret"));
@@ -529,8 +535,8 @@ fn a_server_may_only_send_the_user_to_web_urls() {
                 .send(SessionCommand::Answer { ask, reply: QuestionReply::Accepted(serde_json::Map::new()) });
         }
         assert_eq!(stage.test.reason(ticket), StopReason::EndTurn);
-        let told = stage.outcome().model_text();
-        assert!(told.contains(if is_shown { "accept" } else { "decline" }), "{url}: {told}");
+        let outcome = stage.outcome().model_text();
+        assert!(outcome.contains(if is_shown { "accept" } else { "decline" }), "{url}: {outcome}");
     }
 }
 
@@ -554,10 +560,10 @@ fn without_a_capable_client_the_model_asks_in_its_reply() {
     let input = json!({"question": "Where to?"});
     let mut test = TestSession::new(vec![vec![ModelStep::Call { name: "ask_user".into(), input }]]);
     assert_eq!(test.ask("Go"), StopReason::EndTurn);
-    let told = test.client.entry(|change| match change {
+    let shown = test.client.entry(|change| match change {
         Change::ToolFinished { outcome } => Some(outcome.model_text()),
         _ => None,
     });
-    assert!(told.contains("in the text of your reply"), "{told}");
+    assert!(shown.contains("in the text of your reply"), "{shown}");
     assert!(!test.model.requests()[0].body["tools"].to_string().contains("ask_user"));
 }

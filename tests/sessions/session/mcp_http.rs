@@ -97,7 +97,7 @@ fn read_body(reader: &mut BufReader<TcpStream>) -> Option<(String, Vec<u8>)> {
 fn login(head: &str, body: &str, own: &str) -> (&'static str, String) {
     let base = format!("http://{own}");
     let path = head.split(' ').nth(1).unwrap_or_default();
-    let told = match path {
+    let response = match path {
         path if path.starts_with("/.well-known/oauth-protected-resource") => {
             json!({"resource": format!("{base}/mcp/sk-in-the-path"), "authorization_servers": [base]})
         }
@@ -123,7 +123,7 @@ fn login(head: &str, body: &str, own: &str) -> (&'static str, String) {
         }
         _ => return ("404 Not Found", String::new()),
     };
-    ("200 OK", told.to_string())
+    ("200 OK", response.to_string())
 }
 
 fn answer(request: &Value) -> Option<Value> {
@@ -154,11 +154,11 @@ fn a_server_receives_its_configured_headers() {
     let mut test =
         started(&url, vec![vec![ModelStep::Call { name: "mcp__net__look".into(), input: json!({}) }]]);
     assert_eq!(test.ask("Go"), StopReason::EndTurn);
-    let told = test.client.entry(|change| match change {
+    let shown = test.client.entry(|change| match change {
         Change::ToolFinished { outcome } => Some(outcome.model_text()),
         _ => None,
     });
-    assert_eq!(told, "seen");
+    assert_eq!(shown, "seen");
     let heads: Vec<String> = heads.try_iter().collect();
     assert!(heads.len() >= 3, "{heads:?}");
     for head in heads.iter().filter(|head| head.starts_with("post")) {
@@ -178,12 +178,12 @@ fn an_unreachable_server_is_reported_without_its_secrets() {
     ] {
         let (url, _) = server(status);
         let mut test = started(&url, Vec::new());
-        let told = test.client.until(|out| match out {
+        let shown = test.client.until(|out| match out {
             SessionEvent::Notice { text, .. } if text.contains("net") => Some(text.clone()),
             _ => None,
         });
-        assert!(told.contains(words), "{status}: {told}");
-        assert!(!told.contains(KEY) && !told.contains("sk-in-the-path"), "{told}");
+        assert!(shown.contains(words), "{status}: {shown}");
+        assert!(!shown.contains(KEY) && !shown.contains("sk-in-the-path"), "{shown}");
         assert_eq!(test.ask("Go"), StopReason::EndTurn);
     }
 }
@@ -255,11 +255,11 @@ fn an_address_that_refuses_the_newer_transport_is_tried_with_the_older_one() {
     let mut test =
         started(&url, vec![vec![ModelStep::Call { name: "mcp__net__look".into(), input: json!({}) }]]);
     assert_eq!(test.ask("Go"), StopReason::EndTurn);
-    let told = test.client.entry(|change| match change {
+    let shown = test.client.entry(|change| match change {
         Change::ToolFinished { outcome } => Some(outcome.model_text()),
         _ => None,
     });
-    assert_eq!(told, "seen");
+    assert_eq!(shown, "seen");
     let heads: Vec<String> = heads.try_iter().collect();
     let with_key = heads.iter().filter(|head| head.contains(&format!("authorization: bearer {KEY}"))).count();
     assert_eq!(with_key, heads.len(), "{heads:?}");
@@ -274,11 +274,11 @@ fn a_login_works_over_the_older_transport() {
     let mut test = Setup::with_config(&config).start(in_turn(vec![look]));
     log_in(&mut test);
     assert_eq!(test.ask("Go"), StopReason::EndTurn);
-    let told = test.client.entry(|change| match change {
+    let shown = test.client.entry(|change| match change {
         Change::ToolFinished { outcome } => Some(outcome.model_text()),
         _ => None,
     });
-    assert_eq!(told, "seen");
+    assert_eq!(shown, "seen");
     let posts: Vec<String> = heads.try_iter().filter(|head| head.starts_with("post /messages")).collect();
     let token = format!("authorization: bearer {TOKEN}");
     assert!(!posts.is_empty() && posts.iter().all(|head| head.contains(&token)), "{posts:?}");
@@ -291,25 +291,25 @@ fn a_server_that_goes_away_is_reported_in_plain_words() {
     let mut test =
         started(&url, vec![vec![ModelStep::Call { name: "mcp__net__look".into(), input: json!({}) }]]);
     assert_eq!(test.ask("Go"), StopReason::EndTurn);
-    let told = test.client.until(|out| match out {
+    let shown = test.client.until(|out| match out {
         SessionEvent::Notice { text, .. } if text.contains("net") => Some(text.clone()),
         _ => None,
     });
     assert!(
-        told.starts_with("The MCP server net did not get or answer the call: it cannot be reached"),
-        "{told}"
+        shown.starts_with("The MCP server net did not get or answer the call: it cannot be reached"),
+        "{shown}"
     );
-    assert!(!told.contains("::") && !told.contains("sk-in-the-path"), "{told}");
+    assert!(!shown.contains("::") && !shown.contains("sk-in-the-path"), "{shown}");
     assert!(status(&mut test).contains("its last call failed: it cannot be reached"));
 }
 
 /// Follows the link like the user's browser.
 fn log_in(test: &mut TestSession) {
-    let told = test.client.until(|out| match out {
+    let notice = test.client.until(|out| match out {
         SessionEvent::Notice { text, .. } if text.contains("Open this link") => Some(text.clone()),
         _ => None,
     });
-    let link = told.split("Open this link: ").nth(1).unwrap_or_else(|| panic!("a link: {told}"));
+    let link = notice.split("Open this link: ").nth(1).unwrap_or_else(|| panic!("a link: {notice}"));
     let query = |name: &str| {
         let pairs = link.split(['?', '&']);
         let found = pairs.filter_map(|pair| pair.strip_prefix(&format!("{name}="))).next();
@@ -372,11 +372,11 @@ fn a_login_shows_a_link_and_the_token_stays_private() {
     let mut test = with_login(vec![look]);
     log_in(&mut test);
     assert_eq!(test.ask("Go"), StopReason::EndTurn);
-    let told = test.client.entry(|change| match change {
+    let shown = test.client.entry(|change| match change {
         Change::ToolFinished { outcome } => Some(outcome.model_text()),
         _ => None,
     });
-    assert_eq!(told, "seen");
+    assert_eq!(shown, "seen");
     let file = token_file(&test);
     let mode = std::os::unix::fs::PermissionsExt::mode(&file.metadata().expect("it is there").permissions());
     assert_eq!(mode & 0o777, 0o600);

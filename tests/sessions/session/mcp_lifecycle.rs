@@ -184,7 +184,7 @@ fn the_model_gets_instructions_resources_and_all_of_a_result() {
             call("mcp", json!({"resources": true})),
             call("mcp", json!({"read": "docs://readme", "server": "s"})),
             call("mcp__s__structured", json!({})),
-            call("mcp__s__tells_its_key", json!({})),
+            call("mcp__s__prints_its_key", json!({})),
             call("mcp__s__lists_roots", json!({})),
         ],
     );
@@ -221,7 +221,7 @@ fn a_tool_that_requires_a_task_is_called_as_one() {
     let mut life = started("rich", vec![again(), again()]);
     assert_eq!(life.test.ask("Go"), StopReason::EndTurn);
     assert_eq!(life.outcome().model_text(), "task 1 is done");
-    // It is known by now, so the server is not asked in vain first.
+    // It is known by now, so no call is rejected first.
     assert_eq!(life.outcome().model_text(), "task 2 is done");
 }
 

@@ -144,8 +144,8 @@ fn serve(role: &str, place: &Path) {
             Some("notifications/cancelled") => {
                 let same = waiting.as_ref().is_some_and(|call| call["id"] == request["params"]["requestId"]);
                 // Renamed atomically, because a test waits for the file.
-                std::fs::write(place.join("being-told"), same.to_string()).expect("a file");
-                std::fs::rename(place.join("being-told"), place.join("cancelled")).expect("a file");
+                std::fs::write(place.join("being-written"), same.to_string()).expect("a file");
+                std::fs::rename(place.join("being-written"), place.join("cancelled")).expect("a file");
             }
             Some("tools/call") => match request["params"]["name"].as_str().expect("a name") {
                 "echo" => text(&request, &format!("heard {}", request["params"]["arguments"]["says"])),
@@ -221,7 +221,7 @@ fn serve(role: &str, place: &Path) {
                     &request,
                     json!({"content": [{"type": "text", "text": "2 rows"}], "structuredContent": {"rows": [1, 2]}}),
                 ),
-                "tells_its_key" => text(&request, &format!("my key is {SECRET}")),
+                "prints_its_key" => text(&request, &format!("my key is {SECRET}")),
                 "needs_a_task" if request["params"]["task"].is_object() => {
                     tasks += 1;
                     answer(&request, json!({"task": task_of(tasks, "working")}));
@@ -268,20 +268,20 @@ fn serve(role: &str, place: &Path) {
 }
 
 fn introduction(role: &str, request: &Value) -> Value {
-    let mut told = json!({
+    let mut result = json!({
         "protocolVersion": request["params"]["protocolVersion"],
         "capabilities": {"tools": {"listChanged": true}},
         "serverInfo": {"name": "test", "version": "1"},
     });
     if role == "future" {
-        told["protocolVersion"] = "2099-01-01".into();
+        result["protocolVersion"] = "2099-01-01".into();
     }
     if role == "rich" {
-        told["capabilities"]["resources"] = json!({});
-        told["capabilities"]["prompts"] = json!({});
-        told["instructions"] = "Always echo before you ask.".into();
+        result["capabilities"]["resources"] = json!({});
+        result["capabilities"]["prompts"] = json!({});
+        result["instructions"] = "Always echo before you ask.".into();
     }
-    told
+    result
 }
 
 fn tools(role: &str) -> Value {
@@ -303,7 +303,7 @@ fn tools(role: &str) -> Value {
         tools.extend(names.map(|name| tool(name, orders)));
     }
     if role == "rich" {
-        let names = ["structured", "tells_its_key", "needs_a_task", "lists_roots"];
+        let names = ["structured", "prints_its_key", "needs_a_task", "lists_roots"];
         tools.extend(names.map(|name| tool(name, "Does it.")));
     }
     if role == "clashes" {

@@ -67,11 +67,11 @@ fn context_never_grows_at_a_compaction_and_is_consistent_everywhere() {
         let done = came_to(&mut test, "/compact");
         let after = meter(&test);
         assert!(0 < after && after < before, "{before} → {after}");
-        for told in [dry, done] {
+        for report in [dry, done] {
             assert_eq!(
-                (&told["pre_tokens"], &told["post_tokens"]),
+                (&report["pre_tokens"], &report["post_tokens"]),
                 (&before.into(), &after.into()),
-                "{told}"
+                "{report}"
             );
         }
         let sizes = context(before, after, WINDOW);

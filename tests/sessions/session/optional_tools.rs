@@ -42,8 +42,8 @@ fn a_search_that_lacks_its_key_is_reported_and_not_offered() {
     let mut test = Setup::with_config("web_search = \"brave\"\n").start(in_turn(Vec::new()));
     test.ask("Hello");
     assert!(!tool_names(&test.last_request()).contains(&"web_search".to_owned()));
-    let told = notices(&mut test).join("\n");
-    assert!(told.contains("web_search = \"brave\"") && told.contains("set BRAVE_API_KEY"), "{told}");
+    let shown = notices(&mut test).join("\n");
+    assert!(shown.contains("web_search = \"brave\"") && shown.contains("set BRAVE_API_KEY"), "{shown}");
 }
 
 /// The scripted model refuses searches that come back altered, like the services.
@@ -163,9 +163,9 @@ fn memory_that_the_user_allowed_is_among_the_instructions_of_the_next_session() 
     assert!(system.contains("Tests run with make check."), "{system}");
     test.ask("/context");
     let log = test.log();
-    let told = log.iter().find_map(|entry| match &entry.change {
+    let noted = log.iter().find_map(|entry| match &entry.change {
         Change::Noted { text, .. } => Some(text.as_str()),
         _ => None,
     });
-    assert!(told.is_some_and(|told| told.contains("- memory: about")), "{told:?}");
+    assert!(noted.is_some_and(|noted| noted.contains("- memory: about")), "{noted:?}");
 }

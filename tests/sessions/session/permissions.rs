@@ -93,11 +93,11 @@ fn rule() -> Rule {
 }
 
 /// Sends a command and returns its machine-readable outcome.
-fn told(test: &mut TestSession, command: &str) -> Value {
+fn run_command(test: &mut TestSession, command: &str) -> Value {
     let ticket = test.prompt(command);
     match test.client.answer(ticket) {
         Ok(SessionAnswer::TurnEnded { meta, .. }) => {
-            meta.expect("it tells something")["epitome"]["permissions"].clone()
+            meta.expect("the command has a result")["epitome"]["permissions"].clone()
         }
         other => panic!("a turn's end was expected: {other:?}"),
     }
@@ -121,10 +121,10 @@ fn an_always_permission_lasts_until_it_is_revoked() {
     let (asked, outcome) = made(&mut test, UserDecision::Reject);
     assert!(!asked && by(&outcome) == Decider::Remembered { rule: rule() }, "{outcome:?}");
 
-    let listed = told(&mut test, "/permissions");
+    let listed = run_command(&mut test, "/permissions");
     assert_eq!(listed["remembered"], json!([{ "rule": rule(), "words": "the command do", "kept": false }]));
-    assert_eq!(told(&mut test, "/permissions forget 2")["status"], "refused");
-    assert_eq!(told(&mut test, "/permissions forget 1")["forgotten"], 1);
+    assert_eq!(run_command(&mut test, "/permissions forget 2")["status"], "refused");
+    assert_eq!(run_command(&mut test, "/permissions forget 1")["forgotten"], 1);
     let (asked, outcome) = made(&mut test, UserDecision::Reject);
     assert!(asked && by(&outcome) == Decider::Person { answer: PermissionChoice::No });
     assert_eq!(outcome.status, OutcomeStatus::Denied);
@@ -137,14 +137,14 @@ fn an_always_permission_lasts_until_it_is_revoked() {
 fn a_kept_permission_applies_to_later_sessions_and_is_not_in_the_repository() {
     let mut test = started("", &[]);
     made(&mut test, UserDecision::AllowAlways);
-    assert_eq!(told(&mut test, "/permissions keep 1")["status"], "done");
+    assert_eq!(run_command(&mut test, "/permissions keep 1")["status"], "done");
     assert!(!test.cwd().join(".epitome/config.toml").exists());
     let first = (test.session.clone(), test.client.id);
     another_session(&mut test);
     let (asked, outcome) = made(&mut test, UserDecision::Reject);
     assert!(!asked && by(&outcome) == Decider::Kept { rule: rule() });
-    assert_eq!(told(&mut test, "/permissions")["remembered"][0]["kept"], true);
-    assert_eq!(told(&mut test, "/permissions forget all")["forgotten"], 1);
+    assert_eq!(run_command(&mut test, "/permissions")["remembered"][0]["kept"], true);
+    assert_eq!(run_command(&mut test, "/permissions forget all")["forgotten"], 1);
     assert!(made(&mut test, UserDecision::Reject).0, "it holds no more, here");
     drop(first);
     another_session(&mut test);
@@ -189,12 +189,12 @@ fn the_log_records_who_decided() {
     let at =
         log.iter().find(|entry| matches!(entry.change, Change::ToolFinished { .. })).expect("an outcome").seq;
     test.ask(&format!("/why {at}"));
-    let told = test.log().iter().rev().find_map(|entry| match &entry.change {
+    let explained = test.log().iter().rev().find_map(|entry| match &entry.change {
         Change::Noted { text, .. } => Some(text.clone()),
         _ => None,
     });
-    let told = told.expect("an answer");
-    assert!(told.contains("Permission: refused by the mode \"Plan\""), "{told}");
+    let explained = explained.expect("an answer");
+    assert!(explained.contains("Permission: refused by the mode \"Plan\""), "{explained}");
 }
 
 #[test]

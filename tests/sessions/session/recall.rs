@@ -226,7 +226,7 @@ fn the_oldest_recalled_text_is_cut_if_a_turn_recalls_too_much() {
     let (shown, whole) = in_view(&test, &all[all.len() - 1].0);
     assert_eq!(shown, Some(whole), "the newest stays");
     let is_cut = |id: &str| matches!(in_view(&test, id), (Some(shown), whole) if shown != whole);
-    let cut = all.iter().map(|(id, _)| id).find(|id| is_cut(id)).expect("one is cut where it stands");
+    let cut = all.iter().map(|(id, _)| id).find(|id| is_cut(id)).expect("one is cut in place");
     let (shown, _) = in_view(&test, cut);
     let shown = shown.unwrap_or_default();
     assert!(shown.contains(&format!("`recall` with entry {cut} reads all of it")), "{shown}");

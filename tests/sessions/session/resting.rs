@@ -10,7 +10,7 @@ use epitome_test_harness::session::{Setup, TestSession, call};
 use epitome_test_harness::{in_turn, text, within};
 use serde_json::{Value, json};
 
-use super::stage::{recorder, told_of};
+use super::stage::{payload_fields, recorder};
 
 /// Waits until the test's session is suspended.
 pub fn rests(test: &TestSession) {
@@ -66,7 +66,7 @@ fn session_start_hooks_run_once_despite_suspensions() {
         test.ask(words);
         rests(&test);
     }
-    assert_eq!(told_of(&test, "event"), ["session_start"]);
+    assert_eq!(payload_fields(&test, "event"), ["session_start"]);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn hooks_for_the_end_run_when_the_last_client_leaves_a_suspended_session() {
     rests(&test);
     test.sessions.detach(test.client.id);
     test.wait_for(test.sessions.settled());
-    assert_eq!(told_of(&test, "event"), ["session_start", "session_end"]);
+    assert_eq!(payload_fields(&test, "event"), ["session_start", "session_end"]);
     assert_eq!(test.sessions.live_sessions(), []);
 
     let environment = test.environment();
@@ -163,7 +163,7 @@ fn hooks_for_the_end_run_when_the_last_client_leaves_a_suspended_session() {
     test.ask("Again");
     rests(&test);
     test.wait_for(test.sessions.set_archived(&test.session, true)).expect("it is archived");
-    assert_eq!(told_of(&test, "event")[2..], ["session_start", "session_end"]);
+    assert_eq!(payload_fields(&test, "event")[2..], ["session_start", "session_end"]);
 }
 
 /// A tool that follows a session got nothing more after the session's window was closed while it was suspended and

@@ -134,10 +134,10 @@ fn cancelling_a_steering_prompt_leaves_the_turn_alone() {
     assert_eq!(test.last_request().last_user_text(), "And that");
 }
 
-/// A prompt that waited counted as the own one of whoever had queued a prompt last: that window did not show it, and its
+/// A queued prompt was attributed to the window that had queued a prompt last: that window did not show it, and its
 /// sender's window showed it twice. Found by a simulated world.
 #[test]
-fn a_queued_prompt_is_its_senders_own_whoever_queued_one_after_it() {
+fn a_queued_prompt_belongs_to_its_sender() {
     let mut test = TestSession::new(vec![vec![call(json!({"do": "wait"}))], vec![text("done")]]);
     let mut other = second(&mut test, "sk-test-2");
     let turn = test.prompt("Do it");
@@ -230,7 +230,7 @@ fn an_observer_sees_past_and_present_and_keeps_nothing_alive() {
         observer.entry(is_end);
         let ticket = test.ticket();
         test.send(SessionCommand::Close { ticket, client: test.client.id });
-        test.client.answer(ticket).expect("it closes, whoever looks on");
+        test.client.answer(ticket).expect("it closes although others are attached");
     }
     let entries = test.log().len();
     let seen: Vec<u64> = observer

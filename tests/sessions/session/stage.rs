@@ -14,9 +14,9 @@ pub fn script(declares: &str, body: &str) -> String {
     format!("#!/bin/sh\nif [ \"$1\" = hook ]; then\ncat <<'END'\n{declares}\nEND\nexit 0\nfi\n{body}\n")
 }
 
-/// A script that records its payloads; see [`told`].
+/// A script that records its payloads; see [`payloads`].
 pub fn recorder(declares: &str) -> String {
-    script(declares, "cat >> \"$EPITOME_CWD/told\"")
+    script(declares, "cat >> \"$EPITOME_CWD/payloads\"")
 }
 
 /// A script that prints the result set by [`answers`], once.
@@ -50,15 +50,15 @@ pub fn stage(
 }
 
 /// The payloads that recorders received, in order.
-pub fn told(test: &TestSession) -> Vec<Value> {
-    let lines = std::fs::read_to_string(test.cwd().join("told")).unwrap_or_default();
+pub fn payloads(test: &TestSession) -> Vec<Value> {
+    let lines = std::fs::read_to_string(test.cwd().join("payloads")).unwrap_or_default();
     lines.lines().map(|line| serde_json::from_str(line).expect("a payload")).collect()
 }
 
 /// One field of all payloads, as text.
-pub fn told_of(test: &TestSession, field: &str) -> Vec<String> {
+pub fn payload_fields(test: &TestSession, field: &str) -> Vec<String> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    told(test).iter().map(|payload| text(&payload[field])).collect()
+    payloads(test).iter().map(|payload| text(&payload[field])).collect()
 }
 
 /// All runs in the trail.

@@ -61,8 +61,8 @@ fn a_compaction_shortens_the_conversation_whatever_the_model_does() {
         });
         test.ask(RULE);
         test.ask("Say many words.");
-        let told = outcome_of(&mut test, "/compact");
-        assert_eq!(told["status"], "truncated", "{name}: {told}");
+        let result = outcome_of(&mut test, "/compact");
+        assert_eq!(result["status"], "truncated", "{name}: {result}");
         let [entry] = &compacted(&test)[..] else { panic!("{name}: one compaction") };
         let Change::Compacted { account, tokens_before, tokens_after, .. } = &entry.change else { panic!() };
         assert!(account.fallback.is_some() && tokens_after * 2 < *tokens_before, "{name}: {account:?}");
@@ -72,7 +72,7 @@ fn a_compaction_shortens_the_conversation_whatever_the_model_does() {
     }
 }
 
-fn spent_in_vain(test: &TestSession) -> Vec<u64> {
+fn unused_input(test: &TestSession) -> Vec<u64> {
     let log = test.log();
     let spent = log.iter().filter_map(|entry| match &entry.change {
         Change::Spent { usage, .. } => Some(usage.input),
@@ -96,7 +96,7 @@ fn answers_that_are_no_summary_are_counted() {
     test.ask("Say many words.");
     assert_eq!(outcome_of(&mut test, "/compact")["status"], "truncated");
     let asked = test.model.requests().iter().filter(|request| is_summary(request)).count() as u64;
-    assert_eq!(spent_in_vain(&test), (1..=asked).map(|number| 1_000 + number).collect::<Vec<_>>());
+    assert_eq!(unused_input(&test), (1..=asked).map(|number| 1_000 + number).collect::<Vec<_>>());
 }
 
 /// The cost of a summary that was prepared but not needed before the session ended appeared nowhere. One that is ready
@@ -123,10 +123,10 @@ fn a_prepared_summary_that_is_never_used_is_counted_at_the_end() {
     // The summary is written in the background, which keeps the session from being suspended.
     super::resting::rests(&test);
     assert_eq!(test.model.requests().iter().filter(|request| is_summary(request)).count(), 1);
-    assert_eq!(spent_in_vain(&test), [0; 0]);
+    assert_eq!(unused_input(&test), [0; 0]);
     test.sessions.detach(test.client.id);
     test.wait_for(test.sessions.settled());
-    assert_eq!(spent_in_vain(&test), [777]);
+    assert_eq!(unused_input(&test), [777]);
 }
 
 #[test]

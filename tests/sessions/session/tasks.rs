@@ -8,7 +8,7 @@ use epitome_test_harness::session::{Setup, TestSession, call};
 use epitome_test_harness::text;
 use serde_json::{Value, json};
 
-use super::stage::{recorder, told};
+use super::stage::{payloads, recorder};
 
 fn task(input: Value) -> ModelStep {
     ModelStep::Call { name: "task".into(), input }
@@ -88,8 +88,8 @@ fn a_subagent_has_its_own_conversation_and_returns_its_last_text() {
     );
     assert!(tool_names(parent).contains(&"task".to_owned()));
     assert_eq!(tool_names(agent), ["does", "bash", "recall"], "all but task");
-    let told = parent.body["tools"].to_string();
-    assert!(told.contains("- explore: Finds things out") && told.contains("- general: "), "{told}");
+    let tools = parent.body["tools"].to_string();
+    assert!(tools.contains("- explore: Finds things out") && tools.contains("- general: "), "{tools}");
 
     let outcome = &outcomes(&test)[0];
     assert_eq!((outcome.status, outcome.model_text().as_str()), (OutcomeStatus::Completed, "a.rs, line 7."));
@@ -112,7 +112,7 @@ fn a_subagent_has_its_own_conversation_and_returns_its_last_text() {
         SessionEvent::Usage(usage) => usage.cost,
         _ => None,
     });
-    assert!((live.expect("it is told") - cost).abs() < 1e-9, "{live:?} and {cost}");
+    assert!((live.expect("it is reported") - cost).abs() < 1e-9, "{live:?} and {cost}");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_subagents_work_is_shown_as_progress() {
         vec![vec![text("I look first.\nWell."), call(json!({}))]],
     );
     test.ask("Go");
-    let told: String = test
+    let progress: String = test
         .client
         .seen
         .iter()
@@ -132,7 +132,7 @@ fn a_subagents_work_is_shown_as_progress() {
             _ => None,
         })
         .collect();
-    assert_eq!(told, "I look first.\n→ Doing\n");
+    assert_eq!(progress, "I look first.\n→ Doing\n");
 }
 
 /// A user's file in Claude Code's format, with its tool names.
@@ -153,13 +153,13 @@ fn the_users_own_agent_has_the_tools_that_its_file_lists() {
     assert!(requests[1].body["system"].to_string().contains("You check things."));
     let outcomes = outcomes(&test);
     // Both ran concurrently.
-    let mut told: Vec<String> = outcomes[1..].iter().map(ToolOutcome::model_text).collect();
-    told.sort();
+    let mut texts: Vec<String> = outcomes[1..].iter().map(ToolOutcome::model_text).collect();
+    texts.sort();
     assert!(
-        told[0].contains("no agent \"broken\"") && told[0].contains("must be a list of names"),
-        "{told:?}"
+        texts[0].contains("no agent \"broken\"") && texts[0].contains("must be a list of names"),
+        "{texts:?}"
     );
-    assert!(told[1].contains("The agents are checker, explore, general"), "{told:?}");
+    assert!(texts[1].contains("The agents are checker, explore, general"), "{texts:?}");
     test.client.until(|out| match out {
         SessionEvent::Notice { text, .. } if text.contains("broken.md:4:") => Some(()),
         _ => None,
@@ -286,9 +286,9 @@ fn subagents_are_limited_in_number_and_depth() {
         vec![vec![hand("general", "Deeper")]],
     );
     test.ask("Go");
-    let mut told: Vec<String> = outcomes(&test).iter().map(ToolOutcome::model_text).collect();
-    told.sort();
-    assert!(told[0].starts_with("1 agents were started") && told[1] == "ok", "{told:?}");
+    let mut texts: Vec<String> = outcomes(&test).iter().map(ToolOutcome::model_text).collect();
+    texts.sort();
+    assert!(texts[0].starts_with("1 agents were started") && texts[1] == "ok", "{texts:?}");
     // The subagent called `task`, which is not in its tool list.
     let seen = format!("{:?}", test.model.requests().iter().rfind(|request| is_agents(request)));
     assert!(seen.contains("There is no tool"), "{seen}");
@@ -382,7 +382,7 @@ fn hooks_see_calls_and_end_of_a_subagent_as_a_subagents() {
         }
     });
     test.ask("Go");
-    let seen: Vec<String> = told(&test)
+    let seen: Vec<String> = payloads(&test)
         .iter()
         .map(|payload| {
             let word = |field: &str| payload[field].as_str().unwrap_or_default().to_owned();
@@ -410,14 +410,14 @@ fn plan_mode_is_announced_after_an_unchanged_prefix() {
     test.choose("mode", "ask").expect("a mode");
     test.ask("Carry it out");
     let requests = test.model.requests();
-    let told: Vec<(usize, usize)> = requests
+    let counts: Vec<(usize, usize)> = requests
         .iter()
         .map(|request| {
             let seen = format!("{:?}", request.seen());
             (seen.matches("Plan mode is on").count(), seen.matches("Plan mode is off").count())
         })
         .collect();
-    assert_eq!(told, [(0, 0), (1, 0), (1, 0), (1, 1)]);
+    assert_eq!(counts, [(0, 0), (1, 0), (1, 0), (1, 1)]);
     let (first, last) = (&requests[0], &requests[3]);
     assert_eq!((&first.body["system"], &first.body["tools"]), (&last.body["system"], &last.body["tools"]));
     assert_eq!(last.seen()[..1], first.seen()[..]);

@@ -239,7 +239,7 @@ impl Window {
             environment: Arc::new(environment.into()),
             login: Arc::new(LoggedIn),
             ids_above: self.front.ids_above(),
-            positions: Positions::Told,
+            positions: Positions::Included,
             offers_v2: Box::new(|| true),
         };
         let connection = Inline::new(config);

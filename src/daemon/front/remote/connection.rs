@@ -94,7 +94,7 @@ impl StreamBuffer {
         Some(next)
     }
 
-    /// Forgets what nobody has read.
+    /// Forgets unread messages.
     fn give_up(&mut self) {
         self.dropped += self.frames.len() as u64;
         self.sent = self.dropped;
@@ -149,7 +149,7 @@ impl ClientStreams {
 }
 
 impl ClientStreams {
-    /// Gives up the largest stream of a session that nobody reads; returns whether there was one.
+    /// Gives up the largest unread stream of a session; returns whether there was one.
     fn give_up_unread(&mut self) -> bool {
         let unread = self.streams.iter_mut().filter(|(name, stream)| {
             matches!(name, ClientStream::Session(_)) && !stream.is_read && stream.unsent_bytes() > 0
@@ -162,7 +162,7 @@ impl ClientStreams {
 /// Why a stream can't be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoStream {
-    /// Somebody reads it already.
+    /// It already has a reader.
     Busy,
     /// The messages that the client lacks are no longer kept.
     Gone,
@@ -336,7 +336,7 @@ impl RemoteConnection {
                         state.trim();
                         break;
                     }
-                    // A session that nobody reads must not stop all others.
+                    // An unread session must not stop all others.
                     if state.give_up_unread() {
                         continue;
                     }
@@ -403,7 +403,7 @@ impl RemoteConnection {
         drop(self.to_front.lock().await.take());
     }
 
-    /// Ends the connection once nobody has read and nothing was sent for a while.
+    /// Ends the connection once nothing was read or sent for a while.
     pub async fn end_unless_used(self: Arc<Self>) {
         loop {
             let until = {
@@ -468,7 +468,7 @@ mod tests {
     async fn a_client_returns_to_messages_that_are_kept_and_to_no_others() {
         let connection = with_frames(&["a", "b", "c"]);
         let back = |received| connection.read(ClientStream::Connection, Some(received));
-        let first = connection.read(ClientStream::Connection, None).expect("nobody reads it");
+        let first = connection.read(ClientStream::Connection, None).expect("it has no reader");
         assert_eq!(connection.read(ClientStream::Connection, None).err(), Some(NoStream::Busy));
         for expected in ["a", "b"] {
             assert_eq!(first.next().await.expect("a message").1.as_str(), expected);
@@ -488,9 +488,9 @@ mod tests {
     }
 
     /// Regression: a client returned while its old socket was still passing a frame on. The rest of that frame was
-    /// dropped, and the client, told that it had not arrived, sent it again: both became one line that nobody can read.
+    /// dropped, and the client, informed that it had not arrived, sent it again: both became one malformed line.
     #[tokio::test]
-    async fn a_message_is_passed_on_whole_although_nobody_waits_for_it() {
+    async fn a_message_is_passed_on_whole_after_its_sender_has_gone() {
         let (ours, mut front) = tokio::net::UnixStream::pair().expect("a pair");
         let (_reader, to_front) = ours.into_split();
         let connection = Arc::new(RemoteConnection::new(String::new(), Carrier::WebSocket, to_front));
@@ -514,7 +514,7 @@ mod tests {
     /// Regression: a client left one of its sessions unread. Once four megabytes waited for it, no other session got
     /// anything any more, and no request an answer.
     #[tokio::test]
-    async fn a_session_that_nobody_reads_stops_no_other() {
+    async fn an_unread_session_stops_no_other() {
         let connection = with_frames(&[]);
         let session = ClientStream::Session("s".to_owned());
         connection.state().stream(&session).put(Utf8Bytes::from("unread"));

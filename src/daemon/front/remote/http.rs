@@ -167,7 +167,7 @@ pub async fn post(clients: &Arc<RemoteClients>, request: Request<Incoming>) -> R
     };
     let session = message.session.clone();
     let session = session.filter(|session| match message.method.as_deref() {
-        // The answer follows the replay, on the same stream if somebody reads it.
+        // The answer follows the replay, on the same stream if it has a reader.
         Some("session/load" | "session/resume") => connection.know_session(session),
         Some("session/new" | "session/fork") => false,
         Some(_) | None => connection.knows_session(session),
@@ -376,7 +376,7 @@ mod tests {
         let stream_of =
             |routes: &mut HttpRoutes, message: &Value| route(routes, message, &known).expect("routed").stream;
         assert_eq!(stream_of(&mut routes, &update("s", text.clone())), session("s"));
-        // Nobody would read the stream of a subagent, which no request has opened.
+        // The stream of a subagent would have no reader, as no request has opened it.
         assert_eq!(stream_of(&mut routes, &update("child", text.clone())), ClientStream::Connection);
         assert_eq!(stream_of(&mut routes, &update("s", begun)), session("s"));
         assert_eq!(stream_of(&mut routes, &update("child", text)), session("s"));

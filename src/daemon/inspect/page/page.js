@@ -287,11 +287,11 @@ const close = () => el("a", { class: "close", href: `#${state.open}`, "aria-labe
 
 function drawEntry(looked) {
   const next = state.timeline?.next ?? Infinity;
-  const beside = (entry, words) => el("a", entry >= 0 && entry < next ? { href: `#${state.open}/e${entry}` } : { "aria-disabled": "true" }, words);
+  const step = (entry, words) => el("a", entry >= 0 && entry < next ? { href: `#${state.open}/e${entry}` } : { "aria-disabled": "true" }, words);
   ENTRY.replaceChildren(
     el("header", {},
       el("h2", {}, `e${looked.entry} `, el("span", { class: "quiet" }, looked.kind.replaceAll("_", " "))),
-      el("nav", {}, beside(looked.entry - 1, "‹"), beside(looked.entry + 1, "›"), close())),
+      el("nav", {}, step(looked.entry - 1, "‹"), step(looked.entry + 1, "›"), close())),
     el("p", { class: "quiet" }, moment(looked.at)),
     el("p", { class: `seen ${looked.seen}` }, SEEN[looked.seen], looked.by !== null && [", since ", ...linked(`e${looked.by}`, openEntry)]),
     el("section", { class: "why" }, el("h3", {}, "Why"), el("p", {}, linked(looked.why, openEntry))),

@@ -162,10 +162,10 @@ impl Model {
     }
 
     /// The token count in a change equals that of the view.
-    pub(super) fn is_counted(&mut self, told: u64) -> Checked {
+    pub(super) fn is_counted(&mut self, recorded: u64) -> Checked {
         let counted = self.ruler().view(self.thread.view());
-        if counted != told {
-            return Err(format!("the change tells {told} tokens, the view takes {counted}"));
+        if counted != recorded {
+            return Err(format!("the change records {recorded} tokens, the view takes {counted}"));
         }
         Ok(())
     }

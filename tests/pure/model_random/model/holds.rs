@@ -12,7 +12,7 @@ use epitome::thread::{Change, Content, Entry, Seq, View};
 use epitome_scripted_model::valid;
 use serde_json::Value;
 
-use super::super::checks::{self, Held};
+use super::super::checks::{self, KeptRequest};
 use super::{Checked, Model, Novelty, Sent, State, frame_of};
 
 impl Model {
@@ -33,11 +33,11 @@ impl Model {
         let (looked, quoted) = checks::pins(&self.thread)?;
         self.count_times("pins", looked);
         self.count_times("pins that are quoted", quoted);
-        if let Some(held) = checks::last_request(&self.thread)? {
-            self.count(match held {
-                Held::AsItIs => "last requests as they are",
-                Held::Quoted => "last requests that are quoted",
-                Held::InPart => "last requests that are quoted in part",
+        if let Some(kept) = checks::last_request(&self.thread)? {
+            self.count(match kept {
+                KeptRequest::AsItIs => "last requests as they are",
+                KeptRequest::Quoted => "last requests that are quoted",
+                KeptRequest::InPart => "last requests that are quoted in part",
             });
         }
         // The model is only called when it is its turn to reply and every call has an outcome, including the calls of a
@@ -94,8 +94,8 @@ impl Model {
             basis: Some(Basis { frame, revision }),
         };
         let encoded = self.encoding.encode(endpoint, &request, Purpose::Reply);
-        let anew = Encoding::default().encode(endpoint, &request, Purpose::Reply);
-        checks::same_request(&encoded, &anew)?;
+        let fresh = Encoding::default().encode(endpoint, &request, Purpose::Reply);
+        checks::same_request(&encoded, &fresh)?;
         self.count("requests");
         let novelty = self.is_what_it_was(encoded.bytes())?;
         Ok((encoded, novelty))

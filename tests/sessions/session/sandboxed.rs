@@ -93,7 +93,7 @@ fn a_request_to_leave_the_sandbox_explains_it_and_always_covers_the_line() {
 }
 
 #[test]
-fn the_model_is_told_why_the_user_refused() {
+fn the_model_gets_the_reason_of_a_refusal() {
     let mut test = started("", in_turn(vec![bash(json!({ "command": "cargo build" })), vec![text("ok")]]));
     let (card, outcome) = try_it(&mut test, UserDecision::RejectBecause(" use make instead ".to_owned()));
     assert!(card.is_some());
@@ -148,8 +148,8 @@ fn auto_runs_sandboxed_commands_unasked_and_explains_once_why_it_asks() {
         let (card, _) = try_it(&mut test, UserDecision::AllowOnce);
         assert!(card.is_some(), "it is not sandboxed");
     }
-    let told = notices(&mut test).into_iter().filter(|notice| notice.contains("The mode \"Auto\" asks"));
-    assert_eq!(told.count(), 1);
+    let found = notices(&mut test).into_iter().filter(|notice| notice.contains("The mode \"Auto\" asks"));
+    assert_eq!(found.count(), 1);
 }
 
 /// If no restriction is missing, the test runs again within the sandbox. Landlock forbids mounts, so a nested sandbox
@@ -183,8 +183,8 @@ fn a_missing_restriction_is_reported_once_and_in_each_permission_request() {
     let toolbox = Toolbox::built_in(Arc::new(Reaper::with_program(user::program())));
     let run = toolbox.get("bash").expect("a built-in tool").run(json!({ "command": line }), context);
     let result = runtime.block_on(async { tokio::time::timeout(PATIENCE, run).await }).expect("in time");
-    let told = format!("{:?}", result.content);
-    assert!(told.contains("1 passed"), "{told}");
+    let shown = format!("{:?}", result.content);
+    assert!(shown.contains("1 passed"), "{shown}");
 }
 
 fn says(gap: &str) {
@@ -195,8 +195,8 @@ fn says(gap: &str) {
         let shown = format!("{:?}", card.expect("it is asked").preview);
         assert!(shown.contains(gap), "{shown}");
     }
-    let told = notices(&mut test).into_iter().filter(|notice| notice.contains(gap));
-    assert_eq!(told.count(), 1);
+    let found = notices(&mut test).into_iter().filter(|notice| notice.contains(gap));
+    assert_eq!(found.count(), 1);
 }
 
 /// A compaction removes the command from the model's view, and a suspended session has no tasks; neither
