@@ -45,10 +45,8 @@ impl Invariants {
             }
             "tool_call_content_chunk" => diff(&update["content"])?,
             "terminal_update" => drop(known.ids.insert(id_of("terminalId")?)),
-            "terminal_output_chunk" => {
-                if !known.ids.contains(&id_of("terminalId")?) {
-                    return failed("`terminal_update` before the output of a terminal", got());
-                }
+            "terminal_output_chunk" if !known.ids.contains(&id_of("terminalId")?) => {
+                return failed("`terminal_update` before the output of a terminal", got());
             }
             "subagent_update" => drop(known.ids.insert(id_of("sessionId")?)),
             "state_update" => return known.state(update),
@@ -121,7 +119,7 @@ mod tests {
         let terminal = json!({ "sessionUpdate": "terminal_update", "terminalId": "t" });
         let listed = state(json!([{ "type": "terminal", "terminalId": "t" }]));
         assert!(is_right(&[terminal.clone(), listed.clone(), state(json!([]))]));
-        assert!(!is_right(&[listed.clone()]));
+        assert!(!is_right(std::slice::from_ref(&listed)));
         assert!(!is_right(&[terminal, listed, state(Value::Null)]));
         assert!(is_right(&[state(Value::Null)]));
     }

@@ -109,8 +109,8 @@ impl ProcessMark {
     fn end(&self, number: i32) -> CheckResult {
         let Some(process) = Pid::from_raw(number) else { return CheckResult::Bare };
         let gone = |is_gone: bool| if is_gone { CheckResult::Gone } else { CheckResult::Bare };
-        let held = match pidfd_open(process, PidfdFlags::empty()) {
-            Ok(held) => held,
+        let handle = match pidfd_open(process, PidfdFlags::empty()) {
+            Ok(handle) => handle,
             Err(error) => return gone(error == Errno::SRCH),
         };
         let is_alive = || test_kill_process(process) != Err(Errno::SRCH);
@@ -118,7 +118,7 @@ impl ProcessMark {
             status_line(number).is_ok_and(|line| is_starting(&line))
         });
         if seen == CheckResult::Marked {
-            let _ = pidfd_send_signal(&held, Signal::KILL);
+            let _ = pidfd_send_signal(&handle, Signal::KILL);
         }
         seen
     }
