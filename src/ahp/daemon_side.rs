@@ -30,7 +30,6 @@ impl<S: FrameSink> AhpHost<S> {
                 if let Some(session) = parent {
                     self.change(&session, |session| session.update_of_subagent(update, now));
                 } else if let Some(session) = own {
-                    // The options come with the list of models once it has been fetched.
                     self.note_models(update);
                     self.note_subagent(&session, update);
                     let order = self.change(&session, |session| {
@@ -97,6 +96,10 @@ impl<S: FrameSink> AhpHost<S> {
                 let id = result.map(|result| result["sessionId"].as_str().unwrap_or_default().to_owned());
                 if let Ok(id) = &id {
                     self.addresses.insert(id.clone(), session.clone());
+                }
+                // A new session's options contain the models that were listed since.
+                if let Ok(result) = result {
+                    self.note_models(result);
                 }
                 self.change(&session, |session| session.created(id.map_err(words)));
             }

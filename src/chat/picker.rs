@@ -12,6 +12,8 @@ pub struct Picker {
     pub selected: usize,
     /// Where a list that is not complete continues.
     pub cursor: Option<wire::SessionListCursor>,
+    /// Whether the next part has been requested.
+    pub is_loading: bool,
 }
 
 pub struct PickerEntry {
@@ -40,6 +42,7 @@ impl Picker {
             entries: sessions.into_iter().map(entry).collect(),
             selected: 0,
             cursor,
+            is_loading: false,
         }
     }
 
@@ -47,6 +50,7 @@ impl Picker {
     pub fn extend(&mut self, next: Picker) {
         self.entries.extend(next.entries);
         self.cursor = next.cursor;
+        self.is_loading = false;
     }
 
     /// The values of an option.
@@ -64,13 +68,15 @@ impl Picker {
             entries: values.iter().map(entry).collect(),
             selected,
             cursor: None,
+            is_loading: false,
         }
     }
 
     /// Selects another entry. At the end of a part of a list, returns where it continues instead.
     pub fn select(&mut self, forward: bool) -> Option<wire::SessionListCursor> {
         if forward && self.selected + 1 >= self.entries.len() && self.cursor.is_some() {
-            return self.cursor.clone();
+            let is_first = !std::mem::replace(&mut self.is_loading, true);
+            return self.cursor.clone().filter(|_| is_first);
         }
         let count = self.entries.len().max(1);
         self.selected = if forward { self.selected + 1 } else { self.selected + count - 1 } % count;

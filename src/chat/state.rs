@@ -509,7 +509,7 @@ impl ChatState {
             AgentMessage::Sessions { sessions, is_next: true, cursor } => {
                 // The list may have been closed since.
                 let next = Picker::of_sessions(sessions, cursor);
-                if let Some(picker) = self.picker.as_mut().filter(|picker| picker.cursor.is_some()) {
+                if let Some(picker) = self.picker.as_mut().filter(|picker| picker.is_loading) {
                     picker.extend(next);
                     picker.select(true);
                 }
@@ -527,7 +527,11 @@ impl ChatState {
                     self.draft.set(&text);
                 }
             }
-            AgentMessage::Failed(why) => self.transcript.notice(Color::Red, &why),
+            AgentMessage::Failed(why) => {
+                // It can be requested again.
+                self.picker.iter_mut().for_each(|picker| picker.is_loading = false);
+                self.transcript.notice(Color::Red, &why);
+            }
             AgentMessage::Ended(why) => {
                 self.activity = SessionActivity::Ended;
                 self.cards.clear();
@@ -551,8 +555,9 @@ impl ChatState {
             SessionUpdate::UserMessage(message) => {
                 let MaybeUndefined::Value(content) = message.content else { return };
                 let text = text_of(&content);
-                self.no_longer_waits(typed(&content).trim());
-                self.draft.remember(&text);
+                let typed = typed(&content);
+                self.no_longer_waits(typed.trim());
+                self.draft.remember(typed.trim());
                 self.transcript.replace(Speaker::User, &message.message_id.0, &text);
             }
             SessionUpdate::UserMessageChunk(chunk) => self.append(Speaker::User, &chunk),

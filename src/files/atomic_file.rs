@@ -87,8 +87,8 @@ impl AtomicFile {
         let exists = || rustix::fs::statat(directory, to, AtFlags::SYMLINK_NOFOLLOW).is_ok();
         // The temporary name is removed on drop.
         match rustix::fs::linkat(directory, name, directory, to, AtFlags::empty()) {
-            // The file system has no hard links.
-            Err(Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) if !exists() => {
+            // The file system has no hard links, which each reports in its own way. Another error is that of the rename, too.
+            Err(error) if error != Errno::EXIST && !exists() => {
                 Ok(rustix::fs::renameat(directory, name, directory, to)?)
             }
             linked => Ok(linked?),

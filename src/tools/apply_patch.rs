@@ -215,7 +215,8 @@ impl PatchPlan {
                     let name = workspace.display(&self.files[at].real);
                     return Err(format!("{name} exists already; change it with `*** Update File: {name}`."));
                 }
-                self.files[at].new = Some(text.clone().into_bytes());
+                let text = Notebook::written(&self.files[at].real, None, text.clone())?;
+                self.files[at].new = Some(text.into_bytes());
             }
             FilePatch::Delete { path } => {
                 let at = self.existing(path, context, known)?;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
 
 use super::disk::{CancelFlag, CurrentContent};
+use super::notebook::Notebook;
 use super::{
     Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, read_state,
 };
@@ -62,12 +63,17 @@ impl ParsedTool for FileWrite {
         disk::preview(context, move |context| {
             let real = context.permitted(&call.path)?;
             let old = old_text(&real, context)?;
-            Ok(vec![diff(context.workspace.target(&real), old, call.text)])
+            let text = content(&real, &old, call.text)?;
+            Ok(vec![diff(context.workspace.target(&real), old, text)])
         })
     }
 
     fn check(&self, call: FileWriteCall, context: ToolContext) -> BoxFuture<Result<(), String>> {
-        disk::check(context, move |context| known(&context.permitted(&call.path)?, context).map(drop))
+        disk::check(context, move |context| {
+            let real = context.permitted(&call.path)?;
+            let old = known(&real, context)?;
+            content(&real, &old, call.text).map(drop)
+        })
     }
 
     fn run(&self, call: FileWriteCall, context: ToolContext) -> BoxFuture<ToolResult> {
@@ -85,21 +91,31 @@ fn write(call: FileWriteCall, context: &ToolContext, stop: &CancelFlag) -> Resul
     let real = context.permitted(&call.path)?;
     let name = workspace.display(&real);
     let old = known(&real, context)?;
+    let text = content(&real, &old, call.text)?;
     let is_unsaved = matches!(old, OldContent::Unsaved(_));
-    let saved = disk::put(&real, &call.text, is_unsaved, context, stop)?;
+    let saved = disk::put(&real, &text, is_unsaved, context, stop)?;
     let done = match &old {
         OldContent::Missing => "Created",
-        OldContent::Text(old) if *old == call.text => "Wrote the same text to",
+        OldContent::Text(old) if *old == text => "Wrote the same text to",
         OldContent::Text(_) | OldContent::Unsaved(_) | OldContent::Other { .. } => "Overwrote",
     };
-    let done = format!("{done} {name} ({} bytes).", call.text.len());
-    let result = disk::changed(&real, &call.text, done, saved, context);
+    let done = format!("{done} {name} ({} bytes).", text.len());
+    let result = disk::changed(&real, &text, done, saved, context);
     let path = workspace.target(&real);
     Ok(ToolResult {
-        shown: vec![diff(path.clone(), old, call.text)],
+        shown: vec![diff(path.clone(), old, text)],
         locations: vec![Location { path, line: Some(1) }],
         ..result
     })
+}
+
+/// The text to write. `file_read` shows the cells of a notebook, and a model writes them in the same form.
+fn content(real: &Path, old: &OldContent, text: String) -> Result<String, String> {
+    let old = match old {
+        OldContent::Text(old) | OldContent::Unsaved(old) => Some(old.as_str()),
+        OldContent::Missing | OldContent::Other { .. } => None,
+    };
+    Notebook::written(real, old, text)
 }
 
 /// Returns the file's content if the model knows its current state, or if there is no file.

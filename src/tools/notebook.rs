@@ -15,6 +15,10 @@ const OUTPUT_BYTES_MAX: usize = 2_000;
 /// From this minor version of format 4 on, cells have ids.
 const MINOR_WITH_IDS: u64 = 5;
 
+/// A notebook before its cells are put into it.
+const NO_CELLS: &str =
+    "{\n \"cells\": [],\n \"metadata\": {},\n \"nbformat\": 4,\n \"nbformat_minor\": 5\n}\n";
+
 const CELL_END: &str = "</cell>";
 const OUTPUT_END: &str = "</output>";
 
@@ -65,6 +69,17 @@ impl Notebook {
 
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// The text to write for the complete new text of a file: if that is the text of a notebook's cells, its JSON. Parts
+    /// of the old file that the cells don't show are kept. The error is for the model.
+    pub fn written(path: &Path, old: Option<&str>, text: String) -> Result<String, String> {
+        let is_json = || serde_json::from_str::<Value>(&text).is_ok();
+        if path.extension().is_none_or(|extension| extension != "ipynb") || is_json() {
+            return Ok(text);
+        }
+        let book = old.and_then(|json| Notebook::read(path, json)).or_else(|| Notebook::read(path, NO_CELLS));
+        book.map_or(Ok(text.clone()), |book| book.with(&text))
     }
 
     /// Returns the notebook's JSON after an edit of its text. The error is for the model.
@@ -309,6 +324,19 @@ mod tests {
         assert_eq!(cell["source"], json!(["x = 2\n", "print(x + 1)"]));
         assert_eq!((&cell["outputs"], &cell["execution_count"]), (&json!([]), &Value::Null));
         assert_eq!((&cell["id"], &cell["metadata"]["tags"]), (&json!("bb"), &json!(["keep"])));
+    }
+
+    /// `file_read` showed a notebook as cells, a model wrote it back in that form, and the file was no notebook any more.
+    #[test]
+    fn a_notebook_that_is_written_as_cells_becomes_one() {
+        let (path, text) = (Path::new("/w/a.ipynb"), book().text().replace("x = 1", "x = 2"));
+        let written = |old: Option<&str>, text: &str| Notebook::written(path, old, text.to_owned());
+        assert_eq!(written(Some(BOOK), &text), book().with(&text));
+        let new = written(None, "<cell code>\ny = 3\n</cell>\n").expect("a notebook");
+        assert_eq!(Notebook::read(path, &new).expect("a notebook").text(), "<cell 1 code>\ny = 3\n</cell>\n");
+        assert!(written(None, "<cell 3 code>\ny = 3\n</cell>\n").is_err());
+        assert_eq!(written(Some(BOOK), BOOK).as_deref(), Ok(BOOK));
+        assert_eq!(Notebook::written(Path::new("/w/a.md"), None, text.clone()), Ok(text));
     }
 
     #[test]

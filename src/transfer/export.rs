@@ -9,7 +9,7 @@ use super::{ImportDraft, ImportFile, ImportSource};
 use epitome_problem::Problem;
 use epitome_secrets::Masker;
 use epitome_thread::boundary::boundary_of;
-use epitome_thread::{Change, Entry, FORMAT_VERSION, Mode, ReplayError, Rule, Seq, SessionId, Thread};
+use epitome_thread::{Change, Entry, FORMAT_VERSION, Mode, ReplayError, Rule, SessionId, Thread};
 
 /// Writes a log as text for sharing: anything that looks like a key is masked, even in the user's messages. Otherwise
 /// the text imports to the same log.
@@ -86,11 +86,9 @@ impl ImportDraft {
     /// imports it. `keeps` if the user imports a backup. Adds notes about it.
     pub fn settle_permissions(&mut self, keeps: bool) -> Result<(), ReplayError> {
         let thread = Thread::replay(self.entries.iter().cloned().map(Arc::new))?;
-        let mut withdrawn = Vec::new();
         match thread.mode() {
             Mode::Ask | Mode::ReadOnly => {}
             mode @ (Mode::AcceptEdits | Mode::Auto | Mode::Full) => {
-                withdrawn.push(Change::ModeChosen { mode: Mode::Ask });
                 let verb = if keeps { "is" } else { "was" };
                 let after = if keeps {
                     ""
@@ -110,10 +108,18 @@ impl ImportDraft {
             self.notes
                 .push(format!("these permissions were granted in it and {after}: {}", rules.join("; ")));
         }
-        withdrawn.extend(thread.rules().iter().map(|rule| Change::Forgotten { rule: rule.clone() }));
-        let at = self.entries.last().map_or(0, |last| last.at);
-        for change in withdrawn.into_iter().filter(|_| !keeps) {
-            self.entries.push(Entry { seq: Seq(self.entries.len() as u64), at, change });
+        // In place: a fork at an earlier entry must not bring them back.
+        for entry in self.entries.iter_mut().filter(|_| !keeps) {
+            match &mut entry.change {
+                Change::ModeChosen { mode } if !matches!(mode, Mode::Ask | Mode::ReadOnly) => {
+                    *mode = Mode::Ask
+                }
+                Change::Allowed { rule } => {
+                    let rule = rule.clone();
+                    entry.change = Change::Forgotten { rule };
+                }
+                _ => {}
+            }
         }
         Ok(())
     }

@@ -96,7 +96,7 @@ mod tests {
         assert_eq!((header.0.as_str(), header.1.expose()), ("authorization", "Bearer t"));
         assert!(request.starts_with("POST /unit/oauth2/v2.0/token "), "{request}");
         assert!(
-            request.contains("grant_type=client_credentials&client_id=c&client_secret=p%26ss&scope="),
+            request.contains("grant_type=client%5Fcredentials&client_id=c&client_secret=p%26ss&scope="),
             "{request}"
         );
         // Nothing answers any more.

@@ -64,12 +64,12 @@ struct CachedEncoding {
     apart: Vec<EncodedPiece>,
     /// Number of turns in `joined` and `apart`.
     turns: usize,
-    continuation: Continuation,
+    continuation: EncodingStart,
 }
 
 /// Where the conversion of a view to turns can continue instead of starting at its first item.
 #[derive(Clone, Copy, Debug, Default)]
-struct Continuation {
+struct EncodingStart {
     /// The item that begins an agent's turn.
     item: usize,
     /// The number of turns before the one that precedes it. The conversion puts a turn of the user into that one's place.
@@ -100,7 +100,7 @@ impl Encoding {
         // The newest turn may still grow before the model replies, so it is not cached.
         if from.item >= request.items.len() || cached.turns > from.turns + all.len() - 1 {
             cached = CachedEncoding::new(format, endpoint, request);
-            from = Continuation::default();
+            from = EncodingStart::default();
             (all, begin) = turns(&request.items);
         }
         let (newest, older) = all.split_last().expect("a view has at least one turn");
@@ -112,7 +112,7 @@ impl Encoding {
         }
         if let Some(last) = older.iter().rposition(|turn| matches!(turn, WireTurn::Agent { .. })) {
             cached.continuation =
-                Continuation { item: from.item + begin[last], turns: from.turns + last - 1 };
+                EncodingStart { item: from.item + begin[last], turns: from.turns + last - 1 };
         }
         let mut prefix = cached.prefix.clone();
         let newest = write_turn(format, endpoint, newest, &mut prefix);
@@ -171,7 +171,7 @@ impl CachedEncoding {
             joined: Vec::new(),
             apart: Vec::new(),
             turns: 0,
-            continuation: Continuation::default(),
+            continuation: EncodingStart::default(),
         }
     }
 

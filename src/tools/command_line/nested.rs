@@ -163,7 +163,7 @@ pub(super) fn of(words: &[String]) -> Vec<Nested> {
     let renames = match program {
         "hash" => arguments.iter().any(|word| word.starts_with('-') && word.contains('p')),
         "alias" => arguments.iter().any(|word| word.contains('=')),
-        "enable" => !arguments.is_empty(),
+        "enable" | "compgen" | "complete" => !arguments.is_empty(),
         _ => false,
     };
     if renames || TAKE_NAMES.contains(&program) && arguments.iter().any(|word| indexes_by_command(word)) {

@@ -125,6 +125,8 @@ impl CommandParts {
                 {
                     self.is_clear = false;
                 }
+                // Bash evaluates values later: in arithmetic, `[[ ]]`, `PS4` and `${x@P}`.
+                "variable_assignment" if holds_code(node, line) => self.is_clear = false,
                 // Arithmetic evaluates the values of variables.
                 "arithmetic_expansion" | "subscript" if line[node.byte_range()].contains('[') => {
                     self.is_clear = false;
@@ -267,6 +269,18 @@ impl CommandParts {
             return;
         }
         self.commands.push(words.join(" ").replace(LITERAL, "*"));
+    }
+}
+
+/// Whether a value contains the text of an expansion, which is not expanded here.
+fn holds_code(node: Node<'_>, line: &str) -> bool {
+    match node.kind() {
+        "raw_string" | "ansi_c_string" | "string" | "translated_string" | "word" => {
+            literal(node, line).contains(['$', '`'])
+        }
+        // These are taken as commands.
+        "command_substitution" | "process_substitution" => false,
+        _ => children(node).into_iter().any(|child| holds_code(child, line)),
     }
 }
 

@@ -78,9 +78,15 @@ fn uncertain_lines_are_not_clear() {
     ] {
         assert!(!CommandParts::parse(line).is_clear, "{line}");
     }
-    for line in
-        ["[ -f x ] && ls", "[[ $x -eq 1 ]]", "echo $((1 + 2))", "cargo test -- \"$1\"", "x=1; echo $x"]
-    {
+    for line in [
+        "[ -f x ] && ls",
+        "A=1; echo $((A+1))",
+        "git diff stash@{0}..stash@{1}",
+        "[[ $x -eq 1 ]]",
+        "echo $((1 + 2))",
+        "cargo test -- \"$1\"",
+        "x=1; echo $x",
+    ] {
         assert!(CommandParts::parse(line).is_clear, "{line}");
     }
 }
@@ -93,6 +99,15 @@ fn words_that_the_shell_makes_of_others_are_uncertain() {
         "{touch,x}",
         "/bin/t[o]uch x",
         "to{u,}ch x",
+        "env {a={},touch} x",
+        "env {$'a=\\'',touch} x",
+        "env {a=},touch} x",
+        "x='a[$(touch${IFS}y)]'; echo $((x))",
+        "x='a[$(touch${IFS}y)]'; (( x ))",
+        "x='a[$(touch${IFS}y)]'; let x",
+        "x='a[$(touch${IFS}y)]'; declare -i z=x",
+        "PS4='$(touch${IFS}y)'; set -x; ls",
+        "compgen -C touch${IFS}y x",
         "/bin/{touch,x}",
         "command to{u,}ch x",
         "sudo -u root $X",

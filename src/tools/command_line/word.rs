@@ -92,17 +92,22 @@ pub(super) fn in_command(node: Node<'_>, line: &str) -> String {
 
 /// Whether a word has braces outside of quotes with `,` or `..` in them: `to{u,}ch`, `{1..3}`.
 fn is_braced(text: &str) -> bool {
-    let (mut quote, mut open) = (None, false);
+    // Only a range ends with the next brace: Bash also splits `{a},b}` and `{a={},b}`.
+    let (mut quote, mut open, mut range, mut dollar) = (None, false, false, false);
     let mut rest = text.chars();
     while let Some(c) = rest.next() {
+        let after_dollar = std::mem::replace(&mut dollar, quote.is_none() && c == '$');
         match (quote, c) {
-            (None | Some('"'), '\\') => drop(rest.next()),
+            (None | Some('"' | '$'), '\\') => drop(rest.next()),
+            // `$'…'` has escapes, `'…'` has none.
+            (None, '\'') if after_dollar => quote = Some('$'),
+            (Some('$'), '\'') => quote = None,
             (None, '\'' | '"') => quote = Some(c),
-            (Some(opened), c) if opened == c => quote = None,
-            (None, '{') => open = true,
+            (Some(opened), c) if opened == c && c != '$' => quote = None,
+            (None, '{') => (open, range) = (true, true),
             (None, ',') if open => return true,
-            (None, '.') if open && rest.as_str().starts_with('.') => return true,
-            (None, '}') => open = false,
+            (None, '.') if range && rest.as_str().starts_with('.') => return true,
+            (None, '}') => range = false,
             _ => {}
         }
     }

@@ -263,12 +263,6 @@ impl AhpWindow {
         }
     }
 
-    pub async fn until_root(&mut self, what: &str, is_so: impl Fn(&RootState) -> bool) {
-        while !is_so(&self.root) {
-            self.hear(what).await;
-        }
-    }
-
     async fn hear(&mut self, what: &str) {
         let event = tokio::time::timeout(WITHIN, self.events.recv()).await;
         let event =
