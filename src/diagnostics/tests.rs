@@ -160,7 +160,7 @@ async fn an_error_fixed_by_a_second_edit_is_not_reported() {
 /// before the edit, and servers publish only for the later of two texts that arrive quickly. So the errors of the first
 /// edit were taken for old ones, and the model never learned of them.
 #[tokio::test]
-async fn errors_of_the_first_of_two_edits_are_told() {
+async fn errors_of_the_first_of_two_edits_are_reported() {
     let project = GoProject::with(DEBOUNCING_SERVER);
     let watch = project.watch(StartServers::Always, QuestionSender::new().0);
     let path = project.file("bad()\nmore()\n");

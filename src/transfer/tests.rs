@@ -295,8 +295,8 @@ fn unreadable_files_are_reported_with_the_line() {
     }
 }
 
-/// An imported session kept its author's mode and permissions: whoever imported a session that somebody had shared, and
-/// continued it, ran commands that nobody had asked them about.
+/// An imported session kept its author's mode and permissions: a user who imported a shared session and
+/// continued it ran commands without being asked.
 #[test]
 fn an_import_withdraws_what_its_author_granted() {
     let log = "\
