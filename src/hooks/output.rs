@@ -204,3 +204,27 @@ pub struct Resolution {
     /// The names of the hooks of these runs, which count for hooks that are declared to run once.
     pub quiet_names: Vec<String>,
 }
+
+impl Resolution {
+    /// Calls a function for each text that becomes part of the conversation, except for `result`.
+    pub fn for_each_text(&mut self, mut change: impl FnMut(&mut String)) {
+        self.message.iter_mut().chain(&mut self.custom_instructions).for_each(&mut change);
+        self.context.iter_mut().chain(&mut self.summary).for_each(|(_, text)| change(text));
+        self.follow_ups.iter_mut().for_each(|(_, said)| change(&mut said.text));
+        for edit in self.edits.iter_mut().flat_map(|(_, wanted)| &mut wanted.edits) {
+            match edit {
+                RequestedEdit::Mask(_, text)
+                | RequestedEdit::Replace(_, text)
+                | RequestedEdit::Append(Utterance { text, .. }) => change(text),
+                RequestedEdit::Pin(_) | RequestedEdit::Unpin(_) | RequestedEdit::Drop(_) => {}
+            }
+        }
+        match &mut self.action {
+            HistoryAction::Mutate { messages, .. } => {
+                messages.iter_mut().for_each(|said| change(&mut said.text));
+            }
+            HistoryAction::Swap { summary, .. } => change(summary),
+            HistoryAction::None | HistoryAction::Callback(_) | HistoryAction::Compact { .. } => {}
+        }
+    }
+}

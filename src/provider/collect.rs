@@ -213,14 +213,20 @@ impl Collector {
         Some(ReplyPiece::Text { part: self.last_part(), kind: PieceKind::Thinking, text: piece })
     }
 
-    /// Adds a search, or completes the last one with its result. Sources are shown as a text.
+    /// Adds a search, or completes the open one with the same id: searches may run in parallel, so that other parts are
+    /// between a search and its result. Sources are shown as a text.
     fn searched(&mut self, search: HostedSearch, mut blocks: Vec<Value>) -> Option<ReplyPiece> {
         if blocks.iter().any(|block| is_deeper(block, FOREIGN_DEPTH_MAX)) {
             return None;
         }
-        if let Some(ReplyPart::Search(open)) = self.parts.last_mut()
-            && open.is_open
-            && open.call == search.call
+        let open = self.parts.iter_mut().rev().find_map(|part| match part {
+            ReplyPart::Search(open) if open.is_open && open.call == search.call => Some(open),
+            ReplyPart::Search(_)
+            | ReplyPart::Text(_)
+            | ReplyPart::Thinking { .. }
+            | ReplyPart::Call { .. } => None,
+        });
+        if let Some(open) = open
             && let Some(native) = &mut open.native
             && let Some(before) = native.data["blocks"].as_array_mut()
         {

@@ -109,8 +109,9 @@ struct AgentFolder {
 }
 
 impl AgentCatalog {
-    /// Loads agents in order of precedence: from the directory and its repository, from the user's folders,
-    /// from plugins, then the built-in ones. Blocks on disk I/O.
+    /// Loads agents in order of precedence: from the user's folders, since a repository must not replace an agent
+    /// that the user knows, from the directory and its repository, from plugins, then the built-in ones. Blocks on
+    /// disk I/O.
     pub fn load(cwd: &Path, paths: &Paths) -> AgentCatalog {
         let mut all = AgentCatalog::default();
         for place in places(cwd, paths) {
@@ -176,7 +177,13 @@ impl AgentCatalog {
     }
 
     fn add(&mut self, agent: AgentDefinition) {
-        if self.find(&agent.name).is_some() {
+        if let Some(first) = self.find(&agent.name) {
+            if let (RecipeSource::User(user), RecipeSource::Repository(path)) = (&first.source, &agent.source)
+                && self.remarks.len() < PROBLEMS_MAX
+            {
+                let message = format!("not used: your own agent {} has its name", user.display());
+                self.remarks.push(problem(path, None, message, None));
+            }
             if agent.source != RecipeSource::BuiltIn && self.shadowed.len() < PROBLEMS_MAX {
                 self.shadowed.push(agent.source.path().to_path_buf());
             }
@@ -210,7 +217,7 @@ fn places(cwd: &Path, paths: &Paths) -> Vec<AgentFolder> {
         .map(|folder| AgentFolder { folder, within: root.clone(), plugin: None })
         .collect::<Vec<_>>();
     let of_user = of_user.into_iter().map(|folder| AgentFolder { folder, within: None, plugin: None });
-    of_repository.into_iter().chain(of_user).collect()
+    of_user.chain(of_repository).collect()
 }
 
 /// The Markdown files at and below a path, without hidden ones, in sorted order. A README describes a folder.
@@ -492,8 +499,9 @@ mod tests {
         assert!(remarks[1].contains("\"tool\" has no effect") && remarks[1].contains("tools"), "{remarks:?}");
     }
 
+    /// A repository's `code-reviewer` silently replaced the user's: a clone could choose what reviews its code.
     #[test]
-    fn nearest_definition_wins_and_escaping_links_are_refused() {
+    fn the_users_definition_wins_and_escaping_links_are_refused() {
         let directory = tempfile::tempdir().expect("a scratch directory");
         let place = |path: &str| directory.path().join(path);
         let write = |path: &str, text: &str| {
@@ -514,7 +522,8 @@ mod tests {
         let found = AgentCatalog::load(&place("w"), &paths);
         let listed: Vec<_> =
             found.agents.iter().map(|agent| (agent.name.as_str(), agent.description.as_str())).collect();
-        assert_eq!(listed[..2], [("one", "the repository's"), ("two", "of Claude Code")]);
+        assert_eq!(listed[..2], [("one", "the person's"), ("two", "of Claude Code")]);
+        assert!(found.remarks[0].message.starts_with("not used: your own agent "), "{:?}", found.remarks);
         assert_eq!(listed[2..].iter().map(|(name, _)| *name).collect::<Vec<_>>(), [EXPLORE, GENERAL]);
         assert_eq!(found.problems.len(), 1);
         assert!(found.problems[0].to_string().contains("leads out of the repository"));

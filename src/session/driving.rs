@@ -116,7 +116,13 @@ impl Session {
     /// Applies the result of the hooks; `None` if there were no hooks.
     fn hooks_done(&mut self, ask: HookPoint, said: Option<Resolution>) {
         let is_seen = said.is_some();
-        let resolution = said.unwrap_or_default();
+        let mut resolution = said.unwrap_or_default();
+        // Hooks may quote files.
+        if is_seen && let Some(masker) = self.tools.masker(&self.core) {
+            resolution.for_each_text(|text| {
+                masker.mask_in(text);
+            });
+        }
         match ask {
             HookPoint::SessionStart | HookPoint::Restart => self.start_resolved(resolution),
             HookPoint::Prompt(said) => self.greeted(*said, resolution),

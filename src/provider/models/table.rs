@@ -23,7 +23,7 @@ pub(super) const KNOWN: [KnownModel; 66] = [
     model("anthropic/claude-sonnet-4-6", 1_000_000, 128_000).costs([3.0, 15.0, 0.3, 3.75]).sees().reads().efforts(&[Nothing, Low, Medium, High, Max]).caches_from(1_024),
     model("anthropic/claude-haiku-4-5", 200_000, 64_000).costs([1.0, 5.0, 0.1, 1.25]).sees().reads().budget(true).caches_from(4_096),
     model("anthropic/claude-opus-4-5", 200_000, 64_000).costs([5.0, 25.0, 0.5, 6.25]).sees().reads().budget(true).caches_from(4_096),
-    model("anthropic/claude-sonnet-4-5", 200_000, 64_000).costs([3.0, 15.0, 0.3, 3.75]).sees().reads().budget(true).caches_from(1_024).until("2026-11-30"),
+    model("anthropic/claude-sonnet-4-5", 200_000, 64_000).costs([3.0, 15.0, 0.3, 3.75]).long(200_000, 2.0, 1.5).sees().reads().budget(true).caches_from(1_024).until("2026-11-30"),
     model("openai/gpt-6-sol", 922_000, 128_000).costs([2.0, 10.0, 0.2, 2.5]).long(272_000, 2.0, 1.5).sees().reads().efforts(&NONE_TO_MAX).caches_from(1_024),
     model("openai/gpt-6-luna", 922_000, 128_000).costs([0.1, 0.5, 0.01, 0.125]).long(272_000, 2.0, 1.5).sees().reads().efforts(&NONE_TO_MAX).caches_from(1_024),
     model("openai/gpt-6.2-sol", 922_000, 128_000).costs([2.0, 10.0, 0.1, 2.5]).long(272_000, 2.0, 1.5).sees().reads().efforts(&LOW_TO_MAX).caches_from(1_024), // as gpt-6.1-sol

@@ -61,6 +61,8 @@ fn long_requests_cost_each_models_surcharge() {
     for (model, limit, of_input, of_output) in [
         ("openai/gpt-6-sol", 272_000, 2.0, 1.5),
         ("gemini/gemini-2.5-pro", 200_000, 2.0, 1.5),
+        // Only with the beta feature for a window of a million tokens.
+        ("anthropic/claude-sonnet-4-5", 200_000, 2.0, 1.5),
         ("anthropic/claude-haiku-5-5", 100_000, 5.0, 5.0),
         ("anthropic/claude-opus-5-5", 500_000, 1.0, 1.0),
     ] {

@@ -282,6 +282,35 @@ fn parts_of_a_search() -> [Value; 2] {
     ]
 }
 
+/// Two searches of one reply ran at the same time. The result of the first came after the second had begun, and was taken
+/// for a third search; the first one remained without a result.
+#[test]
+fn parallel_searches_of_gemini_keep_their_results() {
+    let endpoint = searching(FLASH);
+    let named = |id: &str| {
+        parts_of_a_search().map(|part| {
+            let text = part.to_string().replace("\"s1\"", &format!("\"{id}\""));
+            serde_json::from_str::<Value>(&text).expect("JSON")
+        })
+    };
+    let ([first, first_result], [second, second_result]) = (named("s1"), named("s2"));
+    let parts = [first.clone(), second.clone(), first_result.clone(), second_result.clone()];
+    let prefix = encode(&endpoint, &OwnedView::default().user(vec![text("search")]).request()).prefix;
+    let chunks = [gemini_chunk(&parts, &json!({})), gemini_chunk(&[json!({"text": "Done."})], &grounding())];
+    let (content, ..) = reply(&endpoint, &prefix, &chunks);
+    let searches =
+        content.iter().filter(|part| matches!(part, Content::Search(search) if search.call.is_some()));
+    assert!(
+        searches.clone().all(|part| matches!(part, Content::Search(search) if !search.is_open)),
+        "{content:?}"
+    );
+    assert_eq!(searches.count(), 2);
+    let sent = body(&endpoint, &conversation(content).request());
+    let expected = json!([first, first_result, second, second_result, {"text": "Done."}]);
+    assert_eq!(sent["contents"][1]["parts"], expected);
+    assert_eq!(problems(&endpoint, &sent), Vec::<String>::new());
+}
+
 #[test]
 fn gemini_gets_the_parts_of_its_search_back() {
     let endpoint = searching(FLASH);

@@ -5,6 +5,8 @@ use epitome_test_harness::session::{Setup, TestSession};
 use epitome_test_harness::{call, in_turn, text, write_file};
 use serde_json::json;
 
+use super::stage::{script, with_hooks};
+
 const CONFIG: &str = "mode = \"full\"\n[sandbox]\nenabled = false\n[diagnostics]\nstart = \"always\"\n";
 
 /// A language server that quotes a key in what it reports.
@@ -70,4 +72,23 @@ fn keys_in_the_reports_of_language_servers_are_masked() {
     let sent = test.last_request().body.to_string();
     assert!(sent.contains("New errors in files that you changed"), "{sent}");
     assert_masked(&test);
+}
+
+/// Regression test: the text that a hook adds to the conversation was masked only if it changed a tool's result. A hook that
+/// appended a file with a key, or asked for it in a follow-up, put it into the log and the next request.
+#[test]
+fn keys_in_texts_of_hooks_are_masked() {
+    let edits = json!([{"op": "append", "role": "user", "text": key()}]);
+    for answer in [
+        json!({"follow_up_messages": [key()]}),
+        json!({"additional_context": key(), "follow_up_messages": ["Go on."]}),
+        json!({"context_edits": edits, "follow_up_messages": ["Go on."]}),
+    ] {
+        let body = format!("[ -e seen ] || echo '{answer}'; touch seen");
+        let hook = script("agent_stop", &format!("cd \"$EPITOME_CWD\"; {body}"));
+        let mut test = with_hooks(&[("quotes", hook)], &[], Vec::new());
+        assert_eq!(test.ask("Hello"), StopReason::EndTurn);
+        assert_eq!(test.model.requests().len(), 2, "{answer}");
+        assert_masked(&test);
+    }
 }
