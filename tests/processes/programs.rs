@@ -127,7 +127,12 @@ fn a_program_is_refused_what_does_not_exist_here() {
         setup(json!({ "subtype": "initialize", "hooks": { "PreToolUse": [{ "hookCallbackIds": ["a"] }] } }));
     for (stdin, expected) in [
         (hooks + &prompt("say hello"), "does not support these options of SDKs: hooks"),
-        ("hello\n".to_owned(), "line 1 of stdin can't be used"),
+        ("hello\n".to_owned(), "line 1 of stdin can't be used: it is not JSON: expected value at column 1"),
+        (prompt(" "), "line 1 of stdin can't be used: the prompt is empty"),
+        (
+            "{\"type\": \"user\", \"message\": {\"content\": 1}}\n".to_owned(),
+            "the content is neither a text nor a list of blocks",
+        ),
         (String::new(), "stdin ended without a prompt"),
     ] {
         let refused = user.run_with_stdin(&BOTH, &stdin).exited(2);

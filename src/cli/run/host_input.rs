@@ -85,7 +85,7 @@ struct WrittenMessage {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "the content is neither a text nor a list of blocks (text, image, document)")]
 enum WrittenContent {
     Text(String),
     Blocks(Vec<WrittenBlock>),
@@ -120,7 +120,11 @@ enum WrittenResponse {
 }
 
 pub fn parse(line: &str) -> Result<HostLine, String> {
-    let written: WrittenLine = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let written: WrittenLine = serde_json::from_str(line).map_err(|error| {
+        // Parsing starts at each line of stdin anew.
+        let text = error.to_string().replace(" at line 1 column ", " at column ");
+        if error.is_syntax() { format!("it is not JSON: {text}") } else { text }
+    })?;
     Ok(match written {
         WrittenLine::User { message } => HostLine::Prompt(content(message.content)?),
         WrittenLine::ControlRequest { request_id, request } => {
@@ -143,9 +147,10 @@ fn content(written: WrittenContent) -> Result<Vec<Content>, String> {
         WrittenContent::Text(text) => vec![Content::Text { text }],
         WrittenContent::Blocks(blocks) => blocks.into_iter().map(part).collect(),
     };
+    let is_blank = |part: &Content| part.as_text().is_some_and(|text| text.trim().is_empty());
     match prompt_too_large(&content) {
         Some(why) => Err(format!("the prompt has {why}")),
-        None if content.is_empty() => Err("the prompt is empty".to_owned()),
+        None if content.iter().all(is_blank) => Err("the prompt is empty".to_owned()),
         None => Ok(content),
     }
 }

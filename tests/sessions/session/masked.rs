@@ -78,7 +78,7 @@ fn keys_in_the_reports_of_language_servers_are_masked() {
 /// appended a file with a key, or asked for it in a follow-up, put it into the log and the next request.
 #[test]
 fn keys_in_texts_of_hooks_are_masked() {
-    let edits = json!([{"op": "append", "role": "user", "text": key()}]);
+    let edits = json!([{"op": "append", "role": "user", "content": key()}]);
     for answer in [
         json!({"follow_up_messages": [key()]}),
         json!({"additional_context": key(), "follow_up_messages": ["Go on."]}),
