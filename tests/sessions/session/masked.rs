@@ -75,13 +75,12 @@ fn keys_in_the_reports_of_language_servers_are_masked() {
 }
 
 /// Regression test: the text that a hook adds to the conversation was masked only if it changed a tool's result. A hook that
-/// appended a file with a key, or asked for it in a follow-up, put it into the log and the next request.
+/// appended a file with a key, or quoted it in a follow-up, put it into the log and the next request.
 #[test]
 fn keys_in_texts_of_hooks_are_masked() {
     let edits = json!([{"op": "append", "role": "user", "content": key()}]);
     for answer in [
         json!({"follow_up_messages": [key()]}),
-        json!({"additional_context": key(), "follow_up_messages": ["Go on."]}),
         json!({"context_edits": edits, "follow_up_messages": ["Go on."]}),
     ] {
         let body = format!("[ -e seen ] || echo '{answer}'; touch seen");
