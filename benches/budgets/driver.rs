@@ -65,6 +65,8 @@ pub enum Heard {
     },
     /// Text of an `agent_message_chunk`.
     Chunk(String),
+    /// A complete message of the agent, in a replay of version 2.
+    Message,
     /// In version 2, the end of a turn, with its stop reason.
     Idle(String),
     /// Any other notification.
@@ -178,7 +180,7 @@ impl Agent {
         loop {
             match self.hear()? {
                 (at, Heard::Answer { id: answered, .. }) if answered == id => return Ok((at - sent, chunks)),
-                (_, Heard::Chunk(_)) => chunks += 1,
+                (_, Heard::Chunk(_) | Heard::Message) => chunks += 1,
                 (_, Heard::Answer { .. } | Heard::Idle(_) | Heard::Other) => {}
             }
         }
@@ -209,7 +211,7 @@ impl Agent {
                     bail!("answered {result} instead of sending a chunk")
                 }
                 (_, Heard::Idle(reason)) => bail!("stopped with {reason} instead of sending a chunk"),
-                (_, Heard::Answer { .. } | Heard::Other) => {}
+                (_, Heard::Answer { .. } | Heard::Message | Heard::Other) => {}
             }
         }
     }
@@ -229,7 +231,7 @@ impl Agent {
                     return Ok((at, whole));
                 }
                 (_, Heard::Chunk(text)) => whole += &text,
-                (_, Heard::Answer { .. } | Heard::Other) => {}
+                (_, Heard::Answer { .. } | Heard::Message | Heard::Other) => {}
             }
         }
     }
@@ -250,7 +252,7 @@ impl Agent {
                     }
                 }
                 (at, Heard::Chunk(text)) => heard(at, &text),
-                (_, Heard::Idle(_) | Heard::Other) => {}
+                (_, Heard::Idle(_) | Heard::Message | Heard::Other) => {}
             }
         }
         Ok(last)
@@ -336,7 +338,10 @@ impl Agent {
                 Some(text) if notification.update.kind == "agent_message_chunk" => {
                     (at, Heard::Chunk(text.to_owned()))
                 }
-                Some(_) | None => (at, Heard::Other),
+                Some(_) => (at, Heard::Other),
+                // Version 2 replays complete messages.
+                None if notification.update.kind == "agent_message" => (at, Heard::Message),
+                None => (at, Heard::Other),
             });
         }
     }

@@ -2,11 +2,12 @@
 //! answered twice.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::client_mcp::{McpCall, McpCalls};
 use epitome_session::{AskId, Ticket};
-use epitome_thread::SessionId;
+use epitome_thread::{Entry, SessionId};
 
 /// Unanswered requests allowed per client; further requests are rejected.
 pub const REQUESTS_OPEN_MAX: usize = 4096;
@@ -153,7 +154,19 @@ pub struct Requests {
     abandoned: HashSet<SessionId>,
     /// Running subagents known to the client, each with its parent.
     agents: HashMap<SessionId, SessionId>,
+    /// Finished subagents whose calls were replayed to the client, which can load them.
+    finished: HashMap<SessionId, FinishedAgent>,
     mcp: McpCalls,
+}
+
+/// A subagent's record in the log of its parent.
+#[derive(Clone, Debug)]
+pub struct FinishedAgent {
+    pub parent: SessionId,
+    /// What it was asked to do.
+    pub task: String,
+    /// The entry with the outcome of its call, which contains its work.
+    pub outcome: Arc<Entry>,
 }
 
 impl Requests {
@@ -166,6 +179,7 @@ impl Requests {
             sessions: HashMap::new(),
             abandoned: HashSet::new(),
             agents: HashMap::new(),
+            finished: HashMap::new(),
             mcp: McpCalls::default(),
         }
     }
@@ -258,6 +272,7 @@ impl Requests {
 
     pub fn session_closed(&mut self, session: &SessionId) {
         self.sessions.remove(session);
+        self.finished.retain(|_, agent| agent.parent != *session);
     }
 
     /// Whether the client has opened a session, or is about to.
@@ -308,6 +323,14 @@ impl Requests {
 
     pub fn agent_ended(&mut self, agent: &SessionId) {
         self.agents.remove(agent);
+    }
+
+    pub fn agent_can_be_loaded(&mut self, agent: SessionId, record: FinishedAgent) {
+        self.finished.insert(agent, record);
+    }
+
+    pub fn finished_agent(&self, agent: &SessionId) -> Option<FinishedAgent> {
+        self.finished.get(agent).cloned()
     }
 
     /// The session at the root of a subagent's chain of parents; `None` if it is not a running subagent.

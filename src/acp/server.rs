@@ -26,7 +26,9 @@ use super::envelope::Incoming;
 use super::from_wire::{self, BadParams, ClientTraits, RequestParams};
 use super::model::AcpVersion;
 use super::outbox::Outbox;
-use super::requests::{Cancellation, IncomingRequest, OpeningState, OutgoingKind, RequestKind};
+use super::requests::{
+    Cancellation, FinishedAgent, IncomingRequest, OpeningState, OutgoingKind, RequestKind,
+};
 use super::tool_wire::{ALLOW_ALWAYS, ALLOW_ONCE, REJECT_ALWAYS, REJECT_ONCE};
 use super::v2_answers;
 use super::writer::{self, Positions};
@@ -252,6 +254,10 @@ impl<P: StoredSessionPort> AcpServer<P> {
                 let set = |ticket, client| SessionCommand::SetOption { ticket, client, option, value };
                 self.command(id, params, RequestKind::SetOption, set)
             }
+            // The record of a finished subagent is only shown, so there is nothing to end.
+            "session/close" if self.finished_agent(&session_of(params)?).is_some() => {
+                Ok(Routed::Now(Ok(answers::empty())))
+            }
             "session/close" => {
                 let close = |ticket, client| SessionCommand::Close { ticket, client };
                 self.command(id, params, RequestKind::Close, close)
@@ -317,8 +323,18 @@ impl<P: StoredSessionPort> AcpServer<P> {
         self.requested.load(Ordering::Relaxed)
     }
 
-    /// Refuses a request to a running subagent, which the client is shown as a session. It can only be cancelled.
+    fn finished_agent(&self, session: &SessionId) -> Option<FinishedAgent> {
+        self.outbox.requests().finished_agent(session)
+    }
+
+    /// Refuses a request to a subagent, which the client is shown as a session. A running one can only be cancelled, and
+    /// a finished one only be loaded and closed.
     fn check_no_agent(&self, session: &SessionId) -> Result<(), BadParams> {
+        if self.finished_agent(session).is_some() {
+            return Err(BadParams(
+                "`sessionId` is that of a finished subagent, which only `session/load` and `session/close` take".to_owned(),
+            ));
+        }
         match self.outbox.requests().root_of(session) {
             None => Ok(()),
             Some(_) => Err(BadParams(

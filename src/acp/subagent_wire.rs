@@ -4,14 +4,16 @@
 //! runs, the client can only cancel it. Its task, the message from its parent, is part of its own stream.
 
 use agent_client_protocol::v1::schema as wire;
+use serde_json::{Value, json};
 use wire::SessionUpdate;
 
 use super::answers;
 use super::model::Update;
-use super::updates::pieces;
+use super::requests::FinishedAgent;
+use super::updates::{agent_line, pieces, user_message};
 use epitome_session::{Subagent, SubagentEnd, SubagentInfo, SubagentState};
 use epitome_thread::visible::visible_line;
-use epitome_thread::{Content, Message, SessionId, StopReason};
+use epitome_thread::{Change, Content, Message, MessageId, Origin, SessionId, StopReason};
 
 /// The update for a subagent's state.
 pub(super) fn update(now: &Subagent) -> wire::SubagentUpdate {
@@ -79,12 +81,33 @@ pub(super) fn task(parent: &SessionId, agent: &SessionId, message: &Message, upd
     }
 }
 
+/// The work of a finished subagent as a conversation of two messages, its task and the transcript in the log; `None` if
+/// the log has none.
+pub(super) fn record(agent: &FinishedAgent) -> Option<Vec<Update>> {
+    let Change::ToolFinished { outcome } = &agent.outcome.change else { return None };
+    let whole = outcome.whole.as_deref()?;
+    // The transcript begins with the task.
+    let work = match whole.split_once(agent.task.trim()) {
+        Some((_, work)) if !agent.task.trim().is_empty() => work,
+        _ => whole,
+    };
+    let task = Message { id: MessageId(1), content: vec![Content::Text { text: agent.task.clone() }] };
+    let mut updates = Vec::new();
+    user_message(&task, &Origin::Person, &mut updates);
+    agent_line("m2", work.trim().to_owned(), &mut updates);
+    Some(updates)
+}
+
+/// `_meta` of a finished subagent's call, by which Zed finds the session to load (`SubagentSessionInfo` of its crate
+/// `acp_thread`). The indexes are those of the two messages of [`record`].
+pub(super) fn session_info(child: &SessionId) -> Value {
+    json!({ "session_id": child.0, "message_start_index": 0, "message_end_index": 1 })
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
     use std::sync::Arc;
-
-    use serde_json::{Value, json};
 
     use super::*;
 

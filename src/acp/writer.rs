@@ -13,16 +13,16 @@ use super::answers;
 use super::from_wire::ClientTraits;
 use super::model::{AcpVersion, ShownStatus, TextUpdate, Update};
 use super::outbox::{Outbox, OutboxItem};
-use super::requests::{OpeningState, OutgoingKind, OutgoingRequest, RequestKind};
+use super::requests::{FinishedAgent, OpeningState, OutgoingKind, OutgoingRequest, RequestKind};
 use super::to_wire::Cursor;
 use super::tool_wire::{self, CallDetail};
 use super::unpublished::{self, CursorAnchor};
 use super::updates::wire_path;
-use super::{v1, v2, v2_answers};
+use super::{subagent_wire, v1, v2, v2_answers};
 use epitome_session::{
     AskId, AskedByAgent, CommandInfo, EditorRequest, PermissionRequest, Position, QuestionKind,
     QuestionSupport, SessionAnswer, SessionError, SessionEvent, Subagent, SubagentState, TextKind, Ticket,
-    UserQuestion,
+    UserQuestion, agent_of_call,
 };
 use epitome_thread::visible::visible;
 use epitome_thread::{CallDisplay, CallId, Change, Entry, MessageId, SessionId, ToolCall};
@@ -63,10 +63,21 @@ pub struct UpdateWriter {
     updates: Vec<Update>,
     /// Ids of the URL elicitations sent to the client.
     addresses: HashSet<String>,
-    /// The subagents started by running calls, for clients that show them as sessions.
-    links: HashMap<(SessionId, CallId), SessionId>,
+    /// The subagents started by calls that have not ended for the client.
+    links: HashMap<(SessionId, CallId), LinkedAgent>,
+    /// Replayed calls that have started a subagent and have no result yet.
+    replayed: HashMap<(SessionId, CallId), (SessionId, String)>,
     /// The id of the agent's last message, by session, for clients that support cursors.
     last_messages: HashMap<SessionId, String>,
+}
+
+/// A subagent that the call that has started it links to.
+#[derive(Clone)]
+enum LinkedAgent {
+    /// For clients that show running subagents as sessions.
+    Running(SessionId),
+    /// For clients that load finished subagents.
+    Finished(SessionId),
 }
 
 /// The client that lines are written for.
@@ -161,6 +172,9 @@ impl UpdateWriter {
 
     fn translate(&mut self, session: &SessionId, out: SessionEvent, target: &mut WriteTarget<'_>) {
         let mut updates = std::mem::take(&mut self.updates);
+        if let SessionEvent::Entry { entry, replay: true, .. } = &out {
+            self.find_finished_agents(session, entry, target);
+        }
         let begins = matches!(
             &out,
             SessionEvent::Entry { entry, replay: true, .. } if matches!(entry.change, Change::Opened { .. })
@@ -213,8 +227,15 @@ impl UpdateWriter {
         let (version, mut lines) = (target.traits.version, 0);
         let mut write = |update: serde_json::Result<Value>| {
             let Ok(mut update) = update else { return };
-            if let Some(Value::Array(content)) = update.get_mut("content") {
-                content.push(unpublished::session_content(&child));
+            match &child {
+                LinkedAgent::Running(child) => {
+                    if let Some(Value::Array(content)) = update.get_mut("content") {
+                        content.push(unpublished::session_content(child));
+                    }
+                }
+                LinkedAgent::Finished(child) => {
+                    update["_meta"]["subagent_session_info"] = subagent_wire::session_info(child);
+                }
             }
             lines += usize::from(session_update(target.buffer, session, &update));
         };
@@ -225,6 +246,31 @@ impl UpdateWriter {
             AcpVersion::V2 => v2::project(update, &mut |update| write(serde_json::to_value(update))),
         }
         lines
+    }
+
+    /// Links the replayed calls of finished subagents to the sessions that the client can load. Only in version 1:
+    /// version 2 has no such link.
+    fn find_finished_agents(&mut self, session: &SessionId, entry: &Arc<Entry>, target: &WriteTarget<'_>) {
+        match &entry.change {
+            Change::Replied { message, .. } if target.traits.version == AcpVersion::V1 => {
+                for call in message.calls() {
+                    let Some(agent) = agent_of_call(session, entry.seq, call) else { continue };
+                    let task = call.input["prompt"].as_str().unwrap_or_default().to_owned();
+                    self.replayed.insert((session.clone(), call.id.clone()), (agent, task));
+                }
+            }
+            Change::ToolFinished { outcome } => {
+                let key = (session.clone(), outcome.call.clone());
+                if let Some((agent, task)) = self.replayed.remove(&key)
+                    && outcome.whole.is_some()
+                {
+                    let record = FinishedAgent { parent: session.clone(), task, outcome: entry.clone() };
+                    target.outbox.requests().agent_can_be_loaded(agent.clone(), record);
+                    self.links.insert(key, LinkedAgent::Finished(agent));
+                }
+            }
+            _ => {}
+        }
     }
 
     /// The cursor after an entry, given the updates that show it: after each user message that is shown and after each
@@ -306,7 +352,7 @@ impl UpdateWriter {
                 "sessionUpdate": "tool_call_update", "toolCallId": call.0, "content": content,
             });
             session_update(target.buffer, parent, &update);
-            self.links.insert((parent.clone(), call), child);
+            self.links.insert((parent.clone(), call), LinkedAgent::Running(child));
         }
     }
 
@@ -542,6 +588,17 @@ fn session_update(buffer: &mut Vec<u8>, session: &SessionId, update: &impl Seria
         update: &'a U,
     }
     notification(buffer, "session/update", &UpdateParams { session_id: &session.0, update })
+}
+
+/// The lines that show a finished subagent to a client that loads it.
+pub fn finished_agent(session: &SessionId, agent: &FinishedAgent) -> Option<Vec<u8>> {
+    let mut lines = Vec::new();
+    for update in subagent_wire::record(agent)? {
+        v1::project(update, &mut |update| {
+            session_update(&mut lines, session, &WrittenUpdate(&update));
+        });
+    }
+    Some(lines)
 }
 
 /// Appends a notification. Returns whether it was written.

@@ -128,6 +128,7 @@ pub use instructions::folders as instruction_files;
 pub use mcp::{LISTINGS as MCP_LISTINGS, LOGINS as MCP_LOGINS};
 pub use resumed::{PendingPrompt, Position, Seen, TextShown};
 pub use sandbox::sandbox_rules;
+pub use subagents::agent_of_call;
 
 /// Identifies a request of a client; assigned by the client's connection and repeated in the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

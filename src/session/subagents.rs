@@ -18,6 +18,7 @@ use super::{AskId, ClientId, PermissionRequest, SessionCommand, SessionEvent, Ti
 use epitome_recipe::agents::AgentCatalog;
 use epitome_thread::{CallId, Mode, ModelName, OutcomeStatus, Rule, SessionId, ToolOutcome, Usage};
 use shown::ShownAgent;
+pub use shown::agent_of_call;
 pub(super) use shown::{agent_id, call_with_place, lost_agent};
 
 /// The ticket of an option that a session passes on to its children; its answer is ignored.

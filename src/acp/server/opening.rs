@@ -13,7 +13,7 @@ use crate::answers;
 use crate::from_wire::{BadParams, RequestParams};
 use crate::model::AcpVersion;
 use crate::requests::{OpeningState, RequestKind};
-use crate::unpublished;
+use crate::{unpublished, writer};
 use epitome_platform::blocking;
 use epitome_session::port::StoredSessionPort;
 use epitome_session::{
@@ -46,6 +46,15 @@ impl<P: StoredSessionPort> AcpServer<P> {
     ) -> Result<Routed, wire::Error> {
         let mut opening = self.opening(params)?;
         let session = session_of(params)?;
+        if kind == RequestKind::Load
+            && let Some(lines) =
+                self.finished_agent(&session).and_then(|agent| writer::finished_agent(&session, &agent))
+        {
+            let ticket = self.open(id, kind, Some(session), OpeningState::None)?;
+            self.outbox.put_line(lines);
+            respond(&self.outbox, ticket, answers::raw(&wire::LoadSessionResponse::new()));
+            return Ok(Routed::Later);
+        }
         self.check_no_agent(&session)?;
         let is_open = self.outbox.requests().has_opened(&session);
         let state = if is_open { OpeningState::None } else { OpeningState::Begun };

@@ -32,6 +32,11 @@ pub(in super::super) fn agent_id(parent: &SessionId, reply: Seq, call: &CallId) 
     SessionId(format!("s_{hex}"))
 }
 
+/// The agent that a call in the given reply starts; `None` if the call starts none.
+pub fn agent_of_call(parent: &SessionId, reply: Seq, call: &ToolCall) -> Option<SessionId> {
+    (call.name == epitome_tools::task::NAME).then(|| agent_id(parent, reply, &call.id))
+}
+
 /// The newest call with this id, and the entry that contains it.
 pub(in super::super) fn call_with_place<'t>(thread: &'t Thread, id: &CallId) -> Option<(Seq, &'t ToolCall)> {
     thread.entries().iter().rev().find_map(|entry| match &entry.change {
@@ -44,7 +49,8 @@ pub(in super::super) fn call_with_place<'t>(thread: &'t Thread, id: &CallId) -> 
 
 /// The end of this call's agent, for a client that continues after a daemon has died.
 pub(in super::super) fn lost_agent(thread: &Thread, call: &ToolCall) -> Option<SessionEvent> {
-    let (reply, _) = call_with_place(thread, &call.id).filter(|_| call.name == epitome_tools::task::NAME)?;
+    let (reply, _) = call_with_place(thread, &call.id)?;
+    let session = agent_of_call(thread.session(), reply, call)?;
     let about = SubagentInfo {
         call: None,
         title: call.card.title.clone(),
@@ -52,7 +58,7 @@ pub(in super::super) fn lost_agent(thread: &Thread, call: &ToolCall) -> Option<S
         cwd: thread.cwd().to_path_buf(),
     };
     Some(SessionEvent::Subagent(Subagent {
-        session: agent_id(thread.session(), reply, &call.id),
+        session,
         about: Some(Arc::new(about)),
         state: SubagentState::Ended(SubagentEnd::Unknown),
     }))
