@@ -1,6 +1,6 @@
 //! The addresses of sessions, chats and directories. Pure.
 
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use epitome_platform::os::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use base64::Engine;

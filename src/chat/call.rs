@@ -13,9 +13,6 @@ use crate::rows::{ScreenRows, ink};
 const DIFF_LINES_MAX: usize = 16;
 const OUTPUT_LINES_MAX: usize = 5;
 
-/// Indentation of everything below the title.
-const INDENT: &str = "    ";
-
 /// See the module's documentation.
 #[derive(Default)]
 pub struct ShownCall {
@@ -87,7 +84,7 @@ impl ShownCall {
         }
         tail(drawn(&self.printed).trim_end(), rows, details);
         if let Some(exit) = &self.exit {
-            rows.line(&format!("{INDENT}{exit}"), ink(&[Color::Yellow]));
+            rows.indented(exit, ink(&[Color::Yellow]));
         }
     }
 
@@ -136,13 +133,13 @@ fn render_part(part: &wire::ToolCallContent, rows: &mut ScreenRows, details: boo
         wire::ToolCallContent::Content(content) => match &content.content {
             wire::ContentBlock::Text(text) => tail(&text.text, rows, details),
             wire::ContentBlock::Image(image) => {
-                rows.line(&format!("{INDENT}[image: {}]", image.mime_type), ink(&[Color::Dim]));
+                rows.indented(&format!("[image: {}]", image.mime_type), ink(&[Color::Dim]));
             }
             _ => {}
         },
         wire::ToolCallContent::Diff(diff) => match &diff.patch {
             Some(patch) => render_patch(&patch.text, rows, details),
-            None => rows.line(&format!("{INDENT}a change that is too long to be shown"), ink(&[Color::Dim])),
+            None => rows.indented("a change that is too long to be shown", ink(&[Color::Dim])),
         },
         // The output of a terminal is shown with its call.
         _ => {}
@@ -159,7 +156,7 @@ fn render_patch(patch: &str, rows: &mut ScreenRows, details: bool) {
             Some(b'@') => &[Color::Dim],
             _ => &[],
         };
-        rows.line(&format!("{INDENT}{line}"), ink(styles));
+        rows.indented(line, ink(styles));
     }
     left_out(lines.count(), rows);
 }
@@ -170,13 +167,13 @@ fn tail(text: &str, rows: &mut ScreenRows, details: bool) {
     let hidden = if details { 0 } else { text.lines().count().saturating_sub(OUTPUT_LINES_MAX) };
     left_out(hidden, rows);
     for line in text.lines().skip(hidden) {
-        rows.line(&format!("{INDENT}{line}"), ink(&[Color::Dim]));
+        rows.indented(line, ink(&[Color::Dim]));
     }
 }
 
 fn left_out(lines: usize, rows: &mut ScreenRows) {
     if lines > 0 {
         let plural = if lines == 1 { "" } else { "s" };
-        rows.line(&format!("{INDENT}… {lines} more line{plural} (Ctrl+O)"), ink(&[Color::Dim]));
+        rows.indented(&format!("… {lines} more line{plural} (Ctrl+O)"), ink(&[Color::Dim]));
     }
 }

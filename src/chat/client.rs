@@ -1,10 +1,10 @@
 //! The client of the Agent Client Protocol, version 2: carries out requests of the chat, and passes on what the agent
 //! sends. Nothing in it knows the terminal.
 
+use epitome_platform::os::OsStrExt as _;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -11,6 +11,9 @@ use crate::markdown::{Color, Markdown, StyledText};
 /// The characters of the bars in `/context`.
 const BARS: [char; 4] = ['█', '▒', '░', '▏'];
 
+/// In front of each row of what belongs to a call.
+const INDENT: &str = "    ";
+
 /// Columns of a tab.
 const TAB: &str = "    ";
 
@@ -35,6 +38,8 @@ pub struct ScreenRows {
     rows: Vec<Line<'static>>,
     /// The width of the last row, if it may still grow.
     open: Option<usize>,
+    /// What the rows of a broken line begin with, except the first.
+    hanging: &'static str,
 }
 
 impl ScreenRows {
@@ -65,6 +70,10 @@ impl ScreenRows {
             let width = grapheme.width();
             let used = match self.open {
                 Some(used) if used + width <= self.columns => used,
+                Some(_) if self.hanging.len() + width <= self.columns => {
+                    self.rows.push(Line::from(Span::styled(self.hanging, style)));
+                    self.hanging.len()
+                }
                 Some(_) | None => {
                     self.rows.push(Line::default());
                     0
@@ -105,6 +114,14 @@ impl ScreenRows {
     pub fn line(&mut self, text: &str, style: Style) {
         self.put(&visible(text), style);
         self.end_row();
+    }
+
+    /// Adds a whole line that belongs to a call: all its rows are indented.
+    pub fn indented(&mut self, text: &str, style: Style) {
+        self.put(INDENT, style);
+        self.hanging = INDENT;
+        self.line(text, style);
+        self.hanging = "";
     }
 }
 
@@ -181,6 +198,24 @@ mod tests {
         ] {
             let mut rows = ScreenRows::new(columns);
             rows.put(text, Style::new());
+            assert_eq!(texts(rows.as_slice()), expected, "{text:?}");
+        }
+    }
+
+    /// The second row of a long line of output began at the edge of the screen, like text of the agent.
+    #[test]
+    fn all_rows_of_a_line_of_output_are_indented() {
+        for (text, columns, expected) in [
+            ("abcdefgh", 8, vec!["    abcd", "    efgh"]),
+            ("日本語", 8, vec!["    日本", "    語"]),
+            ("", 8, vec!["    "]),
+            // Too narrow for an indent.
+            ("abc", 3, vec!["   ", " ab", "c"]),
+        ] {
+            let mut rows = ScreenRows::new(columns);
+            rows.indented(text, Style::new());
+            rows.line("end", Style::new());
+            let expected: Vec<&str> = expected.into_iter().chain(["end"]).collect();
             assert_eq!(texts(rows.as_slice()), expected, "{text:?}");
         }
     }

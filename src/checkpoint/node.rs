@@ -1,10 +1,10 @@
 //! The file system node at a path, determined without following links anywhere in the path. Read-only.
 
+use epitome_platform::os::MetadataExt;
+use epitome_platform::os::{OsStrExt, OsStringExt};
 use std::ffi::OsString;
 use std::fs::Metadata;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;

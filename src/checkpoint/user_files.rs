@@ -1,10 +1,10 @@
 //! The user's files, as checkpoints see and restore them. As a trait, so that tests replace them by those of a simulated
 //! disk. No call follows a link, and none reaches a path through one.
 
+use epitome_platform::os::set_mode;
 use std::fmt::Debug;
-use std::fs::{Metadata, Permissions};
+use std::fs::Metadata;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::node::NodeStamp;
@@ -101,7 +101,7 @@ impl UserFiles for RealFiles {
         let _ = entry.remove_file();
         let mut file = entry.create_private()?;
         file.write_all(content)?;
-        file.set_permissions(Permissions::from_mode(mode))
+        set_mode(&file, mode)
     }
 
     fn link(&self, path: &Path, target: &Path) -> io::Result<()> {

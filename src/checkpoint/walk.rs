@@ -1,10 +1,10 @@
 //! Lists everything in a workspace that isn't ignored, each path once and with its metadata. Opens only ignore files,
 //! and follows no links.
 
+use epitome_platform::os::OsStrExt;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::fs::Metadata;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;

@@ -1,11 +1,11 @@
 //! `epitome acp`: speaks the Agent Client Protocol on stdin and stdout. It is a thin front end of the daemon, or runs
 //! the entire agent in this process if requested or if no daemon can be started.
 
+use epitome_platform::os::OpenOptionsExt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,9 +4,9 @@
 #[cfg(feature = "otel")]
 mod otel;
 
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use epitome_platform::os::{DirBuilderExt, OpenOptionsExt, set_mode};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -136,7 +136,7 @@ impl Day {
         let path = directory.join(date.strftime("epitome.%Y-%m-%d.log").to_string());
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         // A file from an earlier version may be readable for others.
-        drop(file.set_permissions(Permissions::from_mode(0o600)));
+        drop(set_mode(&file, 0o600));
         let kept = super::daemon::logs_of(directory);
         for old in &kept[..kept.len().saturating_sub(FILES_MAX)] {
             drop(std::fs::remove_file(old));
@@ -148,6 +148,8 @@ impl Day {
 
 #[cfg(test)]
 mod tests {
+    use epitome_platform::os::PermissionsExt as _;
+
     use super::*;
 
     #[test]

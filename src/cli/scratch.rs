@@ -1,8 +1,8 @@
 //! A private temporary directory that is removed when dropped.
 
+use epitome_platform::os::DirBuilderExt;
 use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 pub(super) struct Scratch {

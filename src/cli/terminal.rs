@@ -3,9 +3,9 @@
 //! Only this file writes escape sequences. Text from a model, a tool or a file must pass through `thread::visible`,
 //! so that no output can move the cursor over a permission question.
 
+use epitome_platform::os::OpenOptionsExt as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};

@@ -136,8 +136,8 @@ fn line(value: &impl Serialize) -> Vec<u8> {
 
 /// Serializes an `OsString`, which need not be valid UTF-8, as base64.
 mod bytes {
+    use epitome_platform::os::{OsStrExt, OsStringExt};
     use std::ffi::{OsStr, OsString};
-    use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;

@@ -6,11 +6,8 @@
 
 use std::sync::LazyLock;
 
-use rustix::process::Pid;
-use tokio::net::UnixStream;
-use tokio::net::unix::UCred;
-
 use epitome_platform::confinement::ProcessConfinement;
+use epitome_platform::local::{self, AsyncStream, PeerProcess};
 use epitome_platform::reaper::Reaper;
 
 /// `None` if `/proc` is not mounted.
@@ -27,11 +24,11 @@ pub enum Peer {
 }
 
 /// Checks the process that has connected. The reaper has started the sessions' commands.
-pub fn judge(stream: &UnixStream, reaper: &Reaper) -> Peer {
-    let peer = match stream.peer_cred() {
-        Ok(peer) if peer.uid() == rustix::process::getuid().as_raw() => peer,
+pub fn judge(stream: &AsyncStream, reaper: &Reaper) -> Peer {
+    let peer = match local::peer(stream) {
+        Ok(peer) if peer.user == rustix::process::getuid().as_raw() => peer,
         Ok(peer) => {
-            tracing::warn!(uid = peer.uid(), "another user's connection is refused");
+            tracing::warn!(uid = peer.user, "another user's connection is refused");
             return Peer::Foreign;
         }
         Err(error) => {
@@ -42,7 +39,11 @@ pub fn judge(stream: &UnixStream, reaper: &Reaper) -> Peer {
     match confined(&peer, reaper) {
         None => Peer::MayAsk,
         Some(how) => {
-            tracing::warn!(pid = peer.pid(), how, "a connection of a confined process is refused");
+            tracing::warn!(
+                pid = peer.process.map(|process| process.as_raw_pid()),
+                how,
+                "a connection of a confined process is refused"
+            );
             Peer::Refused(format!(
                 "this process may not command the daemon: it {how}; start the program where the daemon was started"
             ))
@@ -51,10 +52,10 @@ pub fn judge(stream: &UnixStream, reaper: &Reaper) -> Peer {
 }
 
 /// How a process is more confined than the daemon; `None` if it isn't.
-fn confined(peer: &UCred, reaper: &Reaper) -> Option<&'static str> {
+fn confined(peer: &PeerProcess, reaper: &Reaper) -> Option<&'static str> {
     let own = OWN.as_ref()?;
     // A process that is invisible in this PID namespace is not a descendant of the daemon.
-    let process = peer.pid().and_then(Pid::from_raw)?;
+    let process = peer.process?;
     match ProcessConfinement::for_process(process) {
         Ok(peer) => peer.exceeds(own).or_else(|| {
             let is_of_command = own.lacks_ancestor_of(process, |process| reaper.has_command(process));

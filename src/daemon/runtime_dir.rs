@@ -1,9 +1,9 @@
 //! Paths of the daemon's sockets and locks. Their directory must belong to the current user and be accessible only to
 //! them; a directory owned by another user is rejected.
 
+use epitome_platform::os::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use epitome_files::paths::{LONGEST_SOCKET_NAME, Paths};

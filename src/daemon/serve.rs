@@ -10,9 +10,9 @@
 //! paths no longer lead to its own sockets and token, a daemon without clients exits. One with clients puts back what
 //! was removed; if another daemon serves the path already, it leaves its clients to that one once no turn runs.
 
+use epitome_platform::os::OpenOptionsExt;
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,12 +25,13 @@ use super::Daemon;
 use super::build::Build;
 use super::control;
 use super::frontends::Frontends;
-use super::listener::{PendingPermit, Socket, SocketListener, remove};
+use super::listener::{PendingPermit, SocketListener, remove};
 use super::messages::Farewell;
 use super::peer::{self, Peer};
 use super::runtime_dir::RuntimeDir;
 use super::token::Token;
 use epitome_files::atomic_file::private_directory;
+use epitome_platform::local::Socket;
 use epitome_platform::memory_trim::{self, MemoryTrim};
 use epitome_platform::root::FileIdentity;
 

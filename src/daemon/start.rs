@@ -5,12 +5,12 @@
 //! one line and which it then closes. The daemon inherits nothing else from the starter, not even its
 //! environment: each attachment brings the environment that its sessions need.
 
+use epitome_platform::os::CommandExt;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;

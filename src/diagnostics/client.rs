@@ -419,7 +419,7 @@ fn spawn(
 
 /// Returns the `file:` URI of a path.
 pub fn uri(path: &Path) -> String {
-    use std::os::unix::ffi::OsStrExt as _;
+    use epitome_platform::os::OsStrExt as _;
     let mut uri = "file://".to_owned();
     for byte in path.as_os_str().as_bytes() {
         match byte {
@@ -434,7 +434,7 @@ pub fn uri(path: &Path) -> String {
 
 /// Returns the path of a `file:` URI; `None` if it isn't one.
 pub fn path_of(uri: &str) -> Option<PathBuf> {
-    use std::os::unix::ffi::OsStringExt as _;
+    use epitome_platform::os::OsStringExt as _;
     let mut bytes = Vec::new();
     let mut rest = uri.strip_prefix("file://")?.bytes();
     while let Some(byte) = rest.next() {

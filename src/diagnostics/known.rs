@@ -85,6 +85,6 @@ fn on_path(program: &str, workspace: &Workspace) -> Option<PathBuf> {
 }
 
 fn is_executable(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
+    use epitome_platform::os::PermissionsExt as _;
     path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }

@@ -7,19 +7,15 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-use epitome_platform::root::{self, PATH_ONLY};
-use epitome_platform::unnamed_file;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
-use rustix::io::Errno;
+use epitome_platform::os::{DirBuilderExt as _, OpenOptionsExt as _};
+use epitome_platform::root::DirectoryHandle;
 
 /// A file that is being written. Its directory stays the one that was opened, even if that is moved.
 pub struct AtomicFile {
     file: File,
-    directory: OwnedFd,
+    directory: DirectoryHandle,
     /// The temporary name, if the system doesn't support unnamed files or while the file is being renamed.
     name: Option<OsString>,
 }
@@ -28,20 +24,16 @@ impl AtomicFile {
     /// Creates a file in a directory, which must be the destination's. `mode` contains the permissions of a new file,
     /// subject to the process's umask.
     pub fn begin(directory: &Path, mode: u32) -> io::Result<AtomicFile> {
-        let flags = PATH_ONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        AtomicFile::begin_in(rustix::fs::openat(CWD, directory, flags, Mode::empty())?, mode)
+        AtomicFile::begin_in(DirectoryHandle::open(directory)?, mode)
     }
 
     /// Like `begin`, in an opened directory.
-    pub fn begin_in(directory: impl AsFd, mode: u32) -> io::Result<AtomicFile> {
-        let directory = directory.as_fd().try_clone_to_owned()?;
-        let (file, name) = match unnamed_file::create(&directory, mode)? {
+    pub fn begin_in(directory: DirectoryHandle, mode: u32) -> io::Result<AtomicFile> {
+        let (file, name) = match directory.create_unnamed(mode)? {
             Some(file) => (file, None),
             None => {
                 let name = fresh_name();
-                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-                let file = rustix::fs::openat(&directory, &name, flags, root::mode(mode))?;
-                (file.into(), Some(name))
+                (directory.create(&name, mode)?, Some(name))
             }
         };
         Ok(AtomicFile { file, directory, name })
@@ -68,11 +60,11 @@ impl AtomicFile {
         let to = name_of(path)?;
         if self.name.is_none() {
             let name = fresh_name();
-            unnamed_file::link(&self.file, &self.directory, &name)?;
+            self.directory.name(&self.file, &name)?;
             self.name = Some(name);
         }
         if let Some(name) = &self.name {
-            rustix::fs::renameat(&self.directory, name, &self.directory, to)?;
+            self.directory.rename(name, to)?;
         }
         self.name = None;
         Ok(())
@@ -83,15 +75,14 @@ impl AtomicFile {
         self.sync()?;
         let to = name_of(path)?;
         let directory = &self.directory;
-        let Some(name) = &self.name else { return unnamed_file::link(&self.file, directory, to) };
-        let exists = || rustix::fs::statat(directory, to, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        let Some(name) = &self.name else { return directory.name(&self.file, to) };
         // The temporary name is removed on drop.
-        match rustix::fs::linkat(directory, name, directory, to, AtFlags::empty()) {
+        match directory.link(name, to) {
             // The file system has no hard links, which each reports in its own way. Another error is that of the rename, too.
-            Err(error) if error != Errno::EXIST && !exists() => {
-                Ok(rustix::fs::renameat(directory, name, directory, to)?)
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists && !directory.contains(to) => {
+                directory.rename(name, to)
             }
-            linked => Ok(linked?),
+            linked => linked,
         }
     }
 }
@@ -100,7 +91,7 @@ impl Drop for AtomicFile {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
             // An incomplete file is useless.
-            let _ = rustix::fs::unlinkat(&self.directory, name, AtFlags::empty());
+            let _ = self.directory.remove(name);
         }
     }
 }

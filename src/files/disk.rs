@@ -4,10 +4,10 @@
 //! It makes no decision about durability. Each operation is one step that can fail or be lost independently, except
 //! [`Disk::put`], which is the sequence of steps that writes a file atomically.
 
+use epitome_platform::os::{FileExt, MetadataExt, OpenOptionsExt};
 use std::fmt::Debug;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 

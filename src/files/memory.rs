@@ -1,7 +1,7 @@
 //! Where the memory across sessions is: one Markdown file for the user and one per project, in the user's own
 //! directory. Nothing that a repository contains is memory.
 
-use std::os::unix::ffi::OsStrExt;
+use epitome_platform::os::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};

@@ -1,8 +1,8 @@
 //! Locations of the user's files. The process's working directory isn't used after `main`.
 
+use epitome_platform::os::MetadataExt;
+use epitome_platform::os::OsStrExt;
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};

@@ -1,8 +1,8 @@
 //! Collects hook candidates from folders and settings files. It neither runs them nor checks for consent.
 
+use epitome_platform::os::PermissionsExt;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::claude;

@@ -1,10 +1,10 @@
 //! Queries executables for the events they handle and caches the answers: each version of a hook is queried
 //! once.
 
+use epitome_platform::os::MetadataExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,9 +5,9 @@
 //! with TERM first and KILL after `KILL_GRACE`, at the time limit and when the future is dropped. Output is
 //! never an error here; it is interpreted elsewhere.
 
+use epitome_platform::os::PermissionsExt;
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;

@@ -3,10 +3,8 @@
 use std::future::pending;
 use std::io;
 
+use epitome_platform::pipe;
 use tokio::io::AsyncWriteExt;
-use tokio::net::unix::pipe;
-
-use epitome_platform::piped::read_available;
 
 /// Maximum bytes read from each stream after the process has ended: the capacity of the largest pipe
 /// available to unprivileged users. More can only come from a child that keeps writing.
@@ -94,7 +92,7 @@ impl OutputStream {
         while let Some(pipe) = &self.pipe
             && taken < LEFTOVER_BYTES_MAX
         {
-            match read_available(pipe, buffer) {
+            match pipe::read_available(pipe, buffer) {
                 Ok(length @ 1..) => {
                     taken += length;
                     self.put(&buffer[..length]);

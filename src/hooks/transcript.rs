@@ -5,9 +5,9 @@
 //! killed, the file stays; it is in the user's state directory rather than in a shared one, and is removed
 //! when another session writes a transcript more than a day later.
 
+use epitome_platform::os::DirBuilderExt;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use epitome_platform::pipe;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader, ReadBuf};
-use tokio::net::unix::pipe;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -148,7 +148,7 @@ fn found(command: &str, cwd: &Path, environment: &[(OsString, OsString)]) -> Res
 }
 
 fn is_program(file: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
+    use epitome_platform::os::PermissionsExt;
     file.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 

@@ -5,8 +5,8 @@
 // Roots, sampling and logging are deprecated in the protocol's newest version, but current servers use them.
 #![expect(deprecated)]
 
+use epitome_platform::os::OsStrExt;
 use std::collections::{HashMap, VecDeque};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

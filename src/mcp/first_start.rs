@@ -4,9 +4,9 @@
 //! A daemon completes the start itself. A process that ends with its session hands it to this helper, which is
 //! Epitome's executable with a hidden argument. The helper stores what the server offers, ends the server and exits.
 
+use epitome_platform::os::CommandExt;
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;

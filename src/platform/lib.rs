@@ -1,7 +1,8 @@
 //! What depends on the operating system. All other crates are the same everywhere.
 //!
 //! `blocking` runs work that may block; `child_output` runs a command to its end; `group`, `reaper` and `stragglers` end
-//! all processes of a command; `launcher` starts sandboxed ones; `piped` starts one with pipes; `confinement` compares how processes are confined; `process`
+//! all processes of a command; `launcher` starts sandboxed ones; `piped` starts one
+//! with pipes, which `pipe` makes; `local` connects processes; `os` has extensions of the standard library; `confinement` compares how processes are confined; `process`
 //! detaches a process and reports its memory; `sandbox` restricts what a command can access; `memory_trim` returns
 //! unused memory to the OS; `signals` waits for signals without a runtime; `holder` finds the process that holds a
 //! file lock; `root` opens paths below directories that can't be redirected; `unnamed_file` creates files without a
@@ -14,6 +15,10 @@ pub mod blocking;
 pub mod child_output;
 pub mod disk;
 pub mod group;
+pub mod local;
+mod mark;
+pub mod os;
+pub mod pipe;
 pub mod piped;
 pub mod process;
 pub mod reaper;
@@ -28,5 +33,6 @@ mod system;
 /// Whether commands have no sandbox of Linux, and what only `/proc` shows is not known.
 pub const IS_PORTABLE: bool = cfg!(not(all(target_os = "linux", not(feature = "portable"))));
 
-pub use system::stragglers::VARIABLE as COMMAND_VARIABLE;
-pub use system::{confinement, holder, late_timers, launcher, memory_trim, unnamed_file};
+pub use mark::VARIABLE as COMMAND_VARIABLE;
+use system::unnamed_file;
+pub use system::{confinement, holder, late_timers, launcher, memory_trim};

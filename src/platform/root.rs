@@ -14,7 +14,8 @@ use rustix::io::Errno;
 
 use super::system::{self, metadata_at};
 
-pub use super::system::PATH_ONLY;
+use super::system::PATH_ONLY;
+use super::unnamed_file;
 
 /// Flags for opening directories through which others are opened.
 const STEP: OFlags = PATH_ONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -208,8 +209,9 @@ impl DirectoryEntry {
         Ok(DirectoryEntry { directory, name: name_of(rest) })
     }
 
-    pub fn directory(&self) -> BorrowedFd<'_> {
-        self.directory.as_fd()
+    /// Its directory.
+    pub fn directory(&self) -> io::Result<DirectoryHandle> {
+        Ok(DirectoryHandle(self.directory.try_clone()?))
     }
 
     pub fn name(&self) -> &OsStr {
@@ -282,6 +284,50 @@ impl DirectoryEntry {
     }
 }
 
+/// An opened directory, in which files are created. It stays the one that was opened, even if that is moved.
+pub struct DirectoryHandle(OwnedFd);
+
+impl DirectoryHandle {
+    pub fn open(path: &Path) -> io::Result<DirectoryHandle> {
+        let flags = PATH_ONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(DirectoryHandle(rustix::fs::openat(CWD, path, flags, Mode::empty())?))
+    }
+
+    /// Creates a file without a name, which is removed if it never gets one. `None` if the system can't.
+    pub fn create_unnamed(&self, permissions: u32) -> io::Result<Option<File>> {
+        unnamed_file::create(&self.0, permissions)
+    }
+
+    /// Names a file that was created without. Fails if the name exists.
+    pub fn name(&self, file: &File, name: &OsStr) -> io::Result<()> {
+        unnamed_file::link(file, &self.0, name)
+    }
+
+    /// Creates a file. Fails if it exists.
+    pub fn create(&self, name: &OsStr, permissions: u32) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.0, name, flags, mode(permissions))?.into())
+    }
+
+    pub fn contains(&self, name: &OsStr) -> bool {
+        rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// Renames a file, and replaces what has the name.
+    pub fn rename(&self, name: &OsStr, to: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.0, name, &self.0, to)?)
+    }
+
+    /// Gives a file another name. Fails if it exists.
+    pub fn link(&self, name: &OsStr, to: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::linkat(&self.0, name, &self.0, to, AtFlags::empty())?)
+    }
+
+    pub fn remove(&self, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
+    }
+}
+
 /// An opened directory whose entries can be listed.
 #[derive(Debug)]
 pub struct OpenDirectory(OwnedFd);
@@ -350,7 +396,7 @@ pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 
 /// The permissions of a new file. The system's number for them is smaller on macOS.
 #[allow(clippy::unnecessary_cast)]
-pub fn mode(bits: u32) -> Mode {
+fn mode(bits: u32) -> Mode {
     Mode::from_raw_mode(bits as rustix::fs::RawMode)
 }
 
@@ -411,7 +457,7 @@ fn open_in(at: impl AsFd, name: &OsStr, flags: OFlags, mode: Mode) -> Result<Own
 /// Opens a resolved path, relative to a directory or absolute. Fails with `ELOOP` if any of its components is a link:
 /// the path contained none when it was resolved, so it was changed since. A relative path can't lead out of the
 /// directory.
-pub fn open_at(directory: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+pub(crate) fn open_at(directory: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
     // With `O_NOFOLLOW`, a link in place of a directory could not be distinguished from a file.
     let no_follow = if flags.contains(OFlags::DIRECTORY) { OFlags::empty() } else { OFlags::NOFOLLOW };
     let flags = flags | no_follow | OFlags::CLOEXEC;

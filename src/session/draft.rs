@@ -5,10 +5,10 @@
 //! failure. The file is only read when a session is opened whose turn was left open. Its text then becomes the
 //! interrupted reply in the log.
 
+use epitome_platform::os::OpenOptionsExt;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

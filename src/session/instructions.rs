@@ -9,8 +9,8 @@ pub mod folders;
 mod known;
 mod room;
 
+use epitome_platform::os::MetadataExt;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

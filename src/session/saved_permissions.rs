@@ -5,9 +5,9 @@
 //! changed, so that a rule revoked in one window no longer applies in any. Each change replaces the complete file
 //! under a lock.
 
+use epitome_platform::os::MetadataExt;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

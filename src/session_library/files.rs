@@ -1,9 +1,9 @@
 //! Exports sessions to files and imports them. An import stores either everything that its files contain, or nothing.
 
+use epitome_platform::os::{DirBuilderExt, OpenOptionsExt};
 use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -4,8 +4,8 @@
 //! there is work and closes it soon after, because an open sled uses memory and locks other processes out. It
 //! never writes a journal.
 
+use epitome_platform::os::OpenOptionsExt;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;

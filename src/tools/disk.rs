@@ -7,7 +7,6 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +18,7 @@ use super::buffers::{Saved, WriteRoute};
 use super::walk::{self, Ignored};
 use super::{BoxFuture, ToolContext, ToolResult, Workspace, input, read_state};
 use epitome_files::atomic_file::AtomicFile;
+use epitome_platform::os::{FileTypeExt, MetadataExt, copy_owner_and_mode};
 use epitome_platform::root::{self, DirectoryEntry};
 use epitome_thread::diff::similar_texts;
 pub use epitome_thread::visible::fenced;
@@ -431,15 +431,10 @@ pub fn changed(
 fn write_replacement(entry: &DirectoryEntry, bytes: &[u8], old: Option<&Metadata>) -> io::Result<AtomicFile> {
     // The replacement isn't accessible to others until it has the permissions of the old file.
     let mode = if old.is_some() { 0o600 } else { 0o666 };
-    let mut unfinished = AtomicFile::begin_in(entry.directory(), mode)?;
+    let mut unfinished = AtomicFile::begin_in(entry.directory()?, mode)?;
     let file = unfinished.file();
     if let Some(old) = old {
-        let new = file.metadata()?;
-        if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
-            // Only root may always do this; otherwise the file belongs to the current user, as with most editors.
-            let _ = fchown(&*file, Some(old.uid()), Some(old.gid()));
-        }
-        file.set_permissions(old.permissions())?;
+        copy_owner_and_mode(old, file)?;
     }
     file.write_all(bytes)?;
     unfinished.sync()?;

@@ -5,10 +5,10 @@
 //! rebuilt from the log after a restart. Tools also record it here immediately, because the next call of the same
 //! reply may begin before the previous result is logged.
 
+use epitome_platform::os::MetadataExt;
 use std::collections::HashMap;
 use std::fs::Metadata;
 use std::future::Future;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

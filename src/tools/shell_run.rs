@@ -1,17 +1,16 @@
 //! Starts a shell, reads its output while it runs, and describes its end.
 
+use epitome_platform::os::{AsFd as _, NULL_DEVICE, PermissionsExt as _};
 use std::ffi::{OsStr, OsString};
 use std::future::pending;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use epitome_platform::pipe;
 use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Workspace;
@@ -107,8 +106,7 @@ pub(super) fn start(
         _ => format!("The command could not be started: {error}."),
     }
     };
-    let (read, write) = io::pipe().map_err(failed)?;
-    let write = OwnedFd::from(write);
+    let (pipe, write) = pipe::from_child().map_err(failed)?;
     let mut command = Command::new(shell(&workspace.environment));
     command.arg("-c").arg(with_exports(line, workspace));
     let environment = workspace.exposure().for_commands(&workspace.environment);
@@ -133,7 +131,7 @@ pub(super) fn start(
             command.envs(prepared.variables);
             settings = prepared.settings;
             links = Some(prepared.links);
-            let null = std::fs::File::open("/dev/null").map_err(failed)?;
+            let null = std::fs::File::open(NULL_DEVICE).map_err(failed)?;
             let streams = [null.as_fd(), write.as_fd(), write.as_fd()];
             reaper.spawn_confined(&command, streams, EndPolicy::Terminate, prepared.confinement)
         }
@@ -150,7 +148,6 @@ pub(super) fn start(
     }
     // They contain this process's copies of the pipe's write end; the reader would not get EOF while they are open.
     drop((command, write));
-    let pipe = pipe::Receiver::from_owned_fd(OwnedFd::from(read)).map_err(failed)?;
     Ok(StartedShell { running, pipe, note, is_sandboxed, settings, links })
 }
 

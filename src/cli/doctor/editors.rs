@@ -1,8 +1,8 @@
 //! The editors section of `epitome doctor`: whether editors are configured to start Epitome. Their files are JSON,
 //! Lua and Lisp, so this searches for the quoted path of the program, which all have in common.
 
+use epitome_platform::os::PermissionsExt;
 use std::ffi::OsString;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 

@@ -1,8 +1,8 @@
 //! The sections of `epitome doctor` for the program, the daemon and the user's configuration.
 
+use epitome_platform::os::PermissionsExt;
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! Parameters of calls: JSON objects, parsed strictly so that a misspelled name is reported instead of
 //! ignored.
 
+use epitome_platform::os::{OsStrExt, OsStringExt};
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 

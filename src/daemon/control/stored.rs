@@ -1,8 +1,8 @@
 //! Methods that work on stored sessions without opening them: search, fork, export, import.
 
+use epitome_platform::os::OpenOptionsExt;
 use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 

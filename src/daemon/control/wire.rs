@@ -6,11 +6,11 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
+use epitome_platform::local::{AsyncStream, OwnedReadHalf, OwnedWriteHalf, duplicate, peer};
 use jsonrpsee::core::traits::IdProvider;
 use jsonrpsee::{
     BoundedSubscriptions, ConnectionId, Extensions, MethodCallback, MethodResponse, MethodSink, Methods,
@@ -20,8 +20,6 @@ use jsonrpsee_types::{Id, Params, Request, SubscriptionId};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncWriteExt, BufWriter, Interest};
-use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -98,7 +96,7 @@ impl Caller {
 /// `permit` is dropped once the client is authenticated.
 pub async fn admit(
     daemon: Arc<Daemon>,
-    stream: UnixStream,
+    stream: AsyncStream,
     token: Arc<Token>,
     permit: Option<PendingPermit>,
     refused: Option<String>,
@@ -157,12 +155,12 @@ fn authenticated(line: &[u8], token: &Token) -> (Id<'static>, Result<(), Fault>)
     }
 }
 
-fn pid_of(stream: &UnixStream) -> Option<u32> {
-    stream.peer_cred().ok().and_then(|peer| peer.pid()).and_then(|pid| u32::try_from(pid).ok())
+fn pid_of(stream: &AsyncStream) -> Option<u32> {
+    u32::try_from(peer(stream).ok()?.process?.as_raw_pid()).ok()
 }
 
 /// Serves a connection within this process.
-pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream) {
+pub async fn serve(daemon: Arc<Daemon>, stream: AsyncStream) {
     let pid = pid_of(&stream);
     let (reading, writing) = stream.into_split();
     serve_lines(daemon, BoundedLineReader::new(reading), writing, pid).await;
@@ -392,11 +390,10 @@ pub struct SubscriptionGuard(
 );
 
 /// Waits until a client that sends no more requests stops reading as well.
-async fn gone(stream: &UnixStream) {
+async fn gone(stream: &AsyncStream) {
     // A separate registration: this loop consumes write-readiness events, which the writer would otherwise
     // miss.
-    let own = stream.as_fd().try_clone_to_owned().map(std::os::unix::net::UnixStream::from);
-    let own = match own.and_then(UnixStream::from_std) {
+    let own = match duplicate(stream) {
         Ok(own) => own,
         Err(error) => {
             // The disconnect is still noticed on the next write.

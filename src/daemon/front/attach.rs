@@ -1,8 +1,8 @@
 //! Connects to the daemon, starting one if none is running, and performs the handshake.
 
+use epitome_platform::os::OpenOptionsExt;
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -9,14 +9,12 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
-use std::process::Command;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, test_kill_process};
 
-/// The environment variable with the mark.
-pub const VARIABLE: &str = "EPITOME_COMMAND";
+pub use crate::mark::{ProcessMark, VARIABLE};
 
 /// Maximum search rounds; each finds processes that were forked during the previous one. Two are enough for
 /// processes that don't fork; a program that forks and exits continuously is a different process by the time
@@ -32,42 +30,16 @@ const KERNEL_THREAD_FLAG: u64 = 0x0020_0000;
 /// Maximum bytes of an environment that are searched. Linux allows larger ones; a mark beyond this limit isn't found.
 const ENVIRONMENT_BYTES_MAX: u64 = 1 << 20;
 
-/// The mark of a command's processes, or the common prefix of the marks of all commands of a daemon.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProcessMark(String);
-
 impl ProcessMark {
-    /// Returns a mark that no other process has or had.
-    pub fn generate() -> ProcessMark {
-        ProcessMark(format!("{}-{:016x}-", std::process::id(), fastrand::u64(..)))
-    }
-
-    pub fn of_command(&self, key: u64) -> ProcessMark {
-        ProcessMark(format!("{}{key}-", self.0))
-    }
-
-    pub fn text(&self) -> &str {
-        &self.0
-    }
-
-    /// Parses a mark that was passed as text.
-    pub fn read(text: String) -> ProcessMark {
-        ProcessMark(text)
-    }
-
-    pub fn put_on(&self, command: &mut Command) {
-        command.env(VARIABLE, &self.0);
-    }
-
     /// The entry in the environment: name and value.
     pub fn variable(&self) -> OsString {
-        format!("{VARIABLE}={}", self.0).into()
+        format!("{VARIABLE}={}", self.text()).into()
     }
 
     /// Kills every process with this mark. Blocks for some milliseconds; does nothing without `/proc`.
     pub fn end_all(&self) {
         // An empty mark would match every process.
-        if self.0.is_empty() {
+        if self.text().is_empty() {
             return;
         }
         let mut known = CheckedProcesses::default();
@@ -130,7 +102,7 @@ impl ProcessMark {
         is_alive: impl FnOnce() -> bool,
         is_starting: impl FnOnce() -> bool,
     ) -> CheckResult {
-        let wanted = format!("{VARIABLE}={}", self.0);
+        let wanted = format!("{VARIABLE}={}", self.text());
         match environment {
             Ok(environment) if environment.is_empty() && is_starting() => CheckResult::Starting,
             Ok(environment) if environment.is_empty() => CheckResult::Bare,
@@ -220,7 +192,7 @@ enum CheckResult {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Stdio;
+    use std::process::{Command, Stdio};
 
     use rustix::process::{WaitId, WaitIdOptions, waitid};
 

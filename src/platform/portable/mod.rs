@@ -124,35 +124,9 @@ pub mod launcher {
 
 /// Marks commands in their environment. Nothing searches for the marks here.
 pub mod stragglers {
-    use std::process::Command;
-
-    /// The environment variable with the mark.
-    pub const VARIABLE: &str = "EPITOME_COMMAND";
-
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct ProcessMark(String);
+    pub use crate::mark::ProcessMark;
 
     impl ProcessMark {
-        pub fn generate() -> ProcessMark {
-            ProcessMark(format!("{}-{:016x}-", std::process::id(), fastrand::u64(..)))
-        }
-
-        pub fn of_command(&self, key: u64) -> ProcessMark {
-            ProcessMark(format!("{}{key}-", self.0))
-        }
-
-        pub fn text(&self) -> &str {
-            &self.0
-        }
-
-        pub fn read(text: String) -> ProcessMark {
-            ProcessMark(text)
-        }
-
-        pub fn put_on(&self, command: &mut Command) {
-            command.env(VARIABLE, &self.0);
-        }
-
         pub fn end_all(&self) {}
     }
 }

@@ -13,9 +13,9 @@
 //!
 //! "Touched" refers to the inode's change time, which a command can't reset as it can the modification time.
 
+use epitome_platform::os::MetadataExt;
 use std::collections::VecDeque;
 use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};

@@ -7,12 +7,12 @@
 //! links, and repositories whose `.git` file names any directory. What is renamed is therefore always an entry of the
 //! repository that contains the index: a repository elsewhere is cut off instead.
 
+use epitome_platform::os::MetadataExt;
+use epitome_platform::os::OsStrExt;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};

@@ -5,9 +5,9 @@
 //! sees a link to a copy instead, which Git follows and changes. After the command has ended, the copy is compared
 //! with the original, and replaces it if only settings that are known to be harmless differ.
 
+use epitome_platform::os::{OpenOptionsExt, PermissionsExt};
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::git;

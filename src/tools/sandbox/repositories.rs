@@ -1,8 +1,8 @@
 //! Finds the repositories of a workspace, and the files that programs execute automatically. A command may not change
 //! them even though it may change the workspace. Reads the disk.
 
+use epitome_platform::os::MetadataExt;
 use std::collections::{BTreeSet, HashMap};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;

@@ -1,0 +1,126 @@
+//! Connections between processes of one user on this machine: sockets in the file system.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Dev, Mode, OFlags, Stat};
+use rustix::process::Pid;
+
+use super::os::{AsFd, OwnedFd};
+
+pub use std::os::unix::net::UnixStream as Stream;
+pub use tokio::net::UnixStream as AsyncStream;
+pub use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+
+/// Two connected sockets.
+pub fn pair() -> io::Result<(Stream, Stream)> {
+    Stream::pair()
+}
+
+/// The same, for the runtime.
+pub fn async_pair() -> io::Result<(AsyncStream, AsyncStream)> {
+    AsyncStream::pair()
+}
+
+pub fn connect(path: &Path) -> io::Result<Stream> {
+    Stream::connect(path)
+}
+
+pub async fn connect_async(path: &Path) -> io::Result<AsyncStream> {
+    AsyncStream::connect(path).await
+}
+
+/// Another descriptor of the same connection.
+pub fn duplicate(stream: &AsyncStream) -> io::Result<AsyncStream> {
+    AsyncStream::from_std(Stream::from(stream.as_fd().try_clone_to_owned()?))
+}
+
+/// The process at the other end of a connection.
+pub struct PeerProcess {
+    /// The number of its user.
+    pub user: u32,
+    /// `None` if it is not visible here.
+    pub process: Option<Pid>,
+}
+
+pub fn peer(stream: &AsyncStream) -> io::Result<PeerProcess> {
+    let peer = stream.peer_cred()?;
+    Ok(PeerProcess { user: peer.uid(), process: peer.pid().and_then(Pid::from_raw) })
+}
+
+/// A socket created by this process, which listens on it. It is identified by its inode, not by its name, which another
+/// process may have taken over.
+pub struct Socket {
+    path: PathBuf,
+    /// The directory it was created in, even if that has moved since.
+    directory: OwnedFd,
+    /// Identifies the socket; its inode is not reused while we listen on it.
+    made: SocketFileId,
+    listener: std::os::unix::net::UnixListener,
+}
+
+/// Identity of a file independent of its name: device and inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SocketFileId(Dev, u64);
+
+impl SocketFileId {
+    fn from_stat(stat: &Stat) -> SocketFileId {
+        SocketFileId(stat.st_dev, stat.st_ino)
+    }
+}
+
+impl Socket {
+    /// Creates a socket and listens on it. Fails if the path exists.
+    pub fn listen(path: &Path) -> io::Result<Socket> {
+        let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
+        let directory = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
+        let listener = std::os::unix::net::UnixListener::bind(path)?;
+        let made = SocketFileId::from_stat(&rustix::fs::lstat(path)?);
+        // The directory already keeps others out; this protects the socket if it is moved elsewhere.
+        rustix::fs::chmod(path, Mode::RUSR | Mode::WUSR)?;
+        listener.set_nonblocking(true)?;
+        Ok(Socket { path: path.to_path_buf(), directory, made, listener })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether connections to the path still reach this socket.
+    pub fn is_found(&self) -> bool {
+        rustix::fs::lstat(&self.path).is_ok_and(|found| SocketFileId::from_stat(&found) == self.made)
+    }
+
+    /// Removes the socket file if it is still ours. It is looked up in its original directory rather than by
+    /// path, which may lead to another process's socket.
+    pub fn remove(&self) -> io::Result<()> {
+        let Some(name) = self.path.file_name() else { return Ok(()) };
+        let found = rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
+        match found.is_ok_and(|found| SocketFileId::from_stat(&found) == self.made) {
+            true => Ok(rustix::fs::unlinkat(&self.directory, name, AtFlags::empty())?),
+            false => Ok(()),
+        }
+    }
+
+    /// A handle for the runtime, to wait for connections.
+    pub fn for_runtime(&self) -> io::Result<AsyncListener> {
+        tokio::net::UnixListener::from_std(self.listener.try_clone()?).map(AsyncListener)
+    }
+
+    /// Accepts a connection that is waiting. The error is `WouldBlock` if there is none.
+    pub fn accept_at_once(&self) -> io::Result<AsyncStream> {
+        let (stream, _) = self.listener.accept()?;
+        stream.set_nonblocking(true)?;
+        AsyncStream::from_std(stream)
+    }
+}
+
+/// A socket that the runtime listens on.
+pub struct AsyncListener(tokio::net::UnixListener);
+
+impl AsyncListener {
+    pub async fn accept(&self) -> io::Result<AsyncStream> {
+        self.0.accept().await.map(|(stream, _)| stream)
+    }
+}
