@@ -373,6 +373,17 @@ fn rollbacks_and_compactions_of_codex_are_imported() {
 
 // ---- Losses of a summary ----
 
+/// A rollout named more turns than any session has, and the import counted to that number for years.
+#[test]
+fn a_rollback_of_more_turns_than_there_are_ends() {
+    let mut all = codex_start();
+    all.push(rollout("event_msg", json!({ "type": "thread_rolled_back", "num_turns": u64::MAX })));
+    all.push(message("user", "Begin again."));
+    let (thread, notes) = read(&lines(&all));
+    assert_eq!(seen(&thread), "user: Begin again.\n");
+    assert!(notes.iter().any(|note| note.contains("turns that were undone (1)")), "{notes:?}");
+}
+
 #[test]
 fn losses_in_another_agents_summary_are_reported_without_a_model() {
     let mut all = codex_start();
