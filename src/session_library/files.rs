@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{LibraryError, fold, opencode};
+use epitome_platform::root::DirectoryEntry;
 use epitome_problem::Problem;
 use epitome_secrets as secrets;
 use epitome_store::{Store, StoreError, new_id};
@@ -295,15 +296,61 @@ fn text_of(path: &Path) -> Result<String, LibraryError> {
 
 /// Reads another file of an imported session, in or below its directory; paths that lead elsewhere are rejected.
 pub(super) fn read_sibling(folder: &Path, name: &Path) -> Option<String> {
+    String::from_utf8(read_below(folder, name).ok()?).ok()
+}
+
+/// Reads the first `IMPORT_BYTES_MAX` bytes of a regular file below `folder`. A session that someone sent may contain links
+/// to private files of the user, and pipes, so neither is opened.
+pub(super) fn read_below(folder: &Path, name: &Path) -> io::Result<Vec<u8>> {
     if !name.components().all(|part| matches!(part, Component::Normal(_))) {
-        return None;
+        return Err(io::Error::other("its path leads elsewhere"));
     }
-    let file = File::open(folder.join(name)).ok()?;
-    let mut text = String::new();
-    file.take(IMPORT_BYTES_MAX).read_to_string(&mut text).ok()?;
-    Some(text)
+    // The user may reach the directory itself by links.
+    let real = Path::new(".").join(folder).canonicalize()?.join(name);
+    let file = DirectoryEntry::at(&real)?.read()?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(IMPORT_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn file_problem(path: &Path, message: String) -> LibraryError {
     LibraryError::File(Problem { path: path.to_path_buf(), place: None, message, hint: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// An archive of a session had a link to a private key in place of a result's file. The import followed it, and the
+    /// key was in the log. A pipe in that place blocked the import forever.
+    #[test]
+    fn other_files_of_a_session_are_not_reached_by_links() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let (private, session) = (folder.path().join("private"), folder.path().join("session"));
+        fs::create_dir(&private).expect("made");
+        fs::create_dir_all(session.join("results")).expect("made");
+        for file in [private.join("key"), session.join("results/one")] {
+            fs::write(file, "text").expect("written");
+        }
+        symlink(&private, session.join("directory")).expect("linked");
+        symlink(private.join("key"), session.join("results/key")).expect("linked");
+        let pipe = session.join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.expect("mkfifo runs").success());
+        for name in ["directory/key", "results/key", "pipe", "results", "../private/key", "missing"] {
+            assert_eq!(read_sibling(&session, Path::new(name)), None, "{name}");
+        }
+        // The session's directory may be a link: the user chose it.
+        let chosen = folder.path().join("chosen");
+        symlink(&session, &chosen).expect("linked");
+        for folder in [&session, &chosen] {
+            assert_eq!(read_sibling(folder, Path::new("results/one")).as_deref(), Some("text"));
+        }
+    }
 }
