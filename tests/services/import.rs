@@ -487,6 +487,23 @@ fn a_session_is_imported_once_unless_again_is_given() {
     }
 }
 
+/// The newest session began with a screenshot, whose line is longer than what a listing reads. It was not listed, and
+/// `latest` imported an older session.
+#[test]
+fn a_session_that_begins_with_an_image_is_listed() {
+    let home = user_of_other_agents();
+    let image = json!({ "type": "base64", "media_type": "image/png", "data": "A".repeat(400_000) });
+    let content = json!([{ "type": "image", "source": image }, said("Fix what the screenshot shows.")]);
+    let mut line = user("a", None, content);
+    line["cwd"] = json!(home.project());
+    let session = "44444444-0000-4000-8000-000000000000";
+    let answer = reply("b", "a", "m1", said("Yes."));
+    home.write(format!(".claude/projects/-any/{session}.jsonl"), &lines(&[line, answer]));
+    let listed = home.run(&["sessions", "import", "--from", "claude-code"]).ok();
+    assert!(listed.starts_with("44444444"), "{listed}");
+    assert!(listed.contains("Fix what the screenshot shows."), "{listed}");
+}
+
 #[test]
 fn the_source_of_a_file_is_detected_by_its_first_lines() {
     let claude = lines(&[json!({ "type": "file-history-snapshot" }), user("a", None, "x")]);
