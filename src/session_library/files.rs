@@ -236,8 +236,8 @@ fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<ImportDraft>, LibraryEr
         };
         return Err(LibraryError::File(problem));
     }
-    let text = match opencode::text(path) {
-        Some(text) => text.map_err(failed)?,
+    let (text, is_lossy) = match opencode::text(path) {
+        Some(text) => (text.map_err(failed)?, false),
         // A damaged journal may not be valid text.
         None => match journal(path)? {
             Some(draft) => return Ok(vec![draft]),
@@ -247,7 +247,12 @@ fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<ImportDraft>, LibraryEr
     let folder = path.parent().unwrap_or(path);
     let sibling = |name: &Path| read_sibling(folder, name);
     let context = ImportContext { cwd, now, read_sibling: &sibling };
-    transfer::read(path, &text, &context).map_err(LibraryError::File)
+    let mut drafts = transfer::read(path, &text, &context).map_err(LibraryError::File)?;
+    if is_lossy {
+        let note = "it contains bytes that are not UTF-8; each became the character \u{fffd}";
+        drafts.iter_mut().for_each(|draft| draft.notes.push(note.to_owned()));
+    }
+    Ok(drafts)
 }
 
 /// Reads a journal, even a damaged one; `None` if the file is something else.
@@ -280,7 +285,9 @@ fn journal(path: &Path) -> Result<Option<ImportDraft>, LibraryError> {
     Ok(Some(draft))
 }
 
-fn text_of(path: &Path) -> Result<String, LibraryError> {
+/// Reads a file as text. In sessions of other agents, bytes that are not UTF-8 are replaced, which the second result
+/// reports: the agent may have been killed in the middle of a character.
+fn text_of(path: &Path) -> Result<(String, bool), LibraryError> {
     let failed = |error: io::Error| file_problem(path, format!("this file can't be read: {error}"));
     let file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
@@ -288,10 +295,16 @@ fn text_of(path: &Path) -> Result<String, LibraryError> {
     if bytes.len() as u64 > IMPORT_BYTES_MAX {
         return Err(file_problem(path, format!("this file has more than {IMPORT_BYTES_MAX} bytes")));
     }
-    String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        file_problem(path, format!("this file is not text: byte {at} is not UTF-8"))
-    })
+    let error = match String::from_utf8(bytes) {
+        Ok(text) => return Ok((text, false)),
+        Err(error) => error,
+    };
+    let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
+    if ImportSource::detect(&text).is_some_and(ImportSource::is_foreign) {
+        return Ok((text, true));
+    }
+    let at = error.utf8_error().valid_up_to();
+    Err(file_problem(path, format!("this file is not text: byte {at} is not UTF-8")))
 }
 
 /// Reads another file of an imported session, in or below its directory; paths that lead elsewhere are rejected.

@@ -504,6 +504,28 @@ fn a_session_that_begins_with_an_image_is_listed() {
     assert!(listed.contains("Fix what the screenshot shows."), "{listed}");
 }
 
+/// Claude Code was killed in the middle of a character. The import failed, although it skips incomplete lines.
+#[test]
+fn a_session_with_a_truncated_character_is_imported() {
+    let home = User::new();
+    let text = lines(&[user("a", None, "Gr\u{fc}n?"), reply("b", "a", "m1", said("Yes."))]);
+    let mut bytes = text.into_bytes();
+    bytes.extend("{\"type\":\"user\",\"message\":{\"content\":\"Gr\u{fc}".as_bytes());
+    bytes.pop();
+    let file = home.project().join("11111111-0000-4000-8000-000000000000.jsonl");
+    std::fs::write(&file, &bytes).expect("written");
+    let ran = home.run(&["sessions", "import", &file.to_string_lossy()]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.err.contains("not UTF-8"), "{ran:?}");
+    let session = ran.out.trim();
+    let shown = home.run(&["sessions", "show", session]).ok();
+    assert!(shown.contains("Gr\u{fc}n?") && shown.contains("Yes."), "{shown}");
+    // A file of no known kind has its error.
+    std::fs::write(&file, b"Gr\xfcn").expect("written");
+    let ran = home.run(&["sessions", "import", &file.to_string_lossy()]);
+    assert!(ran.code != Some(0) && ran.err.contains("byte 2 is not UTF-8"), "{ran:?}");
+}
+
 #[test]
 fn the_source_of_a_file_is_detected_by_its_first_lines() {
     let claude = lines(&[json!({ "type": "file-history-snapshot" }), user("a", None, "x")]);
