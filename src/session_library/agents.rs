@@ -19,7 +19,7 @@ use epitome_transfer::{self as transfer, ImportContext};
 /// agents write.
 const HEAD_BYTES_MAX: u64 = 256 * 1024;
 
-/// Maximum size in bytes of a session file that is read completely, for formats that are a single document.
+/// Bytes read of a session that is a single document, or that has no conversation in its first `HEAD_BYTES_MAX` bytes.
 const DOCUMENT_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 /// An agent whose sessions can be found.
@@ -220,14 +220,25 @@ fn changed_at(metadata: &fs::Metadata) -> u64 {
 /// Reads a session's metadata from the beginning of its file; `None` if it has no conversation.
 fn foreign_session(path: &Path, cwd: &Path) -> Option<ForeignSession> {
     let metadata = fs::metadata(path).ok()?;
-    let text = opencode::text(path).unwrap_or_else(|| head(path)).ok()?;
     let folder = path.parent()?;
     let sibling = |name: &Path| read_sibling(folder, name);
     let nowhere = Path::new("");
     // For agents that store sessions within the project, the directory defaults to the current one.
     let default = if path.starts_with(cwd) { cwd } else { nowhere };
     let context = ImportContext { cwd: default, now: 0, read_sibling: &sibling };
-    let draft = transfer::read(path, &text, &context).ok()?.into_iter().next()?;
+    let draft = |text: io::Result<String>| {
+        transfer::read(path, &text.ok()?, &context).ok().and_then(|drafts| drafts.into_iter().next())
+    };
+    let draft = match opencode::text(path) {
+        Some(text) => draft(text),
+        None if path.extension().is_none_or(|extension| extension != "jsonl") => {
+            draft(head(path, DOCUMENT_BYTES_MAX))
+        }
+        // The first prompt may contain an image.
+        None => draft(head(path, HEAD_BYTES_MAX)).or_else(|| {
+            (metadata.len() > HEAD_BYTES_MAX).then(|| draft(head(path, DOCUMENT_BYTES_MAX))).flatten()
+        }),
+    }?;
     let cwd = draft.entries.iter().find_map(|entry| match &entry.change {
         Change::Opened { cwd, .. } => Some(cwd.clone()),
         _ => None,
@@ -247,13 +258,11 @@ fn foreign_session(path: &Path, cwd: &Path) -> Option<ForeignSession> {
     })
 }
 
-/// Returns the complete lines at the start of a file, or all of it if it is a single document.
-fn head(path: &Path) -> io::Result<String> {
-    let is_document = path.extension().is_none_or(|extension| extension != "jsonl");
-    let bytes_max = if is_document { DOCUMENT_BYTES_MAX } else { HEAD_BYTES_MAX };
+/// Returns all of a file, or the complete lines at its start if it is larger.
+fn head(path: &Path, bytes_max: u64) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(bytes_max).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 == bytes_max && !is_document {
+    if bytes.len() as u64 == bytes_max {
         let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         bytes.truncate(end);
     }

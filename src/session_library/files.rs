@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{LibraryError, fold, opencode};
+use epitome_platform::root::DirectoryEntry;
 use epitome_problem::Problem;
 use epitome_secrets as secrets;
 use epitome_store::{Store, StoreError, new_id};
@@ -235,8 +236,8 @@ fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<ImportDraft>, LibraryEr
         };
         return Err(LibraryError::File(problem));
     }
-    let text = match opencode::text(path) {
-        Some(text) => text.map_err(failed)?,
+    let (text, is_lossy) = match opencode::text(path) {
+        Some(text) => (text.map_err(failed)?, false),
         // A damaged journal may not be valid text.
         None => match journal(path)? {
             Some(draft) => return Ok(vec![draft]),
@@ -246,7 +247,12 @@ fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<ImportDraft>, LibraryEr
     let folder = path.parent().unwrap_or(path);
     let sibling = |name: &Path| read_sibling(folder, name);
     let context = ImportContext { cwd, now, read_sibling: &sibling };
-    transfer::read(path, &text, &context).map_err(LibraryError::File)
+    let mut drafts = transfer::read(path, &text, &context).map_err(LibraryError::File)?;
+    if is_lossy {
+        let note = "it contains bytes that are not UTF-8; each became the character \u{fffd}";
+        drafts.iter_mut().for_each(|draft| draft.notes.push(note.to_owned()));
+    }
+    Ok(drafts)
 }
 
 /// Reads a journal, even a damaged one; `None` if the file is something else.
@@ -279,7 +285,9 @@ fn journal(path: &Path) -> Result<Option<ImportDraft>, LibraryError> {
     Ok(Some(draft))
 }
 
-fn text_of(path: &Path) -> Result<String, LibraryError> {
+/// Reads a file as text. In sessions of other agents, bytes that are not UTF-8 are replaced, which the second result
+/// reports: the agent may have been killed in the middle of a character.
+fn text_of(path: &Path) -> Result<(String, bool), LibraryError> {
     let failed = |error: io::Error| file_problem(path, format!("this file can't be read: {error}"));
     let file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
@@ -287,23 +295,75 @@ fn text_of(path: &Path) -> Result<String, LibraryError> {
     if bytes.len() as u64 > IMPORT_BYTES_MAX {
         return Err(file_problem(path, format!("this file has more than {IMPORT_BYTES_MAX} bytes")));
     }
-    String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        file_problem(path, format!("this file is not text: byte {at} is not UTF-8"))
-    })
+    let error = match String::from_utf8(bytes) {
+        Ok(text) => return Ok((text, false)),
+        Err(error) => error,
+    };
+    let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
+    if ImportSource::detect(&text).is_some_and(ImportSource::is_foreign) {
+        return Ok((text, true));
+    }
+    let at = error.utf8_error().valid_up_to();
+    Err(file_problem(path, format!("this file is not text: byte {at} is not UTF-8")))
 }
 
 /// Reads another file of an imported session, in or below its directory; paths that lead elsewhere are rejected.
 pub(super) fn read_sibling(folder: &Path, name: &Path) -> Option<String> {
+    String::from_utf8(read_below(folder, name).ok()?).ok()
+}
+
+/// Reads the first `IMPORT_BYTES_MAX` bytes of a regular file below `folder`. A session that someone sent may contain links
+/// to private files of the user, and pipes, so neither is opened.
+pub(super) fn read_below(folder: &Path, name: &Path) -> io::Result<Vec<u8>> {
     if !name.components().all(|part| matches!(part, Component::Normal(_))) {
-        return None;
+        return Err(io::Error::other("its path leads elsewhere"));
     }
-    let file = File::open(folder.join(name)).ok()?;
-    let mut text = String::new();
-    file.take(IMPORT_BYTES_MAX).read_to_string(&mut text).ok()?;
-    Some(text)
+    // The user may reach the directory itself by links.
+    let real = Path::new(".").join(folder).canonicalize()?.join(name);
+    let file = DirectoryEntry::at(&real)?.read()?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(IMPORT_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn file_problem(path: &Path, message: String) -> LibraryError {
     LibraryError::File(Problem { path: path.to_path_buf(), place: None, message, hint: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// An archive of a session had a link to a private key in place of a result's file. The import followed it, and the
+    /// key was in the log. A pipe in that place blocked the import forever.
+    #[test]
+    fn other_files_of_a_session_are_not_reached_by_links() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let (private, session) = (folder.path().join("private"), folder.path().join("session"));
+        fs::create_dir(&private).expect("made");
+        fs::create_dir_all(session.join("results")).expect("made");
+        for file in [private.join("key"), session.join("results/one")] {
+            fs::write(file, "text").expect("written");
+        }
+        symlink(&private, session.join("directory")).expect("linked");
+        symlink(private.join("key"), session.join("results/key")).expect("linked");
+        let pipe = session.join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.expect("mkfifo runs").success());
+        for name in ["directory/key", "results/key", "pipe", "results", "../private/key", "missing"] {
+            assert_eq!(read_sibling(&session, Path::new(name)), None, "{name}");
+        }
+        // The session's directory may be a link: the user chose it.
+        let chosen = folder.path().join("chosen");
+        symlink(&session, &chosen).expect("linked");
+        for folder in [&session, &chosen] {
+            assert_eq!(read_sibling(folder, Path::new("results/one")).as_deref(), Some("text"));
+        }
+    }
 }

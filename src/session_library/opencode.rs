@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
 use super::agents::ForeignSession;
-use super::files::id_of;
+use super::files::{id_of, read_below};
 use epitome_transfer::{IMPORT_BYTES_MAX, ImportSource};
 
 /// Maximum attempts to copy a database whose files change during the copy.
@@ -242,11 +242,11 @@ fn read_files(path: &Path, storage: &Path, id: &str) -> io::Result<String> {
     let info: Value = serde_json::from_slice(&info)?;
     let mut session = OpencodeSession::new(info);
     let mut bytes = 0;
-    for (name, data) in records(&storage.join("message").join(id))? {
+    for (name, data) in records(storage, &Path::new("message").join(id))? {
         bytes += data.len() as u64;
         session.message(&name, &data);
         // A message without parts is valid: it was interrupted.
-        for (part, data) in records(&storage.join("part").join(&name)).unwrap_or_default() {
+        for (part, data) in records(storage, &Path::new("part").join(&name)).unwrap_or_default() {
             bytes += data.len() as u64;
             session.part(&part, &data);
         }
@@ -257,15 +257,15 @@ fn read_files(path: &Path, storage: &Path, id: &str) -> io::Result<String> {
 
 /// Returns the files of a directory with their names (without the extension), sorted by name and thus
 /// chronologically.
-fn records(folder: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
+fn records(storage: &Path, folder: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut names: Vec<String> = Vec::new();
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(storage.join(folder))? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         names.extend(name.strip_suffix(".json").map(str::to_owned));
     }
     names.sort_unstable();
     let read = |name: String| {
-        let data = fs::read(folder.join(format!("{name}.json")))?;
+        let data = read_below(storage, &folder.join(format!("{name}.json")))?;
         Ok((name, data))
     };
     names.into_iter().map(read).collect()

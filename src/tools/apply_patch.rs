@@ -115,7 +115,7 @@ impl ParsedTool for ApplyPatch {
 
 fn run(files: &[FilePatch], context: &ToolContext, stop: &CancelFlag) -> Result<ToolResult, String> {
     let mut plan = plan(files, context, Some(&context.files))?;
-    plan.write(context, stop)?;
+    plan.write(context, stop, || ())?;
     let states: Vec<(PathBuf, Option<String>)> = plan
         .files
         .iter()
@@ -153,6 +153,8 @@ struct PlannedFile {
     path: PathBuf,
     old: Option<Vec<u8>>,
     new: Option<Vec<u8>>,
+    /// The permissions of the old file.
+    permissions: Option<Permissions>,
     /// Line numbers of the changes in the old text.
     lines: Vec<usize>,
     /// Set if the file is the target of a move.
@@ -164,7 +166,7 @@ struct PlannedFile {
 struct MovedFile {
     from: PathBuf,
     old: Vec<u8>,
-    permissions: Permissions,
+    permissions: Option<Permissions>,
 }
 
 /// Computes the new state of all files. The error lists the problems of all files, so that one retry is sufficient.
@@ -275,10 +277,8 @@ impl PatchPlan {
             return Err(format!("{name} exists already, so nothing is moved there."));
         }
         let source = &self.files[from];
-        let (_, metadata) = disk::open(&source.real, workspace)?;
-        let permissions = metadata.permissions();
         let old = source.new.clone().unwrap_or_default();
-        let moved = MovedFile { from: source.path.clone(), old, permissions };
+        let moved = MovedFile { from: source.path.clone(), old, permissions: source.permissions.clone() };
         self.files[from].new = None;
         self.files[from].moved_away = true;
         let target = &mut self.files[target];
@@ -327,12 +327,12 @@ impl PatchPlan {
         if let Some(at) = self.files.iter().position(|file| file.real == real) {
             return Ok(at);
         }
-        let (old, is_unsaved) = match disk::metadata(&real, workspace) {
-            Ok(None) => (None, false),
+        let (old, is_unsaved, permissions) = match disk::metadata(&real, workspace) {
+            Ok(None) => (None, false, None),
             Err(error) => return Err(disk::trouble("change", &real, workspace, &error)),
-            Ok(Some(_)) => {
+            Ok(Some(metadata)) => {
                 let CurrentContent { bytes, is_unsaved } = disk::current(&real, context)?;
-                (Some(bytes), is_unsaved)
+                (Some(bytes), is_unsaved, Some(metadata.permissions()))
             }
         };
         self.files.push(PlannedFile {
@@ -341,6 +341,7 @@ impl PatchPlan {
             is_unsaved,
             new: old.clone(),
             old,
+            permissions,
             lines: Vec::new(),
             moved: None,
             moved_away: false,
@@ -348,25 +349,32 @@ impl PatchPlan {
         Ok(self.files.len() - 1)
     }
 
-    /// Writes all files or none. Deletions come last, so that moved text exists somewhere at any time.
-    fn write(&mut self, context: &ToolContext, stop: &CancelFlag) -> Result<(), String> {
+    /// Writes all files or none. Deletions come last, so that moved text exists somewhere at any time. What the user
+    /// saves in the meantime is kept. `written` is called after each file.
+    fn write(
+        &mut self,
+        context: &ToolContext,
+        stop: &CancelFlag,
+        mut written: impl FnMut(),
+    ) -> Result<(), String> {
         let workspace = &*context.workspace;
         let (writes, removals): (Vec<&PlannedFile>, Vec<&PlannedFile>) =
             self.files.iter().partition(|file| file.new.is_some());
-        let mut done: Vec<&PlannedFile> = Vec::new();
+        let mut done: Vec<(&PlannedFile, Option<Saved>)> = Vec::new();
         let mut notes: Vec<String> = Vec::new();
         for file in writes.into_iter().chain(removals) {
             // A cancelled call leaves nothing half-written.
-            let written = if stop.requested() {
+            let result = if stop.requested() {
                 Err(disk::trouble("write", &file.real, workspace, &io::Error::other("cancelled")))
             } else {
-                file.put(file.new.as_deref(), context, stop)
+                file.apply(context, stop)
             };
-            let why = match written {
+            let why = match result {
                 Ok(saved) => {
                     let name = workspace.display(&file.real);
                     notes.extend(saved.map(|saved| format!("{name}: {}", saved.note())));
-                    done.push(file);
+                    done.push((file, saved));
+                    written();
                     continue;
                 }
                 Err(why) => why,
@@ -374,8 +382,8 @@ impl PatchPlan {
             let stuck: Vec<String> = done
                 .iter()
                 .rev()
-                .filter(|file| file.put(file.old.as_deref(), context, &CancelFlag::default()).is_err())
-                .map(|file| workspace.display(&file.real))
+                .filter(|(file, saved)| file.roll_back(*saved, context).is_err())
+                .map(|(file, _)| workspace.display(&file.real))
                 .collect();
             return Err(match stuck.is_empty() {
                 true => format!("{why} No file was changed: earlier writes were rolled back."),
@@ -448,10 +456,45 @@ impl PlannedFile {
         }
     }
 
-    /// Writes or removes the file. Returns whether it is saved if an editor accepted the text; otherwise `None`.
+    /// Returns an error if the file no longer has the content `known`: it was saved while the patch was applied.
+    fn check_is(&self, known: Option<&[u8]>, context: &ToolContext) -> Result<(), String> {
+        let workspace = &*context.workspace;
+        let now = match disk::metadata(&self.real, workspace) {
+            Ok(None) => None,
+            Ok(Some(_)) => Some(disk::current(&self.real, context)?.bytes),
+            Err(error) => return Err(disk::trouble("change", &self.real, workspace, &error)),
+        };
+        match now.as_deref() == known {
+            true => Ok(()),
+            false => {
+                Err(format!("{} was changed at this moment; read it again.", workspace.display(&self.real)))
+            }
+        }
+    }
+
+    /// Writes, removes or creates the file as planned. Returns whether it is saved if an editor accepted the text;
+    /// otherwise `None`.
+    fn apply(&self, context: &ToolContext, stop: &CancelFlag) -> Result<Option<Saved>, String> {
+        self.check_is(self.old.as_deref(), context)?;
+        let permissions = self.moved.as_ref().and_then(|moved| moved.permissions.as_ref());
+        self.put(self.new.as_deref(), permissions, context, stop)
+    }
+
+    /// Restores the old file. `saved` is the result of `apply`: the form that an editor gave the text is not known.
+    fn roll_back(&self, saved: Option<Saved>, context: &ToolContext) -> Result<(), String> {
+        if saved.is_none() {
+            self.check_is(self.new.as_deref(), context)?;
+        }
+        // A file that was neither removed nor replaced by a moved one still has its permissions.
+        let is_other = self.new.is_none() || self.moved.is_some();
+        let permissions = self.permissions.as_ref().filter(|_| is_other);
+        self.put(self.old.as_deref(), permissions, context, &CancelFlag::default()).map(drop)
+    }
+
     fn put(
         &self,
         content: Option<&[u8]>,
+        permissions: Option<&Permissions>,
         context: &ToolContext,
         stop: &CancelFlag,
     ) -> Result<Option<Saved>, String> {
@@ -465,10 +508,70 @@ impl PlannedFile {
                 .map(|()| None)
                 .map_err(trouble)?,
         };
-        if let Some(moved) = &self.moved {
+        if let Some(permissions) = permissions {
             let (file, _) = disk::open(&self.real, &context.workspace)?;
-            file.set_permissions(moved.permissions.clone()).map_err(trouble)?;
+            file.set_permissions(permissions.clone()).map_err(trouble)?;
         }
         Ok(saved)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// A patch of many files took seconds on a slow disk. What the user saved in that time, in a file whose turn had not
+    /// come yet, was overwritten or deleted. The rollback gave a private file that it restored to everyone.
+    #[test]
+    fn a_save_during_a_patch_is_kept() {
+        let patch = "*** Begin Patch\n\
+                     *** Update File: first\n@@\n-old\n+new\n\
+                     *** Delete File: private\n\
+                     *** Update File: edited\n@@\n-old\n+new\n\
+                     *** Update File: moved\n*** Move to: target\n@@\n-old\n+new\n\
+                     *** Delete File: deleted\n\
+                     *** End Patch";
+        let names = ["first", "private", "edited", "moved", "deleted"];
+        // The file that the user saves, and the number of files that are written before.
+        for (typed, after) in [("edited", 1), ("moved", 3), ("deleted", 3), ("target", 1), ("first", 1)] {
+            let directory = tempfile::tempdir().expect("a temporary directory");
+            let base = directory.path().canonicalize().expect("it is there");
+            for name in names {
+                fs::write(base.join(name), "old\n").expect("written");
+            }
+            fs::set_permissions(base.join("private"), Permissions::from_mode(0o600)).expect("set");
+            let context = ToolContext::bare(Arc::new(Workspace::new(&base, Vec::new(), Arc::default())));
+            let files = parse::parse(patch).expect("a patch");
+            let mut plan = plan(&files, &context, None).expect("it fits");
+            let mut count = 0;
+            let stop = CancelFlag::default();
+            let save = || {
+                count += 1;
+                if count == after {
+                    fs::write(base.join(typed), "typed\n").expect("saved");
+                    // With a file that was written already, something else has to fail.
+                    if typed == "first" {
+                        fs::write(base.join("deleted"), "typed\n").expect("saved");
+                    }
+                }
+            };
+            let why = plan.write(&context, &stop, save).expect_err(typed);
+            let (changed, end) = match typed {
+                "first" => ("deleted", "Earlier writes could not be rolled back in first."),
+                other => (other, "No file was changed: earlier writes were rolled back."),
+            };
+            assert_eq!(why, format!("{changed} was changed at this moment; read it again. {end}"));
+            for name in names {
+                let expected = if name == typed || name == changed { "typed\n" } else { "old\n" };
+                assert_eq!(fs::read_to_string(base.join(name)).expect(name), expected, "{typed}: {name}");
+            }
+            assert_eq!(base.join("target").exists(), typed == "target");
+            let mode = fs::metadata(base.join("private")).expect("restored").permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
     }
 }

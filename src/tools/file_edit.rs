@@ -202,9 +202,16 @@ struct EditedText {
 /// Replaces one or all occurrences of a text. Both texts may use LF in a CRLF file; the replacement then gets CRLF.
 fn edit(text: &str, old: &str, new: &str, all: bool) -> Result<EditedText, String> {
     let (old, new) = match crlf(text, old) {
-        Some(old) => (old, new.replace("\r\n", "\n").replace('\n', "\r\n")),
+        Some(old) => (old, with_crlf(new)),
         None => (old.to_string(), new.to_string()),
     };
+    if old == new {
+        return Err(
+            "`old_text` and `new_text` differ in their line ends only, and those of this file stay CRLF. \
+                    Convert it with a command."
+                .to_string(),
+        );
+    }
     let lines = places(text, &old);
     match lines.len() {
         0 => return Err(explain_missing(text, &old)),
@@ -229,13 +236,22 @@ fn edit(text: &str, old: &str, new: &str, all: bool) -> Result<EditedText, Strin
     Ok(EditedText { text: text.replace(&old, &new), lines })
 }
 
-/// Converts the text to CRLF if it occurs only in that form.
+/// Converts the text to CRLF if it occurs in that form, and the file has CRLF or the text occurs only in that form.
 fn crlf(text: &str, old: &str) -> Option<String> {
-    if text.contains(old) || !text.contains("\r\n") {
+    if !text.contains("\r\n") || (text.contains(old) && !is_crlf(text)) {
         return None;
     }
-    let converted = old.replace("\r\n", "\n").replace('\n', "\r\n");
+    let converted = with_crlf(old);
     text.contains(&converted).then_some(converted)
+}
+
+/// Whether most lines of a text end with CRLF.
+pub(super) fn is_crlf(text: &str) -> bool {
+    text.matches("\r\n").count() * 2 > text.matches('\n').count()
+}
+
+pub(super) fn with_crlf(text: &str) -> String {
+    text.replace("\r\n", "\n").replace('\n', "\r\n")
 }
 
 /// Returns the lines at which a text begins.
@@ -355,6 +371,23 @@ mod tests {
     fn a_crlf_file_is_edited_with_lf_and_keeps_its_line_ends() {
         let edited = edit("a\r\nb\r\nc\r\n", "a\nb", "a\nx\nb", false).expect("found");
         assert_eq!(edited.text, "a\r\nx\r\nb\r\nc\r\n");
+    }
+
+    /// A line of a CRLF file was replaced by two, and the new line ended with LF. After that, the model could not edit
+    /// both lines together: their text was in the file neither with LF nor with CRLF.
+    #[test]
+    fn new_lines_in_a_crlf_file_end_with_crlf() {
+        let text = "a\r\nb\r\nc\r\n";
+        let edited = edit(text, "b", "b1\nb2", false).expect("found").text;
+        assert_eq!(edited, "a\r\nb1\r\nb2\r\nc\r\n");
+        let edited = edit(&edited, "b1\nb2\n", "b\n", false).expect("both lines are found").text;
+        assert_eq!(edited, text);
+        // Text that begins with a line break doesn't separate the CR from it.
+        assert_eq!(edit(text, "\nb", "\nb\n", false).expect("found").text, "a\r\nb\r\n\r\nc\r\n");
+        let why = edit(text, "b\r\n", "b\n", false).unwrap_err();
+        assert!(why.contains("stay CRLF"), "{why}");
+        // A file with mostly LF.
+        assert_eq!(edit("a\r\nb\nc\n", "b", "b\n", false).expect("found").text, "a\r\nb\n\nc\n");
     }
 
     #[test]

@@ -7,10 +7,14 @@ use serde_json::{Value, json};
 use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
 
 use super::disk::{CancelFlag, CurrentContent};
+use super::file_edit::{is_crlf, with_crlf};
 use super::notebook::Notebook;
 use super::{
     Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, read_state,
 };
+
+/// Some programs of Windows write it at the beginning of a text, and need it there.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 pub struct FileWrite;
 
@@ -109,13 +113,22 @@ fn write(call: FileWriteCall, context: &ToolContext, stop: &CancelFlag) -> Resul
     })
 }
 
-/// The text to write. `file_read` shows the cells of a notebook, and a model writes them in the same form.
+/// The text to write. `file_read` shows the cells of a notebook, and a model writes them in the same form. The line ends
+/// and the byte order mark of the old file are preserved.
 fn content(real: &Path, old: &OldContent, text: String) -> Result<String, String> {
     let old = match old {
         OldContent::Text(old) | OldContent::Unsaved(old) => Some(old.as_str()),
         OldContent::Missing | OldContent::Other { .. } => None,
     };
-    Notebook::written(real, old, text)
+    let mut text = Notebook::written(real, old, text)?;
+    let Some(old) = old else { return Ok(text) };
+    if is_crlf(old) && !text.contains("\r\n") {
+        text = with_crlf(&text);
+    }
+    if old.starts_with(BYTE_ORDER_MARK) && !text.starts_with(BYTE_ORDER_MARK) {
+        text.insert(0, BYTE_ORDER_MARK);
+    }
+    Ok(text)
 }
 
 /// Returns the file's content if the model knows its current state, or if there is no file.

@@ -86,19 +86,24 @@ fn in_envelope(line: Value) -> Value {
 /// Returns the lines without the turns that the user rolled back, and the number of these turns.
 fn without_rolled_back(lines: &[Value]) -> (Vec<&Value>, usize) {
     let mut kept: Vec<&Value> = Vec::new();
+    // The positions of the prompts among them.
+    let mut prompts: Vec<usize> = Vec::new();
     let mut count = 0;
     for line in lines {
         let payload = &line["payload"];
         if payload["type"] != "thread_rolled_back" {
+            if prompt_of(payload).is_some() {
+                prompts.push(kept.len());
+            }
             kept.push(line);
             continue;
         }
-        for _ in 0..payload["num_turns"].as_u64().unwrap_or_default() {
-            if let Some(at) = kept.iter().rposition(|line| prompt_of(&line["payload"]).is_some()) {
-                kept.truncate(at);
-                count += 1;
-            }
+        let turns = payload["num_turns"].as_u64().unwrap_or_default();
+        let turns = usize::try_from(turns).unwrap_or(usize::MAX).min(prompts.len());
+        if let Some(first) = prompts.drain(prompts.len() - turns..).next() {
+            kept.truncate(first);
         }
+        count += turns;
     }
     (kept, count)
 }

@@ -373,6 +373,17 @@ fn rollbacks_and_compactions_of_codex_are_imported() {
 
 // ---- Losses of a summary ----
 
+/// A rollout named more turns than any session has, and the import counted to that number for years.
+#[test]
+fn a_rollback_of_more_turns_than_there_are_ends() {
+    let mut all = codex_start();
+    all.push(rollout("event_msg", json!({ "type": "thread_rolled_back", "num_turns": u64::MAX })));
+    all.push(message("user", "Begin again."));
+    let (thread, notes) = read(&lines(&all));
+    assert_eq!(seen(&thread), "user: Begin again.\n");
+    assert!(notes.iter().any(|note| note.contains("turns that were undone (1)")), "{notes:?}");
+}
+
 #[test]
 fn losses_in_another_agents_summary_are_reported_without_a_model() {
     let mut all = codex_start();
@@ -474,6 +485,45 @@ fn a_session_is_imported_once_unless_again_is_given() {
         let ran = home.run(arguments);
         assert!(ran.code != Some(0) && ran.err.contains(words), "{arguments:?}: {ran:?}");
     }
+}
+
+/// The newest session began with a screenshot, whose line is longer than what a listing reads. It was not listed, and
+/// `latest` imported an older session.
+#[test]
+fn a_session_that_begins_with_an_image_is_listed() {
+    let home = user_of_other_agents();
+    let image = json!({ "type": "base64", "media_type": "image/png", "data": "A".repeat(400_000) });
+    let content = json!([{ "type": "image", "source": image }, said("Fix what the screenshot shows.")]);
+    let mut line = user("a", None, content);
+    line["cwd"] = json!(home.project());
+    let session = "44444444-0000-4000-8000-000000000000";
+    let answer = reply("b", "a", "m1", said("Yes."));
+    home.write(format!(".claude/projects/-any/{session}.jsonl"), &lines(&[line, answer]));
+    let listed = home.run(&["sessions", "import", "--from", "claude-code"]).ok();
+    assert!(listed.starts_with("44444444"), "{listed}");
+    assert!(listed.contains("Fix what the screenshot shows."), "{listed}");
+}
+
+/// Claude Code was killed in the middle of a character. The import failed, although it skips incomplete lines.
+#[test]
+fn a_session_with_a_truncated_character_is_imported() {
+    let home = User::new();
+    let text = lines(&[user("a", None, "Gr\u{fc}n?"), reply("b", "a", "m1", said("Yes."))]);
+    let mut bytes = text.into_bytes();
+    bytes.extend("{\"type\":\"user\",\"message\":{\"content\":\"Gr\u{fc}".as_bytes());
+    bytes.pop();
+    let file = home.project().join("11111111-0000-4000-8000-000000000000.jsonl");
+    std::fs::write(&file, &bytes).expect("written");
+    let ran = home.run(&["sessions", "import", &file.to_string_lossy()]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.err.contains("not UTF-8"), "{ran:?}");
+    let session = ran.out.trim();
+    let shown = home.run(&["sessions", "show", session]).ok();
+    assert!(shown.contains("Gr\u{fc}n?") && shown.contains("Yes."), "{shown}");
+    // A file of no known kind has its error.
+    std::fs::write(&file, b"Gr\xfcn").expect("written");
+    let ran = home.run(&["sessions", "import", &file.to_string_lossy()]);
+    assert!(ran.code != Some(0) && ran.err.contains("byte 2 is not UTF-8"), "{ran:?}");
 }
 
 #[test]

@@ -248,6 +248,28 @@ async fn an_existing_file_is_replaced_and_its_mode_kept() {
     assert_eq!(result.shown, [ToolDisplay::Diff { path, old: Some("old\n".into()), new: "new\n".into() }]);
 }
 
+/// A file with CRLF and a byte order mark was replaced, and all its lines ended with LF: the diff of the user's
+/// repository showed every line as changed.
+#[tokio::test]
+async fn a_replaced_file_keeps_its_line_ends_and_its_byte_order_mark() {
+    let place = Place::new();
+    place.write("notes.txt", "\u{feff}one\r\ntwo\r\n");
+    place.reads("notes.txt").await;
+    let result = place.run("file_write", json!({"file_path": "notes.txt", "text": "one\n2\n"})).await;
+    assert_completed(&result);
+    let written = "\u{feff}one\r\n2\r\n";
+    assert_eq!(place.read("notes.txt"), written);
+    assert!(
+        matches!(&result.shown[..], [ToolDisplay::Diff { new, .. }] if new == written),
+        "{:?}",
+        result.shown
+    );
+    // The model knows this state.
+    let edit = json!({"file_path": "notes.txt", "old_text": "2", "new_text": "2\n3"});
+    assert_completed(&place.run("file_edit", edit).await);
+    assert_eq!(place.read("notes.txt"), "\u{feff}one\r\n2\r\n3\r\n");
+}
+
 #[tokio::test]
 async fn writing_through_a_symlink_writes_its_target() {
     let place = Place::new();

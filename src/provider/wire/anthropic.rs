@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use super::anthropic_search::{self as search, Searches};
 use super::parts::{Sendable, said, shown};
-use super::turns::{CallAnswer, NO_OUTCOME, NO_OUTPUT, WireTurn, without_blanks, without_thinking_at_end};
+use super::turns::{
+    CallAnswer, NO_OUTCOME, NO_OUTPUT, WireTurn, call_name, without_blanks, without_thinking_at_end,
+};
 use super::{
     BodyEnvelope, BodyHead, CacheMarks, EncodedTurn, Format, Prefix, Purpose, RequestMeta, compaction,
     is_of_provider, is_own, list_of_tools, put,
@@ -180,7 +182,8 @@ fn replied(part: &Content, endpoint: &Endpoint, prefix: &str) -> Option<Value> {
     match part {
         Content::Text { text } => Some(text_block(text)),
         Content::Call(call) => {
-            Some(json!({ "type": "tool_use", "id": call.id.0, "name": call.name, "input": call.input }))
+            let name = call_name(&call.name);
+            Some(json!({ "type": "tool_use", "id": call.id.0, "name": name, "input": call.input }))
         }
         Content::Thinking { native: Some(native), .. } => own_block(native, endpoint, prefix).cloned(),
         Content::Thinking { native: None, .. }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::parts::{Sendable, UNNAMED, data_url, said, text_and_rest};
-use super::turns::{NO_OUTCOME, WireTurn, without_blanks};
+use super::turns::{NO_OUTCOME, WireTurn, call_name, without_blanks};
 use super::{
     BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, RequestMeta, is_own, list_of_tools, put, write,
 };
@@ -136,7 +136,7 @@ fn agent(endpoint: &Endpoint, replies: &[Vec<&Content>]) -> Value {
             Content::Search(search) => texts.push(search.text().into()),
             Content::Call(call) => {
                 // The arguments are JSON in a string.
-                let function = json!({ "name": call.name, "arguments": call.input.to_string() });
+                let function = json!({ "name": call_name(&call.name), "arguments": call.input.to_string() });
                 let id = call_id(endpoint, &call.id.0);
                 calls.push(json!({ "id": id, "type": "function", "function": function }));
             }

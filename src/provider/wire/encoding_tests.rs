@@ -188,6 +188,47 @@ fn accepted_blank_text_is_sent_back_with_its_thinking() {
 
 /// Regression: a hook replaced the view with an empty history, the user undid the prompt, and a call was made for a
 /// view without entries, which crashed the process. A reply with only blank text also leaves an empty view.
+/// An imported conversation had calls of another agent's tools, whose names the services refuse. Each request with it
+/// failed.
+#[test]
+fn calls_have_names_that_services_accept() {
+    fn names(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.get("name").and_then(Value::as_str).map(str::to_owned));
+                fields.values().for_each(|value| names(value, found));
+            }
+            Value::Array(values) => values.iter().for_each(|value| names(value, found)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    let long = "a".repeat(65);
+    for (name, sent) in [
+        ("mcp.my server/a.b", "mcp_my_server_a_b"),
+        ("", "unnamed"),
+        (long.as_str(), &long[1..]),
+        ("Grün", "Gr_n"),
+        ("mcp__files__read-2", "mcp__files__read-2"),
+    ] {
+        let mut part = call("t1", json!({}));
+        if let Content::Call(call) = &mut part {
+            call.name = name.to_owned();
+        }
+        let view = OwnedView::default().user(vec![text("Look.")]).agent(vec![part]).outcomes(vec![outcome(
+            "t1",
+            OutcomeStatus::Completed,
+            "done",
+        )]);
+        for endpoint in endpoints() {
+            let mut found = Vec::new();
+            names(&body(&endpoint, &view.request()), &mut found);
+            // Gemini's format names the tool in its result too.
+            let count = if endpoint.wire == WireFormat::Gemini { 2 } else { 1 };
+            assert_eq!(found, vec![sent; count], "{endpoint:?}");
+        }
+    }
+}
+
 #[test]
 fn empty_view_gives_a_valid_request() {
     for endpoint in endpoints() {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::parts::{Sendable, said, text_and_rest};
-use super::turns::{CallAnswer, NO_OUTCOME, WireTurn};
+use super::turns::{CallAnswer, NO_OUTCOME, WireTurn, call_name};
 use super::{
     BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, Purpose, RequestMeta, is_own, list_of_tools, write,
 };
@@ -203,7 +203,7 @@ fn responses(endpoint: &Endpoint, answers: &[CallAnswer<'_>]) -> Vec<Value> {
     let mut sent = Vec::with_capacity(answers.len());
     let mut others: Vec<Value> = Vec::new();
     for answer in answers {
-        let (id, name) = (answer.call.id.0.as_str(), answer.call.name.as_str());
+        let (id, name) = (answer.call.id.0.as_str(), call_name(&answer.call.name));
         let (response, shown) = response(endpoint, answer);
         let (parts, apart): (Vec<_>, Vec<_>) = shown.into_iter().partition(|shown| {
             let mime_type = shown["inlineData"]["mimeType"].as_str();
@@ -259,7 +259,7 @@ fn replied(reply: &[&Content], endpoint: &Endpoint, prefix: &str) -> Vec<Value> 
                 // Only the first of several parallel calls has a signature.
                 let wants_one = !has_call && !is_before_gemini_3(&endpoint.model);
                 has_call = true;
-                let mut function = json!({ "name": call.name, "args": call.input });
+                let mut function = json!({ "name": call_name(&call.name), "args": call.input });
                 set_id(&mut function, &call.id.0, endpoint);
                 let mut part = json!({ "functionCall": function });
                 if let Some(signature) = own.or(wants_one.then_some(NO_SIGNATURE)) {

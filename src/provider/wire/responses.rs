@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::parts::{Sendable, UNNAMED, data_url, said, shown, text_and_rest};
-use super::turns::{CallAnswer, NO_OUTCOME, WireTurn, without_thinking_at_end};
+use super::turns::{CallAnswer, NO_OUTCOME, WireTurn, call_name, without_thinking_at_end};
 use super::{
     BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, Purpose, RequestMeta, compaction, is_of_provider,
     is_own, list_of_tools, put,
@@ -85,7 +85,7 @@ impl Format for Responses {
                             }
                             Content::Call(call) => {
                                 let item = json!({
-                                    "type": "function_call", "call_id": call.id.0, "name": call.name,
+                                    "type": "function_call", "call_id": call.id.0, "name": call_name(&call.name),
                                     // JSON in a string.
                                     "arguments": call.input.to_string(),
                                 });

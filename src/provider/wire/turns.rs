@@ -34,6 +34,20 @@ pub const NO_OUTCOME: &str = "The tool was interrupted; there is no result.";
 /// The text that replaces an outcome without content.
 pub const NO_OUTPUT: &str = "(no output)";
 
+/// Maximum characters of a tool's name that all services accept.
+const CALL_NAME_CHARS_MAX: usize = 64;
+
+/// The name of a call in a form that all services accept. Imported conversations may contain calls of tools with other
+/// names, and a model may call a tool that doesn't exist.
+pub fn call_name(name: &str) -> Cow<'_, str> {
+    let is_accepted = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    match name {
+        "" => "unnamed".into(),
+        _ if name.len() <= CALL_NAME_CHARS_MAX && name.chars().all(is_accepted) => name.into(),
+        _ => name.chars().take(CALL_NAME_CHARS_MAX).map(|c| if is_accepted(c) { c } else { '_' }).collect(),
+    }
+}
+
 /// The text that replaces a user message without sendable content.
 const NOTHING_SAID: &str = "(empty message)";
 

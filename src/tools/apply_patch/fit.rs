@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use super::parse::{Hunk, PatchLine};
-use crate::file_edit::{listed, nearest};
+use crate::file_edit::{is_crlf, listed, nearest};
 use crate::truncate;
 
 /// Number of lines quoted around a near miss.
@@ -90,8 +90,7 @@ impl<'a> TextLines<'a> {
             (content, &line[content.len()..])
         };
         let lines: Vec<_> = text.split_inclusive('\n').map(split).collect();
-        let windows = lines.iter().filter(|(_, end)| *end == "\r\n").count();
-        let line_break = if windows * 2 > lines.len() { "\r\n" } else { "\n" };
+        let line_break = if is_crlf(text) { "\r\n" } else { "\n" };
         TextLines { lines, line_break }
     }
 
