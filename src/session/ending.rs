@@ -10,7 +10,7 @@ use super::suggestions;
 use super::work::{Attaching, BackgroundResult, JobResult, RunningTurn, TurnFault};
 use super::{CompactionState, SessionAnswer, SessionCommand, SessionError, SessionEvent, Ticket, WorkEnd};
 use epitome_hooks::hook_context::EventData;
-use epitome_thread::{Change, MessageId, ReplyCut, StopReason, Thread, Usage};
+use epitome_thread::{Change, MessageId, ReplyCut, Seq, StopReason, Thread, Usage};
 use epitome_turn::{HookPoint, interrupted};
 
 /// How long the encoded conversation is kept after a turn: a user who replies soon benefits from it, and an idle
@@ -211,18 +211,21 @@ impl Session {
         let client = work.responders[at].0.client();
         let is_shared = work.responders.iter().any(|(other, _)| other.client() != client);
         let queued = work.responders[at].1;
-        let waits = self.core.thread.queued().iter().find(|entry| Some(entry.seq) == queued);
-        match (queued, waits) {
-            // A queued prompt that is not in the view yet is withdrawn alone.
-            (_, Some(waits)) => {
-                work.turn.withdraw(waits);
+        // A queued prompt that is not in the view yet is withdrawn alone. One that is can't be; only its answer is sent
+        // early.
+        match queued {
+            Some(entry) if withdraw(work, &self.core.thread, entry) || is_shared => {
                 work.responders.remove(at).0.answer(Ok(cancelled()));
             }
-            // It is in the view and can't be withdrawn; only its answer is sent early.
-            (Some(_), None) if is_shared => work.responders.remove(at).0.answer(Ok(cancelled())),
-            (Some(_) | None, None) => self.cancel(),
+            Some(_) | None => self.cancel(),
         }
     }
+}
+
+/// Withdraws a prompt that waits for the turn. Returns whether it did.
+pub(super) fn withdraw(work: &mut RunningTurn, thread: &Thread, queued: Seq) -> bool {
+    let waits = thread.queued().iter().find(|entry| entry.seq == queued);
+    waits.inspect(|waits| work.turn.withdraw(waits)).is_some()
 }
 
 /// Waits until all entries are in the journal, and releases their events. If an entry can't be written, the running
