@@ -538,8 +538,14 @@ impl Session {
     pub(super) fn begin_said(&mut self, said: Change, responder: Responder, rounds: u32) {
         self.core.title_by(&said);
         let limits = TurnLimits { rounds, repeats: self.core.settings.max_repeats };
-        let turn = Turn::prompt(said, &self.core.thread, limits);
-        self.start_work(RunningTurn::new(turn, responder));
+        // A process before this one may have queued it.
+        let queued = match &said {
+            Change::Said { origin: Origin::Queue { entry }, .. } => Some(*entry),
+            _ => None,
+        };
+        let mut work = RunningTurn::new(Turn::prompt(said, &self.core.thread, limits), responder);
+        work.responders[0].1 = queued;
+        self.start_work(work);
     }
 
     /// The command in a prompt, with the index of its content part. Only the first and the last text are considered:

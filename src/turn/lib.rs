@@ -184,7 +184,10 @@ impl Turn {
     /// crashed turn left in the queue are older, so they enter the view first.
     pub fn prompt(said: Change, thread: &Thread, limits: TurnLimits) -> Turn {
         let mut all: VecDeque<Change> = thread.queued().iter().filter_map(|entry| taken(entry)).collect();
-        all.push_back(said);
+        // One that was sent again is in the queue already.
+        if !matches!(said, Change::Said { origin: Origin::Queue { .. }, .. }) {
+            all.push_back(said);
+        }
         let then = Continuation::End(StopReason::Refusal);
         let state = TurnState::Greeting { said: all, asked: false, entered: false, then };
         Turn::new(state, VecDeque::new(), limits)
