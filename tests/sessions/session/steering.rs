@@ -124,11 +124,14 @@ fn users(texts: &[&str]) -> Vec<SeenPart> {
     texts.iter().map(|text| SeenPart::User((*text).into())).collect()
 }
 
+/// Regression: the user looked at the context before they went on. That command discarded the prompt, which had been
+/// reported as kept.
 #[test]
 fn a_queued_prompt_survives_a_crash_and_enters_with_the_next_one() {
     let mut test = TestSession::new(Vec::new());
     let said = Change::Said { message: message(1, "First"), origin: Origin::Person };
     load_after_crash(&mut test, vec![said, Change::Queued { message: message(2, "And this") }]);
+    assert_eq!(test.ask("/context"), StopReason::EndTurn);
     assert_eq!(test.ask("Go on"), StopReason::EndTurn);
     assert_eq!(test.last_request().seen(), users(&["First", "And this", "Go on"]));
     let thread = Thread::replay(test.log()).expect("a log");
@@ -163,4 +166,43 @@ fn a_prompt_that_is_sent_again_after_a_crash_enters_once() {
         let is_it = |change: &Change| matches!(change, Change::Said { message, .. } if message.id == inserted && message.text() == words);
         assert_eq!(test.log().iter().filter(|entry| is_it(&entry.change)).count(), 1);
     }
+}
+
+/// Regression: the model's provider failed while a prompt waited for the next call. It had been accepted and shown, and no
+/// model ever read it.
+#[test]
+fn a_prompt_that_a_failed_turn_did_not_read_enters_with_the_next_one() {
+    let refused = ModelStep::Error { status: 400, retry_after: None, message: Some("Out of order.".into()) };
+    let mut test = TestSession::new(vec![vec![ModelStep::Wait, refused]]);
+    let first = test.prompt("First");
+    test.client.entry(|change| matches!(change, Change::Said { .. }).then_some(()));
+    let second = test.prompt("But not the secrets");
+    test.client.entry(is_queued);
+    test.model.release();
+    let mut failure = |ticket| test.client.answer(ticket).expect_err("the provider refuses").to_string();
+    let (first, second) = (failure(first), failure(second));
+    assert!(first.contains("Out of order.") && !first.contains("kept"), "{first}");
+    assert!(second.contains("It is kept, and read with your next prompt."), "{second}");
+    assert_eq!(test.ask("Go on"), StopReason::EndTurn);
+    assert_eq!(test.last_request().seen(), users(&["First", "But not the secrets", "Go on"]));
+}
+
+/// Regression: the user rewound the turn that had failed. A prompt that it had not read came back with the next one.
+#[test]
+fn a_prompt_that_is_rewound_is_not_read_later() {
+    let mut test = TestSession::new(Vec::new());
+    let said = |id, text| Change::Said { message: message(id, text), origin: Origin::Person };
+    let ended = |reason| Change::TurnEnded { reason, usage: Default::default(), quiet_hooks: 0 };
+    let changes = vec![
+        said(1, "First"),
+        ended(StopReason::EndTurn),
+        said(2, "Second"),
+        Change::Queued { message: message(3, "And this") },
+        ended(StopReason::Failed),
+    ];
+    load_after_crash(&mut test, changes);
+    assert_eq!(test.ask("/rewind conversation"), StopReason::EndTurn);
+    assert_eq!(test.ask("Go on"), StopReason::EndTurn);
+    let seen = format!("{:?}", test.last_request().seen());
+    assert!(seen.contains("Go on") && !seen.contains("And this"), "{seen}");
 }
