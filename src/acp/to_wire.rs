@@ -385,7 +385,7 @@ impl Cursor {
                 let is_this = |queued: &Entry| matches!(&queued.change, Change::Queued { message: queued } if queued.id == message.id);
                 self.queued.retain(|queued| !is_this(queued));
                 // Already shown at the end of the turn in which it was queued and which a crash ended.
-                let known = shown.replay && self.shown_unasked.contains(&message.id);
+                let known = self.shown_unasked.contains(&message.id);
                 if (shown.replay || !shown.own) && !known {
                     user_message(message, &Origin::Person, updates);
                 }

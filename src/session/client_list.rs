@@ -285,9 +285,9 @@ impl ClientList {
         self.queued_by.get(&entry).copied()
     }
 
-    /// No prompt waits any more.
-    pub fn forget_queued(&mut self) {
-        self.queued_by.clear();
+    /// Only these prompts still wait.
+    pub fn forget_queued(&mut self, waiting: &[Arc<Entry>]) {
+        self.queued_by.retain(|entry, _| waiting.iter().any(|waits| waits.seq == *entry));
     }
 
     // ── Unanswerable questions ─────────────────────────────────────────────────────────────────

@@ -8,6 +8,7 @@ use super::actor::Session;
 use super::client_list::Watcher;
 use super::commands;
 use super::core::Core;
+use super::ending::{cancelled, withdraw};
 use super::hooks_aside;
 use super::instructions;
 use super::mcp::prompts;
@@ -318,18 +319,25 @@ impl Session {
         self.core.clients.watch(attachment);
     }
 
-    /// Removes a client while others stay: nothing that runs is cancelled. Its prompts are answered as cancelled; the
-    /// turn goes on for the others.
+    /// Removes a client while others stay: nothing that runs is cancelled. Its prompts are answered as cancelled, and those
+    /// that were not read are withdrawn; the turn goes on for the others.
     pub(super) fn leave_to_others(&mut self, client: ClientId) {
         self.core.clients.leave(client);
         let is_theirs = |responder: &Responder| responder.client() == client;
         let waiting = self.inbox.take_by_client(client);
         let working: Vec<_> = match &mut self.work {
-            Some(work) => work.responders.extract_if(.., |(responder, _)| is_theirs(responder)).collect(),
+            Some(work) => {
+                let theirs = work.responders.extract_if(.., |(responder, _)| is_theirs(responder));
+                let theirs: Vec<_> = theirs.collect();
+                for queued in theirs.iter().filter_map(|(_, queued)| *queued) {
+                    withdraw(work, &self.core.thread, queued);
+                }
+                theirs
+            }
             None => Vec::new(),
         };
         for responder in waiting.into_iter().chain(working.into_iter().map(|(responder, _)| responder)) {
-            responder.answer(Ok(super::ending::cancelled()));
+            responder.answer(Ok(cancelled()));
         }
     }
 
@@ -530,8 +538,14 @@ impl Session {
     pub(super) fn begin_said(&mut self, said: Change, responder: Responder, rounds: u32) {
         self.core.title_by(&said);
         let limits = TurnLimits { rounds, repeats: self.core.settings.max_repeats };
-        let turn = Turn::prompt(said, &self.core.thread, limits);
-        self.start_work(RunningTurn::new(turn, responder));
+        // A process before this one may have queued it.
+        let queued = match &said {
+            Change::Said { origin: Origin::Queue { entry }, .. } => Some(*entry),
+            _ => None,
+        };
+        let mut work = RunningTurn::new(Turn::prompt(said, &self.core.thread, limits), responder);
+        work.responders[0].1 = queued;
+        self.start_work(work);
     }
 
     /// The command in a prompt, with the index of its content part. Only the first and the last text are considered:

@@ -133,10 +133,14 @@ impl Compactor {
 
     /// Forgets the compaction, whose change is committed.
     fn conclude(&mut self) {
-        self.draft = None;
-        self.summary = None;
-        self.order = CompactionOrder::default();
+        self.forget();
         self.backoff.gained();
+    }
+
+    /// Forgets the compaction, and what was ordered for it, which is not for the next one. Returns its draft.
+    fn forget(&mut self) -> Option<CompactionDraft> {
+        (self.summary, self.order) = (None, CompactionOrder::default());
+        self.draft.take()
     }
 
     /// The summary that hooks see before it replaces the history.
@@ -179,8 +183,8 @@ impl Core {
 }
 
 impl Session {
-    /// Returns the result of a compaction to the turn. If none was made, its order is dropped: the next compaction runs
-    /// its own hooks and decides itself what to keep.
+    /// Returns the result of a compaction to the turn. If none was made, it is dropped: the next compaction runs its own
+    /// hooks and decides itself what to keep.
     pub(super) fn end_compaction(&mut self, answer: CompactionResult) {
         let state = match &answer {
             CompactionResult::Done(_) => return self.answer_turn(EffectResult::Compacted(answer)),
@@ -188,14 +192,13 @@ impl Session {
             CompactionResult::Failed(why) => CompactionState::Failed(why.clone()),
         };
         self.drop_draft();
-        self.compactor.order = CompactionOrder::default();
         self.compactor.show_ended(&self.core, state);
         self.answer_turn(EffectResult::Compacted(answer));
     }
 
-    /// Drops the draft. Its unused summary was paid for, so the usage is recorded.
+    /// Drops the compaction. Its unused summary was paid for, so the usage is recorded.
     pub(super) fn drop_draft(&mut self) {
-        let draft = self.compactor.draft.take();
+        let draft = self.compactor.forget();
         if let Some((model, usage)) = draft.and_then(|draft| draft.written.by) {
             self.spend(model, usage, UNUSED_SUMMARY.to_owned());
         }

@@ -5,12 +5,13 @@ use std::time::Duration;
 use super::actor::Session;
 use super::core::{Core, Unwritten, settle};
 use super::registry::Sessions;
+use super::resumed::KEPT;
 use super::session_state;
 use super::suggestions;
-use super::work::{Attaching, BackgroundResult, JobResult, RunningTurn, TurnFault};
+use super::work::{Attaching, BackgroundResult, JobResult, Responder, RunningTurn, TurnFault};
 use super::{CompactionState, SessionAnswer, SessionCommand, SessionError, SessionEvent, Ticket, WorkEnd};
 use epitome_hooks::hook_context::EventData;
-use epitome_thread::{Change, MessageId, ReplyCut, StopReason, Thread, Usage};
+use epitome_thread::{Change, MessageId, ReplyCut, Seq, StopReason, Thread, Usage};
 use epitome_turn::{HookPoint, interrupted};
 
 /// How long the encoded conversation is kept after a turn: a user who replies soon benefits from it, and an idle
@@ -90,9 +91,7 @@ impl Session {
             self.run_last_hooks(what).await;
         }
         session_state::ended(self, WorkEnd { reason, usage: work.turn.usage(), error });
-        for (responder, _) in work.responders {
-            responder.answer(answer.clone());
-        }
+        answer_all(&self.core.thread, work.responders, &answer);
         suggestions::ask(self, reason);
         let (at, kept) = (self.core.thread.next_seq(), ENCODING_KEPT.min(self.core.services.suspend_after));
         self.core.background.spawn(async move {
@@ -108,7 +107,7 @@ impl Session {
         self.hooks.end_turn();
         self.subagents.end_turn();
         self.tools.end_turn();
-        self.core.clients.forget_queued();
+        self.core.clients.forget_queued(self.core.thread.queued());
         self.work.take()
     }
 
@@ -124,9 +123,7 @@ impl Session {
             }
             let end = WorkEnd { reason: StopReason::Failed, usage: turn.usage(), error: Some(error.clone()) };
             session_state::ended(self, end);
-            for (responder, _) in responders {
-                responder.answer(Err(error.clone()));
-            }
+            answer_all(&self.core.thread, responders, &Err(error.clone()));
         }
     }
 
@@ -211,17 +208,38 @@ impl Session {
         let client = work.responders[at].0.client();
         let is_shared = work.responders.iter().any(|(other, _)| other.client() != client);
         let queued = work.responders[at].1;
-        let waits = self.core.thread.queued().iter().find(|entry| Some(entry.seq) == queued);
-        match (queued, waits) {
-            // A queued prompt that is not in the view yet is withdrawn alone.
-            (_, Some(waits)) => {
-                work.turn.withdraw(waits);
+        // A queued prompt that is not in the view yet is withdrawn alone. One that is can't be; only its answer is sent
+        // early.
+        match queued {
+            Some(entry) if withdraw(work, &self.core.thread, entry) || is_shared => {
                 work.responders.remove(at).0.answer(Ok(cancelled()));
             }
-            // It is in the view and can't be withdrawn; only its answer is sent early.
-            (Some(_), None) if is_shared => work.responders.remove(at).0.answer(Ok(cancelled())),
-            (Some(_) | None, None) => self.cancel(),
+            Some(_) | None => self.cancel(),
         }
+    }
+}
+
+/// Withdraws a prompt that waits for the turn. Returns whether it did.
+pub(super) fn withdraw(work: &mut RunningTurn, thread: &Thread, queued: Seq) -> bool {
+    let waits = thread.queued().iter().find(|entry| entry.seq == queued);
+    waits.inspect(|waits| work.turn.withdraw(waits)).is_some()
+}
+
+/// Answers the prompts of a turn. Those that it did not read before it failed are kept.
+fn answer_all(
+    thread: &Thread,
+    responders: Vec<(Responder, Option<Seq>)>,
+    answer: &Result<SessionAnswer, SessionError>,
+) {
+    for (responder, queued) in responders {
+        let is_kept = thread.queued().iter().any(|entry| Some(entry.seq) == queued);
+        responder.answer(match answer {
+            Err(error) if is_kept => {
+                let text = format!("The turn failed before it read this prompt. {KEPT} {error}");
+                Err(SessionError::Interrupted(text))
+            }
+            answer => answer.clone(),
+        });
     }
 }
 

@@ -66,22 +66,21 @@ impl EventGate {
         state.held.drain(..).for_each(HeldEvent::pass);
     }
 
-    /// Opens the gate after entries from this one on could not be written. These are dropped, as are options.
-    /// Successful answers may depend on them, so they become the error. Returns the clients whose successful answer to
-    /// `Attach` was replaced.
+    /// Opens the gate after entries from this one on could not be written. These are dropped, as are options and the
+    /// messages of prompts. Successful answers may depend on them, so they become the error. Returns the clients whose
+    /// successful answer to `Attach` was replaced.
     pub fn fail(&self, from: Seq, error: &SessionError) -> Vec<ClientId> {
         let mut state = lock(&self.state);
         state.is_closed = false;
         let mut refused = Vec::new();
         for mut held in state.held.drain(..) {
-            if let SessionEvent::Entry { entry, .. } = &held.out
-                && held.session == self.session
-                && entry.seq >= from
-            {
-                continue;
-            }
-            // They may show a choice that was not written; the session announces the present ones next.
-            if matches!(held.out, SessionEvent::Options(_)) && held.session == self.session {
+            let may_be_unwritten = match &held.out {
+                SessionEvent::Entry { entry, .. } => entry.seq >= from,
+                // The session announces the present options next. The prompt's answer is the error.
+                SessionEvent::Options(_) | SessionEvent::Inserted { .. } => true,
+                _ => false,
+            };
+            if may_be_unwritten && held.session == self.session {
                 continue;
             }
             if let SessionEvent::Answer { answer: answer @ Ok(_), .. } = &mut held.out {

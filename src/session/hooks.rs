@@ -61,14 +61,14 @@ impl Session {
         if let Some((hook, reason)) = resolution.block.or(resolution.halt) {
             let note = self.core.fresh_message();
             commits.push(match origin {
-                // The prompt is in the log already.
-                Origin::Queue { .. } => Change::Noted { message: note, text: blocked_words(&hook, &reason) },
                 Origin::Recipe { typed, .. } => {
                     // Show the prompt as typed, not the recipe's complete text.
                     message.set_text(typed);
                     Change::Withheld { message, note, why: Withheld::Blocked { hook, reason } }
                 }
+                // A queued one must not be taken from the queue again.
                 Origin::Person
+                | Origin::Queue { .. }
                 | Origin::Hook { .. }
                 | Origin::Context { .. }
                 | Origin::Instructions { .. } => {
@@ -216,13 +216,6 @@ fn refuse_last(trail: &mut [HookRun], asked: &str, why: &str) {
     if let Some(run) = trail.iter_mut().rev().find(|run| run.asked.contains(asked)) {
         run.verdict = HookRunResult::Refused;
         run.remarks.push(why.to_owned());
-    }
-}
-
-fn blocked_words(hook: &str, reason: &str) -> String {
-    match reason.trim() {
-        "" => format!("The hook {hook} stopped this prompt."),
-        reason => format!("The hook {hook} stopped this prompt: {reason}"),
     }
 }
 

@@ -777,7 +777,7 @@ pub enum SessionError {
     /// A limit of the budget does not allow another call of a model.
     #[error("{0}")]
     OverBudget(String),
-    /// The process that worked on the request ended before it could answer.
+    /// The process that worked on the request ended before it could answer, or the turn before it read the prompt.
     #[error("{0}")]
     Interrupted(String),
     /// Another process has its log open.

@@ -86,6 +86,9 @@ pub struct Rest {
     pub inserted: Vec<Option<MessageId>>,
 }
 
+/// What the user is told about a queued prompt whose turn ended without reading it.
+pub(super) const KEPT: &str = "It is kept, and read with your next prompt.";
+
 /// What happened to a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -93,7 +96,7 @@ pub enum Fate {
     Ended { reason: StopReason, usage: Usage },
     /// Its turn is still open. For a prompt that was queued, its entry.
     Open { queued: Option<Seq> },
-    /// The process ended while the prompt waited for its turn; the next turn takes it.
+    /// The process ended while the prompt waited, or the turn failed before it read it; the next turn takes it.
     Queued,
     /// The log has no such prompt: it was lost before it started.
     Lost,
@@ -116,9 +119,7 @@ impl Fate {
             }
             Fate::Ended { reason, usage } => Ok(SessionAnswer::TurnEnded { reason, usage, meta: None }),
             // Also without an open turn, if it was queued after the last one had ended.
-            Fate::Queued | Fate::Open { queued: Some(_) } => {
-                interrupted("It is kept, and read with your next prompt.")
-            }
+            Fate::Queued | Fate::Open { queued: Some(_) } => interrupted(KEPT),
             Fate::Open { queued: None } | Fate::Lost => {
                 interrupted("Please send it again: it had not begun.")
             }
@@ -303,7 +304,9 @@ fn fate(entries: &[Arc<Entry>], prompt: Option<Seq>) -> Fate {
         _ => false,
     });
     match end.map(|end| &after[end].change) {
-        Some(Change::TurnEnded { reason: StopReason::Interrupted, .. }) if queued.is_some() && !is_taken => {
+        Some(Change::TurnEnded { reason: StopReason::Interrupted | StopReason::Failed, .. })
+            if queued.is_some() && !is_taken =>
+        {
             Fate::Queued
         }
         Some(Change::TurnEnded { reason, usage, .. }) => Fate::Ended { reason: *reason, usage: *usage },
@@ -481,8 +484,10 @@ mod tests {
         changes.truncate(2);
         let open = super::rest(&log(changes.clone()), &after(0), &prompts).fates;
         assert_eq!(open, [Fate::Open { queued: None }, Fate::Open { queued: Some(Seq(1)) }]);
-        changes.push(ended(StopReason::Interrupted));
-        let repaired = super::rest(&log(changes), &after(0), &prompts).fates;
-        assert_eq!(repaired[1], Fate::Queued);
+        for reason in [StopReason::Interrupted, StopReason::Failed] {
+            let changes = changes.iter().cloned().chain([ended(reason)]).collect();
+            let ended = super::rest(&log(changes), &after(0), &prompts).fates;
+            assert_eq!(ended[1], Fate::Queued);
+        }
     }
 }

@@ -211,12 +211,10 @@ pub(super) fn commit_of_turn(session: &mut Session, change: Change) -> Result<()
     // Another client may have queued a prompt since.
     let author = author(core, &work.responders, queued);
     core.clients.set_prompt_author(author);
-    // The prompt that began the turn may have been queued by a process before this one.
-    let is_for = |at: &Option<Seq>| *at == queued || at.is_none();
     let waiting: Vec<&mut Responder> = work
         .responders
         .iter_mut()
-        .filter(|(responder, at)| is_for(at) && !responder.is_inserted())
+        .filter(|(responder, at)| *at == queued && !responder.is_inserted())
         .map(|(responder, _)| responder)
         .collect();
     insert(core, waiting, message, queued, change)

@@ -102,6 +102,8 @@ pub struct Thread {
     spent: Usage,
     replies: u32,
     in_turn: bool,
+    /// Whether the turn takes queued prompts. A command doesn't, except `/compact`.
+    reads_prompts: bool,
     goal: Option<String>,
 }
 
@@ -154,6 +156,7 @@ impl Thread {
             spent: Usage::default(),
             replies: 0,
             in_turn: false,
+            reads_prompts: false,
             goal: None,
             entries: vec![first],
         };
@@ -182,20 +185,17 @@ impl Thread {
             }
             Change::Said { message, origin } => {
                 self.saw_message(message.id);
-                match origin {
-                    Origin::Queue { entry: taken } => self.queued.retain(|queued| queued.seq != *taken),
-                    Origin::Person
-                    | Origin::Recipe { .. }
-                    | Origin::Hook { .. }
-                    | Origin::Context { .. }
-                    | Origin::Instructions { .. } => {}
+                if let Origin::Queue { entry: taken } = origin {
+                    self.queued.retain(|queued| queued.seq != *taken);
                 }
                 // Context can precede its prompt, and a background callback can append a message between
                 // turns; neither starts a turn.
-                self.in_turn |= !matches!(
+                let is_prompt = !matches!(
                     origin,
                     Origin::Context { .. } | Origin::Instructions { .. } | Origin::Hook { .. }
                 );
+                self.in_turn |= is_prompt;
+                self.reads_prompts |= is_prompt;
             }
             Change::Replied { message, usage, .. } => {
                 self.saw_message(message.id);
@@ -239,12 +239,16 @@ impl Thread {
                 self.undone.remove(layer);
                 self.fold_again(entry.seq);
             }
-            Change::Rewound { .. } => self.fold_again(entry.seq),
+            Change::Rewound { to } => {
+                self.queued.retain(|queued| queued.seq < *to);
+                self.fold_again(entry.seq);
+            }
             Change::Pruned { .. } | Change::FilesRewound { .. } | Change::Forked { .. } => {}
             Change::Noted { message, .. } | Change::PromptKeyed { message, .. } => self.saw_message(*message),
             Change::Commanded { message, .. } => {
                 self.saw_message(*message);
                 self.in_turn = true;
+                self.reads_prompts = false;
             }
             Change::Withheld { message, note, .. } => {
                 self.saw_message(message.id);
@@ -270,14 +274,19 @@ impl Thread {
             Change::TurnEnded { reason, .. } => {
                 self.in_turn = false;
                 match reason {
-                    // The queued prompts were not withdrawn: they enter the view with the next prompt.
+                    // What such a turn did not read enters the view with the next prompt.
                     StopReason::Interrupted => self.next_message += IN_FLIGHT_MESSAGES_MAX,
+                    StopReason::Failed => {}
+                    StopReason::Cancelled => self.queued.clear(),
                     StopReason::EndTurn
                     | StopReason::MaxTokens
                     | StopReason::MaxRounds
-                    | StopReason::Refusal
-                    | StopReason::Cancelled
-                    | StopReason::Failed => self.queued.clear(),
+                    | StopReason::Refusal => {
+                        // Older versions did not record which prompts a hook had blocked.
+                        if self.reads_prompts {
+                            self.queued.clear();
+                        }
+                    }
                 }
             }
             Change::Lost { .. } | Change::DamageAccepted { .. } => {}
@@ -411,7 +420,8 @@ impl Thread {
         &self.open_calls
     }
 
-    /// Prompts that wait for the running turn, or that are left from a turn that a crash ended; oldest first.
+    /// Prompts that wait for the running turn, or for the next one after a turn that a crash or an error ended; oldest
+    /// first.
     pub fn queued(&self) -> &[Arc<Entry>] {
         &self.queued
     }

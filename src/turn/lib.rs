@@ -181,10 +181,13 @@ enum Continuation {
 
 impl Turn {
     /// Creates a turn that starts with the prompt `said`, if hooks let it into the view. Prompts that a
-    /// crashed turn left in the queue are older, so they enter the view first.
+    /// crashed or failed turn left in the queue are older, so they enter the view first.
     pub fn prompt(said: Change, thread: &Thread, limits: TurnLimits) -> Turn {
         let mut all: VecDeque<Change> = thread.queued().iter().filter_map(|entry| taken(entry)).collect();
-        all.push_back(said);
+        // One that was sent again is in the queue already.
+        if !matches!(said, Change::Said { origin: Origin::Queue { .. }, .. }) {
+            all.push_back(said);
+        }
         let then = Continuation::End(StopReason::Refusal);
         let state = TurnState::Greeting { said: all, asked: false, entered: false, then };
         Turn::new(state, VecDeque::new(), limits)
@@ -624,11 +627,11 @@ impl Turn {
             other => unreachable!("hooks answer so in two states, not in {other:?}"),
         };
         if halt {
-            self.state = TurnState::Ending(match then {
+            let reason = match then {
                 Continuation::CallModel => StopReason::EndTurn,
                 Continuation::Stop(reason) | Continuation::End(reason) => reason,
-            });
-            return;
+            };
+            return self.follow(Continuation::End(reason), thread);
         }
         let then = if go_on { Continuation::CallModel } else { then };
         let swap = swap.filter(|_| other.is_none() && !replaced);

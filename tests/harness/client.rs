@@ -25,6 +25,7 @@ pub struct Events {
     offers: Mutex<EditorSupport>,
     shows: QuestionSupport,
     shows_agents: bool,
+    follows_state: bool,
 }
 
 impl EventSink for Events {
@@ -44,26 +45,41 @@ impl EventSink for Events {
     fn shows_agents(&self) -> bool {
         self.shows_agents
     }
+
+    fn follows_state(&self) -> bool {
+        self.follows_state
+    }
 }
 
 impl TestClient {
     pub fn new(id: u64) -> TestClient {
-        TestClient::with(id, QuestionSupport::default(), false)
+        TestClient::with(id, QuestionSupport::default(), false, false)
+    }
+
+    /// A client that follows the session's state, as those of version 2 do.
+    pub fn that_follows_state(id: u64) -> TestClient {
+        TestClient::with(id, QuestionSupport::default(), false, true)
     }
 
     /// A client that shows forms or URLs.
     pub fn that_shows(id: u64, shows: QuestionSupport) -> TestClient {
-        TestClient::with(id, shows, false)
+        TestClient::with(id, shows, false, false)
     }
 
     /// A client that shows subagents, whose events it receives too.
     pub fn that_shows_agents(id: u64) -> TestClient {
-        TestClient::with(id, QuestionSupport::default(), true)
+        TestClient::with(id, QuestionSupport::default(), true, false)
     }
 
-    fn with(id: u64, shows: QuestionSupport, shows_agents: bool) -> TestClient {
+    fn with(id: u64, shows: QuestionSupport, shows_agents: bool, follows_state: bool) -> TestClient {
         let (sender, events) = channel();
-        let events_of = Events { sender: Mutex::new(sender), offers: Mutex::default(), shows, shows_agents };
+        let events_of = Events {
+            sender: Mutex::new(sender),
+            offers: Mutex::default(),
+            shows,
+            shows_agents,
+            follows_state,
+        };
         TestClient { id: ClientId(id), outlet: Arc::new(events_of), events, seen: Vec::new() }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use epitome::thread::{
     CallDisplay, CallId, Change, Content, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
     OutcomeStatus, PartId, ReplyCut, Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger,
-    ViewEdit,
+    ViewEdit, Withheld,
 };
 use epitome::turn::{
     CompactionReason, CompactionResult, Effect, EffectResult, HookPoint, HooksResult, ModelResult, NextStep,
@@ -98,6 +98,8 @@ struct Play {
     name: String,
     thread: Thread,
     turn: Option<Turn>,
+    /// Number of turns so far.
+    begun: usize,
     said: Vec<String>,
     ended: Option<StopReason>,
     messages: u64,
@@ -128,6 +130,7 @@ impl Play {
             name,
             thread,
             turn: None,
+            begun: 0,
             said: Vec::new(),
             ended: None,
             messages: 0,
@@ -208,9 +211,11 @@ impl Play {
                 self.handle(EffectResult::Greeted { commits, enters: true });
             }
             "keep" => {
-                self.greeted = None;
-                let text = "a hook said no".to_owned();
-                let commits = vec![Change::Noted { message: self.fresh(), text }];
+                let Some(Change::Said { message, .. }) = self.greeted.take() else {
+                    panic!("hooks see a prompt")
+                };
+                let why = Withheld::Blocked { hook: "h".into(), reason: "no".into() };
+                let commits = vec![Change::Withheld { message, note: self.fresh(), why }];
                 self.handle(EffectResult::Greeted { commits, enters: false });
             }
             "seen" => self.handle(EffectResult::ToolSeen(CallId(rest.into()), Vec::new())),
@@ -260,6 +265,7 @@ impl Play {
             turn.start_session();
         }
         self.turn = Some(turn);
+        (self.begun, self.ended) = (self.begun + 1, None);
     }
 
     fn reply(&mut self, rest: &str) -> ModelResult {
@@ -451,7 +457,7 @@ impl Play {
                 _ => {}
             }
         }
-        assert_eq!(ends, 1, "{run}: the turn has {ends} ends");
+        assert_eq!(ends, self.begun, "{run}: the turns have {ends} ends");
         for call in calls {
             assert_eq!(outcomes.get(call), Some(&1), "{run}: call {call}");
         }

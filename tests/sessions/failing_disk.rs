@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use epitome::session::{SessionCommand, SessionError, SessionEvent};
-use epitome::thread::{Change, Mode, StopReason, Thread};
+use epitome::session::{Replay, SessionCommand, SessionError, SessionEvent};
+use epitome::thread::{Change, Content, Mode, StopReason, Thread};
 use epitome_simulated_disk::{FileCall, SimDisk};
+use epitome_test_harness::client::TestClient;
 use epitome_test_harness::session::Setup;
 use epitome_test_harness::text;
 
@@ -87,4 +88,31 @@ fn what_the_log_does_not_take_is_not_shown_and_calls_no_model() {
     assert_eq!((thread.mode(), thread.in_turn()), (Mode::ReadOnly, false));
     let is_refused = |change: &Change| matches!(change, Change::Said { message, .. } if message.text() == "Is there room?");
     assert!(!log.iter().any(|entry| is_refused(&entry.change)));
+}
+
+/// Regression: the disk was full, and an editor of version 2 was answered that its prompt was in the conversation, as this
+/// message. The log did not have it.
+#[test]
+fn a_prompt_that_the_log_does_not_take_is_not_reported_as_a_message() {
+    let disk = SimDisk::new(1, Path::new("/home/data"));
+    let mut test = Setup::new().disk(Arc::new(disk.clone())).start(|_| vec![text("fine")]);
+    assert_eq!(test.ask("Hello"), StopReason::EndTurn);
+    let mut editor = TestClient::that_follows_state(2);
+    test.attach(&editor, Replay::Nothing);
+    let client = editor.id;
+    let mut send = |words: &str| {
+        let ticket = test.ticket();
+        let content = vec![Content::Text { text: words.into() }];
+        test.send(SessionCommand::Prompt { ticket, client, content, key: Some(words.into()) });
+        ticket
+    };
+    let is_inserted = |out: &SessionEvent| matches!(out, SessionEvent::Inserted { .. });
+
+    disk.fail_next(FileCall::Write);
+    let refused = send("Is there room?");
+    assert!(matches!(editor.answer(refused), Err(SessionError::Store(_))));
+    assert!(!editor.arrived().iter().any(is_inserted));
+    let taken = send("Is there room?");
+    editor
+        .until(|out| matches!(out, SessionEvent::Inserted { ticket, .. } if *ticket == taken).then_some(()));
 }

@@ -358,7 +358,8 @@ impl World {
 
     /// Loads a session of the disk into a window, from its beginning.
     fn load(&mut self, at: usize, rng: &mut fastrand::Rng) {
-        // Updates that arrive between the request and the replay can't be distinguished from the replay.
+        // Updates that arrive between the request and the replay can't be distinguished from the replay. That includes what
+        // a daemon shows when the front end resumes a session.
         self.windows[at].deliver(usize::MAX);
         let all = self.machine.stored().list().expect("a copy of the disk can be read").headers;
         // Not ordered by their times, which are real.
@@ -368,7 +369,7 @@ impl World {
         let waits = |open: &Request| {
             open.session == session && matches!(open.method, "session/load" | "session/prompt")
         };
-        if self.windows[at].is_attached() && !self.windows[at].open.values().any(waits) {
+        if self.windows[at].is_settled() && !self.windows[at].open.values().any(waits) {
             self.windows[at].sessions.insert(session.clone(), Shown::default());
             self.windows[at].partial.remove(&session);
             self.count("a session was shared", 1);

@@ -7,7 +7,7 @@ use epitome_test_harness::session::{TestSession, call};
 use epitome_test_harness::text;
 use serde_json::{Value, json};
 
-use super::stage::{answers, count, flood, puppet, refused, sent, with_hooks};
+use super::stage::{answers, count, flood, payload_fields, puppet, recorder, refused, sent, with_hooks};
 
 fn mutated(change: &Change) -> bool {
     matches!(change, Change::Mutated { .. })
@@ -222,4 +222,24 @@ fn a_compaction_that_a_hook_replaces_is_not_reported_but_paid() {
     let spent = |change: &Change| matches!(change, Change::Spent { usage, .. } if usage.input == 5_000);
     assert_eq!(count(&test, spent), 1);
     assert_eq!(usage.input, 5_000, "once");
+}
+
+/// Regression: a hook replaced the history instead of `/compact`, and the turn went on with a prompt that had been sent in
+/// the meantime. Hooks were given the unused summary as the model's reply to it.
+#[test]
+fn a_compaction_that_a_hook_replaces_leaves_no_summary_behind() {
+    let summary = vec![text("A sum"), ModelStep::Wait, text("mary.")];
+    let hooks = [("short", puppet("turn_end")), ("seen", recorder("turn_end"))];
+    let mut test = with_hooks(&hooks, &[], vec![flood(), summary, vec![text("Answered.")]]);
+    test.ask("Say many words");
+    answers(&test, &json!({"result": "mutate", "messages": ["It was looked at."]}));
+    let compact = test.prompt("/compact");
+    test.client.entry(|change| matches!(change, Change::Commanded { .. }).then_some(()));
+    let next = test.prompt("And this?");
+    test.client.entry(|change| matches!(change, Change::Queued { .. }).then_some(()));
+    test.model.release();
+    assert_eq!((test.reason(compact), test.reason(next)), (StopReason::EndTurn, StopReason::EndTurn));
+    let responses = payload_fields(&test, "response");
+    assert!(responses[1].contains("A summary."), "{responses:?}");
+    assert_eq!(responses[2], "Answered.");
 }

@@ -179,6 +179,24 @@ fn cancelling_the_first_prompt_of_a_turn_ends_it() {
     }
 }
 
+/// Regression: the prompt that a closing window had queued was answered as cancelled, and carried out all the same.
+#[test]
+fn what_a_closing_client_had_queued_is_not_carried_out() {
+    let mut test = TestSession::new(vec![vec![call(json!({"do": "wait"}))], vec![text("done")]]);
+    let mut other = second(&mut test, "sk-test-2");
+    let turn = prompt(&mut test, &other, "Do it");
+    other.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
+    let queued = test.prompt("Delete the folder");
+    test.client.entry(|change| matches!(change, Change::Queued { .. }).then_some(()));
+    let close = test.ticket();
+    test.send(SessionCommand::Close { ticket: close, client: test.client.id });
+    assert_eq!(test.reason(queued), StopReason::Cancelled);
+    test.release_tool();
+    other.answer(turn).expect("it goes on for the others");
+    let seen = format!("{:?}", test.last_request().seen());
+    assert!(!seen.contains("Delete the folder"), "{seen}");
+}
+
 #[test]
 fn a_closing_client_leaves_its_turn_to_the_remaining_ones() {
     let mut test = TestSession::new(vec![vec![call(json!({"do": "wait"}))], vec![text("done")]]);

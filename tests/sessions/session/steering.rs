@@ -6,6 +6,7 @@ use epitome::thread::{
     Change, Content, FORMAT_VERSION, Message, MessageId, Origin, SessionId, StopReason, Thread,
 };
 use epitome_scripted_model::{ModelStep, ScriptedStop, SeenPart};
+use epitome_test_harness::client::TestClient;
 use epitome_test_harness::session::{TestSession, call};
 use epitome_test_harness::text;
 
@@ -100,29 +101,108 @@ fn more_than_sixty_four_queued_prompts_are_refused() {
     assert!(!seen.contains("more 1"), "what was cancelled is not sent: {seen}");
 }
 
-#[test]
-fn a_queued_prompt_survives_a_crash_and_enters_with_the_next_one() {
-    let mut test = TestSession::new(Vec::new());
+/// Loads another session, whose process crashed when its log ended with these changes.
+fn load_after_crash(test: &mut TestSession, changes: Vec<Change>) {
     let session = SessionId("s_00000000000000000abc".into());
-    let message =
-        |id, text: &str| Message { id: MessageId(id), content: vec![Content::Text { text: text.into() }] };
     let opened =
         Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: test.cwd().to_path_buf() };
     let store = Store::new(&epitome::paths::Paths::below(&test.home));
     let (mut journal, _) = store.create(&session, opened).expect("a journal");
-    for change in [
-        Change::Said { message: message(1, "First"), origin: Origin::Person },
-        Change::Queued { message: message(2, "And this") },
-    ] {
+    for change in changes {
         journal.append(change).expect("an entry");
     }
     drop(journal);
-
     test.session = session;
     test.load(test.environment());
+}
+
+fn message(id: u64, text: &str) -> Message {
+    Message { id: MessageId(id), content: vec![Content::Text { text: text.into() }] }
+}
+
+fn users(texts: &[&str]) -> Vec<SeenPart> {
+    texts.iter().map(|text| SeenPart::User((*text).into())).collect()
+}
+
+/// Regression: the user looked at the context before they went on. That command discarded the prompt, which had been
+/// reported as kept.
+#[test]
+fn a_queued_prompt_survives_a_crash_and_enters_with_the_next_one() {
+    let mut test = TestSession::new(Vec::new());
+    let said = Change::Said { message: message(1, "First"), origin: Origin::Person };
+    load_after_crash(&mut test, vec![said, Change::Queued { message: message(2, "And this") }]);
+    assert_eq!(test.ask("/context"), StopReason::EndTurn);
     assert_eq!(test.ask("Go on"), StopReason::EndTurn);
-    let said = ["First", "And this", "Go on"].map(|text| SeenPart::User(text.into()));
-    assert_eq!(test.last_request().seen(), said);
+    assert_eq!(test.last_request().seen(), users(&["First", "And this", "Go on"]));
     let thread = Thread::replay(test.log()).expect("a log");
     assert!(thread.queued().is_empty());
+}
+
+/// Regression: an editor sent a prompt again that a crash had left in the queue. The model read it twice. Of another
+/// prompt, the editor was given the message of the queued one.
+#[test]
+fn a_prompt_that_is_sent_again_after_a_crash_enters_once() {
+    for (words, key) in [("And this", "key 2"), ("Go on", "key 4")] {
+        let mut test = TestSession::new(Vec::new());
+        test.client = TestClient::that_follows_state(1);
+        let changes = vec![
+            Change::Said { message: message(1, "First"), origin: Origin::Person },
+            Change::PromptKeyed { message: MessageId(2), key: "key 2".into() },
+            Change::Queued { message: message(2, "And this") },
+            Change::Queued { message: message(3, "And that") },
+        ];
+        load_after_crash(&mut test, changes);
+        let (ticket, client, key) = (test.ticket(), test.client.id, Some(key.to_owned()));
+        let content = vec![Content::Text { text: words.into() }];
+        test.send(SessionCommand::Prompt { ticket, client, content, key });
+        let inserted = test.client.until(|out| match out {
+            SessionEvent::Inserted { ticket: of, message } if *of == ticket => Some(*message),
+            _ => None,
+        });
+        assert_eq!(test.reason(ticket), StopReason::EndTurn);
+        let mut seen = vec!["First", "And this", "And that"];
+        seen.extend(Some("Go on").filter(|added| *added == words));
+        assert_eq!(test.last_request().seen(), users(&seen));
+        let is_it = |change: &Change| matches!(change, Change::Said { message, .. } if message.id == inserted && message.text() == words);
+        assert_eq!(test.log().iter().filter(|entry| is_it(&entry.change)).count(), 1);
+    }
+}
+
+/// Regression: the model's provider failed while a prompt waited for the next call. It had been accepted and shown, and no
+/// model ever read it.
+#[test]
+fn a_prompt_that_a_failed_turn_did_not_read_enters_with_the_next_one() {
+    let refused = ModelStep::Error { status: 400, retry_after: None, message: Some("Out of order.".into()) };
+    let mut test = TestSession::new(vec![vec![ModelStep::Wait, refused]]);
+    let first = test.prompt("First");
+    test.client.entry(|change| matches!(change, Change::Said { .. }).then_some(()));
+    let second = test.prompt("But not the secrets");
+    test.client.entry(is_queued);
+    test.model.release();
+    let mut failure = |ticket| test.client.answer(ticket).expect_err("the provider refuses").to_string();
+    let (first, second) = (failure(first), failure(second));
+    assert!(first.contains("Out of order.") && !first.contains("kept"), "{first}");
+    assert!(second.contains("It is kept, and read with your next prompt."), "{second}");
+    assert_eq!(test.ask("Go on"), StopReason::EndTurn);
+    assert_eq!(test.last_request().seen(), users(&["First", "But not the secrets", "Go on"]));
+}
+
+/// Regression: the user rewound the turn that had failed. A prompt that it had not read came back with the next one.
+#[test]
+fn a_prompt_that_is_rewound_is_not_read_later() {
+    let mut test = TestSession::new(Vec::new());
+    let said = |id, text| Change::Said { message: message(id, text), origin: Origin::Person };
+    let ended = |reason| Change::TurnEnded { reason, usage: Default::default(), quiet_hooks: 0 };
+    let changes = vec![
+        said(1, "First"),
+        ended(StopReason::EndTurn),
+        said(2, "Second"),
+        Change::Queued { message: message(3, "And this") },
+        ended(StopReason::Failed),
+    ];
+    load_after_crash(&mut test, changes);
+    assert_eq!(test.ask("/rewind conversation"), StopReason::EndTurn);
+    assert_eq!(test.ask("Go on"), StopReason::EndTurn);
+    let seen = format!("{:?}", test.last_request().seen());
+    assert!(seen.contains("Go on") && !seen.contains("And this"), "{seen}");
 }

@@ -173,6 +173,11 @@ impl Window {
         self.link.is_some()
     }
 
+    /// Whether a daemon is attached that has resumed all sessions.
+    pub fn is_settled(&self) -> bool {
+        self.is_attached() && self.front.is_settled()
+    }
+
     /// The editor sends a request.
     pub fn request(&mut self, params: Value, request: Request) {
         let id = self.next_id;
