@@ -85,8 +85,9 @@ pub(super) const CACHES_OF_SERVERS: [SeparateCache; 2] = [
     SeparateCache("npm_config_cache", None, ".cache/epitome/servers/npm"),
 ];
 
-/// Devices that every program may use; no others can be read.
-const DEVICES: [&str; 9] = [
+/// Devices that every program may use; no others can be read. The terminals in `/dev/pts` are the user's; each command
+/// gets its own there, if there are namespaces.
+const DEVICES: [&str; 8] = [
     "/dev/null",
     "/dev/zero",
     "/dev/full",
@@ -94,7 +95,6 @@ const DEVICES: [&str; 9] = [
     "/dev/urandom",
     "/dev/tty",
     "/dev/ptmx",
-    "/dev/pts",
     "/dev/shm",
 ];
 

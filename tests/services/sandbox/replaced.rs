@@ -1,0 +1,86 @@
+//! What a command could use while it runs: terminals of the user, files that others replace, and what belongs to other
+//! commands.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use epitome::thread::{Mode, OutcomeStatus};
+use epitome::tools::{ToolContext, ToolResult};
+use epitome_test_harness::WITHIN;
+use serde_json::{Value, json};
+
+use super::{Place, as_user, has, has_landlock, has_namespaces, has_program, hold, text};
+use epitome::tools::sandbox::support;
+
+/// Waits until a file contains a text.
+async fn says(path: &Path, words: &str) {
+    let there = async {
+        while !fs::read_to_string(path).is_ok_and(|text| text.contains(words)) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(WITHIN, there).await.unwrap_or_else(|_| panic!("{}: no {words}", path.display()));
+}
+
+/// Begins a call of the shell.
+fn begin(place: &Place, input: Value) -> tokio::task::JoinHandle<ToolResult> {
+    let context = ToolContext {
+        mode: Mode::Ask,
+        sandbox: Arc::new(place.rules.clone()),
+        ..ToolContext::bare(Arc::new(place.workspace.clone()))
+    };
+    tokio::spawn(place.tools.get("bash").expect("a built-in tool").run(input, context))
+}
+
+async fn ended(call: tokio::task::JoinHandle<ToolResult>) -> ToolResult {
+    tokio::time::timeout(WITHIN, call).await.expect("in time").expect("no panic")
+}
+
+/// Makes the workspace a repository with a commit.
+fn repository(place: &Place) {
+    as_user(
+        place,
+        "rm -rf .git && git init -q -b main . && git config user.name a && git config user.email a@b && git commit -q \
+         --allow-empty -m one",
+    );
+}
+
+/// A command opened the terminal in which the user typed the password for `sudo`, read part of it, and wrote to the
+/// screen.
+#[tokio::test]
+async fn a_command_has_terminals_of_its_own_and_not_those_of_the_user() {
+    if !has_landlock() || !has_program("python3") {
+        return;
+    }
+    let script = "import os, pty, sys; m, s = pty.openpty(); os.write(m, b'hunter2\\n'); print(os.ttyname(s), flush=True); \
+                  sys.stdin.read()";
+    let mut terminal = Command::new("python3");
+    terminal.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut terminal = terminal.spawn().expect("python3 runs");
+    let mut name = String::new();
+    BufReader::new(terminal.stdout.as_mut().expect("piped")).read_line(&mut name).expect("it prints");
+    assert!(name.starts_with("/dev/pts/"), "{name}");
+    let place = Place::new();
+    for attempt in ["head -c1 < $T", "echo owned > $T", "echo x > /dev/tty"] {
+        let attempt = attempt.replace("$T", name.trim());
+        let result = place.bash(&attempt).await;
+        assert_eq!(result.status, OutcomeStatus::Failed, "{attempt}: {}", text(&result));
+    }
+    if has_namespaces() {
+        let python = "python3 -c 'import os, pty; m, s = pty.openpty(); os.write(m, b\"x\\n\"); assert os.read(s, 9) == b\"x\\n\"'";
+        let rows = [
+            ("script", "script -qec 'test -t 1 && echo x > /dev/tty' /dev/null"),
+            ("python3", python),
+            ("python3", "python3 -c 'import pty; exit(pty.spawn([\"test\", \"-t\", \"0\"]))'"),
+        ];
+        for (_, line) in rows.into_iter().filter(|(program, _)| has_program(program)) {
+            hold(&place, &[(line, true)]).await;
+        }
+    }
+    drop(terminal.stdin.take());
+    terminal.wait().expect("it ends");
+}
