@@ -84,3 +84,35 @@ async fn a_command_has_terminals_of_its_own_and_not_those_of_the_user() {
     drop(terminal.stdin.take());
     terminal.wait().expect("it ends");
 }
+
+/// Only `socket` was refused: one of a pair of datagram sockets sent to the sockets of daemons, such as that of the
+/// system's log.
+#[tokio::test]
+async fn a_pair_of_sockets_reaches_no_daemon() {
+    if !has("seccomp", support().filter) || !has_program("python3") {
+        return;
+    }
+    let mut place = Place::new();
+    let daemon = UnixDatagram::bind(place.workspace.cwd.join("daemon.sock")).expect("bound");
+    daemon.set_nonblocking(true).expect("set");
+    let pair = |kind: &str, then: &str| {
+        format!("python3 -c 'from socket import *; a, b = socketpair(AF_UNIX, {kind}); {then}'")
+    };
+    let send = "a.sendto(b\"x\", \"daemon.sock\")";
+    let through = "a.send(b\"x\"); assert b.recv(1) == b\"x\"";
+    hold(
+        &place,
+        &[
+            (&pair("SOCK_DGRAM", send), false),
+            (&pair("SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC", send), false),
+            (&pair("SOCK_RAW", send), false),
+            (&pair("SOCK_STREAM", send), false),
+            (&pair("SOCK_STREAM", through), true),
+            (&pair("SOCK_SEQPACKET", through), true),
+        ],
+    )
+    .await;
+    assert!(daemon.recv(&mut [0]).is_err(), "nothing came");
+    place.rules.unix_sockets = true;
+    hold(&place, &[(&pair("SOCK_DGRAM", through), true)]).await;
+}
