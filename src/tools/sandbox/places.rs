@@ -130,7 +130,11 @@ pub(super) fn find(
     let mut places =
         SandboxPaths { devices: real(DEVICES.map(PathBuf::from)), hidden, ..SandboxPaths::default() };
     let mut gits = Vec::new();
-    for entry in workspace.found().entries(roots.iter().map(PathBuf::as_path)) {
+    let entries = workspace.found().entries(roots.iter().map(PathBuf::as_path));
+    // A session may be below the root of its repository.
+    let git = entries.iter().filter(|entry| entry.ends_with(".git"));
+    let mut worktrees: Vec<&Path> = git.filter_map(|git| git.parent()).collect();
+    for entry in entries.iter().cloned() {
         let git = entry.ends_with(".git").then(|| entry.parent().and_then(git::directory)).flatten();
         match git.filter(|_| changes_git) {
             // A repository is completely read-only, so that no list of the files that make Git run something is
@@ -150,8 +154,12 @@ pub(super) fn find(
     }
     // Moving a root away would allow a link to another directory in its place.
     places.fixed.splice(..0, roots.iter().cloned());
-    for root in &roots {
-        places.frozen.extend(git::hooks_path(&root.join(".git"), home.as_deref()));
+    worktrees
+        .extend(roots.iter().filter_map(|root| root.ancestors().find(|path| path.join(".git").exists())));
+    worktrees.sort();
+    worktrees.dedup();
+    for hooks in worktrees.into_iter().flat_map(|worktree| git::hooks_paths(worktree, home.as_deref())) {
+        freeze(&mut places, hooks);
     }
     let temporary = real(temporary(rules, workspace));
     let mut wide = roots;

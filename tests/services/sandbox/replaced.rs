@@ -116,3 +116,42 @@ async fn a_pair_of_sockets_reaches_no_daemon() {
     place.rules.unix_sockets = true;
     hold(&place, &[(&pair("SOCK_DGRAM", through), true)]).await;
 }
+
+/// Only the hooks that the settings of the session's own directory name were protected: not those of a linked worktree,
+/// whose settings are elsewhere, of a repository below, or of the one that the session's directory is part of.
+#[tokio::test]
+async fn hooks_that_settings_name_are_protected_in_every_repository() {
+    if !has_namespaces() || !has_program("git") {
+        return;
+    }
+    let mut place = Place::new();
+    place.work_in(place.root.join("beside"));
+    as_user(
+        &place,
+        "git init -q -b main main && cd main && git config user.name a && git config user.email a@b && mkdir hooks other src
+         for d in hooks other src; do echo '#!/bin/sh' > $d/pre-commit; chmod +x $d/pre-commit; done
+         git add . && git commit -q -m one && git config core.hooksPath hooks && git config --add core.hooksPath other
+         git config --add core.hooksPath hooks && git worktree add -q ../tree
+         git config extensions.worktreeConfig true && git -C ../tree config --worktree core.hooksPath src",
+    );
+    let root = place.root.clone();
+    for (cwd, hooks) in [
+        ("beside/main", "hooks"),
+        ("beside/main", "other"),
+        ("beside/tree", "hooks"),
+        ("beside/tree", "src"),
+        ("beside", "main/hooks"),
+        ("beside", "tree/hooks"),
+        ("beside", "tree/src"),
+        ("beside/main/hooks", "."),
+    ] {
+        place.work_in(root.join(cwd));
+        hold(
+            &place,
+            &[(&format!("echo touch ran >> {hooks}/pre-commit"), false), (&format!("ls {hooks}"), true)],
+        )
+        .await;
+    }
+    place.work_in(root.join("beside/tree"));
+    hold(&place, &[("echo x > new", true)]).await;
+}
