@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::git;
+use super::{LinkGuard, git};
 use crate::normal;
 use epitome_files::atomic_file::private_directory;
 use epitome_platform::root::DirectoryEntry;
@@ -74,8 +74,8 @@ impl StagedSettings {
     }
 
     /// Applies the command's changes, and describes them for the model and the user.
-    pub fn finish(self) -> Vec<String> {
-        self.files.iter().filter_map(StagedFile::finish).collect()
+    pub fn finish(self, guard: &LinkGuard) -> Vec<String> {
+        self.files.iter().filter_map(|file| file.finish(guard)).collect()
     }
 }
 
@@ -88,7 +88,7 @@ impl Drop for StagedSettings {
 }
 
 impl StagedFile {
-    fn finish(&self) -> Option<String> {
+    fn finish(&self, guard: &LinkGuard) -> Option<String> {
         let name = self.real.display();
         let after = match read(&self.copy) {
             Ok(after) if after == self.before => return None,
@@ -112,7 +112,7 @@ impl StagedFile {
                 listed(refused)
             ));
         }
-        match self.replace(&after) {
+        match self.replace(&after, guard) {
             // Only the order or the comments differ.
             Ok(()) if changed.is_empty() => None,
             Ok(()) => Some(format!(
@@ -124,7 +124,11 @@ impl StagedFile {
     }
 
     /// Replaces the file as Git does, holding its lock file.
-    fn replace(&self, text: &[u8]) -> io::Result<()> {
+    fn replace(&self, text: &[u8], guard: &LinkGuard) -> io::Result<()> {
+        // The kernel would remove the mount that protects the file from the other command.
+        if !guard.is_alone() {
+            return Err(io::Error::other("another command that may change the repository is running"));
+        }
         let lock = self.real.with_extension("lock");
         let mode = self.real.symlink_metadata()?.permissions().mode();
         let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&lock)?;

@@ -117,6 +117,72 @@ async fn a_pair_of_sockets_reaches_no_daemon() {
     hold(&place, &[(&pair("SOCK_DGRAM", through), true)]).await;
 }
 
+/// The user saved `.envrc` in an editor, which renamed the new file over the old one. That removed the mount from a
+/// running command, which then wrote into the file.
+#[tokio::test]
+async fn a_command_is_ended_when_a_file_that_is_protected_from_it_is_replaced() {
+    if !has_namespaces() {
+        return;
+    }
+    let write = "for i in 1 2 3; do echo evil >> .envrc; done; echo tried > tried; while :; do echo evil >> .envrc; \
+                 sleep 0.05; done 2> /dev/null";
+    for replace in ["echo saved > new; mv new .envrc", "rm .envrc", "mv .envrc away"] {
+        let place = Place::new();
+        let call = begin(&place, json!({"description": "a test", "command": write}));
+        says(&place.workspace.cwd.join("tried"), "tried").await;
+        as_user(&place, replace);
+        let result = ended(call).await;
+        let report = ".envrc was replaced while this command ran; the sandbox can't protect it any longer, so the command \
+                      was ended]";
+        assert!(text(&result).contains(report), "{replace}: {}", text(&result));
+        assert_eq!(result.status, OutcomeStatus::Failed, "{replace}");
+    }
+}
+
+/// Editors and builds replace files all the time, and a command may move the directory of a protected file.
+#[tokio::test]
+async fn other_files_and_moved_directories_end_no_command() {
+    if !has_namespaces() {
+        return;
+    }
+    let place = Place::new();
+    fs::create_dir(place.workspace.cwd.join("sub")).expect("made");
+    fs::write(place.workspace.cwd.join("sub/.envrc"), "").expect("written");
+    let line = "mv sub other && echo x > new && mv new src/main.rs && touch begun && until [ -e go ]; do sleep 0.01; done; \
+                echo reached the end";
+    let call = begin(&place, json!({"description": "a test", "command": line}));
+    says(&place.workspace.cwd.join("begun"), "").await;
+    as_user(&place, "echo '# changed in place' >> .envrc; echo y > n; mv n src/main.rs; touch go");
+    let result = ended(call).await;
+    assert!(text(&result).contains("reached the end"), "{}", text(&result));
+}
+
+/// A harmless change of another command's settings replaced `.git/config`, and with it went the mount that protected
+/// it from a command in the background: that one added a setting that names a program.
+#[tokio::test]
+async fn settings_are_not_replaced_while_another_command_may_change_the_repository() {
+    if !has_namespaces() || !has_program("git") {
+        return;
+    }
+    let place = Place::new();
+    repository(&place);
+    let cwd = &place.workspace.cwd;
+    let write = "touch begun; until [ -e go ] || { [ ! -L .git/config ] && printf '[core]\\n\\tfsmonitor = x\\n' >> \
+                 .git/config; }; do sleep 0.01; done 2> /dev/null; true";
+    let call = begin(&place, json!({"description": "a test", "command": write, "changes_git": true}));
+    says(&cwd.join("begun"), "").await;
+    let set = "git remote add up /srv/a.git";
+    let refused = place.bash_on_git(set).await;
+    let reason = "were not applied: another command that may change the repository is running]";
+    assert!(text(&refused).contains(reason), "{}", text(&refused));
+    fs::write(cwd.join("go"), "").expect("written");
+    ended(call).await;
+    let config = || fs::read_to_string(cwd.join(".git/config")).expect("it is there");
+    assert!(!config().contains("fsmonitor") && !config().contains("/srv/a.git"), "{}", config());
+    let applied = place.bash_on_git(set).await;
+    assert!(config().contains("/srv/a.git"), "{}", text(&applied));
+}
+
 /// Only the hooks that the settings of the session's own directory name were protected: not those of a linked worktree,
 /// whose settings are elsewhere, of a repository below, or of the one that the session's directory is part of.
 #[tokio::test]
