@@ -9,6 +9,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::{LinkGuard, git};
 use crate::normal;
@@ -18,6 +19,9 @@ use epitome_platform::sandbox::SandboxPaths;
 
 /// Maximum number of settings named in a report.
 const REPORTED_MAX: usize = 8;
+
+/// How old a directory with copies is if its daemon has not removed it.
+const LEFTOVER_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Copies of settings that a command works with. Dropping it removes the copies.
 #[derive(Debug)]
@@ -36,13 +40,14 @@ struct StagedFile {
 impl StagedSettings {
     /// Replaces the repositories' frozen settings by links to copies. `None` if there are none, or if no copy can be
     /// made; they stay frozen then.
-    pub(super) fn stage(places: &mut SandboxPaths, temporary: &Path) -> Option<StagedSettings> {
+    pub(super) fn stage(places: &mut SandboxPaths, staging: &Path) -> Option<StagedSettings> {
+        remove_leftovers(staging);
         let is_settings = |path: &&PathBuf| {
             let is_file = || path.symlink_metadata().is_ok_and(|file| file.is_file());
             path.ends_with("config") && is_file() && path.with_file_name("HEAD").exists()
         };
         let configs: Vec<PathBuf> = places.frozen.iter().filter(is_settings).cloned().collect();
-        let mut staged = StagedSettings::in_new_directory(temporary).ok().filter(|_| !configs.is_empty())?;
+        let mut staged = StagedSettings::in_new_directory(staging).ok().filter(|_| !configs.is_empty())?;
         for (number, real) in configs.into_iter().enumerate() {
             let Ok(before) = read(&real) else { continue };
             // Settings that can't be parsed can't be compared afterwards, so they are not copied.
@@ -66,9 +71,8 @@ impl StagedSettings {
         Some(staged)
     }
 
-    fn in_new_directory(temporary: &Path) -> io::Result<StagedSettings> {
-        let temporary = temporary.canonicalize()?;
-        let directory = temporary.join(format!("epitome-git-{:016x}", fastrand::u64(..)));
+    fn in_new_directory(staging: &Path) -> io::Result<StagedSettings> {
+        let directory = staging.join(format!("git-{:016x}", fastrand::u64(..)));
         private_directory(&directory)?;
         Ok(StagedSettings { directory, files: Vec::new() })
     }
@@ -141,6 +145,17 @@ impl StagedFile {
             fs::rename(&lock, &self.real)
         };
         replace().inspect_err(|_| drop(fs::remove_file(&lock)))
+    }
+}
+
+/// Removes the copies of daemons that were killed. No command runs so long.
+fn remove_leftovers(staging: &Path) {
+    for entry in fs::read_dir(staging).into_iter().flatten().flatten() {
+        let age = entry.metadata().and_then(|found| found.modified()).map(|made| made.elapsed());
+        if age.is_ok_and(|age| age.is_ok_and(|age| age > LEFTOVER_AGE)) {
+            // Another daemon may be removing it too.
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 

@@ -5,9 +5,10 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{SandboxRules, Support, denied, git};
+use super::{Namespaces, SandboxRules, Support, denied, git};
 use crate::Workspace;
 use crate::secret_places::SecretPlaces;
+use epitome_files::atomic_file::private_directory;
 use epitome_platform::sandbox::{SandboxPaths, all_but};
 
 /// Paths below a home directory where package managers and compilers cache downloads and builds. If a file next to
@@ -84,6 +85,9 @@ pub(super) const CACHES_OF_SERVERS: [SeparateCache; 2] = [
     SeparateCache("UV_CACHE_DIR", None, ".cache/epitome/servers/uv"),
     SeparateCache("npm_config_cache", None, ".cache/epitome/servers/npm"),
 ];
+
+/// The directory for copies of settings. Not one for temporary files, which every command may change.
+const STAGING: &str = ".cache/epitome/staging";
 
 /// Devices that every program may use; no others can be read. The terminals in `/dev/pts` are the user's; each command
 /// gets its own there, if there are namespaces.
@@ -222,6 +226,24 @@ pub(super) fn separate(
     variables
 }
 
+/// Returns the directory for copies of settings, which commands can't change. Where it is below a directory that this
+/// command may change, the directory is made read-only and can't be used: `None`. Also without namespaces.
+pub(super) fn staging(
+    workspace: &Workspace,
+    support: &Support,
+    places: &mut SandboxPaths,
+) -> Option<PathBuf> {
+    let home = workspace.home().filter(|_| support.namespaces != Namespaces::None)?;
+    let staging = home.join(STAGING);
+    private_directory(&staging).ok()?;
+    let staging = staging.canonicalize().ok()?;
+    if places.writable.iter().any(|writable| staging.starts_with(writable)) {
+        freeze(places, staging);
+        return None;
+    }
+    Some(staging)
+}
+
 /// The `.git` entries of the workspace.
 pub(super) fn repositories(workspace: &Workspace) -> impl Iterator<Item = PathBuf> {
     let entries = workspace.found().entries(workspace.roots().iter().map(epitome_platform::root::Root::path));
@@ -254,7 +276,6 @@ fn real(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::Namespaces;
     use super::*;
 
     const ALL: Support = Support {

@@ -183,6 +183,39 @@ async fn settings_are_not_replaced_while_another_command_may_change_the_reposito
     assert!(config().contains("/srv/a.git"), "{}", text(&applied));
 }
 
+/// Copies of settings were in the directory for temporary files, which every command may change: one without permission
+/// for Git added an address to the copy of another one, to which the user's next `git push` would have gone.
+#[tokio::test]
+async fn the_copy_of_settings_that_another_command_works_with_is_out_of_reach() {
+    if !has_namespaces() || !has_program("git") {
+        return;
+    }
+    let mut place = Place::new();
+    repository(&place);
+    let staging = place.root.join("home/.cache/epitome/staging");
+    let leftover = staging.join("git-0");
+    fs::create_dir_all(&leftover).expect("made");
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(48 * 60 * 60);
+    fs::File::open(&leftover).and_then(|file| file.set_modified(long_ago)).expect("set");
+    let cwd = place.workspace.cwd.clone();
+    let line = "git config user.name b; touch begun; until [ -e go ]; do sleep 0.01; done";
+    let call = begin(&place, json!({"description": "a test", "command": line, "changes_git": true}));
+    says(&cwd.join("begun"), "").await;
+    let copies: Vec<_> = fs::read_dir(&staging).expect("it is there").flatten().collect();
+    assert_eq!(copies.len(), 1, "those of a killed daemon were removed: {copies:?}");
+    let attempt = "printf '[remote \"origin\"]\\n\\tpushurl = /evil\\n' >> $(readlink -f ~/.cache/epitome/staging/*/0/config)";
+    hold(&place, &[(attempt, false), ("mkdir ~/.cache/epitome/staging/x", false)]).await;
+    let workspace = place.workspace.clone();
+    // In a session whose directory is the home, the copies are in the workspace.
+    place.work_in(place.root.join("home"));
+    hold(&place, &[(attempt, false), ("touch ~/.cache/epitome/x", true)]).await;
+    place.workspace = workspace;
+    fs::write(cwd.join("go"), "").expect("written");
+    ended(call).await;
+    let config = fs::read_to_string(cwd.join(".git/config")).expect("it is there");
+    assert!(config.contains("name = b") && !config.contains("evil"), "{config}");
+}
+
 /// Only the hooks that the settings of the session's own directory name were protected: not those of a linked worktree,
 /// whose settings are elsewhere, of a repository below, or of the one that the session's directory is part of.
 #[tokio::test]
