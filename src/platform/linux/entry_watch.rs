@@ -17,13 +17,17 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 /// Bytes of events per read.
 const EVENTS_BYTES: usize = 4096;
 
+/// Interval between comparisons if there are no events.
+const GLANCE_EVERY: Duration = Duration::from_millis(10);
+
 /// Watches entries from its creation on: what happens until the first `wait` is not missed.
 #[derive(Debug)]
 pub struct EntryWatch {
-    changes: OwnedFd,
+    /// `None` if there are no events: a user's watches are limited, and a command could use them up.
+    changes: Option<OwnedFd>,
     /// By the number of the directory's watch.
     names: BTreeMap<i32, (PathBuf, Vec<OsString>)>,
-    /// What the paths led to, in case that the kernel drops events.
+    /// What the paths led to, in case that there are no events or that the kernel drops some.
     before: Vec<(PathBuf, Option<(u64, u64)>)>,
 }
 
@@ -39,33 +43,47 @@ pub enum EntryNews {
 
 impl EntryWatch {
     /// Paths without a parent are skipped.
-    pub fn new<'a>(paths: impl Iterator<Item = &'a Path>) -> io::Result<EntryWatch> {
+    pub fn new<'a>(paths: impl Iterator<Item = &'a Path>) -> EntryWatch {
+        let before = paths.map(|path| (path.to_path_buf(), identity(path))).collect();
+        let mut watch = EntryWatch { changes: None, names: BTreeMap::new(), before };
+        let changes = watch.subscribe();
+        watch.changes =
+            changes.inspect_err(|error| tracing::warn!(%error, "no events of protected files")).ok();
+        watch
+    }
+
+    fn subscribe(&mut self) -> io::Result<OwnedFd> {
         let changes = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        let mut watch = EntryWatch { changes, names: BTreeMap::new(), before: Vec::new() };
         let kinds = WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO | WatchFlags::DELETE | WatchFlags::ONLYDIR;
-        for path in paths {
+        for (path, _) in &self.before {
             let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { continue };
-            let number = add_watch(&watch.changes, directory, kinds)?;
+            let number = add_watch(&changes, directory, kinds)?;
             let (_, names) =
-                watch.names.entry(number).or_insert_with(|| (directory.to_path_buf(), Vec::new()));
+                self.names.entry(number).or_insert_with(|| (directory.to_path_buf(), Vec::new()));
             names.push(name.to_owned());
-            watch.before.push((path.to_path_buf(), identity(path)));
         }
-        Ok(watch)
+        Ok(changes)
     }
 
     /// Waits until an entry is replaced, or the process has ended. Blocks.
     pub fn wait(&self, process: &OwnedFd, at_most: Duration) -> io::Result<EntryNews> {
         let until = Instant::now() + at_most;
         loop {
-            let [has_ended, _] =
-                ready([process, &self.changes], until.saturating_duration_since(Instant::now()))?;
+            let left = until.saturating_duration_since(Instant::now());
+            let [has_ended, _] = match &self.changes {
+                Some(changes) => ready([process, changes], left)?,
+                None => ready([process, process], left.min(GLANCE_EVERY))?,
+            };
             if has_ended {
                 return Ok(EntryNews::Ended);
             }
-            if let Some(path) = self.replaced()? {
+            let replaced = match &self.changes {
+                Some(changes) => self.replaced_by_events(changes)?,
+                None => self.replaced(),
+            };
+            if let Some(path) = replaced {
                 // The caller itself may replace entries as soon as the process has ended.
-                let [has_ended, _] = ready([process, &self.changes], Duration::ZERO)?;
+                let [has_ended, _] = ready([process, process], Duration::ZERO)?;
                 return Ok(if has_ended { EntryNews::Ended } else { EntryNews::Replaced(path) });
             }
             // The command may cause other events all the time.
@@ -75,20 +93,25 @@ impl EntryWatch {
         }
     }
 
+    /// Compares the paths with what they led to.
+    fn replaced(&self) -> Option<PathBuf> {
+        let mut replaced = self.before.iter().filter(|(path, before)| identity(path) != *before);
+        replaced.next().map(|(path, _)| path.clone())
+    }
+
     /// Reads some of the pending events.
-    fn replaced(&self) -> io::Result<Option<PathBuf>> {
+    fn replaced_by_events(&self, changes: &OwnedFd) -> io::Result<Option<PathBuf>> {
         let mut space = [MaybeUninit::uninit(); EVENTS_BYTES];
-        let mut events = Reader::new(&self.changes, &mut space);
+        let mut events = Reader::new(changes, &mut space);
         loop {
             let event = match events.next() {
                 Err(Errno::AGAIN) => return Ok(None),
                 other => other?,
             };
-            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                let mut changed = self.before.iter().filter(|(path, before)| identity(path) != *before);
-                if let Some((path, _)) = changed.next() {
-                    return Ok(Some(path.clone()));
-                }
+            if event.events().contains(ReadFlags::QUEUE_OVERFLOW)
+                && let Some(path) = self.replaced()
+            {
+                return Ok(Some(path));
             }
             let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
             if let Some((directory, names)) = self.names.get(&event.wd())
@@ -142,7 +165,7 @@ mod tests {
         let running = descriptor_of(running).expect("it runs");
         let watch = |name: &str| {
             fs::write(path(name), "x").expect("written");
-            EntryWatch::new(std::iter::once(path(name).as_path())).expect("there is inotify")
+            EntryWatch::new(std::iter::once(path(name).as_path()))
         };
         let news = |watch: &EntryWatch| watch.wait(&running, Duration::from_millis(1)).expect("it polls");
         let saved = |name: &str| {
@@ -162,6 +185,13 @@ mod tests {
         let moved = watch("moved");
         fs::rename(path("moved"), path("away")).expect("moved");
         assert_eq!(news(&moved), EntryNews::Replaced(path("moved")));
+
+        // A command used up the user's watches.
+        let compared = EntryWatch { changes: None, ..watch("compared") };
+        saved("other");
+        assert_eq!(news(&compared), EntryNews::Quiet);
+        saved("compared");
+        assert_eq!(news(&compared), EntryNews::Replaced(path("compared")));
 
         let late = watch("late");
         drop(process.stdin.take());

@@ -51,7 +51,7 @@ pub struct LinkGuard {
     /// Directories in which the command can't change settings.
     frozen: Vec<PathBuf>,
     before: Linked,
-    /// `None` if this system can't watch them, and when they are watched.
+    /// `None` when they are watched.
     entries: Mutex<Option<EntryWatch>>,
     /// Why the command was ended.
     replaced: OnceLock<String>,
@@ -70,13 +70,11 @@ impl LinkGuard {
         let before = find(&worktrees, &shared);
         let protected = [&places.frozen, &places.replaced, &places.covered].into_iter().flatten();
         let entries = EntryWatch::new(protected.map(PathBuf::as_path));
-        let entries =
-            entries.inspect_err(|error| tracing::warn!(%error, "protected files are not watched")).ok();
         let number = fastrand::u64(..);
         if changes_git {
             shared.changing.lock().unwrap_or_else(PoisonError::into_inner).insert(number);
         }
-        let entries = Mutex::new(entries);
+        let entries = Mutex::new(Some(entries));
         LinkGuard { number, worktrees, frozen, before, entries, replaced: OnceLock::new(), shared }
     }
 
