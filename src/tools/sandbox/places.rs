@@ -238,6 +238,10 @@ pub(super) fn staging(
     private_directory(&staging).ok()?;
     let staging = staging.canonicalize().ok()?;
     if places.writable.iter().any(|writable| staging.starts_with(writable)) {
+        // Moving a parent away would allow another directory in its place.
+        places.fixed.extend(
+            [".cache", ".cache/epitome"].iter().filter_map(|path| home.join(path).canonicalize().ok()),
+        );
         freeze(places, staging);
         return None;
     }

@@ -208,7 +208,16 @@ async fn the_copy_of_settings_that_another_command_works_with_is_out_of_reach() 
     let workspace = place.workspace.clone();
     // In a session whose directory is the home, the copies are in the workspace.
     place.work_in(place.root.join("home"));
-    hold(&place, &[(attempt, false), ("touch ~/.cache/epitome/x", true)]).await;
+    hold(
+        &place,
+        &[
+            (attempt, false),
+            ("touch ~/.cache/epitome/x", true),
+            ("mv ~/.cache ~/c", false),
+            ("mv ~/.cache/epitome ~/e", false),
+        ],
+    )
+    .await;
     place.workspace = workspace;
     fs::write(cwd.join("go"), "").expect("written");
     ended(call).await;
