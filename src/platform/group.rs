@@ -136,6 +136,16 @@ impl GroupEnd {
     pub fn wait(&self, at_most: Duration) -> bool {
         self.0.wait_until_reaped(at_most)
     }
+
+    /// Ends all processes at once, without time to clean up. Does not block.
+    pub fn force(&self) {
+        self.0.signal(Signal::KILL);
+    }
+
+    /// The first process of the group. Its number may be in use again after the end.
+    pub fn leader(&self) -> Pid {
+        self.0.id
+    }
 }
 
 struct ProcessGroup {

@@ -6,7 +6,8 @@
 //! detaches a process and reports its memory; `sandbox` restricts what a command can access; `memory_trim` returns
 //! unused memory to the OS; `signals` waits for signals without a runtime; `holder` finds the process that holds a
 //! file lock; `root` opens paths below directories that can't be redirected; `unnamed_file` creates files without a
-//! name; `disk` syncs file systems; `late_timers` lets a library's polling threads rest. Policy is elsewhere.
+//! name; `disk` syncs file systems; `entry_watch` reports replaced files;
+//! `late_timers` lets a library's polling threads rest. Policy is elsewhere.
 //!
 //! `linux` has what only Linux offers. `portable` does without it, for macOS and, with the feature `portable`, to be
 //! tested on Linux.
@@ -35,4 +36,4 @@ pub const IS_PORTABLE: bool = cfg!(not(all(target_os = "linux", not(feature = "p
 
 pub use mark::VARIABLE as COMMAND_VARIABLE;
 use system::unnamed_file;
-pub use system::{confinement, holder, late_timers, launcher, memory_trim};
+pub use system::{confinement, entry_watch, holder, late_timers, launcher, memory_trim};

@@ -21,7 +21,7 @@ use epitome_thread::{CallDisplay, OutcomeContent, OutcomeStatus, ToolDisplay, To
 use super::background::{self, RUNNING_MAX};
 use super::git_commands::changes_repository;
 use super::output::{CommandOutput, Finished};
-use super::sandbox::{GitChanges, StagedSettings};
+use super::sandbox::GitChanges;
 use super::shell_run::{self, LiveOutput, OutputReader, StartedShell};
 use super::{
     Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, sandbox, truncate,
@@ -288,8 +288,9 @@ async fn follow(started: StartedShell, timeout: Duration, context: &ToolContext)
     live.end();
     running.release();
     let reports = disk::blocking(move |_| {
-        let mut reports = settings.map(StagedSettings::finish).unwrap_or_default();
-        reports.extend(links.map(|links| links.reports()).unwrap_or_default());
+        let Some(links) = links else { return Vec::new() };
+        let mut reports = settings.map(|settings| settings.finish(&links)).unwrap_or_default();
+        reports.extend(links.reports());
         reports
     });
     let report = Some(reports.await.join("\n")).filter(|report| !report.is_empty());

@@ -135,9 +135,11 @@ pub fn confinement(rules: &SandboxRules, workspace: &Workspace, git: GitChanges)
         GitChanges::None => worktrees.iter().filter_map(|worktree| git::directory(worktree)).collect(),
         GitChanges::WithoutSettings | GitChanges::WithSettings => Vec::new(),
     };
-    let links = Arc::new(LinkGuard::new(worktrees, frozen, workspace.found().links.clone()));
-    let can_stage = git == GitChanges::WithSettings && support.namespaces != Namespaces::None;
-    let settings = can_stage.then(|| StagedSettings::stage(&mut places, &std::env::temp_dir())).flatten();
+    let staging = places::staging(workspace, support, &mut places);
+    let staging = staging.filter(|_| git == GitChanges::WithSettings);
+    let settings = staging.and_then(|staging| StagedSettings::stage(&mut places, &staging));
+    let shared = workspace.found().links.clone();
+    let links = Arc::new(LinkGuard::new(worktrees, frozen, &places, git != GitChanges::None, shared));
     let SandboxRules { network, unix_sockets, processes, memory, .. } = *rules;
     let reach = SandboxAllowances { network, unix_sockets, processes, memory };
     let confinement = Confinement { places, start: workspace.cwd.clone(), reach, support: *support };

@@ -3,6 +3,7 @@
 
 mod links;
 mod programs;
+mod replaced;
 
 use std::fs;
 use std::os::unix::process::CommandExt;

@@ -105,8 +105,8 @@ impl Support {
         }
         if self.namespaces == Namespaces::None {
             gaps.push(
-                "commands can change files that run later, such as .git/hooks, and their processes and \
-                 memory are not limited"
+                "commands can change files that run later, such as .git/hooks, they have no terminals of their \
+                 own, and their processes and memory are not limited"
                     .to_owned(),
             );
             if !self.filter {

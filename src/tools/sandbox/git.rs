@@ -69,18 +69,33 @@ pub(super) fn freeze(places: &mut SandboxPaths, git: &Path, support: &Support) {
     places.fixed.dedup();
 }
 
-/// Returns the directory that the settings name for hooks, if it exists. A relative one is relative to the working
-/// tree.
-pub(super) fn hooks_path(git: &Path, home: Option<&Path>) -> Option<PathBuf> {
+/// Returns the directories that the settings of a working tree's repository, of the working tree or of the user name
+/// for hooks, if they exist. Git uses one of them; which one depends on settings that a command may change.
+pub(super) fn hooks_paths(worktree: &Path, home: Option<&Path>) -> Vec<PathBuf> {
+    let git = worktree.join(".git");
+    let own = if git.is_dir() { Some(git) } else { named_directory(worktree) };
+    let common =
+        own.as_ref().and_then(|own| Some(own.join(text_of(&own.join(COMMON))?.trim_end_matches('\n'))));
+    let of_repository = common.into_iter().chain(own);
+    let of_repository = of_repository.flat_map(|git| ["config", OF_WORKTREES].map(|name| git.join(name)));
     let of_user =
-        home.into_iter().flat_map(|home| [home.join(".gitconfig"), home.join(".config/git/config")]);
-    let mut files = std::iter::once(git.join("config")).chain(of_user);
-    let named = files.find_map(|file| setting(&file, "core", "hookspath"))?;
-    let named = match (named.strip_prefix("~/"), home) {
-        (Some(below), Some(home)) => home.join(below),
-        _ => git.parent()?.join(named),
-    };
-    named.canonicalize().ok()
+        home.into_iter().flat_map(|home| [".gitconfig", ".config/git/config"].map(|name| home.join(name)));
+    let files = of_repository.chain(of_user).chain([PathBuf::from("/etc/gitconfig")]);
+    let named = files.flat_map(|file| settings(&file, "core", "hookspath"));
+    let mut paths: Vec<PathBuf> = named
+        .filter_map(|named| {
+            let path = match (named.strip_prefix("~/"), home) {
+                (Some(below), Some(home)) => home.join(below),
+                _ => worktree.join(named),
+            };
+            // Its last part may be a link, which is protected as well.
+            let entry = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+            entry().or_else(|| path.canonicalize().ok()).filter(|path| path.exists())
+        })
+        .collect();
+    paths.sort();
+    paths.dedup();
+    paths
 }
 
 /// Returns the targets of entries that are links: they may be in the workspace.
@@ -147,10 +162,15 @@ fn text_of(file: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Returns the last value of this key in a settings file; section and key must be in lower case.
+/// Returns the value of this key that counts: the last one.
 fn setting(file: &Path, section: &str, key: &str) -> Option<String> {
-    let text = text_of(file)?;
-    let (mut is_in_section, mut found) = (false, None);
+    settings(file, section, key).pop()
+}
+
+/// Returns all values of this key in a settings file; section and key must be in lower case.
+fn settings(file: &Path, section: &str, key: &str) -> Vec<String> {
+    let text = text_of(file).unwrap_or_default();
+    let (mut is_in_section, mut found) = (false, Vec::new());
     for line in text.lines() {
         let mut line = line.trim();
         if let Some((header, rest)) = line.strip_prefix('[').and_then(|line| line.split_once(']')) {
@@ -161,7 +181,7 @@ fn setting(file: &Path, section: &str, key: &str) -> Option<String> {
         // A key without a value is true.
         let (name, value) = line.split_once('=').unwrap_or((line, "true"));
         if is_in_section && name.trim().eq_ignore_ascii_case(key) {
-            found = Some(value.trim().trim_matches('"').to_owned());
+            found.push(value.trim().trim_matches('"').to_owned());
         }
     }
     found

@@ -9,8 +9,9 @@ use epitome_platform::os::{OpenOptionsExt, PermissionsExt};
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use super::git;
+use super::{LinkGuard, git};
 use crate::normal;
 use epitome_files::atomic_file::private_directory;
 use epitome_platform::root::DirectoryEntry;
@@ -18,6 +19,9 @@ use epitome_platform::sandbox::SandboxPaths;
 
 /// Maximum number of settings named in a report.
 const REPORTED_MAX: usize = 8;
+
+/// How old a directory with copies is if its daemon has not removed it.
+const LEFTOVER_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Copies of settings that a command works with. Dropping it removes the copies.
 #[derive(Debug)]
@@ -36,13 +40,14 @@ struct StagedFile {
 impl StagedSettings {
     /// Replaces the repositories' frozen settings by links to copies. `None` if there are none, or if no copy can be
     /// made; they stay frozen then.
-    pub(super) fn stage(places: &mut SandboxPaths, temporary: &Path) -> Option<StagedSettings> {
+    pub(super) fn stage(places: &mut SandboxPaths, staging: &Path) -> Option<StagedSettings> {
+        remove_leftovers(staging);
         let is_settings = |path: &&PathBuf| {
             let is_file = || path.symlink_metadata().is_ok_and(|file| file.is_file());
             path.ends_with("config") && is_file() && path.with_file_name("HEAD").exists()
         };
         let configs: Vec<PathBuf> = places.frozen.iter().filter(is_settings).cloned().collect();
-        let mut staged = StagedSettings::in_new_directory(temporary).ok().filter(|_| !configs.is_empty())?;
+        let mut staged = StagedSettings::in_new_directory(staging).ok().filter(|_| !configs.is_empty())?;
         for (number, real) in configs.into_iter().enumerate() {
             let Ok(before) = read(&real) else { continue };
             // Settings that can't be parsed can't be compared afterwards, so they are not copied.
@@ -66,16 +71,15 @@ impl StagedSettings {
         Some(staged)
     }
 
-    fn in_new_directory(temporary: &Path) -> io::Result<StagedSettings> {
-        let temporary = temporary.canonicalize()?;
-        let directory = temporary.join(format!("epitome-git-{:016x}", fastrand::u64(..)));
+    fn in_new_directory(staging: &Path) -> io::Result<StagedSettings> {
+        let directory = staging.join(format!("git-{:016x}", fastrand::u64(..)));
         private_directory(&directory)?;
         Ok(StagedSettings { directory, files: Vec::new() })
     }
 
     /// Applies the command's changes, and describes them for the model and the user.
-    pub fn finish(self) -> Vec<String> {
-        self.files.iter().filter_map(StagedFile::finish).collect()
+    pub fn finish(self, guard: &LinkGuard) -> Vec<String> {
+        self.files.iter().filter_map(|file| file.finish(guard)).collect()
     }
 }
 
@@ -88,7 +92,7 @@ impl Drop for StagedSettings {
 }
 
 impl StagedFile {
-    fn finish(&self) -> Option<String> {
+    fn finish(&self, guard: &LinkGuard) -> Option<String> {
         let name = self.real.display();
         let after = match read(&self.copy) {
             Ok(after) if after == self.before => return None,
@@ -112,7 +116,7 @@ impl StagedFile {
                 listed(refused)
             ));
         }
-        match self.replace(&after) {
+        match self.replace(&after, guard) {
             // Only the order or the comments differ.
             Ok(()) if changed.is_empty() => None,
             Ok(()) => Some(format!(
@@ -124,7 +128,11 @@ impl StagedFile {
     }
 
     /// Replaces the file as Git does, holding its lock file.
-    fn replace(&self, text: &[u8]) -> io::Result<()> {
+    fn replace(&self, text: &[u8], guard: &LinkGuard) -> io::Result<()> {
+        // The kernel would remove the mount that protects the file from the other command.
+        if !guard.is_alone() {
+            return Err(io::Error::other("another command that may change the repository is running"));
+        }
         let lock = self.real.with_extension("lock");
         let mode = self.real.symlink_metadata()?.permissions().mode();
         let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&lock)?;
@@ -137,6 +145,17 @@ impl StagedFile {
             fs::rename(&lock, &self.real)
         };
         replace().inspect_err(|_| drop(fs::remove_file(&lock)))
+    }
+}
+
+/// Removes the copies of daemons that were killed. No command runs so long.
+fn remove_leftovers(staging: &Path) {
+    for entry in fs::read_dir(staging).into_iter().flatten().flatten() {
+        let age = entry.metadata().and_then(|found| found.modified()).map(|made| made.elapsed());
+        if age.is_ok_and(|age| age.is_ok_and(|age| age > LEFTOVER_AGE)) {
+            // Another daemon may be removing it too.
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 

@@ -5,9 +5,10 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{SandboxRules, Support, denied, git};
+use super::{Namespaces, SandboxRules, Support, denied, git};
 use crate::Workspace;
 use crate::secret_places::SecretPlaces;
+use epitome_files::atomic_file::private_directory;
 use epitome_platform::sandbox::{SandboxPaths, all_but};
 
 /// Paths below a home directory where package managers and compilers cache downloads and builds. If a file next to
@@ -85,8 +86,12 @@ pub(super) const CACHES_OF_SERVERS: [SeparateCache; 2] = [
     SeparateCache("npm_config_cache", None, ".cache/epitome/servers/npm"),
 ];
 
-/// Devices that every program may use; no others can be read.
-const DEVICES: [&str; 9] = [
+/// The directory for copies of settings. Not one for temporary files, which every command may change.
+const STAGING: &str = ".cache/epitome/staging";
+
+/// Devices that every program may use; no others can be read. The terminals in `/dev/pts` are the user's; each command
+/// gets its own there, if there are namespaces.
+const DEVICES: [&str; 8] = [
     "/dev/null",
     "/dev/zero",
     "/dev/full",
@@ -94,7 +99,6 @@ const DEVICES: [&str; 9] = [
     "/dev/urandom",
     "/dev/tty",
     "/dev/ptmx",
-    "/dev/pts",
     "/dev/shm",
 ];
 
@@ -130,7 +134,11 @@ pub(super) fn find(
     let mut places =
         SandboxPaths { devices: real(DEVICES.map(PathBuf::from)), hidden, ..SandboxPaths::default() };
     let mut gits = Vec::new();
-    for entry in workspace.found().entries(roots.iter().map(PathBuf::as_path)) {
+    let entries = workspace.found().entries(roots.iter().map(PathBuf::as_path));
+    // A session may be below the root of its repository.
+    let git = entries.iter().filter(|entry| entry.ends_with(".git"));
+    let mut worktrees: Vec<&Path> = git.filter_map(|git| git.parent()).collect();
+    for entry in entries.iter().cloned() {
         let git = entry.ends_with(".git").then(|| entry.parent().and_then(git::directory)).flatten();
         match git.filter(|_| changes_git) {
             // A repository is completely read-only, so that no list of the files that make Git run something is
@@ -150,8 +158,12 @@ pub(super) fn find(
     }
     // Moving a root away would allow a link to another directory in its place.
     places.fixed.splice(..0, roots.iter().cloned());
-    for root in &roots {
-        places.frozen.extend(git::hooks_path(&root.join(".git"), home.as_deref()));
+    worktrees
+        .extend(roots.iter().filter_map(|root| root.ancestors().find(|path| path.join(".git").exists())));
+    worktrees.sort();
+    worktrees.dedup();
+    for hooks in worktrees.into_iter().flat_map(|worktree| git::hooks_paths(worktree, home.as_deref())) {
+        freeze(&mut places, hooks);
     }
     let temporary = real(temporary(rules, workspace));
     let mut wide = roots;
@@ -214,6 +226,28 @@ pub(super) fn separate(
     variables
 }
 
+/// Returns the directory for copies of settings, which commands can't change. Where it is below a directory that this
+/// command may change, the directory is made read-only and can't be used: `None`. Also without namespaces.
+pub(super) fn staging(
+    workspace: &Workspace,
+    support: &Support,
+    places: &mut SandboxPaths,
+) -> Option<PathBuf> {
+    let home = workspace.home().filter(|_| support.namespaces != Namespaces::None)?;
+    let staging = home.join(STAGING);
+    private_directory(&staging).ok()?;
+    let staging = staging.canonicalize().ok()?;
+    if places.writable.iter().any(|writable| staging.starts_with(writable)) {
+        // Moving a parent away would allow another directory in its place.
+        places.fixed.extend(
+            [".cache", ".cache/epitome"].iter().filter_map(|path| home.join(path).canonicalize().ok()),
+        );
+        freeze(places, staging);
+        return None;
+    }
+    Some(staging)
+}
+
 /// The `.git` entries of the workspace.
 pub(super) fn repositories(workspace: &Workspace) -> impl Iterator<Item = PathBuf> {
     let entries = workspace.found().entries(workspace.roots().iter().map(epitome_platform::root::Root::path));
@@ -246,7 +280,6 @@ fn real(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::Namespaces;
     use super::*;
 
     const ALL: Support = Support {

@@ -1,6 +1,6 @@
 //! Commands that the user allows, and that try to escape their sandbox.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -57,6 +57,10 @@ fn prepare(place: &Place) {
         (".envrc", "# the user's\n"),
         ("a.txt", "plain text\n"),
         ("sub/x", ""),
+        // A repository below, whose settings name another directory for hooks.
+        ("lib/.git/HEAD", "ref: refs/heads/main\n"),
+        ("lib/.git/config", "[core]\n\thooksPath = githooks\n"),
+        ("lib/githooks/pre-commit", "#!/bin/sh\n"),
     ] {
         place.write(path, text);
     }
@@ -66,10 +70,30 @@ fn prepare(place: &Place) {
     place.write("other", other.id().to_string());
     place.others.lock().expect("no panic under it").push(other);
     serve(place);
+    open_terminal(place);
     // A setuid program.
     place.write("raised", "#!/bin/sh\nid -u\n");
     let mode = std::fs::Permissions::from_mode(0o4755);
     std::fs::set_permissions(place.workspace.join("raised"), mode).expect("set");
+}
+
+/// A terminal of the user, in which the secret was typed.
+fn open_terminal(place: &Place) {
+    let script = format!(
+        "import os, pty, time; m, s = pty.openpty(); os.write(m, b'{SECRET}\\n'); print(os.ttyname(s), flush=True); \
+         time.sleep(600)"
+    );
+    let terminal = Command::new("python3").args(["-c", &script]).stdout(Stdio::piped()).spawn();
+    // Its rows are skipped then.
+    let Ok(mut terminal) = terminal else { return };
+    let mut name = String::new();
+    BufReader::new(terminal.stdout.as_mut().expect("piped")).read_line(&mut name).expect("it prints");
+    place.write("terminal", name);
+    place.others.lock().expect("no panic under it").push(terminal);
+}
+
+fn terminal() -> bool {
+    namespaces() && Command::new("python3").arg("--version").output().is_ok()
 }
 
 /// Local services that send the secret to every client. They run until the tests end.
@@ -223,6 +247,18 @@ pub fn group() -> Group {
                 namespaces,
             ),
             sandboxed(
+                "a hook of a repository below, in a directory that its settings name",
+                "echo x >> lib/githooks/pre-commit",
+                "Read-only file system",
+                namespaces,
+            ),
+            sandboxed(
+                "the copy of Git's settings that another command changes",
+                "echo x > ~/.cache/epitome/staging/pwned",
+                "Read-only file system",
+                namespaces,
+            ),
+            sandboxed(
                 "a program in Git's settings",
                 "git config core.fsmonitor ./a.txt || echo x >> .git/config",
                 "was left as it was",
@@ -326,6 +362,14 @@ pub fn group() -> Group {
                 "not permitted",
                 filter,
             ),
+            sandboxed(
+                "a daemon's socket, with a pair of sockets",
+                &perl(
+                    "socketpair(my $s, my $t, AF_UNIX, SOCK_DGRAM, 0) && send($s, \"x\", 0, sockaddr_un(\"daemon.sock\"))",
+                ),
+                "not permitted",
+                filter,
+            ),
             sandboxed("io_uring", &call("425, 8, 0"), "not permitted", calls),
             sandboxed(
                 "a system call by its x32 number",
@@ -348,6 +392,18 @@ pub fn group() -> Group {
             ),
             sandboxed("the kernel's keyring", &call("250, 0, -3, 0"), "not permitted", calls),
             sandboxed("the user's terminal", "echo x > /dev/tty", "exit code 1", landlock),
+            sandboxed(
+                "what the user typed in another terminal",
+                "head -n1 < $(cat terminal)",
+                "No such file or directory",
+                terminal,
+            ),
+            sandboxed(
+                "the screen of another terminal",
+                "echo x > $(cat terminal)",
+                "Permission denied",
+                terminal,
+            ),
             sandboxed(
                 "a process that leaves its group",
                 "setsid sh -c 'echo $$ > left; exec sleep 600' > /dev/null 2>&1 & until [ -s left ]; do :; done; echo begun",

@@ -45,8 +45,9 @@ pub(super) struct SandboxWorld {
 /// The remaining steps after entering the namespaces.
 #[derive(Default)]
 pub(super) struct EnteredWorld {
-    /// The new `/proc`, which no Landlock rule covers yet.
+    /// The new `/proc` and `/dev/pts`, which no Landlock rule covers yet.
     pub proc: Option<OwnedFd>,
+    pub terminals: Option<OwnedFd>,
     /// Set if this process is the first of its namespace; it must then start the command.
     pub command: Option<processes::PendingCommand>,
 }
@@ -112,6 +113,7 @@ impl SandboxWorld {
             raise_loopback()?;
         }
         self.mounts.make()?;
+        entered.terminals = Mounts::mount_terminals()?;
         if self.mounts.have_own_proc() {
             entered.proc = Some(self.mounts.mount_proc(self.numbers.as_deref())?);
         }
@@ -190,17 +192,27 @@ pub(super) fn landlock_version() -> u32 {
     u32::try_from(version).unwrap_or(0)
 }
 
-/// Adds a rule that allows reading files and directories at or below this one.
-pub(super) fn allow_reading(ruleset: &OwnedFd, below: &OwnedFd) -> io::Result<()> {
+/// The right to read files and directories.
+pub(super) const READ: u64 = 1 << 2 | 1 << 3;
+
+/// The right to use terminals. Before this version, Landlock allows the requests of all devices.
+pub(super) fn use_terminals(landlock: u32) -> u64 {
+    const WRITE_FILE: u64 = 1 << 1;
+    const REQUEST_OF_DEVICE: u64 = 1 << 15;
+    const REQUESTS_FROM: u32 = 5;
+    READ | WRITE_FILE | if landlock >= REQUESTS_FROM { REQUEST_OF_DEVICE } else { 0 }
+}
+
+/// Adds a rule that allows this access to files and directories at or below this one.
+pub(super) fn allow(ruleset: &OwnedFd, below: &OwnedFd, access: u64) -> io::Result<()> {
     /// `struct landlock_path_beneath_attr` of the kernel.
     #[repr(C, packed)]
     struct PathBeneath {
         allowed_access: u64,
         parent_fd: i32,
     }
-    const READ_FILE_AND_DIRECTORY: u64 = 1 << 2 | 1 << 3;
     const PATH_BENEATH: libc::c_int = 1;
-    let rule = PathBeneath { allowed_access: READ_FILE_AND_DIRECTORY, parent_fd: below.as_raw_fd() };
+    let rule = PathBeneath { allowed_access: access, parent_fd: below.as_raw_fd() };
     // SAFETY: the kernel reads a structure that outlives the call.
     let done = unsafe {
         libc::syscall(libc::SYS_landlock_add_rule, ruleset.as_raw_fd(), PATH_BENEATH, &raw const rule, 0_u32)

@@ -77,7 +77,7 @@ const X32_BIT: i64 = 0x4000_0000;
 
 /// Returns the filters for a command. `internet`: whether IP sockets may be created, even if only for a loopback;
 /// `routes`: whether the kernel may be queried about the network (netlink); `unix`: whether Unix sockets may be
-/// created. Socket pairs are always allowed. Empty if seccomp doesn't support this architecture.
+/// created. Pairs of connected sockets are always allowed. Empty if seccomp doesn't support this architecture.
 pub(super) fn programs(internet: bool, routes: bool, unix: bool) -> io::Result<&'static [BpfProgram]> {
     /// Compiled once for each combination.
     static PROGRAMS: OnceLock<Result<Vec<Vec<BpfProgram>>, String>> = OnceLock::new();
@@ -101,6 +101,9 @@ fn compiled(internet: bool, routes: bool, unix: bool) -> io::Result<Vec<BpfProgr
         rules.insert(number, Vec::new());
     }
     rules.insert(libc::SYS_socket, sockets(internet, routes, unix)?);
+    if !unix {
+        rules.insert(libc::SYS_socketpair, unconnected_pairs()?);
+    }
     rules.insert(libc::SYS_clone, has_any(0, NEW_NAMESPACES)?);
     for (call, position) in MODE_CALLS {
         // A setuid program would give its owner's rights to the machine's other users.
@@ -135,6 +138,22 @@ fn has_any(argument: u8, bits: libc::c_int) -> io::Result<Vec<SeccompRule>> {
         SeccompRule::new(vec![condition])
     };
     bits.map(rule).collect::<Result<_, _>>().map_err(io::Error::other)
+}
+
+/// Returns rules for pairs of datagram sockets: each of the two can send to the socket of any daemon. Unix sockets that
+/// are raw are the same.
+fn unconnected_pairs() -> io::Result<Vec<SeccompRule>> {
+    /// The bits of a type that are no flags.
+    const TYPE: u64 = 0xf;
+    let rule = |kind: libc::c_int| {
+        let (is_kind, kind) = (SeccompCmpOp::MaskedEq(TYPE), u64::from(kind.unsigned_abs()));
+        SeccompRule::new(vec![SeccompCondition::new(1, SeccompCmpArgLen::Dword, is_kind, kind)?])
+    };
+    [libc::SOCK_DGRAM, libc::SOCK_RAW]
+        .map(rule)
+        .into_iter()
+        .collect::<Result<_, _>>()
+        .map_err(io::Error::other)
 }
 
 /// Returns rules for the socket families that are rejected. An empty list rejects every family.

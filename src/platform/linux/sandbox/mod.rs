@@ -7,7 +7,7 @@
 //! - *Namespaces*: all mounts are read-only except those of the writable paths, which also covers operations that
 //!   Landlock doesn't restrict (modes, owners, times); inside of those, files that are executed later without a
 //!   prompt (`.git`) are read-only again. The only network is a private loopback. The command sees only its own
-//!   processes, and none of them survives it. Its first process ends the others when they use too much memory. In a
+//!   processes and terminals, and none of its processes survives it. Its first process ends the others when they use too much memory. In a
 //!   user namespace the kernel also counts a command's processes separately from the user's others, so that they can
 //!   be limited.
 //! - *A system call filter* (seccomp) rejects sockets, and system calls that would bypass the other two.
@@ -51,7 +51,10 @@ pub(crate) fn enter(confinement: &Confinement) -> io::Result<()> {
     enter::drop_capabilities()?;
     if let Some(ruleset) = &ruleset {
         if let Some(proc) = &entered.proc {
-            enter::allow_reading(ruleset, proc)?;
+            enter::allow(ruleset, proc, enter::READ)?;
+        }
+        if let Some(terminals) = &entered.terminals {
+            enter::allow(ruleset, terminals, enter::use_terminals(support.landlock))?;
         }
         enter::restrict(ruleset)?;
     }

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create, fsmount,
-    fsopen, move_mount, open_tree,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
+    fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
 
 use crate::root::{FileIdentity, open_at};
@@ -64,7 +64,7 @@ impl Mounts {
     pub fn new(places: &SandboxPaths, start: &Path, own_proc: bool) -> io::Result<Mounts> {
         let mut mounts = Mounts { own_proc, ..Mounts::default() };
         mounts.start = MountTarget::resolve(start)?;
-        // Devices can be written to on a read-only mount, and `/dev/ptmx` looks for `pts` next to it.
+        // Devices can be written to on a read-only mount, but no files can be created in their directories.
         let devices = places.devices.iter().filter(|path| path.is_dir());
         for path in outermost(places.writable.iter().chain(devices)) {
             mounts.writable.extend(Mount::resolve(path, MountKind::Fixed)?);
@@ -146,6 +146,24 @@ impl Mounts {
         let at = rustix::fs::openat(CWD, c"/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         attach(&proc, &at)?;
         Ok(proc)
+    }
+
+    /// Mounts terminals of the command's own over those of the user: what is typed in them could be read otherwise.
+    /// `/dev/ptmx` creates them, because it uses the `pts` next to it. Returns the descriptor; `None` if this system has
+    /// no terminals.
+    pub fn mount_terminals() -> io::Result<Option<OwnedFd>> {
+        let at = match rustix::fs::openat(CWD, c"/dev/pts", PATH, Mode::empty()) {
+            Err(rustix::io::Errno::NOENT) => return Ok(None),
+            other => other?,
+        };
+        let context = fsopen(c"devpts", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        // Where `/dev/ptmx` is a link to `pts/ptmx`, every user of a new instance must be allowed to open it.
+        fsconfig_set_string(&context, c"ptmxmode", c"0666")?;
+        fsconfig_create(&context)?;
+        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        let terminals = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+        attach(&terminals, &at)?;
+        Ok(Some(terminals))
     }
 
     /// Changes into the start directory, as it is after mounting.
