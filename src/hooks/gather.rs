@@ -33,9 +33,11 @@ impl HookFinder<'_> {
             SourceForm::Plugins => {
                 // The user agreed to what `plugins` reads of an installed one.
                 let installed = match source.place {
-                    HookOrigin::User => InstalledRecords::load(&source.path).unwrap_or_default(),
-                    HookOrigin::Repository | HookOrigin::Enforced => InstalledRecords::default(),
+                    HookOrigin::User => InstalledRecords::load(&source.path),
+                    HookOrigin::Repository | HookOrigin::Enforced => Ok(InstalledRecords::default()),
                 };
+                // `plugins` reports unreadable records. Any of the folders may be an installed plugin then.
+                let Ok(installed) = installed else { return };
                 for plugin in self.children(&source.path) {
                     let Some(name) = plugin.file_name().and_then(|name| name.to_str()) else { continue };
                     // Plugins with a manifest have another form; `plugins` reads their hooks.

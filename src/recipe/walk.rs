@@ -68,9 +68,11 @@ impl FolderWalk {
             PlaceKind::Plugins => {
                 // The user agreed to what `Plugin` reads of an installed one.
                 let installed = match place.owner {
-                    RecipeOwner::User => InstalledRecords::load(&place.folder).unwrap_or_default(),
-                    RecipeOwner::Repository => InstalledRecords::default(),
+                    RecipeOwner::User => InstalledRecords::load(&place.folder),
+                    RecipeOwner::Repository => Ok(InstalledRecords::default()),
                 };
+                // `PluginCatalog` reports unreadable records.
+                let Ok(installed) = installed else { return Vec::new() };
                 let plugins = self.children(place.owner, &place.folder).into_iter();
                 plugins
                     .filter_map(|plugin| {

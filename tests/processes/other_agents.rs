@@ -71,6 +71,48 @@ fn a_plugin_is_checked_installed_used_and_removed() {
     assert_eq!(user.run(&["plugins", "list"]).ok(), "There are no plugins here.\n");
 }
 
+/// Regression: a lost or unreadable list of installed plugins made the executables in their `hooks` folders, which no
+/// card had shown, hooks of the user, and their `recipes` the user's recipes.
+#[test]
+fn without_a_readable_list_of_installed_plugins_nothing_of_them_is_used() {
+    use std::os::unix::fs::PermissionsExt;
+    let user = User::new();
+    for name in ["a", "b", "c", "d"] {
+        user.write(format!("{name}/commands/run.md"), "Run.");
+        user.write(format!("{name}/recipes/hidden.md"), "Hidden.");
+        let hook = user.home().join(name).join("hooks/hook");
+        user.write(&hook, "#!/bin/sh\ntouch RAN\necho '{}'\n");
+        std::fs::set_permissions(&hook, PermissionsExt::from_mode(0o755)).expect("it is ours");
+    }
+    let install = |name: &str| {
+        let source = user.home().join(name).display().to_string();
+        user.command(&["plugins", "install", &source, "--yes"]).spawn().expect("the program starts")
+    };
+    for child in ["a", "b", "c", "d"].map(install) {
+        assert!(child.wait_with_output().expect("it ends").status.success());
+    }
+    let uses = |user: &User| {
+        let recipes = user.run(&["recipes", "list"]).ok();
+        let hooks = user.run(&["hooks", "list"]).ok();
+        assert!(!hooks.contains("a/hook") && !user.project().join("RAN").exists(), "{hooks}");
+        assert!(!recipes.contains("hidden"), "{recipes}");
+        (recipes.contains("a:run") && recipes.contains("d:run"), hooks)
+    };
+    let (are_used, hooks) = uses(&user);
+    assert!(are_used && !hooks.contains("Problems"), "{hooks}");
+    let list = user.own().join("plugins/installed.json");
+    for broken in ["", "{"] {
+        std::fs::write(&list, broken).expect("a file");
+        let (are_used, hooks) = uses(&user);
+        assert!(!are_used && hooks.contains("what was installed is not known"), "{hooks}");
+        assert!(user.run(&["plugins", "list"]).exited(1).out.contains("installed.json"));
+        let source = user.home().join("a").display().to_string();
+        let refused = user.run(&["plugins", "install", &source, "--yes", "--replace"]).exited(1);
+        assert!(refused.err.contains("what was installed is not known"), "{refused:?}");
+        assert_eq!(std::fs::read_to_string(&list).expect("it is there"), broken);
+    }
+}
+
 /// A marketplace in a Git repository, with one plugin that has a manifest and one that is described by its entry.
 fn marketplace(user: &User) -> String {
     let list = json!({"name": "acme", "plugins": [
