@@ -27,6 +27,8 @@ const OUT_OF_REPOSITORY: &str = "a link that leads out of the repository, or now
 impl HookFinder<'_> {
     /// `switch` is the user's settings file that disables the hooks of all settings files, if any.
     pub fn source(&mut self, source: &HookSource, switch: Option<&Path>) {
+        // A repository must not use up the entries that may be read of the user's folders, which come later.
+        self.entries = ENTRIES_MAX;
         match source.form {
             SourceForm::Settings => self.settings(&source.path, source.place, switch, None),
             SourceForm::Folder => self.folder(&source.path, source.place, ""),
@@ -151,7 +153,8 @@ impl HookFinder<'_> {
     }
 
     fn add(&mut self, candidate: HookCandidate) {
-        match self.candidates.len() < HOOKS_MAX {
+        let of_place = self.candidates.iter().filter(|other| other.place == candidate.place);
+        match of_place.count() < HOOKS_MAX {
             true => self.candidates.push(candidate),
             false => self.skip(candidate.path, format!("there are more than {HOOKS_MAX} hooks")),
         }

@@ -306,3 +306,23 @@ fn a_plugin_of_a_marketplace_may_be_a_package_of_npm() {
     let refused = user.run(&["plugins", "check", &format!("odd@{}", market.display())]).exited(1);
     assert!(refused.err.contains("\"../fmt\" is no package of npm"), "{refused:?}");
 }
+
+/// Regression: a repository with many files in its `hooks` folder switched off the user's hooks, because one budget of
+/// files and of hooks served for both, and the repository's are first.
+#[test]
+fn many_hooks_of_a_repository_do_not_displace_the_users() {
+    use std::os::unix::fs::PermissionsExt;
+    for (count, mode) in [(10_001, 0o644), (501, 0o755)] {
+        let user = User::new();
+        let folder = user.project().join(".epitome/hooks");
+        std::fs::create_dir_all(&folder).expect("a folder");
+        for number in 0..count {
+            let file = folder.join(number.to_string());
+            std::fs::write(&file, "").expect("a file");
+            std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).expect("it is ours");
+        }
+        user.write(".epitome/hooks/guard.yaml", "events: [turn_end]\nthen: { notice: hello }\n");
+        let listed = user.run(&["hooks", "list", "--json"]).ok();
+        assert!(listed.contains("guard.yaml"), "{}", &listed[..2_000.min(listed.len())]);
+    }
+}
