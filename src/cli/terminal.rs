@@ -201,10 +201,16 @@ pub fn to_stderr(text: &str) {
 
 /// Writes text to stdout. A reader that has closed the pipe (`| head`) is not an error.
 pub fn print(text: &str) -> Result<(), CliError> {
+    print_more(text).map(drop)
+}
+
+/// Like `print`, for output without an end: returns whether the reader is still there.
+pub fn print_more(text: &str) -> Result<bool, CliError> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(|error| cannot_write(&error)),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(cannot_write(&error)),
     }
 }
 

@@ -594,3 +594,19 @@ fn a_closed_stderr_does_not_change_the_exit_code() {
     assert_eq!(broken.expect("the program starts").code(), Some(1));
     assert_eq!(shell.status().expect("sh is here").code(), Some(1));
 }
+
+/// Regression: `epitome daemon logs -f | head -1` never ended, because it ignored that nobody read its output.
+#[test]
+fn following_the_log_ends_with_its_reader() {
+    let user = User::new();
+    let log = user.paths().log_directory().join("epitome.2026-01-01.log");
+    epitome_test_harness::write_file(&log, "one\n");
+    let mut child = user.command(&["daemon", "logs", "--follow"]).spawn().expect("the program starts");
+    let mut first = String::new();
+    let mut out = std::io::BufReader::new(child.stdout.take().expect("it is a pipe"));
+    std::io::BufRead::read_line(&mut out, &mut first).expect("it is text");
+    assert_eq!(first, "one\n");
+    drop(out);
+    epitome_test_harness::write_file(&log, "one\ntwo\n");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}
