@@ -357,7 +357,10 @@ fn built_in_recipes_have_no_problems() {
 /// budget of files and of recipes served for the repository's places, which are first, and for the user's.
 #[test]
 fn a_big_folder_of_a_repository_does_not_displace_the_users_recipes() {
-    let users = [("home/.epitome/recipes/own.md", "Mine."), ("home/.claude/skills/tidy/SKILL.md", "Tidy.")];
+    let users = [
+        ("home/.epitome/recipes/own.md", "Mine."),
+        ("home/.claude/skills/tidy/SKILL.md", "---\nname: tidy\ndescription: Tidy\n---\nTidy."),
+    ];
     for (folder, count, text, reported) in [
         ("repo/recipes/all", ENTRIES_MAX + 1, "", "repo/recipes"),
         ("repo/.epitome/recipes", RECIPES_MAX + 1, "Theirs.", "repo/.epitome/recipes"),
