@@ -14,7 +14,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::overrides::OverrideArgs;
-use super::{CliError, EXIT_USAGE, log, login, serve};
+use super::{CliError, EXIT_USAGE, log, login, serve, terminal};
 use crate::acp::connection::{Connection, ConnectionCloser, LineDirection, Tap};
 use crate::acp::server::ConnectionConfig;
 use crate::acp::writer::Positions;
@@ -83,7 +83,7 @@ fn explained() -> bool {
     let is_person = io::stdin().is_terminal() && io::stdout().is_terminal();
     if is_person {
         let program = std::env::current_exe().map_or("epitome".into(), |path| path.display().to_string());
-        eprint!("{}", FOR_PEOPLE.replace("PROGRAM", &visible_line(&program)));
+        terminal::to_stderr(&FOR_PEOPLE.replace("PROGRAM", &visible_line(&program)));
     }
     is_person
 }
@@ -185,9 +185,9 @@ fn listen(address: SocketAddr, origins: Vec<String>, overrides: Overrides) -> Re
         let failed = |why| CliError::failed(why, None);
         let server = RemoteServer::listen(address, access, Arc::new(connector)).await.map_err(failed)?;
         let address = server.address().map_err(|error| failed(error.to_string()))?;
-        eprintln!("listening on ws://{address}{PATH}");
+        note!("listening on ws://{address}{PATH}");
         if token.is_new {
-            eprintln!("token: {} (set {TOKEN_VARIABLE} to choose one)", token.value);
+            note!("token: {} (set {TOKEN_VARIABLE} to choose one)", token.value);
         }
         server.serve().await;
         Ok(0)

@@ -42,9 +42,9 @@ pub fn main(args: AhpArgs) -> Result<i32, CliError> {
         let access = RemoteAccess { token: token.value.clone(), origins: args.allow_origin };
         let server = AhpServer::listen(args.listen, access, connector, directory).await.map_err(failed)?;
         let address = server.address().map_err(|error| failed(error.to_string()))?;
-        eprintln!("listening on ws://{address}/");
+        note!("listening on ws://{address}/");
         if token.is_new {
-            eprintln!(
+            note!(
                 "connect to ws://{address}/?tkn={} (set {TOKEN_VARIABLE} to choose the token)",
                 token.value
             );

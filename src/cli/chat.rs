@@ -31,8 +31,8 @@ pub fn main() -> Result<i32, CliError> {
             ChatEnd::NoLogin => {
                 let settings = serve::settings(&paths, Some(&setup.cwd));
                 let error = nothing_configured(&settings, &serve::environment());
-                eprintln!("epitome: {}", error.message);
-                eprintln!("hint: {}", error.hint.unwrap_or_default());
+                note!("epitome: {}", error.message);
+                note!("hint: {}", error.hint.unwrap_or_default());
                 let keyboard = terminal::keyboard();
                 let wants = keyboard
                     .is_some_and(|mut keys| terminal::confirm(&mut *keys, "Run `epitome login` now?"));

@@ -186,15 +186,16 @@ fn logs(directory: &Path, lines: usize, follow: bool) -> Result<i32, CliError> {
     };
     let mut file = BufReader::new(File::open(&path).map_err(|error| cannot(&path, error))?);
     let last = last_lines(&mut file, lines).map_err(|error| cannot(&path, error))?;
-    terminal::print(&visible(&last))?;
-    if !follow {
+    if !terminal::print_more(&visible(&last))? || !follow {
         return Ok(0);
     }
     loop {
         let mut more = String::new();
         file.read_to_string(&mut more).map_err(|error| cannot(&path, error))?;
         if !more.is_empty() {
-            terminal::print(&visible(&more))?;
+            if !terminal::print_more(&visible(&more))? {
+                return Ok(0);
+            }
             continue;
         }
         // Each day has a separate file.

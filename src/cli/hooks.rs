@@ -261,8 +261,8 @@ fn trust(
 ) -> Result<i32, CliError> {
     match project.settings.hooks.trust {
         Policy::Ask => {}
-        Policy::Run => eprintln!("note: hooks.trust is run, so hooks of a repository run without asking"),
-        Policy::Never => eprintln!("note: hooks.trust is never, so no hook of a repository runs"),
+        Policy::Run => note!("note: hooks.trust is run, so hooks of a repository run without asking"),
+        Policy::Never => note!("note: hooks.trust is never, so no hook of a repository runs"),
     }
     let found = project.find();
     let chosen = chosen(&project.cwd, &found.untrusted, names)?;
@@ -270,7 +270,7 @@ fn trust(
         terminal::print("All hooks are decided.\n")?;
         return Ok(0);
     }
-    chosen.iter().for_each(|item| eprint!("{}", waiting(item)));
+    chosen.iter().for_each(|item| terminal::to_stderr(&waiting(item)));
     let question = match decision {
         TrustDecision::Never => "Never run these?",
         TrustDecision::Always | TrustDecision::Once => "Let these run, until they change?",

@@ -53,7 +53,7 @@ pub fn main(args: InspectArgs) -> Result<i32, CliError> {
         terminal::print(&format!("{url}\n"))?;
     }
     if !args.no_open && !open(url) {
-        eprintln!("epitome: no browser could be opened by {OPENER}; open the address above");
+        note!("epitome: no browser could be opened by {OPENER}; open the address above");
     }
     Ok(0)
 }

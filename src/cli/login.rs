@@ -186,9 +186,9 @@ fn choose_provider(settings: &Settings) -> Result<String, CliError> {
     let named = || CliError::usage(format!("name a provider: {}", providers.join(", ")));
     let mut keyboard = terminal::keyboard().ok_or_else(named)?;
     for (at, provider) in providers.iter().enumerate() {
-        eprintln!("  {}  {}", at + 1, visible(provider_title(provider)));
+        note!("  {}  {}", at + 1, visible(provider_title(provider)));
     }
-    eprint!("Which provider? [1-{}]: ", providers.len());
+    terminal::to_stderr(&format!("Which provider? [1-{}]: ", providers.len()));
     let typed = terminal::answer(&mut *keyboard).unwrap_or_default();
     let by_number = typed.parse::<usize>().ok().and_then(|number| providers.get(number.checked_sub(1)?));
     let chosen = by_number.or_else(|| providers.iter().find(|provider| **provider == usual_name(&typed)));
@@ -213,10 +213,10 @@ fn about_subscriptions(provider: &str) -> Option<&'static str> {
 /// Asks for the key without echo; `None` if the user cancels.
 fn ask_for_key(provider: &str) -> Result<Option<String>, CliError> {
     if let Some(sentence) = about_subscriptions(provider) {
-        eprintln!("{sentence}");
+        note!("{sentence}");
     }
     if let Some(page) = endpoint::key_page(provider) {
-        eprintln!("Keys are made at {page}");
+        note!("Keys are made at {page}");
     }
     let asked = terminal::hidden_line(&format!("Paste the key for {}: ", provider_title(provider)));
     asked.map_err(|error| {
@@ -259,14 +259,14 @@ async fn sign_in(
         CliError::failed(format!("the sign-in failed: {why}"), Some("nothing was stored".to_owned()))
     };
     let sign_in = SignIn::begin(http, service, logins).await.map_err(failed)?;
-    eprintln!("Sign in at {}", sign_in.link());
+    note!("Sign in at {}", sign_in.link());
     let is_open = opens_browser && inspect::open(sign_in.link());
     if opens_browser && !is_open {
-        eprintln!("No browser could be opened; open the link yourself.");
+        note!("No browser could be opened; open the link yourself.");
     }
     let (sender, mut pasted) = tokio::sync::mpsc::channel(1);
     if let Some(mut keyboard) = terminal::keyboard() {
-        eprintln!("If the browser is on another machine, paste the address that it ends on here:");
+        note!("If the browser is on another machine, paste the address that it ends on here:");
         // The thread ends with the process.
         std::thread::spawn(move || {
             while let Some(line) = terminal::answer(&mut *keyboard) {
@@ -284,7 +284,7 @@ async fn sign_in(
                 came = &mut browser => break came,
                 Some(line) = pasted.recv() => match sign_in.redirect_in(&line) {
                     Some(redirected) => break Ok(redirected),
-                    None => eprintln!("That is not the address of this sign-in. Paste all of it:"),
+                    None => note!("That is not the address of this sign-in. Paste all of it:"),
                 },
             }
         }

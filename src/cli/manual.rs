@@ -56,6 +56,10 @@ pub fn complete(what: &str) -> Result<i32, CliError> {
     };
     let mut lines = String::new();
     for (value, about) in values {
+        // Names of files and models may contain anything; shells can't offer these.
+        if value.contains(char::is_control) {
+            continue;
+        }
         // A tab or a newline would end the field or the line.
         let about: String = about.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let _ = writeln!(lines, "{value}\t{about}");
@@ -171,7 +175,11 @@ _epitome_or_value() {{
     local before="${{COMP_WORDS[COMP_CWORD-1]}}" line="${{COMP_WORDS[*]:1:COMP_CWORD-1}}" what=""
 {cases}    COMPREPLY=()
     if [[ -n "$what" ]]; then
-        COMPREPLY=($(compgen -W "$(epitome {COMPLETE} "$what" 2>/dev/null | cut -f1)" -- "${{COMP_WORDS[COMP_CWORD]}}"))
+        # Not `compgen -W`, which expands its words: a repository chooses the names of its recipes.
+        local word
+        while IFS=$'\t' read -r word _; do
+            [[ "$word" == "${{COMP_WORDS[COMP_CWORD]}}"* ]] && COMPREPLY+=("$(printf %q "$word")")
+        done < <(epitome {COMPLETE} "$what" 2>/dev/null)
     fi
     [[ ${{#COMPREPLY[@]}} -gt 0 ]] || _epitome "$@"
 }}
@@ -188,6 +196,13 @@ fn zsh() -> String {
     for (what, names) in COMPLETED {
         for name in names {
             text = text.replace(&format!(":{name}:_default"), &format!(":{name}:_epitome_{what}"));
+        }
+        for NamedCommand { command, .. } in all_commands() {
+            for arg in command.get_positionals().filter(|arg| completed_with(arg) == Some(what)) {
+                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+                let described = format!(":{} -- {help}:_", arg.get_id());
+                text = text.replace(&format!("{described}default"), &format!("{described}epitome_{what}"));
+            }
         }
         let _ = write!(
             functions,

@@ -19,6 +19,7 @@ use crate::hooks::servers;
 use crate::mcp::{FirstStart, Hub, McpContext, McpEvent, ServerState, is_logged_in, log_out};
 use crate::paths::Paths;
 use crate::session::MCP_LOGINS;
+use crate::thread::visible::visible;
 use crate::tools::question::QuestionSender;
 use import::ImportedServers;
 
@@ -140,7 +141,7 @@ fn failed(message: String) -> CliError {
 fn done(as_json: bool, what: &str, name: &str, text: String) -> Result<i32, CliError> {
     match as_json {
         true => terminal::print(&format!("{}\n", json!({ what: [name] })))?,
-        false => terminal::print(&format!("{text}\n"))?,
+        false => terminal::print(&visible(&format!("{text}\n")))?,
     }
     Ok(0)
 }
@@ -174,7 +175,8 @@ fn list(project: &Project, as_json: bool) -> Result<i32, CliError> {
             (true, true) => ", logged in",
             (true, false) => "",
         };
-        terminal::print(&format!("{}  {} ({}{state})\n", server.name, server.way.place(), source(server)))?;
+        let line = format!("{}  {} ({}{state})\n", server.name, server.way.place(), source(server));
+        terminal::print(&visible(&line))?;
     }
     Ok(0)
 }
@@ -264,20 +266,20 @@ fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
         let Some(text) = text_of(&file)? else { continue };
         let found = read(&text).map_err(|why| failed(format!("{}: {why}", file.display())))?;
         for skipped in found.skipped {
-            eprintln!("{}: {skipped}", file.display());
+            note!("{}: {skipped}", file.display());
         }
         for server in found.servers {
             match known.iter().chain(&new).any(|other| other.name == server.name) {
-                true => eprintln!("{}: there is an MCP server {:?} already", file.display(), server.name),
+                true => note!("{}: there is an MCP server {:?} already", file.display(), server.name),
                 false => new.push(server),
             }
         }
     }
     if new.is_empty() {
-        eprintln!("There is no MCP server to take over.");
+        note!("There is no MCP server to take over.");
     }
     for server in &new {
-        eprintln!("Would add {}:\n    {}", server.description(), server.runs().replace('\n', "\n    "));
+        note!("Would add {}:\n    {}", server.description(), server.runs().replace('\n', "\n    "));
     }
     if !new.is_empty() && (yes || is_confirmed()?) {
         change_config(paths, |text| {
@@ -290,7 +292,7 @@ fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
     match as_json {
         true => terminal::print(&format!("{}\n", json!({ "added": names })))?,
         false if names.is_empty() => {}
-        false => terminal::print(&format!("Added to config.toml: {}.\n", names.join(", ")))?,
+        false => terminal::print(&visible(&format!("Added to config.toml: {}.\n", names.join(", "))))?,
     }
     Ok(0)
 }
@@ -371,7 +373,7 @@ fn login(project: &Project, name: &str, as_json: bool) -> Result<i32, CliError> 
         let settled = async {
             loop {
                 match (news.recv().await, hub.statuses().first().map(|status| status.state.clone())) {
-                    (Some(McpEvent::Remark(text)), _) => eprintln!("{text}"),
+                    (Some(McpEvent::Remark(text)), _) => note!("{text}"),
                     (Some(McpEvent::Changed { .. }), Some(ServerState::Ready)) => return Ok(()),
                     (Some(McpEvent::Gone { why, .. }), _) => return Err(why),
                     (Some(McpEvent::Changed { .. } | McpEvent::ModelWanted { .. }), _) => {}

@@ -129,7 +129,7 @@ fn edit(path: &Path) -> Result<i32, CliError> {
 
 fn forget(path: &Path, yes: bool) -> Result<i32, CliError> {
     let Some(text) = text_of(path)? else {
-        return terminal::print(&format!("There is no {}.\n", path.display())).map(|()| 0);
+        return terminal::print(&visible(&format!("There is no {}.\n", path.display()))).map(|()| 0);
     };
     if !yes {
         let Some(mut keyboard) = terminal::keyboard() else {
@@ -143,5 +143,5 @@ fn forget(path: &Path, yes: bool) -> Result<i32, CliError> {
     }
     std::fs::remove_file(path)
         .map_err(|error| CliError::failed(format!("{} can't be deleted: {error}", path.display()), None))?;
-    terminal::print(&format!("Deleted {}.\n", path.display())).map(|()| 0)
+    terminal::print(&visible(&format!("Deleted {}.\n", path.display()))).map(|()| 0)
 }

@@ -5,6 +5,11 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage, 130 cancelled by Ctrl-C.
 
+/// Writes a line to stderr like `eprintln!`, as `terminal::to_stderr` writes text.
+macro_rules! note {
+    ($($words:tt)*) => { $crate::cli::terminal::to_stderr(&(format!($($words)*) + "\n")) };
+}
+
 mod acp;
 mod agents;
 mod ahp;
@@ -186,10 +191,10 @@ pub fn main() -> i32 {
     match done {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("epitome: {}", error.message);
+            note!("epitome: {}", error.message);
             let usage = || (error.code == EXIT_USAGE).then(|| groups::help_of(&arguments));
             if let Some(hint) = error.hint.clone().or_else(usage) {
-                eprintln!("hint: {hint}");
+                note!("hint: {hint}");
             }
             error.code
         }
@@ -258,7 +263,7 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
 fn not_a_command(error: &clap::Error, arguments: &[OsString]) -> Result<i32, CliError> {
     let text = groups::usage_text(error, arguments);
     if error.use_stderr() {
-        eprint!("epitome: {}", text.strip_prefix("error: ").unwrap_or(&text));
+        terminal::to_stderr(&format!("epitome: {}", text.strip_prefix("error: ").unwrap_or(&text)));
     } else {
         terminal::print(&text)?;
     }

@@ -49,7 +49,7 @@ pub fn main(args: ModelsArgs) -> Result<i32, CliError> {
     let answer = methods::call(&paths, "models.list", params)?;
     let list = |field: &str| answer[field].as_array().map(Vec::as_slice).unwrap_or_default();
     for error in list("unanswered") {
-        eprintln!("epitome: {}", visible(error.as_str().unwrap_or_default()));
+        note!("epitome: {}", visible(error.as_str().unwrap_or_default()));
     }
     let filter = args.filter.to_lowercase();
     let wanted: Vec<&Value> = list("models").iter().filter(|model| matches_filter(model, &filter)).collect();

@@ -204,9 +204,8 @@ impl OwnPlugins<'_> {
         InstalledRecords::load(&self.folder).map_err(failed)
     }
 
-    fn store(&self, records: &InstalledRecords) -> Result<(), CliError> {
-        let stored = records.store(&self.folder);
-        stored.map_err(|error| failed(format!("{} can't be written: {error}", self.folder.display())))
+    fn change<T>(&self, change: impl FnOnce(&mut InstalledRecords) -> T) -> Result<T, CliError> {
+        InstalledRecords::change(&self.folder, change).map_err(failed)
     }
 
     fn install(&self, source: &str, yes: bool, replace: bool) -> Result<i32, CliError> {
@@ -235,18 +234,26 @@ impl OwnPlugins<'_> {
         Ok(0)
     }
 
+    /// Stores the record before the files: files without a record would count as put there by the user.
     fn put(&self, fetched: &FetchedPlugin, copied: &FolderCopy) -> Result<(), CliError> {
-        copied.install(&self.folder, &fetched.plugin.name).map_err(failed)?;
+        let name = &fetched.plugin.name;
         let record = InstalledRecord {
             source: fetched.found.source.clone(),
             commit: fetched.found.commit.clone(),
             digest: copied.digest.clone(),
             files: copied.files.clone(),
         };
-        // If the existing records can't be read, start with an empty set.
-        let mut records = InstalledRecords::load(&self.folder).unwrap_or_default();
-        records.plugins.insert(fetched.plugin.name.clone(), record);
-        self.store(&records)
+        let before = self.change(|records| records.plugins.insert(name.clone(), record.clone()))?;
+        copied.install(&self.folder, name).or_else(|why| {
+            self.change(|records| {
+                // Another process may have installed it meanwhile.
+                if records.plugins.get(name) == Some(&record) {
+                    records.plugins.remove(name);
+                    records.plugins.extend(before.map(|before| (name.clone(), before)));
+                }
+            })?;
+            Err(failed(why))
+        })
     }
 
     fn update(&self, name: Option<&str>, yes: bool) -> Result<i32, CliError> {
@@ -302,26 +309,30 @@ impl OwnPlugins<'_> {
     }
 
     fn accept(&self, name: &str, yes: bool) -> Result<i32, CliError> {
-        let mut records = self.records()?;
-        let names: Vec<String> = records.plugins.keys().cloned().collect();
-        let Some(record) = records.plugins.get_mut(name) else {
-            return Err(unknown(name, names.iter().map(String::as_str)));
-        };
+        let records = self.records()?;
+        if !records.plugins.contains_key(name) {
+            return Err(unknown(name, records.plugins.keys().map(String::as_str)));
+        }
         let target = self.folder.join(name);
         let plugin = Arc::new(self.read(&target, name)?);
         let copied = FolderCopy::of(&target).map_err(failed)?;
         terminal::print(&visible(&card(&plugin, &target.display().to_string(), None, &copied)))?;
         confirmed(yes, "Its hooks and MCP servers run programs with your rights. Use it as it is now?")?;
-        (record.digest, record.files) = (copied.digest.clone(), copied.files.clone());
-        record.commit = None;
-        self.store(&records)?;
+        // The answer may have taken long: change the records as they are now.
+        self.change(|records| {
+            let record = records.plugins.get_mut(name)?;
+            (record.digest, record.files) = (copied.digest, copied.files);
+            record.commit = None;
+            Some(())
+        })?
+        .ok_or_else(|| failed(format!("{name} was removed meanwhile")))?;
         terminal::print(&visible(&format!("{name} is used as it is now\n"))).map(|()| 0)
     }
 
     fn remove(&self, name: &str, yes: bool) -> Result<i32, CliError> {
         let catalog = PluginCatalog::load(self.cwd, self.paths);
         let found = catalog.plugins.iter().find(|plugin| plugin.name == name || plugin.id == name);
-        let mut records = InstalledRecords::load(&self.folder).unwrap_or_default();
+        let records = self.records()?;
         let root = match found {
             Some(plugin) if plugin.folders.root.parent() != Some(self.folder.as_path()) => {
                 let hint = match (&plugin.repository, plugin.format) {
@@ -347,9 +358,7 @@ impl OwnPlugins<'_> {
         let removed =
             if root.is_symlink() { std::fs::remove_file(&root) } else { std::fs::remove_dir_all(&root) };
         removed.map_err(|error| failed(format!("{} can't be deleted: {error}", root.display())))?;
-        if records.plugins.remove(name).is_some() {
-            self.store(&records)?;
-        }
+        self.change(|records| records.plugins.remove(name))?;
         terminal::print(&visible(&format!("removed {name}\n"))).map(|()| 0)
     }
 }

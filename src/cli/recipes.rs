@@ -133,7 +133,7 @@ impl RecipeListing {
         let arguments = bind(recipe, words)?;
         let prompt = self.prompt(recipe, &arguments)?;
         for warning in &prompt.warnings {
-            eprintln!("epitome: {}", visible(warning));
+            note!("epitome: {}", visible(warning));
         }
         match self.json {
             true => terminal::print_pretty(&json!({

@@ -78,7 +78,7 @@ pub fn command_of(session: SessionId, name: &str, words: Vec<String>, json: bool
 
 fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
     if let Some(notice) = request.notice {
-        eprintln!("epitome: {notice}");
+        note!("epitome: {notice}");
     }
     let paths = serve::paths();
     log::to_file(&paths);
@@ -112,9 +112,9 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
     let daemon = match request.standalone {
         true => None,
         false => runtime.block_on(in_daemon(&RuntimeDir::new(&paths))).unwrap_or_else(|fault| {
-            eprintln!("epitome: {}; continuing without it", visible(&fault.message));
+            note!("epitome: {}; continuing without it", visible(&fault.message));
             if let Some(hint) = &fault.hint {
-                eprintln!("hint: {}", visible(hint));
+                note!("hint: {}", visible(hint));
             }
             None
         }),

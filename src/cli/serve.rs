@@ -39,7 +39,7 @@ pub fn working_directory() -> Result<PathBuf, CliError> {
 pub fn settings(paths: &Paths, cwd: Option<&Path>) -> Settings {
     let (settings, problems) = Settings::load(paths, cwd, |name| std::env::var_os(name));
     for problem in problems {
-        eprintln!("epitome: {}", visible(&problem.to_string()));
+        note!("epitome: {}", visible(&problem.to_string()));
     }
     settings
 }

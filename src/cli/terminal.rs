@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::CliError;
 pub use crate::chat::markdown::Color;
 use crate::chat::markdown::StyledText;
+use crate::thread::visible::visible;
 
 /// Maximum length of an answer to a question, in bytes. One letter is expected; the limit is for pasted files.
 const ANSWER_BYTES_MAX: u64 = 4 * 1024;
@@ -186,18 +187,30 @@ fn read_hidden(keys: impl BufRead) -> io::Result<Option<String>> {
 /// Asks a yes-or-no question; anything but a yes is a no.
 pub fn confirm(keyboard: &mut dyn BufRead, question: &str) -> bool {
     forget_typed();
-    eprint!("{question} [y]es, [n]o: ");
     // If stderr can't be written, the answer still counts.
-    drop(io::stderr().flush());
+    to_stderr(&format!("{question} [y]es, [n]o: "));
     matches!(answer(keyboard).as_deref(), Some("y" | "Y" | "yes" | "Yes"))
+}
+
+/// Writes text to stderr. Escapes its invisible characters, since messages quote files, servers and models. Errors are
+/// ignored: a closed stderr must not change what a command does.
+pub fn to_stderr(text: &str) {
+    let mut stderr = io::stderr().lock();
+    drop(stderr.write_all(visible(text).as_bytes()).and_then(|()| stderr.flush()));
 }
 
 /// Writes text to stdout. A reader that has closed the pipe (`| head`) is not an error.
 pub fn print(text: &str) -> Result<(), CliError> {
+    print_more(text).map(drop)
+}
+
+/// Like `print`, for output without an end: returns whether the reader is still there.
+pub fn print_more(text: &str) -> Result<bool, CliError> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(|error| cannot_write(&error)),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(cannot_write(&error)),
     }
 }
 

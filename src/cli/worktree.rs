@@ -63,13 +63,13 @@ pub fn open(cwd: &Path, name: &str) -> Result<PathBuf, CliError> {
     let opened = worktree::open(cwd, name).map_err(failed)?;
     if opened.is_new {
         let Worktree { path, branch, .. } = &opened.worktree;
-        eprintln!(
+        note!(
             "epitome: made the worktree {} with the branch {}",
             visible(&path.to_string_lossy()),
             visible(branch)
         );
         if opened.left_behind > 0 {
-            eprintln!(
+            note!(
                 "epitome: uncommitted changes to {} files in {} are not in it",
                 opened.left_behind,
                 visible(&cwd.to_string_lossy())

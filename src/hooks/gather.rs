@@ -27,15 +27,19 @@ const OUT_OF_REPOSITORY: &str = "a link that leads out of the repository, or now
 impl HookFinder<'_> {
     /// `switch` is the user's settings file that disables the hooks of all settings files, if any.
     pub fn source(&mut self, source: &HookSource, switch: Option<&Path>) {
+        // A repository must not use up the entries that may be read of the user's folders, which come later.
+        self.entries = ENTRIES_MAX;
         match source.form {
             SourceForm::Settings => self.settings(&source.path, source.place, switch, None),
             SourceForm::Folder => self.folder(&source.path, source.place, ""),
             SourceForm::Plugins => {
                 // The user agreed to what `plugins` reads of an installed one.
                 let installed = match source.place {
-                    HookOrigin::User => InstalledRecords::load(&source.path).unwrap_or_default(),
-                    HookOrigin::Repository | HookOrigin::Enforced => InstalledRecords::default(),
+                    HookOrigin::User => InstalledRecords::load(&source.path),
+                    HookOrigin::Repository | HookOrigin::Enforced => Ok(InstalledRecords::default()),
                 };
+                // `plugins` reports unreadable records. Any of the folders may be an installed plugin then.
+                let Ok(installed) = installed else { return };
                 for plugin in self.children(&source.path) {
                     let Some(name) = plugin.file_name().and_then(|name| name.to_str()) else { continue };
                     // Plugins with a manifest have another form; `plugins` reads their hooks.
@@ -149,7 +153,8 @@ impl HookFinder<'_> {
     }
 
     fn add(&mut self, candidate: HookCandidate) {
-        match self.candidates.len() < HOOKS_MAX {
+        let of_place = self.candidates.iter().filter(|other| other.place == candidate.place);
+        match of_place.count() < HOOKS_MAX {
             true => self.candidates.push(candidate),
             false => self.skip(candidate.path, format!("there are more than {HOOKS_MAX} hooks")),
         }

@@ -17,7 +17,7 @@ use epitome_problem::Problem;
 
 /// Maximum size of a recipe file in bytes. A prompt of this size would fill a small model's context window.
 pub const RECIPE_BYTES_MAX: u64 = 256 * 1024;
-/// Maximum recipes per session. Clients show them in one menu.
+/// Maximum recipes per session and owner. Clients show them in one menu.
 pub const RECIPES_MAX: usize = 1000;
 /// Maximum problems kept per catalog; more than that is usually one repeated mistake.
 pub const PROBLEMS_MAX: usize = 50;
@@ -157,12 +157,15 @@ struct Loader {
     hook_folders: Vec<PathBuf>,
     catalog: RecipeCatalog,
     ids: BTreeSet<String>,
+    /// Number of recipes of the user, and of the repository.
+    counts: [usize; 2],
 }
 
 impl Loader {
     fn new(repository: &[PathBuf], hook_folders: Vec<PathBuf>) -> Loader {
         let walk = FolderWalk::new(repository);
-        Loader { walk, hook_folders, catalog: RecipeCatalog::default(), ids: BTreeSet::new() }
+        let (catalog, ids) = (RecipeCatalog::default(), BTreeSet::new());
+        Loader { walk, hook_folders, catalog, ids, counts: [0; 2] }
     }
 
     fn place(&mut self, place: &RecipeFolder) {
@@ -172,7 +175,7 @@ impl Loader {
                 FoundPath::File(path) => files.push(path),
                 FoundPath::Folder(_) => {}
             });
-            if self.walk.is_spent() {
+            if self.walk.is_spent(place.owner) {
                 let message = format!("more than {ENTRIES_MAX} files; recipes from here on are not read");
                 self.problem(Problem { path: folder.clone(), place: None, message, hint: None });
             }
@@ -312,7 +315,7 @@ impl Loader {
             let hint = format!("to replace /{id}, copy the file to your own recipes");
             self.problem(Problem { path, place: None, message, hint: Some(hint) });
         }
-        if self.catalog.recipes.len() >= RECIPES_MAX {
+        if self.counts[usize::from(is_of_repository)] >= RECIPES_MAX {
             let path = recipe.source.path().to_path_buf();
             let message = format!("more than {RECIPES_MAX} recipes; this one is left out");
             return self.problem(Problem { path, place: None, message, hint: None });
@@ -324,6 +327,7 @@ impl Loader {
         recipe.unknown_handlers.retain(|handler| !self.is_hook(&handler.name));
         let problems = handler_problems(&recipe).into_iter().chain(name_problems(&recipe));
         notes.into_iter().chain(problems).for_each(|note| self.problem(note));
+        self.counts[usize::from(is_of_repository)] += 1;
         self.catalog.recipes.push(Arc::new(recipe));
     }
 

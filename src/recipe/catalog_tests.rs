@@ -352,3 +352,29 @@ fn built_in_recipes_have_no_problems() {
         assert_eq!(handler_problems(&recipe), [], "{id}");
     }
 }
+
+/// Regression: a clone with a big `recipes` folder silently took away the user's own recipes and skills, because one
+/// budget of files and of recipes served for the repository's places, which are first, and for the user's.
+#[test]
+fn a_big_folder_of_a_repository_does_not_displace_the_users_recipes() {
+    let users = [
+        ("home/.epitome/recipes/own.md", "Mine."),
+        ("home/.claude/skills/tidy/SKILL.md", "---\nname: tidy\ndescription: Tidy\n---\nTidy."),
+    ];
+    for (folder, count, text, reported) in [
+        ("repo/recipes/all", ENTRIES_MAX + 1, "", "repo/recipes"),
+        ("repo/.epitome/recipes", RECIPES_MAX + 1, "Theirs.", "repo/.epitome/recipes"),
+    ] {
+        let disk = RecipeDisk::with(&users);
+        let folder = disk.root.path().join(folder);
+        fs::create_dir_all(&folder).expect("a folder");
+        for number in 0..count {
+            fs::write(folder.join(number.to_string()), text).expect("a file");
+        }
+        let catalog = disk.catalog();
+        assert_eq!((body(&catalog, "own"), body(&catalog, "tidy")), ("Mine.".to_owned(), "Tidy.".to_owned()));
+        let problems: Vec<String> = catalog.problems.iter().map(ToString::to_string).collect();
+        assert!(problems.iter().any(|problem| problem.contains(reported)), "{problems:?}");
+        assert!(problems.iter().all(|problem| !problem.contains("home/")), "{problems:?}");
+    }
+}

@@ -17,10 +17,12 @@
 //! Since 2.1.19, `$0` is the first word. Older commands, and even Anthropic's own, count from `$1`. So `$N` counts
 //! from 1, unless the text contains `$0` or `$ARGUMENTS[`, which exist only in the newer scheme.
 
+use std::collections::BTreeMap;
+
 use super::command::split_words;
 use super::render::{Rendered, RenderedPrompt, ShellCall, ShellOutputs};
 use super::shell_quotes::ShellPosition;
-use super::template::SHELL_CALLS_MAX;
+use super::template::{OUTPUT_BYTES_MAX, SHELL_CALLS_MAX};
 
 const ALL: &str = "$ARGUMENTS";
 const FENCE: &str = "```!";
@@ -52,14 +54,20 @@ pub(super) fn takes_arguments(body: &str, names: &[String]) -> bool {
     })
 }
 
-/// Expands a Claude Code command. Also returns whether the body uses the free text.
-pub(super) fn render_claude(body: &str, with: ExpandWith<'_>, outputs: &ShellOutputs) -> (Rendered, bool) {
+/// Expands a Claude Code command. Also returns whether the body uses the free text. Fails if the text becomes too long.
+pub(super) fn render_claude(
+    body: &str,
+    with: ExpandWith<'_>,
+    outputs: &ShellOutputs,
+) -> Result<(Rendered, bool), String> {
     let mut expansion = Expansion::new(body, with, outputs);
+    let scripts = scripts(body);
     let mut rest = body;
-    while let Some(at) = rest.find(['$', '!', '\\', '`']) {
+    while let Some(at) = rest.find(['$', '!', '\\', '`']).filter(|_| !expansion.is_too_long) {
         expansion.push(&rest[..at]);
         rest = &rest[at..];
-        rest = if let Some((line, behind)) = expansion.shell(rest) {
+        let script = scripts.get(&(body.len() - rest.len())).copied();
+        rest = if let Some((line, behind)) = expansion.shell(rest, script) {
             match expansion.with_arguments(line) {
                 Some(line) => expansion.run(line),
                 None => expansion.push(NOT_QUOTABLE),
@@ -74,31 +82,37 @@ pub(super) fn render_claude(body: &str, with: ExpandWith<'_>, outputs: &ShellOut
 }
 
 /// Expands `{{args}}` and `!{command}`; arguments inside a command are shell-quoted. Also returns whether
-/// the body uses the free text.
-pub(super) fn render_gemini(body: &str, free: &str, outputs: &ShellOutputs) -> (Rendered, bool) {
+/// the body uses the free text. Fails if the text becomes too long.
+pub(super) fn render_gemini(
+    body: &str,
+    free: &str,
+    outputs: &ShellOutputs,
+) -> Result<(Rendered, bool), String> {
     const ARGS: &str = "{{args}}";
     let mut expansion = Expansion::new(body, ExpandWith { free, ..ExpandWith::default() }, outputs);
+    let braces = braces(body);
     let mut rest = body;
-    while let Some(at) = rest.find(['{', '!']) {
+    while let Some(at) = rest.find(['{', '!']).filter(|_| !expansion.is_too_long) {
         expansion.push(&rest[..at]);
         rest = &rest[at..];
         if let Some(behind) = rest.strip_prefix(ARGS) {
             expansion.takes_input = true;
             expansion.push(free);
             rest = behind;
-        } else if let Some((line, behind)) = rest.strip_prefix(CALL).and_then(balanced) {
+        } else if let Some((line, behind)) = gemini_call(body, body.len() - rest.len(), &braces) {
             expansion.takes_input |= line.contains(ARGS);
             let mut pieces = line.split(ARGS);
             let mut position = ShellPosition::default();
             let first = pieces.next().unwrap_or_default();
             position.pass(first);
-            let quoted = pieces.map(|piece| {
+            let quoted = pieces.try_fold(first.to_owned(), |line, piece| {
                 let value = position.quoted(free, &[free.to_owned()])?;
                 position.pass(piece);
-                Some(value + piece)
+                expansion.is_too_long |= line.len() > OUTPUT_BYTES_MAX;
+                Some(line + &value + piece).filter(|_| !expansion.is_too_long)
             });
-            match quoted.collect::<Option<String>>() {
-                Some(quoted) => expansion.run(first.to_owned() + &quoted),
+            match quoted {
+                Some(line) => expansion.run(line),
                 None => expansion.push(NOT_QUOTABLE),
             }
             rest = behind;
@@ -114,24 +128,55 @@ pub(super) fn render_gemini(body: &str, free: &str, outputs: &ShellOutputs) -> (
 /// The shell calls in the body of a Claude Code command, as they are written. Where arguments decide whether a text is
 /// one, it is included.
 pub(super) fn claude_calls(body: &str) -> Vec<&str> {
-    let scripts = body.match_indices(FENCE).filter_map(|(at, _)| script(&body[at..]));
     let lines = body.match_indices(LINE).filter_map(|(at, _)| line(&body[at..]));
-    scripts.chain(lines).map(|(call, _)| call).collect()
+    scripts(body).into_values().chain(lines).map(|(call, _)| call).collect()
 }
 
 /// The shell calls in the body of a Gemini command, as they are written.
 pub(super) fn gemini_calls(body: &str) -> Vec<&str> {
-    let calls = body.match_indices(CALL).filter_map(|(at, _)| balanced(&body[at + CALL.len()..]));
-    calls.map(|(call, _)| call).collect()
+    let (braces, mut next) = (braces(body), 0);
+    let mut calls = Vec::new();
+    for (at, _) in body.match_indices(CALL) {
+        // A call inside of another one is a part of it.
+        if at >= next
+            && let Some((call, behind)) = gemini_call(body, at, &braces)
+        {
+            calls.push(call);
+            next = body.len() - behind.len();
+        }
+    }
+    calls
 }
 
-/// The script of a fenced block, and the text after the block.
-fn script(block: &str) -> Option<(&str, &str)> {
-    let (_, script) = block.strip_prefix(FENCE)?.split_once('\n')?;
-    let (end, _) = script
-        .match_indices("```")
-        .find(|(at, _)| script[..*at].rsplit('\n').next().is_none_or(|indent| indent.trim().is_empty()))?;
-    Some((script[..end].trim_end(), &script[end + 3..])).filter(|(script, _)| !script.trim().is_empty())
+/// The scripts of fenced blocks by the offsets of their fences, each with the text after its block. Where arguments
+/// decide whether a fence opens a block, blocks overlap; if they have more than `OUTPUT_BYTES_MAX` bytes together, the
+/// later ones are not scripts. Takes linear time, because a repository may have written the text.
+fn scripts(body: &str) -> BTreeMap<usize, (&str, &str)> {
+    let lines: Vec<usize> = body.match_indices('\n').map(|(at, _)| at + 1).collect();
+    // The fences at the start of a line, each with the end of the text before it.
+    let closing = lines.iter().filter_map(|line| {
+        let rest = &body[*line..];
+        let indent = rest.find(|c: char| c == '\n' || !c.is_whitespace())?;
+        let fence = line + indent;
+        rest[indent..].starts_with("```").then(|| (fence, body[..fence].trim_end().len()))
+    });
+    let closing: Vec<(usize, usize)> = closing.collect();
+    let mut scripts = BTreeMap::new();
+    let mut bytes = 0;
+    for (at, _) in body.match_indices(FENCE) {
+        let Some(&begin) = lines.get(lines.partition_point(|line| *line <= at)) else { break };
+        let Some(&(fence, end)) = closing.get(closing.partition_point(|(fence, _)| *fence < begin)) else {
+            break;
+        };
+        bytes += end.saturating_sub(begin);
+        if bytes > OUTPUT_BYTES_MAX {
+            break;
+        }
+        if end > begin {
+            scripts.insert(at, (&body[begin..end], &body[fence + "```".len()..]));
+        }
+    }
+    scripts
 }
 
 /// The command between backticks, and the text after it.
@@ -139,20 +184,25 @@ fn line(text: &str) -> Option<(&str, &str)> {
     text.strip_prefix(LINE)?.split_once('`').filter(|(line, _)| !line.trim().is_empty())
 }
 
-/// Splits at the closing brace that matches an already consumed opening brace.
-fn balanced(text: &str) -> Option<(&str, &str)> {
-    let mut depth = 1_usize;
-    for (at, character) in text.char_indices() {
-        match character {
-            '{' => depth += 1,
-            '}' => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 {
-            return Some((&text[..at], &text[at + 1..]));
+/// The offsets of all opening braces that are closed, with those of the closing ones.
+fn braces(body: &str) -> BTreeMap<usize, usize> {
+    let (mut open, mut closed) = (Vec::new(), BTreeMap::new());
+    for (at, brace) in body.match_indices(['{', '}']) {
+        if brace == "{" {
+            open.push(at);
+        } else if let Some(begin) = open.pop() {
+            closed.insert(begin, at);
         }
     }
-    None
+    closed
+}
+
+/// The call that begins at an offset, and the text after it.
+fn gemini_call<'a>(body: &'a str, at: usize, braces: &BTreeMap<usize, usize>) -> Option<(&'a str, &'a str)> {
+    body[at..].strip_prefix(CALL)?;
+    let begin = at + CALL.len();
+    let end = *braces.get(&(begin - 1))?;
+    Some((&body[begin..end], &body[end + 1..]))
 }
 
 /// The digit of a `$N` that starts the text. `$10` is more likely a price than the tenth argument.
@@ -164,7 +214,8 @@ fn digit(text: &str) -> Option<usize> {
 /// The index of a `$ARGUMENTS[N]` that starts the text, and its length.
 fn index(text: &str) -> Option<(usize, usize)> {
     let inside = text.strip_prefix(ALL)?.strip_prefix('[')?;
-    let (number, _) = inside.split_once(']')?;
+    let end = inside.find(|c: char| !c.is_ascii_digit())?;
+    let number = inside[end..].starts_with(']').then(|| &inside[..end])?;
     Some((number.parse().ok()?, ALL.len() + number.len() + 2))
 }
 
@@ -190,6 +241,10 @@ struct Expansion<'a> {
     outputs: &'a ShellOutputs,
     needs: Vec<ShellCall>,
     takes_input: bool,
+    /// Whether something was left out because the text would have more than `OUTPUT_BYTES_MAX` bytes.
+    is_too_long: bool,
+    /// The start of the last line of the text.
+    line: usize,
     warnings: Vec<String>,
 }
 
@@ -206,21 +261,29 @@ impl<'a> Expansion<'a> {
             outputs,
             needs: Vec::new(),
             takes_input: false,
+            is_too_long: false,
+            line: 0,
             warnings: Vec::new(),
         }
     }
 
     fn push(&mut self, text: &str) {
+        if self.text.len() + text.len() > OUTPUT_BYTES_MAX {
+            self.is_too_long = true;
+            return;
+        }
+        if let Some(end) = text.rfind('\n') {
+            self.line = self.text.len() + end + 1;
+        }
         self.text.push_str(text);
     }
 
-    /// The shell command at the start of the text, and the text after it.
-    fn shell<'t>(&self, rest: &'t str) -> Option<(&'t str, &'t str)> {
-        let is_line_start = self.text.is_empty() || self.text.ends_with('\n');
+    /// The shell command at the start of the text, and the text after it. `script` is the one that begins there.
+    fn shell<'t>(&self, rest: &'t str, script: Option<(&'t str, &'t str)>) -> Option<(&'t str, &'t str)> {
         if rest.starts_with(FENCE) {
-            let indent = self.text.rsplit('\n').next().unwrap_or_default();
-            return script(rest).filter(|_| is_line_start || indent.trim().is_empty());
+            return script.filter(|_| self.text[self.line..].trim().is_empty());
         }
+        let is_line_start = self.line == self.text.len();
         line(rest).filter(|_| is_line_start || self.text.ends_with(char::is_whitespace))
     }
 
@@ -271,17 +334,18 @@ impl<'a> Expansion<'a> {
         if let Some(at) = name_of(text, self.with.names) {
             return Some((1 + self.with.names[at].len(), word(Some(at))));
         }
-        let variable = text.strip_prefix("${").and_then(|text| text.split_once('}'))?.0;
-        let (_, value) = self.with.variables.iter().find(|(name, _)| *name == variable)?;
-        Some((variable.len() + 3, PlaceholderValue::Variable(value.clone())))
+        let inside = text.strip_prefix("${")?;
+        let is_it = |name: &str| inside.strip_prefix(name).is_some_and(|behind| behind.starts_with('}'));
+        let (name, value) = self.with.variables.iter().find(|(name, _)| is_it(name))?;
+        Some((name.len() + 3, PlaceholderValue::Variable(value.clone())))
     }
 
     /// Expands the placeholders of a shell line; `None` if an argument has to be quoted and can't be.
     fn with_arguments(&mut self, line: &str) -> Option<String> {
-        let outer = std::mem::take(&mut self.text);
+        let outer = (std::mem::take(&mut self.text), std::mem::take(&mut self.line));
         let mut position = ShellPosition::default();
         let (mut rest, mut is_possible) = (line, true);
-        while let Some(at) = rest.find(['$', '\\']) {
+        while let Some(at) = rest.find(['$', '\\']).filter(|_| !self.is_too_long) {
             self.push(&rest[..at]);
             position.pass(&rest[..at]);
             rest = &rest[at..];
@@ -306,14 +370,15 @@ impl<'a> Expansion<'a> {
             }
         }
         self.push(rest);
-        let line = std::mem::replace(&mut self.text, outer);
+        let line = std::mem::replace(&mut self.text, outer.0);
+        self.line = outer.1;
         is_possible.then_some(line)
     }
 
     fn run(&mut self, line: String) {
         let call = ShellCall::Line(line);
         if let Some(output) = self.outputs.get(&call) {
-            self.text.push_str(output.trim_end_matches(['\n', '\r']));
+            self.push(output.trim_end_matches(['\n', '\r']));
         } else if self.outputs.len() + self.needs.len() >= SHELL_CALLS_MAX {
             self.warnings.push(format!("only the first {SHELL_CALLS_MAX} commands were run"));
         } else if !self.needs.contains(&call) {
@@ -321,12 +386,15 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    fn finish(mut self) -> (Rendered, bool) {
+    fn finish(mut self) -> Result<(Rendered, bool), String> {
+        if self.is_too_long {
+            return Err(format!("the rendered text has more than {OUTPUT_BYTES_MAX} bytes"));
+        }
         self.warnings.dedup();
         let prompt = RenderedPrompt { text: self.text, warnings: self.warnings };
         let rendered =
             if self.needs.is_empty() { Rendered::Done(prompt) } else { Rendered::Needs(self.needs) };
-        (rendered, self.takes_input)
+        Ok((rendered, self.takes_input))
     }
 }
 

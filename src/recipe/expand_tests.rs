@@ -2,19 +2,21 @@
 
 use super::*;
 
-fn done(text: &str, takes_input: bool) -> (Rendered, bool) {
-    (Rendered::Done(RenderedPrompt { text: text.to_owned(), warnings: Vec::new() }), takes_input)
+type Expanded = Result<(Rendered, bool), String>;
+
+fn done(text: &str, takes_input: bool) -> Expanded {
+    Ok((Rendered::Done(RenderedPrompt { text: text.to_owned(), warnings: Vec::new() }), takes_input))
 }
 
-fn needs(line: &str, takes_input: bool) -> (Rendered, bool) {
-    (Rendered::Needs(vec![ShellCall::Line(line.to_owned())]), takes_input)
+fn needs(line: &str, takes_input: bool) -> Expanded {
+    Ok((Rendered::Needs(vec![ShellCall::Line(line.to_owned())]), takes_input))
 }
 
 fn knows(line: &str, output: &str) -> ShellOutputs {
     ShellOutputs::from([(ShellCall::Line(line.to_owned()), output.to_owned())])
 }
 
-fn claude(body: &str, free: &str, outputs: &ShellOutputs) -> (Rendered, bool) {
+fn claude(body: &str, free: &str, outputs: &ShellOutputs) -> Expanded {
     render_claude(body, ExpandWith { free, ..ExpandWith::default() }, outputs)
 }
 
@@ -34,8 +36,8 @@ fn arguments_are_expanded_as_claude_code_documents_it() {
         (r"\$1 is $1, \$ARGUMENTS is all", "a", "$1 is a, $ARGUMENTS is all"),
         (r"C:\dir \n", "a", r"C:\dir \n"),
     ] {
-        let (rendered, _) = claude(body, free, &none);
-        assert_eq!(rendered, done(wanted, false).0, "{body}");
+        let rendered = claude(body, free, &none).map(|(rendered, _)| rendered);
+        assert_eq!(rendered, done(wanted, false).map(|(rendered, _)| rendered), "{body}");
     }
     assert_eq!(claude("Costs $10 or $x {{.a}}", "a", &none), done("Costs $10 or $x {{.a}}", false));
 }
@@ -151,5 +153,52 @@ fn only_texts_with_placeholders_take_arguments() {
         ("Do.", false),
     ] {
         assert_eq!(takes_arguments(body, &names), wanted, "{body}");
+    }
+}
+
+/// Regression: a repository's file of 256 KiB took half a minute, because each unclosed `!{` and fence was searched to
+/// the end of the text, and its card had gigabytes, because scripts overlapped.
+#[test]
+fn hostile_texts_are_read_in_linear_time_and_space() {
+    let none = ShellOutputs::new();
+    let times = 256 * 1024 / 8;
+    for body in ["!{ ".repeat(times), format!("{}{}", "!{".repeat(times), "}".repeat(times))] {
+        let calls = gemini_calls(&body);
+        assert!(calls.len() <= 1 && calls.iter().all(|call| call.len() < body.len()));
+        let ran = match render_gemini(&body, "", &none).expect("it is short enough").0 {
+            Rendered::Done(_) => Vec::new(),
+            Rendered::Needs(calls) => calls,
+        };
+        assert_eq!(ran, calls.iter().map(|call| ShellCall::Line((*call).to_owned())).collect::<Vec<_>>());
+    }
+    for body in [
+        "```! ".repeat(times),
+        "x ```!\n".repeat(times),
+        format!("{}\n```", "$1 ```!\n".repeat(times)),
+        format!("{}\nls{}\n```", "```! ".repeat(times / 2), " ".repeat(times)),
+        "${".repeat(times),
+        "$ARGUMENTS[".repeat(times / 2),
+    ] {
+        let calls = claude_calls(&body);
+        assert!(calls.iter().map(|call| call.len()).sum::<usize>() <= OUTPUT_BYTES_MAX);
+        // What runs is among what the user is shown.
+        if let Rendered::Needs(ran) = claude(&body, "", &none).expect("it is short enough").0 {
+            assert!(ran.iter().all(|run| calls.contains(&run.line().as_str())));
+        }
+    }
+}
+
+/// Regression: a short text with many placeholders and a long pasted argument filled the memory.
+#[test]
+fn many_placeholders_with_a_long_argument_are_an_error() {
+    let (none, long) = (ShellOutputs::new(), "x".repeat(100 * 1024));
+    let expected = Err(format!("the rendered text has more than {OUTPUT_BYTES_MAX} bytes"));
+    for body in
+        ["$ARGUMENTS ".repeat(20_000), "$1".repeat(100_000), format!("!`echo {}`", "$1 ".repeat(80_000))]
+    {
+        assert_eq!(claude(&body, &long, &none), expected);
+    }
+    for body in ["{{args}}".repeat(30_000), format!("!{{echo {}}}", "{{args}} ".repeat(25_000))] {
+        assert_eq!(render_gemini(&body, &long, &none), expected);
     }
 }

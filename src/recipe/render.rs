@@ -80,6 +80,12 @@ pub fn render(
     surroundings: &RenderContext,
     outputs: &ShellOutputs,
 ) -> Result<Rendered, Problem> {
+    let too_long = |message: String| Problem {
+        path: recipe.source.path().to_path_buf(),
+        place: None,
+        message,
+        hint: Some("give it less input".to_owned()),
+    };
     let (evaluated, takes_input) = match recipe.syntax {
         RecipeSyntax::Template => render_template(recipe, arguments, surroundings, outputs)?,
         RecipeSyntax::ClaudeCommand => {
@@ -87,9 +93,11 @@ pub fn render(
             let (free, names) = (&arguments.free, &recipe.foreign.names[..]);
             let quotes = surroundings.quotes_arguments;
             let with = ExpandWith { free, names, variables: &variables, quotes };
-            expand::render_claude(&recipe.body, with, outputs)
+            expand::render_claude(&recipe.body, with, outputs).map_err(too_long)?
         }
-        RecipeSyntax::GeminiCommand => expand::render_gemini(&recipe.body, &arguments.free, outputs),
+        RecipeSyntax::GeminiCommand => {
+            expand::render_gemini(&recipe.body, &arguments.free, outputs).map_err(too_long)?
+        }
     };
     Ok(match evaluated {
         Rendered::Done(mut prompt) => {
@@ -240,5 +248,27 @@ mod tests {
             rendered(body, "", &ShellOutputs::from([(call, "a\nb\n".to_owned())])),
             Rendered::Done(prompt)
         );
+    }
+
+    /// Regression: a recipe with 70,000 dots and a long argument built a text of gigabytes before its length was checked.
+    #[test]
+    fn a_template_stops_when_a_text_becomes_too_long() {
+        let typed = "x".repeat(100 * 1024);
+        for call in ["print", "println", "printf \"%s\"", "printf \"%.0s\"", "bash \"echo\""] {
+            for value in [" .", " .input"] {
+                let call = call.replace("%s", &"%s".repeat(70_000));
+                let text = format!("{{{{{call}{}}}}}", value.repeat(70_000 / value.len()));
+                let recipe = parse("r", RecipeSource::BuiltIn, &text).expect("it is sound").recipe;
+                let arguments = bind(&recipe, &typed).expect("it is right");
+                let rendered = render(&recipe, &arguments, &RenderContext::default(), &ShellOutputs::new());
+                let problem = rendered.expect_err("it is too long").to_string();
+                assert!(problem.contains("more than"), "{problem}");
+            }
+        }
+        let text = format!("{{{{print{}}}}}", " .input".repeat(11));
+        let recipe = parse("r", RecipeSource::BuiltIn, &text).expect("it is sound").recipe;
+        let arguments = bind(&recipe, &typed).expect("it is right");
+        let rendered = render(&recipe, &arguments, &RenderContext::default(), &ShellOutputs::new());
+        assert!(rendered.expect_err("it is too long").to_string().contains("1048576 bytes"));
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::places::{PlaceKind, RecipeFolder, RecipeOwner};
 use super::plugins::records::InstalledRecords;
 
-/// Maximum directory entries read per catalog; stops the walk in folders that contain something else.
+/// Maximum directory entries read per catalog and owner; stops the walk in folders that contain something else.
 pub const ENTRIES_MAX: usize = 10_000;
 /// Maximum folder depth; also ends loops of links.
 pub const FOLDER_DEPTH_MAX: usize = 8;
@@ -31,8 +31,9 @@ pub fn read_text(path: &Path, what: &str, bytes_max: u64) -> Result<String, Stri
 }
 
 pub(super) struct FolderWalk {
-    /// Directory entries that may still be read.
-    budget: usize,
+    /// Directory entries that may still be read: of the user's folders, and of the repository's. A repository must not
+    /// use up what is for the user's.
+    budgets: [usize; 2],
     /// The canonical path of the repository, or of the session's directory outside of one; `None` without both.
     root: Option<PathBuf>,
 }
@@ -41,7 +42,7 @@ impl FolderWalk {
     /// `repository`: the session's directory, followed by its repository root if there is one.
     pub(super) fn new(repository: &[PathBuf]) -> FolderWalk {
         let root = repository.last().map(|root| root.canonicalize().unwrap_or_else(|_| root.clone()));
-        FolderWalk { budget: ENTRIES_MAX, root }
+        FolderWalk { budgets: [ENTRIES_MAX; 2], root }
     }
 
     /// Whether a file or folder may be read. A link from a cloned repository to the user's own files would
@@ -56,9 +57,9 @@ impl FolderWalk {
         }
     }
 
-    /// Whether the budget of entries is used up.
-    pub(super) fn is_spent(&self) -> bool {
-        self.budget == 0
+    /// Whether the owner's budget of entries is used up.
+    pub(super) fn is_spent(&self, owner: RecipeOwner) -> bool {
+        self.budgets[owner as usize] == 0
     }
 
     /// The folders of a place to walk, each with the prefix of its ids.
@@ -67,10 +68,12 @@ impl FolderWalk {
             PlaceKind::Plugins => {
                 // The user agreed to what `Plugin` reads of an installed one.
                 let installed = match place.owner {
-                    RecipeOwner::User => InstalledRecords::load(&place.folder).unwrap_or_default(),
-                    RecipeOwner::Repository => InstalledRecords::default(),
+                    RecipeOwner::User => InstalledRecords::load(&place.folder),
+                    RecipeOwner::Repository => Ok(InstalledRecords::default()),
                 };
-                let plugins = self.children(&place.folder).into_iter();
+                // `PluginCatalog` reports unreadable records.
+                let Ok(installed) = installed else { return Vec::new() };
+                let plugins = self.children(place.owner, &place.folder).into_iter();
                 plugins
                     .filter_map(|plugin| {
                         let name = plugin.file_name()?.to_str()?;
@@ -101,7 +104,7 @@ impl FolderWalk {
         depth: usize,
         visit: &mut impl FnMut(FoundPath),
     ) {
-        for path in self.children(folder) {
+        for path in self.children(owner, folder) {
             if !path.is_dir() {
                 visit(FoundPath::File(path));
             } else if depth < FOLDER_DEPTH_MAX && (!path.is_symlink() || self.may_enter(owner, &path)) {
@@ -112,14 +115,15 @@ impl FolderWalk {
     }
 
     /// Entries of a folder without hidden files and backups, sorted. A missing folder is empty.
-    fn children(&mut self, folder: &Path) -> Vec<PathBuf> {
+    fn children(&mut self, owner: RecipeOwner, folder: &Path) -> Vec<PathBuf> {
         let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+        let budget = &mut self.budgets[owner as usize];
         let mut paths = Vec::new();
         for entry in entries.flatten() {
-            if self.budget == 0 {
+            if *budget == 0 {
                 break;
             }
-            self.budget -= 1;
+            *budget -= 1;
             let name = entry.file_name();
             let name = name.to_string_lossy();
             if !name.starts_with('.') && !name.ends_with('~') {

@@ -555,3 +555,58 @@ fn a_model_given_on_the_command_line_stays_with_its_session() {
         user.model().requests().iter().map(|request| request.body["model"].clone()).collect();
     assert_eq!(models, ["gpt-4.1", "gpt-4.1"]);
 }
+
+/// Regression: the error of a server, which may contain escape sequences that set the clipboard or move the cursor over a
+/// question, went to the terminal unchanged, and so did the commands of a repository's MCP servers.
+#[test]
+fn no_escape_sequence_of_a_server_or_file_reaches_the_terminal() {
+    let hostile = "\u{1b}]52;c;cm0gLXJmIH4=\u{7}\u{9b}2J";
+    let message = Some(hostile.to_owned());
+    let user = User::with_model(move |_| {
+        vec![ModelStep::Error { status: 400, retry_after: None, message: message.clone() }]
+    });
+    let servers = json!({"mcpServers": {"x": {"command": hostile}, "y": {"type": "http", "url": hostile}}});
+    user.write("project/.mcp.json", &servers.to_string());
+    user.write(".claude.json", &servers.to_string());
+    for arguments in [
+        &["run", "hello"][..],
+        &["mcp", "list"],
+        &["mcp", "import", "--yes"],
+        &["recipes", "show", hostile],
+        &[hostile],
+    ] {
+        let ran = user.run(arguments);
+        let printed = ran.out + &ran.err;
+        assert!(printed.contains("\\u{1b}]52") && !printed.contains(['\u{1b}', '\u{9b}']), "{printed:?}");
+    }
+}
+
+/// Regression: with a closed stderr, an error message was a panic with the exit code 101.
+#[test]
+fn a_closed_stderr_does_not_change_the_exit_code() {
+    let user = User::new();
+    let mut shell = Command::new("sh");
+    let script = "exec \"$0\" recipes show nothing 2>&-";
+    shell.args(["-c", script]).arg(program()).current_dir(user.project()).env("EPITOME_HOME", user.own());
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let broken = user.command(&["recipes", "show", "nothing"]).stderr(writer).status();
+    assert_eq!(broken.expect("the program starts").code(), Some(1));
+    assert_eq!(shell.status().expect("sh is here").code(), Some(1));
+}
+
+/// Regression: `epitome daemon logs -f | head -1` never ended, because it ignored that nobody read its output.
+#[test]
+fn following_the_log_ends_with_its_reader() {
+    let user = User::new();
+    let log = user.paths().log_directory().join("epitome.2026-01-01.log");
+    epitome_test_harness::write_file(&log, "one\n");
+    let mut child = user.command(&["daemon", "logs", "--follow"]).spawn().expect("the program starts");
+    let mut first = String::new();
+    let mut out = std::io::BufReader::new(child.stdout.take().expect("it is a pipe"));
+    std::io::BufRead::read_line(&mut out, &mut first).expect("it is text");
+    assert_eq!(first, "one\n");
+    drop(out);
+    epitome_test_harness::write_file(&log, "one\ntwo\n");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}

@@ -71,6 +71,48 @@ fn a_plugin_is_checked_installed_used_and_removed() {
     assert_eq!(user.run(&["plugins", "list"]).ok(), "There are no plugins here.\n");
 }
 
+/// Regression: a lost or unreadable list of installed plugins made the executables in their `hooks` folders, which no
+/// card had shown, hooks of the user, and their `recipes` the user's recipes.
+#[test]
+fn without_a_readable_list_of_installed_plugins_nothing_of_them_is_used() {
+    use std::os::unix::fs::PermissionsExt;
+    let user = User::new();
+    for name in ["a", "b", "c", "d"] {
+        user.write(format!("{name}/commands/run.md"), "Run.");
+        user.write(format!("{name}/recipes/hidden.md"), "Hidden.");
+        let hook = user.home().join(name).join("hooks/hook");
+        user.write(&hook, "#!/bin/sh\ntouch RAN\necho '{}'\n");
+        std::fs::set_permissions(&hook, PermissionsExt::from_mode(0o755)).expect("it is ours");
+    }
+    let install = |name: &str| {
+        let source = user.home().join(name).display().to_string();
+        user.command(&["plugins", "install", &source, "--yes"]).spawn().expect("the program starts")
+    };
+    for child in ["a", "b", "c", "d"].map(install) {
+        assert!(child.wait_with_output().expect("it ends").status.success());
+    }
+    let uses = |user: &User| {
+        let recipes = user.run(&["recipes", "list"]).ok();
+        let hooks = user.run(&["hooks", "list"]).ok();
+        assert!(!hooks.contains("a/hook") && !user.project().join("RAN").exists(), "{hooks}");
+        assert!(!recipes.contains("hidden"), "{recipes}");
+        (recipes.contains("a:run") && recipes.contains("d:run"), hooks)
+    };
+    let (are_used, hooks) = uses(&user);
+    assert!(are_used && !hooks.contains("Problems"), "{hooks}");
+    let list = user.own().join("plugins/installed.json");
+    for broken in ["", "{"] {
+        std::fs::write(&list, broken).expect("a file");
+        let (are_used, hooks) = uses(&user);
+        assert!(!are_used && hooks.contains("what was installed is not known"), "{hooks}");
+        assert!(user.run(&["plugins", "list"]).exited(1).out.contains("installed.json"));
+        let source = user.home().join("a").display().to_string();
+        let refused = user.run(&["plugins", "install", &source, "--yes", "--replace"]).exited(1);
+        assert!(refused.err.contains("what was installed is not known"), "{refused:?}");
+        assert_eq!(std::fs::read_to_string(&list).expect("it is there"), broken);
+    }
+}
+
 /// A marketplace in a Git repository, with one plugin that has a manifest and one that is described by its entry.
 fn marketplace(user: &User) -> String {
     let list = json!({"name": "acme", "plugins": [
@@ -263,4 +305,24 @@ fn a_plugin_of_a_marketplace_may_be_a_package_of_npm() {
     assert_eq!(user.run(&["recipes", "render", "fmt:run", "it"]).ok(), "Run it.\n");
     let refused = user.run(&["plugins", "check", &format!("odd@{}", market.display())]).exited(1);
     assert!(refused.err.contains("\"../fmt\" is no package of npm"), "{refused:?}");
+}
+
+/// Regression: a repository with many files in its `hooks` folder switched off the user's hooks, because one budget of
+/// files and of hooks served for both, and the repository's are first.
+#[test]
+fn many_hooks_of_a_repository_do_not_displace_the_users() {
+    use std::os::unix::fs::PermissionsExt;
+    for (count, mode) in [(10_001, 0o644), (501, 0o755)] {
+        let user = User::new();
+        let folder = user.project().join(".epitome/hooks");
+        std::fs::create_dir_all(&folder).expect("a folder");
+        for number in 0..count {
+            let file = folder.join(number.to_string());
+            std::fs::write(&file, "").expect("a file");
+            std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).expect("it is ours");
+        }
+        user.write(".epitome/hooks/guard.yaml", "events: [turn_end]\nthen: { notice: hello }\n");
+        let listed = user.run(&["hooks", "list", "--json"]).ok();
+        assert!(listed.contains("guard.yaml"), "{}", &listed[..2_000.min(listed.len())]);
+    }
 }

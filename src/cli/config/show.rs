@@ -55,7 +55,7 @@ pub fn show(loaded: &LoadedSettings, prefix: &str, only_set: bool, json: bool) -
     } else {
         terminal::print(&visible_lines(&settings, Style::for_stdout()))?;
         if !loaded.problems.is_empty() {
-            eprintln!("epitome: the settings have problems; `epitome config check` shows them");
+            note!("epitome: the settings have problems; `epitome config check` shows them");
         }
     }
     Ok(0)

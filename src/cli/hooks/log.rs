@@ -36,7 +36,7 @@ fn session_of(store: &Store, session: Option<&str>) -> Result<SessionId, CliErro
 fn print(store: &Store, session: &SessionId, json: bool) -> Result<(), CliError> {
     let (entries, damage) = store.read_with_damage(session)?;
     if let Some(damage) = damage {
-        eprintln!("epitome: {damage}");
+        note!("epitome: {damage}");
     }
     let out = match json {
         true => shown::trail(&entries).iter().map(|line| format!("{line}\n")).collect(),

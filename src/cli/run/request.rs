@@ -544,7 +544,7 @@ fn read_stdin() -> Result<String, CliError> {
         drop(sender.send(read.map(|_| bytes)));
     });
     let read = receiver.recv_timeout(STDIN_SILENCE).or_else(|_| {
-        eprintln!("epitome: waiting for the end of stdin (redirect it from /dev/null if it has no input)");
+        note!("epitome: waiting for the end of stdin (redirect it from /dev/null if it has no input)");
         receiver.recv()
     });
     let bytes = read

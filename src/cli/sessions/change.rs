@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{entry, named, print_json};
 use crate::cli::{CliError, methods, run, terminal};
 use crate::paths::Paths;
+use crate::thread::visible::visible;
 use crate::thread::{PartId, Seq};
 
 /// Fork a session: create a new one that continues from it
@@ -93,7 +94,7 @@ pub(super) fn fork(paths: &Paths, args: &ForkArgs, json: bool) -> Result<i32, Cl
         )
         .map(|()| 0);
     }
-    eprintln!("session {} continues {} from {}", text("session"), text("from"), text("entry"));
+    note!("session {} continues {} from {}", text("session"), text("from"), text("entry"));
     terminal::print(&format!("{}\n", text("session"))).map(|()| 0)
 }
 
@@ -133,7 +134,8 @@ fn print_outcome(done: &Value, command: &str, json: bool) -> Result<i32, CliErro
     if json {
         print_json(outcome)?;
     } else {
-        terminal::print(&format!("{}\n", outcome["text"].as_str().unwrap_or_default().trim_end()))?;
+        let text = outcome["text"].as_str().unwrap_or_default();
+        terminal::print(&visible(&format!("{}\n", text.trim_end())))?;
     }
     Ok(i32::from(outcome["status"] == "refused"))
 }
@@ -154,6 +156,6 @@ pub(super) fn delete(paths: &Paths, args: &DeleteArgs, json: bool) -> Result<i32
     if json {
         return print_json(&deleted).map(|()| 0);
     }
-    eprintln!("deleted {session}");
+    note!("deleted {session}");
     Ok(0)
 }

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use super::{find, formats, print_json};
+use crate::cli::terminal::Style;
 use crate::cli::{CliError, terminal};
 use crate::session_library;
 use crate::store::Store;
+use crate::thread::visible::visible;
 
 /// Export a session to a file, or all of them to a directory
 #[derive(Debug, clap::Args)]
@@ -43,7 +45,7 @@ pub(super) fn export(store: &Store, args: &ExportArgs, json: bool) -> Result<(),
         if json {
             return print_json(&json!({ "format": form.word(), "directory": directory, "files": written }));
         }
-        eprintln!("exported {} sessions to {}", written.len(), directory.display());
+        note!("exported {} sessions to {}", written.len(), directory.display());
         return Ok(());
     }
     let session = find(store, args.id.as_deref().unwrap_or_default())?;
@@ -52,7 +54,9 @@ pub(super) fn export(store: &Store, args: &ExportArgs, json: bool) -> Result<(),
         if json {
             return Err(CliError::usage("--json needs a FILE, because it prints what was written to it"));
         }
-        return terminal::print(&text);
+        // Files and pipes get the text as it is.
+        let is_terminal = Style::for_stdout() != Style::Plain;
+        return terminal::print(&if is_terminal { visible(&text) } else { text.as_str().into() });
     };
     terminal::write_new(file, &text)?;
     if json {
@@ -61,6 +65,6 @@ pub(super) fn export(store: &Store, args: &ExportArgs, json: bool) -> Result<(),
             "session": session, "format": form.word(), "file": file, "bytes": text.len(),
         }));
     }
-    eprintln!("exported {session} to {}", file.display());
+    note!("exported {session} to {}", file.display());
     Ok(())
 }

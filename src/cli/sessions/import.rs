@@ -162,9 +162,9 @@ fn list(
     store.settle();
     terminal::print(&out)?;
     if shown < sessions.len() {
-        eprintln!("{} more: --all", sessions.len() - shown);
+        note!("{} more: --all", sessions.len() - shown);
     }
-    eprintln!("to import one: epitome sessions import --from {} ID, or `latest`", agent.name);
+    note!("to import one: epitome sessions import --from {} ID, or `latest`", agent.name);
     Ok(0)
 }
 
@@ -187,7 +187,7 @@ fn import_files(
     })?;
     for session in &imported {
         let done = if session.is_known { "not imported:" } else { "imported" };
-        eprintln!(
+        note!(
             "{done} {} ({}): {}, {} entries",
             visible(&session.file.display().to_string()),
             session.source,
@@ -195,7 +195,7 @@ fn import_files(
             session.entries
         );
         for note in &session.notes {
-            eprintln!("  {}", visible(note));
+            note!("  {}", visible(note));
         }
         terminal::print(&format!("{}\n", session.session))?;
     }

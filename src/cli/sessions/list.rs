@@ -50,7 +50,7 @@ pub(super) fn list(paths: &Paths, args: &ListArgs, json: bool) -> Result<i32, Cl
     terminal::print(&out)?;
     for problem in all("problems") {
         let text = |field: &str| visible(problem[field].as_str().unwrap_or_default()).into_owned();
-        eprintln!("epitome: session {} can't be listed: {}", text("session"), text("message"));
+        note!("epitome: session {} can't be listed: {}", text("session"), text("message"));
     }
     Ok(0)
 }

@@ -41,7 +41,7 @@ pub(super) fn search(store: &Store, args: &SearchArgs, json: bool) -> Result<(),
         terminal::print(&visible(&text_of(&found)))?;
     }
     for problem in &found.problems {
-        eprintln!("epitome: session {} can't be searched: {}", problem.session, problem.problem);
+        note!("epitome: session {} can't be searched: {}", problem.session, problem.problem);
     }
     Ok(())
 }

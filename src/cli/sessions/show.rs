@@ -40,7 +40,7 @@ pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<(), Cli
     let session_library::StoredConversation { thread, damage } = session_library::read(store, &session)?;
     if let Some(damage) = damage {
         // Everything that is not lost is still shown.
-        eprintln!("epitome: {damage}");
+        note!("epitome: {damage}");
     }
     // Commands that depend on the settings report their problems.
     let (settings, _) = Settings::load(&serve::paths(), Some(thread.cwd()), |name| std::env::var_os(name));
@@ -81,7 +81,7 @@ fn ruler(model: Option<&ModelName>) -> Result<Ruler, CliError> {
     let learned = Learned::below(&serve::paths().data);
     serve::runtime()?.block_on(learned.load());
     if let Some(fault) = learned.fault() {
-        eprintln!("epitome: {}", visible(&fault));
+        note!("epitome: {}", visible(&fault));
     }
     let known = learned.calibrations().into_iter().find(|(known, _)| Some(known) == model);
     let ruler = Ruler::for_model(model);

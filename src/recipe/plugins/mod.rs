@@ -103,10 +103,10 @@ impl PluginCatalog {
     fn folder(&mut self, folder: &Path, repository: Option<&Path>, paths: &Paths) {
         let records = match repository {
             Some(_) => InstalledRecords::default(),
-            None => InstalledRecords::load(folder).unwrap_or_else(|problem| {
-                self.problems.push(problem);
-                InstalledRecords::default()
-            }),
+            None => match InstalledRecords::load(folder) {
+                Ok(records) => records,
+                Err(problem) => return self.problems.push(problem),
+            },
         };
         for root in subfolders(folder) {
             let name = root.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::Plugin;
 use crate::walk::read_text;
-use epitome_files::atomic_file::replace_private;
+use epitome_files::atomic_file::{lock_for_change, replace_private};
 use epitome_problem::Problem;
 
 /// The file of records, in the folder of the user's plugins.
@@ -50,23 +50,41 @@ pub struct InstalledRecords {
 }
 
 impl InstalledRecords {
-    /// Loads the records in a folder of plugins; empty if there is no file. Blocks on disk I/O.
+    /// Loads the records in a folder of plugins; empty if there is no file. After an error, any plugin there may be an
+    /// installed one. Blocks on disk I/O.
     pub fn load(folder: &Path) -> Result<InstalledRecords, Problem> {
         let path = folder.join(FILE);
-        if !path.exists() {
+        if path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
             return Ok(InstalledRecords::default());
         }
         let read = read_text(&path, "the list of installed plugins", RECORDS_BYTES_MAX)
             .and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string()));
         read.map_err(|why| {
-            let message = format!("what was installed is not known, so it is used unchecked: {why}");
-            let hint = Some("install the plugins again".to_owned());
-            Problem { path, place: None, message, hint }
+            let message =
+                format!("what was installed is not known, so no plugin of this folder is used: {why}");
+            let hint = "restore this file; or delete it and the plugins next to it, and install them again";
+            Problem { path, place: None, message, hint: Some(hint.to_owned()) }
         })
     }
 
-    /// Stores the records. Blocks on disk I/O.
-    pub fn store(&self, folder: &Path) -> io::Result<()> {
+    /// Changes the records in a folder of plugins. Other processes wait meanwhile, and unreadable records are not
+    /// replaced. Blocks on disk I/O.
+    pub fn change<T>(folder: &Path, change: impl FnOnce(&mut InstalledRecords) -> T) -> Result<T, Problem> {
+        let path = folder.join(FILE);
+        let failed = |error: io::Error| Problem {
+            path: path.clone(),
+            place: None,
+            message: format!("the list of installed plugins can't be changed: {error}"),
+            hint: None,
+        };
+        let _lock = lock_for_change(&path).map_err(failed)?;
+        let mut records = InstalledRecords::load(folder)?;
+        let changed = change(&mut records);
+        records.store(folder).map_err(failed)?;
+        Ok(changed)
+    }
+
+    fn store(&self, folder: &Path) -> io::Result<()> {
         replace_private(&folder.join(FILE), &serde_json::to_vec_pretty(self)?)
     }
 
@@ -180,5 +198,33 @@ mod tests {
             assert_eq!(checked.is_ok(), is_used, "{path}: {checked:?}");
             assert_eq!(records.check("other", &plugin), Ok(()));
         }
+    }
+
+    /// Regression: of four plugins that were installed at the same time only one had a record, so that executables in
+    /// the folders of the others ran as the user's hooks.
+    #[test]
+    fn records_that_are_added_at_the_same_time_are_all_kept() {
+        let place = tempfile::tempdir().expect("a folder");
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let add = move |records: &mut InstalledRecords| {
+                    records.plugins.insert(format!("p{number}"), InstalledRecord::default())
+                };
+                let folder = place.path();
+                scope.spawn(move || InstalledRecords::change(folder, add).expect("it is stored"));
+            }
+        });
+        assert_eq!(InstalledRecords::load(place.path()).expect("it is read").plugins.len(), 8);
+    }
+
+    /// Regression: unreadable records were replaced by those of the next plugin.
+    #[test]
+    fn unreadable_records_are_not_replaced() {
+        let place = tempfile::tempdir().expect("a folder");
+        fs::write(place.path().join(FILE), "").expect("a file");
+        let changed = InstalledRecords::change(place.path(), |records| records.plugins.clear());
+        let problem = changed.expect_err("it can't be read").to_string();
+        assert!(problem.contains("no plugin of this folder is used"), "{problem}");
+        assert_eq!(fs::read_to_string(place.path().join(FILE)).expect("it is there"), "");
     }
 }

@@ -310,7 +310,7 @@ impl Evaluation<'_> {
     }
 
     fn bash(&mut self, at: usize, words: &[TemplateValue]) -> Result<TemplateValue, EvaluationStop> {
-        let words: Vec<String> = words.iter().map(TemplateValue::to_string).collect();
+        let words = functions::words(words).map_err(|message| TemplateError::new(at, message))?;
         if words.first().is_none_or(String::is_empty) {
             let error = TemplateError::new(at, "bash wants the name of a program");
             return Err(error.with_hint("for example {{bash \"git\" \"status\"}}").into());
@@ -357,9 +357,7 @@ impl Evaluation<'_> {
                 }
             };
         }
-        if let TemplateValue::Text(text) = &value {
-            self.step(operand.at, text.len() as u64 / 1024)?;
-        }
+        self.step(operand.at, value.steps())?;
         Ok(value)
     }
 

@@ -1,6 +1,7 @@
 //! Functions that depend only on their arguments. `and`, `or` and `bash` are implemented in the evaluator.
 
 use std::cmp::Ordering;
+use std::fmt::{self, Write};
 
 use super::{OUTPUT_BYTES_MAX, TemplateValue};
 
@@ -44,16 +45,19 @@ pub fn call(name: &str, arguments: Vec<TemplateValue>) -> Result<TemplateValue, 
             other => Err(format!("len cannot count {}", other.kind())),
         },
         "index" => index(arguments),
-        "print" => bounded(print(&arguments)),
-        "println" => {
-            let words: Vec<String> = arguments.iter().map(TemplateValue::to_string).collect();
-            bounded(words.join(" ") + "\n")
-        }
+        "print" => bounded(|text| print(text, &arguments)),
+        "println" => bounded(|text| {
+            for (at, argument) in arguments.iter().enumerate() {
+                let space = if at == 0 { "" } else { " " };
+                write!(text, "{space}{argument}")?;
+            }
+            text.write_char('\n')
+        }),
         "printf" => {
             let [TemplateValue::Text(format), rest @ ..] = arguments.as_slice() else {
                 return Err("printf wants its format as text first".to_owned());
             };
-            bounded(printf(format, rest))
+            bounded(|text| printf(text, format, rest))
         }
         other => Err(format!("{other} cannot be called here")),
     }
@@ -63,11 +67,39 @@ fn count(length: usize) -> TemplateValue {
     TemplateValue::Int(i64::try_from(length).unwrap_or(i64::MAX))
 }
 
-fn bounded(text: String) -> Result<TemplateValue, String> {
-    if text.len() > OUTPUT_BYTES_MAX {
-        return Err(format!("a text of more than {OUTPUT_BYTES_MAX} bytes comes out of this"));
+/// The values as the words of a command.
+pub fn words(values: &[TemplateValue]) -> Result<Vec<String>, String> {
+    let mut all = BoundedText::default();
+    let word = |value: &TemplateValue| {
+        let before = all.0.len();
+        write!(all, "{value}").map_err(|_| too_long())?;
+        Ok(all.0[before..].to_owned())
+    };
+    values.iter().map(word).collect()
+}
+
+/// A text of at most `OUTPUT_BYTES_MAX` bytes. Writing more fails, so that a short template can't fill the memory.
+#[derive(Default)]
+struct BoundedText(String);
+
+impl Write for BoundedText {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        if self.0.len() + piece.len() > OUTPUT_BYTES_MAX {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(piece);
+        Ok(())
     }
-    Ok(TemplateValue::Text(text))
+}
+
+fn bounded(write: impl FnOnce(&mut BoundedText) -> fmt::Result) -> Result<TemplateValue, String> {
+    let mut text = BoundedText::default();
+    write(&mut text).map_err(|_| too_long())?;
+    Ok(TemplateValue::Text(text.0))
+}
+
+fn too_long() -> String {
+    format!("a text of more than {OUTPUT_BYTES_MAX} bytes comes out of this")
 }
 
 fn too_few(name: &str, wanted: usize) -> String {
@@ -167,28 +199,24 @@ fn index(arguments: Vec<TemplateValue>) -> Result<TemplateValue, String> {
 }
 
 /// Go's `Sprint`: a space between operands when neither of them is a string.
-fn print(arguments: &[TemplateValue]) -> String {
-    let mut text = String::new();
+fn print(text: &mut BoundedText, arguments: &[TemplateValue]) -> fmt::Result {
     let mut previous_is_text = true;
     for argument in arguments {
         let is_text = matches!(argument, TemplateValue::Text(_));
-        if !previous_is_text && !is_text {
-            text.push(' ');
-        }
-        text.push_str(&argument.to_string());
+        let space = if previous_is_text || is_text { "" } else { " " };
+        write!(text, "{space}{argument}")?;
         previous_is_text = is_text;
     }
-    text
+    Ok(())
 }
 
 /// Go's `Sprintf` for the verbs s, v, q, d, x, t, f and %, with width, precision, `-` and `0`. As in Go, a
 /// mistake shows in the output (`%!d(string=x)`) and is not an error.
-fn printf(format: &str, arguments: &[TemplateValue]) -> String {
-    let mut text = String::new();
+fn printf(text: &mut BoundedText, format: &str, arguments: &[TemplateValue]) -> fmt::Result {
     let mut arguments = arguments.iter();
     let mut rest = format;
     while let Some(at) = rest.find('%') {
-        text.push_str(&rest[..at]);
+        text.write_str(&rest[..at])?;
         rest = &rest[at + 1..];
         let flags_end = rest.find(|c: char| !matches!(c, '-' | '0' | '+' | ' ' | '#')).unwrap_or(rest.len());
         let flags = &rest[..flags_end];
@@ -199,12 +227,12 @@ fn printf(format: &str, arguments: &[TemplateValue]) -> String {
             take_number(&mut rest).unwrap_or(0)
         });
         let Some(verb) = rest.chars().next() else {
-            text.push_str("%!(NOVERB)");
+            text.write_str("%!(NOVERB)")?;
             break;
         };
         rest = &rest[verb.len_utf8()..];
         if verb == '%' {
-            text.push('%');
+            text.write_char('%')?;
             continue;
         }
         let piece = match arguments.next() {
@@ -213,20 +241,15 @@ fn printf(format: &str, arguments: &[TemplateValue]) -> String {
         };
         let missing = width.saturating_sub(piece.chars().count());
         if flags.contains('-') {
-            text.push_str(&piece);
-            text.extend(std::iter::repeat_n(' ', missing));
+            write!(text, "{piece}{:missing$}", "")?;
         } else if flags.contains('0') && matches!(verb, 'd' | 'f' | 'x') {
             let (sign, digits) = piece.split_at(usize::from(piece.starts_with('-')));
-            text.push_str(sign);
-            text.extend(std::iter::repeat_n('0', missing));
-            text.push_str(digits);
+            write!(text, "{sign}{}{digits}", "0".repeat(missing))?;
         } else {
-            text.extend(std::iter::repeat_n(' ', missing));
-            text.push_str(&piece);
+            write!(text, "{:missing$}{piece}", "")?;
         }
     }
-    text.push_str(rest);
-    text
+    text.write_str(rest)
 }
 
 fn take_number(rest: &mut &str) -> Option<usize> {

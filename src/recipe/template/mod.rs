@@ -54,6 +54,18 @@ impl TemplateValue {
         }
     }
 
+    /// The steps that reading it takes: its KiB, and the entries of a map.
+    fn steps(&self) -> u64 {
+        match self {
+            TemplateValue::Text(text) => text.len() as u64 / 1024,
+            TemplateValue::Map(map) => map.values().map(|value| 1 + value.steps()).sum(),
+            TemplateValue::Missing
+            | TemplateValue::Bool(_)
+            | TemplateValue::Int(_)
+            | TemplateValue::Float(_) => 0,
+        }
+    }
+
     /// The type's name in error messages.
     pub fn kind(&self) -> &'static str {
         match self {

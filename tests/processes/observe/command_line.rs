@@ -189,6 +189,65 @@ fn zsh_completes_commands_flags_and_sessions() {
     }
 }
 
+/// The name of a recipe that a shell must not expand.
+const COMMAND_AS_NAME: &str = "$(touch${IFS}RAN)`touch${IFS}RAN`";
+
+/// Regression: Tab ran the commands in the names of a cloned repository's recipes, because `compgen -W` expands its
+/// words.
+#[test]
+fn bash_runs_no_command_in_the_name_of_a_recipe() {
+    let user = User::new();
+    user.write(format!("project/.epitome/recipes/{COMMAND_AS_NAME}.md"), "Do it.");
+    let program = epitome_test_harness::user::program();
+    let script = format!(
+        "{}\nepitome() {{ '{}' \"$@\"; }}\nCOMP_WORDS=(epitome recipes show '$')\nCOMP_CWORD=3\n\
+         _epitome_or_value epitome '$' show\neval \"printf '%s\\n' ${{COMPREPLY[*]}}\"\n",
+        user.run(&["completions", "bash"]).ok(),
+        program.display()
+    );
+    let mut shell = Command::new("bash");
+    shell.args(["--norc", "-c", &script]).current_dir(user.project());
+    shell.env("HOME", user.home()).env("EPITOME_HOME", user.own());
+    let output = shell.output().expect("bash is here");
+    // The shell reads the offered word as the name.
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{COMMAND_AS_NAME}\n"), "{output:?}");
+    assert!(!user.project().join("RAN").exists());
+}
+
+/// Like the previous one.
+#[test]
+fn fish_and_zsh_run_no_command_in_the_name_of_a_recipe() {
+    let user = User::new();
+    for (name, file) in [("fish", "epitome.fish")] {
+        let directory = completing(&user.run(&["completions", name]).ok(), file);
+        let at = directory.path().display();
+        let program = format!("#!/bin/sh\nprintf '%s\\tAbout\\n' '{COMMAND_AS_NAME}'\n");
+        std::fs::write(directory.path().join("epitome"), program).expect("a file");
+        let printed = match name {
+            "fish" => {
+                let script = format!(
+                    "cd {at}; set -x PATH {at} $PATH; source {at}/epitome.fish; complete -C 'epitome recipes show '"
+                );
+                shell("fish", &["--no-config", "-c", &script])
+            }
+            _ => {
+                // The key inserts the only value as the argument of a command that prints it.
+                let script = format!(
+                    "zmodload zsh/zpty; zpty z zsh -f -i; zpty -w z \"cd {at}; TERM=dumb; path=({at} \\$path); stty cols 200\"\n\
+                     zpty -w z \"fpath=({at} \\$fpath); autoload -Uz compinit; compinit -u -d {at}/dump\"\n\
+                     zpty -w z \"bindkey '^X' complete-word; print REA\"'\"\"DY'\n\
+                     zpty -r z out '*READY*'; zpty -n -w z 'epitome recipes show '$'\\x18'$'\\x01print -r -- X\\n'\n\
+                     zpty -r z out '*Xepitome recipes show [$]*' && zpty -r z out '*\nXepitome*' && print -r -- \"$out\"\n"
+                );
+                shell("zsh", &["-f", "-c", &script])
+            }
+        };
+        let Some(printed) = printed else { continue };
+        assert!(printed.contains(COMMAND_AS_NAME), "{name}: {printed}");
+        assert!(!directory.path().join("RAN").exists(), "{name}: {printed}");
+    }
+}
+
 /// The page must not cause warnings of a formatter, and must contain the expected sections.
 #[test]
 fn man_shows_the_page_without_a_word_of_complaint() {
