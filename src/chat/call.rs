@@ -88,6 +88,11 @@ impl ShownCall {
         }
     }
 
+    /// Whether a text of the content is the title, as for most commands.
+    pub fn repeats_title(&self) -> bool {
+        self.content.iter().filter_map(text_of).any(|text| unfenced(text) == self.title)
+    }
+
     /// All lines of what a permission request shows, which is more than is shown of a call. Returns false if a change
     /// is too long to be shown.
     pub fn render_request(&self, rows: &mut ScreenRows) -> bool {

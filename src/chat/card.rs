@@ -116,8 +116,11 @@ impl OpenCard {
     /// The rows of the request.
     pub fn request(&mut self, columns: usize) -> Vec<Line<'static>> {
         let mut rows = ScreenRows::new(columns);
-        self.call.render_title(&mut rows);
-        rows.end_row();
+        // The content is shown as it is, the title as Markdown.
+        if !self.call.repeats_title() {
+            self.call.render_title(&mut rows);
+            rows.end_row();
+        }
         if let Some(description) = &self.description {
             rows.prose(description, ink(&[Color::Dim]));
         }
@@ -208,6 +211,18 @@ mod tests {
         assert_eq!(card.answer(Some(7), LATER), CardAnswer::Ignored);
         card.select(true);
         assert_eq!(card.answer(None, LATER), decided("reject"));
+    }
+
+    /// Of most commands, the title is the command, which stood on the card twice.
+    #[test]
+    fn a_command_is_shown_once() {
+        let content = vec![wire::ToolCallContent::from("```sh\nls *.rs\n```")];
+        let call = wire::ToolCallUpdate::new("c").content(content);
+        let subject = wire::RequestPermissionSubject::from(wire::ToolCallPermissionSubject::new(call));
+        let request = wire::RequestPermissionRequest::new("s_1", "ls *.rs", Vec::new()).subject(subject);
+        let mut card = OpenCard::new(1, request, Duration::ZERO);
+        let shown: Vec<String> = card.request(40).iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["ls *.rs"]);
     }
 
     #[test]

@@ -191,6 +191,7 @@ fn every_page_is_tested() {
             "checkpoints.md",
             "cli.md",
             "compaction.md",
+            "comparison.md",
             "configuration.md",
             "conformance.md",
             "control.md",

@@ -287,7 +287,7 @@ mod tests {
         for (written, expected) in [
             (r#"{"type":"user"}"#, "missing field `message`"),
             (r#"{"type":"user","message":{"content":[]}}"#, "the prompt is empty"),
-            (r#"{"type":"user","message":{"content":[{"type":"audio"}]}}"#, "did not match"),
+            (r#"{"type":"user","message":{"content":[{"type":"audio"}]}}"#, "neither a text nor a list"),
             ("hello", "expected value"),
         ] {
             let error = parse(written).expect_err("it is refused");
