@@ -14,6 +14,7 @@ use crate::provider::learned::Learned;
 use crate::recipe::watch::RecipeWatch;
 use crate::session::registry::{SessionServices, Sessions};
 use crate::session::suspended::{REST_AFTER, REST_VARIABLE};
+use crate::store::Store;
 use crate::thread::visible::visible;
 use crate::tokens::Rulers;
 use crate::tools::reaper::Reaper;

@@ -21,6 +21,12 @@ const TRY_FOR: Duration = Duration::from_secs(10);
 
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
+const MIGRATE_TRIES: usize = 10;
+
+/// What a server answers if another process has created the same table or type at that moment.
+const EXISTS: [SqlState; 3] =
+    [SqlState::UNIQUE_VIOLATION, SqlState::DUPLICATE_TABLE, SqlState::DUPLICATE_OBJECT];
+
 /// The statements that make the tables, in the order of their versions. Never change one; add one.
 const MIGRATIONS: [&str; 1] = ["
     create table epitome_session (
@@ -29,7 +35,7 @@ const MIGRATIONS: [&str; 1] = ["
         epoch bigint not null,
         lease_until timestamptz,
         entries bigint not null,
-        header jsonb not null,
+        header text not null,
         updated_at bigint not null
     );
     create index epitome_session_newest on epitome_session (updated_at desc, id desc);
@@ -195,7 +201,7 @@ impl Connections {
         let done = timeout_at(until, async {
             // It is never closed.
             let _place = self.places.acquire().await;
-            self.migrated.get_or_try_init(|| self.migrate()).await?;
+            self.migrated.get_or_try_init(|| self.migrate_with_others()).await?;
             let mut client = self.client().await?;
             // A connection whose answer is not awaited any longer is dropped here, and so closed.
             let done = work(&mut client).await;
@@ -225,6 +231,19 @@ impl Connections {
         Ok(client)
     }
 
+    /// Another process may create the same tables at this moment. One of them fails and finds them when it tries again.
+    async fn migrate_with_others(&self) -> Result<(), Failure> {
+        for _ in 1..MIGRATE_TRIES {
+            match self.migrate().await {
+                Err(Failure::Sql(error)) if error.code().is_some_and(|code| EXISTS.contains(code)) => {
+                    sleep(TRY_AGAIN_AFTER).await
+                }
+                done => return done,
+            }
+        }
+        self.migrate().await
+    }
+
     async fn migrate(&self) -> Result<(), Failure> {
         let mut client = self.client().await?;
         client
@@ -237,7 +256,6 @@ impl Connections {
             return Err(Failure::Newer(found));
         }
         for (version, sql) in (1_i64..).zip(MIGRATIONS).skip(found as usize) {
-            // Another process may do the same at this moment: one of them gets a duplicate key and tries again.
             migrating
                 .query_typed("insert into epitome_schema (version) values ($1)", &[(&version, Type::INT8)])
                 .await?;

@@ -44,6 +44,8 @@ pub const LEASE: Duration = Duration::from_secs(15);
 
 const RENEW_EVERY: Duration = Duration::from_secs(5);
 
+const RENEW_AGAIN_AFTER: Duration = Duration::from_millis(500);
+
 /// Sessions that are listed, or lines that are stored, with one statement.
 const PAGE: usize = 1_000;
 
@@ -81,10 +83,12 @@ impl Postgres {
         });
         let weak = Arc::downgrade(&shared);
         shared.spawn(async move {
+            let mut pause = RENEW_EVERY;
             loop {
-                tokio::time::sleep(RENEW_EVERY).await;
+                tokio::time::sleep(pause).await;
                 let Some(shared) = weak.upgrade() else { return };
-                shared.renew().await;
+                // After a failure there is no time to lose.
+                pause = if shared.renew().await { RENEW_EVERY } else { RENEW_AGAIN_AFTER };
             }
         });
         Ok(Postgres(shared))
@@ -126,11 +130,11 @@ impl Shared {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Renews all leases with one statement.
-    async fn renew(&self) {
+    /// Renews all leases with one statement; false if the database can't be reached.
+    async fn renew(&self) -> bool {
         let logs: Vec<Arc<OpenLog>> = self.open().values().filter_map(Weak::upgrade).collect();
         if logs.is_empty() {
-            return;
+            return true;
         }
         let asked = std::time::Instant::now();
         let tokens: Vec<String> = logs.iter().map(|log| log.token().to_owned()).collect();
@@ -148,8 +152,12 @@ impl Shared {
                         false => log.lost(&self.connections).await,
                     }
                 }
+                true
             }
-            Err(error) => tracing::warn!(%error, "leases were not renewed"),
+            Err(error) => {
+                tracing::warn!(%error, "leases were not renewed");
+                false
+            }
         }
     }
 
@@ -233,7 +241,7 @@ impl LogStore for Postgres {
         header: &Header,
     ) -> Result<Arc<dyn Log>, StoreError> {
         let sql = "with made as (insert into epitome_session (id, holder, epoch, lease_until, entries, header, \
-                   updated_at) values ($1, $2, 1, now() + $3::int8 * interval '1 second', 1, $4::text::jsonb, $5) \
+                   updated_at) values ($1, $2, 1, now() + $3::int8 * interval '1 second', 1, $4, $5) \
                    returning id) insert into epitome_entry (session, seq, epoch, line) select id, 0, 1, $6 from made";
         let (token, (header, at)) = (token(), header_row(header));
         let text = log::text_of(line);
@@ -301,7 +309,7 @@ impl LogStore for Postgres {
 
     fn header(&self, session: &SessionId) -> Result<Header, StoreError> {
         let (shared, id) = (self.0.clone(), session.0.clone());
-        let sql = "select header::text from epitome_session where id = $1";
+        let sql = "select header from epitome_session where id = $1";
         let params = move || -> connections::Params { vec![(Box::new(id.clone()), Type::TEXT)] };
         let rows =
             self.run(async move { shared.connections.query("look up a session", sql, params).await })?;
@@ -310,7 +318,7 @@ impl LogStore for Postgres {
     }
 
     fn list(&self) -> Result<Listing, StoreError> {
-        let sql = "select id, header::text, updated_at from epitome_session \
+        let sql = "select id, header, updated_at from epitome_session \
                    where (updated_at, id) < ($1, $2) order by updated_at desc, id desc limit $3";
         let mut listing = Listing::default();
         let mut after = (i64::MAX, String::new());
@@ -349,7 +357,7 @@ impl LogStore for Postgres {
                 Box::pin(async move {
                     let writing = client.transaction().await?;
                     let sql = "insert into epitome_session (id, epoch, entries, header, updated_at) \
-                               values ($1, 0, $2, $3::text::jsonb, $4)";
+                               values ($1, 0, $2, $3, $4)";
                     let entries = lines.len() as i64;
                     let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 4] =
                         [(&id, Type::TEXT), (&entries, Type::INT8), (&header, Type::TEXT), (&at, Type::INT8)];

@@ -86,7 +86,7 @@ impl OpenLog {
         line: &str,
         header: &Header,
     ) -> Result<bool, Failure> {
-        let sql = "with held as (update epitome_session set entries = $3 + 1, header = $4::text::jsonb, \
+        let sql = "with held as (update epitome_session set entries = $3 + 1, header = $4, \
                    updated_at = $5 where id = $1 and epoch = $2 and entries = $3 and lease_until > now() \
                    returning id) \
                    insert into epitome_entry (session, seq, epoch, line) select id, $3, $2, $6 from held returning seq";

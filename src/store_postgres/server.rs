@@ -3,10 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::{Address, Postgres};
 use epitome_files::paths::Paths;
 use epitome_store::Store;
+
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Where Debian installs it.
 const PROGRAMS: &str = "/usr/lib/postgresql";
@@ -41,6 +44,14 @@ fn command(program: &str) -> Option<Command> {
 fn run(mut command: Command) {
     let done = command.current_dir("/").output().expect("the program starts");
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// Waits for what the server does; each look at it starts a program, so there is no other pause.
+fn wait(what: &str, mut is_done: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_done() {
+        assert!(started.elapsed() < WAIT_MAX, "the server {what} only after {WAIT_MAX:?}");
+    }
 }
 
 fn directory() -> tempfile::TempDir {
@@ -79,9 +90,8 @@ impl Server {
         standby.launch(&[]);
         self.sql("alter system set synchronous_standby_names = '*'");
         self.sql("select pg_reload_conf()");
-        while self.sql("select count(*) from pg_stat_replication where sync_state = 'sync'").trim() != "1" {
-            std::thread::yield_now();
-        }
+        let synchronous = "select count(*) from pg_stat_replication where sync_state = 'sync'";
+        wait("replicates", || self.sql(synchronous).trim() == "1");
         standby
     }
 
@@ -94,16 +104,18 @@ impl Server {
         postgres.arg("-D").arg(self.path().join("data")).arg("-k").arg(self.path());
         postgres.args(["-c", "listen_addresses=", "-c", "max_wal_senders=4"]).args(more);
         let log = std::fs::File::create(self.path().join("log")).expect("a file");
-        self.child =
-            Some(postgres.current_dir("/").stderr(log).stdout(Stdio::null()).spawn().expect("it starts"));
-        let ready = || {
-            let mut ready = command("pg_isready").expect("it was found before");
-            ready.args(["-q", "-U", "epitome", "-d", "postgres", "-h"]).arg(self.path());
+        let child = postgres.current_dir("/").stderr(log).stdout(Stdio::null()).spawn().expect("it starts");
+        let child = self.child.insert(child);
+        let path = self.directory.path();
+        let mut ready = command("pg_isready").expect("it was found before");
+        ready.args(["-q", "-U", "epitome", "-d", "postgres", "-h"]).arg(path);
+        wait("starts", || {
+            if let Some(status) = child.try_wait().expect("it can be waited for") {
+                let log = std::fs::read_to_string(path.join("log")).unwrap_or_default();
+                panic!("the server has ended with {status}: {log}");
+            }
             ready.status().expect("the program starts").success()
-        };
-        while !ready() {
-            std::thread::yield_now();
-        }
+        });
     }
 
     /// Kills the server with its children, like a power failure.
