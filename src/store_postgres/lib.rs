@@ -46,6 +46,9 @@ const RENEW_EVERY: Duration = Duration::from_secs(5);
 
 const RENEW_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
+/// How often a lease is looked at while it may be that of a process that was killed.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
 /// Sessions that are listed, or lines that are stored, with one statement.
 const PAGE: usize = 1_000;
 
@@ -98,16 +101,11 @@ impl Postgres {
         self.0.block_on(work)
     }
 
-    fn add(&self, session: &SessionId, token: String, epoch: i64, log: Opened) -> Arc<OpenLog> {
-        let log = Arc::new(OpenLog::new(self.0.clone(), session, token.clone(), epoch, log.bytes));
+    fn add(&self, session: &SessionId, token: String, epoch: i64, bytes: u64) -> Arc<OpenLog> {
+        let log = Arc::new(OpenLog::new(self.0.clone(), session, token.clone(), epoch, bytes));
         self.0.open().insert(token, Arc::downgrade(&log));
         log
     }
-}
-
-/// What is known of a log that was opened.
-struct Opened {
-    bytes: u64,
 }
 
 impl Shared {
@@ -183,7 +181,18 @@ impl Shared {
         drop(releasing.wait_for(|count| *count == 0).await);
     }
 
-    async fn read(&self, session: &SessionId) -> Result<(StoredLog, u64), StoreError> {
+    /// Who has the lease of a session, and until when; `None` if nobody has.
+    async fn lease(&self, session: &SessionId) -> Result<Option<(String, String)>, StoreError> {
+        let id = session.0.clone();
+        let sql = "select coalesce(holder, ''), coalesce(lease_until::text, ''), \
+                   coalesce(holder is not null and lease_until >= now(), false) from epitome_session where id = $1";
+        let params = move || -> connections::Params { vec![(Box::new(id.clone()), Type::TEXT)] };
+        let rows = self.connections.query("look up a lease", sql, params).await?;
+        let row = rows.first().ok_or_else(|| StoreError::NotFound(session.clone()))?;
+        Ok(row.get::<_, bool>(2).then(|| (row.get(0), row.get(1))))
+    }
+
+    async fn read(&self, session: &SessionId) -> Result<StoredLog, StoreError> {
         let id = session.0.clone();
         // One statement, and so one state of the log.
         let sql = "select s.entries, e.line from epitome_session s left join epitome_entry e on e.session = s.id \
@@ -199,7 +208,7 @@ impl Shared {
             bytes.extend_from_slice(line.as_bytes());
             bytes.push(b'\n');
         }
-        Ok((StoredLog::durable(bytes, entries as u64), entries as u64))
+        Ok(StoredLog::durable(bytes, entries as u64))
     }
 }
 
@@ -260,7 +269,7 @@ impl LogStore for Postgres {
             shared.connections.query_once(sql, params).await
         });
         match made {
-            Ok(_) => Ok(self.add(session, token, 1, Opened { bytes: line.bytes.len() as u64 })),
+            Ok(_) => Ok(self.add(session, token, 1, line.bytes.len() as u64)),
             Err(Failure::Sql(error)) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
                 Err(StoreError::Exists(session.clone()))
             }
@@ -284,15 +293,26 @@ impl LogStore for Postgres {
                     (Box::new(lease_seconds()), Type::INT8),
                 ]
             };
-            let rows = shared.connections.query("open a session", sql, params).await?;
-            let stored = shared.read(&id).await?.0;
-            match rows.first() {
-                Some(row) => Ok((row.get::<_, i64>(0), stored)),
-                None => Err(StoreError::InUse(id)),
+            let mut first_seen = None;
+            loop {
+                let rows = shared.connections.query("open a session", sql, &params).await?;
+                if let Some(row) = rows.first() {
+                    let stored = shared.read(&id).await?;
+                    return Ok((row.get::<_, i64>(0), stored));
+                }
+                if let Some(lease) = shared.lease(&id).await? {
+                    // Its holder is alive if it renews it. That of a process that was killed runs out.
+                    if shared.open().contains_key(&lease.0)
+                        || *first_seen.get_or_insert_with(|| lease.clone()) != lease
+                    {
+                        return Err(StoreError::InUse(id));
+                    }
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
             }
         })?;
         let bytes = stored.bytes.len() as u64;
-        let log = self.add(session, token, epoch, Opened { bytes });
+        let log = self.add(session, token, epoch, bytes);
         match stored.scan(session, &*self.blobs(session)) {
             Ok(scan) => Ok((log, scan)),
             Err(error) => {
@@ -304,7 +324,7 @@ impl LogStore for Postgres {
 
     fn read(&self, session: &SessionId) -> Result<StoredLog, StoreError> {
         let (shared, id) = (self.0.clone(), session.clone());
-        self.run(async move { shared.read(&id).await }).map(|(stored, _)| stored)
+        self.run(async move { shared.read(&id).await })
     }
 
     fn header(&self, session: &SessionId) -> Result<Header, StoreError> {

@@ -139,6 +139,22 @@ fn a_stale_holder_writes_nothing_and_is_read_only() {
     journal.append(titled("last")).unwrap();
 }
 
+/// After a daemon was killed, its front end loads the session again at once. That failed while the lease of the killed
+/// process lasted, and the front end considered the session gone.
+#[test]
+fn opening_waits_for_the_lease_of_a_process_that_was_killed() {
+    let Some(server) = Server::start() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let store = server.store(home.path());
+    let (session, journal) = create(&store);
+    drop(journal);
+    store.settle();
+    server.sql("update epitome_session set holder = 'killed', lease_until = now() + interval '1 second'");
+    let (mut journal, _) = store.load(&session).expect("nobody renews the lease");
+    journal.append(titled("continued")).unwrap();
+    assert!(matches!(store.load(&session).map(drop), Err(StoreError::InUse(_))), "this process has it");
+}
+
 /// A lease that has run out while nobody else took it is simply renewed.
 #[test]
 fn a_holder_continues_if_nobody_has_taken_over() {
