@@ -64,8 +64,8 @@ pub fn store(paths: &Paths) -> Store {
 /// Opens a store in a database. The error is a sentence without the address.
 #[cfg(feature = "postgres")]
 pub fn store_at(paths: &Paths, address: &str) -> Result<Store, String> {
-    use epitome_store_postgres::{Address, Postgres};
-    let address = Address::parse(address, |name| std::env::var(name).ok())?;
+    use epitome_store_postgres::{Postgres, StoreAddress};
+    let address = StoreAddress::parse(address, |name| std::env::var(name).ok())?;
     let place = address.place().to_owned();
     let postgres = Postgres::new(address).map_err(|error| format!("{place} can't be used: {error}"))?;
     Ok(Store::elsewhere(paths, Arc::new(postgres), &place))

@@ -183,12 +183,13 @@ impl Core {
     pub fn check_log(&self) -> Result<(), SessionError> {
         self.log.can_append().map_err(|error| {
             let advice = match &error {
-                StoreError::Unreachable { .. } => "Send the prompt again when it can be reached".to_owned(),
-                StoreError::TakenOver { .. } => "Close this session".to_owned(),
-                _ => format!("Check the disk; then close this session and load {} again", self.id()),
+                StoreError::Unreachable { .. } => " Send the prompt again when it can be reached.".to_owned(),
+                // It says what to do.
+                StoreError::TakenOver { .. } => String::new(),
+                _ => format!(" Check the disk; then close this session and load {} again.", self.id()),
             };
             SessionError::Store(format!(
-                "The model was not called, because its answer could not be kept: {error}. {advice}."
+                "The model was not called, because its answer could not be kept: {error}.{advice}"
             ))
         })
     }

@@ -12,21 +12,21 @@ use tokio_postgres::config::Host;
 const CONNECT_FOR: Duration = Duration::from_secs(3);
 
 /// Where the logs are. Without the password in messages.
-pub struct Address {
+pub struct StoreAddress {
     config: Config,
     place: String,
 }
 
-impl fmt::Debug for Address {
+impl fmt::Debug for StoreAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.place)
     }
 }
 
-impl Address {
+impl StoreAddress {
     /// Reads `postgres://user@host/database`. The password is `PGPASSWORD`, or that of the file `PGPASSFILE` or
     /// `~/.pgpass`. The error is a sentence without any part of the address.
-    pub fn parse(url: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Address, String> {
+    pub fn parse(url: &str, variable: impl Fn(&str) -> Option<String>) -> Result<StoreAddress, String> {
         if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
             return Err("the store must be an address like postgres://user@host/database".to_owned());
         }
@@ -65,7 +65,7 @@ impl Address {
         if let Some(password) = password {
             config.password(password);
         }
-        Ok(Address { config, place })
+        Ok(StoreAddress { config, place })
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -123,7 +123,7 @@ mod tests {
                 "HOME" => Some(home.clone()),
                 _ => None,
             };
-            let address = Address::parse("postgres://me@db/work", variable).unwrap();
+            let address = StoreAddress::parse("postgres://me@db/work", variable).unwrap();
             assert_eq!(format!("{address:?}"), "the database work at db");
             address.config().get_password().map(|password| String::from_utf8_lossy(password).into_owned())
         };
@@ -133,7 +133,7 @@ mod tests {
         mode(0o600);
         assert_eq!(given(None).as_deref(), Some("a:b"));
         assert_eq!(given(Some("c")).as_deref(), Some("c"));
-        let refused = Address::parse("postgres://me:secret@db/work", |_| None).unwrap_err();
+        let refused = StoreAddress::parse("postgres://me:secret@db/work", |_| None).unwrap_err();
         assert!(refused.contains("PGPASSWORD") && !refused.contains("secret"), "{refused}");
     }
 }

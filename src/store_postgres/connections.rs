@@ -10,7 +10,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls, Row};
 
-use super::address::Address;
+use super::address::StoreAddress;
 use epitome_store::StoreError;
 
 /// Connections at a time. Commits of several connections share a write to the server's disk.
@@ -56,7 +56,7 @@ const MIGRATIONS: [&str; 1] = ["
 "];
 
 pub(crate) type Params = Vec<(Box<dyn ToSql + Sync + Send>, Type)>;
-pub(crate) type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
+pub(crate) type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, SqlFailure>> + Send + 'a>>;
 
 /// Lets the compiler see that a closure works on any connection.
 pub(crate) fn works<T, F>(work: F) -> F
@@ -68,7 +68,7 @@ where
 
 /// Why a call failed.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum SqlFailure {
     Sql(tokio_postgres::Error),
     /// There was no answer in time.
     Late,
@@ -76,17 +76,17 @@ pub(crate) enum Failure {
     Newer(i64),
 }
 
-impl From<tokio_postgres::Error> for Failure {
-    fn from(error: tokio_postgres::Error) -> Failure {
-        Failure::Sql(error)
+impl From<tokio_postgres::Error> for SqlFailure {
+    fn from(error: tokio_postgres::Error) -> SqlFailure {
+        SqlFailure::Sql(error)
     }
 }
 
-impl Failure {
+impl SqlFailure {
     /// Whether another attempt may succeed.
     pub fn is_passing(&self) -> bool {
         match self {
-            Failure::Sql(error) => match error.code() {
+            SqlFailure::Sql(error) => match error.code() {
                 // Not an answer of the server, or one of a server that ends, starts or is a standby.
                 None => true,
                 Some(code) => [
@@ -100,20 +100,20 @@ impl Failure {
                 ]
                 .contains(code),
             },
-            Failure::Late | Failure::Newer(_) => false,
+            SqlFailure::Late | SqlFailure::Newer(_) => false,
         }
     }
 }
 
 pub(crate) struct Connections {
-    address: Address,
+    address: StoreAddress,
     idle: Mutex<Vec<Client>>,
     places: Semaphore,
     migrated: OnceCell<()>,
 }
 
 impl Connections {
-    pub fn new(address: Address) -> Connections {
+    pub fn new(address: StoreAddress) -> Connections {
         let places = Semaphore::new(CONNECTIONS_MAX);
         Connections { address, idle: Mutex::default(), places, migrated: OnceCell::new() }
     }
@@ -122,15 +122,15 @@ impl Connections {
         self.address.place()
     }
 
-    pub fn error(&self, doing: &'static str, failure: Failure) -> StoreError {
+    pub fn error(&self, doing: &'static str, failure: SqlFailure) -> StoreError {
         let reason = match failure {
-            Failure::Sql(error) => match (error.as_db_error(), std::error::Error::source(&error)) {
+            SqlFailure::Sql(error) => match (error.as_db_error(), std::error::Error::source(&error)) {
                 (Some(answer), _) => answer.message().to_owned(),
                 (None, Some(cause)) => format!("{error}: {cause}"),
                 (None, None) => error.to_string(),
             },
-            Failure::Late => format!("there was no answer within {} s", TRY_FOR.as_secs()),
-            Failure::Newer(found) => format!(
+            SqlFailure::Late => format!("there was no answer within {} s", TRY_FOR.as_secs()),
+            SqlFailure::Newer(found) => format!(
                 "its tables have version {found}, and this Epitome knows versions up to {}",
                 MIGRATIONS.len()
             ),
@@ -161,7 +161,7 @@ impl Connections {
         &self,
         sql: &'static str,
         params: impl Fn() -> Params,
-    ) -> Result<Vec<Row>, Failure> {
+    ) -> Result<Vec<Row>, SqlFailure> {
         self.query_until(Instant::now() + TRY_FOR, sql, params()).await
     }
 
@@ -170,7 +170,7 @@ impl Connections {
         until: Instant,
         sql: &'static str,
         params: Params,
-    ) -> Result<Vec<Row>, Failure> {
+    ) -> Result<Vec<Row>, SqlFailure> {
         let params = std::sync::Arc::new(params);
         let work = works(move |client: &mut Client| {
             let params = params.clone();
@@ -189,7 +189,7 @@ impl Connections {
     pub async fn once<T>(
         &self,
         work: &(dyn for<'a> Fn(&'a mut Client) -> Work<'a, T> + Send + Sync),
-    ) -> Result<T, Failure> {
+    ) -> Result<T, SqlFailure> {
         self.until(Instant::now() + TRY_FOR, work).await
     }
 
@@ -197,7 +197,7 @@ impl Connections {
         &self,
         until: Instant,
         work: &(dyn for<'a> Fn(&'a mut Client) -> Work<'a, T> + Send + Sync),
-    ) -> Result<T, Failure> {
+    ) -> Result<T, SqlFailure> {
         let done = timeout_at(until, async {
             // It is never closed.
             let _place = self.places.acquire().await;
@@ -212,10 +212,10 @@ impl Connections {
             }
             done
         });
-        done.await.unwrap_or(Err(Failure::Late))
+        done.await.unwrap_or(Err(SqlFailure::Late))
     }
 
-    async fn client(&self) -> Result<Client, Failure> {
+    async fn client(&self) -> Result<Client, SqlFailure> {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         while let Some(client) = idle() {
             if !client.is_closed() {
@@ -232,10 +232,10 @@ impl Connections {
     }
 
     /// Another process may create the same tables at this moment. One of them fails and finds them when it tries again.
-    async fn migrate_with_others(&self) -> Result<(), Failure> {
+    async fn migrate_with_others(&self) -> Result<(), SqlFailure> {
         for _ in 1..MIGRATE_TRIES {
             match self.migrate().await {
-                Err(Failure::Sql(error)) if error.code().is_some_and(|code| EXISTS.contains(code)) => {
+                Err(SqlFailure::Sql(error)) if error.code().is_some_and(|code| EXISTS.contains(code)) => {
                     sleep(TRY_AGAIN_AFTER).await
                 }
                 done => return done,
@@ -244,7 +244,7 @@ impl Connections {
         self.migrate().await
     }
 
-    async fn migrate(&self) -> Result<(), Failure> {
+    async fn migrate(&self) -> Result<(), SqlFailure> {
         let mut client = self.client().await?;
         client
             .batch_execute("create table if not exists epitome_schema (version bigint primary key)")
@@ -253,7 +253,7 @@ impl Connections {
         let row = migrating.query_typed("select coalesce(max(version), 0) from epitome_schema", &[]).await?;
         let found: i64 = row[0].get(0);
         if found > MIGRATIONS.len() as i64 {
-            return Err(Failure::Newer(found));
+            return Err(SqlFailure::Newer(found));
         }
         for (version, sql) in (1_i64..).zip(MIGRATIONS).skip(found as usize) {
             migrating

@@ -31,8 +31,8 @@ use tokio::sync::watch;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-pub use address::Address;
-use connections::{Connections, Failure};
+pub use address::StoreAddress;
+use connections::{Connections, SqlFailure};
 use epitome_store::{
     Blobs, Header, JournalLine, Listing, Log, LogStore, Scan, StoreError, StoredLog, WholeLog,
 };
@@ -71,7 +71,7 @@ pub(crate) struct Shared {
 
 impl Postgres {
     /// Connects when it is first used.
-    pub fn new(address: Address) -> std::io::Result<Postgres> {
+    pub fn new(address: StoreAddress) -> std::io::Result<Postgres> {
         // Its own threads, so that callers may block within another runtime.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -270,7 +270,7 @@ impl LogStore for Postgres {
         });
         match made {
             Ok(_) => Ok(self.add(session, token, 1, line.bytes.len() as u64)),
-            Err(Failure::Sql(error)) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
+            Err(SqlFailure::Sql(error)) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
                 Err(StoreError::Exists(session.clone()))
             }
             Err(failure) => Err(self.0.connections.error("create a session", failure)),
@@ -397,7 +397,7 @@ impl LogStore for Postgres {
             shared.connections.once(&work).await
         });
         done.map_err(|failure| match failure {
-            Failure::Sql(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
+            SqlFailure::Sql(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
                 StoreError::Exists(session.clone())
             }
             failure => self.0.connections.error("store a session", failure),

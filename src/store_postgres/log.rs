@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
 
-use super::connections::{Connections, Failure, Params, works};
+use super::connections::{Connections, Params, SqlFailure, works};
 use super::{LEASE, Shared, header_row, lease_seconds};
 use epitome_store::{Header, JournalLine, Log, StoreError};
 use epitome_thread::{Seq, SessionId};
@@ -85,7 +85,7 @@ impl OpenLog {
         seq: i64,
         line: &str,
         header: &Header,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, SqlFailure> {
         let sql = "with held as (update epitome_session set entries = $3 + 1, header = $4, \
                    updated_at = $5 where id = $1 and epoch = $2 and entries = $3 and lease_until > now() \
                    returning id) \
@@ -104,7 +104,7 @@ impl OpenLog {
 
     /// Raises the own epoch, so that no statement that is still on its way can write, and removes what may be committed
     /// from `seq` on. False if another process has taken over.
-    async fn reclaim(&self, seq: i64) -> Result<bool, Failure> {
+    async fn reclaim(&self, seq: i64) -> Result<bool, SqlFailure> {
         let (id, token) = (self.session.0.clone(), self.token.clone());
         let work = works(move |client: &mut tokio_postgres::Client| {
             let (id, token) = (id.clone(), token.clone());

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Address, Postgres};
+use super::{Postgres, StoreAddress};
 use epitome_files::paths::Paths;
 use epitome_store::Store;
 
@@ -152,7 +152,7 @@ pub fn store(servers: &[&Server], home: &Path) -> Store {
     let hosts: Vec<String> =
         servers.iter().map(|server| server.path().display().to_string().replace('/', "%2F")).collect();
     let url = format!("postgres://epitome@{}/postgres?target_session_attrs=read-write", hosts.join(","));
-    let address = Address::parse(&url, |_| None).expect("an address");
+    let address = StoreAddress::parse(&url, |_| None).expect("an address");
     let place = address.place().to_owned();
     let postgres = Postgres::new(address).expect("threads");
     Store::elsewhere(&Paths::below(home), Arc::new(postgres), &place)
