@@ -131,6 +131,7 @@
 //!     3      ├ compaction      decides and composes compactions, pure
 //!            │ config          reads the layered settings
 //!            │ transfer        imports and exports conversations, pure
+//!            │ store_postgres  the logs of sessions in PostgreSQL
 //!     2      ├ chat            the chat in the terminal: an ACP client, pure but for its shell
 //!            │ tokens          counts tokens, calibrated per model; model families
 //!            │ turn            the agent loop as a state machine, pure

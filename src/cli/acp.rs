@@ -239,6 +239,7 @@ impl LocalShutdown {
             self.runtime
                 .block_on(async { tokio::time::timeout(SETTLE_TIME_MAX, self.sessions.settled()).await }),
         );
+        self.sessions.services().store.settle();
         log::flush();
         // Returning from main would wait for abandoned work of the runtime.
         std::process::exit(0)

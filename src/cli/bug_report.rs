@@ -61,7 +61,7 @@ quote what a provider answered. Read it before you send it, and remove what you 
 
 pub fn main(args: BugReportArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
-    let store = Store::new(&paths);
+    let store = serve::store(&paths);
     let report = report(&paths, &store, args.session.as_deref());
     store.settle();
     let report = visible(&report?).into_owned();

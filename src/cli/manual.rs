@@ -11,7 +11,6 @@ use clap_mangen::roff::{Roff, bold, roman};
 use super::{AFTER_HELP, Cli, CliError, serve, sessions, terminal};
 use crate::recipe::catalog::RecipeCatalog;
 use crate::session_library;
-use crate::store::Store;
 
 /// Maximum number of sessions that a shell offers, newest first.
 const SESSIONS_MAX: usize = 100;
@@ -68,7 +67,7 @@ pub fn complete(what: &str) -> Result<i32, CliError> {
 }
 
 fn newest_sessions() -> Result<Vec<(String, String)>, CliError> {
-    let store = Store::new(&serve::paths());
+    let store = serve::store(&serve::paths());
     let listed = session_library::list(&store, None, session_library::SessionFilter::Prompted);
     store.settle();
     let newest = listed?.sessions.into_iter().take(SESSIONS_MAX);

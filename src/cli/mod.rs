@@ -43,6 +43,7 @@ mod run;
 mod scratch;
 mod serve;
 mod sessions;
+mod store;
 mod streamed;
 mod terminal;
 mod text_editor;
@@ -118,6 +119,7 @@ enum CliCommand {
     Login(login::LoginArgs),
     Logout(login::LogoutArgs),
     Sessions(sessions::SessionsArgs),
+    Store(store::StoreArgs),
     Worktree(worktree::WorktreeArgs),
     Daemon(daemon::DaemonArgs),
     Models(models::ModelsArgs),
@@ -242,6 +244,7 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
         CliCommand::Login(args) => login::main(args),
         CliCommand::Logout(args) => login::logout(args),
         CliCommand::Sessions(args) => sessions::main(args),
+        CliCommand::Store(args) => store::main(args),
         CliCommand::Worktree(args) => worktree::main(args),
         CliCommand::Daemon(args) => daemon::main(args),
         CliCommand::Models(args) => models::main(args),

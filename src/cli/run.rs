@@ -129,6 +129,7 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
             if runtime.block_on(settled).is_err() {
                 tracing::warn!("the session did not end in time");
             }
+            sessions.services().store.settle();
             code
         }
     };

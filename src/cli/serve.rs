@@ -48,6 +48,35 @@ pub fn paths() -> Paths {
     Paths::from_environment(|name| std::env::var_os(name))
 }
 
+/// Opens the store of the settings. Ends the process if that is not possible: sessions must not end up elsewhere.
+pub fn store(paths: &Paths) -> Store {
+    let (settings, _) = Settings::load(paths, None, |_| None);
+    let opened = match &settings.store {
+        None => Ok(Store::new(paths)),
+        Some(address) => store_at(paths, address),
+    };
+    opened.unwrap_or_else(|why| {
+        eprintln!("epitome: {why}: see `store` in {}", visible(&paths.config_file().to_string_lossy()));
+        std::process::exit(1)
+    })
+}
+
+/// Opens a store in a database. The error is a sentence without the address.
+#[cfg(feature = "postgres")]
+pub fn store_at(paths: &Paths, address: &str) -> Result<Store, String> {
+    use epitome_store_postgres::{Postgres, StoreAddress};
+    let address = StoreAddress::parse(address, |name| std::env::var(name).ok())?;
+    let place = address.place().to_owned();
+    let postgres = Postgres::new(address).map_err(|error| format!("{place} can't be used: {error}"))?;
+    Ok(Store::elsewhere(paths, Arc::new(postgres), &place))
+}
+
+/// This program was built without databases.
+#[cfg(not(feature = "postgres"))]
+pub fn store_at(_: &Paths, _: &str) -> Result<Store, String> {
+    Err("this epitome was built without the feature `postgres`".to_owned())
+}
+
 /// Creates the runtime for sessions.
 pub fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
     tokio::runtime::Builder::new_multi_thread()
@@ -66,7 +95,7 @@ pub fn sessions(paths: Paths, runtime: &tokio::runtime::Handle) -> Sessions {
 
 /// Creates the services that the sessions of a process share.
 pub fn services(paths: Paths) -> SessionServices {
-    let store = Store::new(&paths);
+    let store = store(&paths);
     let reaper = Arc::new(Reaper::for_this_executable());
     SessionServices {
         learned: Learned::below(&paths.data),

@@ -6,7 +6,6 @@ use serde_json::json;
 
 use super::{CliError, serve, sessions, terminal};
 use crate::session::worktree::{self, Worktree};
-use crate::store::Store;
 use crate::thread::visible::visible;
 
 /// List, merge or remove Git worktrees of sessions
@@ -90,7 +89,7 @@ fn finish(done: Result<String, String>) -> Result<i32, CliError> {
 /// The worktree of this name, if nothing works in it.
 fn idle(cwd: &Path, name: &str) -> Result<Worktree, CliError> {
     let found = named(cwd, name)?;
-    found.check_idle(&Store::new(&serve::paths()), None).map_err(failed)?;
+    found.check_idle(&serve::store(&serve::paths()), None).map_err(failed)?;
     Ok(found)
 }
 

@@ -14,8 +14,8 @@ use super::keys::{ConfigKey, KeyCollector, SetValue};
 use super::kind::{Kind, Slot, share, truth};
 use super::values::{
     ValueError, call_seconds, characters, editor_writes, header_map, max_repeats, max_rounds, messages, mode,
-    model_name, notify, search_choice, small_tokens, summariser, summary_role, thought, threshold, url,
-    variable, wire_format,
+    model_name, notify, search_choice, small_tokens, store, summariser, summary_role, thought, threshold,
+    url, variable, wire_format,
 };
 use super::{
     BuiltInSettings, CompactionSettings, FileOwner, ProviderSettings, PruneSettings, Settings, WireFormat,
@@ -214,6 +214,7 @@ impl<'a> ConfigReader<'a> {
                 if self.is_users(&key) { self.set(value, &mut settings.prompt_suggestions, truth()); }
             },
             "notify" => if self.is_users(&key) { self.set(value, &mut settings.notify, notify()); },
+            "store" => if self.is_users(&key) { self.set(value, &mut settings.store, store()); },
             "memory" => if self.is_users(&key) { self.set(value, &mut settings.memory, truth()); },
             "models" => self.models(value, settings),
             "providers" => if self.is_users(&key) { self.providers(value, settings); },

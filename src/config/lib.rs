@@ -104,6 +104,8 @@ pub struct Settings {
     pub web_search: SearchChoice,
     /// How the chat announces the end of a long turn. Only the user can set it.
     pub notify: TurnNotice,
+    /// Where sessions are, if not in files: an address of PostgreSQL.
+    pub store: Option<String>,
     /// Whether the model may propose changes of its memory. Only the user can set it.
     pub memory: bool,
     /// The stored logins. Not set by any file.
@@ -146,6 +148,7 @@ impl Default for Settings {
             fetch_private: false,
             web_search: SearchChoice::default(),
             notify: TurnNotice::default(),
+            store: None,
             memory: false,
             logins: Logins::default(),
         }

@@ -200,6 +200,17 @@ pub(super) fn search_choice() -> Kind<SearchChoice> {
     one_of("web_search", &SearchChoice::ALL, SearchChoice::id, |choice| json!(choice.id()))
 }
 
+/// The address of a database. It is checked when the store is opened, where an invalid one is an error: other settings
+/// have a default that can be used instead. A password in it is never shown.
+pub(super) fn store() -> Kind<String> {
+    let schema = json!({ "type": "string", "examples": ["postgres://user@host/database"] });
+    let shown = |url: &String| match url.rsplit_once('@') {
+        Some((user, place)) if user.matches(':').count() > 1 => json!(format!("postgres://…@{place}")),
+        _ => json!(url),
+    };
+    Kind::new(schema, shown, |value| text().read(value))
+}
+
 pub(super) fn notify() -> Kind<TurnNotice> {
     one_of("notify", &TurnNotice::ALL, TurnNotice::id, |notice| json!(notice.id()))
 }

@@ -182,10 +182,14 @@ impl Core {
     /// Checks that the log could store a model's reply, which would otherwise be paid for and lost.
     pub fn check_log(&self) -> Result<(), SessionError> {
         self.log.can_append().map_err(|error| {
-            let id = self.id();
+            let advice = match &error {
+                StoreError::Unreachable { .. } => " Send the prompt again when it can be reached.".to_owned(),
+                // It says what to do.
+                StoreError::TakenOver { .. } => String::new(),
+                _ => format!(" Check the disk; then close this session and load {} again.", self.id()),
+            };
             SessionError::Store(format!(
-                "The model was not called, because its answer could not be kept: {error}. Check the disk; then close \
-                 this session and load {id} again."
+                "The model was not called, because its answer could not be kept: {error}.{advice}"
             ))
         })
     }

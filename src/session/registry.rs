@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
-use lives::{TaskOrigin, TaskStart};
+use lives::{TaskOrigin, TaskStart, create_log};
 
 use super::actor::Session;
 use super::client_list::{Activity, ActivityNow, Watcher};
@@ -33,7 +33,7 @@ use epitome_provider::learned::Learned;
 use epitome_recipe::watch::RecipeWatch;
 pub use epitome_store::Header;
 use epitome_store::{Store, StoreError};
-use epitome_thread::{Change, FORMAT_VERSION, Mode, Seq, SessionId, ThoughtLevel, Thread};
+use epitome_thread::{Change, FORMAT_VERSION, Mode, Seq, SessionId, ThoughtLevel};
 use epitome_tokens::Rulers;
 use epitome_tools::{RunningCommands, Toolbox};
 
@@ -223,14 +223,10 @@ impl Sessions {
         self.run(id.clone(), alive, async move {
             let opened =
                 Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: opening.cwd.clone() };
-            let made = opening.check_cwd().and_then(|()| {
-                services.store.create(&session, opened).map_err(|error| store_error(&session, error))
-            });
-            let made = made.and_then(|(journal, entry)| {
-                let thread =
-                    Thread::replay([entry]).map_err(|error| SessionError::Internal(error.to_string()))?;
-                Ok((journal, thread))
-            });
+            let made = match opening.check_cwd() {
+                Ok(()) => create_log(&services.store, &session, opened).await,
+                Err(error) => Err(error),
+            };
             match made {
                 Ok((journal, thread)) => {
                     let mut live = Box::new(Session::new(services, thread, journal, channel, &opening));

@@ -70,6 +70,9 @@ pub fn hint_of(error: &StoreError) -> Option<&'static str> {
         | StoreError::Unstorable { .. }
         | StoreError::SyncFailed(_)
         | StoreError::Replaced(_)
+        | StoreError::TakenOver { .. }
+        | StoreError::Unreachable { .. }
+        | StoreError::NotFiles { .. }
         | StoreError::Io { .. } => None,
     }
 }

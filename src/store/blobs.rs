@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::disk::{Disk, PutMode};
+use super::{StoreError, io_error};
 
 /// Longest text kept within a journal line, in bytes. Longer ones would slow down every reader of the
 /// journal, and sled keeps large values in files that it never syncs.
@@ -21,7 +22,16 @@ pub(super) const INLINE_BYTES_MAX: usize = 64 * 1024;
 /// keeps a tampered file from exhausting memory.
 const BLOB_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// The blobs of one session.
+/// The large bodies of one session, by their [`digest`].
+pub trait Blobs: Send + Sync + std::fmt::Debug {
+    /// Stores a body durably. It may be stored already.
+    fn put(&self, hash: &str, body: &[u8]) -> Result<(), StoreError>;
+
+    /// `None` if there is no such body.
+    fn get(&self, hash: &str) -> Result<Option<Vec<u8>>, StoreError>;
+}
+
+/// The blobs of one session as files.
 #[derive(Clone, Debug)]
 pub(super) struct BlobStore {
     disk: Arc<dyn Disk>,
@@ -40,118 +50,7 @@ impl BlobStore {
         &self.directory
     }
 
-    /// Moves large strings and all data of images and documents out of an entry's JSON; each is written and
-    /// synced before this returns. Empty strings take their paths.
-    ///
-    /// Moved strings are recorded separately from the entry, by JSON pointer, so that no text of a user or
-    /// tool can be mistaken for a moved one.
-    pub fn move_out(&self, entry: &mut Value) -> io::Result<MovedStrings> {
-        let mut moved = MovedStrings::new();
-        self.walk(entry, &mut String::new(), &mut moved)?;
-        Ok(moved)
-    }
-
-    fn walk(&self, value: &mut Value, place: &mut String, moved: &mut MovedStrings) -> io::Result<()> {
-        match value {
-            Value::String(text) => {
-                if text.len() > INLINE_BYTES_MAX {
-                    self.move_string(text, place, moved)?;
-                }
-            }
-            Value::Array(items) => {
-                for (index, item) in items.iter_mut().enumerate() {
-                    self.walk_child(item, &index.to_string(), place, moved)?;
-                }
-            }
-            Value::Object(fields) => {
-                let is_attachment = is_attachment(fields);
-                for (name, field) in fields.iter_mut() {
-                    match field {
-                        Value::String(data) if is_attachment && name == "data" => {
-                            let end = place.len();
-                            place.push_str("/data");
-                            self.move_string(data, place, moved)?;
-                            place.truncate(end);
-                        }
-                        field => {
-                            let escaped = name.replace('~', "~0").replace('/', "~1");
-                            self.walk_child(field, &escaped, place, moved)?;
-                        }
-                    }
-                }
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
-        }
-        Ok(())
-    }
-
-    fn walk_child(
-        &self,
-        child: &mut Value,
-        name: &str,
-        place: &mut String,
-        moved: &mut MovedStrings,
-    ) -> io::Result<()> {
-        let end = place.len();
-        place.push('/');
-        place.push_str(name);
-        self.walk(child, place, moved)?;
-        place.truncate(end);
-        Ok(())
-    }
-
-    fn move_string(&self, text: &mut String, place: &str, moved: &mut MovedStrings) -> io::Result<()> {
-        let hash = self.write(text.as_bytes())?;
-        text.clear();
-        moved.insert(place.to_owned(), Value::String(hash));
-        Ok(())
-    }
-
-    /// Puts the moved strings back. One that can't be read is replaced by a placeholder that names it; an
-    /// image or document becomes a text part, because every provider would reject a broken one.
-    pub fn move_in(&self, entry: &mut Value, moved: &MovedStrings) {
-        for (place, hash) in moved {
-            let Value::String(hash) = hash else { continue };
-            let parent = place.strip_suffix("/data");
-            match self.read(hash) {
-                Ok(text) => {
-                    if let Some(value) = entry.pointer_mut(place) {
-                        *value = Value::String(text);
-                    }
-                }
-                Err(reason) => {
-                    tracing::warn!(directory = %self.directory.display(), hash, %reason, "blob cannot be read");
-                    let placeholder = format!("[A body of this entry is lost: blob {hash} {reason}.]");
-                    match parent.and_then(|parent| entry.pointer_mut(parent)) {
-                        Some(Value::Object(part)) if is_attachment(part) => {
-                            part.clear();
-                            part.insert("type".to_owned(), Value::String("text".to_owned()));
-                            part.insert("text".to_owned(), Value::String(placeholder));
-                        }
-                        _ => {
-                            if let Some(value) = entry.pointer_mut(place) {
-                                *value = Value::String(placeholder);
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    /// Writes a body and returns its hash. An existing file is only checked for its length; reading verifies
-    /// the hash.
-    fn write(&self, body: &[u8]) -> io::Result<String> {
-        let hash = hex(&Sha256::digest(body));
-        let path = self.directory.join(&hash);
-        if self.disk.stat(&path).is_ok_and(|found| found.is_file && found.bytes == body.len() as u64) {
-            return Ok(hash);
-        }
-        self.put(&hash, body)?;
-        Ok(hash)
-    }
-
-    fn put(&self, hash: &str, body: &[u8]) -> io::Result<()> {
+    fn write(&self, hash: &str, body: &[u8]) -> io::Result<()> {
         let path = self.directory.join(hash);
         match self.disk.put(&path, body, PutMode::Replace) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -164,7 +63,7 @@ impl BlobStore {
 
     /// Checks that a body exists and is unchanged; the error is the rest of a sentence.
     pub fn check(&self, hash: &str) -> Result<(), String> {
-        self.read(hash).map(drop)
+        read(self, hash).map(drop)
     }
 
     /// Gives another session the same body, as a hard link where the file system supports it. Blobs are never
@@ -186,23 +85,8 @@ impl BlobStore {
     /// Gives another store the same body, and returns its length. A changed body is copied as it is.
     pub fn copy(&self, hash: &str, with: &BlobStore) -> io::Result<u64> {
         let body = self.disk.read(&self.directory.join(hash), BLOB_BYTES_MAX)?;
-        with.put(hash, &body)?;
+        with.write(hash, &body)?;
         Ok(body.len() as u64)
-    }
-
-    fn read(&self, hash: &str) -> Result<String, String> {
-        if !is_hash(hash) {
-            return Err("has no valid name".to_owned());
-        }
-        let body = self.disk.read(&self.directory.join(hash), BLOB_BYTES_MAX);
-        let body = body.map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => "is missing".to_owned(),
-            _ => format!("cannot be read: {error}"),
-        })?;
-        if hex(&Sha256::digest(&body)) != hash {
-            return Err("was changed".to_owned());
-        }
-        String::from_utf8(body).map_err(|_| "is not text".to_owned())
     }
 
     /// Makes the names of all blobs written so far durable; their contents already are.
@@ -225,6 +109,141 @@ impl BlobStore {
     }
 }
 
+/// Moves large strings and all data of images and documents out of an entry's JSON; each is stored durably before this
+/// returns. Empty strings take their places.
+///
+/// Moved strings are recorded separately from the entry, by JSON pointer, so that no text of a user or tool can be
+/// mistaken for a moved one.
+pub(super) fn move_out(entry: &mut Value, blobs: &dyn Blobs) -> Result<MovedStrings, StoreError> {
+    let mut moving = Moving { blobs, place: String::new(), moved: MovedStrings::new() };
+    moving.walk(entry)?;
+    Ok(moving.moved)
+}
+
+struct Moving<'a> {
+    blobs: &'a dyn Blobs,
+    place: String,
+    moved: MovedStrings,
+}
+
+impl Moving<'_> {
+    fn walk(&mut self, value: &mut Value) -> Result<(), StoreError> {
+        match value {
+            Value::String(text) => {
+                if text.len() > INLINE_BYTES_MAX {
+                    self.move_string(text)?;
+                }
+            }
+            Value::Array(items) => {
+                for (index, item) in items.iter_mut().enumerate() {
+                    self.below(&index.to_string(), |moving| moving.walk(item))?;
+                }
+            }
+            Value::Object(fields) => {
+                let is_attachment = is_attachment(fields);
+                for (name, field) in fields.iter_mut() {
+                    match field {
+                        Value::String(data) if is_attachment && name == "data" => {
+                            self.below("data", |moving| moving.move_string(data))?;
+                        }
+                        field => {
+                            let escaped = name.replace('~', "~0").replace('/', "~1");
+                            self.below(&escaped, |moving| moving.walk(field))?;
+                        }
+                    }
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+        Ok(())
+    }
+
+    fn below(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&mut Self) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let end = self.place.len();
+        self.place.push('/');
+        self.place.push_str(name);
+        work(self)?;
+        self.place.truncate(end);
+        Ok(())
+    }
+
+    fn move_string(&mut self, text: &mut String) -> Result<(), StoreError> {
+        let hash = digest(text.as_bytes());
+        self.blobs.put(&hash, text.as_bytes())?;
+        text.clear();
+        self.moved.insert(self.place.clone(), Value::String(hash));
+        Ok(())
+    }
+}
+
+/// Puts the moved strings back. One that can't be read is replaced by a placeholder that names it; an
+/// image or document becomes a text part, because every provider would reject a broken one.
+pub(super) fn move_in(entry: &mut Value, moved: &MovedStrings, blobs: &dyn Blobs) {
+    for (place, hash) in moved {
+        let Value::String(hash) = hash else { continue };
+        let parent = place.strip_suffix("/data");
+        match read(blobs, hash) {
+            Ok(text) => {
+                if let Some(value) = entry.pointer_mut(place) {
+                    *value = Value::String(text);
+                }
+            }
+            Err(reason) => {
+                tracing::warn!(?blobs, hash, %reason, "blob cannot be read");
+                let placeholder = format!("[A body of this entry is lost: blob {hash} {reason}.]");
+                match parent.and_then(|parent| entry.pointer_mut(parent)) {
+                    Some(Value::Object(part)) if is_attachment(part) => {
+                        part.clear();
+                        part.insert("type".to_owned(), Value::String("text".to_owned()));
+                        part.insert("text".to_owned(), Value::String(placeholder));
+                    }
+                    _ => {
+                        if let Some(value) = entry.pointer_mut(place) {
+                            *value = Value::String(placeholder);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Reads a body and verifies its hash; the error is the rest of a sentence.
+fn read(blobs: &dyn Blobs, hash: &str) -> Result<String, String> {
+    if !is_hash(hash) {
+        return Err("has no valid name".to_owned());
+    }
+    let body = blobs.get(hash).map_err(|error| format!("cannot be read: {error}"))?;
+    let body = body.ok_or_else(|| "is missing".to_owned())?;
+    if digest(&body) != hash {
+        return Err("was changed".to_owned());
+    }
+    String::from_utf8(body).map_err(|_| "is not text".to_owned())
+}
+
+impl Blobs for BlobStore {
+    /// An existing file is only checked for its length; reading verifies the hash.
+    fn put(&self, hash: &str, body: &[u8]) -> Result<(), StoreError> {
+        let path = self.directory.join(hash);
+        if self.disk.stat(&path).is_ok_and(|found| found.is_file && found.bytes == body.len() as u64) {
+            return Ok(());
+        }
+        self.write(hash, body).map_err(|source| io_error("write a blob in", &self.directory, source))
+    }
+
+    fn get(&self, hash: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let path = self.directory.join(hash);
+        match self.disk.read(&path, BLOB_BYTES_MAX) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            body => body.map(Some).map_err(|source| io_error("read", &path, source)),
+        }
+    }
+}
+
 /// Whether a text is a valid hash. Hashes become file names, so nothing else may pass.
 fn is_hash(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
@@ -235,9 +254,10 @@ fn is_attachment(fields: &Map<String, Value>) -> bool {
     matches!(fields.get("type").and_then(Value::as_str), Some("image" | "document"))
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// The name of a body: its SHA-256 in hexadecimal digits.
+pub fn digest(body: &[u8]) -> String {
     use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+    Sha256::digest(body).iter().fold(String::with_capacity(64), |mut text, byte| {
         write!(text, "{byte:02x}").expect("writing into a string cannot fail");
         text
     })
@@ -259,7 +279,7 @@ mod tests {
     fn small_text_stays_inline() {
         let (_directory, blobs) = blobs();
         let mut entry = json!({"text": "a".repeat(INLINE_BYTES_MAX)});
-        assert!(blobs.move_out(&mut entry).unwrap().is_empty());
+        assert!(move_out(&mut entry, &blobs).unwrap().is_empty());
         assert!(!blobs.directory().exists());
     }
 
@@ -271,11 +291,11 @@ mod tests {
             "content": [{"type": "image", "mime_type": "image/png", "data": "aGk="}],
         });
         let mut stored = entry.clone();
-        let moved = blobs.move_out(&mut stored).unwrap();
+        let moved = move_out(&mut stored, &blobs).unwrap();
         assert_eq!(moved.keys().collect::<Vec<_>>(), ["/a~1b~0c/1", "/content/0/data"]);
         assert_eq!(stored["a/b~c"][1], "");
         assert_eq!(stored["content"][0]["data"], "");
-        blobs.move_in(&mut stored, &moved);
+        move_in(&mut stored, &moved, &blobs);
         assert_eq!(stored, entry);
     }
 
@@ -283,7 +303,7 @@ mod tests {
     fn equal_bodies_share_one_file() {
         let (_directory, blobs) = blobs();
         let big = "x".repeat(INLINE_BYTES_MAX + 1);
-        blobs.move_out(&mut json!([big.clone(), big])).unwrap();
+        move_out(&mut json!([big.clone(), big]), &blobs).unwrap();
         assert_eq!(std::fs::read_dir(blobs.directory()).unwrap().count(), 1);
     }
 
@@ -291,10 +311,10 @@ mod tests {
     fn a_changed_blob_is_replaced_by_a_placeholder() {
         let (_directory, blobs) = blobs();
         let mut entry = json!({"text": "x".repeat(INLINE_BYTES_MAX + 1)});
-        let moved = blobs.move_out(&mut entry).unwrap();
+        let moved = move_out(&mut entry, &blobs).unwrap();
         let hash = moved["/text"].as_str().unwrap();
         std::fs::write(blobs.directory().join(hash), "y").unwrap();
-        blobs.move_in(&mut entry, &moved);
+        move_in(&mut entry, &moved, &blobs);
         let text = entry["text"].as_str().unwrap();
         assert!(text.contains(hash) && text.contains("was changed"), "{text}");
     }
@@ -303,9 +323,9 @@ mod tests {
     fn a_missing_image_becomes_a_text_part() {
         let (_directory, blobs) = blobs();
         let mut entry = json!([{"type": "image", "mime_type": "image/png", "data": "aGk="}]);
-        let moved = blobs.move_out(&mut entry).unwrap();
+        let moved = move_out(&mut entry, &blobs).unwrap();
         blobs.remove().unwrap();
-        blobs.move_in(&mut entry, &moved);
+        move_in(&mut entry, &moved, &blobs);
         assert_eq!(entry[0]["type"], "text");
         assert!(entry[0]["text"].as_str().unwrap().contains("is missing"));
         assert!(entry[0].get("data").is_none());

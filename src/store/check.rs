@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::health::{Finding, FindingKind, FindingSeverity, Health, IndexState, StoreSizes};
-use super::line::{self, Bodies};
+use super::line;
 use super::scan::{self, DamageKind, JournalDamage};
 use super::{Store, StoreError, StorePaths, entries, now};
 use epitome_thread::SessionId;
@@ -22,6 +22,7 @@ const PLACES_SHOWN_MAX: usize = 20;
 impl Store {
     /// Reads the complete store and reports what is wrong. Takes as long as the disk needs to read all of it.
     pub fn check(&self) -> Result<Health, StoreError> {
+        self.only_files("check the journals")?;
         let mut health = Health {
             sessions: 0,
             entries: 0,
@@ -123,6 +124,9 @@ pub(super) fn unreadable(paths: &StorePaths, session: &SessionId, error: &StoreE
         | StoreError::Unstorable { .. }
         | StoreError::SyncFailed(_)
         | StoreError::Replaced(_)
+        | StoreError::TakenOver { .. }
+        | StoreError::Unreachable { .. }
+        | StoreError::NotFiles { .. }
         | StoreError::Io { .. } => {
             (FindingKind::Unreadable, FindingSeverity::Error, "check the disk and the file's permissions")
         }
@@ -131,7 +135,7 @@ pub(super) fn unreadable(paths: &StorePaths, session: &SessionId, error: &StoreE
 }
 
 fn check_session(paths: &StorePaths, session: &SessionId, health: &mut Health) {
-    let (scan, bytes) = match scan::read(paths, session, |_| Bodies::Inline) {
+    let (scan, bytes) = match scan::read(paths, session) {
         Ok(read) => read,
         // Deleted since, or just being created.
         Err(StoreError::NotFound(_)) => return,

@@ -11,9 +11,10 @@ use super::blobs::BlobStore;
 use super::check::{findings_in, unreadable};
 use super::disk::{Disk, PutMode, RealDisk};
 use super::health::Backup;
-use super::line::{self, Bodies, JournalLine, LineLink};
+use super::line::{self, Bodies};
+use super::log::WholeLog;
 use super::scan::{self, Scan};
-use super::sync_mark::{Reached, SyncMark};
+use super::sync_mark::SyncMark;
 use super::{Header, Store, StoreError, StorePaths, io_error, now};
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
 
@@ -32,17 +33,17 @@ pub struct ForkedSession {
 const FORK_MARK: &str = " (fork of ";
 
 impl Store {
-    /// The listing header of one session, read from its journal.
+    /// The listing header of one session, as its log has it.
     pub fn header(&self, session: &SessionId) -> Result<Header, StoreError> {
-        scan::read_header(&self.paths, session).map(|marked| marked.header)
+        self.logs.header(session)
     }
 
     /// Creates a session from the entries of another, up to and including `up_to` or all, and returns their
     /// number. Its entries are identical to the other's byte for byte, except for the id in the first one and
     /// the format, which is the current one. The other session may be open and is not changed.
     pub fn fork(&self, session: &SessionId, up_to: Option<Seq>, fork: &SessionId) -> Result<u64, StoreError> {
-        let (journal, _) = self.copy_of(session, up_to, fork)?;
-        self.publish(fork, &journal)?;
+        let (journal, header) = self.copy_of(session, up_to, fork)?;
+        self.logs.publish(fork, &journal, &header)?;
         Ok(journal.entries)
     }
 
@@ -54,17 +55,18 @@ impl Store {
         at: Option<Seq>,
     ) -> Result<ForkedSession, StoreError> {
         let fork = super::new_id();
-        let (mut journal, header) = self.copy_of(session, at, &fork)?;
+        let (mut journal, mut header) = self.copy_of(session, at, &fork)?;
         let at = Seq(journal.entries - 1);
         let old = header.title.as_deref().map(|title| title.split(FORK_MARK).next().unwrap_or(title).trim());
         let title = format!("{}{FORK_MARK}{session} at {at})", old.unwrap_or("Untitled"));
-        let blobs = self.paths.blobs(&fork);
+        let blobs = self.logs.blobs(&fork);
         let origin = Change::Forked { from: session.clone(), through: at };
         for change in [origin, Change::Titled { title: title.clone() }] {
             let entry = Entry { seq: Seq(journal.entries), at: now().max(header.updated_at), change };
-            journal.encode(&fork, &entry, &blobs)?;
+            journal.encode(&fork, &entry, &*blobs)?;
+            header.apply(&entry);
         }
-        self.publish(&fork, &journal)?;
+        self.logs.publish(&fork, &journal, &header)?;
         Ok(ForkedSession { session: fork, from: session.clone(), at, title, cwd: header.cwd })
     }
 
@@ -74,14 +76,19 @@ impl Store {
         session: &SessionId,
         up_to: Option<Seq>,
         fork: &SessionId,
-    ) -> Result<(WholeJournal, Header), StoreError> {
-        let (scan, bytes) = scan::read(&self.paths, session, |_| Bodies::Inline)?;
+    ) -> Result<(WholeLog, Header), StoreError> {
+        if SessionId::parse(&session.0).is_none() {
+            return Err(StoreError::NotFound(session.clone()));
+        }
+        let stored = self.logs.read(session)?;
+        let scan = stored.scan_with(session, Bodies::Inline)?;
+        let bytes = &stored.bytes;
         let wanted = up_to.map_or(usize::MAX, |seq| usize::try_from(seq.0).unwrap_or(usize::MAX));
-        let (from, to) = (self.paths.blobs(session), self.paths.blobs(fork));
+        let to = self.logs.blobs(fork);
         let first = opening_for(&scan.entries[0], fork);
         let mut header = Header::opened(&first).expect("a log begins with an opening entry");
-        let mut journal = WholeJournal::default();
-        journal.encode(fork, &first, &to)?;
+        let mut journal = WholeLog::default();
+        journal.encode(fork, &first, &*to)?;
         let mut lines: Vec<Option<&[u8]>> = vec![None; scan.entries.len()];
         for line in &scan.lines {
             lines[line.seq.0 as usize] = Some(&bytes[line.bytes.clone()]);
@@ -90,20 +97,15 @@ impl Store {
             header.apply(entry);
             // A lost entry is written as a regular entry: the fork is not damaged.
             let Some(line) = line.and_then(line::open) else {
-                journal.encode(fork, entry, &to)?;
+                journal.encode(fork, entry, &*to)?;
                 continue;
             };
-            for hash in line::moved(line) {
-                match from.share(&hash, &to) {
-                    // A blob missing in the original is missing in the fork as well.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    shared => {
-                        shared.map_err(|source| io_error("copy a blob into", to.directory(), source))?
-                    }
-                }
-                journal.has_blobs = true;
+            let moved = line::moved(line);
+            for hash in &moved {
+                // A blob missing in the original is missing in the fork as well.
+                self.logs.share_blob(hash, session, fork)?;
             }
-            journal.push(line.fields);
+            journal.push(line.fields, !moved.is_empty());
         }
         Ok((journal, header))
     }
@@ -115,31 +117,73 @@ impl Store {
         if SessionId::parse(&session.0).is_none() {
             return Err(unfit("its id is not valid".to_owned()));
         }
-        if self.paths.disk.stat(&self.paths.journal(session)).is_ok() {
-            return Err(StoreError::Exists(session.clone()));
+        match self.logs.header(session) {
+            Err(StoreError::NotFound(_)) => {}
+            Err(error @ StoreError::Unreachable { .. }) => return Err(error),
+            Ok(_) | Err(_) => return Err(StoreError::Exists(session.clone())),
         }
-        let blobs = self.paths.blobs(session);
-        let mut journal = WholeJournal::default();
+        let blobs = self.logs.blobs(session);
+        let mut header = None::<Header>;
+        let mut journal = WholeLog::default();
         for (seq, entry) in (0..).zip(entries) {
             let opens = matches!(&entry.change, Change::Opened { session: named, .. } if named == session);
             if entry.seq != Seq(seq) || opens != (seq == 0) {
                 return Err(unfit(format!("entry {} is out of order", entry.seq)));
             }
-            match opens {
-                true => journal.encode(session, &opening_for(entry, session), &blobs)?,
-                false => journal.encode(session, entry, &blobs)?,
+            match &mut header {
+                None => {
+                    let opening = opening_for(entry, session);
+                    journal.encode(session, &opening, &*blobs)?;
+                    header = Header::opened(&opening);
+                }
+                Some(header) => {
+                    journal.encode(session, entry, &*blobs)?;
+                    header.apply(entry);
+                }
             }
         }
-        if entries.is_empty() {
-            return Err(unfit("it has no entries".to_owned()));
+        let header = header.ok_or_else(|| unfit("it has no entries".to_owned()))?;
+        self.logs.publish(session, &journal, &header)
+    }
+
+    /// Copies a closed session into another store under its own id, line by line and body by body, and compares what can
+    /// be read there. False if the same log was there already.
+    pub fn copy_to(&self, session: &SessionId, to: &Store) -> Result<bool, StoreError> {
+        let unfit =
+            |reason: &str| StoreError::Unstorable { session: session.clone(), reason: reason.to_owned() };
+        if self.is_in_use(session) {
+            return Err(StoreError::InUse(session.clone()));
         }
-        self.publish(session, &journal)
+        let stored = self.logs.read(session)?;
+        let scan = stored.scan_with(session, Bodies::Inline)?;
+        if scan.damage.count > 0 {
+            return Err(unfit("lines of its log are damaged or missing; fork it, and copy the fork"));
+        }
+        match to.logs.read(session) {
+            Err(StoreError::NotFound(_)) => {}
+            Err(error) => return Err(error),
+            Ok(there) if there.bytes == stored.bytes[..scan.bytes() as usize] => return Ok(false),
+            Ok(_) => return Err(StoreError::Exists(session.clone())),
+        }
+        let (from, into) = (self.logs.blobs(session), to.logs.blobs(session));
+        for hash in scan.moved(&stored.bytes).collect::<BTreeSet<String>>() {
+            // A blob missing in the original is missing in the copy as well.
+            if let Some(body) = from.get(&hash)? {
+                into.put(&hash, &body)?;
+            }
+        }
+        to.logs.publish(session, &WholeLog::same_as(&stored, &scan), &scan.header)?;
+        if self.read(session)? == to.read(session)? {
+            return Ok(true);
+        }
+        Err(unfit("its copy does not have the same entries; the original is unchanged"))
     }
 
     /// Copies all sessions into a new or empty directory: journals up to their last complete line, with the
     /// blobs that they refer to, so that each session is a consistent snapshot. Sessions may be open. A
     /// damaged journal is copied as it is. The copy has the store's own layout.
     pub fn backup(&self, into: &Path) -> Result<Backup, StoreError> {
+        self.only_files("make a backup")?;
         let copy = StorePaths { data: Arc::from(into), disk: self.paths.disk.clone() };
         if !copy.names(into)?.is_empty() {
             let source = io::Error::new(io::ErrorKind::AlreadyExists, "the directory is not empty");
@@ -198,28 +242,6 @@ impl Store {
         Ok(())
     }
 
-    /// Writes a complete journal under its final name. If that fails, the blobs written for it are left
-    /// alone: if the id exists already, they belong to that session.
-    fn publish(&self, session: &SessionId, journal: &WholeJournal) -> Result<(), StoreError> {
-        let (directory, path) = (self.paths.journals(), self.paths.journal(session));
-        if journal.has_blobs {
-            let blobs = self.paths.blobs(session);
-            let synced = blobs.sync_names();
-            synced.map_err(|source| io_error("sync the directory", blobs.directory(), source))?;
-        }
-        self.paths.make_directory(&directory)?;
-        self.paths.disk.put(&path, &journal.bytes, PutMode::New).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => StoreError::Exists(session.clone()),
-            _ => io_error("write", &path, error),
-        })?;
-        self.paths.sync_journal_names()?;
-        let opening = journal.bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        let reached = Reached { entries: journal.entries, bytes: journal.bytes.len() as u64 };
-        SyncMark::write(&self.paths, session, opening, reached);
-        self.index.catch_up(session);
-        Ok(())
-    }
-
     /// Reads a journal outside the store, for example from a backup, with the blobs next to its directory. `name` is
     /// the assumed session if the first line is damaged.
     pub fn read_outside(path: &Path, name: Option<&SessionId>) -> Result<Option<Outside>, StoreError> {
@@ -250,40 +272,6 @@ pub struct Outside {
     pub lost_entries: u64,
     /// Bodies that are missing or changed; their entries contain placeholders.
     pub lost_bodies: u64,
-}
-
-/// A journal that is written at once, in the current format. It is completely on disk before it has a name.
-#[derive(Default)]
-struct WholeJournal {
-    bytes: Vec<u8>,
-    entries: u64,
-    crc: u32,
-    has_blobs: bool,
-}
-
-impl WholeJournal {
-    fn chain(&self) -> Option<LineLink> {
-        LineLink::in_format(FORMAT_VERSION, self.crc, self.bytes.len() as u64)
-    }
-
-    fn encode(&mut self, session: &SessionId, entry: &Entry, blobs: &BlobStore) -> Result<(), StoreError> {
-        let line = line::encode(session, entry, self.chain(), blobs)?;
-        self.has_blobs |= line.has_blobs;
-        self.add(&line);
-        Ok(())
-    }
-
-    /// Adds a line of another journal.
-    fn push(&mut self, fields: &[u8]) {
-        let line = line::seal(fields, self.chain());
-        self.add(&line);
-    }
-
-    fn add(&mut self, line: &JournalLine) {
-        self.bytes.extend_from_slice(&line.bytes);
-        self.crc = line.crc;
-        self.entries += 1;
-    }
 }
 
 /// The opening entry of a copy, which has the current format.

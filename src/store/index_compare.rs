@@ -3,7 +3,6 @@
 use super::header::{Header, MarkedHeader};
 use super::health::IndexState;
 use super::index_thread::guarded;
-use super::line::Bodies;
 use super::rows::{Headers, Rows, RowsError};
 use super::scan::{self, Scan};
 use super::{StoreError, StorePaths};
@@ -26,7 +25,7 @@ fn compare_stored(paths: &StorePaths, mut stored: Headers) -> Result<IndexState,
     for session in paths.sessions()? {
         let marked = stored.remove(&session);
         // Listings report damaged journals.
-        let scan = scan::read(paths, &session, |_| Bodies::Inline);
+        let scan = scan::read(paths, &session);
         let Some((scan, _)) = scan.ok().filter(|(scan, _)| scan.damage.count == 0) else { continue };
         let Some(marked) = marked else {
             behind += u64::from(scan.header.has_prompt);

@@ -3,7 +3,7 @@
 //! A `Store` is a handle on one data directory:
 //!
 //! ```text
-//! <data>/journals/<session>.jsonl   the log, one entry per line          (journal, scan, line)
+//! <data>/journals/<session>.jsonl   the log, one entry per line          (files, scan, line)
 //! <data>/journals/<session>.synced  how much of it is on the disk        (sync_mark)
 //! <data>/journals/<session>.torn    unfinished last writes left by crashes
 //! <data>/journals/<session>.damaged-<time>   a journal without an intact line, or from an older version's repair
@@ -14,6 +14,9 @@
 //! ```
 //!
 //! `check` inspects all of it, `repair` fixes it, `copies` makes forks, imports and backups.
+//!
+//! The logs can also be in another place than the files (`log::LogStore`). Then checkpoints and drafts remain here, and
+//! everything in this crate that checks, repairs, backs up or indexes files does not apply.
 //!
 //! A journal can also exist only in memory (`Journal::in_memory`), independently of a store.
 //!
@@ -27,6 +30,7 @@
 mod blobs;
 mod check;
 mod copies;
+mod files;
 mod header;
 mod health;
 mod index;
@@ -34,6 +38,7 @@ mod index_compare;
 mod index_thread;
 mod journal;
 mod line;
+mod log;
 mod repair;
 mod rows;
 mod scan;
@@ -50,9 +55,10 @@ use blobs::BlobStore;
 use disk::{Disk, FileStat, RealDisk};
 use epitome_files::paths::Paths;
 use epitome_thread::{Change, Entry, FORMAT_VERSION, SessionId};
+use files::Files;
 use index::Index;
-use line::Bodies;
 
+pub use blobs::{Blobs, digest};
 pub use copies::{ForkedSession, Outside};
 pub use epitome_files::disk;
 pub use header::{ForkOrigin, Header};
@@ -60,12 +66,18 @@ pub use health::{
     Backup, Finding, FindingKind, FindingSeverity, Health, IndexState, Rebuilt, Repair, Repaired, StoreSizes,
 };
 pub use journal::{Journal, JournalHead, JournalWriter, Syncer};
+pub use line::JournalLine;
+pub use log::{Log, LogStore, StoredLog, WholeLog};
+pub use scan::Scan;
 
 /// A handle on the durable threads of one data directory. Clones share one index thread.
 #[derive(Clone)]
 pub struct Store {
     paths: StorePaths,
     index: Index,
+    logs: Arc<dyn LogStore>,
+    /// Where the logs are, if they are not in files.
+    elsewhere: Option<Arc<str>>,
 }
 
 /// Why a store operation failed. Each variant names the session or file, never content.
@@ -117,6 +129,18 @@ pub enum StoreError {
         "the journal of session {0} was deleted or replaced while the session was open; nothing more is written to it"
     )]
     Replaced(SessionId),
+    /// Another process has taken over the session, because this one did not renew its lease in time.
+    #[error(
+        "session {session} was taken over by {holder}; nothing more is written to it here; load the session again \
+         once it is closed there"
+    )]
+    TakenOver { session: SessionId, holder: String },
+    /// The place of the logs cannot be used at the moment.
+    #[error("cannot {doing} in {place}: {reason}")]
+    Unreachable { doing: &'static str, place: String, reason: String },
+    /// The logs are not in files, and this works only with files.
+    #[error("cannot {doing}: the sessions are in {place}, and not in files of this machine")]
+    NotFiles { doing: &'static str, place: String },
     #[error("cannot {doing} {}: {source}", path.display())]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
 }
@@ -147,13 +171,38 @@ impl Store {
     /// Creates a handle without touching the disk or starting a thread.
     pub fn new(paths: &Paths) -> Store {
         let paths = StorePaths { data: Arc::from(paths.data.as_path()), disk: Arc::new(RealDisk) };
-        Store { index: Index::new(paths.clone()), paths }
+        Store::of_files(Index::new(paths.clone()), paths)
+    }
+
+    /// Creates a handle on sessions whose logs are elsewhere. `place` names that in messages.
+    pub fn elsewhere(paths: &Paths, logs: Arc<dyn LogStore>, place: &str) -> Store {
+        let paths = StorePaths { data: Arc::from(paths.data.as_path()), disk: Arc::new(RealDisk) };
+        let index = Index::absent(paths.clone());
+        Store { paths, index, logs, elsewhere: Some(Arc::from(place)) }
+    }
+
+    fn of_files(index: Index, paths: StorePaths) -> Store {
+        let logs = Arc::new(Files { paths: paths.clone(), index: index.clone() });
+        Store { paths, index, logs, elsewhere: None }
+    }
+
+    /// Where the logs are, if they are not in files.
+    pub fn place(&self) -> Option<&str> {
+        self.elsewhere.as_deref()
+    }
+
+    /// Fails if the logs are not in files.
+    fn only_files(&self, doing: &'static str) -> Result<(), StoreError> {
+        match &self.elsewhere {
+            None => Ok(()),
+            Some(place) => Err(StoreError::NotFiles { doing, place: place.to_string() }),
+        }
     }
 
     /// Creates a handle on a different disk than the machine's, without an index.
     pub fn on_disk(data: &Path, disk: Arc<dyn Disk>) -> Store {
         let paths = StorePaths { data: Arc::from(data), disk };
-        Store { index: Index::absent(paths.clone()), paths }
+        Store::of_files(Index::absent(paths.clone()), paths)
     }
 
     /// Bytes of headers waiting to be indexed. The index is written asynchronously.
@@ -163,13 +212,13 @@ impl Store {
 
     /// Creates a session's log with its opening entry, which must name the session. Does not sync.
     pub fn create(&self, session: &SessionId, opened: Change) -> Result<(Journal, Arc<Entry>), StoreError> {
-        Journal::create(&self.paths, &self.index, session, opened)
+        Journal::create(&*self.logs, session, opened)
     }
 
     /// Opens a session's log for writing and reads all of it. The remains of an interrupted write are moved to the
     /// session's `.torn` file. A damaged log can be read, but not written: see `Journal::damage`.
     pub fn load(&self, session: &SessionId) -> Result<(Journal, Vec<Arc<Entry>>), StoreError> {
-        Journal::load(&self.paths, &self.index, session)
+        Journal::load(&*self.logs, session)
     }
 
     /// Reads a session's log, even while another process writes it. Changes nothing. Damaged entries are
@@ -183,53 +232,25 @@ impl Store {
         &self,
         session: &SessionId,
     ) -> Result<(Vec<Arc<Entry>>, Option<StoreError>), StoreError> {
-        let (scan, _) = scan::read(&self.paths, session, |blobs| Bodies::Whole(blobs))?;
+        let scan = self.logs.read(session)?.scan(session, &*self.logs.blobs(session))?;
         Ok((scan.entries, scan.damage.error(session)))
     }
 
-    /// A session's journal file, up to the last complete line.
+    /// The lines of a session's journal, up to the last complete one.
     pub fn raw(&self, session: &SessionId) -> Result<Vec<u8>, StoreError> {
-        let mut bytes = scan::read_file(&self.paths, session)?;
+        let StoredLog { mut bytes, .. } = self.logs.read(session)?;
         bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
         Ok(bytes)
     }
 
-    /// Lists all sessions, including those without a prompt. Headers come from sled where it is up to date,
-    /// and otherwise from the journals, so that the listing is the same without sled. Damage that does not
-    /// change a journal's length is not noticed here.
+    /// Lists all sessions, including those without a prompt.
     pub fn list(&self) -> Result<Listing, StoreError> {
-        let found = self.paths.session_files()?;
-        let mut listing = Listing::default();
-        let known = if found.is_empty() { Arc::default() } else { self.index.headers() };
-        let deleted = |session: &&SessionId| found.binary_search_by_key(session, |(found, _)| found).is_err();
-        known.keys().filter(deleted).for_each(|session| self.index.catch_up(session));
-        let now = now();
-        for (session, stat) in found {
-            // A wrong clock must not keep a session at the top of the list forever.
-            let mut add = |header: Header| {
-                let times = [header.updated_at, stat.changed_at, header.created_at];
-                let updated_at = times.into_iter().find(|time| *time <= now).unwrap_or(0);
-                listing.headers.push(Header { updated_at, ..header });
-            };
-            match known.get(&session) {
-                Some(marked) if marked.mark.bytes == stat.bytes => add(marked.header.clone()),
-                Some(_) | None => match scan::read_header(&self.paths, &session) {
-                    Ok(marked) => {
-                        add(marked.header);
-                        self.index.catch_up(&session);
-                    }
-                    Err(StoreError::NotFound(_)) => {}
-                    Err(problem) => listing.problems.push((session, problem)),
-                },
-            }
-        }
-        listing.headers.sort_by(|a, b| (b.updated_at, &b.session).cmp(&(a.updated_at, &a.session)));
-        Ok(listing)
+        self.logs.list()
     }
 
     /// Whether a process has a session open, this one included.
     pub fn is_in_use(&self, session: &SessionId) -> bool {
-        SessionId::parse(&session.0).is_some() && journal::is_locked(&self.paths, session)
+        SessionId::parse(&session.0).is_some() && self.logs.is_in_use(session)
     }
 
     /// Deletes a session: its journal, blobs, checkpoints and rows. Deleting an unknown or partially deleted
@@ -238,15 +259,17 @@ impl Store {
         if SessionId::parse(&session.0).is_none() {
             return Ok(());
         }
-        journal::remove(&self.paths, session)?;
-        self.index.catch_up(session);
-        Ok(())
+        self.logs.delete(session)?;
+        self.paths.remove_file(&draft_path(&self.paths.data, session))?;
+        let checkpoints = self.paths.checkpoints(session);
+        let removed = remove_directory(&self.paths, &checkpoints);
+        removed.map_err(|source| io_error("remove", &checkpoints, source))
     }
 
-    /// Waits until the index has processed everything and closed sled. For a clean exit and for tests;
+    /// Waits until the index has processed everything and closed sled, or the leases of ended sessions are given back. For a clean exit and for tests;
     /// nothing is lost without it.
     pub fn settle(&self) {
-        self.index.settle();
+        self.logs.settle();
     }
 }
 
@@ -350,6 +373,24 @@ impl StorePaths {
         }
     }
 }
+
+/// Removes a directory with its contents. A checkpoint that was in progress when its session ended may still
+/// add a file.
+fn remove_directory(paths: &StorePaths, path: &Path) -> io::Result<()> {
+    let mut removed = Ok(());
+    for _ in 0..REMOVE_TRIES_MAX {
+        removed = match paths.disk.remove_directory(path) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Err(error),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            removed => return removed,
+        };
+        std::thread::yield_now();
+    }
+    removed
+}
+
+/// Attempts to remove a directory that is still being written to; the writer adds only a file or two.
+const REMOVE_TRIES_MAX: u32 = 64;
 
 fn io_error(doing: &'static str, path: &Path, source: io::Error) -> StoreError {
     StoreError::Io { doing, path: path.to_path_buf(), source }

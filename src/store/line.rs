@@ -10,8 +10,8 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::blobs::{BlobStore, INLINE_BYTES_MAX, MovedStrings};
-use super::{StoreError, io_error};
+use super::StoreError;
+use super::blobs::{self, Blobs, INLINE_BYTES_MAX, MovedStrings};
 use epitome_thread::{Entry, SessionId};
 
 /// Precedes the checksummed bytes; the zeros are replaced.
@@ -34,11 +34,11 @@ const DEPTH_MAX: usize = 127;
 pub(super) const CHAINED_FORMAT: u32 = 2;
 
 /// A serialized line, including its newline.
-pub(super) struct JournalLine {
+pub struct JournalLine {
     pub bytes: Vec<u8>,
-    pub crc: u32,
+    pub(super) crc: u32,
     /// Whether bodies were moved to blobs.
-    pub has_blobs: bool,
+    pub(super) has_blobs: bool,
 }
 
 /// The fields of a line that describe the file before it.
@@ -63,7 +63,7 @@ pub(super) fn encode(
     session: &SessionId,
     entry: &Entry,
     chain: Option<LineLink>,
-    blobs: &BlobStore,
+    blobs: &dyn Blobs,
 ) -> Result<JournalLine, StoreError> {
     let unstorable = |error: serde_json::Error| StoreError::Unstorable {
         session: session.clone(),
@@ -81,9 +81,7 @@ pub(super) fn encode(
         return Ok(seal(&json.as_bytes()[1..], chain));
     }
     let mut value = serde_json::to_value(entry).map_err(unstorable)?;
-    let moved = blobs
-        .move_out(&mut value)
-        .map_err(|source| io_error("write a blob in", blobs.directory(), source))?;
+    let moved = blobs::move_out(&mut value, blobs)?;
     if moved.is_empty() {
         return Ok(seal(&json.as_bytes()[1..], chain));
     }
@@ -180,7 +178,7 @@ pub(super) fn joined(line: &[u8]) -> impl Iterator<Item = std::ops::Range<usize>
 #[derive(Clone, Copy)]
 pub(super) enum Bodies<'a> {
     /// Moved bodies are read back.
-    Whole(&'a BlobStore),
+    Whole(&'a dyn Blobs),
     /// Moved bodies stay empty; for listings.
     Inline,
 }
@@ -197,7 +195,7 @@ pub(super) fn decode(line: Sealed<'_>, bodies: Bodies<'_>) -> Result<Entry, serd
             let moved = value.as_object_mut().and_then(|fields| fields.shift_remove("blobs"));
             if let (Bodies::Whole(blobs), Some(Value::Object(moved))) = (bodies, moved) {
                 let moved: MovedStrings = moved;
-                blobs.move_in(&mut value, &moved);
+                blobs::move_in(&mut value, &moved, blobs);
             }
             Entry::from_json(&value)
         }
@@ -226,6 +224,7 @@ pub(super) fn format(line: &[u8]) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::blobs::BlobStore;
     use super::*;
     use epitome_files::disk::RealDisk;
     use epitome_thread::{

@@ -5,7 +5,7 @@ use super::check::leftovers;
 use super::disk::OpenMode;
 use super::health::{IndexState, Rebuilt, Repair, Repaired};
 use super::index::OldIndex;
-use super::{Store, StoreError, entries, io_error, journal, now};
+use super::{Store, StoreError, entries, files, io_error, now};
 use epitome_platform::holder::holder;
 use epitome_thread::{Change, SessionId};
 
@@ -13,6 +13,7 @@ impl Store {
     /// Repairs what can be repaired: a damaged session continues without the lost entries, a wrong index is rebuilt,
     /// and leftovers are deleted. Open sessions are not touched, and reported.
     pub fn repair(&self) -> Result<Repair, StoreError> {
+        self.only_files("repair the journals")?;
         let (mut done, mut refused) = (Vec::new(), Vec::new());
         for session in self.paths.sessions()? {
             match self.repair_journal(&session) {
@@ -51,6 +52,7 @@ impl Store {
     /// Rewrites the index to reclaim space. The old one is removed once the new one is in place. The error is
     /// a sentence.
     pub fn compact_index(&self) -> Result<Rebuilt, String> {
+        self.only_files("rewrite the index").map_err(|error| error.to_string())?;
         self.index.rebuild(OldIndex::Nothing)
     }
 
@@ -90,7 +92,7 @@ impl Store {
         let path = self.paths.journal(session);
         let file = self.paths.disk.open(&path, OpenMode::Append);
         let file = file.map_err(|source| io_error("open", &path, source))?;
-        journal::lock(&*file, session, &path)?;
+        files::lock(&*file, session, &path)?;
         let name = format!("{session}.damaged-{}", now());
         let kept = self.paths.journals().join(&name);
         self.paths.disk.link(&path, &kept).map_err(|source| io_error("keep", &kept, source))?;

@@ -9,9 +9,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::blobs::BlobStore;
 use super::header::{Header, JournalMark, MarkedHeader};
 use super::line::{self, Bodies, CHAINED_FORMAT, LineLink, Sealed};
+use super::log::StoredLog;
 use super::sync_mark::{Reached, SyncMark};
 use super::{StoreError, StorePaths, io_error};
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
@@ -28,22 +28,22 @@ const UNKNOWN_CWD: &str = "/nonexistent";
 
 /// The content of a journal.
 #[derive(Debug)]
-pub(super) struct Scan {
+pub struct Scan {
     pub entries: Vec<Arc<Entry>>,
     pub header: Header,
     /// The end of what is kept. Bytes after it are from an interrupted write, which was not acknowledged.
-    pub mark: JournalMark,
+    pub(super) mark: JournalMark,
     /// The intact lines that are kept, in the order of the file.
-    pub lines: Vec<ScannedLine>,
-    pub format: u32,
+    pub(super) lines: Vec<ScannedLine>,
+    pub(super) format: u32,
     /// The first line, or a copy of it; without a newline.
-    pub opening: Vec<u8>,
+    pub(super) opening: Vec<u8>,
     /// Whether the file has that line.
-    pub has_opening: bool,
+    pub(super) has_opening: bool,
     /// Length of the file that was certainly on disk; `None` if unknown. It may have been more before a power loss,
     /// which loses the newest mark.
-    pub synced: Option<u64>,
-    pub damage: JournalDamage,
+    pub(super) synced: Option<u64>,
+    pub(super) damage: JournalDamage,
 }
 
 /// Position of an intact line in the file, without its newline.
@@ -156,7 +156,7 @@ struct Found<'a> {
 impl Scan {
     /// Reads all lines. A file without an intact line that was never synced counts as not found: creating the
     /// session never finished.
-    pub fn read(
+    pub(super) fn read(
         session: &SessionId,
         bytes: &[u8],
         mark: Option<&SyncMark>,
@@ -178,6 +178,17 @@ impl Scan {
         // Not even the first line was synced.
         let never_was = scan.mark.bytes == 0 && !scan.damage.is_open();
         if never_was { Err(StoreError::NotFound(session.clone())) } else { Ok(scan) }
+    }
+
+    /// How many bytes of the log are kept.
+    pub fn bytes(&self) -> u64 {
+        self.mark.bytes
+    }
+
+    /// The bodies that the lines refer to.
+    pub(super) fn moved<'a>(&'a self, bytes: &'a [u8]) -> impl Iterator<Item = String> + 'a {
+        let sealed = self.lines.iter().filter_map(|line| line::open(&bytes[line.bytes.clone()]));
+        sealed.flat_map(line::moved)
     }
 }
 
@@ -495,21 +506,21 @@ pub(super) fn read_file(paths: &StorePaths, session: &SessionId) -> Result<Vec<u
     })
 }
 
-/// Reads a journal without locking it, with its bytes.
-pub(super) fn read(
-    paths: &StorePaths,
-    session: &SessionId,
-    bodies: impl for<'b> Fn(&'b BlobStore) -> Bodies<'b>,
-) -> Result<(Scan, Vec<u8>), StoreError> {
+/// Reads a journal without locking it.
+pub(super) fn read_stored(paths: &StorePaths, session: &SessionId) -> Result<StoredLog, StoreError> {
     // The session may be written at the same time: its mark must not be newer than the bytes that are read.
     let mark = SyncMark::read(paths, session);
-    let bytes = read_file(paths, session)?;
-    let blobs = paths.blobs(session);
-    Ok((Scan::read(session, &bytes, mark.as_ref(), bodies(&blobs))?, bytes))
+    Ok(StoredLog { bytes: read_file(paths, session)?, mark })
+}
+
+/// Reads a journal without locking it and without its bodies, and returns it with its bytes.
+pub(super) fn read(paths: &StorePaths, session: &SessionId) -> Result<(Scan, Vec<u8>), StoreError> {
+    let stored = read_stored(paths, session)?;
+    Ok((stored.scan_with(session, Bodies::Inline)?, stored.bytes))
 }
 
 /// Builds a session's header from its journal alone.
 pub(super) fn read_header(paths: &StorePaths, session: &SessionId) -> Result<MarkedHeader, StoreError> {
-    let (scan, _) = read(paths, session, |_| Bodies::Inline)?;
+    let (scan, _) = read(paths, session)?;
     Ok(MarkedHeader { header: scan.header, mark: scan.mark })
 }

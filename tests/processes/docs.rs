@@ -176,8 +176,9 @@ fn pages() -> Vec<String> {
 /// described in `docs/login.md`, `tests/processes/programs.rs` does what `docs/programs.md` and `docs/github-action.md`
 /// describe, `tests/processes/worktrees.rs` the same for `docs/worktrees.md`, `tests/sessions/inspect` checks the
 /// examples of `docs/inspect.md`, `tests/processes/packaging.rs` makes and installs what `docs/install.md` lists, and
-/// `src/chat/keys.rs` looks for all keys and commands of the chat in `docs/chat.md`. `docs/speed.md` reports dated
-/// measurements, which no test can repeat.
+/// `src/chat/keys.rs` looks for all keys and commands of the chat in `docs/chat.md`. `src/store_postgres/tests.rs` does
+/// what `docs/fleet.md` describes, with real servers. `docs/speed.md` reports dated measurements, which no test can
+/// repeat.
 #[test]
 fn every_page_is_tested() {
     assert_eq!(
@@ -198,6 +199,7 @@ fn every_page_is_tested() {
             "daemon.md",
             "diagnostics.md",
             "first-hook.md",
+            "fleet.md",
             "github-action.md",
             "hooks.md",
             "import.md",

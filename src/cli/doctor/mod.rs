@@ -43,7 +43,7 @@ const LINES_MAX: usize = 20;
 pub fn main(args: DoctorArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     log::to_file(&paths);
-    let store = Store::new(&paths);
+    let store = serve::store(&paths);
     let report = examine(&store, &args);
     store.settle();
     let report = report?;
@@ -150,15 +150,23 @@ fn examine(store: &Store, args: &DoctorArgs) -> Result<DoctorReport, CliError> {
     let paths = serve::paths();
     let get = |name: &str| std::env::var_os(name);
     report.lines.extend(program::lines(&paths));
-    match store.check() {
-        Ok(health) => {
+    let checked = match store.place() {
+        None => store.check().map(Some),
+        Some(_) => store.list().map(|_| None),
+    };
+    match checked {
+        Ok(None) => {
+            let place = store.place().unwrap_or_default();
+            report.lines.push(DoctorLine::ok("store", format!("sessions are in {place}, which answers")));
+        }
+        Ok(Some(health)) => {
             report.lines.extend(storage::lines(&health));
             report.store = Some(health);
         }
         Err(error) => report.lines.push(DoctorLine::error(
             "store",
             error.to_string(),
-            "check the disk and its permissions",
+            "check the disk and its permissions, or the database",
         )),
     }
     report.lines.extend(program::files(&paths, get)?);

@@ -14,7 +14,7 @@ use crate::thread::visible::visible;
 use crate::thread::{Change, Entry, HookRun, HookRunResult, SessionId};
 
 pub(super) fn log(paths: &Paths, session: Option<&str>, json: bool) -> Result<i32, CliError> {
-    let store = Store::new(paths);
+    let store = serve::store(paths);
     let done = session_of(&store, session).and_then(|session| print(&store, &session, json));
     store.settle();
     done.map(|()| 0)

@@ -9,10 +9,9 @@ use serde_json::json;
 use super::list::short_title;
 use super::{local_time, print_json, real_directory};
 use crate::cli::terminal;
-use crate::cli::{CliError, methods};
+use crate::cli::{CliError, methods, serve};
 use crate::paths::Paths;
 use crate::session_library::{AGENTS, ForeignAgent, ForeignSession, Imported, Machine};
-use crate::store::Store;
 use crate::thread::visible::visible;
 
 /// Maximum number of sessions in a listing without `--all`.
@@ -137,7 +136,7 @@ fn list(
         terminal::print(&format!("No sessions of {} were found.\n", agent.words))?;
         return Ok(0);
     }
-    let store = Store::new(paths);
+    let store = serve::store(paths);
     let mut out = String::new();
     for session in &sessions[..shown] {
         let id: String = session.id.chars().take(ID_CHARS).collect();

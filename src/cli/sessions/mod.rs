@@ -82,7 +82,7 @@ pub fn main(SessionsArgs { command, json }: SessionsArgs) -> Result<i32, CliErro
 
 /// Runs a command that only reads journals, which needs no daemon.
 fn with_store(paths: &Paths, read: impl FnOnce(&Store) -> Result<(), CliError>) -> Result<i32, CliError> {
-    let store = Store::new(paths);
+    let store = serve::store(paths);
     let done = read(&store);
     store.settle();
     done.map(|()| 0)
@@ -90,7 +90,7 @@ fn with_store(paths: &Paths, read: impl FnOnce(&Store) -> Result<(), CliError>) 
 
 /// Like `find`, with a store that is opened for this call.
 pub fn named(paths: &Paths, typed: &str) -> Result<SessionId, CliError> {
-    let store = Store::new(paths);
+    let store = serve::store(paths);
     let found = find(&store, typed);
     store.settle();
     found

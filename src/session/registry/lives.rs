@@ -16,7 +16,7 @@ use crate::work::{Attaching, Responder};
 use crate::{ClientId, Replay, SessionCommand, SessionError};
 use epitome_platform::blocking;
 use epitome_store::{Journal, Store};
-use epitome_thread::{SessionId, Thread};
+use epitome_thread::{Change, SessionId, Thread};
 
 impl Sessions {
     /// Registers a session that is about to start. Returns its channels, and the previous task of that id, which must
@@ -241,4 +241,19 @@ async fn read_log(store: &Store, session: &SessionId) -> Result<(Journal, Thread
         Ok((journal, thread))
     });
     read.await.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))
+}
+
+/// Creates a session's log with its first entry, on a blocking thread.
+pub(super) async fn create_log(
+    store: &Store,
+    session: &SessionId,
+    opened: Change,
+) -> Result<(Journal, Thread), SessionError> {
+    let (store, name) = (store.clone(), session.clone());
+    let created = blocking::start(move || {
+        let (journal, entry) = store.create(&name, opened).map_err(|error| store_error(&name, error))?;
+        let thread = Thread::replay([entry]).map_err(|error| SessionError::Internal(error.to_string()))?;
+        Ok((journal, thread))
+    });
+    created.await.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))
 }

@@ -1,0 +1,443 @@
+//! The files, the default backend: one append-only file per log.
+//!
+//! It never changes what it has written. It removes only a failed write and the remains of an interrupted write,
+//! which it keeps elsewhere. A lock ensures that no two processes write the same log.
+
+use std::borrow::Cow;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::blobs::{BlobStore, Blobs};
+use super::disk::{DiskFile, FileId, OpenMode, PutMode};
+use super::header::{Header, JournalMark, MarkedHeader};
+use super::index::Index;
+use super::line::{self, Bodies, JournalLine};
+use super::log::{Log, LogStore, StoredLog, WholeLog};
+use super::scan::{self, Scan, ScannedLine};
+use super::sync_mark::{Reached, SyncMark};
+use super::{Listing, StoreError, StorePaths, io_error, now};
+use epitome_thread::{Seq, SessionId};
+
+/// How long to wait for the lock of a journal. A process that released one may just have forked a child, which has
+/// copies of all descriptors until it execs.
+const JUST_HELD: Duration = Duration::from_millis(250);
+
+/// The logs of one data directory.
+#[derive(Clone)]
+pub(super) struct Files {
+    pub paths: StorePaths,
+    pub index: Index,
+}
+
+/// Repairs that the file needs before the next line.
+#[derive(Debug, Default)]
+struct Tail {
+    /// Bytes of a failed write may follow the mark.
+    is_unclean: bool,
+    /// The last line has no newline.
+    needs_newline: bool,
+    /// The first line is damaged, and is to be written again from its copy.
+    needs_opening: bool,
+}
+
+/// An open log.
+struct FileLog {
+    session: SessionId,
+    paths: StorePaths,
+    index: Index,
+    blobs: BlobStore,
+    file: Box<dyn DiskFile>,
+    id: FileId,
+    /// The first line, without its newline.
+    opening: Vec<u8>,
+    /// Locked by the only writer.
+    tail: Mutex<Tail>,
+    written: Mutex<Written>,
+    synced: Mutex<Synced>,
+    /// After a failed sync the kernel may mark lost pages as clean: no later sync can be trusted. Set while
+    /// `synced` is locked, and read without it.
+    has_failed: AtomicBool,
+}
+
+/// How much of a log is written, up to the last complete line.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    mark: JournalMark,
+    lines_with_blobs: u64,
+    /// How many bytes of it are known to be on disk.
+    synced_bytes: u64,
+}
+
+/// How much of a log was synced by this process.
+#[derive(Debug, Default)]
+struct Synced {
+    /// `None` before the first sync: how much an earlier process synced does not matter.
+    bytes: Option<u64>,
+    lines_with_blobs: u64,
+}
+
+impl std::fmt::Debug for Files {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Files").field(&self.paths.data).finish()
+    }
+}
+
+impl LogStore for Files {
+    fn create(
+        &self,
+        session: &SessionId,
+        line: &JournalLine,
+        _: &Header,
+    ) -> Result<Arc<dyn Log>, StoreError> {
+        let paths = &self.paths;
+        let path = paths.journal(session);
+        let file = match paths.disk.open(&path, OpenMode::AppendNew) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                paths.make_directory(&paths.journals())?;
+                paths.disk.open(&path, OpenMode::AppendNew)
+            }
+            opened => opened,
+        };
+        let file = match file {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(StoreError::Exists(session.clone()));
+            }
+            file => file.map_err(|source| io_error("create", &path, source))?,
+        };
+        let id = lock(&*file, session, &path)?;
+
+        if let Err(source) = file.append(&line.bytes) {
+            // The caller does not know the session yet, so an empty file must not remain.
+            let _ = paths.disk.remove_file(&path);
+            return Err(io_error("append to", &path, source));
+        }
+        let mark = JournalMark { entries: 1, bytes: line.bytes.len() as u64, crc: line.crc };
+        let opening = line.bytes[..line.bytes.len() - 1].to_vec();
+        let written = Written { mark, lines_with_blobs: 0, synced_bytes: 0 };
+        Ok(self.opened(session, file, id, opening, Tail::default(), written))
+    }
+
+    fn open(&self, session: &SessionId) -> Result<(Arc<dyn Log>, Scan), StoreError> {
+        let paths = &self.paths;
+        let path = paths.journal(session);
+        let file = match paths.disk.open(&path, OpenMode::Append) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(StoreError::NotFound(session.clone()));
+            }
+            file => file.map_err(|source| io_error("open", &path, source))?,
+        };
+        let id = lock(&*file, session, &path)?;
+        let known = SyncMark::read(paths, session);
+        let bytes = file.read().map_err(|source| io_error("read", &path, source))?;
+        let blobs = paths.blobs(session);
+        let scan = Scan::read(session, &bytes, known.as_ref(), Bodies::Whole(&blobs))?;
+        let Scan { mark, lines, opening, has_opening, synced, damage, .. } = &scan;
+        let synced = synced.unwrap_or(0);
+        let (kept, torn) = bytes.split_at(mark.bytes as usize);
+        if !torn.is_empty() {
+            cut(paths, session, &*file, mark.bytes, torn)?;
+        }
+        if !damage.is_open() && (synced as usize) < kept.len() {
+            // After a failed sync, pages may be readable that are not on disk, and that no sync writes again.
+            paths
+                .disk
+                .open(&path, OpenMode::Overwrite)
+                .and_then(|file| file.write_at(&kept[synced as usize..], synced))
+                .map_err(|source| io_error("write again what was not synced in", &path, source))?;
+        }
+        // An earlier process may have ended before it synced the names of these blobs.
+        let unsynced = lines.iter().filter(|line| line.bytes.end as u64 > synced);
+        let has_blobs = |line: &&ScannedLine| {
+            line::open(&bytes[line.bytes.clone()]).is_some_and(|sealed| !line::moved(sealed).is_empty())
+        };
+        let lines_with_blobs = unsynced.filter(has_blobs).count() as u64;
+        let written = Written { mark: *mark, lines_with_blobs, synced_bytes: synced };
+        let tail = Tail {
+            is_unclean: false,
+            needs_newline: kept.last().is_some_and(|byte| *byte != b'\n'),
+            needs_opening: !has_opening,
+        };
+        Ok((self.opened(session, file, id, opening.clone(), tail, written), scan))
+    }
+
+    fn read(&self, session: &SessionId) -> Result<StoredLog, StoreError> {
+        scan::read_stored(&self.paths, session)
+    }
+
+    fn header(&self, session: &SessionId) -> Result<Header, StoreError> {
+        scan::read_header(&self.paths, session).map(|marked| marked.header)
+    }
+
+    /// Headers come from sled where it is up to date, and otherwise from the journals, so that the listing is the same
+    /// without sled. Damage that does not change a journal's length is not noticed here.
+    fn list(&self) -> Result<Listing, StoreError> {
+        let found = self.paths.session_files()?;
+        let mut listing = Listing::default();
+        let known = if found.is_empty() { Arc::default() } else { self.index.headers() };
+        let deleted = |session: &&SessionId| found.binary_search_by_key(session, |(found, _)| found).is_err();
+        known.keys().filter(deleted).for_each(|session| self.index.catch_up(session));
+        let now = now();
+        for (session, stat) in found {
+            // A wrong clock must not keep a session at the top of the list forever.
+            let mut add = |header: Header| {
+                let times = [header.updated_at, stat.changed_at, header.created_at];
+                let updated_at = times.into_iter().find(|time| *time <= now).unwrap_or(0);
+                listing.headers.push(Header { updated_at, ..header });
+            };
+            match known.get(&session) {
+                Some(marked) if marked.mark.bytes == stat.bytes => add(marked.header.clone()),
+                Some(_) | None => match scan::read_header(&self.paths, &session) {
+                    Ok(marked) => {
+                        add(marked.header);
+                        self.index.catch_up(&session);
+                    }
+                    Err(StoreError::NotFound(_)) => {}
+                    Err(problem) => listing.problems.push((session, problem)),
+                },
+            }
+        }
+        listing.headers.sort_by(|a, b| (b.updated_at, &b.session).cmp(&(a.updated_at, &a.session)));
+        Ok(listing)
+    }
+
+    fn publish(&self, session: &SessionId, log: &WholeLog, _: &Header) -> Result<(), StoreError> {
+        let (directory, path) = (self.paths.journals(), self.paths.journal(session));
+        if self.paths.disk.stat(&path).is_ok() {
+            return Err(StoreError::Exists(session.clone()));
+        }
+        if log.has_blobs {
+            let blobs = self.paths.blobs(session);
+            let synced = blobs.sync_names();
+            synced.map_err(|source| io_error("sync the directory", blobs.directory(), source))?;
+        }
+        self.paths.make_directory(&directory)?;
+        self.paths.disk.put(&path, &log.bytes, PutMode::New).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => StoreError::Exists(session.clone()),
+            _ => io_error("write", &path, error),
+        })?;
+        self.paths.sync_journal_names()?;
+        let opening = log.bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let reached = Reached { entries: log.entries, bytes: log.bytes.len() as u64 };
+        SyncMark::write(&self.paths, session, opening, reached);
+        self.index.catch_up(session);
+        Ok(())
+    }
+
+    fn delete(&self, session: &SessionId) -> Result<(), StoreError> {
+        remove(&self.paths, session)?;
+        self.index.catch_up(session);
+        Ok(())
+    }
+
+    fn is_in_use(&self, session: &SessionId) -> bool {
+        let file = self.paths.disk.open(&self.paths.journal(session), OpenMode::Append);
+        file.is_ok_and(|file| matches!(file.try_lock(), Ok(false)))
+    }
+
+    fn blobs(&self, session: &SessionId) -> Box<dyn Blobs> {
+        Box::new(self.paths.blobs(session))
+    }
+
+    fn share_blob(&self, hash: &str, from: &SessionId, to: &SessionId) -> Result<bool, StoreError> {
+        let to = self.paths.blobs(to);
+        match self.paths.blobs(from).share(hash, &to) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(source) => Err(io_error("copy a blob into", to.directory(), source)),
+            Ok(()) => Ok(true),
+        }
+    }
+
+    fn settle(&self) {
+        self.index.settle();
+    }
+}
+
+impl Files {
+    fn opened(
+        &self,
+        session: &SessionId,
+        file: Box<dyn DiskFile>,
+        id: FileId,
+        opening: Vec<u8>,
+        tail: Tail,
+        written: Written,
+    ) -> Arc<dyn Log> {
+        Arc::new(FileLog {
+            session: session.clone(),
+            paths: self.paths.clone(),
+            index: self.index.clone(),
+            blobs: self.paths.blobs(session),
+            file,
+            id,
+            opening,
+            tail: Mutex::new(tail),
+            written: Mutex::new(written),
+            synced: Mutex::default(),
+            has_failed: AtomicBool::new(false),
+        })
+    }
+}
+
+impl Log for FileLog {
+    fn append(&self, _: Seq, line: &JournalLine, header: &Header) -> Result<(), StoreError> {
+        let path = self.paths.journal(&self.session);
+        let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        let mark = self.written().mark;
+        if tail.is_unclean {
+            self.file
+                .set_len(mark.bytes)
+                .map_err(|source| io_error("undo a failed write in", &path, source))?;
+            tail.is_unclean = false;
+        }
+        let before = [
+            if tail.needs_newline { &b"\n"[..] } else { b"" },
+            if tail.needs_opening { &self.opening } else { b"" },
+            if tail.needs_opening { b"\n" } else { b"" },
+        ];
+        let before = before.concat();
+        let bytes = match before.is_empty() {
+            true => Cow::Borrowed(&line.bytes),
+            false => Cow::Owned([&before[..], &line.bytes].concat()),
+        };
+        if let Err(source) = self.file.append(&bytes) {
+            tail.is_unclean = self.file.set_len(mark.bytes).is_err();
+            return Err(io_error("append to", &path, source));
+        }
+        *tail = Tail::default();
+        let mark =
+            JournalMark { entries: mark.entries + 1, bytes: mark.bytes + bytes.len() as u64, crc: line.crc };
+        let mut written = self.written();
+        written.mark = mark;
+        written.lines_with_blobs += u64::from(line.has_blobs);
+        drop(written);
+        // Editors open sessions that are never used; opening sled for those would cost memory per editor
+        // window.
+        if header.has_prompt {
+            self.index.update(MarkedHeader { header: header.clone(), mark });
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check()?;
+        // Read before syncing: entries appended during the sync stay unsynced.
+        let Written { mark, lines_with_blobs, .. } = *self.written();
+        let reached = mark.reached();
+        if synced.bytes.is_some_and(|bytes| bytes >= reached.bytes) {
+            return Ok(());
+        }
+        if synced.lines_with_blobs < lines_with_blobs {
+            self.blobs
+                .sync_names()
+                .map_err(|source| io_error("sync the directory", self.blobs.directory(), source))?;
+            synced.lines_with_blobs = lines_with_blobs;
+        }
+        self.file.sync().map_err(|source| {
+            self.has_failed.store(true, Ordering::Release);
+            io_error("sync", &self.paths.journal(&self.session), source)
+        })?;
+        if synced.bytes.is_none() {
+            self.paths.sync_journal_names()?;
+        }
+        synced.bytes = Some(reached.bytes);
+        self.written().synced_bytes = reached.bytes;
+        SyncMark::write(&self.paths, &self.session, &self.opening, reached);
+        Ok(())
+    }
+
+    fn synced_bytes(&self) -> u64 {
+        self.written().synced_bytes
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        if self.has_failed.load(Ordering::Acquire) {
+            return Err(StoreError::SyncFailed(self.session.clone()));
+        }
+        let path = self.paths.journal(&self.session);
+        let own = self.file.stat().map_err(|source| io_error("look at", &path, source))?;
+        // An unlinked file accepts all writes, and loses them when it is closed.
+        let is_there = own.links > 0 && self.paths.disk.stat(&path).is_ok_and(|found| found.id == self.id);
+        if is_there { Ok(()) } else { Err(StoreError::Replaced(self.session.clone())) }
+    }
+
+    fn release(&self) {
+        // A syncer may keep the file open for a while; the lock must not outlive the session.
+        let _ = self.file.unlock();
+    }
+}
+
+impl FileLog {
+    fn written(&self) -> MutexGuard<'_, Written> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Cuts off the remains of an interrupted write, after saving them in the `.torn` file.
+fn cut(
+    paths: &StorePaths,
+    session: &SessionId,
+    file: &dyn DiskFile,
+    whole: u64,
+    torn: &[u8],
+) -> Result<(), StoreError> {
+    let torn_file = paths.torn(session);
+    let mut kept = torn.to_vec();
+    kept.push(b'\n');
+    let saved = paths.disk.open(&torn_file, OpenMode::AppendOrNew);
+    saved
+        .and_then(|saved| saved.append(&kept).and_then(|()| saved.sync()))
+        .map_err(|source| io_error("save an incomplete line in", &torn_file, source))?;
+    paths.sync_directory(&paths.journals())?;
+    file.set_len(whole)
+        .map_err(|source| io_error("remove an incomplete line from", &paths.journal(session), source))?;
+    tracing::warn!(%session, bytes = torn.len(), "an unfinished write was cut off");
+    Ok(())
+}
+
+/// Removes the files of a session's log, the journal first: without it the session no longer exists. If a crash leaves other
+/// files, the next attempt removes them.
+fn remove(paths: &StorePaths, session: &SessionId) -> Result<(), StoreError> {
+    let path = paths.journal(session);
+    let sync = || match paths.disk.sync_directory(&paths.journals()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        synced => synced.map_err(|source| io_error("sync the directory", &paths.journals(), source)),
+    };
+    match paths.disk.open(&path, OpenMode::Append) {
+        Ok(file) => match lock(&*file, session, &path) {
+            Ok(_) => paths.remove_file(&path)?,
+            Err(StoreError::NotFound(_)) => {}
+            Err(error) => return Err(error),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(source) => return Err(io_error("open", &path, source)),
+    }
+    // Otherwise a power loss could bring it back without the bodies that are removed now.
+    sync()?;
+    paths.remove_file(&paths.sync_mark(session))?;
+    paths.remove_file(&paths.torn(session))?;
+    for damaged in paths.damaged(session)? {
+        paths.remove_file(&damaged)?;
+    }
+    let blobs = paths.blobs(session);
+    blobs.remove().map_err(|source| io_error("remove", blobs.directory(), source))?;
+    sync()
+}
+
+/// Takes the lock of a journal, which is held while the file is open, and returns the file's id. A file that was
+/// deleted between opening and locking counts as not found. May block, so don't call it on a thread that others wait
+/// for.
+pub(super) fn lock(file: &dyn DiskFile, session: &SessionId, path: &Path) -> Result<FileId, StoreError> {
+    let until = Instant::now() + JUST_HELD;
+    while !file.try_lock().map_err(|source| io_error("lock", path, source))? {
+        if Instant::now() >= until {
+            return Err(StoreError::InUse(session.clone()));
+        }
+        std::thread::sleep(JUST_HELD / 50);
+    }
+    let stat = file.stat().map_err(|source| io_error("look at", path, source))?;
+    if stat.links == 0 { Err(StoreError::NotFound(session.clone())) } else { Ok(stat.id) }
+}

@@ -1,0 +1,153 @@
+//! Where the logs of sessions are stored: the interface between journals and a backend. The files are one
+//! (`files`); a crate outside of this one can be another.
+//!
+//! A backend stores lines and bodies and never looks into them. What lines mean (numbers, checksums, damage, headers)
+//! is the same everywhere, so a log can be copied between backends byte for byte. All calls block.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::blobs::Blobs;
+use super::header::Header;
+use super::line::{self, Bodies, JournalLine, LineLink};
+use super::scan::Scan;
+use super::sync_mark::{Reached, SyncMark};
+use super::{Listing, StoreError};
+use epitome_thread::{Entry, FORMAT_VERSION, Seq, SessionId};
+
+/// The logs of all sessions of one place.
+pub trait LogStore: Send + Sync + fmt::Debug {
+    /// Creates a log with its first line, opened for appending.
+    fn create(
+        &self,
+        session: &SessionId,
+        line: &JournalLine,
+        header: &Header,
+    ) -> Result<Arc<dyn Log>, StoreError>;
+
+    /// Opens a log for appending, which excludes all other writers, and reads all of it.
+    fn open(&self, session: &SessionId) -> Result<(Arc<dyn Log>, Scan), StoreError>;
+
+    /// Reads a log, which may be open elsewhere.
+    fn read(&self, session: &SessionId) -> Result<StoredLog, StoreError>;
+
+    fn header(&self, session: &SessionId) -> Result<Header, StoreError>;
+
+    /// All sessions, newest first.
+    fn list(&self) -> Result<Listing, StoreError>;
+
+    /// Stores a complete log, whose bodies are already stored, as a new session: all of it or nothing, durably.
+    fn publish(&self, session: &SessionId, log: &WholeLog, header: &Header) -> Result<(), StoreError>;
+
+    /// Deletes a log and its bodies. Deleting an unknown session succeeds; deleting an open one fails.
+    fn delete(&self, session: &SessionId) -> Result<(), StoreError>;
+
+    /// Whether a log is open, in this process or another.
+    fn is_in_use(&self, session: &SessionId) -> bool;
+
+    /// The bodies of a session. They may be stored before the session is.
+    fn blobs(&self, session: &SessionId) -> Box<dyn Blobs>;
+
+    /// Gives another session the same body; false if there is no such body.
+    fn share_blob(&self, hash: &str, from: &SessionId, to: &SessionId) -> Result<bool, StoreError> {
+        let Some(body) = self.blobs(from).get(hash)? else { return Ok(false) };
+        self.blobs(to).put(hash, &body).map(|()| true)
+    }
+
+    /// Finishes what may be done after a call has returned, before the process ends.
+    fn settle(&self);
+}
+
+/// A log that is open for appending.
+pub trait Log: Send + Sync {
+    /// Appends the next line, with the header that the session has then. After an error the log contains nothing of
+    /// the line, and the next append first removes what may be left of it.
+    fn append(&self, seq: Seq, line: &JournalLine, header: &Header) -> Result<(), StoreError>;
+
+    /// Returns once all appended lines are durable.
+    fn sync(&self) -> Result<(), StoreError>;
+
+    /// How many bytes of the log are known to be durable.
+    fn synced_bytes(&self) -> u64;
+
+    /// Fails if appended lines can't become durable. Cheap enough to check before each model call.
+    fn check(&self) -> Result<(), StoreError>;
+
+    /// Lets others open the log. Does not wait.
+    fn release(&self);
+}
+
+/// The lines of a log as they are stored.
+#[derive(Clone, Debug)]
+pub struct StoredLog {
+    /// Each line with its newline.
+    pub bytes: Vec<u8>,
+    /// How much of it is known to have been durable.
+    pub(super) mark: Option<SyncMark>,
+}
+
+impl StoredLog {
+    /// A log of which everything is durable, with the number of entries that were appended to it.
+    pub fn durable(bytes: Vec<u8>, entries: u64) -> StoredLog {
+        let opening = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default().to_vec();
+        let reached = Some(Reached { entries, bytes: bytes.len() as u64 });
+        StoredLog { mark: Some(SyncMark { opening, reached }), bytes }
+    }
+
+    /// Reads the entries, with their bodies.
+    pub fn scan(&self, session: &SessionId, blobs: &dyn Blobs) -> Result<Scan, StoreError> {
+        self.scan_with(session, Bodies::Whole(blobs))
+    }
+
+    pub(super) fn scan_with(&self, session: &SessionId, bodies: Bodies<'_>) -> Result<Scan, StoreError> {
+        Scan::read(session, &self.bytes, self.mark.as_ref(), bodies)
+    }
+}
+
+/// A log that is written at once, in the current format unless its lines are those of another log.
+#[derive(Debug, Default)]
+pub struct WholeLog {
+    /// Each line with its newline.
+    pub bytes: Vec<u8>,
+    pub entries: u64,
+    crc: u32,
+    pub(super) has_blobs: bool,
+}
+
+impl WholeLog {
+    /// The intact lines of another log, unchanged.
+    pub(super) fn same_as(log: &StoredLog, scan: &Scan) -> WholeLog {
+        let has_blobs = scan.moved(&log.bytes).next().is_some();
+        let bytes = log.bytes[..scan.mark.bytes as usize].to_vec();
+        WholeLog { bytes, entries: scan.mark.entries, crc: scan.mark.crc, has_blobs }
+    }
+
+    fn chain(&self) -> Option<LineLink> {
+        LineLink::in_format(FORMAT_VERSION, self.crc, self.bytes.len() as u64)
+    }
+
+    pub(super) fn encode(
+        &mut self,
+        session: &SessionId,
+        entry: &Entry,
+        blobs: &dyn Blobs,
+    ) -> Result<(), StoreError> {
+        let line = line::encode(session, entry, self.chain(), blobs)?;
+        self.has_blobs |= line.has_blobs;
+        self.add(&line);
+        Ok(())
+    }
+
+    /// Adds a line of another log.
+    pub(super) fn push(&mut self, fields: &[u8], has_blobs: bool) {
+        let line = line::seal(fields, self.chain());
+        self.has_blobs |= has_blobs;
+        self.add(&line);
+    }
+
+    fn add(&mut self, line: &JournalLine) {
+        self.bytes.extend_from_slice(&line.bytes);
+        self.crc = line.crc;
+        self.entries += 1;
+    }
+}

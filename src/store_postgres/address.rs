@@ -1,0 +1,139 @@
+//! The address of a database as it is configured, and the password, which is never part of it.
+
+use std::fmt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
+
+/// How long one attempt to connect takes, unless the address says otherwise.
+const CONNECT_FOR: Duration = Duration::from_secs(3);
+
+/// Where the logs are. Without the password in messages.
+pub struct StoreAddress {
+    config: Config,
+    place: String,
+}
+
+impl fmt::Debug for StoreAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.place)
+    }
+}
+
+impl StoreAddress {
+    /// Reads `postgres://user@host/database`. The password is `PGPASSWORD`, or that of the file `PGPASSFILE` or
+    /// `~/.pgpass`. The error is a sentence without any part of the address.
+    pub fn parse(url: &str, variable: impl Fn(&str) -> Option<String>) -> Result<StoreAddress, String> {
+        if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
+            return Err("the store must be an address like postgres://user@host/database".to_owned());
+        }
+        let mut config: Config =
+            url.parse().map_err(|_| "the address of the store is not one of PostgreSQL".to_owned())?;
+        if config.get_password().is_some() {
+            let where_to = "put it into PGPASSWORD or ~/.pgpass";
+            return Err(format!("the address of the store contains a password; {where_to}"));
+        }
+        if config.get_ssl_mode() == tokio_postgres::config::SslMode::Require {
+            return Err("the store asks for TLS, which is not supported; use a tunnel".to_owned());
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("epitome");
+        }
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECT_FOR);
+        }
+        let hosts: Vec<String> = config
+            .get_hosts()
+            .iter()
+            .map(|host| match host {
+                Host::Tcp(name) => name.clone(),
+                Host::Unix(path) => path.display().to_string(),
+            })
+            .collect();
+        let database = config.get_dbname().or(config.get_user()).unwrap_or_default().to_owned();
+        let place = format!("the database {database} at {}", hosts.join(", "));
+        let file = variable("PGPASSFILE").or_else(|| variable("HOME").map(|home| format!("{home}/.pgpass")));
+        let password = variable("PGPASSWORD").or_else(|| {
+            let (user, port) = (config.get_user()?, config.get_ports().first().copied().unwrap_or(5432));
+            let port = port.to_string();
+            let text = read_private(Path::new(&file?))?;
+            hosts.iter().find_map(|host| password_in(&text, [host, &port, &database, user]))
+        });
+        if let Some(password) = password {
+            config.password(password);
+        }
+        Ok(StoreAddress { config, place })
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Names it in messages.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+}
+
+/// A file of passwords counts only if nobody else can read it.
+fn read_private(path: &Path) -> Option<String> {
+    let mode = path.metadata().ok()?.permissions().mode();
+    if mode & 0o077 != 0 {
+        tracing::warn!(path = %path.display(), "others can read this file of passwords, so it is ignored");
+        return None;
+    }
+    std::fs::read_to_string(path).ok()
+}
+
+/// The password of the first line `host:port:database:user:password` that fits.
+fn password_in(text: &str, wanted: [&str; 4]) -> Option<String> {
+    text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
+        let mut fields = vec![String::new()];
+        let mut characters = line.chars();
+        while let Some(character) = characters.next() {
+            match character {
+                '\\' => fields.last_mut()?.extend(characters.next()),
+                ':' if fields.len() < 5 => fields.push(String::new()),
+                character => fields.last_mut()?.push(character),
+            }
+        }
+        let [host, port, database, user, password] = fields.try_into().ok()?;
+        let fits =
+            [host, port, database, user].iter().zip(wanted).all(|(is, wanted)| is == "*" || is == wanted);
+        fits.then_some(password)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_password_comes_from_the_environment_or_a_private_file() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join(".pgpass");
+        std::fs::write(&file, "# ours\nother:*:*:*:no\ndb:5432:work:me:a\\:b\n").unwrap();
+        let given = |password: Option<&str>| {
+            let (password, home) = (password.map(str::to_owned), home.path().display().to_string());
+            let variable = move |name: &str| match name {
+                "PGPASSWORD" => password.clone(),
+                "HOME" => Some(home.clone()),
+                _ => None,
+            };
+            let address = StoreAddress::parse("postgres://me@db/work", variable).unwrap();
+            assert_eq!(format!("{address:?}"), "the database work at db");
+            address.config().get_password().map(|password| String::from_utf8_lossy(password).into_owned())
+        };
+        let mode = |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o644);
+        assert_eq!(given(None), None);
+        mode(0o600);
+        assert_eq!(given(None).as_deref(), Some("a:b"));
+        assert_eq!(given(Some("c")).as_deref(), Some("c"));
+        let refused = StoreAddress::parse("postgres://me:secret@db/work", |_| None).unwrap_err();
+        assert!(refused.contains("PGPASSWORD") && !refused.contains("secret"), "{refused}");
+    }
+}

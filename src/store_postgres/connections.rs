@@ -1,0 +1,266 @@
+//! A few connections, used by one caller at a time, and what is repeated on another one.
+
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OnceCell, Semaphore};
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, NoTls, Row};
+
+use super::address::StoreAddress;
+use epitome_store::StoreError;
+
+/// Connections at a time. Commits of several connections share a write to the server's disk.
+const CONNECTIONS_MAX: usize = 8;
+
+/// How long a call goes on trying, for example while a standby is promoted.
+const TRY_FOR: Duration = Duration::from_secs(10);
+
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+const MIGRATE_TRIES: usize = 10;
+
+/// What a server answers if another process has created the same table or type at that moment.
+const EXISTS: [SqlState; 3] =
+    [SqlState::UNIQUE_VIOLATION, SqlState::DUPLICATE_TABLE, SqlState::DUPLICATE_OBJECT];
+
+/// The statements that make the tables, in the order of their versions. Never change one; add one.
+const MIGRATIONS: [&str; 1] = ["
+    create table epitome_session (
+        id text primary key,
+        holder text,
+        epoch bigint not null,
+        lease_until timestamptz,
+        entries bigint not null,
+        header text not null,
+        updated_at bigint not null
+    );
+    create index epitome_session_newest on epitome_session (updated_at desc, id desc);
+    create index epitome_session_holder on epitome_session (holder) where holder is not null;
+    create table epitome_entry (
+        session text not null,
+        seq bigint not null,
+        epoch bigint not null,
+        line text not null,
+        primary key (session, seq)
+    );
+    create table epitome_blob (
+        session text not null,
+        sha256 text not null,
+        body bytea not null,
+        primary key (session, sha256)
+    );
+"];
+
+pub(crate) type Params = Vec<(Box<dyn ToSql + Sync + Send>, Type)>;
+pub(crate) type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, SqlFailure>> + Send + 'a>>;
+
+/// Lets the compiler see that a closure works on any connection.
+pub(crate) fn works<T, F>(work: F) -> F
+where
+    F: for<'a> Fn(&'a mut Client) -> Work<'a, T> + Send + Sync,
+{
+    work
+}
+
+/// Why a call failed.
+#[derive(Debug)]
+pub(crate) enum SqlFailure {
+    Sql(tokio_postgres::Error),
+    /// There was no answer in time.
+    Late,
+    /// The tables are those of a newer version.
+    Newer(i64),
+}
+
+impl From<tokio_postgres::Error> for SqlFailure {
+    fn from(error: tokio_postgres::Error) -> SqlFailure {
+        SqlFailure::Sql(error)
+    }
+}
+
+impl SqlFailure {
+    /// Whether another attempt may succeed.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            SqlFailure::Sql(error) => match error.code() {
+                // Not an answer of the server, or one of a server that ends, starts or is a standby.
+                None => true,
+                Some(code) => [
+                    SqlState::T_R_SERIALIZATION_FAILURE,
+                    SqlState::T_R_DEADLOCK_DETECTED,
+                    SqlState::ADMIN_SHUTDOWN,
+                    SqlState::CRASH_SHUTDOWN,
+                    SqlState::CANNOT_CONNECT_NOW,
+                    SqlState::READ_ONLY_SQL_TRANSACTION,
+                    SqlState::TOO_MANY_CONNECTIONS,
+                ]
+                .contains(code),
+            },
+            SqlFailure::Late | SqlFailure::Newer(_) => false,
+        }
+    }
+}
+
+pub(crate) struct Connections {
+    address: StoreAddress,
+    idle: Mutex<Vec<Client>>,
+    places: Semaphore,
+    migrated: OnceCell<()>,
+}
+
+impl Connections {
+    pub fn new(address: StoreAddress) -> Connections {
+        let places = Semaphore::new(CONNECTIONS_MAX);
+        Connections { address, idle: Mutex::default(), places, migrated: OnceCell::new() }
+    }
+
+    pub fn place(&self) -> &str {
+        self.address.place()
+    }
+
+    pub fn error(&self, doing: &'static str, failure: SqlFailure) -> StoreError {
+        let reason = match failure {
+            SqlFailure::Sql(error) => match (error.as_db_error(), std::error::Error::source(&error)) {
+                (Some(answer), _) => answer.message().to_owned(),
+                (None, Some(cause)) => format!("{error}: {cause}"),
+                (None, None) => error.to_string(),
+            },
+            SqlFailure::Late => format!("there was no answer within {} s", TRY_FOR.as_secs()),
+            SqlFailure::Newer(found) => format!(
+                "its tables have version {found}, and this Epitome knows versions up to {}",
+                MIGRATIONS.len()
+            ),
+        };
+        StoreError::Unreachable { doing, place: self.place().to_owned(), reason }
+    }
+
+    /// Runs a statement that may be repeated if its outcome is unknown.
+    pub async fn query(
+        &self,
+        doing: &'static str,
+        sql: &'static str,
+        params: impl Fn() -> Params + Send + Sync,
+    ) -> Result<Vec<Row>, StoreError> {
+        let until = Instant::now() + TRY_FOR;
+        loop {
+            match self.query_until(until, sql, params()).await {
+                Err(failure) if failure.is_passing() && Instant::now() < until => {
+                    sleep(TRY_AGAIN_AFTER).await
+                }
+                done => return done.map_err(|failure| self.error(doing, failure)),
+            }
+        }
+    }
+
+    /// Runs a statement that must not be repeated.
+    pub async fn query_once(
+        &self,
+        sql: &'static str,
+        params: impl Fn() -> Params,
+    ) -> Result<Vec<Row>, SqlFailure> {
+        self.query_until(Instant::now() + TRY_FOR, sql, params()).await
+    }
+
+    pub async fn query_until(
+        &self,
+        until: Instant,
+        sql: &'static str,
+        params: Params,
+    ) -> Result<Vec<Row>, SqlFailure> {
+        let params = std::sync::Arc::new(params);
+        let work = works(move |client: &mut Client| {
+            let params = params.clone();
+            Box::pin(async move {
+                let params: Vec<(&(dyn ToSql + Sync), Type)> = params
+                    .iter()
+                    .map(|(value, kind)| (&**value as &(dyn ToSql + Sync), kind.clone()))
+                    .collect();
+                Ok(client.query_typed(sql, &params).await?)
+            })
+        });
+        self.until(until, &work).await
+    }
+
+    /// Works on a connection, once.
+    pub async fn once<T>(
+        &self,
+        work: &(dyn for<'a> Fn(&'a mut Client) -> Work<'a, T> + Send + Sync),
+    ) -> Result<T, SqlFailure> {
+        self.until(Instant::now() + TRY_FOR, work).await
+    }
+
+    async fn until<T>(
+        &self,
+        until: Instant,
+        work: &(dyn for<'a> Fn(&'a mut Client) -> Work<'a, T> + Send + Sync),
+    ) -> Result<T, SqlFailure> {
+        let done = timeout_at(until, async {
+            // It is never closed.
+            let _place = self.places.acquire().await;
+            self.migrated.get_or_try_init(|| self.migrate_with_others()).await?;
+            let mut client = self.client().await?;
+            // A connection whose answer is not awaited any longer is dropped here, and so closed.
+            let done = work(&mut client).await;
+            // One to a server that ends or has become a standby is of no use.
+            let is_useful = done.as_ref().err().is_none_or(|failure| !failure.is_passing());
+            if is_useful && !client.is_closed() {
+                self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(client);
+            }
+            done
+        });
+        done.await.unwrap_or(Err(SqlFailure::Late))
+    }
+
+    async fn client(&self) -> Result<Client, SqlFailure> {
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        while let Some(client) = idle() {
+            if !client.is_closed() {
+                return Ok(client);
+            }
+        }
+        let (client, connection) = self.address.config().connect(NoTls).await?;
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to the database has ended");
+            }
+        });
+        Ok(client)
+    }
+
+    /// Another process may create the same tables at this moment. One of them fails and finds them when it tries again.
+    async fn migrate_with_others(&self) -> Result<(), SqlFailure> {
+        for _ in 1..MIGRATE_TRIES {
+            match self.migrate().await {
+                Err(SqlFailure::Sql(error)) if error.code().is_some_and(|code| EXISTS.contains(code)) => {
+                    sleep(TRY_AGAIN_AFTER).await
+                }
+                done => return done,
+            }
+        }
+        self.migrate().await
+    }
+
+    async fn migrate(&self) -> Result<(), SqlFailure> {
+        let mut client = self.client().await?;
+        client
+            .batch_execute("create table if not exists epitome_schema (version bigint primary key)")
+            .await?;
+        let migrating = client.transaction().await?;
+        let row = migrating.query_typed("select coalesce(max(version), 0) from epitome_schema", &[]).await?;
+        let found: i64 = row[0].get(0);
+        if found > MIGRATIONS.len() as i64 {
+            return Err(SqlFailure::Newer(found));
+        }
+        for (version, sql) in (1_i64..).zip(MIGRATIONS).skip(found as usize) {
+            migrating
+                .query_typed("insert into epitome_schema (version) values ($1)", &[(&version, Type::INT8)])
+                .await?;
+            migrating.batch_execute(sql).await?;
+        }
+        Ok(migrating.commit().await?)
+    }
+}

@@ -1,0 +1,217 @@
+//! One log that is open for appending, under its lease.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio_postgres::types::Type;
+
+use super::connections::{Connections, Params, SqlFailure, works};
+use super::{LEASE, Shared, header_row, lease_seconds};
+use epitome_store::{Header, JournalLine, Log, StoreError};
+use epitome_thread::{Seq, SessionId};
+
+/// How long an append goes on trying.
+const APPEND_FOR: Duration = Duration::from_secs(20);
+
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+pub(crate) struct OpenLog {
+    shared: Arc<Shared>,
+    session: SessionId,
+    token: String,
+    state: Mutex<State>,
+}
+
+struct State {
+    epoch: i64,
+    /// Length of the log.
+    bytes: u64,
+    /// A line of which nobody knows whether it was committed may follow.
+    is_unclean: bool,
+    /// When the newest renewal that succeeded was asked for.
+    renewed: Instant,
+    /// Who has the lease now.
+    taken_by: Option<String>,
+}
+
+/// A line without its newline.
+pub(crate) fn text(line: &[u8]) -> String {
+    String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line)).into_owned()
+}
+
+pub(crate) fn text_of(line: &JournalLine) -> String {
+    text(&line.bytes)
+}
+
+impl OpenLog {
+    pub fn new(shared: Arc<Shared>, session: &SessionId, token: String, epoch: i64, bytes: u64) -> OpenLog {
+        let state = State { epoch, bytes, is_unclean: false, renewed: Instant::now(), taken_by: None };
+        OpenLog { shared, session: session.clone(), token, state: Mutex::new(state) }
+    }
+
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
+    pub fn renewed(&self, asked: Instant) {
+        self.state().renewed = asked;
+    }
+
+    /// The lease is not this log's any longer: finds out whose it is.
+    pub async fn lost(&self, connections: &Connections) {
+        let id = self.session.0.clone();
+        let sql = "select coalesce(holder, 'nobody') from epitome_session where id = $1";
+        let params = move || -> Params { vec![(Box::new(id.clone()), Type::TEXT)] };
+        let holder = match connections.query("look up a lease", sql, params).await {
+            Ok(rows) => rows.first().map(|row| row.get::<_, String>(0)),
+            Err(_) => Some("another process".to_owned()),
+        };
+        self.state().taken_by = Some(holder.unwrap_or_else(|| "a deletion".to_owned()));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn taken_over(&self) -> Option<StoreError> {
+        let holder = self.state().taken_by.clone()?;
+        Some(StoreError::TakenOver { session: self.session.clone(), holder })
+    }
+
+    /// One statement; false if it wrote nothing, because the epoch, the lease or the number is another.
+    async fn insert(
+        &self,
+        until: tokio::time::Instant,
+        seq: i64,
+        line: &str,
+        header: &Header,
+    ) -> Result<bool, SqlFailure> {
+        let sql = "with held as (update epitome_session set entries = $3 + 1, header = $4, \
+                   updated_at = $5 where id = $1 and epoch = $2 and entries = $3 and lease_until > now() \
+                   returning id) \
+                   insert into epitome_entry (session, seq, epoch, line) select id, $3, $2, $6 from held returning seq";
+        let (header, at) = header_row(header);
+        let params: Params = vec![
+            (Box::new(self.session.0.clone()), Type::TEXT),
+            (Box::new(self.state().epoch), Type::INT8),
+            (Box::new(seq), Type::INT8),
+            (Box::new(header), Type::TEXT),
+            (Box::new(at), Type::INT8),
+            (Box::new(line.to_owned()), Type::TEXT),
+        ];
+        Ok(!self.shared.connections.query_until(until, sql, params).await?.is_empty())
+    }
+
+    /// Raises the own epoch, so that no statement that is still on its way can write, and removes what may be committed
+    /// from `seq` on. False if another process has taken over.
+    async fn reclaim(&self, seq: i64) -> Result<bool, SqlFailure> {
+        let (id, token) = (self.session.0.clone(), self.token.clone());
+        let work = works(move |client: &mut tokio_postgres::Client| {
+            let (id, token) = (id.clone(), token.clone());
+            Box::pin(async move {
+                let lease = lease_seconds();
+                let reclaiming = client.transaction().await?;
+                let sql = "update epitome_session set epoch = epoch + 1, entries = least(entries, $3), \
+                           lease_until = now() + $4::int8 * interval '1 second' \
+                           where id = $1 and holder = $2 returning epoch";
+                let rows = reclaiming
+                    .query_typed(
+                        sql,
+                        &[(&id, Type::TEXT), (&token, Type::TEXT), (&seq, Type::INT8), (&lease, Type::INT8)],
+                    )
+                    .await?;
+                let Some(row) = rows.first() else { return Ok(None) };
+                let sql = "delete from epitome_entry where session = $1 and seq >= $2";
+                reclaiming.query_typed(sql, &[(&id, Type::TEXT), (&seq, Type::INT8)]).await?;
+                reclaiming.commit().await?;
+                Ok(Some(row.get(0)))
+            })
+        });
+        let asked = Instant::now();
+        let epoch = self.shared.connections.once(&work).await?;
+        if let Some(epoch) = epoch {
+            let mut state = self.state();
+            (state.epoch, state.renewed, state.is_unclean) = (epoch, asked, false);
+        }
+        Ok(epoch.is_some())
+    }
+
+    async fn write(&self, seq: i64, line: &str, header: &Header) -> Result<(), StoreError> {
+        let doing = "append to a log";
+        let until = tokio::time::Instant::now() + APPEND_FOR;
+        let mut was_reclaimed = false;
+        loop {
+            if let Some(error) = self.taken_over() {
+                return Err(error);
+            }
+            let is_unclean = self.state().is_unclean;
+            let failure = if is_unclean {
+                match self.reclaim(seq).await {
+                    Ok(true) => {
+                        was_reclaimed = true;
+                        continue;
+                    }
+                    Ok(false) => {
+                        self.lost(&self.shared.connections).await;
+                        continue;
+                    }
+                    Err(failure) => failure,
+                }
+            } else {
+                self.state().is_unclean = true;
+                match self.insert(until, seq, line, header).await {
+                    Ok(true) => {
+                        self.state().is_unclean = false;
+                        return Ok(());
+                    }
+                    // The number is another even after the log was reclaimed: rows were removed by hand.
+                    Ok(false) if was_reclaimed => return Err(StoreError::Replaced(self.session.clone())),
+                    Ok(false) => continue,
+                    Err(failure) => failure,
+                }
+            };
+            if !failure.is_passing() || tokio::time::Instant::now() >= until {
+                return Err(self.shared.connections.error(doing, failure));
+            }
+            was_reclaimed = false;
+            tokio::time::sleep(TRY_AGAIN_AFTER).await;
+        }
+    }
+}
+
+/// A log whose lease is given back when it is closed.
+impl Log for OpenLog {
+    fn append(&self, seq: Seq, line: &JournalLine, header: &Header) -> Result<(), StoreError> {
+        let (text, header) = (text_of(line), header.clone());
+        let log = self.shared.open().get(&self.token).and_then(std::sync::Weak::upgrade);
+        let log = log.ok_or_else(|| StoreError::SyncFailed(self.session.clone()))?;
+        self.shared.block_on(async move { log.write(seq.0 as i64, &text, &header).await })?;
+        self.state().bytes += line.bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Appended lines are committed.
+    fn sync(&self) -> Result<(), StoreError> {
+        self.check()
+    }
+
+    fn synced_bytes(&self) -> u64 {
+        self.state().bytes
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        if let Some(error) = self.taken_over() {
+            return Err(error);
+        }
+        if self.state().renewed.elapsed() < LEASE {
+            return Ok(());
+        }
+        let reason = format!("the lease of session {} could not be renewed", self.session);
+        let place = self.shared.connections.place().to_owned();
+        Err(StoreError::Unreachable { doing: "write", place, reason })
+    }
+
+    fn release(&self) {
+        self.shared.release(self.token.clone());
+    }
+}

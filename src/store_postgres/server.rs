@@ -1,0 +1,167 @@
+//! Real servers for tests: PostgreSQL in temporary directories, as an unprivileged user.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Postgres, StoreAddress};
+use epitome_files::paths::Paths;
+use epitome_store::Store;
+
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Where Debian installs it.
+const PROGRAMS: &str = "/usr/lib/postgresql";
+
+/// A server whose data is removed with it.
+pub struct Server {
+    directory: tempfile::TempDir,
+    child: Option<Child>,
+}
+
+/// The directory of the programs; `None`, with a message, if no server is installed.
+fn programs() -> Option<PathBuf> {
+    let versions = std::fs::read_dir(PROGRAMS).into_iter().flatten().flatten();
+    let found = versions.map(|version| version.path().join("bin")).find(|bin| bin.join("initdb").exists());
+    if found.is_none() {
+        eprintln!("skipped: no PostgreSQL server is installed in {PROGRAMS}");
+    }
+    found
+}
+
+/// A command of the server, as the user `postgres` if this is root, which the server refuses.
+fn command(program: &str) -> Option<Command> {
+    let program = programs()?.join(program);
+    if !rustix::process::geteuid().is_root() {
+        return Some(Command::new(program));
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups", "--"]).arg(program);
+    Some(command)
+}
+
+fn run(mut command: Command) {
+    let done = command.current_dir("/").output().expect("the program starts");
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// Waits for what the server does; each look at it starts a program, so there is no other pause.
+fn wait(what: &str, mut is_done: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_done() {
+        assert!(started.elapsed() < WAIT_MAX, "the server {what} only after {WAIT_MAX:?}");
+    }
+}
+
+fn directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a directory");
+    if rustix::process::geteuid().is_root() {
+        run({
+            let mut command = Command::new("chown");
+            command.arg("postgres").arg(directory.path());
+            command
+        });
+    }
+    directory
+}
+
+impl Server {
+    /// An empty database; `None` if no server is installed.
+    pub fn start() -> Option<Server> {
+        let directory = directory();
+        let mut init = command("initdb")?;
+        init.args(["--no-sync", "-A", "trust", "-U", "epitome", "-D"]).arg(directory.path().join("data"));
+        run(init);
+        let mut server = Server { directory, child: None };
+        server.launch(&[]);
+        Some(server)
+    }
+
+    /// A standby of this server, which waits for it with each commit from now on.
+    pub fn standby(&mut self) -> Server {
+        let directory = directory();
+        let mut copy = command("pg_basebackup").expect("it was found before");
+        copy.args(["-R", "-X", "stream", "-c", "fast", "-U", "epitome", "-h"]).arg(self.path());
+        copy.arg("-D").arg(directory.path().join("data"));
+        run(copy);
+        let mut standby = Server { directory, child: None };
+        // The new settings are read when the standby is there, so that nothing waits for it in vain.
+        standby.launch(&[]);
+        self.sql("alter system set synchronous_standby_names = '*'");
+        self.sql("select pg_reload_conf()");
+        let synchronous = "select count(*) from pg_stat_replication where sync_state = 'sync'";
+        wait("replicates", || self.sql(synchronous).trim() == "1");
+        standby
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn launch(&mut self, more: &[&str]) {
+        let mut postgres = command("postgres").expect("it was found before");
+        postgres.arg("-D").arg(self.path().join("data")).arg("-k").arg(self.path());
+        postgres.args(["-c", "listen_addresses=", "-c", "max_wal_senders=4"]).args(more);
+        let log = std::fs::File::create(self.path().join("log")).expect("a file");
+        let child = postgres.current_dir("/").stderr(log).stdout(Stdio::null()).spawn().expect("it starts");
+        let child = self.child.insert(child);
+        let path = self.directory.path();
+        let mut ready = command("pg_isready").expect("it was found before");
+        ready.args(["-q", "-U", "epitome", "-d", "postgres", "-h"]).arg(path);
+        wait("starts", || {
+            if let Some(status) = child.try_wait().expect("it can be waited for") {
+                let log = std::fs::read_to_string(path.join("log")).unwrap_or_default();
+                panic!("the server has ended with {status}: {log}");
+            }
+            ready.status().expect("the program starts").success()
+        });
+    }
+
+    /// Kills the server with its children, like a power failure.
+    pub fn kill(&mut self) {
+        let pid = std::fs::read_to_string(self.path().join("data/postmaster.pid")).expect("it runs");
+        let pid: i32 = pid.lines().next().and_then(|pid| pid.parse().ok()).expect("a process id");
+        let pid = rustix::process::Pid::from_raw(pid).expect("a process id");
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it runs");
+        if let Some(mut child) = self.child.take() {
+            child.wait().expect("it was killed");
+        }
+    }
+
+    pub fn promote(&self) {
+        self.sql("select pg_promote()");
+    }
+
+    pub fn sql(&self, sql: &str) -> String {
+        let mut psql = command("psql").expect("it was found before");
+        psql.args(["-XAtq", "-U", "epitome", "-d", "postgres", "-c", sql, "-h"]).arg(self.path());
+        let done = psql.current_dir("/").output().expect("the program starts");
+        assert!(done.status.success(), "{sql}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    }
+
+    /// A store in it, of another process.
+    pub fn store(&self, home: &Path) -> Store {
+        store(&[self], home)
+    }
+}
+
+/// A store in whichever of the servers accepts writes.
+pub fn store(servers: &[&Server], home: &Path) -> Store {
+    let hosts: Vec<String> =
+        servers.iter().map(|server| server.path().display().to_string().replace('/', "%2F")).collect();
+    let url = format!("postgres://epitome@{}/postgres?target_session_attrs=read-write", hosts.join(","));
+    let address = StoreAddress::parse(&url, |_| None).expect("an address");
+    let place = address.place().to_owned();
+    let postgres = Postgres::new(address).expect("threads");
+    Store::elsewhere(&Paths::below(home), Arc::new(postgres), &place)
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.child.is_some() {
+            self.kill();
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The same operations with files and with PostgreSQL, and what only a database and several processes can do wrong.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::server::{Server, store};
+use epitome_files::paths::Paths;
+use epitome_store::{Journal, Store, StoreError, new_id};
+use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId, Thread};
+
+fn opened(session: &SessionId) -> Change {
+    Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: "/w".into() }
+}
+
+fn titled(title: &str) -> Change {
+    Change::Titled { title: title.to_owned() }
+}
+
+fn create(store: &Store) -> (SessionId, Journal) {
+    let session = new_id();
+    let (journal, _) = store.create(&session, opened(&session)).expect("a session");
+    (session, journal)
+}
+
+fn titles(store: &Store, session: &SessionId) -> Vec<String> {
+    let entries = store.read(session).expect("it is readable");
+    let title = |entry: &Arc<Entry>| match &entry.change {
+        Change::Titled { title } => Some(title.clone()),
+        _ => None,
+    };
+    entries.iter().filter_map(title).collect()
+}
+
+/// What every backend does. `other` is another process with the same sessions.
+fn contract(store: &Store, other: &Store) {
+    let (session, mut journal) = create(store);
+    assert!(matches!(store.create(&session, opened(&session)), Err(StoreError::Exists(_))));
+    let big = "x".repeat(100_000);
+    for title in ["first", "second \u{1f980}\n\u{0}", &big] {
+        journal.append(titled(title)).expect("it is writable");
+    }
+    journal.syncer().sync().expect("it is durable");
+    journal.can_append().expect("it is writable");
+
+    // Everyone reads it, and nobody else writes or deletes it.
+    assert_eq!(titles(other, &session), ["first", "second \u{1f980}\n\u{0}", &big]);
+    assert!(other.is_in_use(&session));
+    assert!(matches!(other.load(&session).map(drop), Err(StoreError::InUse(_))));
+    assert!(matches!(other.delete(&session), Err(StoreError::InUse(_))));
+
+    // It goes on elsewhere once it is closed.
+    drop(journal);
+    store.settle();
+    let (mut journal, entries) = other.load(&session).expect("it is closed");
+    assert_eq!(entries.len(), 4);
+    journal.append(titled("third")).expect("it is writable");
+    drop(journal);
+    other.settle();
+    let header = store.header(&session).expect("it is there");
+    assert_eq!((header.entries, header.title.as_deref()), (5, Some("third")));
+    assert_eq!(store.list().expect("a list").headers, [header]);
+
+    // Copies.
+    let fork = store.fork_with_origin(&session, Some(Seq(3))).expect("a fork").session;
+    assert_eq!(titles(store, &fork)[..3], ["first", "second \u{1f980}\n\u{0}", &big]);
+    let name = new_id();
+    let entries = store.read(&session).expect("it is readable");
+    assert!(matches!(store.insert(&session, &entries), Err(StoreError::Exists(_))));
+    let mut named = entries.clone();
+    named[0] = Arc::new(Entry { change: opened(&name), ..(*entries[0]).clone() });
+    store.insert(&name, &named).expect("an import");
+    assert_eq!(store.read(&name).expect("it is readable")[1..], entries[1..]);
+    assert_eq!(store.list().expect("a list").headers.len(), 3);
+
+    for session in [&session, &fork, &name] {
+        store.delete(session).expect("it is closed");
+        store.delete(session).expect("deleting it again does nothing");
+        assert!(matches!(store.read(session), Err(StoreError::NotFound(_))));
+        assert!(matches!(store.load(session).map(drop), Err(StoreError::NotFound(_))));
+    }
+    assert!(store.list().expect("a list").headers.is_empty());
+}
+
+#[test]
+fn files_and_postgres_do_the_same() {
+    let home = tempfile::tempdir().unwrap();
+    let files = || Store::new(&Paths::below(home.path()));
+    contract(&files(), &files());
+    let Some(server) = Server::start() else { return };
+    contract(&server.store(home.path()), &server.store(home.path()));
+}
+
+/// A session is copied there and back as the same bytes.
+#[test]
+fn a_session_is_copied_in_both_directions() {
+    let Some(server) = Server::start() else { return };
+    let homes = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [files, back] = homes.each_ref().map(|home| Store::new(&Paths::below(home.path())));
+    let postgres = server.store(homes[0].path());
+    let (session, mut journal) = create(&files);
+    for title in ["first", &"x".repeat(100_000)] {
+        journal.append(titled(title)).unwrap();
+    }
+    assert!(matches!(files.copy_to(&session, &postgres), Err(StoreError::InUse(_))));
+    drop(journal);
+    assert!(files.copy_to(&session, &postgres).expect("it is closed"));
+    assert!(!files.copy_to(&session, &postgres).expect("it is there already"));
+    assert!(postgres.copy_to(&session, &back).expect("it is closed"));
+    assert_eq!(files.raw(&session).unwrap(), back.raw(&session).unwrap());
+    let folded =
+        [&files, &postgres, &back].map(|store| Thread::replay(store.read(&session).unwrap()).unwrap());
+    assert!(folded.iter().all(|thread| thread.next_message() == folded[0].next_message()));
+    postgres.load(&session).unwrap().0.append(titled("other")).unwrap();
+    assert!(matches!(files.copy_to(&session, &postgres), Err(StoreError::Exists(_))));
+}
+
+/// A process that was stopped for longer than its lease lasts must not write into a session that another one continues.
+#[test]
+fn a_stale_holder_writes_nothing_and_is_read_only() {
+    let Some(server) = Server::start() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let (old, new) = (server.store(home.path()), server.store(home.path()));
+    let (session, mut stale) = create(&old);
+    stale.append(titled("before")).unwrap();
+    server.sql("update epitome_session set lease_until = now() - interval '1 second'");
+    let (mut journal, _) = new.load(&session).expect("the lease has run out");
+    journal.append(titled("after")).unwrap();
+    for _ in 0..50 {
+        let refused = stale.append(titled("stale")).expect_err("another process has the lease");
+        assert!(matches!(&refused, StoreError::TakenOver { .. }), "{refused}");
+    }
+    assert!(matches!(stale.can_append(), Err(StoreError::TakenOver { .. })));
+    assert!(matches!(stale.syncer().sync(), Err(StoreError::TakenOver { .. })));
+    journal.append(titled("later")).unwrap();
+    assert_eq!(titles(&new, &session), ["before", "after", "later"]);
+    // Closing the stale one takes nothing from the new holder.
+    drop(stale);
+    old.settle();
+    journal.append(titled("last")).unwrap();
+}
+
+/// After a daemon was killed, its front end loads the session again at once. That failed while the lease of the killed
+/// process lasted, and the front end considered the session gone.
+#[test]
+fn opening_waits_for_the_lease_of_a_process_that_was_killed() {
+    let Some(server) = Server::start() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let store = server.store(home.path());
+    let (session, journal) = create(&store);
+    drop(journal);
+    store.settle();
+    server.sql("update epitome_session set holder = 'killed', lease_until = now() + interval '1 second'");
+    let (mut journal, _) = store.load(&session).expect("nobody renews the lease");
+    journal.append(titled("continued")).unwrap();
+    assert!(matches!(store.load(&session).map(drop), Err(StoreError::InUse(_))), "this process has it");
+}
+
+/// A lease that has run out while nobody else took it is simply renewed.
+#[test]
+fn a_holder_continues_if_nobody_has_taken_over() {
+    let Some(server) = Server::start() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let store = server.store(home.path());
+    let (session, mut journal) = create(&store);
+    server.sql("update epitome_session set lease_until = now() - interval '1 second'");
+    journal.append(titled("still here")).expect("nobody else wants it");
+    assert_eq!(titles(&store, &session), ["still here"]);
+}
+
+/// Rows that are removed or changed by hand are damage, as in a file.
+#[test]
+fn damage_in_the_tables_is_noticed() {
+    let Some(server) = Server::start() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let store = server.store(home.path());
+    let (session, mut journal) = create(&store);
+    for title in ["a", "b", "c"] {
+        journal.append(titled(title)).unwrap();
+    }
+    drop(journal);
+    store.settle();
+    server.sql("delete from epitome_entry where seq = 3");
+    let (entries, damage) = store.read_with_damage(&session).unwrap();
+    assert!(matches!(damage, Some(StoreError::Damaged { lost: 1, .. })), "{damage:?}");
+    assert!(matches!(entries[3].change, Change::Lost { entries: 1 }));
+    let (mut journal, _) = store.load(&session).unwrap();
+    assert!(matches!(journal.append(titled("d")), Err(StoreError::Damaged { .. })));
+    let acceptance = journal.acceptance().expect("there is damage");
+    journal.append(acceptance).unwrap();
+    journal.append(titled("d")).unwrap();
+    drop(journal);
+    store.settle();
+    server.sql("update epitome_entry set line = replace(line, '\"b\"', '\"x\"') where seq = 2");
+    assert!(store.read_with_damage(&session).unwrap().1.is_some());
+}
+
+/// The primary is killed while writers append, and the synchronous standby is promoted. `EPITOME_APPENDS=5000` for a longer
+/// run.
+#[test]
+fn nothing_acknowledged_is_lost_when_the_primary_is_killed() {
+    let appends =
+        std::env::var("EPITOME_APPENDS").ok().and_then(|count| count.parse().ok()).unwrap_or(60_usize);
+    let Some(mut primary) = Server::start() else { return };
+    let standby = primary.standby();
+    let home = tempfile::tempdir().unwrap();
+    let both = store(&[&primary, &standby], home.path());
+    let sessions: Vec<(SessionId, Journal)> = (0..4).map(|_| create(&both)).collect();
+    let (reached, half) = std::sync::mpsc::channel();
+    let writers: Vec<_> = sessions
+        .into_iter()
+        .map(|(session, mut journal)| {
+            let reached = reached.clone();
+            std::thread::spawn(move || {
+                for nth in 0..appends {
+                    if nth == appends / 2 {
+                        reached.send(()).unwrap();
+                    }
+                    journal.append(titled(&nth.to_string())).expect("the standby takes over in time");
+                }
+                session
+            })
+        })
+        .collect();
+    half.recv().unwrap();
+    primary.kill();
+    standby.promote();
+    let expected: Vec<String> = (0..appends).map(|nth| nth.to_string()).collect();
+    for writer in writers {
+        let session = writer.join().expect("it wrote everything");
+        assert_eq!(titles(&both, &session), expected, "acknowledged lines, once each and in order");
+    }
+}
+
+/// Prints how long appends take. `cargo test --workspace --lib latency -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement"]
+fn latency_of_appends() {
+    let Some(mut server) = Server::start() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let mut measure = |server: &Server, what: &str| {
+        for writers in [1, 8] {
+            let store = server.store(home.path());
+            let journals: Vec<Journal> = (0..writers).map(|_| create(&store).1).collect();
+            let started = Instant::now();
+            let threads = journals.into_iter().map(|mut journal| {
+                std::thread::spawn(move || {
+                    let append = |_| {
+                        let began = Instant::now();
+                        journal.append(titled(&"x".repeat(600))).unwrap();
+                        began.elapsed()
+                    };
+                    (0..300).map(append).collect::<Vec<_>>()
+                })
+            });
+            let threads: Vec<_> = threads.collect();
+            let mut taken: Vec<_> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+            let rate = taken.len() as f64 / started.elapsed().as_secs_f64();
+            taken.sort();
+            let at = |share: usize| taken[taken.len() * share / 100].as_secs_f64() * 1e3;
+            eprintln!(
+                "{what}, {writers} writers: median {:.1} ms, p99 {:.1} ms, {rate:.0} a second",
+                at(50),
+                at(99)
+            );
+        }
+    };
+    measure(&server, "one server");
+    let _standby = server.standby();
+    measure(&server, "with a synchronous standby");
+}
