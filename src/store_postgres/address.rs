@@ -1,7 +1,7 @@
 //! The address of a database as it is configured, and the password, which is never part of it.
 
+use epitome_platform::os::PermissionsExt;
 use std::fmt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 

@@ -237,7 +237,7 @@ fn nothing_acknowledged_is_lost_when_the_primary_is_killed() {
 fn latency_of_appends() {
     let Some(mut server) = Server::start() else { return };
     let home = tempfile::tempdir().unwrap();
-    let mut measure = |server: &Server, what: &str| {
+    let measure = |server: &Server, what: &str| {
         for writers in [1, 8] {
             let store = server.store(home.path());
             let journals: Vec<Journal> = (0..writers).map(|_| create(&store).1).collect();
