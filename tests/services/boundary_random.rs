@@ -118,6 +118,10 @@ impl World {
         for path in ["a", "d/e/f", ".envrc", ".vscode/tasks.json"] {
             fs::write(root.join("home/w").join(path), "plain\n").expect("written");
         }
+        // Epitome makes it before a command, for copies of Git's settings.
+        let staging = root.join("home/.cache/epitome/staging");
+        fs::create_dir_all(&staging).expect("made");
+        fs::set_permissions(&staging, fs::Permissions::from_mode(0o700)).expect("set");
         let environment = vec![
             ("PATH".into(), std::env::var_os("PATH").unwrap_or_default()),
             ("HOME".into(), root.join("home").into_os_string()),
