@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(card.answer(None, LATER), decided("reject"));
     }
 
-    /// Of most commands, the title is the command, which stood on the card twice.
+    /// The title of most commands is the command itself, which was on the card twice.
     #[test]
     fn a_command_is_shown_once() {
         let content = vec![wire::ToolCallContent::from("```sh\nls *.rs\n```")];

@@ -324,6 +324,10 @@ impl Window {
             if closes {
                 self.sessions.remove(&request.session);
             }
+            if failed && request.method == "session/load" {
+                // If it was open before, it stays open, and the editor has only what comes from now on.
+                self.partial.insert(request.session.clone());
+            }
             self.answered.push((request, message));
         }
     }
