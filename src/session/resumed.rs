@@ -86,7 +86,7 @@ pub struct Rest {
     pub inserted: Vec<Option<MessageId>>,
 }
 
-/// What the user is told about a queued prompt whose turn ended without reading it.
+/// The message about a queued prompt whose turn ended without reading it.
 pub(super) const KEPT: &str = "It is kept, and read with your next prompt.";
 
 /// What happened to a prompt.
