@@ -98,7 +98,7 @@ pub enum EntryTreatment {
     Masked,
     /// Dropped, but quoted verbatim in the message.
     Quoted,
-    /// Dropped, but quoted in the message without its middle.
+    /// Dropped, but quoted in the message without its middle or its attached files.
     Shortened,
     /// Dropped and covered by the summary.
     Summarised,

@@ -44,6 +44,8 @@ pub(super) struct UserQuote {
     /// The length of the text in characters, and the maximum for its quote.
     chars: usize,
     chars_max: usize,
+    /// Whether the text only names files that were attached to the message.
+    loses_files: bool,
     /// The text with the tags around it.
     pub quote: String,
     /// The size of the quote.
@@ -96,7 +98,7 @@ impl Material {
                         && !rewritten.contains_call(&outcome.call)
                         && let Some((occasion, text)) = user_reply(tool, outcome)
                     {
-                        user.push(UserQuote::new(input, entry.seq, Some(occasion), text.to_owned()));
+                        user.push(UserQuote::new(input, entry.seq, Some(occasion), text.to_owned(), false));
                     }
                     continue;
                 }
@@ -129,7 +131,8 @@ impl Material {
                             _ => said(content),
                         };
                         if !text.trim().is_empty() {
-                            user.push(UserQuote::new(input, entry.seq, None, text));
+                            let loses_files = content.iter().any(Content::has_attached_data);
+                            user.push(UserQuote::new(input, entry.seq, None, text, loses_files));
                         }
                     }
                 }
@@ -196,10 +199,12 @@ impl UserQuote {
         entry: Seq,
         occasion: Option<&'static str>,
         text: String,
+        loses_files: bool,
     ) -> UserQuote {
         let (chars, chars_max) = (text.chars().count(), PASTE_CHARS[0]);
+        let quote = String::new();
         let mut words =
-            UserQuote { entry, occasion, text, chars, chars_max, quote: String::new(), tokens: 0 };
+            UserQuote { entry, occasion, text, chars, chars_max, loses_files, quote, tokens: 0 };
         words.quote = words.quoted(input, chars_max);
         words.tokens = input.ruler.text(&words.quote);
         words
@@ -225,9 +230,9 @@ impl UserQuote {
         saved
     }
 
-    /// Whether a part of the text is missing from the quote.
+    /// Whether a part of the message is missing from the quote.
     pub fn is_cut(&self) -> bool {
-        self.chars > self.chars_max
+        self.loses_files || self.chars > self.chars_max
     }
 }
 

@@ -578,7 +578,7 @@ pub struct CompactionStats {
     /// Entries that are quoted verbatim next to the summary. In older logs, also those quoted without their middle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quoted: Vec<Seq>,
-    /// Entries that are quoted without their middle.
+    /// Entries that are quoted without their middle or without attached files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shortened: Vec<Seq>,
     /// Lines of the tables computed from the log. In older logs, the number of facts listed.

@@ -385,7 +385,7 @@ fn now_in_view(thread: &Thread, entry: &Entry) -> String {
                 format!("{by} quotes it word for word; the entry itself left the view.")
             }
             Some(Change::Compacted { account, .. }) if account.shortened.contains(&seq) => {
-                format!("{by} quotes it without its middle; the entry itself left the view.")
+                format!("{by} quotes a part of it, or only names its files; the entry itself left the view.")
             }
             Some(Change::Compacted { .. }) => format!("The model no longer sees it: {by} summarised it."),
             Some(Change::Mutated { by: hook, .. }) => {

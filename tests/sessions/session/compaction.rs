@@ -216,3 +216,26 @@ fn an_attachment_that_is_too_large_for_the_provider_causes_a_notice() {
     assert!(notice.contains("no longer sent"), "{notice}");
     assert_eq!(test.reason(ticket), StopReason::EndTurn);
 }
+
+/// Regression: a table was attached to a prompt, and was larger than the window. A compaction removed it before the model
+/// saw it, without a word: only requests that a provider had refused caused a notice, and only for images.
+#[test]
+fn an_attached_file_that_is_larger_than_the_window_causes_a_notice() {
+    let mut test = strict(|request| match is_summary(request) {
+        true => vec![text("<summary>They say many words.</summary>")],
+        false => many_words(),
+    });
+    // The provider reports its window with its first refusal.
+    while compactions(&test).is_empty() {
+        assert_eq!(test.ask("Say many words"), StopReason::EndTurn);
+    }
+    let table = Content::Resource { uri: "file:///t.csv".into(), text: "1,2,3\n".repeat(8_000) };
+    let ticket = test.prompt_with(vec![Content::Text { text: "Sum up the table.".into() }, table]);
+    let notice = test.client.until(|out| match out {
+        SessionEvent::Notice { text, .. } if text.contains("attachments") => Some(text.clone()),
+        _ => None,
+    });
+    assert!(notice.starts_with("Your message is larger than the room in the model's window"), "{notice}");
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
+    assert!(test.last_request().last_user_text().contains("file:///t.csv"));
+}
