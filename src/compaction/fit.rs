@@ -130,6 +130,14 @@ pub(super) struct SummaryInput<'a> {
 }
 
 impl SummaryInput<'_> {
+    /// The material for a layer that keeps the view from index `cut` on, and its summary.
+    fn material(&self, input: &CompactionInput<'_>, cut: usize) -> (Material, SummaryPart) {
+        let mut material = Material::collect(input, cut);
+        let summary = self.part(&material);
+        material.add_words_left_by_hooks(input, summary.text());
+        (material, summary)
+    }
+
     fn part(&self, material: &Material) -> SummaryPart {
         match (&self.text, &material.earlier) {
             (Some(text), _) => SummaryPart::New(text.clone()),
@@ -205,7 +213,7 @@ impl<'a> FitSearch<'a> {
         reserve: u64,
     ) -> FitSearch<'a> {
         let cut = input.cut(plan.through);
-        let material = Material::collect(input, cut);
+        let (material, summary) = given.material(input, cut);
         let mut kept = PruneCuts::new(input, cut);
         kept.take(input, cut, &plan.masks);
         // A reused earlier summary must not affect the other parts more than a new one does. That of another program
@@ -218,7 +226,6 @@ impl<'a> FitSearch<'a> {
             }
             Some(_) | None => reserve,
         };
-        let summary = given.part(&material);
         let measure = full_measure(input, &material, &summary, plan.trigger);
         let carryover = Carryover::compute(input, &material.kept);
         let carried = carryover.within(&input.ruler, measure.carried);
@@ -367,8 +374,7 @@ impl<'a> FitSearch<'a> {
                 self.cut = end;
                 self.through = input.thread.through(end);
                 self.kept = PruneCuts::new(input, end);
-                self.material = Material::collect(input, end);
-                self.summary = self.given.part(&self.material);
+                (self.material, self.summary) = self.given.material(input, end);
                 self.measure = full_measure(input, &self.material, &self.summary, self.trigger);
                 self.carryover = Carryover::compute(input, &self.material.kept);
                 self.carried = self.carryover.within(&input.ruler, self.measure.carried);

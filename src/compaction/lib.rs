@@ -18,6 +18,7 @@ mod carryover;
 mod compose;
 mod fit;
 mod input;
+mod left_by_hooks;
 mod lost;
 mod material;
 mod parts;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::carryover::user_reply;
 use super::input::{CompactionInput, tools};
+use super::left_by_hooks;
 use super::text::{flat_entry, said, said_with};
 use epitome_thread::{
     Change, Content, Entry, Message, MessageId, Origin, PartId, RewrittenEntries, Seq, Thread,
@@ -44,8 +45,8 @@ pub(super) struct UserQuote {
     /// The length of the text in characters, and the maximum for its quote.
     chars: usize,
     chars_max: usize,
-    /// Whether the text only names files that were attached to the message.
-    loses_files: bool,
+    /// Whether the text lacks a part of the message even if it is complete, such as attached files.
+    is_partial: bool,
     /// The text with the tags around it.
     pub quote: String,
     /// The size of the quote.
@@ -131,8 +132,8 @@ impl Material {
                             _ => said(content),
                         };
                         if !text.trim().is_empty() {
-                            let loses_files = content.iter().any(Content::has_attached_data);
-                            user.push(UserQuote::new(input, entry.seq, None, text, loses_files));
+                            let is_partial = content.iter().any(Content::has_attached_data);
+                            user.push(UserQuote::new(input, entry.seq, None, text, is_partial));
                         }
                     }
                 }
@@ -171,6 +172,17 @@ impl Material {
     }
 }
 
+impl Material {
+    /// Adds what hooks left of the user's older messages, unless `summary` contains it: the log must not be quoted for
+    /// these, and a new summary replaces the only text that had them.
+    pub fn add_words_left_by_hooks(&mut self, input: &CompactionInput<'_>, summary: &str) {
+        let Some((layer, words)) = left_by_hooks::words(input.thread) else { return };
+        let occasion = Some("before, as a hook left it");
+        let missing = words.into_iter().rev().filter(|words| !summary.contains(words.as_str()));
+        self.user.extend(missing.map(|words| UserQuote::new(input, layer, occasion, words, true)));
+    }
+}
+
 /// Counts what `recall` can find and the view no longer shows.
 fn gone(
     entries: &[Arc<Entry>],
@@ -199,12 +211,11 @@ impl UserQuote {
         entry: Seq,
         occasion: Option<&'static str>,
         text: String,
-        loses_files: bool,
+        is_partial: bool,
     ) -> UserQuote {
         let (chars, chars_max) = (text.chars().count(), PASTE_CHARS[0]);
         let quote = String::new();
-        let mut words =
-            UserQuote { entry, occasion, text, chars, chars_max, loses_files, quote, tokens: 0 };
+        let mut words = UserQuote { entry, occasion, text, chars, chars_max, is_partial, quote, tokens: 0 };
         words.quote = words.quoted(input, chars_max);
         words.tokens = input.ruler.text(&words.quote);
         words
@@ -232,7 +243,7 @@ impl UserQuote {
 
     /// Whether a part of the message is missing from the quote.
     pub fn is_cut(&self) -> bool {
-        self.loses_files || self.chars > self.chars_max
+        self.is_partial || self.chars > self.chars_max
     }
 }
 
