@@ -4,7 +4,7 @@ use super::conversation::{TestConversation, budget, wish, words};
 use super::*;
 use epitome_thread::{
     CallDisplay, CallId, Change, Content, Mask, ModelName, Native, Origin, OutcomeContent, OutcomeStatus,
-    Seq, ToolCall, ToolOutcome, Trigger,
+    REFUSED_BECAUSE, Seq, ToolCall, ToolOutcome, Trigger,
 };
 use epitome_tokens::model_name::Family;
 use epitome_tokens::{Calibration, Ruler, Tally};
@@ -52,6 +52,27 @@ fn old_outcomes_are_cut_to_their_beginning_with_a_recall_hint() {
         conversation.decide(8_192, Trigger::Threshold, KeptTail::Ratio(0.4)),
         CompactionDecision::Prune(_)
     ));
+}
+
+/// Regression: the user's answers to questions, and reasons for refusing a call, were cut to 200 characters like any old
+/// result, although the user's messages are the last to be cut.
+#[test]
+fn the_users_answers_are_not_cut_like_old_outcomes() {
+    let mut conversation = TestConversation::new();
+    conversation.add_prompt("Ask me first.");
+    let answer = conversation.calls("ask_user", "Never drop the table legacy_users. ".repeat(43));
+    let reason = format!("{REFUSED_BECAUSE}{}", "Use the staging server. ".repeat(60));
+    let input = serde_json::json!({"command": "deploy"});
+    let refusal = conversation.calls_with("bash", input, OutcomeStatus::Denied, reason);
+    let results: Vec<Seq> = (0..20).map(|_| conversation.calls("bash", words(2_000))).collect();
+    conversation.add_later_messages();
+    let of_cost = due(&Ruler::for_model(None), &conversation.0, &budget(1_000_000)).expect("it pays");
+    let of_room = masks(conversation.decide(45_000, Trigger::Threshold, KeptTail::Ratio(0.4)));
+    for cut in [of_cost, of_room] {
+        let cut: Vec<Seq> = cut.iter().map(|mask| mask.entry).collect();
+        assert!(!cut.contains(&answer) && !cut.contains(&refusal), "{cut:?}");
+        assert_eq!(cut, results);
+    }
 }
 
 #[test]
