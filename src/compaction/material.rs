@@ -156,7 +156,7 @@ impl Material {
         let goal = thread.goal().map(str::to_owned);
         let earlier = earlier_summary(thread, &shown[..cut], &rewritten);
         let native = shown[..cut].first().map(|head| native_summary(head)).unwrap_or_default();
-        let gone = gone(thread.entries(), &kept, &rewritten);
+        let gone = gone(thread.active_entries(), &kept, &rewritten);
         Material {
             kept,
             gone,
@@ -184,8 +184,8 @@ impl Material {
 }
 
 /// Counts what `recall` can find and the view no longer shows.
-fn gone(
-    entries: &[Arc<Entry>],
+fn gone<'a>(
+    entries: impl Iterator<Item = &'a Arc<Entry>>,
     kept: &HashSet<Seq>,
     rewritten: &RewrittenEntries,
 ) -> Option<(usize, Seq, Seq)> {
@@ -193,7 +193,7 @@ fn gone(
         matches!(entry.change, Change::Said { .. } | Change::Replied { .. } | Change::ToolFinished { .. })
     };
     let is_gone = |seq: &Seq| !kept.contains(seq) && !rewritten.contains(*seq);
-    let mut gone = entries.iter().filter(is_spoken).map(|entry| entry.seq).filter(is_gone);
+    let mut gone = entries.filter(is_spoken).map(|entry| entry.seq).filter(is_gone);
     let first = gone.next()?;
     Some(gone.fold((1, first, first), |(count, first, _), seq| (count + 1, first, seq)))
 }
