@@ -589,6 +589,9 @@ pub struct CompactionStats {
     /// Why there is no model-written summary although one was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<String>,
+    /// Whether the model's summary reached its limit before its end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_cut_off: bool,
 }
 
 /// The size of a part of the view.
