@@ -54,8 +54,8 @@ fn old_outcomes_are_cut_to_their_beginning_with_a_recall_hint() {
     ));
 }
 
-/// Regression: the user's answers to questions, and reasons for refusing a call, were cut to 200 characters like any old
-/// result, although the user's messages are the last to be cut.
+/// Regression: the user's answers to questions, and reasons for refusing a call, were cut to 200 characters like any
+/// old result, although the user's messages are the last to be cut.
 #[test]
 fn the_users_answers_are_not_cut_like_old_outcomes() {
     let mut conversation = TestConversation::new();
@@ -468,5 +468,48 @@ fn the_share_is_of_the_tokens_that_clients_see() {
         budget.used = Some(shown);
         let again = decide(&ruler, &conversation.0, &budget, &wish);
         assert!(matches!(again, CompactionDecision::Nothing(_)), "{percent_of_ours} % of ours: {again:?}");
+    }
+}
+
+/// Regression: a server ignored the limit for the summary. `/compact` was refused because such a summary is not
+/// shorter than what it replaces, and an automatic compaction left out the user's messages to make room for it. A
+/// hook's summary or addition may be as long.
+#[test]
+fn a_summary_beyond_its_limit_is_cut_before_anything_else() {
+    for trigger in [Trigger::Manual, Trigger::Hook, Trigger::Threshold] {
+        let mut conversation = TestConversation::new();
+        let said: Vec<Seq> = (0..20)
+            .map(|number| {
+                let prompt = conversation.add_prompt(format!("Instruction {number}: {}", words(200)));
+                conversation.replies(words(3_000));
+                prompt
+            })
+            .collect();
+        let CompactionDecision::Summarise(plan) = conversation.decide(200_000, trigger, KeptTail::Nothing)
+        else {
+            panic!("{trigger:?}: there is something to compact")
+        };
+        let long = format!("BEGIN {} END", "chestnut ".repeat(40_000));
+        let with_context = |text: Option<&str>, context: &str| SummaryResult {
+            text: text.map(str::to_owned),
+            context: vec![("h".to_owned(), context.to_owned())],
+            ..SummaryResult::default()
+        };
+        for written in [with_context(Some(&long), "The port is 8123."), with_context(None, &long)] {
+            let is_long_summary = written.text.is_some();
+            let (ruler, id) = (Ruler::for_model(None), conversation.0.next_message());
+            let change = compacted(&ruler, &conversation.0, &budget(200_000), &plan, id, written);
+            let Ok(Change::Compacted { summary, account, tokens_after, .. }) = change else {
+                panic!("{trigger:?}: {change:?}")
+            };
+            let text = summary.text();
+            assert!(account.left_out.is_empty() && account.shortened.is_empty(), "{trigger:?}: {account:?}");
+            assert!(said.iter().all(|entry| account.quoted.contains(entry)), "{trigger:?}: {account:?}");
+            assert!(account.facts > 0 || !is_long_summary, "the tables stay: {trigger:?}: {account:?}");
+            assert!(tokens_after < 40_000, "{trigger:?}: {tokens_after}");
+            let is_there = |part: &str| text.contains(part);
+            assert_eq!(is_there("BEGIN") && is_there(" END"), is_long_summary, "{trigger:?}");
+            assert_eq!(is_there("The port is 8123."), is_long_summary, "{trigger:?}");
+        }
     }
 }

@@ -72,22 +72,33 @@ const TO_FIT: [ShrinkablePart; 14] = [
     ShrinkablePart::AllOfUser,
 ];
 
-/// The order if the result fits but gains too little.
+/// The order if the result fits but gains too little. What a summary has beyond its expected size goes first: the
+/// other parts were chosen for that size.
 fn to_gain(trigger: Trigger) -> &'static [ShrinkablePart] {
     match trigger {
         // A requested compaction keeps the request and the part to keep intact. Attachments have been seen by then,
         // and if they make up most of the conversation, only dropping them gains anything.
-        Trigger::Manual => &[ShrinkablePart::Attached, ShrinkablePart::Carried, ShrinkablePart::Pastes],
-        Trigger::Hook => &[
+        Trigger::Manual => &[
+            ShrinkablePart::Summary,
             ShrinkablePart::Attached,
             ShrinkablePart::Carried,
+            ShrinkablePart::Context,
+            ShrinkablePart::Pastes,
+        ],
+        Trigger::Hook => &[
+            ShrinkablePart::Summary,
+            ShrinkablePart::Attached,
+            ShrinkablePart::Carried,
+            ShrinkablePart::Context,
             ShrinkablePart::Pastes,
             ShrinkablePart::Request,
         ],
         Trigger::Threshold | Trigger::Must | Trigger::Overflow => &[
+            ShrinkablePart::Summary,
             ShrinkablePart::Carried,
             ShrinkablePart::Outcomes,
             ShrinkablePart::Attached,
+            ShrinkablePart::Context,
             ShrinkablePart::Pastes,
             ShrinkablePart::Request,
             ShrinkablePart::Kept,
@@ -326,10 +337,15 @@ impl<'a> FitSearch<'a> {
             }
             ShrinkablePart::Summary => {
                 let bytes = self.measure.summary.min(self.summary.text().len());
+                let tokens = input.ruler.text(&self.summary.part(bytes));
+                // For a gain, only what exceeds the expected size is cut, so not in a search without one.
                 let is_long =
-                    bytes > SUMMARY_BYTES_MIN && input.ruler.text(&self.summary.part(bytes)) > self.reserve;
+                    bytes > SUMMARY_BYTES_MIN && tokens > self.reserve && (self.reserve > 0 || !self.fits);
                 if is_long {
-                    self.measure.summary = (bytes / 2).max(SUMMARY_BYTES_MIN);
+                    let size = bytes as u128 * u128::from(self.reserve) / u128::from(tokens.max(1));
+                    let wanted = usize::try_from(size).unwrap_or(bytes) * 95 / 100;
+                    let wanted = if self.reserve > 0 { wanted } else { bytes / 2 };
+                    self.measure.summary = wanted.max(SUMMARY_BYTES_MIN);
                 }
                 is_long
             }
