@@ -240,7 +240,7 @@ impl Trial<'_> {
     }
 
     fn shown(&self, part: PartId) -> Option<String> {
-        self.view.piece(part).map(|piece| piece.text())
+        self.view.piece(part).map(|piece| piece.pin_text())
     }
 
     fn not_shown(&self, at: PartId) -> String {

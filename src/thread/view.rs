@@ -69,6 +69,16 @@ impl ViewPart<'_> {
             ViewPart::Outcome(outcome) => outcome.model_text(),
         }
     }
+
+    /// The text that a pin of this part keeps: of a message, with its attached files.
+    pub fn pin_text(&self) -> String {
+        match self {
+            ViewPart::Said(message, _) => message.text_with_files(),
+            ViewPart::Summary(_) | ViewPart::Reply(_) | ViewPart::Call(_) | ViewPart::Outcome(_) => {
+                self.text()
+            }
+        }
+    }
 }
 
 impl View {

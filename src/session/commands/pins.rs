@@ -123,7 +123,7 @@ fn how(thread: &Thread, part: PartId) -> Result<PinStatus, String> {
     if text.trim().is_empty() {
         return Err(format!("{part} has no text that could be kept"));
     }
-    if thread.view().piece(part).is_some_and(|piece| piece.text() == text) {
+    if thread.view().piece(part).is_some_and(|piece| piece.pin_text() == text) {
         return Ok(PinStatus::InView);
     }
     if thread.is_undone(part.entry) {
