@@ -63,9 +63,10 @@ pub fn hint_of(error: &StoreError) -> Option<&'static str> {
         StoreError::NotFound(_) => Some("`epitome sessions list` shows all"),
         StoreError::InUse(_) => Some(IN_USE_HINT),
         StoreError::FutureFormat { .. } => Some("install the newer version to read it"),
-        StoreError::Damaged { .. } | StoreError::Unreadable(_) | StoreError::Misnamed { .. } => {
-            Some("`epitome doctor` shows what else is wrong")
-        }
+        StoreError::Damaged { .. }
+        | StoreError::BodiesLost { .. }
+        | StoreError::Unreadable(_)
+        | StoreError::Misnamed { .. } => Some("`epitome doctor` shows what else is wrong"),
         StoreError::Exists(_)
         | StoreError::Unstorable { .. }
         | StoreError::SyncFailed(_)
@@ -168,7 +169,7 @@ fn choose(known: &[SessionId], typed: &str) -> Result<SessionId, LibraryError> {
 /// A conversation read from the store.
 pub struct StoredConversation {
     pub thread: Thread,
-    /// The damage that the user has not accepted, if any. Lost entries are `Change::Lost` in the thread.
+    /// What is missing, unless the user has accepted it. Lost entries are `Change::Lost` in the thread.
     pub damage: Option<StoreError>,
 }
 
