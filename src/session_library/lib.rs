@@ -19,7 +19,9 @@ use epitome_store::{Header, Store, StoreError};
 use epitome_thread::{Entry, Seq, SessionId, Thread};
 
 pub use agents::{AGENTS, ForeignAgent, ForeignSession, Machine};
-pub use files::{ExportFormat, ImportRequest, Imported, export, export_all, import};
+pub use files::{
+    ExportFormat, Exported, ExportedFiles, ImportRequest, Imported, export, export_all, import, write_new,
+};
 pub use search::{SearchRequest, SearchResults, SessionFind, search};
 
 /// Maximum number of ids listed in the error for an ambiguous prefix.
@@ -86,6 +88,7 @@ pub struct SessionListing {
     pub problems: Vec<Unlisted>,
 }
 
+/// A session with which something is wrong.
 #[derive(Debug, Serialize)]
 pub struct Unlisted {
     pub session: SessionId,
