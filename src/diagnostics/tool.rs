@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 use super::EditWatch;
 use super::client::{path_of, uri};
+use super::watch::FILE_BYTES_MAX;
+use epitome_platform::root::read_regular_text;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 use epitome_tools::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace};
 
@@ -175,7 +177,7 @@ fn lines_of(answer: &Value, workspace: &Workspace) -> Vec<String> {
         let line = usize::try_from(range["start"]["line"].as_u64()?).ok()?;
         let path = path_of(target)?;
         let text = match workspace.contains(&path) {
-            true => std::fs::read_to_string(&path).unwrap_or_default(),
+            true => read_regular_text(&path, FILE_BYTES_MAX).unwrap_or_default(),
             false => String::new(),
         };
         let code: String =

@@ -446,7 +446,8 @@ fn a_damaged_session_names_the_line_and_shows_the_intact_part() {
     assert!(shown.err.contains("is damaged at line"), "{shown:?}");
     assert!(shown.out.contains("  hello") && !shown.out.contains("Forged"), "{shown:?}");
     let exported = user.run(&["sessions", "export", &session]);
-    assert!(exported.code == Some(0) && exported.out.contains("\"lost\""), "{exported:?}");
+    assert!(exported.code == Some(1) && exported.out.contains("\"lost\""), "{exported:?}");
+    assert!(exported.err.contains("is damaged at line"), "{exported:?}");
 }
 
 #[test]
