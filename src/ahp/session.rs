@@ -355,9 +355,7 @@ impl SharedSession {
         };
         let sent = self.sent.iter().position(is_this).and_then(|at| self.sent.remove(at));
         match sent.map(|sent| sent.role) {
-            Some(PromptRole::Turn(turn))
-                if self.chat.active_turn.as_ref().is_some_and(|active| active.id == turn) =>
-            {
+            Some(PromptRole::Turn(turn)) if self.is_active(&turn) => {
                 let message = error["message"].as_str().unwrap_or("the prompt was refused").to_owned();
                 let is_cancelled = error["code"] == CANCELLED;
                 self.end_turn(if is_cancelled { TurnEnd::Cancelled } else { TurnEnd::Failed(message) }, now);
@@ -395,6 +393,10 @@ impl SharedSession {
     /// Ends the active turn, if there is one.
     pub(super) fn end_turn(&mut self, end: TurnEnd, now: Timestamp) {
         let Some(ActiveTurn { id, started_at, .. }) = &self.chat.active_turn else { return };
+
+    pub(super) fn is_active(&self, turn: &str) -> bool {
+        self.chat.active_turn.as_ref().is_some_and(|active| active.id == turn)
+    }
         let (id, ended) = (id.clone(), self.clock(now).parse::<Timestamp>().unwrap_or(now));
         let began = started_at.parse::<Timestamp>().unwrap_or(ended);
         let duration = i64::try_from(ended.duration_since(began).as_millis()).unwrap_or_default();

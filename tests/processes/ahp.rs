@@ -5,8 +5,8 @@ mod clients;
 use clients::{AhpWindow, Listening, TOKEN, connect, listen};
 use epitome_scripted_model::{ModelStep, RecordedRequest};
 use epitome_test_harness::agent::{end_by, is_question, kind, obey};
-use epitome_test_harness::call;
 use epitome_test_harness::user::User;
+use epitome_test_harness::{call, text};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -254,6 +254,45 @@ async fn messages_wait_for_a_turn_or_steer_it() {
     );
     assert_eq!(reply(&client.chat.turns[1].response_parts), "You said later.");
     assert!(client.chat.steering_message.is_none() && client.chat.queued_messages.is_none());
+}
+
+/// A client steered a turn that the provider then refused, so that the daemon kept the message. It was the first
+/// message of the client's next turn: the reply was not shown, and the session accepted no further turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_the_daemon_kept_hides_no_reply() {
+    let refusal = ModelStep::Error { status: 400, retry_after: None, message: Some("no".into()) };
+    let user = User::with_replies(vec![
+        vec![text("I begin."), ModelStep::Wait, refusal],
+        vec![text("The reply to both.")],
+        vec![text("The next reply.")],
+    ]);
+    let at = listen(&user, &[]);
+    let mut client = AhpWindow::start(&at, "client").await;
+    let session = client.create().await;
+    let chat = client.follow(&session).await;
+    client.begin(&chat, "t1", "one").await;
+    let is_begun = |chat: &ChatState| {
+        chat.active_turn.as_ref().is_some_and(|turn| !reply(&turn.response_parts).is_empty())
+    };
+    client.until("the beginning", is_begun).await;
+    let message = json!({ "text": "steer", "origin": { "kind": "user" } });
+    let steering =
+        json!({ "type": "chat/pendingMessageSet", "kind": "steering", "id": "s1", "message": message });
+    client.dispatch(&chat, steering).await;
+    client.until("the message", |chat| chat.steering_message.is_some()).await;
+    // The daemon answers in the order in which the host asks.
+    client.list().await;
+    user.model().release();
+    client.until("the refusal", |chat| chat.turns.len() == 1 && chat.steering_message.is_none()).await;
+    assert_eq!(states(&client.chat), [TurnState::Error]);
+    let shows = |chat: &ChatState, wanted: &str| {
+        chat.active_turn.is_none() && chat.turns.iter().any(|turn| reply(&turn.response_parts) == wanted)
+    };
+    client.begin(&chat, "t2", "two").await;
+    client.until("the reply", |chat| shows(chat, "The reply to both.")).await;
+    client.begin(&chat, "t3", "three").await;
+    client.until("the next reply", |chat| shows(chat, "The next reply.")).await;
+    assert_eq!(client.chat.turns.last().expect("a turn").id, "t3");
 }
 
 /// A client chooses from the daemon's models. The choice is that of the session, for all of its clients.
