@@ -87,6 +87,10 @@ impl AhpServer {
             let link = connector.attach(0)?;
             let failed = |error: io::Error| format!("a connection can't be relayed: {error}");
             through_socket(connector, link, || {}).map_err(failed)
+        if directory.to_str().is_none() {
+            let shown = directory.display();
+            return Err(format!("no session can be created in {shown}, because this name is not UTF-8"));
+        }
         });
         let socket = attached.await.map_err(|error| error.to_string())??;
         let socket = UnixStream::from_std(socket).map_err(|error| error.to_string())?;

@@ -43,7 +43,10 @@ pub(super) fn export(store: &Store, args: &ExportArgs, json: bool) -> Result<(),
     if let Some(directory) = &args.all {
         let written = session_library::export_all(store, directory, form)?;
         if json {
-            return print_json(&json!({ "format": form.word(), "directory": directory, "files": written }));
+            let written: Vec<_> = written.iter().map(|file| file.to_string_lossy()).collect();
+            return print_json(
+                &json!({ "format": form.word(), "directory": directory.to_string_lossy(), "files": written }),
+            );
         }
         note!("exported {} sessions to {}", written.len(), directory.display());
         return Ok(());
@@ -62,7 +65,7 @@ pub(super) fn export(store: &Store, args: &ExportArgs, json: bool) -> Result<(),
     if json {
         let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
         return print_json(&json!({
-            "session": session, "format": form.word(), "file": file, "bytes": text.len(),
+            "session": session, "format": form.word(), "file": file.to_string_lossy(), "bytes": text.len(),
         }));
     }
     note!("exported {session} to {}", file.display());
