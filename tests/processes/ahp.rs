@@ -7,12 +7,21 @@ use epitome_scripted_model::{ModelStep, RecordedRequest};
 use epitome_test_harness::agent::{end_by, is_question, kind, obey};
 use epitome_test_harness::user::User;
 use epitome_test_harness::{call, text};
+use futures_util::{SinkExt, StreamExt};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use ahp::ClientError;
 use ahp::ahp_types::commands::ResolveSessionConfigResult;
 use ahp::ahp_types::state::{ChatState, ResponsePart, SessionStatus, ToolCallState, TurnState};
+use tokio_tungstenite::tungstenite::Message;
+
+/// A chat of this size, sent this often, is more than the host keeps for a client.
+const LARGE_BYTES: usize = 900 * 1024;
+const SNAPSHOTS: usize = 45;
+
+/// More than the system keeps for a connection, and much less than the host.
+const UNREAD_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 fn user(script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> User {
     User::with_model(script)
@@ -293,6 +302,41 @@ async fn a_message_that_the_daemon_kept_hides_no_reply() {
     client.begin(&chat, "t3", "three").await;
     client.until("the next reply", |chat| shows(chat, "The next reply.")).await;
     assert_eq!(client.chat.turns.last().expect("a turn").id, "t3");
+}
+
+/// A client that read nothing was "disconnected", but its socket and all that waited for it were kept.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_connection_of_a_client_that_does_not_read_is_cut() {
+    let user = user(obey);
+    let at = listen(&user, &[]);
+    let mut client = AhpWindow::start(&at, "client").await;
+    let session = client.create().await;
+    let chat = client.follow(&session).await;
+    // The model is not asked.
+    client.begin(&chat, "t1", &format!("/context {}", "x".repeat(LARGE_BYTES))).await;
+    client.until("a large turn", |chat| chat.turns.len() == 1).await;
+    let mut slow = clients::admitted(&at).await;
+    let request = |method: &str, params: Value| {
+        Message::text(json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string())
+    };
+    let hello = json!({ "channel": "ahp-root://", "protocolVersions": ["1.0.0"], "clientId": "slow" });
+    slow.send(request("initialize", hello)).await.expect("it is connected");
+    let entered =
+        json!({ "type": "session/activeClientSet", "activeClient": { "clientId": "slow", "tools": [] } });
+    let entered = json!({ "channel": session, "clientSeq": 1, "action": entered });
+    let entered = json!({ "jsonrpc": "2.0", "method": "dispatchAction", "params": entered });
+    slow.send(Message::text(entered.to_string())).await.expect("it is connected");
+    client.until_session("the client", |session| !session.active_clients.is_empty()).await;
+    for _ in 0..SNAPSHOTS {
+        // The host may have cut the connection already.
+        drop(slow.send(request("subscribe", json!({ "channel": chat }))).await);
+    }
+    client.until_session("its end", |session| session.active_clients.is_empty()).await;
+    let mut bytes = 0;
+    while let Some(Ok(message)) = slow.next().await {
+        bytes += message.len();
+    }
+    assert!(bytes < UNREAD_BYTES_MAX, "{bytes} bytes were kept for it");
 }
 
 /// A client chooses from the daemon's models. The choice is that of the session, for all of its clients.
