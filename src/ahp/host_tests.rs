@@ -153,3 +153,35 @@ fn a_client_gets_a_snapshot_if_its_session_was_opened_again_meanwhile() {
     assert_eq!(answer["type"], "replay", "{answer}");
     assert!(answer["actions"].to_string().contains("The third reply."), "{answer}");
 }
+
+/// Of a command with an attachment the daemon shows only what was typed, and it shows a long text in pieces. The prompt
+/// was taken for one of another window: its turn ended without a reply, and the session was never left.
+#[test]
+fn a_prompt_is_recognized_in_the_form_in_which_the_daemon_shows_it() {
+    let selected =
+        json!([{ "type": "simple", "label": "selection", "modelRepresentation": "selected\ntext" }]);
+    let command = json!([{ "type": "simple", "label": "first", "modelRepresentation": "/context" }]);
+    for (text, attachments, shown) in [
+        ("/context", &selected, &["/context"][..]),
+        (" /context all\nlines ", &selected, &[" /context all\nlines "]),
+        ("Explain", &command, &["/context"]),
+        ("a long\ntext", &json!([]), &["a lo", "ng\nte", "xt"]),
+    ] {
+        let mut epitome = HostWithDaemon::new();
+        let chat = uri::of_chat(SESSION);
+        epitome.initialize(1, "first");
+        epitome.call(1, "subscribe", json!({ "channel": chat }));
+        epitome.updates = turn("m1", shown, "The reply.").to_vec();
+        let message = json!({ "text": text, "origin": { "kind": "user" }, "attachments": attachments });
+        let action = json!({
+            "type": "chat/turnStarted", "turnId": "t1", "startedAt": "2026-11-26T10:00:00Z", "message": message,
+        });
+        let params = json!({ "channel": chat, "clientSeq": 1, "action": action });
+        epitome.send(1, json!({ "jsonrpc": "2.0", "method": "dispatchAction", "params": params }));
+        let session = &epitome.host.sessions[SESSION].session;
+        assert!(session.is_at_rest(), "{text}");
+        let [turn] = &session.chat.turns[..] else { panic!("{text}: {:?}", session.chat) };
+        assert_eq!(turn.id, "t1");
+        assert!(json!(turn.response_parts).to_string().contains("The reply."), "{turn:?}");
+    }
+}

@@ -304,6 +304,32 @@ async fn a_message_that_the_daemon_kept_hides_no_reply() {
     assert_eq!(client.chat.turns.last().expect("a turn").id, "t3");
 }
 
+/// Of a command the daemon shows only what was typed. With an attachment it was not recognized as the client's prompt:
+/// the client's turn ended without a reply, which was in a second turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_reply_to_a_command_with_an_attachment_is_in_the_turn_of_the_client() {
+    let user = user(obey);
+    let at = listen(&user, &[]);
+    let mut client = AhpWindow::start(&at, "client").await;
+    let session = client.create().await;
+    let chat = client.follow(&session).await;
+    let attachment =
+        json!({ "type": "simple", "label": "selection", "modelRepresentation": "selected text" });
+    for (turn, command) in [("t1", "/summary"), ("t2", "/context")] {
+        let message = json!({ "text": command, "origin": { "kind": "user" }, "attachments": [attachment] });
+        let time = "2026-11-26T10:00:00Z";
+        let action =
+            json!({ "type": "chat/turnStarted", "turnId": turn, "startedAt": time, "message": message });
+        client.dispatch(&chat, action).await;
+        client.until("the end of the turn", |chat| chat.turns.iter().any(|ended| ended.id == turn)).await;
+    }
+    let turns: Vec<&str> = client.chat.turns.iter().map(|turn| turn.id.as_str()).collect();
+    assert_eq!(turns, ["t1", "t2"]);
+    for turn in &client.chat.turns {
+        assert!(!reply(&turn.response_parts).is_empty(), "{turn:?}");
+    }
+}
+
 /// A client that read nothing was "disconnected", but its socket and all that waited for it were kept.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_connection_of_a_client_that_does_not_read_is_cut() {
