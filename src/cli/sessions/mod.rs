@@ -129,6 +129,13 @@ pub fn real_directory(directory: &Path) -> Result<PathBuf, CliError> {
     })
 }
 
+/// A path for a request to the daemon, which is JSON.
+fn sendable(path: &Path) -> Result<&str, CliError> {
+    path.to_str().ok_or_else(|| {
+        CliError::failed(format!("the daemon can't be sent {}, which is not UTF-8", path.display()), None)
+    })
+}
+
 /// Formats a time in milliseconds since the epoch as local time.
 fn local_time(milliseconds: u64) -> String {
     let time = i64::try_from(milliseconds).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());

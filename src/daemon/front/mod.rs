@@ -33,6 +33,7 @@ use super::messages::{Farewell, MessageKind};
 use crate::start::is_timeout;
 use attach::{Connector, DaemonLink};
 use epitome_acp::connection::{LINE_BYTES_MAX, LineDirection, Tap};
+use epitome_acp::envelope::{self, Incoming};
 use epitome_platform::memory_trim;
 pub use epitome_platform::signals;
 use epitome_platform::signals::BlockedSignals;
@@ -177,9 +178,9 @@ impl FrontShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a daemon other than the dead one, and returns its socket, or why there is none; `None` once
-    /// the front end is ending.
-    fn daemon(&self, dead: Option<&Arc<UnixStream>>) -> Option<Result<Locked<'_>, String>> {
+    /// Waits for a daemon for this line other than the dead one, and returns its socket, or why there is none; `None`
+    /// once the front end is ending, and if none is started for the line.
+    fn daemon(&self, line: &[u8], dead: Option<&Arc<UnixStream>>) -> Option<Result<Locked<'_>, String>> {
         let mut state = self.state();
         let mut tried = false;
         loop {
@@ -195,6 +196,10 @@ impl FrontShared {
                 DaemonState::Here(_) => {}
                 DaemonState::OutOfReach(why) if tried => return Some(Err(why.clone())),
                 DaemonState::Stopped | DaemonState::OutOfReach(_) => {
+                    // A response is for the daemon that asked.
+                    if matches!(envelope::read(line), Incoming::Response { .. }) {
+                        return None;
+                    }
                     tried = true;
                     state.daemon = DaemonState::Wanted;
                     self.changed.notify_all();
@@ -208,7 +213,7 @@ impl FrontShared {
     /// Records a line from the editor and returns where to send it. It must be sent there even if that daemon has
     /// died since: a request in it is then answered as interrupted.
     fn note(&self, line: &[u8], dead: Option<&Arc<UnixStream>>) -> LineRoute {
-        match self.daemon(dead) {
+        match self.daemon(line, dead) {
             None => LineRoute::Nowhere,
             Some(Err(why)) => unserved(line, &why).map_or(LineRoute::Nowhere, LineRoute::Answer),
             Some(Ok((mut state, writer))) => match state.reconnect.from_editor(line) {
