@@ -260,8 +260,12 @@ impl Frontends {
             return Ok(());
         }
         let daemon = &self.0.daemon;
-        let answer =
-            |refused| HelloAnswer { build: Build::current().clone(), pid: std::process::id(), refused };
+        let answer = |refused| HelloAnswer {
+            build: Build::current().clone(),
+            pid: std::process::id(),
+            refused,
+            restricts: true,
+        };
         let read = match refused {
             Some(why) => Err(why),
             None => handshake::read(&line, &daemon.paths, &self.0.token),
@@ -306,6 +310,7 @@ impl Frontends {
             sessions: daemon.sessions.clone(),
             runtime: self.0.runtime.clone(),
             client,
+            grant: hello.grant.map(Arc::new),
             environment,
             login: Arc::new(login),
             ids_above: hello.ids_above,

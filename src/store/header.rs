@@ -122,7 +122,7 @@ mod tests {
             cwd: "/w".into(),
         };
         let said =
-            Change::Said { message: Message { id: message, content: Vec::new() }, origin: Origin::Person };
+            Change::Said { message: Message { id: message, content: Vec::new(), author: None }, origin: Origin::Person };
         let commanded = Change::Commanded { message, typed: "/usage".into() };
         let ended =
             Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default(), quiet_hooks: 0 };
