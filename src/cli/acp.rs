@@ -51,6 +51,20 @@ pub struct AcpArgs {
     /// Serve clients over WebSocket and HTTP on this loopback address, at /acp, instead of stdin and stdout
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["transcript", "standalone"])]
     listen: Option<SocketAddr>,
+    #[command(flatten)]
+    remote: RemoteArgs,
+    /// Origin of a web page that may connect; may be repeated
+    #[arg(long, value_name = "ORIGIN", requires = "listen")]
+    allow_origin: Vec<String>,
+    #[command(flatten)]
+    overrides: OverrideArgs,
+    #[command(subcommand)]
+    action: Option<AcpAction>,
+}
+
+/// The daemon of another machine.
+#[derive(Debug, clap::Args)]
+struct RemoteArgs {
     /// Use the daemon of another machine, which runs `epitome serve`, for example wss://build.example:4711
     ///
     /// The token is that of EPITOME_REMOTE_TOKEN.
@@ -62,13 +76,6 @@ pub struct AcpArgs {
     /// PEM file with the certificates to trust for --remote, instead of the public ones
     #[arg(long, value_name = "FILE", requires = "remote", value_hint = clap::ValueHint::FilePath)]
     tls_ca: Option<PathBuf>,
-    /// Origin of a web page that may connect; may be repeated
-    #[arg(long, value_name = "ORIGIN", requires = "listen")]
-    allow_origin: Vec<String>,
-    #[command(flatten)]
-    overrides: OverrideArgs,
-    #[command(subcommand)]
-    action: Option<AcpAction>,
 }
 
 /// Subcommands that editors run in a terminal by appending them to the command that starts the agent.
@@ -118,8 +125,8 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
         let hint = "start it from an editor, or with pipes".to_owned();
         CliError::failed(format!("stdin and stdout can't be used: {error}"), Some(hint))
     })?;
-    if let Some(address) = &args.remote {
-        return remote(address, &args, reader, writer, tap);
+    if let Some(address) = &args.remote.remote {
+        return remote(address, &args.remote, (reader, writer), tap);
     }
     if !args.standalone {
         match attach(&paths, &overrides) {
@@ -142,7 +149,12 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
 const REMOTE_TOKEN_VARIABLE: &str = "EPITOME_REMOTE_TOKEN";
 
 /// Serves the editor by the daemon of another machine.
-fn remote(address: &str, args: &AcpArgs, reader: File, writer: File, tap: Option<Tap>) -> Result<i32, CliError> {
+fn remote(
+    address: &str,
+    args: &RemoteArgs,
+    (reader, writer): (File, File),
+    tap: Option<Tap>,
+) -> Result<i32, CliError> {
     let failed = |why: String| CliError::failed(why, None);
     let token = match &args.remote_token_file {
         Some(path) => private_text(path)?,

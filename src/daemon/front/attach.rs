@@ -104,6 +104,11 @@ impl Connector {
         Ok(Connector { runtime_dir, hello, program, notices: SlowNotices::StandardError })
     }
 
+    /// The directory with the daemon's sockets.
+    pub fn runtime_dir(&self) -> &RuntimeDir {
+        &self.runtime_dir
+    }
+
     /// Restricts the connection to these rights.
     pub fn restrict(&mut self, grant: AccessGrant) {
         self.hello.grant = Some(grant);

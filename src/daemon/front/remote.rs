@@ -5,15 +5,18 @@
 //! - `connection`: the messages of one client, kept for a while so that it can continue after its network failed.
 //! - `websocket`: a connection with one socket at a time.
 //! - `http`: a connection of many requests.
+//! - `metrics`: figures for Prometheus.
 
 mod connection;
 mod http;
+mod metrics;
 mod websocket;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -48,6 +51,9 @@ pub const PATH: &str = "/acp";
 /// The path at which anybody learns that the server runs.
 const HEALTH_PATH: &str = "/healthz";
 
+/// The path of figures for Prometheus, for clients with any token.
+const METRICS_PATH: &str = "/metrics";
+
 /// Names the connection, in the response that begins it and in later requests.
 pub const CONNECTION_HEADER: HeaderName = HeaderName::from_static("acp-connection-id");
 
@@ -63,7 +69,8 @@ const CONNECTIONS_MAX: usize = 64;
 /// Maximum number of connections with one token, so that one person does not use up those of all.
 const CONNECTIONS_OF_TOKEN_MAX: usize = 16;
 
-/// Maximum number of sockets without a valid token yet.
+/// Maximum number of sockets without a valid token yet. Another one takes the place of the oldest, so that silent sockets
+/// keep nobody out.
 const NEWCOMERS_MAX: usize = 128;
 
 /// Time limit for the first request with a valid token.
@@ -110,15 +117,15 @@ struct RemoteClients {
     connector: NewConnector,
     connections: Mutex<HashMap<String, Arc<RemoteConnection>>>,
     slots: Arc<Semaphore>,
-    newcomers: Arc<Semaphore>,
+    /// The sockets without a valid token, oldest first: dropping one's sender closes it.
+    newcomers: Mutex<VecDeque<oneshot::Sender<()>>>,
     sockets: Arc<Semaphore>,
+    /// Number of requests without a valid token.
+    refused: AtomicU64,
 }
 
-/// A socket's place among the newcomers, and after its first request with a valid token among the admitted.
-struct SocketPlace {
-    is_admitted: bool,
-    _permit: OwnedSemaphorePermit,
-}
+/// A socket's place among those with a valid token; `None` until its first request with one.
+type SocketPlace = Mutex<Option<OwnedSemaphorePermit>>;
 
 type RemoteResponse = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
@@ -144,8 +151,9 @@ impl RemoteServer {
             connector,
             connections: Mutex::default(),
             slots: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
-            newcomers: Arc::new(Semaphore::new(NEWCOMERS_MAX)),
+            newcomers: Mutex::default(),
             sockets: Arc::new(Semaphore::new(SOCKETS_MAX)),
+            refused: AtomicU64::new(0),
         });
         Ok(RemoteServer { listener, tls, clients })
     }
@@ -173,72 +181,86 @@ impl RemoteServer {
 }
 
 impl RemoteClients {
-    /// Serves one socket.
+    /// Serves one socket, as long as its first request with a valid token comes in time.
     async fn socket(self: Arc<Self>, stream: TcpStream, tls: Option<TlsAcceptor>) {
-        let Ok(newcomer) = self.newcomers.clone().try_acquire_owned() else {
-            return tracing::warn!("{NEWCOMERS_MAX} sockets have sent no token yet; another one is closed");
-        };
-        // Messages are small, and each is waited for.
-        drop(stream.set_nodelay(true));
-        let Some(acceptor) = tls else {
-            let Ok(Ok(is_http2)) = tokio::time::timeout(ADMISSION_TIME_MAX, begins_http2(&stream)).await else {
-                return;
-            };
-            return self.requests(stream, is_http2, newcomer).await;
-        };
-        match tokio::time::timeout(ADMISSION_TIME_MAX, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => {
-                let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-                self.requests(stream, is_http2, newcomer).await;
+        let place = Arc::new(SocketPlace::default());
+        let closed = self.newcomer();
+        let stranger = async {
+            drop(tokio::time::timeout(ADMISSION_TIME_MAX, closed).await);
+            if lock(&place).is_some() {
+                std::future::pending::<()>().await;
             }
-            Ok(Err(error)) => tracing::info!(%error, "a client could not agree on encryption"),
-            Err(_) => tracing::info!("a client took too long to agree on encryption"),
+        };
+        tokio::select! {
+            () = self.open_socket(stream, tls, place.clone()) => {}
+            () = stranger => tracing::info!("a socket is closed: no request with a valid token came in time"),
         }
     }
 
-    /// Serves the requests on one socket, as long as the first with a valid token comes in time.
+    /// Counts a new socket. The result is ready once it has to make room for others.
+    fn newcomer(&self) -> oneshot::Receiver<()> {
+        let (sender, closed) = oneshot::channel();
+        let mut newcomers = lock(&self.newcomers);
+        newcomers.retain(|newcomer| !newcomer.is_closed());
+        newcomers.push_back(sender);
+        if newcomers.len() > NEWCOMERS_MAX {
+            newcomers.pop_front();
+        }
+        closed
+    }
+
+    async fn open_socket(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        tls: Option<TlsAcceptor>,
+        place: Arc<SocketPlace>,
+    ) {
+        // Messages are small, and each is waited for.
+        drop(stream.set_nodelay(true));
+        let Some(acceptor) = tls else {
+            let Ok(is_http2) = begins_http2(&stream).await else { return };
+            return self.requests(stream, is_http2, place).await;
+        };
+        match acceptor.accept(stream).await {
+            Ok(stream) => {
+                let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                self.requests(stream, is_http2, place).await;
+            }
+            Err(error) => tracing::info!(%error, "a client could not agree on encryption"),
+        }
+    }
+
+    /// Serves the requests on one socket.
     async fn requests<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-        self: Arc<Self>,
+        self: &Arc<Self>,
         stream: S,
         is_http2: bool,
-        newcomer: OwnedSemaphorePermit,
+        place: Arc<SocketPlace>,
     ) {
-        let place = Arc::new(Mutex::new(SocketPlace { is_admitted: false, _permit: newcomer }));
         let service = service_fn(|request| {
             let (clients, place) = (self.clone(), place.clone());
             async move { Ok::<RemoteResponse, Infallible>(clients.answer(request, &place).await) }
         });
         let io = TokioIo::new(stream);
-        let served = async {
-            if is_http2 {
-                let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                server.timer(TokioTimer::new()).max_header_list_size(HEAD_BYTES_MAX as u32);
-                server.serve_connection(io, service).await
-            } else {
-                let mut server = hyper::server::conn::http1::Builder::new();
-                server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX).max_buf_size(HEAD_BYTES_MAX);
-                server.serve_connection(io, service).with_upgrades().await
-            }
+        let served = if is_http2 {
+            let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            server.timer(TokioTimer::new()).max_header_list_size(HEAD_BYTES_MAX as u32);
+            server.serve_connection(io, service).await
+        } else {
+            let mut server = hyper::server::conn::http1::Builder::new();
+            server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX).max_buf_size(HEAD_BYTES_MAX);
+            server.serve_connection(io, service).with_upgrades().await
         };
-        let stranger = async {
-            tokio::time::sleep(ADMISSION_TIME_MAX).await;
-            if lock(&place).is_admitted {
-                std::future::pending::<()>().await;
-            }
-        };
-        tokio::select! {
-            // A client that has gone is not an error.
-            served = served => if let Err(error) = served {
-                tracing::debug!(%error, "a socket ended");
-            },
-            () = stranger => tracing::info!("a socket is closed: no request with a valid token came in time"),
+        // A client that has gone is not an error.
+        if let Err(error) = served {
+            tracing::debug!(%error, "a socket ended");
         }
     }
 
     async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        place: &Mutex<SocketPlace>,
+        place: &SocketPlace,
     ) -> RemoteResponse {
         if request.uri().path() == HEALTH_PATH {
             return text(StatusCode::OK, "ok\n");
@@ -250,6 +272,7 @@ impl RemoteClients {
         let is_websocket = value(request.headers(), &header::UPGRADE)
             .is_some_and(|upgrade| upgrade.eq_ignore_ascii_case("websocket"));
         let mut response = match *request.method() {
+            Method::GET if request.uri().path() == METRICS_PATH => metrics::answer(&self).await,
             Method::GET if is_websocket => websocket::accept(&self, request, token).await,
             Method::GET => http::events(&self, &request, &token),
             Method::POST => http::post(&self, request, token).await,
@@ -270,9 +293,10 @@ impl RemoteClients {
     fn admit(
         &self,
         request: &Request<Incoming>,
-        place: &Mutex<SocketPlace>,
+        place: &SocketPlace,
     ) -> Result<(Option<HeaderValue>, AdmittedToken), Box<RemoteResponse>> {
-        if request.uri().path() != PATH {
+        let is_metrics = request.uri().path() == METRICS_PATH && request.method() == Method::GET;
+        if request.uri().path() != PATH && !is_metrics {
             return Err(Box::new(text(StatusCode::NOT_FOUND, "ACP is served at /acp")));
         }
         let refused = |(status, why): AccessRefusal| Box::new(text(status, why));
@@ -282,12 +306,16 @@ impl RemoteClients {
         if request.method() == Method::OPTIONS && origin.is_some() {
             return Ok((origin, None));
         }
-        let token = self.access.check_token(request.headers(), None).map_err(refused)?;
+        let token = self.access.check_token(request.headers(), None);
+        if token.is_err() {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        let token = token.map_err(refused)?;
         let mut place = lock(place);
-        if !place.is_admitted {
+        if place.is_none() {
             let permit = self.sockets.clone().try_acquire_owned();
             let too_many = || refused((StatusCode::SERVICE_UNAVAILABLE, "There are too many sockets already"));
-            *place = SocketPlace { is_admitted: true, _permit: permit.map_err(|_| too_many())? };
+            *place = Some(permit.map_err(|_| too_many())?);
         }
         Ok((origin, token))
     }

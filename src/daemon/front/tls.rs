@@ -25,7 +25,9 @@ pub fn server(chain: &[u8], key: &[u8]) -> Result<Arc<ServerConfig>, String> {
 pub fn client(authorities: Option<&[u8]>) -> Result<Arc<ClientConfig>, String> {
     let mut roots = RootCertStore::empty();
     match authorities {
-        None => drop(roots.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned())),
+        None => {
+            roots.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned());
+        }
         Some(pem) => certificates(pem)?
             .into_iter()
             .try_for_each(|certificate| roots.add(certificate))
