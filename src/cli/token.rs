@@ -128,8 +128,9 @@ fn date(seconds: u64) -> String {
 }
 
 fn scopes() -> impl TypedValueParser<Value = AccessScope> {
-    PossibleValuesParser::new(AccessScope::ALL.map(AccessScope::name))
-        .map(|name| AccessScope::ALL.into_iter().find(|scope| scope.name() == name).expect("a possible value"))
+    PossibleValuesParser::new(AccessScope::ALL.map(AccessScope::name)).map(|name| {
+        AccessScope::ALL.into_iter().find(|scope| scope.name() == name).expect("a possible value")
+    })
 }
 
 fn lifetime(typed: &str) -> Result<Duration, String> {

@@ -281,7 +281,11 @@ impl LastRequest {
         let content = content.to_vec();
         let mut attached: Vec<usize> = (0..content.len()).filter(|at| content[*at].is_attachment()).collect();
         attached.sort_by_cached_key(|at| {
-            input.ruler.message(&Message { id: MessageId(0), content: vec![content[*at].clone()], author: None })
+            input.ruler.message(&Message {
+                id: MessageId(0),
+                content: vec![content[*at].clone()],
+                author: None,
+            })
         });
         LastRequest { entry, content, attached }
     }

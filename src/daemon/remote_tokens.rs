@@ -105,7 +105,9 @@ impl RemoteTokens {
                 ));
             }
             if tokens.len() >= TOKENS_MAX {
-                return Err(format!("there are {TOKENS_MAX} tokens already; `epitome token revoke` removes one"));
+                return Err(format!(
+                    "there are {TOKENS_MAX} tokens already; `epitome token revoke` removes one"
+                ));
             }
             tokens.push(token.clone());
             Ok(())
@@ -139,12 +141,17 @@ impl RemoteTokens {
         Ok(!token.is_expired() && self.list()?.contains(token))
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Vec<StoredToken>) -> Result<T, String>) -> Result<T, String> {
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&mut Vec<StoredToken>) -> Result<T, String>,
+    ) -> Result<T, String> {
         let failed = |error: io::Error| format!("{} can't be changed: {error}", self.path.display());
         let _lock = atomic_file::lock_for_change(&self.path).map_err(failed)?;
         let mut tokens = self.list()?;
         let changed = change(&mut tokens)?;
-        let mut json = serde_json::to_vec_pretty(&TokenFileContent { tokens }).map_err(io::Error::from).map_err(failed)?;
+        let mut json = serde_json::to_vec_pretty(&TokenFileContent { tokens })
+            .map_err(io::Error::from)
+            .map_err(failed)?;
         json.push(b'\n');
         atomic_file::replace_private(&self.path, &json).map_err(failed)?;
         Ok(changed)
@@ -159,9 +166,9 @@ fn check_name(name: &str) -> Result<(), String> {
         _ if name.chars().count() > NAME_CHARS_MAX => {
             Err(format!("a token's name has at most {NAME_CHARS_MAX} characters"))
         }
-        _ if !name.chars().all(is_plain) => {
-            Err(format!("a token's name has letters, digits and the characters - _ . @, and {name:?} has others"))
-        }
+        _ if !name.chars().all(is_plain) => Err(format!(
+            "a token's name has letters, digits and the characters - _ . @, and {name:?} has others"
+        )),
         _ => Ok(()),
     }
 }

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 use super::event_gate::EventGate;
 use super::work::LeavingClient;
 use super::{
-    AccessGrant, AskId, Attachment, ClientId, Foreground, Opening, QuestionSupport, SessionAnswer, SessionError,
-    SessionEvent, SessionState,
+    AccessGrant, AskId, Attachment, ClientId, Foreground, Opening, QuestionSupport, SessionAnswer,
+    SessionError, SessionEvent, SessionState,
 };
 use epitome_thread::{Change, Entry, Origin, Seq, SessionId};
 

@@ -524,7 +524,8 @@ impl Session {
                 let said = match session_state::said_earlier(&self.core.thread, prompt.responder.key()) {
                     Some(said) => said,
                     None => {
-                        let message = Message { id: self.core.fresh_message(), content: prompt.content, author: None };
+                        let message =
+                            Message { id: self.core.fresh_message(), content: prompt.content, author: None };
                         Change::Said { message, origin: self.core.lineage.origin() }
                     }
                 };

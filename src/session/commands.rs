@@ -169,7 +169,18 @@ const BUILT_IN: &[BuiltInCommand] = &[
 
 /// Commands for clients that may prompt but not approve: those that change neither files nor what may run.
 const FOR_PROMPTERS: [&str; 13] = [
-    "help", "context", "usage", "goal", "hooks", "rename", "undo", "redo", "checkpoints", "history", "pin", "unpin",
+    "help",
+    "context",
+    "usage",
+    "goal",
+    "hooks",
+    "rename",
+    "undo",
+    "redo",
+    "checkpoints",
+    "history",
+    "pin",
+    "unpin",
     "why",
 ];
 

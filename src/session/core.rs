@@ -222,7 +222,8 @@ impl Core {
     /// A message that gives the model context in addition to the user's messages. `by`: its source.
     pub fn context(&mut self, by: String, text: String) -> Change {
         let text = format!("<context from=\"{by}\">\n{text}\n</context>");
-        let message = Message { id: self.fresh_message(), content: vec![Content::Text { text }], author: None };
+        let message =
+            Message { id: self.fresh_message(), content: vec![Content::Text { text }], author: None };
         Change::Said { message, origin: Origin::Context { by } }
     }
 

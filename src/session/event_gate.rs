@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{
-    AccessGrant, Attachment, ClientId, ClientMcp, EditorSupport, EventSink, QuestionSupport, SessionAnswer, SessionError,
-    SessionEvent,
+    AccessGrant, Attachment, ClientId, ClientMcp, EditorSupport, EventSink, QuestionSupport, SessionAnswer,
+    SessionError, SessionEvent,
 };
 use epitome_thread::{Seq, SessionId};
 

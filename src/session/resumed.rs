@@ -329,7 +329,10 @@ mod tests {
     }
 
     fn said(text: &str) -> Change {
-        Change::Said { message: Message { id: MessageId(1), content: content(text), author: None }, origin: Origin::Person }
+        Change::Said {
+            message: Message { id: MessageId(1), content: content(text), author: None },
+            origin: Origin::Person,
+        }
     }
 
     fn queued(text: &str, id: u64) -> Change {

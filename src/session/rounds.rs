@@ -185,7 +185,11 @@ impl Session {
             turn.last_follow_up = (!said.is_empty()).then_some(said);
         }
         for (hook, utterance) in follow_ups {
-            let message = Message { id: self.core.fresh_message(), content: text_content(utterance.text), author: None };
+            let message = Message {
+                id: self.core.fresh_message(),
+                content: text_content(utterance.text),
+                author: None,
+            };
             answer.commits.push(Change::Said { message, origin: Origin::Hook { hook } });
         }
         for (by, text) in std::mem::take(&mut resolution.context) {

@@ -323,7 +323,9 @@ fn edit_line(edit: &ViewEdit) -> String {
     let text = match edit {
         ViewEdit::Pin { .. } | ViewEdit::Unpin { .. } | ViewEdit::Drop { .. } => String::new(),
         ViewEdit::Mask { note, .. } => note.clone(),
-        ViewEdit::Replace { content, .. } => Message { id: MessageId(0), content: content.clone(), author: None }.text(),
+        ViewEdit::Replace { content, .. } => {
+            Message { id: MessageId(0), content: content.clone(), author: None }.text()
+        }
         ViewEdit::Append { role, message } => role_and_text(*role, message),
     };
     let colon = if text.is_empty() { "" } else { ": " };

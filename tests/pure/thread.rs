@@ -453,7 +453,8 @@ fn a_stored_entry_of_format_1_keeps_its_meaning() {
     let stored = r#"{"seq":3,"at":1790000000000,"change":"said","message":{"id":2,"content":[{"type":"text","text":"hi"}]},"origin":{"from":"recipe","recipe":"init","typed":"/init"}}"#;
     let entry: Entry = serde_json::from_str(stored).expect("a stored entry");
     let origin = Origin::Recipe { recipe: "init".into(), typed: "/init".into() };
-    let message = Message { id: MessageId(2), content: vec![Content::Text { text: "hi".into() }], author: None };
+    let message =
+        Message { id: MessageId(2), content: vec![Content::Text { text: "hi".into() }], author: None };
     assert_eq!(entry, Entry { seq: Seq(3), at: 1_790_000_000_000, change: Change::Said { message, origin } });
     assert_eq!(serde_json::to_string(&entry).expect("an entry is JSON"), stored);
 }
@@ -625,8 +626,11 @@ fn asked_for(thread: &Thread, edits: &[(usize, Op)]) -> Vec<ViewEdit> {
 
 fn compact(thread: &mut Thread) -> Seq {
     let through = thread.entries().last().expect("an entry").seq;
-    let summary =
-        Message { id: thread.next_message(), content: vec![Content::Text { text: "summary".into() }], author: None };
+    let summary = Message {
+        id: thread.next_message(),
+        content: vec![Content::Text { text: "summary".into() }],
+        author: None,
+    };
     append(
         thread,
         Change::Compacted {
@@ -696,7 +700,8 @@ fn an_undo_does_not_apply_to_future_entries() {
 fn a_hook_message_between_turns_begins_no_turn() {
     let opened =
         Change::Opened { format: FORMAT_VERSION, session: SessionId("s_1".into()), cwd: PathBuf::from("/w") };
-    let message = Message { id: MessageId(0), content: vec![Content::Text { text: "Seen.".into() }], author: None };
+    let message =
+        Message { id: MessageId(0), content: vec![Content::Text { text: "Seen.".into() }], author: None };
     let said = Change::Said { message, origin: Origin::Hook { hook: "h".into() } };
     let entries = [opened, said]
         .into_iter()

@@ -28,14 +28,8 @@ fn needed(method: &str) -> AccessScope {
     match method {
         "initialize" | "session/list" | "session/load" | "session/resume" | "session/status"
         | "session/close" | "$/cancel_request" => AccessScope::Read,
-        "session/new"
-        | "session/fork"
-        | "session/options"
-        | "session/prompt"
-        | "session/cancel"
-        | "_session/steering"
-        | "tool_call/cancel"
-        | "terminal/cancel" => AccessScope::Prompt,
+        "session/new" | "session/fork" | "session/options" | "session/prompt" | "session/cancel"
+        | "_session/steering" | "tool_call/cancel" | "terminal/cancel" => AccessScope::Prompt,
         _ => AccessScope::Approve,
     }
 }
@@ -75,7 +69,8 @@ pub(super) fn instead_of_question(out: SessionEvent, grant: Option<&AccessGrant>
     match out {
         SessionEvent::Ask { .. } if !may_answer => Some(SessionEvent::Notice {
             severity: epitome_session::NoticeSeverity::Info,
-            text: "The agent waits for a permission, which needs somebody with the scope `approve`.".to_owned(),
+            text: "The agent waits for a permission, which needs somebody with the scope `approve`."
+                .to_owned(),
         }),
         SessionEvent::Question { .. } if !may_answer => None,
         other => Some(other),
@@ -94,7 +89,8 @@ mod tests {
 
     #[test]
     fn each_scope_allows_what_it_is_for_and_unknown_methods_need_the_highest() {
-        let first_allowed = |method| AccessScope::ALL.into_iter().find(|scope| !refused(*scope, method, "{}"));
+        let first_allowed =
+            |method| AccessScope::ALL.into_iter().find(|scope| !refused(*scope, method, "{}"));
         for (method, scope) in [
             ("session/list", AccessScope::Read),
             ("session/load", AccessScope::Read),

@@ -458,7 +458,9 @@ fn a_withheld_prompt_is_answered_with_the_reason_and_replayed() {
 /// The prompt is shown where it was withheld, or where a crash ended the turn for which it was queued.
 #[test]
 fn a_queued_prompt_that_is_withheld_is_replayed_once() {
-    let queued = || Change::Queued { message: Message { id: MessageId(3), content: vec![text("hello")], author: None } };
+    let queued = || Change::Queued {
+        message: Message { id: MessageId(3), content: vec![text("hello")], author: None },
+    };
     for end in [None, Some(ended(StopReason::Interrupted))] {
         let mut client = WireClient::new(PLAIN);
         client.replayed(queued());

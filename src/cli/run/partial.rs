@@ -122,7 +122,8 @@ mod tests {
         let thought = Content::Thinking { text: "hm".to_owned(), native: None };
         Message {
             id: ID,
-            content: vec![thought, Content::Text { text: text.to_owned() }, Content::Call(call)], author: None,
+            content: vec![thought, Content::Text { text: text.to_owned() }, Content::Call(call)],
+            author: None,
         }
     }
 

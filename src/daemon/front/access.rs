@@ -70,7 +70,10 @@ impl RemoteAccess {
                 Ok(None) => Err(refused),
                 Err(why) => {
                     tracing::error!(why, "no client is admitted");
-                    Err((StatusCode::SERVICE_UNAVAILABLE, "The tokens can't be read; see the log of the server"))
+                    Err((
+                        StatusCode::SERVICE_UNAVAILABLE,
+                        "The tokens can't be read; see the log of the server",
+                    ))
                 }
             },
         }

@@ -239,7 +239,8 @@ impl Connector {
             return Ok(Greeting::Refused(why));
         }
         if self.hello.grant.is_some() && !answer.restricts {
-            let why = "the running daemon is of an earlier version, which can't restrict clients of other machines";
+            let why =
+                "the running daemon is of an earlier version, which can't restrict clients of other machines";
             return Ok(Greeting::Refused(why.to_owned()));
         }
         stream.set_read_timeout(None)?;

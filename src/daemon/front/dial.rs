@@ -31,11 +31,11 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
 use super::LAST_WORDS_TIME_MAX;
 use super::attach::{DaemonLink, FindDaemon};
-use super::tls;
 use super::remote::{
     CONNECTION_HEADER, IDS_HEADER, PATH, RECEIVED_HEADER, RETURN_TIME_MAX, SILENCE_MAX, WRITE_TIME_MAX,
     front_protocol,
 };
+use super::tls;
 use crate::messages::{MESSAGE_BYTES_MAX, MessageReader};
 
 /// Time limit for each step of connecting: the network, the encryption, the handshake.
@@ -117,16 +117,27 @@ impl RemoteServerAddress {
                     "{host} is another machine, and ws:// is not encrypted: use wss://, or a tunnel to this machine"
                 ));
             }
-            _ => return Err("the address of a server begins with wss://, as in wss://host:4711/acp".to_owned()),
+            _ => {
+                return Err(
+                    "the address of a server begins with wss://, as in wss://host:4711/acp".to_owned()
+                );
+            }
         };
-        if host.is_empty() || uri.query().is_some() || uri.authority().is_some_and(|it| it.as_str().contains('@')) {
-            return Err("the address of a server has a host, perhaps a port and a path, and nothing else".to_owned());
+        if host.is_empty()
+            || uri.query().is_some()
+            || uri.authority().is_some_and(|it| it.as_str().contains('@'))
+        {
+            return Err(
+                "the address of a server has a host, perhaps a port and a path, and nothing else".to_owned()
+            );
         }
         let path = if matches!(uri.path(), "" | "/") { PATH } else { uri.path() };
         let port = uri.port_u16().unwrap_or(default_port);
         let scheme = uri.scheme_str().unwrap_or_default();
         let authority = uri.authority().map_or("", |authority| authority.as_str());
-        let uri = format!("{scheme}://{authority}{path}").parse().map_err(|error| format!("{address:?}: {error}"))?;
+        let uri = format!("{scheme}://{authority}{path}")
+            .parse()
+            .map_err(|error| format!("{address:?}: {error}"))?;
         let mut token = HeaderValue::from_str(&format!("Bearer {token}"))
             .map_err(|_| "the token has characters that no token has".to_owned())?;
         token.set_sensitive(true);
@@ -144,7 +155,8 @@ impl RemoteServerAddress {
         let stream: Box<dyn Transport> = match &self.tls {
             None => Box::new(stream),
             Some(tls) => {
-                let name = ServerName::try_from(self.host.clone()).map_err(|error| unreachable(error.to_string()))?;
+                let name = ServerName::try_from(self.host.clone())
+                    .map_err(|error| unreachable(error.to_string()))?;
                 let encrypted = timeout(STEP_TIME_MAX, tls.connect(name, stream)).await.map_err(late)?;
                 Box::new(encrypted.map_err(|error| unreachable(format!("no encrypted connection: {error}")))?)
             }
@@ -195,7 +207,8 @@ impl RemoteConnector {
 
 impl FindDaemon for RemoteConnector {
     fn find(&mut self, ids_above: u64, _to_newer: bool) -> Result<DaemonLink, String> {
-        let dialed = self.runtime.block_on(self.server.dial(vec![(IDS_HEADER, HeaderValue::from(ids_above))]));
+        let dialed =
+            self.runtime.block_on(self.server.dial(vec![(IDS_HEADER, HeaderValue::from(ids_above))]));
         let dialed = dialed.map_err(|error| error.to_string())?;
         let linked = || {
             let (front, relay) = UnixStream::pair()?;
@@ -340,10 +353,8 @@ async fn carry(server: Arc<RemoteServerAddress>, dialed: DialedSocket, relay: to
             SocketEnd::Cut => {}
         }
         tracing::info!(server = %server.uri, "the connection failed");
-        let headers = vec![
-            (CONNECTION_HEADER, id.clone()),
-            (RECEIVED_HEADER, HeaderValue::from(received.received)),
-        ];
+        let headers =
+            vec![(CONNECTION_HEADER, id.clone()), (RECEIVED_HEADER, HeaderValue::from(received.received))];
         let Some(next) = dial_again(&server, headers).await else { return };
         if !sent.resume(next.arrived) {
             return;

@@ -257,11 +257,7 @@ impl RemoteClients {
         }
     }
 
-    async fn answer(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-        place: &SocketPlace,
-    ) -> RemoteResponse {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>, place: &SocketPlace) -> RemoteResponse {
         if request.uri().path() == HEALTH_PATH {
             return text(StatusCode::OK, "ok\n");
         }
@@ -314,7 +310,8 @@ impl RemoteClients {
         let mut place = lock(place);
         if place.is_none() {
             let permit = self.sockets.clone().try_acquire_owned();
-            let too_many = || refused((StatusCode::SERVICE_UNAVAILABLE, "There are too many sockets already"));
+            let too_many =
+                || refused((StatusCode::SERVICE_UNAVAILABLE, "There are too many sockets already"));
             *place = Some(permit.map_err(|_| too_many())?);
         }
         Ok((origin, token))
@@ -407,8 +404,12 @@ async fn end_invalid(clients: Weak<RemoteClients>) {
         tokio::time::sleep(CHECK_TOKENS_EVERY).await;
         let Some(clients) = clients.upgrade() else { return };
         let connections: Vec<_> = clients.connections().values().cloned().collect();
-        for connection in connections.iter().filter(|connection| !clients.access.is_valid(&connection.token)) {
-            tracing::info!(token = connection.token.as_ref().map(|token| &token.name), "a client is disconnected");
+        for connection in connections.iter().filter(|connection| !clients.access.is_valid(&connection.token))
+        {
+            tracing::info!(
+                token = connection.token.as_ref().map(|token| &token.name),
+                "a client is disconnected"
+            );
             connection.cut();
         }
     }

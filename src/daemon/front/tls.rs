@@ -10,7 +10,8 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 /// is a sentence for the user.
 pub fn server(chain: &[u8], key: &[u8]) -> Result<Arc<ServerConfig>, String> {
     let chain = certificates(chain)?;
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| format!("the key can't be read: {error}"))?;
+    let key =
+        PrivateKeyDer::from_pem_slice(key).map_err(|error| format!("the key can't be read: {error}"))?;
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?

@@ -48,8 +48,10 @@ impl OwnedView {
     }
 
     pub fn agent(mut self, content: Vec<Content>) -> OwnedView {
-        self.items
-            .push(OwnedItem::Agent(Message { id: MessageId(0), content, author: None }, ModelName("any/model".into())));
+        self.items.push(OwnedItem::Agent(
+            Message { id: MessageId(0), content, author: None },
+            ModelName("any/model".into()),
+        ));
         self
     }
 
@@ -156,9 +158,10 @@ impl OwnedView {
                 0 => ViewEdit::Mask { at, note: "long".into() },
                 1 | 2 => ViewEdit::Drop { at },
                 3 => ViewEdit::Replace { at, content },
-                _ => {
-                    ViewEdit::Append { role: Role::Assistant, message: Message { id: MessageId(0), content, author: None } }
-                }
+                _ => ViewEdit::Append {
+                    role: Role::Assistant,
+                    message: Message { id: MessageId(0), content, author: None },
+                },
             };
             let (revision, next) = (thread.view().revision(), thread.next_message());
             if let Ok(edits) = edits::check(&thread, revision, next, &[edit]) {

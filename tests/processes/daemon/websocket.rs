@@ -159,7 +159,10 @@ async fn a_client_needs_the_token_and_pages_need_permission() {
     assert_eq!(connect(&at.address, "/acp", &[]).await.err(), Some(401));
     assert_eq!(connect(&at.address, "/acp", &[("authorization", "Bearer wrong")]).await.err(), Some(401));
     assert_eq!(connect(&at.address, "/other", &[BEARER]).await.err(), Some(404));
-    assert_eq!(connect(&at.address, "/acp", &[BEARER, origin("https://evil.example")]).await.err(), Some(403));
+    assert_eq!(
+        connect(&at.address, "/acp", &[BEARER, origin("https://evil.example")]).await.err(),
+        Some(403)
+    );
     let unknown = [BEARER, ("acp-connection-id", "unknown"), ("acp-received", "0")];
     assert_eq!(connect(&at.address, "/acp", &unknown).await.err(), Some(404));
     let mut socket =

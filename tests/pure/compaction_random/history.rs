@@ -283,7 +283,10 @@ impl History {
         let mut spoken = Vec::new();
         for _ in 0..messages {
             let content = vec![Content::Text { text: self.text(300) }];
-            spoken.push(HistoryMessage { role: Role::User, message: Message { id: MessageId(0), content, author: None } });
+            spoken.push(HistoryMessage {
+                role: Role::User,
+                message: Message { id: MessageId(0), content, author: None },
+            });
         }
         let (revision, next) = (self.thread.view().revision(), self.thread.next_message());
         if let Ok(made) = edits::mutation(&self.thread, revision, next, spoken, kept) {

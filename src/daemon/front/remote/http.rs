@@ -299,11 +299,7 @@ impl Drop for EndUnlessKept {
 }
 
 /// Sends the messages of a stream as events.
-pub fn events(
-    clients: &RemoteClients,
-    request: &Request<Incoming>,
-    token: &AdmittedToken,
-) -> RemoteResponse {
+pub fn events(clients: &RemoteClients, request: &Request<Incoming>, token: &AdmittedToken) -> RemoteResponse {
     let headers = request.headers();
     let is_accepted =
         value(headers, &header::ACCEPT).is_some_and(|accepted| accepted.contains("text/event-stream"));

@@ -14,7 +14,10 @@ pub async fn answer(clients: &RemoteClients) -> RemoteResponse {
         Ok(figures) => figures,
         Err(why) => {
             tracing::warn!(why, "the daemon's figures are missing");
-            return text(StatusCode::SERVICE_UNAVAILABLE, "The daemon gives no figures; see the log of the server");
+            return text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The daemon gives no figures; see the log of the server",
+            );
         }
     };
     let connections = clients.connections().len();

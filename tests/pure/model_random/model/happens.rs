@@ -173,9 +173,10 @@ impl Model {
                 Op::Mask => ViewEdit::Mask { at, note: "a note".into() },
                 Op::Drop => ViewEdit::Drop { at },
                 Op::Replace => ViewEdit::Replace { at, content },
-                Op::Append(role) => {
-                    ViewEdit::Append { role: *role, message: Message { id: MessageId(0), content, author: None } }
-                }
+                Op::Append(role) => ViewEdit::Append {
+                    role: *role,
+                    message: Message { id: MessageId(0), content, author: None },
+                },
                 Op::Pin => ViewEdit::Pin { at },
                 Op::Unpin => ViewEdit::Unpin { at: picked(&pinned, *pick).copied().unwrap_or(at) },
             });
