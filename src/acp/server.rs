@@ -283,7 +283,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
 
     fn notification(&self, method: &str, params: Option<&RawValue>) {
         if let Err(error) = self.check_scope(method, params) {
-            return tracing::info!(method, %error, "a notification of a client is dropped");
+            return tracing::info!(method, why = error.message, "a notification of a client is dropped");
         }
         let Ok(params) = RequestParams::read(params) else { return };
         match method {

@@ -68,7 +68,7 @@ struct RemoteArgs {
     /// Use the daemon of another machine, which runs `epitome serve`, for example wss://build.example:4711
     ///
     /// The token is that of EPITOME_REMOTE_TOKEN.
-    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["standalone", "listen", "OverrideArgs"])]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["standalone", "listen", "OverrideArgs", "RecipeDirArgs"])]
     remote: Option<String>,
     /// File with the token for --remote, which only you can read
     #[arg(long, value_name = "FILE", requires = "remote", value_hint = clap::ValueHint::FilePath)]

@@ -105,7 +105,8 @@ impl RemoteServerAddress {
     /// Parses an address, wss:// or, on this machine, ws://. Without a path, it is the usual one. `ca`: PEM files with the
     /// certificates to trust instead of the public ones. An error is a sentence for the user.
     pub fn parse(address: &str, token: &str, ca: Option<&[u8]>) -> Result<RemoteServerAddress, String> {
-        let uri: Uri = address.parse().map_err(|error| format!("{address:?} is not an address: {error}"))?;
+        let uri =
+            address.parse::<Uri>().map_err(|error| format!("{address:?} is not an address: {error}"))?;
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let is_loopback = host == "localhost"
             || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
@@ -136,7 +137,7 @@ impl RemoteServerAddress {
         let scheme = uri.scheme_str().unwrap_or_default();
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         let uri = format!("{scheme}://{authority}{path}")
-            .parse()
+            .parse::<Uri>()
             .map_err(|error| format!("{address:?}: {error}"))?;
         let mut token = HeaderValue::from_str(&format!("Bearer {token}"))
             .map_err(|_| "the token has characters that no token has".to_owned())?;

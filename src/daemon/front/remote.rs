@@ -223,7 +223,7 @@ impl RemoteClients {
         };
         match acceptor.accept(stream).await {
             Ok(stream) => {
-                let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice());
                 self.requests(stream, is_http2, place).await;
             }
             Err(error) => tracing::info!(%error, "a client could not agree on encryption"),

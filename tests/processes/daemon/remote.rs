@@ -30,7 +30,7 @@ impl Drop for Server {
 }
 
 fn serve(user: &User, arguments: &[&str]) -> Server {
-    let mut command = user.command(&[&["serve"], arguments].concat());
+    let mut command = user.command(&[&["serve"][..], arguments].concat());
     let mut child = command.stderr(Stdio::piped()).spawn().expect("the program starts");
     let mut errors = BufReader::new(child.stderr.take().expect("it is a pipe"));
     let mut line = String::new();
@@ -51,7 +51,7 @@ fn certificate(name: &str) -> PathBuf {
 
 /// An editor on another machine, with a token of that name.
 fn editor(laptop: &User, address: &str, token: &str, arguments: &[&str]) -> Agent {
-    let mut command = laptop.command(&[&["acp", "--remote", address], arguments].concat());
+    let mut command = laptop.command(&[&["acp", "--remote", address][..], arguments].concat());
     command.env("EPITOME_REMOTE_TOKEN", token).stdin(Stdio::piped());
     let mut agent = Agent::spawn(command);
     agent.call("initialize", json!({ "protocolVersion": 1 }));
@@ -65,7 +65,7 @@ fn an_editor_works_with_the_daemon_of_another_machine() {
     let (chain, key, ca) = (certificate("server.pem"), certificate("server.key"), certificate("ca.pem"));
     let [chain, key, ca] = [&chain, &key, &ca].map(|path| path.to_str().expect("text"));
     let encrypted = ["--tls-cert", chain, "--tls-key", key];
-    let server = serve(&build, &[&["--listen", "127.0.0.1:0"], &encrypted[..]].concat());
+    let server = serve(&build, &[&["--listen", "127.0.0.1:0"][..], &encrypted].concat());
     let port = server.address.rsplit_once(':').expect("a port").1.to_owned();
     let mut agent = editor(&laptop, &format!("wss://localhost:{port}"), &secret, &["--tls-ca", ca]);
     let session = build.new_session(&mut agent);
@@ -76,7 +76,8 @@ fn an_editor_works_with_the_daemon_of_another_machine() {
     let prompt = agent.prompt(&session, "half");
     agent.hear("The first half, ");
     drop(server);
-    let _server = serve(&build, &[&["--listen", &format!("127.0.0.1:{port}")], &encrypted[..]].concat());
+    let same = format!("127.0.0.1:{port}");
+    let _server = serve(&build, &[&["--listen", same.as_str()][..], &encrypted].concat());
     build.model().release();
     let (rest, answer) = agent.answer(prompt);
     assert_eq!((agent_text(&rest).as_str(), stop_reason(&answer).as_str()), ("the second half.", "end_turn"));
@@ -142,7 +143,8 @@ fn a_turn_goes_on_without_a_gap_when_the_connection_is_cut() {
 
 async fn admitted(server: &Server, token: &str) -> Socket {
     let header = format!("Bearer {token}");
-    let mut socket = connect(&server.address, "/acp", &[("authorization", &header)]).await.expect("admitted");
+    let mut socket =
+        connect(&server.address, "/acp", &[("authorization", header.as_str())]).await.expect("admitted");
     let capabilities = json!({ "session": { "notices": {} } });
     socket.call(1, "initialize", json!({ "protocolVersion": 1, "clientCapabilities": capabilities })).await;
     socket
@@ -196,7 +198,10 @@ async fn a_client_does_no_more_than_its_token_allows() {
     user.run(&["token", "revoke", "screen"]).ok();
     while screen.try_next().await.is_some() {}
     let header = format!("Bearer {read}");
-    assert_eq!(connect(&server.address, "/acp", &[("authorization", &header)]).await.err(), Some(401));
+    assert_eq!(
+        connect(&server.address, "/acp", &[("authorization", header.as_str())]).await.err(),
+        Some(401)
+    );
     let listed = user.run(&["token", "list", "--json"]).objects();
     let names: Vec<&Value> = listed.iter().map(|token| &token["name"]).collect();
     assert_eq!(names, ["bob"]);
@@ -207,13 +212,13 @@ fn nothing_is_served_or_dialled_without_encryption_by_accident() {
     let user = User::new();
     let ran = user.run(&["serve", "--listen", "0.0.0.0:0"]).exited(1);
     assert!(ran.err.contains("--tls-cert"), "{}", ran.err);
-    let dial = |arguments: &[&str]| user.run(&[&["acp", "--remote"], arguments].concat()).exited(1).err;
+    let dial = |arguments: &[&str]| user.run(&[&["acp", "--remote"][..], arguments].concat()).exited(1).err;
     assert!(dial(&["wss://build.example"]).contains("EPITOME_REMOTE_TOKEN"));
     let file = user.project().join("token");
     fs::write(&file, "epitome-made-up\n").expect("it can be written");
     fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("it is ours");
     let file = ["--remote-token-file", file.to_str().expect("text")];
-    let with_file = |address| dial(&[&[address], &file[..]].concat());
+    let with_file = |address: &str| dial(&[&[address][..], &file].concat());
     assert!(with_file("wss://build.example").contains("chmod 600"));
     fs::set_permissions(user.project().join("token"), Permissions::from_mode(0o600)).expect("it is ours");
     assert!(with_file("ws://build.example").contains("not encrypted"));

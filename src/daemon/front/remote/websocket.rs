@@ -17,6 +17,7 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::upgrade::Upgraded;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use tokio::time::Instant;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
@@ -161,7 +162,7 @@ fn resumed(
 async fn serve(connection: &Arc<RemoteConnection>, socket: ClientSocket, reader: &StreamReader) -> bool {
     let (mut sink, mut stream) = socket.split();
     let write = async {
-        let mut pings = tokio::time::interval(PING_EVERY);
+        let mut pings = tokio::time::interval_at(Instant::now() + PING_EVERY, PING_EVERY);
         loop {
             let message = tokio::select! {
                 next = reader.next() => match next {
