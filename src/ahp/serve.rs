@@ -218,7 +218,7 @@ async fn admit(stream: TcpStream, access: &RemoteAccess) -> Option<WebSocketStre
         let token = token(request);
         let checked = access.check_origin(request.headers());
         let checked = checked.and_then(|()| access.check_token(request.headers(), token.as_deref()));
-        checked.map_err(refusal)?;
+        checked.map(drop).map_err(refusal)?;
         Ok(response)
     };
     let accepted = accept_hdr_async_with_config(stream, check, Some(frame_limits()));

@@ -70,7 +70,7 @@ pub fn compacted_in(
     let (model, usage) = by.unzip();
     Ok(Change::Compacted {
         through,
-        summary: Message { id, content: parts.content },
+        summary: Message { id, content: parts.content, author: None },
         trigger: plan.trigger,
         focus: plan.focus.clone(),
         tokens_before: input.before,

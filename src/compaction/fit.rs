@@ -272,7 +272,7 @@ impl<'a> FitSearch<'a> {
                 &self.measure,
             );
             parts.content.splice(..0, self.native.iter().cloned());
-            let mut message = Message { id: MessageId(0), content: parts.content.clone() };
+            let mut message = Message { id: MessageId(0), content: parts.content.clone(), author: None };
             let tokens_after = self.input.ruler.message(&message) + self.kept.tokens;
             // Counted without the summary instead of subtracted, since the difference could vary by a token
             // with its text.

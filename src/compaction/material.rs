@@ -282,7 +282,7 @@ impl Material {
         let instructions: u64 = self.instructions.iter().map(|file| text(&file.text)).sum();
         let pins: u64 = self.pins.iter().map(|(_, pinned)| text(pinned)).sum();
         let request = self.request.as_ref().map_or(0, |request| {
-            input.ruler.message(&Message { id: MessageId(0), content: request.content.clone() })
+            input.ruler.message(&Message { id: MessageId(0), content: request.content.clone(), author: None })
         });
         let goal = self.goal.as_deref().map_or(0, text);
         self.user_tokens() + instructions + pins + request + goal + FRAME_TOKENS
@@ -297,7 +297,11 @@ impl LastRequest {
         let content = content.to_vec();
         let mut attached: Vec<usize> = (0..content.len()).filter(|at| content[*at].is_attachment()).collect();
         attached.sort_by_cached_key(|at| {
-            input.ruler.message(&Message { id: MessageId(0), content: vec![content[*at].clone()] })
+            input.ruler.message(&Message {
+                id: MessageId(0),
+                content: vec![content[*at].clone()],
+                author: None,
+            })
         });
         LastRequest { entry, content, attached }
     }

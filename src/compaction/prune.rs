@@ -299,7 +299,7 @@ fn cut(input: &CompactionInput<'_>, at: usize, text: String) -> Option<PruneCut>
 /// The size in tokens of an entry that consists only of this text.
 pub(super) fn tokens(input: &CompactionInput<'_>, text: &str) -> u64 {
     let content = vec![Content::Text { text: text.to_owned() }];
-    input.ruler.message(&Message { id: MessageId(0), content })
+    input.ruler.message(&Message { id: MessageId(0), content, author: None })
 }
 
 /// The outcome at this index, as it is shown; `None` if it may not be cut, or only like a message of the user.

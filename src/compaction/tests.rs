@@ -10,7 +10,7 @@ use epitome_tokens::Ruler;
 use std::sync::Arc;
 
 fn message(text: &str) -> Message {
-    Message { id: MessageId(0), content: vec![Content::Text { text: text.to_owned() }] }
+    Message { id: MessageId(0), content: vec![Content::Text { text: text.to_owned() }], author: None }
 }
 
 fn said(text: &str, origin: Origin) -> Change {

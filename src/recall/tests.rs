@@ -12,7 +12,7 @@ use epitome_thread::{
 const HOUR: u64 = 3_600_000;
 
 fn message(text: &str) -> Message {
-    Message { id: MessageId(0), content: vec![Content::Text { text: text.to_owned() }] }
+    Message { id: MessageId(0), content: vec![Content::Text { text: text.to_owned() }], author: None }
 }
 
 fn person(text: &str) -> Change {
@@ -33,7 +33,7 @@ fn reply(text: &str, calls: &[(&str, &str, &str)]) -> Change {
     });
     let text = Content::Text { text: text.to_owned() };
     let content = [thinking, text].into_iter().chain(calls).collect();
-    let message = Message { id: MessageId(0), content };
+    let message = Message { id: MessageId(0), content, author: None };
     Change::Replied { message, model: ModelName("scripted/a".to_owned()), usage: None, cut: None }
 }
 

@@ -281,7 +281,7 @@ mod tests {
                 input: serde_json::json!({ "a": nested }),
                 card: CallDisplay::default(),
             };
-            let message = Message { id: MessageId(1), content: vec![Content::Call(call)] };
+            let message = Message { id: MessageId(1), content: vec![Content::Call(call)], author: None };
             let change =
                 Change::Replied { message, model: ModelName("a/b".to_owned()), usage: None, cut: None };
             Entry { seq: Seq(1), at: 0, change }

@@ -43,6 +43,9 @@ impl fmt::Display for CallId {
 pub struct Message {
     pub id: MessageId,
     pub content: Vec<Content>,
+    /// The name of the token with which the writer of a prompt connected from another machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<String>,
 }
 
 impl Message {

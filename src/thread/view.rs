@@ -357,7 +357,7 @@ pub(super) fn spoken_entry(layer: &Entry, spoken: &HistoryMessage, by: &str) -> 
         content.as_text().is_some() || (content.is_attachment() && *role != Role::Assistant)
     };
     let content = message.content.iter().filter(sayable).cloned().collect();
-    let message = Message { id: message.id, content };
+    let message = Message { id: message.id, content, author: None };
     let change = match role {
         Role::User | Role::System => Change::Said { message, origin: Origin::Hook { hook: by.to_owned() } },
         Role::Assistant => {

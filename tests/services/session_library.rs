@@ -45,7 +45,10 @@ impl Home {
         let session = id(number);
         let opened = Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: self.path() };
         let content = vec![Content::Text { text: text.to_owned() }];
-        let said = Change::Said { message: Message { id: MessageId(0), content }, origin: Origin::Person };
+        let said = Change::Said {
+            message: Message { id: MessageId(0), content, author: None },
+            origin: Origin::Person,
+        };
         let changes = [opened, Change::Titled { title: title.to_owned() }, said];
         let entries: Vec<Arc<Entry>> = (0..)
             .zip(changes)

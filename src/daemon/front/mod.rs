@@ -13,14 +13,18 @@
 //! - `attach`: finds a daemon or starts one.
 //! - `reconnect`: the state needed to reattach, as a pure state machine.
 //! - `signals`: waits for SIGTERM, SIGHUP and SIGINT.
+//! - `dial`: connects to a daemon on another machine instead.
 //! - `remote`: the same for clients that connect over WebSocket or HTTP; `access` decides who may.
+//! - `tls`: encryption for both.
 
 pub mod access;
 pub mod attach;
+pub mod dial;
 pub mod reconnect;
 #[cfg(test)]
 mod reconnect_tests;
 pub mod remote;
+pub mod tls;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -31,7 +35,7 @@ use std::time::{Duration, Instant};
 use super::build::Build;
 use super::messages::{Farewell, MessageKind};
 use crate::start::is_timeout;
-use attach::{Connector, DaemonLink};
+use attach::{Connector, DaemonLink, FindDaemon};
 use epitome_acp::connection::{LINE_BYTES_MAX, LineDirection, Tap};
 use epitome_acp::envelope::{self, Incoming};
 use epitome_platform::memory_trim;
@@ -63,7 +67,7 @@ const EARLY_DEATHS_MAX: u32 = 3;
 /// Relays the protocol until the editor disconnects or a signal arrives. The connector then exits the process,
 /// because a thread may still be blocked on the editor.
 pub fn run(
-    connector: Connector,
+    connector: impl FindDaemon + 'static,
     link: DaemonLink,
     from_editor: impl Read + Send + 'static,
     to_editor: impl Write + Send + 'static,
@@ -103,7 +107,7 @@ pub fn through_socket(
 
 /// Starts the threads that copy.
 fn start(
-    connector: Connector,
+    connector: impl FindDaemon + 'static,
     link: DaemonLink,
     from_editor: impl Read + Send + 'static,
     to_editor: impl Write + Send + 'static,
@@ -361,13 +365,13 @@ enum DaemonConnectionEnd {
 }
 
 /// The downstream thread: copies messages to the editor and looks for daemons.
-struct Downstream<'a> {
+struct Downstream<'a, F> {
     shared: &'a FrontShared,
-    connector: Connector,
+    connector: F,
     early_deaths: u32,
 }
 
-impl Downstream<'_> {
+impl<F: FindDaemon> Downstream<'_, F> {
     fn run(&mut self, mut link: DaemonLink) {
         let mut settle_until = Instant::now();
         loop {
@@ -478,11 +482,7 @@ impl Downstream<'_> {
         }
         loop {
             let ids_above = self.shared.state().reconnect.ids_above();
-            let attached = match to_newer {
-                true => self.connector.attach_to_newer(ids_above),
-                false => self.connector.attach(ids_above),
-            };
-            match attached {
+            match self.connector.find(ids_above, to_newer) {
                 Ok(link) => return self.take_up(link),
                 Err(why) => {
                     tracing::error!(why, "no other daemon can be reached");

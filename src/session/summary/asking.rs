@@ -131,7 +131,7 @@ fn summary_of(
         let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         return Err(broken(&format!("the model declined to summarise{why}")));
     }
-    let message = Message { id: MessageId(0), content: reply.content };
+    let message = Message { id: MessageId(0), content: reply.content, author: None };
     if message.calls().next().is_some() {
         return Err(broken("the model called a tool instead of writing a summary"));
     }
