@@ -356,8 +356,9 @@ impl Hosted {
 
     /// Whether this is the provider's host, part of which may vary by user.
     fn is_at(&self, host: &str) -> bool {
-        match host_of(self.base).split_once('{') {
-            None => host == host_of(self.base),
+        let own = host_of(self.base);
+        match own.split_once('{') {
+            None => host == own,
             Some((before, rest)) => {
                 let after = rest.split_once('}').map_or("", |(_, after)| after);
                 host.strip_prefix(before).is_some_and(|rest| rest.ends_with(after))
@@ -401,7 +402,7 @@ impl Hosted {
             }
             wire => wire,
         });
-        endpoint.set_place(wire, &base);
+        endpoint.set_address(wire, &base);
         endpoint.quirks = self.quirks;
         endpoint.is_plan = self.is_plan;
         // Both may be set, as Anthropic's clients allow; the service prefers the key.
