@@ -143,7 +143,8 @@ impl Core {
     /// Sends a change to the journal's writer, applies and announces it. Clients don't see it before [`settle`]. Fails
     /// at once if the journal is damaged.
     pub fn commit(&mut self, change: Change) -> Result<Arc<Entry>, SessionError> {
-        let change = self.clients.sign(self.sized(change));
+        let change = self.sized(change);
+        let change = self.clients.sign(change);
         let entry = self.log.stage(change).map_err(|error| {
             tracing::error!(session = %self.id(), %error, "an entry could not be written");
             log_error(&error)

@@ -205,7 +205,10 @@ mod tests {
         let opened = Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: "/w".into() };
         let said = |text: &str| {
             let content = vec![Content::Text { text: text.repeat(100_000) }];
-            Change::Said { message: Message { id: MessageId(0), content }, origin: Origin::Person }
+            Change::Said {
+                message: Message { id: MessageId(0), content, author: None },
+                origin: Origin::Person,
+            }
         };
         let changes = [opened, said("a"), said("b")];
         let entries: Vec<Arc<Entry>> = (0..)
