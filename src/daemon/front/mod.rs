@@ -24,7 +24,6 @@ pub mod remote;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -33,9 +32,9 @@ use super::messages::{Farewell, MessageKind};
 use crate::start::is_timeout;
 use attach::{Connector, DaemonLink};
 use epitome_acp::connection::{LINE_BYTES_MAX, LineDirection, Tap};
-use epitome_platform::memory_trim;
 pub use epitome_platform::signals;
 use epitome_platform::signals::BlockedSignals;
+use epitome_platform::{local, memory_trim};
 use reconnect::{DaemonMessage, LineAction, ReconnectState, line_too_long, unserved};
 
 /// Size of a read from the editor, in bytes.
@@ -86,8 +85,8 @@ pub fn through_socket(
     connector: Connector,
     link: DaemonLink,
     ended: impl FnOnce() + Send + 'static,
-) -> io::Result<UnixStream> {
-    let (front, client) = UnixStream::pair()?;
+) -> io::Result<local::Stream> {
+    let (front, client) = local::pair()?;
     let writer = front.try_clone()?;
     client.set_nonblocking(true)?;
     thread("front-socket", move || {
@@ -154,7 +153,7 @@ struct FrontState {
 
 /// State of the connection to the daemon. Only the downstream thread changes it, except to `Wanted`.
 enum DaemonState {
-    Here(Arc<UnixStream>),
+    Here(Arc<local::Stream>),
     /// The downstream thread is looking for a daemon.
     Wanted,
     /// The daemon was stopped; another is looked for when the editor sends something.
@@ -163,11 +162,11 @@ enum DaemonState {
     OutOfReach(String),
 }
 
-type Locked<'a> = (MutexGuard<'a, FrontState>, Arc<UnixStream>);
+type Locked<'a> = (MutexGuard<'a, FrontState>, Arc<local::Stream>);
 
 /// Where a line from the editor is routed.
 enum LineRoute {
-    To(Arc<UnixStream>),
+    To(Arc<local::Stream>),
     Nowhere,
     Answer(Vec<u8>),
 }
@@ -179,7 +178,7 @@ impl FrontShared {
 
     /// Waits for a daemon other than the dead one, and returns its socket, or why there is none; `None` once
     /// the front end is ending.
-    fn daemon(&self, dead: Option<&Arc<UnixStream>>) -> Option<Result<Locked<'_>, String>> {
+    fn daemon(&self, dead: Option<&Arc<local::Stream>>) -> Option<Result<Locked<'_>, String>> {
         let mut state = self.state();
         let mut tried = false;
         loop {
@@ -207,7 +206,7 @@ impl FrontShared {
 
     /// Records a line from the editor and returns where to send it. It must be sent there even if that daemon has
     /// died since: a request in it is then answered as interrupted.
-    fn note(&self, line: &[u8], dead: Option<&Arc<UnixStream>>) -> LineRoute {
+    fn note(&self, line: &[u8], dead: Option<&Arc<local::Stream>>) -> LineRoute {
         match self.daemon(dead) {
             None => LineRoute::Nowhere,
             Some(Err(why)) => unserved(line, &why).map_or(LineRoute::Nowhere, LineRoute::Answer),

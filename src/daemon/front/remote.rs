@@ -24,7 +24,7 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::access::{ACCEPT_AGAIN, AccessRefusal, RemoteAccess, listen_on_loopback};
@@ -32,6 +32,7 @@ use super::attach::Connector;
 use super::through_socket;
 use crate::token::secret;
 use connection::{Carrier, RemoteConnection};
+use epitome_platform::local::AsyncStream;
 
 /// The path that is served.
 pub const PATH: &str = "/acp";
@@ -221,7 +222,7 @@ impl RemoteClients {
             let _ = over.send(());
         });
         let failed = |error: io::Error| format!("a connection can't be relayed: {error}");
-        let (from_front, to_front) = front.and_then(UnixStream::from_std).map_err(failed)?.into_split();
+        let (from_front, to_front) = front.and_then(AsyncStream::from_std).map_err(failed)?.into_split();
         let connection = Arc::new(RemoteConnection::new(id.clone(), carrier, to_front));
         self.connections().insert(id.clone(), connection.clone());
         let (clients, ended) = (self.clone(), connection.clone());
