@@ -3,7 +3,7 @@
 
 use epitome_platform::os::OpenOptionsExt;
 use std::fs::{File, OpenOptions};
-use std::io::IsTerminal as _;
+use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -82,9 +82,10 @@ pub fn start(
     let mut child = start_detached(&mut command).map_err(failed)?;
     // The command still holds our copy of the daemon's end of the socket.
     drop(command);
-    // Elsewhere it is the daemon.
-    #[cfg(unix)]
-    child.wait().map_err(failed)?;
+    // On Unix, the child exits immediately; the daemon is its child. Elsewhere it is the daemon.
+    if cfg!(unix) {
+        child.wait().map_err(failed)?;
+    }
     let mut line = String::new();
     let mut reader = BufReader::new((&ours).take(LINE_BYTES_MAX));
     ours.set_read_timeout(Some(SLOW_AFTER)).map_err(failed)?;

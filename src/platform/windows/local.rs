@@ -415,3 +415,105 @@ impl AsyncWrite for OwnedWriteHalf {
         Poll::Ready(self.0.end_writing())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read};
+    use std::net::Shutdown;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[test]
+    fn an_end_that_writes_no_more_still_reads() {
+        let (mut one, mut other) = pair().expect("a pair");
+        one.write_all(b"question\n").expect("open");
+        one.shutdown(Shutdown::Write).expect("open");
+        let mut text = String::new();
+        other.read_to_string(&mut text).expect("the end is seen");
+        assert_eq!(text, "question\n");
+        other.write_all(b"answer\n").expect("open");
+        drop(other);
+        text.clear();
+        one.read_to_string(&mut text).expect("the end is seen");
+        assert_eq!(text, "answer\n");
+    }
+
+    /// Windows lets a write on an ordinary pipe wait until a running read has ended.
+    #[test]
+    fn a_waiting_read_stops_no_write() {
+        let (one, mut other) = pair().expect("a pair");
+        let reading = one.try_clone().expect("shared");
+        let reader = std::thread::spawn(move || {
+            let mut line = String::new();
+            BufReader::new(reading).read_line(&mut line).map(|_| line)
+        });
+        (&one).write_all(b"x").expect("open");
+        other.read_exact(&mut [0]).expect("it arrives");
+        other.write_all(b"line\n").expect("open");
+        assert_eq!(reader.join().expect("no panic").expect("read"), "line\n");
+    }
+
+    #[test]
+    fn a_read_ends_at_its_timeout_and_when_it_is_stopped() {
+        let (mut one, _other) = pair().expect("a pair");
+        one.set_read_timeout(Some(Duration::from_millis(20))).expect("set");
+        assert_eq!(one.read(&mut [0]).expect_err("nothing comes").kind(), io::ErrorKind::TimedOut);
+        one.set_read_timeout(None).expect("set");
+        let mut reading = one.try_clone().expect("shared");
+        let reader = std::thread::spawn(move || reading.read(&mut [0]));
+        one.shutdown(Shutdown::Read).expect("open");
+        assert_eq!(reader.join().expect("no panic").expect("stopped"), 0);
+    }
+
+    #[tokio::test]
+    async fn clients_find_a_socket_by_its_file_until_it_is_gone() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("a.sock");
+        assert_eq!(connect(&path).expect_err("nobody listens").kind(), io::ErrorKind::NotFound);
+        let socket = Socket::listen(&path).expect("nobody else listens");
+        assert!(Socket::listen(&path).is_err(), "the path is taken");
+        let listener = socket.for_runtime().expect("a handle");
+        let mut ends = Vec::new();
+        for _ in 0..3 {
+            let mut client = connect_async(&path).await.expect("it listens");
+            client.write_all(b"?").await.expect("open");
+            let server = listener.accept().await.expect("a client");
+            let peer = peer(&server).expect("it is connected");
+            assert_eq!(peer.process, Some(Pid::from_number(std::process::id())));
+            let (mut reading, mut writing) = server.into_split();
+            let mut byte = [0];
+            reading.read_exact(&mut byte).await.expect("it arrives");
+            writing.write_all(b"!").await.expect("open");
+            client.read_exact(&mut byte).await.expect("it arrives");
+            assert_eq!(&byte, b"!");
+            client.shutdown().await.expect("open");
+            assert_eq!(reading.read(&mut byte).await.expect("the end is seen"), 0);
+            ends.push((client, reading, writing));
+        }
+        let (client, reading, _writing) = ends.pop().expect("three");
+        drop(client);
+        closed(reading.as_ref()).await;
+        assert!(socket.is_found());
+        socket.remove().expect("its own");
+        drop((socket, listener));
+        assert!(!path.exists());
+        std::fs::write(&path, new_name()).expect("written");
+        assert_eq!(connect(&path).expect_err("a leftover").kind(), io::ErrorKind::ConnectionRefused);
+        std::fs::write(&path, r"\\elsewhere\pipe\epitome-1").expect("written");
+        assert_eq!(connect(&path).expect_err("another machine").kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_used_without_the_runtime_before_its_first_use() {
+        let (ours, theirs) = async_pair().expect("a pair");
+        let mut ours = ours.into_std().expect("not used");
+        let (mut reading, writing) = theirs.into_split();
+        ours.write_all(b"a line\n").expect("open");
+        let mut line = [0; 7];
+        reading.read_exact(&mut line).await.expect("it arrives");
+        drop(writing);
+        assert_eq!(ours.read(&mut [0]).expect("the end is seen"), 0);
+    }
+}

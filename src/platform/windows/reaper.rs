@@ -107,3 +107,58 @@ pub fn reap_main() -> i32 {
     eprintln!("epitome: this system needs no helper process to end commands");
     2
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+    use std::time::Duration;
+
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+    use crate::group::CommandExit;
+    use crate::pipe;
+
+    fn shell(line: &str) -> Command {
+        let mut command = Command::new("cmd");
+        command.args(["/c", line]).stdin(Stdio::null());
+        command
+    }
+
+    #[tokio::test]
+    async fn a_command_is_read_to_its_end() {
+        let reaper = Arc::new(Reaper::default());
+        assert!(reaper.spawn(&mut Command::new("no-such-program")).is_err());
+        let (mut output, theirs) = pipe::from_child().expect("a pipe");
+        let mut command = shell("echo hello& exit 7");
+        command.stdout(Stdio::from(theirs)).stderr(Stdio::null());
+        let mut running = reaper.spawn_marked(&mut command).expect("it runs");
+        assert!(reaper.has_command(running.id()));
+        drop(command);
+        let mut text = String::new();
+        output.read_to_string(&mut text).await.expect("the end is seen");
+        assert_eq!(text.trim(), "hello");
+        running.release();
+        assert_eq!((&mut running.ending).await, Ok(CommandExit::Code(7)));
+        let (id, end) = (running.id(), running.group_end());
+        assert!(
+            tokio::task::spawn_blocking(move || end.wait(Duration::from_secs(20))).await.expect("no panic")
+        );
+        assert!(!reaper.has_command(id));
+    }
+
+    /// The inner shell would keep the pipe open.
+    #[tokio::test]
+    async fn what_a_command_started_ends_with_it() {
+        let reaper = Arc::new(Reaper::default());
+        let (mut output, theirs) = pipe::from_child().expect("a pipe");
+        let (_input, stdin) = pipe::to_child().expect("a pipe");
+        let mut command = shell("echo started& cmd /c pause");
+        command.stdin(Stdio::from(stdin)).stdout(Stdio::from(theirs)).stderr(Stdio::null());
+        let running = reaper.spawn(&mut command).expect("it runs");
+        drop(command);
+        output.read_exact(&mut [0; 7]).await.expect("it starts");
+        running.end();
+        output.read_to_end(&mut Vec::new()).await.expect("nothing keeps the pipe open");
+    }
+}

@@ -469,3 +469,41 @@ fn is_same(one: &Path, other: &Path) -> bool {
     };
     plain(one) == plain(other)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_used_can_not_be_replaced() {
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let base = scratch.path().canonicalize().expect("it exists");
+        fs::create_dir_all(base.join("w").join("d")).expect("made");
+        fs::write(base.join("w").join("d").join("file"), "ours").expect("written");
+        let roots = Roots::default().reopened([&*base.join("w")]);
+        let entry = roots.entry(&base.join("w").join("d").join("file")).expect("it exists");
+        assert!(fs::rename(base.join("w").join("d"), base.join("w").join("was")).is_err(), "it is in use");
+        assert_eq!(io::read_to_string(entry.read().expect("opened")).expect("read"), "ours");
+        drop(entry);
+        let deep = base.join("w").join("new").join("er").join("file");
+        let new = roots.entry_with_parents(&deep).expect("made");
+        io::Write::write_all(&mut new.create_private().expect("created"), b"1").expect("written");
+        assert!(new.create_private().is_err(), "it exists");
+        drop(new);
+        let listed = roots.directory(&base.join("w")).expect("it exists").entries().expect("listed");
+        assert_eq!(listed.len(), 2);
+        fs::rename(base.join("w"), base.join("old")).expect("renamed");
+        fs::create_dir(base.join("w")).expect("made");
+        let replaced = roots.entry(&base.join("w").join("file")).expect_err("the root is another one");
+        assert!(replaced.to_string().contains("was replaced since the session began"), "{replaced}");
+        assert!(roots.entry(&base.join("old").join("file")).is_ok(), "outside of the roots");
+    }
+
+    #[test]
+    fn paths_are_compared_without_case_and_prefix() {
+        assert!(is_same(Path::new(r"\\?\C:\A\b"), Path::new(r"c:\a\B")));
+        assert!(!is_same(Path::new(r"C:\a"), Path::new(r"C:\ab")));
+    }
+}
