@@ -13,13 +13,13 @@ use epitome_daemon::front::access::{
 };
 use epitome_daemon::front::attach::Connector;
 use epitome_daemon::front::through_socket;
+use epitome_platform::local::{AsyncStream, OwnedReadHalf, OwnedWriteHalf};
 use futures_util::{SinkExt, StreamExt};
 use jiff::Timestamp;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::oneshot;
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
@@ -98,7 +98,7 @@ impl AhpServer {
             through_socket(connector, link, || {}).map_err(failed)
         });
         let socket = attached.await.map_err(|error| error.to_string())??;
-        let socket = UnixStream::from_std(socket).map_err(|error| error.to_string())?;
+        let socket = AsyncStream::from_std(socket).map_err(|error| error.to_string())?;
         let (from_daemon, mut to_daemon) = socket.into_split();
         let mut from_daemon = BufReader::new(from_daemon);
         initialize(&mut from_daemon, &mut to_daemon).await?;

@@ -1,11 +1,11 @@
 //! The client of the Agent Client Protocol, version 2: carries out requests of the chat, and passes on what the agent
 //! sends. Nothing in it knows the terminal.
 
+use epitome_platform::local::{self, AsyncStream};
 use epitome_platform::os::OsStrExt as _;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,7 +18,6 @@ use futures_util::{sink, stream};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::form::{FormDialog, FormReply};
@@ -119,8 +118,8 @@ pub struct ChatConnection {
 }
 
 /// Initializes a connection over this stream and serves it in the background. Fails with a sentence.
-pub async fn connect(stream: StdUnixStream) -> Result<ChatConnection, String> {
-    let stream = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
+pub async fn connect(stream: local::Stream) -> Result<ChatConnection, String> {
+    let stream = stream.set_nonblocking(true).and_then(|()| AsyncStream::from_std(stream));
     let stream = stream.map_err(|error| format!("the connection to the daemon can't be used: {error}"))?;
     let (requests, wanted) = mpsc::unbounded_channel();
     let (sender, messages) = mpsc::channel(WAITING_MAX);
@@ -145,7 +144,7 @@ enum CardReply {
 type OpenCards = Arc<Mutex<HashMap<u64, oneshot::Sender<CardReply>>>>;
 
 async fn serve(
-    stream: UnixStream,
+    stream: AsyncStream,
     wanted: mpsc::UnboundedReceiver<ChatRequest>,
     sender: &mpsc::Sender<AgentMessage>,
     ready: oneshot::Sender<Result<bool, String>>,
@@ -200,7 +199,7 @@ async fn serve(
 
 /// The lines of the stream. The next one is read when the chat has room for it.
 fn lines(
-    stream: UnixStream,
+    stream: AsyncStream,
     room: mpsc::Sender<AgentMessage>,
 ) -> Lines<
     impl futures_util::Sink<String, Error = io::Error> + Send + 'static,

@@ -1,7 +1,8 @@
 //! The terminal: full screen, keys and frames. It decides nothing; `state` does.
 
+use epitome_platform::local::Stream;
+use epitome_platform::signals::EndRequests;
 use std::io::{self, Write as _};
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,6 @@ use ratatui::crossterm::event::{
 use ratatui::crossterm::execute;
 use ratatui::crossterm::style::Print;
 use ratatui::style::Color as Ink;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::client::{ChatConnection, connect};
@@ -51,7 +51,7 @@ pub enum ChatEnd {
 }
 
 /// Runs the chat over a connection to the daemon until the user leaves. Fails with a sentence.
-pub fn run(daemon: UnixStream, setup: &ChatSetup) -> Result<ChatEnd, String> {
+pub fn run(daemon: Stream, setup: &ChatSetup) -> Result<ChatEnd, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("the runtime could not be started: {error}"))?;
     let ended = runtime.block_on(async {
@@ -88,8 +88,7 @@ impl FullScreen {
 
     async fn serve(&mut self, mut link: ChatConnection, setup: &ChatSetup) -> io::Result<ChatEnd> {
         let mut keys = read_keys()?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut hangup = signal(SignalKind::hangup())?;
+        let mut ends = EndRequests::without_interrupts()?;
         let began = Instant::now();
         let (mut chat, mut effects) = ChatState::new(setup.cwd.clone());
         let (mut is_changed, mut drawn) = (true, began);
@@ -120,8 +119,7 @@ impl FullScreen {
             };
             let event = tokio::select! {
                 biased;
-                _ = terminate.recv() => return Ok(ChatEnd::Left),
-                _ = hangup.recv() => return Ok(ChatEnd::Left),
+                () = ends.recv() => return Ok(ChatEnd::Left),
                 event = keys.recv() => match event {
                     Some(event) => event,
                     None => return Ok(ChatEnd::Left),

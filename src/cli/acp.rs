@@ -5,13 +5,9 @@ use epitome_platform::os::{OpenOptionsExt, PermissionsExt};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal as _, Read as _};
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::overrides::OverrideArgs;
 use super::{CliError, EXIT_USAGE, log, login, serve, server, terminal};
@@ -32,6 +28,8 @@ use crate::session::ClientId;
 use crate::session::registry::{Overrides, Sessions};
 use crate::thread::visible::visible_line;
 use crate::transcript::Recorder;
+use epitome_platform::process::standard_ends;
+use epitome_platform::signals::EndRequests;
 
 /// Timeout for pending work after the client has disconnected.
 const SETTLE_TIME_MAX: Duration = Duration::from_millis(200);
@@ -121,7 +119,7 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     log::to_file(&paths);
     let tap = args.transcript.as_deref().map(record).transpose()?;
-    let (reader, writer) = ends().map_err(|error| {
+    let (reader, writer) = standard_ends().map_err(|error| {
         let hint = "start it from an editor, or with pipes".to_owned();
         CliError::failed(format!("stdin and stdout can't be used: {error}"), Some(hint))
     })?;
@@ -316,32 +314,15 @@ impl LocalShutdown {
     }
 }
 
-/// Stdin and stdout as blocking files, without the buffers of the standard library.
-fn ends() -> io::Result<(File, File)> {
-    let reader = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let writer = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    for end in [&reader, &writer] {
-        // Some editors pass pipes that they have made non-blocking for their own use.
-        let flags = fcntl_getfl(end)?;
-        if flags.contains(OFlags::NONBLOCK) {
-            fcntl_setfl(end, flags - OFlags::NONBLOCK)?;
-        }
-    }
-    Ok((reader, writer))
-}
-
 /// Editors end this process with SIGTERM; running work is recorded before the exit.
 fn end_on_signal(runtime: &tokio::runtime::Runtime, end: &LocalShutdown) {
-    for kind in [SignalKind::terminate(), SignalKind::hangup(), SignalKind::interrupt()] {
-        let end = end.clone();
-        runtime.spawn(async move {
-            let Ok(mut signals) = signal(kind) else { return };
-            if signals.recv().await.is_some() {
-                // It blocks, which threads of the runtime must not do.
-                std::thread::spawn(move || end.now());
-            }
-        });
-    }
+    let end = end.clone();
+    runtime.spawn(async move {
+        let Ok(mut signals) = EndRequests::new() else { return };
+        signals.recv().await;
+        // It blocks, which threads of the runtime must not do.
+        std::thread::spawn(move || end.now());
+    });
 }
 
 fn record(path: &Path) -> Result<Tap, CliError> {

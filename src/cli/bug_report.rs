@@ -21,8 +21,8 @@ use crate::paths::Paths;
 use crate::session_library;
 use crate::store::Store;
 use crate::thread::visible::visible;
+use epitome_platform::os::{host_name, kernel_release};
 use redact::ReportRedactor;
-use rustix::system::uname;
 
 /// Maximum number of log lines that are included.
 const LOG_LINES: usize = 500;
@@ -114,7 +114,7 @@ fn redactor(paths: &Paths, project: &Project) -> ReportRedactor {
     let home = paths.user_home.as_deref();
     let of_home = home.and_then(Path::file_name).and_then(|name| name.to_str()).map(str::to_owned);
     let user = text("USER").or_else(|| text("LOGNAME")).or(of_home);
-    let host = uname().nodename().to_string_lossy().into_owned();
+    let host = host_name();
     ReportRedactor::new(
         variables.chain(settings::secrets(&project.settings, &project.environment)),
         home,
@@ -135,7 +135,7 @@ fn system() -> String {
         std::env::consts::OS,
         std::env::consts::ARCH,
         name.unwrap_or("unknown").trim_matches('"'),
-        uname().release().to_string_lossy(),
+        kernel_release(),
         std::thread::available_parallelism().map_or(0, usize::from),
         set("EPITOME_HOME"),
         set("EPITOME_LOG"),

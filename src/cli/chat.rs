@@ -1,7 +1,6 @@
 //! `epitome` without arguments in a terminal: the chat, over the same connection to the daemon that editors use.
 
 use std::io::{self, IsTerminal as _};
-use std::os::unix::net::UnixStream;
 
 use super::terminal::{self, Style};
 use super::{CliError, acp, log, login, serve};
@@ -9,6 +8,7 @@ use crate::chat::{self, ChatEnd, ChatSetup};
 use crate::daemon::front;
 use crate::provider::endpoint::nothing_configured;
 use crate::session::registry::Overrides;
+use epitome_platform::local::Stream;
 
 /// Whether the chat can be shown and used. A terminal without escape sequences (`TERM=dumb`) can't show it.
 pub fn is_possible() -> bool {
@@ -49,7 +49,7 @@ pub fn main() -> Result<i32, CliError> {
 }
 
 /// A connection to the daemon, which survives the daemon as that of an editor does.
-fn daemon() -> Result<UnixStream, CliError> {
+fn daemon() -> Result<Stream, CliError> {
     let failed = |why: String| {
         let hint =
             "`epitome run --standalone` works without a daemon; `epitome daemon logs` may say why".to_owned();

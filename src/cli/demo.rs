@@ -13,13 +13,13 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::scratch::{self, Scratch};
 use super::terminal::Style;
 use super::{CliError, EXIT_CANCELLED, serve};
 use crate::thread::text;
 use client::DemoClient;
+use epitome_platform::signals::Interrupts;
 use model::DemoModel;
 use screen::Screen;
 
@@ -325,7 +325,7 @@ fn remove_on_interrupt(scratch: &Scratch) -> Result<(), CliError> {
     let runtime = serve::runtime()?;
     let path = scratch.path().to_path_buf();
     let inside = runtime.enter();
-    let interrupts = signal(SignalKind::interrupt());
+    let interrupts = Interrupts::new();
     drop(inside);
     let mut interrupts =
         interrupts.map_err(|error| CliError::failed(format!("Ctrl-C can't be handled: {error}"), None))?;

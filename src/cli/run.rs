@@ -22,7 +22,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::json_lines::JsonLines;
 use super::mcp::import::from_claude;
@@ -42,6 +41,7 @@ use crate::session_library;
 use crate::thread::visible::{visible, visible_line};
 use crate::thread::{Content, SessionId};
 use drive::{PromptRun, RunInputs};
+use epitome_platform::signals::Interrupts;
 use event_printer::EventPrinter;
 use expected::ExpectedJson;
 use host::HostLink;
@@ -303,7 +303,7 @@ fn introduce(sessions: &impl SessionPort, session: &SessionId) {
 /// The first Ctrl-C cancels the turn, the second ends the process.
 fn catch_interrupts(runtime: &Runtime, queue: &Arc<InputQueue>) -> Result<(), CliError> {
     let _inside = runtime.enter();
-    let mut interrupts = signal(SignalKind::interrupt())
+    let mut interrupts = Interrupts::new()
         .map_err(|error| CliError::failed(format!("Ctrl-C can't be handled: {error}"), None))?;
     let queue = queue.clone();
     runtime.spawn(async move {

@@ -4,11 +4,11 @@
 //! so that no output can move the cursor over a permission question.
 
 use epitome_platform::os::OpenOptionsExt as _;
-use std::fs::{File, OpenOptions};
+use epitome_platform::terminal::{self, HiddenInput};
+use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::Path;
 
-use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 use serde::Serialize;
 
 use super::CliError;
@@ -92,10 +92,7 @@ impl Style {
 
 /// Returns the width of the terminal, in columns.
 pub fn columns() -> usize {
-    let size =
-        rustix::termios::tcgetwinsize(io::stderr()).or_else(|_| rustix::termios::tcgetwinsize(io::stdout()));
-    let size = size.ok();
-    size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(COLUMNS)
+    terminal::columns().filter(|columns| *columns > 0).unwrap_or(COLUMNS)
 }
 
 /// Returns the user's keyboard. `None` if questions would not be visible.
@@ -107,15 +104,13 @@ pub fn keyboard() -> Option<Box<dyn BufRead + Send>> {
         return Some(Box::new(BufReader::new(io::stdin())));
     }
     // Stdin is piped, but a terminal may still exist.
-    let tty = File::open("/dev/tty").ok()?;
-    Some(Box::new(BufReader::new(tty)))
+    Some(Box::new(BufReader::new(terminal::keys().ok()?)))
 }
 
 /// Discards input that was typed before a question was shown, because it can't be an answer.
 pub fn forget_typed() {
-    if let Ok(tty) = File::open("/dev/tty") {
-        // If this fails, an early line counts as the answer, as in most programs.
-        let _ = rustix::termios::tcflush(&tty, rustix::termios::QueueSelector::IFlush);
+    if let Ok(keys) = terminal::keys() {
+        terminal::forget_typed(&keys);
     }
 }
 
@@ -129,40 +124,13 @@ pub fn answer(keyboard: &mut dyn BufRead) -> Option<String> {
 /// Reads a line without echo from the terminal of this process. `None` if the user cancels with Ctrl-C or Ctrl-D.
 /// Fails without a terminal.
 pub fn hidden_line(question: &str) -> io::Result<Option<String>> {
-    let mut tty = OpenOptions::new().read(true).write(true).open("/dev/tty")?;
-    let hidden = HiddenInput::begin(&tty)?;
-    tty.write_all(question.as_bytes())?;
-    let line = read_hidden(BufReader::new(&tty));
+    let (keys, mut screen) = (terminal::keys()?, terminal::screen()?);
+    let hidden = HiddenInput::begin(&keys)?;
+    screen.write_all(question.as_bytes())?;
+    let line = read_hidden(BufReader::new(&keys));
     drop(hidden);
-    tty.write_all(b"\n")?;
+    screen.write_all(b"\n")?;
     line
-}
-
-/// Disables echo and line buffering of a terminal until dropped.
-struct HiddenInput {
-    tty: File,
-    before: Termios,
-}
-
-impl HiddenInput {
-    /// Discards earlier input.
-    fn begin(tty: &File) -> io::Result<HiddenInput> {
-        let before = tcgetattr(tty)?;
-        let mut hidden = before.clone();
-        // Without `ISIG`, Ctrl-C is read as a key: the signal would end the process without restoring the terminal.
-        hidden.local_modes -= LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
-        hidden.special_codes[SpecialCodeIndex::VMIN] = 1;
-        hidden.special_codes[SpecialCodeIndex::VTIME] = 0;
-        tcsetattr(tty, OptionalActions::Flush, &hidden)?;
-        Ok(HiddenInput { tty: tty.try_clone()?, before })
-    }
-}
-
-impl Drop for HiddenInput {
-    fn drop(&mut self) {
-        // Errors are ignored: the terminal is gone.
-        let _ = tcsetattr(&self.tty, OptionalActions::Flush, &self.before);
-    }
 }
 
 /// Reads keys up to the end of a line. Backspace and Ctrl-U work as in a visible line.

@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -27,6 +26,7 @@ use epitome_acp::server::{ConnectionConfig, ProviderRoute, UserLogin};
 use epitome_acp::writer::Positions;
 use epitome_config::{Logins, Settings, StoredLogin};
 use epitome_files::paths::Paths;
+use epitome_platform::local;
 use epitome_provider::endpoint::{self, ConfiguredModel, CredentialOrigin, provider_title};
 use epitome_provider::http::Http;
 use epitome_provider::sign_in;
@@ -181,7 +181,7 @@ struct OpenFrontends {
 }
 
 struct Frontend {
-    stream: UnixStream,
+    stream: local::Stream,
     farewell: Arc<OnceLock<Farewell>>,
 }
 
@@ -202,7 +202,7 @@ impl Frontends {
     /// dropped once the front end has introduced itself.
     pub fn open(
         &self,
-        stream: UnixStream,
+        stream: local::Stream,
         permit: Option<PendingPermit>,
         refused: Option<String>,
     ) -> io::Result<()> {
@@ -247,7 +247,7 @@ impl Frontends {
     /// Serves a front end from its hello until it disconnects.
     fn serve(
         &self,
-        stream: UnixStream,
+        stream: local::Stream,
         permit: Option<PendingPermit>,
         refused: Option<String>,
     ) -> io::Result<()> {
@@ -365,7 +365,7 @@ impl Frontends {
     fn enter(
         &self,
         client: ClientId,
-        stream: &UnixStream,
+        stream: &local::Stream,
         farewell: &Arc<OnceLock<Farewell>>,
     ) -> io::Result<Option<Registered>> {
         let frontend = Frontend { stream: stream.try_clone()?, farewell: farewell.clone() };
@@ -382,7 +382,7 @@ impl Frontends {
 /// Reads until a deadline, if there is one. The socket's own timeout limits each read, so that a client that sends a
 /// byte from time to time would never reach it.
 struct TimedStream {
-    stream: UnixStream,
+    stream: local::Stream,
     until: Option<Instant>,
 }
 
@@ -414,7 +414,7 @@ mod tests {
     /// Regression: a process sent a byte of its hello every other second, and kept its thread for as long as it liked.
     #[test]
     fn a_hello_has_one_deadline() {
-        let (mut client, stream) = UnixStream::pair().expect("a pair");
+        let (mut client, stream) = local::pair().expect("a pair");
         client.write_all(b"{\n").expect("it is open");
         let mut reader = TimedStream { stream, until: Some(Instant::now() + HELLO_TIME_MAX) };
         assert_eq!(reader.read(&mut [0]).expect("in time"), 1);

@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 
 use epitome_platform::confinement::ProcessConfinement;
 use epitome_platform::local::{self, AsyncStream, PeerProcess};
+use epitome_platform::os::user_id;
 use epitome_platform::reaper::Reaper;
 
 /// `None` if `/proc` is not mounted.
@@ -26,7 +27,7 @@ pub enum Peer {
 /// Checks the process that has connected. The reaper has started the sessions' commands.
 pub fn judge(stream: &AsyncStream, reaper: &Reaper) -> Peer {
     let peer = match local::peer(stream) {
-        Ok(peer) if peer.user == rustix::process::getuid().as_raw() => peer,
+        Ok(peer) if peer.user == user_id() => peer,
         Ok(peer) => {
             tracing::warn!(uid = peer.user, "another user's connection is refused");
             return Peer::Foreign;

@@ -1,7 +1,7 @@
 //! Paths of the daemon's sockets and locks. Their directory must belong to the current user and be accessible only to
 //! them; a directory owned by another user is rejected.
 
-use epitome_platform::os::{DirBuilderExt, MetadataExt, PermissionsExt};
+use epitome_platform::os::{DirBuilderExt, MetadataExt, make_private, user_id};
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -78,12 +78,11 @@ impl RuntimeDir {
         if !metadata.is_dir() {
             return refused("it is not a directory");
         }
-        if metadata.uid() != rustix::process::getuid().as_raw() {
+        if metadata.uid() != user_id() {
             return refused("it belongs to another user");
         }
         if metadata.mode() & 0o077 != 0 {
-            let private = std::fs::Permissions::from_mode(0o700);
-            std::fs::set_permissions(&self.directory, private)?;
+            make_private(&self.directory)?;
         }
         Ok(())
     }
@@ -96,6 +95,8 @@ impl RuntimeDir {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use epitome_files::paths::SOCKET_PATH_BYTES_MAX;
 

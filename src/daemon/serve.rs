@@ -13,12 +13,10 @@
 use epitome_platform::os::OpenOptionsExt;
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Semaphore;
 
 use super::Daemon;
@@ -31,9 +29,10 @@ use super::peer::{self, Peer};
 use super::runtime_dir::RuntimeDir;
 use super::token::Token;
 use epitome_files::atomic_file::private_directory;
-use epitome_platform::local::Socket;
+use epitome_platform::local::{self, AsyncStream, Socket};
 use epitome_platform::memory_trim::{self, MemoryTrim};
 use epitome_platform::root::FileIdentity;
+use epitome_platform::signals::EndRequests;
 
 /// Environment variable for the time without attachments after which a daemon exits, in seconds.
 pub const IDLE_VARIABLE: &str = "EPITOME_IDLE_S";
@@ -126,7 +125,7 @@ fn lock(runtime_dir: &RuntimeDir) -> Result<Option<File>, String> {
             Err(TryLockError::Error(error)) => return Err(failed(error)),
             Err(TryLockError::WouldBlock) => {}
         }
-        if UnixStream::connect(runtime_dir.acp_socket()).is_ok() {
+        if local::connect(&runtime_dir.acp_socket()).is_ok() {
             return Ok(None);
         }
         if Instant::now() > until {
@@ -217,11 +216,7 @@ impl Serving {
         let mut stop = self.daemon.stop.subscribe();
         let mut attached = self.daemon.attachments.count();
         let mut newer = self.frontends.newer();
-        let mut signals = [
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::hangup())?,
-            signal(SignalKind::interrupt())?,
-        ];
+        let mut signals = EndRequests::new()?;
         let mut idle_since = tokio::time::Instant::now();
         let mut memory_trim = MemoryTrim::default();
         let mut trim_checks =
@@ -248,7 +243,7 @@ impl Serving {
                 },
                 // The sender is owned by the daemon and outlives this loop.
                 _ = stop.wait_for(|stop| *stop) => return Ok(ShutdownReason::Requested),
-                () = any(&mut signals) => return Ok(ShutdownReason::Signal),
+                () = signals.recv() => return Ok(ShutdownReason::Signal),
                 _ = attached.changed() => idle_since = tokio::time::Instant::now(),
                 _ = newer.changed() => {}
                 _ = trim_checks.tick() => {
@@ -361,7 +356,7 @@ impl Serving {
         Ok(false)
     }
 
-    fn admit(&self, stream: tokio::net::UnixStream, permit: Option<PendingPermit>) {
+    fn admit(&self, stream: AsyncStream, permit: Option<PendingPermit>) {
         let Some((permit, refused)) = self.judge(&stream, permit) else { return };
         let opened = stream.into_std().and_then(|stream| self.frontends.open(stream, permit, refused));
         if let Err(error) = opened {
@@ -369,7 +364,7 @@ impl Serving {
         }
     }
 
-    fn admit_control(&self, stream: tokio::net::UnixStream, permit: Option<PendingPermit>) {
+    fn admit_control(&self, stream: AsyncStream, permit: Option<PendingPermit>) {
         let Some((permit, refused)) = self.judge(&stream, permit) else { return };
         tokio::spawn(control::admit(self.daemon.clone(), stream, self.token.clone(), permit, refused));
     }
@@ -378,7 +373,7 @@ impl Serving {
     /// is closed without an answer.
     fn judge(
         &self,
-        stream: &tokio::net::UnixStream,
+        stream: &AsyncStream,
         permit: Option<PendingPermit>,
     ) -> Option<(Option<PendingPermit>, Option<String>)> {
         match peer::judge(stream, &self.daemon.sessions.services().reaper) {
@@ -436,13 +431,4 @@ async fn trim_memory(mut memory_trim: MemoryTrim) -> MemoryTrim {
 async fn refused(error: &io::Error) {
     tracing::warn!(%error, "a connection could not be accepted");
     tokio::time::sleep(ACCEPT_AGAIN).await;
-}
-
-async fn any(signals: &mut [Signal; 3]) {
-    let [term, hup, int] = signals;
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = hup.recv() => {}
-        _ = int.recv() => {}
-    }
 }

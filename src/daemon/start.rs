@@ -5,19 +5,17 @@
 //! one line and which it then closes. The daemon inherits nothing else from the starter, not even its
 //! environment: each attachment brings the environment that its sessions need.
 
-use epitome_platform::os::CommandExt;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use epitome_platform::COMMAND_VARIABLE;
-use epitome_platform::process::detach;
+use epitome_platform::local::pair_with_child;
+use epitome_platform::os::{CommandExt, SYSTEM_VARIABLES};
 pub use epitome_platform::process::this_program;
+use epitome_platform::process::{start_detached, take_stdout};
 use epitome_session::suspended::REST_VARIABLE;
 
 /// The arguments that run the daemon itself.
@@ -59,6 +57,7 @@ fn is_for_daemon(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     [super::serve::IDLE_VARIABLE, REST_VARIABLE].contains(&name)
         || NAMES.contains(&name)
+        || SYSTEM_VARIABLES.contains(&name)
         || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
@@ -69,7 +68,7 @@ pub fn start(
     notices: SlowNotices,
 ) -> Result<(), String> {
     let failed = |error: io::Error| format!("the daemon could not be started: {error}");
-    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+    let (ours, theirs) = pair_with_child().map_err(failed)?;
     let mut command = Command::new(program);
     command
         .arg0("epitome")
@@ -78,18 +77,15 @@ pub fn start(
         .env_clear()
         .envs(environment.iter().filter(|(name, _)| is_for_daemon(name)).map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
-        .stdout(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(theirs)
         .stderr(Stdio::null());
-    // SAFETY: only async-signal-safe calls are allowed between fork and exec. `detach` makes system calls with
-    // integers and a local signal set, and does not allocate.
-    unsafe {
-        command.pre_exec(detach);
-    }
-    // The child exits immediately; the daemon is its child.
-    let mut child = command.spawn().map_err(failed)?;
+    let mut child = start_detached(&mut command).map_err(failed)?;
     // The command still holds our copy of the daemon's end of the socket.
     drop(command);
-    child.wait().map_err(failed)?;
+    // On Unix, the child exits immediately; the daemon is its child. Elsewhere it is the daemon.
+    if cfg!(unix) {
+        child.wait().map_err(failed)?;
+    }
     let mut line = String::new();
     let mut reader = BufReader::new((&ours).take(LINE_BYTES_MAX));
     ours.set_read_timeout(Some(SLOW_AFTER)).map_err(failed)?;
@@ -140,13 +136,9 @@ pub fn report_to_starter(outcome: Result<(), &str>) {
         Ok(()) => READY,
         Err(why) => why.lines().next().unwrap_or_default(),
     };
-    let Ok(mut stdout) = io::stdout().as_fd().try_clone_to_owned().map(File::from) else { return };
+    let Ok(mut stdout) = take_stdout() else { return };
     // The starter may have exited already.
     drop(stdout.write_all(format!("{line}\n").as_bytes()));
-    if let Ok(null) = File::options().write(true).open("/dev/null") {
-        // If this fails, the socket stays open until the daemon exits. The starter does not wait for that.
-        let _ = rustix::stdio::dup2_stdout(null);
-    }
 }
 
 #[cfg(test)]

@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -13,7 +11,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncWriteExt as _, BufReader};
-use tokio::net::UnixStream;
 use tokio::sync::mpsc::{self, PermitIterator};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout};
@@ -22,6 +19,8 @@ use super::finding::Diagnostic;
 use super::known::Installed;
 use super::wire;
 use epitome_platform::group::{EndPolicy, RunningCommand};
+use epitome_platform::os::{AsFd as _, NULL_DEVICE};
+use epitome_platform::pipe;
 use epitome_platform::reaper::Reaper;
 use epitome_tools::Workspace;
 use epitome_tools::sandbox::{GitChanges, SandboxRules, confinement};
@@ -90,9 +89,7 @@ impl LanguageServer {
             tokio::task::spawn_blocking(move || spawn(&program, arguments, &in_workspace, &rules, &reaper));
         let started = spawned.await.unwrap_or_else(|error| Err(io::Error::other(error)));
         let failed = |why: &dyn std::fmt::Display| format!("{name} could not be started: {why}");
-        let (running, stream) = started.map_err(|error| failed(&error))?;
-        let stream = UnixStream::from_std(stream).map_err(|error| failed(&error))?;
-        let (input, mut output) = stream.into_split();
+        let (running, mut output, input) = started.map_err(|error| failed(&error))?;
         let (outbox, mut queued) = mpsc::channel::<Vec<u8>>(OUTBOX_MAX);
         let client = Arc::new(LanguageServer {
             outbox,
@@ -388,16 +385,16 @@ fn options(server: &str) -> Value {
     }
 }
 
-/// Starts the program with one socket as its standard input and output. Blocks.
+/// Starts the program with pipes to its standard input and from its output. Blocks. Must be called within a runtime.
 fn spawn(
     program: &Path,
     arguments: &[&str],
     workspace: &Workspace,
     rules: &SandboxRules,
     reaper: &Arc<Reaper>,
-) -> io::Result<(RunningCommand, StdUnixStream)> {
-    let (ours, theirs) = StdUnixStream::pair()?;
-    ours.set_nonblocking(true)?;
+) -> io::Result<(RunningCommand, pipe::Sender, pipe::Receiver)> {
+    let (to_server, input) = pipe::to_child()?;
+    let (from_server, output) = pipe::from_child()?;
     let mut command = Command::new(program);
     command.args(arguments);
     let environment = workspace.exposure().for_commands(&workspace.environment);
@@ -406,18 +403,17 @@ fn spawn(
     let sandbox = rules.enabled.then(|| confinement(rules, workspace, GitChanges::None)).flatten();
     let running = match sandbox {
         Some(sandbox) => {
-            let nowhere = File::options().read(true).write(true).open("/dev/null")?;
-            let streams = [theirs.as_fd(), theirs.as_fd(), nowhere.as_fd()];
+            let nowhere = File::options().read(true).write(true).open(NULL_DEVICE)?;
+            let streams = [input.as_fd(), output.as_fd(), nowhere.as_fd()];
             reaper.spawn_confined(&command, streams, EndPolicy::Terminate, sandbox.confinement)?
         }
         None => {
-            let socket = OwnedFd::from(theirs);
             command.current_dir(&workspace.cwd).stderr(Stdio::null());
-            command.stdin(Stdio::from(socket.try_clone()?)).stdout(Stdio::from(socket));
+            command.stdin(Stdio::from(input)).stdout(Stdio::from(output));
             reaper.spawn_marked(&mut command)?
         }
     };
-    Ok((running, ours))
+    Ok((running, to_server, from_server))
 }
 
 /// Returns the `file:` URI of a path.

@@ -186,7 +186,7 @@ impl Disk for RealDisk {
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        match File::open(path)?.sync_all() {
+        match epitome_platform::disk::sync_names(path) {
             // Some network file systems don't support this.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
             synced => synced,

@@ -1,7 +1,6 @@
 //! Locations of the user's files. The process's working directory isn't used after `main`.
 
-use epitome_platform::os::MetadataExt;
-use epitome_platform::os::OsStrExt;
+use epitome_platform::os::{MetadataExt, OsStrExt, runtime_directory, user_id};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -49,14 +48,7 @@ impl Paths {
         let runtime = match absolute("XDG_RUNTIME_DIR") {
             Some(directory) => directory.join("epitome"),
             // Some editors pass only `PATH`, but must find the same daemon as the others.
-            None => {
-                let user = rustix::process::getuid().as_raw();
-                let usual = PathBuf::from(format!("/run/user/{user}"));
-                match std::fs::metadata(&usual) {
-                    Ok(metadata) if metadata.is_dir() && metadata.uid() == user => usual.join("epitome"),
-                    Ok(_) | Err(_) => PathBuf::from(format!("/tmp/epitome-{user}")),
-                }
-            }
+            None => runtime_directory("epitome"),
         };
         Paths {
             home: base.join(".epitome"),
@@ -76,7 +68,7 @@ impl Paths {
         }
         let digest = Sha256::digest(self.runtime.as_os_str().as_bytes());
         let name = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>();
-        let user = rustix::process::getuid().as_raw();
+        let user = user_id();
         std::env::temp_dir().join(format!("epitome-{user}-{name}"))
     }
 

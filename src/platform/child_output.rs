@@ -1,13 +1,12 @@
 //! Runs a command to its end and returns what it prints, within limits of time and size.
 
 use std::io::{self, Read};
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use super::os::{CommandExt as _, kill_group};
 
 /// The longest time between two looks at a command.
 const LOOK_MAX: Duration = Duration::from_millis(100);
@@ -91,10 +90,7 @@ fn text(reader: PipeReader) -> String {
 }
 
 fn end(mut child: Child, why: String) -> String {
-    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // The process may have ended already.
-        let _ = kill_process_group(group, Signal::KILL);
-    }
+    kill_group(&mut child);
     drop(child.wait());
     why
 }

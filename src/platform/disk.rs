@@ -1,7 +1,8 @@
 //! Syncs files to the disk.
 
+use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::time::clock_gettime;
 
@@ -11,6 +12,11 @@ use super::system;
 /// syncing files individually takes ten milliseconds each.
 pub fn sync_paths(paths: &[PathBuf]) -> io::Result<()> {
     system::sync_paths(paths)
+}
+
+/// Syncs the names of a directory.
+pub fn sync_names(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
 }
 
 /// The time stamp that a file changed now would get, in nanoseconds since the epoch. The clock of file stamps lags behind

@@ -9,7 +9,7 @@
 //!
 //! Process numbers are reused, so a signal must never be sent to a number that may already belong to another process.
 //! A number is not reused until the leader is reaped, even if it is dead. The leader is therefore reaped last: its
-//! end is observed (`waitid` with `NOWAIT`), the group gets its KILL and is removed from the reaper's list, and only
+//! end is observed (`waitid` with `NOWAIT` in `leader`), the group gets its KILL and is removed from the reaper's list, and only
 //! then is the leader reaped, under the lock that every signal takes.
 //!
 //! Processes that deliberately leave the group (`setsid`, `set -m` in a shell, self-detaching daemons) are found by
@@ -22,12 +22,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, waitid};
 use tokio::sync::oneshot;
 
+use super::leader::Leader;
+use super::os::Pid;
 use super::reaper::{AnnouncementKey, Reaper};
-use super::system::stragglers::ProcessMark;
 
 /// Time between TERM and KILL: long enough for a compiler to remove its temporary files, short enough that nothing
 /// outlives its session by a second.
@@ -68,16 +67,14 @@ pub struct RunningCommand {
 }
 
 impl RunningCommand {
-    /// Takes over the leader of `group`, which is on the list of `reaper` as `key`.
+    /// Takes over a leader, which is on the list of `reaper` as `key`.
     pub(super) fn new(
-        group: Pid,
-        mark: Option<ProcessMark>,
+        leader: Leader,
         policy: EndPolicy,
         reaper: Arc<Reaper>,
         key: AnnouncementKey,
     ) -> io::Result<RunningCommand> {
-        let group =
-            Arc::new(ProcessGroup { id: group, mark, is_reaped: Mutex::new(false), reaped: Condvar::new() });
+        let group = Arc::new(ProcessGroup { leader, is_reaped: Mutex::new(false), reaped: Condvar::new() });
         let (tell_ending, ending) = oneshot::channel();
         let (release, released) = sync_channel(1);
         let keeper = {
@@ -87,7 +84,7 @@ impl RunningCommand {
                 .spawn(move || group.keep(tell_ending, released, &reaper, key))
         };
         if let Err(error) = keeper {
-            group.signal(Signal::KILL);
+            group.kill();
             reaper.forget(key);
             group.reap();
             return Err(error);
@@ -98,7 +95,7 @@ impl RunningCommand {
     /// The process group id.
     #[cfg(test)]
     pub fn id(&self) -> Pid {
-        self.group.id
+        self.group.leader.id()
     }
 
     pub fn group_end(&self) -> GroupEnd {
@@ -139,20 +136,18 @@ impl GroupEnd {
 
     /// Ends all processes at once, without time to clean up. Does not block.
     pub fn force(&self) {
-        self.0.signal(Signal::KILL);
+        self.0.kill();
     }
 
     /// The first process of the group. Its number may be in use again after the end.
     pub fn leader(&self) -> Pid {
-        self.0.id
+        self.0.leader.id()
     }
 }
 
 struct ProcessGroup {
-    id: Pid,
-    /// The mark in the environment of all processes that the command starts.
-    mark: Option<ProcessMark>,
-    /// Whether the leader is reaped; `id` may then belong to another process.
+    leader: Leader,
+    /// Whether the leader is reaped; its number may then belong to another process.
     is_reaped: Mutex<bool>,
     reaped: Condvar,
 }
@@ -166,16 +161,14 @@ impl ProcessGroup {
         reaper: &Reaper,
         key: AnnouncementKey,
     ) {
-        let ending = wait_without_reaping(self.id);
+        let ending = self.leader.wait();
         // The receiver may be gone; the cleanup is necessary anyway.
         let _ = tell_ending.send(ending);
         let _ = released.recv_timeout(RELEASE_WAIT_MAX);
-        self.signal(Signal::TERM);
+        self.terminate();
         thread::sleep(KILL_GRACE);
-        self.signal(Signal::KILL);
-        if let Some(mark) = &self.mark {
-            mark.end_all();
-        }
+        self.kill();
+        self.leader.end_stragglers();
         reaper.forget(key);
         self.reap();
     }
@@ -183,7 +176,7 @@ impl ProcessGroup {
     fn end(self: &Arc<ProcessGroup>, policy: EndPolicy) {
         let grace = match policy {
             EndPolicy::Terminate => {
-                self.signal(Signal::TERM);
+                self.terminate();
                 KILL_GRACE
             }
             EndPolicy::ClosedInput => SERVER_GRACE,
@@ -192,14 +185,14 @@ impl ProcessGroup {
         let killer = thread::Builder::new().name("command-end".to_string()).spawn(move || {
             group.wait_until_reaped(grace);
             if policy == EndPolicy::ClosedInput {
-                group.signal(Signal::TERM);
+                group.terminate();
                 group.wait_until_reaped(grace);
             }
-            group.signal(Signal::KILL);
+            group.kill();
         });
         if killer.is_err() {
             // A thread to wait can't be started: killing immediately is better than never.
-            self.signal(Signal::KILL);
+            self.kill();
         }
     }
 
@@ -208,11 +201,17 @@ impl ProcessGroup {
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    fn signal(&self, signal: Signal) {
+    fn terminate(&self) {
         let is_reaped = self.is_reaped();
         if !*is_reaped {
-            // Fails only if the group has no processes left.
-            let _ = kill_process_group(self.id, signal);
+            self.leader.terminate();
+        }
+    }
+
+    fn kill(&self) {
+        let is_reaped = self.is_reaped();
+        if !*is_reaped {
+            self.leader.kill();
         }
     }
 
@@ -220,9 +219,7 @@ impl ProcessGroup {
         let mut is_reaped = self.is_reaped();
         if !*is_reaped {
             // The leader has ended or got its KILL, so this doesn't block for long.
-            while rustix::process::waitpid(Some(self.id), WaitOptions::empty())
-                .is_err_and(|e| e == Errno::INTR)
-            {}
+            self.leader.reap();
             *is_reaped = true;
         }
         self.reaped.notify_all();
@@ -230,19 +227,5 @@ impl ProcessGroup {
 
     fn is_reaped(&self) -> MutexGuard<'_, bool> {
         self.is_reaped.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn wait_without_reaping(leader: Pid) -> CommandExit {
-    loop {
-        match waitid(WaitId::Pid(leader), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
-            Ok(Some(status)) => {
-                let code = status.exit_status().map(CommandExit::Code);
-                let signal = status.terminating_signal().map(CommandExit::Signal);
-                return code.or(signal).unwrap_or(CommandExit::Unknown);
-            }
-            Err(Errno::INTR) => {}
-            Ok(None) | Err(_) => return CommandExit::Unknown,
-        }
     }
 }

@@ -2,9 +2,11 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use rustix::fs::{AtFlags, CWD, Dev, Mode, OFlags, Stat};
 use rustix::process::Pid;
+use tokio::io::Interest;
 
 use super::os::{AsFd, OwnedFd};
 
@@ -30,8 +32,38 @@ pub async fn connect_async(path: &Path) -> io::Result<AsyncStream> {
     AsyncStream::connect(path).await
 }
 
+/// Two connected sockets, of which the second becomes a standard stream of a child.
+pub fn pair_with_child() -> io::Result<(Stream, Stdio)> {
+    let (ours, theirs) = Stream::pair()?;
+    Ok((ours, Stdio::from(OwnedFd::from(theirs))))
+}
+
+/// Waits until the other end, which writes no more, does not read any more either.
+pub async fn closed(stream: &AsyncStream) {
+    // A separate registration: this loop consumes write-readiness events, which the writer would otherwise miss.
+    let own = match duplicate(stream) {
+        Ok(own) => own,
+        Err(error) => {
+            // The disconnect is still noticed on the next write.
+            tracing::warn!(%error, "the disconnect of a control client can't be detected early");
+            return std::future::pending().await;
+        }
+    };
+    loop {
+        match own.ready(Interest::WRITABLE).await {
+            Ok(ready) if !ready.is_write_closed() => {
+                // Pretend that the write would block, to wait for the next readiness event: writable again,
+                // or closed.
+                let full = || Err::<(), io::Error>(io::ErrorKind::WouldBlock.into());
+                drop(own.try_io(Interest::WRITABLE, full));
+            }
+            Ok(_) | Err(_) => return,
+        }
+    }
+}
+
 /// Another descriptor of the same connection.
-pub fn duplicate(stream: &AsyncStream) -> io::Result<AsyncStream> {
+fn duplicate(stream: &AsyncStream) -> io::Result<AsyncStream> {
     AsyncStream::from_std(Stream::from(stream.as_fd().try_clone_to_owned()?))
 }
 

@@ -3,8 +3,7 @@
 
 use std::process::Command;
 
-/// The environment variable with the mark.
-pub const VARIABLE: &str = "EPITOME_COMMAND";
+pub use crate::COMMAND_VARIABLE as VARIABLE;
 
 /// The mark of a command's processes, or the common prefix of the marks of all commands of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,16 @@
-//! The current process: its executable, its memory, and how it detaches from its parent.
+//! The current process: its executable, its memory, its standard streams, and how it detaches from its parent.
 
+use std::fs::File;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::Duration;
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::os::{AsFd, NULL_DEVICE};
 use super::system;
 
 /// Returns the path of the running executable. On Linux it is valid even after an upgrade has replaced or removed the
@@ -28,9 +36,55 @@ pub fn machine_memory_bytes() -> Option<u64> {
     u64::try_from(pages).ok()?.checked_mul(rustix::param::page_size() as u64).filter(|bytes| *bytes > 0)
 }
 
+/// Whether it belongs to the administrator.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The time that the processor has spent on this thread. Unlike a clock, it does not advance while a busy machine runs
+/// something else.
+pub fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+/// Standard input and output as blocking files, without the buffers of the standard library.
+pub fn standard_ends() -> io::Result<(File, File)> {
+    let reader = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let writer = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    for end in [&reader, &writer] {
+        // Some editors pass pipes that they have made non-blocking for their own use.
+        let flags = fcntl_getfl(end)?;
+        if flags.contains(OFlags::NONBLOCK) {
+            fcntl_setfl(end, flags - OFlags::NONBLOCK)?;
+        }
+    }
+    Ok((reader, writer))
+}
+
+/// Takes standard output away from this process: what is written to it later is lost.
+pub fn take_stdout() -> io::Result<File> {
+    let taken = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    if let Ok(null) = File::options().write(true).open(NULL_DEVICE) {
+        // If this fails, the other end sees the end of the output only when this process exits.
+        let _ = rustix::stdio::dup2_stdout(null);
+    }
+    Ok(taken)
+}
+
+/// Starts a command that survives this process, its session and its process tree.
+pub fn start_detached(command: &mut Command) -> io::Result<Child> {
+    // SAFETY: only async-signal-safe calls are allowed between fork and exec. `detach` makes system calls with integers and
+    // a local signal set, and does not allocate.
+    unsafe {
+        command.pre_exec(detach);
+    }
+    command.spawn()
+}
+
 /// Detaches a child before exec: creates a new session, leaves the process tree by a second fork, and drops the
 /// inherited descriptors and blocked signals. Makes system calls only, and does not allocate.
-pub fn detach() -> io::Result<()> {
+fn detach() -> io::Result<()> {
     rustix::process::setsid()?;
     // SAFETY: `fork` is async-signal-safe; both processes continue with system calls only.
     match unsafe { libc::fork() } {

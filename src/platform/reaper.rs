@@ -34,6 +34,7 @@ use rustix::process::{
 };
 
 use super::group::{EndPolicy, KILL_GRACE, RunningCommand, SERVER_GRACE};
+use super::leader::Leader;
 use super::sandbox::Confinement;
 use super::system;
 use super::system::launcher::{self, Launcher};
@@ -148,7 +149,7 @@ impl Reaper {
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let group = group.ok_or_else(|| io::Error::other("the system gave an impossible process number"))?;
         self.add(key, group, policy, is_marked);
-        RunningCommand::new(group, mark, policy, self.clone(), key)
+        RunningCommand::new(Leader::new(group, mark), policy, self.clone(), key)
     }
 
     /// Starts a marked command in a sandbox. Of `command` counts the program, its arguments, and the variables that are

@@ -12,10 +12,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::system::{self, metadata_at};
-
-use super::system::PATH_ONLY;
-use super::unnamed_file;
+use super::system::{self, PATH_ONLY, metadata_at, unnamed_file};
 
 /// Flags for opening directories through which others are opened.
 const STEP: OFlags = PATH_ONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);

@@ -1,8 +1,9 @@
-//! Receives SIGTERM, SIGHUP and SIGINT without an async runtime: they are blocked, and a thread waits for them.
+//! Receives SIGTERM, SIGHUP and SIGINT, with a runtime or without: then they are blocked, and a thread waits for them.
 
 use std::io;
 
 use libc::{SIGHUP, SIGINT, SIGTERM, sigset_t};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Blocks the signals for this thread and for all threads started from it, until dropped. Child processes
 /// inherit the blocked signals and must unblock them.
@@ -43,5 +44,54 @@ impl Drop for BlockedSignals {
     fn drop(&mut self) {
         // SAFETY: the set was filled by the call that blocked the signals.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
+}
+
+/// Requests that this process end, for the runtime.
+pub struct EndRequests {
+    terminations: Signal,
+    hangups: Signal,
+    interrupts: Option<Signal>,
+}
+
+impl EndRequests {
+    /// All of them.
+    pub fn new() -> io::Result<EndRequests> {
+        let interrupts = Some(signal(SignalKind::interrupt())?);
+        Ok(EndRequests { interrupts, ..EndRequests::without_interrupts()? })
+    }
+
+    /// All but those of the keyboard.
+    pub fn without_interrupts() -> io::Result<EndRequests> {
+        let terminations = signal(SignalKind::terminate())?;
+        Ok(EndRequests { terminations, hangups: signal(SignalKind::hangup())?, interrupts: None })
+    }
+
+    /// Waits for one.
+    pub async fn recv(&mut self) {
+        let interrupted = async {
+            match &mut self.interrupts {
+                Some(interrupts) => interrupts.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.terminations.recv() => {}
+            _ = self.hangups.recv() => {}
+            _ = interrupted => {}
+        }
+    }
+}
+
+/// Ctrl-C, for the runtime.
+pub struct Interrupts(Signal);
+
+impl Interrupts {
+    pub fn new() -> io::Result<Interrupts> {
+        signal(SignalKind::interrupt()).map(Interrupts)
+    }
+
+    pub async fn recv(&mut self) {
+        let _ = self.0.recv().await;
     }
 }

@@ -237,8 +237,7 @@ pub(crate) fn header_row(header: &Header) -> (String, i64) {
 
 /// The name under which this process has a lease: where it runs, for people, and what makes it unique.
 fn token() -> String {
-    let host = rustix::system::uname();
-    let host = host.nodename().to_string_lossy();
+    let host = epitome_platform::os::host_name();
     format!("{host}, process {} ({})", std::process::id(), epitome_store::new_id())
 }
 

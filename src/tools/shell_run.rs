@@ -1,6 +1,6 @@
 //! Starts a shell, reads its output while it runs, and describes its end.
 
-use epitome_platform::os::{AsFd as _, NULL_DEVICE, PermissionsExt as _};
+use epitome_platform::os::{AsFd as _, NULL_DEVICE, PermissionsExt as _, SHELLS};
 use std::ffi::{OsStr, OsString};
 use std::future::pending;
 use std::io;
@@ -167,7 +167,7 @@ pub fn shell(environment: &[(OsString, OsString)]) -> PathBuf {
         path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
     };
     let ours = directories.iter().filter(|directory| directory.is_absolute()).map(|path| path.join("bash"));
-    let system = ["/bin/bash", "/usr/bin/bash"].map(PathBuf::from);
+    let system = SHELLS.map(PathBuf::from);
     ours.chain(system).find(runs).unwrap_or_else(|| Path::new("/bin/sh").to_path_buf())
 }
 

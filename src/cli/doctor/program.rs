@@ -1,9 +1,8 @@
 //! The sections of `epitome doctor` for the program, the daemon and the user's configuration.
 
-use epitome_platform::os::PermissionsExt;
+use epitome_platform::os::{PermissionsExt, can_write};
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use super::{DoctorLine, servers};
@@ -78,18 +77,13 @@ fn directory(what: &str, path: &Path) -> DoctorLine {
             format!("{named}, which is not a directory"),
             "remove or rename the file",
         ),
-        Ok(metadata) if !can_be_written(path) => {
+        Ok(metadata) if !can_write(path) => {
             let mode = metadata.permissions().mode() & 0o777;
             let what = format!("{named}, where you can't write (mode {mode:o})");
             DoctorLine::error("places", what, format!("chown or chmod {}", path.display()))
         }
         Ok(_) => DoctorLine::ok("places", named),
     }
-}
-
-/// Whether a path can be written. Also false for a read-only file system.
-fn can_be_written(path: &Path) -> bool {
-    rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
 fn daemon(runtime_dir: &RuntimeDir) -> DoctorLine {
@@ -111,7 +105,7 @@ fn daemon(runtime_dir: &RuntimeDir) -> DoctorLine {
         );
     }
     let socket = runtime_dir.acp_socket();
-    match UnixStream::connect(&socket) {
+    match epitome_platform::local::connect(&socket) {
         Ok(_) => DoctorLine::ok("daemon", format!("a daemon answers at {}", socket.display())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             DoctorLine::ok("daemon", "no daemon runs; the first editor starts one")

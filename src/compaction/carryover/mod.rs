@@ -24,10 +24,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use super::input::CompactionInput;
+use epitome_platform::process::thread_time;
 use epitome_thread::{Seq, Thread};
 use epitome_tokens::Ruler;
 use history::ConversationHistory;
-use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashSet;
 
 pub(super) use history::user_reply;
@@ -121,19 +121,13 @@ struct TimedOut;
 
 impl Deadline {
     fn after(time: Duration) -> Deadline {
-        Deadline(processor_time() + time)
+        Deadline(thread_time() + time)
     }
 
     /// Called once per call or message.
     fn check(self) -> Result<(), TimedOut> {
-        if processor_time() > self.0 { Err(TimedOut) } else { Ok(()) }
+        if thread_time() > self.0 { Err(TimedOut) } else { Ok(()) }
     }
-}
-
-/// The CPU time of this thread. Unlike a clock, it does not advance while a busy machine runs something else.
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
 }
 
 /// Text that fits, and its number of lines.

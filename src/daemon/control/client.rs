@@ -17,8 +17,6 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
-use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::fault::{Fault, FaultKind};
 use super::limits::{GRACE, MethodTimeouts};
@@ -28,6 +26,7 @@ use crate::Daemon;
 use crate::build::Build;
 use crate::runtime_dir::RuntimeDir;
 use crate::token::Token;
+use epitome_platform::local::{AsyncStream, OwnedReadHalf, OwnedWriteHalf, async_pair, connect_async};
 use epitome_thread::{Seq, SessionId};
 
 /// Time limit for a prompt: practically none, because a turn may take any time and a daemon that dies is
@@ -66,7 +65,7 @@ impl ControlClient {
             Err(error) if is_absent(&error) => return Ok(None),
             checked => checked.map_err(fault)?,
         }
-        let stream = match UnixStream::connect(&socket).await {
+        let stream = match connect_async(&socket).await {
             Err(error) if is_absent(&error) => return Ok(None),
             connected => connected.map_err(fault)?,
         };
@@ -76,7 +75,7 @@ impl ControlClient {
 
     /// Sends the token as the first request. A daemon of an earlier version doesn't know that request and requires no
     /// token.
-    async fn authenticated(stream: UnixStream, token: &Token) -> Result<ControlClient, Fault> {
+    async fn authenticated(stream: AsyncStream, token: &Token) -> Result<ControlClient, Fault> {
         let unanswered = || {
             Fault::new(FaultKind::Internal, "the daemon did not accept the connection").hint("try it again")
         };
@@ -110,7 +109,7 @@ impl ControlClient {
 
     /// Serves the methods in this process.
     pub fn here(daemon: Arc<Daemon>) -> Result<ControlClient, Fault> {
-        let pair = UnixStream::pair().map_err(|error| {
+        let pair = async_pair().map_err(|error| {
             Fault::new(FaultKind::Internal, format!("no pair of sockets can be made: {error}"))
         });
         let (ours, theirs) = pair?;
@@ -130,7 +129,7 @@ impl ControlClient {
     }
 
     /// Must be called within a runtime.
-    pub fn over(stream: UnixStream, serves: Serves) -> ControlClient {
+    pub fn over(stream: AsyncStream, serves: Serves) -> ControlClient {
         let (reading, writing) = stream.into_split();
         ControlClient::new(BoundedLineReader::new(reading), writing, serves)
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use epitome_platform::local::{AsyncStream, OwnedReadHalf, OwnedWriteHalf, duplicate, peer};
+use epitome_platform::local::{AsyncStream, OwnedReadHalf, OwnedWriteHalf, closed, peer};
 use jsonrpsee::core::traits::IdProvider;
 use jsonrpsee::{
     BoundedSubscriptions, ConnectionId, Extensions, MethodCallback, MethodResponse, MethodSink, Methods,
@@ -19,7 +19,7 @@ use jsonrpsee::{
 use jsonrpsee_types::{Id, Params, Request, SubscriptionId};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::io::{AsyncWriteExt, BufWriter, Interest};
+use tokio::io::{AsyncWriteExt, BufWriter};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -307,7 +307,7 @@ impl ControlConnection {
         };
         tokio::select! {
             () = answered => ControlConnectionEnd::Answered,
-            () = gone(reading.as_ref()) => ControlConnectionEnd::Gone,
+            () = closed(reading.as_ref()) => ControlConnectionEnd::Gone,
             () = self.outgoing.closed() => ControlConnectionEnd::Gone,
         }
     }
@@ -388,31 +388,6 @@ impl IdProvider for SubscriptionIds {
 pub struct SubscriptionGuard(
     #[expect(dead_code, reason = "held only for its Drop")] mpsc::Sender<Infallible>,
 );
-
-/// Waits until a client that sends no more requests stops reading as well.
-async fn gone(stream: &AsyncStream) {
-    // A separate registration: this loop consumes write-readiness events, which the writer would otherwise
-    // miss.
-    let own = match duplicate(stream) {
-        Ok(own) => own,
-        Err(error) => {
-            // The disconnect is still noticed on the next write.
-            tracing::warn!(%error, "the disconnect of a control client can't be detected early");
-            return std::future::pending().await;
-        }
-    };
-    loop {
-        match own.ready(Interest::WRITABLE).await {
-            Ok(ready) if !ready.is_write_closed() => {
-                // Pretend that the write would block, to wait for the next readiness event: writable again,
-                // or closed.
-                let full = || Err::<(), io::Error>(io::ErrorKind::WouldBlock.into());
-                drop(own.try_io(Interest::WRITABLE, full));
-            }
-            Ok(_) | Err(_) => return,
-        }
-    }
-}
 
 async fn send(outgoing: &mpsc::Sender<Box<RawValue>>, answer: MethodResponse) {
     // Fails only if the client has disconnected.

@@ -3,7 +3,6 @@
 use epitome_platform::os::OpenOptionsExt;
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,6 +15,7 @@ use crate::runtime_dir::RuntimeDir;
 use crate::start::{self, READY_TIME_MAX, SLOW_AFTER, SlowNotices, is_timeout};
 use crate::token::Token;
 use epitome_files::paths::Paths;
+use epitome_platform::local;
 use epitome_session::AccessGrant;
 use epitome_session::registry::Overrides;
 
@@ -65,14 +65,14 @@ impl FindDaemon for Connector {
 
 /// A connection to a daemon that serves us.
 pub struct DaemonLink {
-    pub writer: Arc<UnixStream>,
-    pub reader: MessageReader<UnixStream>,
+    pub writer: Arc<local::Stream>,
+    pub reader: MessageReader<local::Stream>,
     pub version: String,
 }
 
 impl DaemonLink {
     /// The socket, in non-blocking mode, for a relay that passes on what the daemon sends.
-    pub fn into_stream(self) -> io::Result<UnixStream> {
+    pub fn into_stream(self) -> io::Result<local::Stream> {
         let stream = self.writer.try_clone()?;
         stream.set_nonblocking(true)?;
         self.reader.has_nothing_read().then_some(stream).ok_or_else(|| ErrorKind::ConnectionAborted.into())
@@ -137,7 +137,7 @@ impl Connector {
         let mut start_lock: Option<File> = None;
         let mut started = false;
         loop {
-            match UnixStream::connect(self.runtime_dir.acp_socket()) {
+            match local::connect(&self.runtime_dir.acp_socket()) {
                 Ok(stream) => match self.greet(stream) {
                     Ok(Greeting::Served(link)) => return Ok(link),
                     // Its token was removed. It writes the token again as soon as it notices.
@@ -212,7 +212,7 @@ impl Connector {
         }
     }
 
-    fn greet(&mut self, stream: UnixStream) -> io::Result<Greeting> {
+    fn greet(&mut self, stream: local::Stream) -> io::Result<Greeting> {
         stream.set_read_timeout(Some(SLOW_AFTER))?;
         self.hello.token = match Token::read(&self.runtime_dir) {
             Ok(token) => token,

@@ -7,7 +7,6 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +18,6 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
@@ -212,10 +210,10 @@ impl FindDaemon for RemoteConnector {
             self.runtime.block_on(self.server.dial(vec![(IDS_HEADER, HeaderValue::from(ids_above))]));
         let dialed = dialed.map_err(|error| error.to_string())?;
         let linked = || {
-            let (front, relay) = UnixStream::pair()?;
+            let (front, relay) = local::pair()?;
             relay.set_nonblocking(true)?;
             let _entered = self.runtime.enter();
-            let relay = tokio::net::UnixStream::from_std(relay)?;
+            let relay = local::AsyncStream::from_std(relay)?;
             Ok::<_, io::Error>((front.try_clone()?, front, relay))
         };
         let (writer, reader, relay) = linked().map_err(|error| format!("a socket can't be made: {error}"))?;
@@ -325,7 +323,7 @@ enum SocketEnd {
 }
 
 /// Carries lines until one side is done, over as many sockets as needed.
-async fn carry(server: Arc<RemoteServerAddress>, dialed: DialedSocket, relay: tokio::net::UnixStream) {
+async fn carry(server: Arc<RemoteServerAddress>, dialed: DialedSocket, relay: local::AsyncStream) {
     let (from_front, to_front) = relay.into_split();
     let mut sent = SentFrames {
         from_front: BufReader::new(from_front),

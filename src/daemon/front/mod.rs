@@ -28,7 +28,6 @@ pub mod tls;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -38,9 +37,9 @@ use crate::start::is_timeout;
 use attach::{Connector, DaemonLink, FindDaemon};
 use epitome_acp::connection::{LINE_BYTES_MAX, LineDirection, Tap};
 use epitome_acp::envelope::{self, Incoming};
-use epitome_platform::memory_trim;
 pub use epitome_platform::signals;
 use epitome_platform::signals::BlockedSignals;
+use epitome_platform::{local, memory_trim};
 use reconnect::{DaemonMessage, LineAction, ReconnectState, line_too_long, unserved};
 
 /// Size of a read from the editor, in bytes.
@@ -91,8 +90,8 @@ pub fn through_socket(
     connector: Connector,
     link: DaemonLink,
     ended: impl FnOnce() + Send + 'static,
-) -> io::Result<UnixStream> {
-    let (front, client) = UnixStream::pair()?;
+) -> io::Result<local::Stream> {
+    let (front, client) = local::pair()?;
     let writer = front.try_clone()?;
     client.set_nonblocking(true)?;
     thread("front-socket", move || {
@@ -159,7 +158,7 @@ struct FrontState {
 
 /// State of the connection to the daemon. Only the downstream thread changes it, except to `Wanted`.
 enum DaemonState {
-    Here(Arc<UnixStream>),
+    Here(Arc<local::Stream>),
     /// The downstream thread is looking for a daemon.
     Wanted,
     /// The daemon was stopped; another is looked for when the editor sends something.
@@ -168,11 +167,11 @@ enum DaemonState {
     OutOfReach(String),
 }
 
-type Locked<'a> = (MutexGuard<'a, FrontState>, Arc<UnixStream>);
+type Locked<'a> = (MutexGuard<'a, FrontState>, Arc<local::Stream>);
 
 /// Where a line from the editor is routed.
 enum LineRoute {
-    To(Arc<UnixStream>),
+    To(Arc<local::Stream>),
     Nowhere,
     Answer(Vec<u8>),
 }
@@ -184,7 +183,7 @@ impl FrontShared {
 
     /// Waits for a daemon for this line other than the dead one, and returns its socket, or why there is none; `None`
     /// once the front end is ending, and if none is started for the line.
-    fn daemon(&self, line: &[u8], dead: Option<&Arc<UnixStream>>) -> Option<Result<Locked<'_>, String>> {
+    fn daemon(&self, line: &[u8], dead: Option<&Arc<local::Stream>>) -> Option<Result<Locked<'_>, String>> {
         let mut state = self.state();
         let mut tried = false;
         loop {
@@ -216,7 +215,7 @@ impl FrontShared {
 
     /// Records a line from the editor and returns where to send it. It must be sent there even if that daemon has
     /// died since: a request in it is then answered as interrupted.
-    fn note(&self, line: &[u8], dead: Option<&Arc<UnixStream>>) -> LineRoute {
+    fn note(&self, line: &[u8], dead: Option<&Arc<local::Stream>>) -> LineRoute {
         match self.daemon(line, dead) {
             None => LineRoute::Nowhere,
             Some(Err(why)) => unserved(line, &why).map_or(LineRoute::Nowhere, LineRoute::Answer),

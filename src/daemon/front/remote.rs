@@ -30,7 +30,7 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_rustls::TlsAcceptor;
 
@@ -44,6 +44,7 @@ use crate::token::secret;
 pub use connection::RETURN_TIME_MAX;
 use connection::{Carrier, RemoteConnection};
 pub use websocket::{IDS_HEADER, SILENCE_MAX, WRITE_TIME_MAX, front_protocol};
+use epitome_platform::local::AsyncStream;
 
 /// The path that is served.
 pub const PATH: &str = "/acp";
@@ -359,7 +360,7 @@ impl RemoteClients {
             None => (through_socket(connector, link, move || drop(over)), None),
         };
         let failed = |error: io::Error| format!("a connection can't be relayed: {error}");
-        let (from_front, to_front) = relayed.and_then(UnixStream::from_std).map_err(failed)?.into_split();
+        let (from_front, to_front) = relayed.and_then(AsyncStream::from_std).map_err(failed)?.into_split();
         let connection = Arc::new(RemoteConnection::new(id.clone(), carrier, token, to_front));
         self.enter(&connection)?;
         let (clients, ended) = (self.clone(), connection.clone());

@@ -33,6 +33,7 @@ use rustix::process::{Pid, Resource, Rlimit, WaitOptions, setrlimit, setsid};
 
 use super::sandbox::{enter, prepare_filters};
 use crate::group::{EndPolicy, RunningCommand};
+use crate::leader::Leader;
 use crate::reaper::{AnnouncementKey, DESCRIPTORS_BEFORE, LINE_BYTES, Reaper, announcement};
 use crate::sandbox::{Confinement, Namespaces, SandboxAllowances, SandboxPaths, Support};
 
@@ -125,7 +126,7 @@ pub(crate) fn spawn(
         let _ = rustix::process::waitpid(Some(group), WaitOptions::empty());
         return Err(error);
     }
-    RunningCommand::new(group, Some(mark), policy, reaper.clone(), key)
+    RunningCommand::new(Leader::new(group, Some(mark)), policy, reaper.clone(), key)
 }
 
 impl Launcher {

@@ -4,8 +4,11 @@
 //! Nothing is found out about other processes: commands that leave their process group are not found, clients of the
 //! daemon are judged by their user and the token alone, and the holder of a lock is not named.
 
+mod absent;
 pub mod late_timers;
 pub mod sandbox;
+
+pub use absent::{confinement, entry_watch, holder, memory_trim};
 
 use std::ffi::{CString, OsStr};
 use std::fs::{File, Metadata};
@@ -128,94 +131,6 @@ pub mod stragglers {
 
     impl ProcessMark {
         pub fn end_all(&self) {}
-    }
-}
-
-/// How processes are confined, which is not known here.
-pub mod confinement {
-    use std::io;
-
-    use rustix::process::Pid;
-
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct ProcessConfinement;
-
-    impl ProcessConfinement {
-        pub fn current() -> io::Result<ProcessConfinement> {
-            Ok(ProcessConfinement)
-        }
-
-        pub fn for_process(_: Pid) -> io::Result<ProcessConfinement> {
-            Ok(ProcessConfinement)
-        }
-
-        /// Only the first process of a command is recognized.
-        pub fn lacks_ancestor_of(&self, process: Pid, is_command: impl Fn(Pid) -> bool) -> bool {
-            is_command(process)
-        }
-
-        pub fn exceeds(&self, _: &ProcessConfinement) -> Option<&'static str> {
-            None
-        }
-    }
-}
-
-/// Replaced files. No sandbox here depends on which file is at a path.
-pub mod entry_watch {
-    use std::io;
-    use std::os::fd::OwnedFd;
-    use std::path::{Path, PathBuf};
-    use std::time::Duration;
-
-    use rustix::process::Pid;
-
-    #[derive(Debug)]
-    pub struct EntryWatch;
-
-    #[derive(Debug)]
-    pub enum EntryNews {
-        Quiet,
-        Replaced(PathBuf),
-        Ended,
-    }
-
-    impl EntryWatch {
-        pub fn new<'a>(_: impl Iterator<Item = &'a Path>) -> EntryWatch {
-            EntryWatch
-        }
-
-        pub fn wait(&self, _: &OwnedFd, _: Duration) -> io::Result<EntryNews> {
-            Ok(EntryNews::Quiet)
-        }
-    }
-
-    pub fn descriptor_of(_: Pid) -> io::Result<OwnedFd> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-}
-
-/// The holder of a file lock, which is not known here.
-pub mod holder {
-    pub fn holder(_: &std::path::Path) -> Option<String> {
-        None
-    }
-}
-
-/// Returning memory to the system, which its allocator does.
-pub mod memory_trim {
-    use std::time::Duration;
-
-    pub const LOOK_EVERY: Duration = Duration::from_secs(60);
-
-    pub fn let_go_of_program() {}
-
-    pub fn release_heap() {}
-
-    #[derive(Default)]
-    pub struct MemoryTrim;
-
-    impl MemoryTrim {
-        pub fn trim_if_grown(&mut self) {}
     }
 }
 

@@ -32,7 +32,7 @@ impl Namespaces {
     /// Whether the kernel counts processes in the namespace separately from the user's others: in a user
     /// namespace, since Linux 5.14. Root's processes are never limited.
     pub fn count_processes(self) -> bool {
-        self == Namespaces::OfUser && !rustix::process::geteuid().is_root()
+        self == Namespaces::OfUser && !crate::process::is_root()
     }
 }
 

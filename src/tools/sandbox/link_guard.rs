@@ -11,7 +11,6 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
@@ -20,6 +19,7 @@ use std::time::Duration;
 use super::git_links::{LinkCache, Linked};
 use epitome_platform::entry_watch::{self, EntryNews, EntryWatch};
 use epitome_platform::group::{GroupEnd, KILL_GRACE};
+use epitome_platform::os::OwnedFd;
 use epitome_platform::sandbox::SandboxPaths;
 
 /// Interval between looks: shorter than it takes a user to notice a change and to type a command about it.

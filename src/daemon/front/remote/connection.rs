@@ -6,8 +6,8 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use epitome_platform::local::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
@@ -512,7 +512,7 @@ mod tests {
     /// dropped, and the client, informed that it had not arrived, sent it again: both became one malformed line.
     #[tokio::test]
     async fn a_message_is_passed_on_whole_after_its_sender_has_gone() {
-        let (ours, mut front) = tokio::net::UnixStream::pair().expect("a pair");
+        let (ours, mut front) = epitome_platform::local::async_pair().expect("a pair");
         let (_reader, to_front) = ours.into_split();
         let connection = Arc::new(RemoteConnection::new(String::new(), Carrier::WebSocket, None, to_front));
         let long = "x".repeat(1 << 20);
@@ -570,7 +570,7 @@ mod tests {
     /// the front end's input open for ever.
     #[tokio::test]
     async fn a_message_that_nobody_takes_does_not_keep_an_ended_connection_open() {
-        let (ours, mut front) = tokio::net::UnixStream::pair().expect("a pair");
+        let (ours, mut front) = epitome_platform::local::async_pair().expect("a pair");
         let (_reader, to_front) = ours.into_split();
         let connection = Arc::new(RemoteConnection::new(String::new(), Carrier::WebSocket, None, to_front));
         let long = "x".repeat(1 << 20);
