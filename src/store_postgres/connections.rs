@@ -1,7 +1,7 @@
 //! A few connections, used by one caller at a time, and what is repeated on another one.
 
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OnceCell, Semaphore};
@@ -12,9 +12,6 @@ use tokio_postgres::{Client, NoTls, Row};
 
 use super::address::StoreAddress;
 use epitome_store::StoreError;
-
-/// Connections at a time. Commits of several connections share a write to the server's disk.
-const CONNECTIONS_MAX: usize = 8;
 
 /// How long a call goes on trying, for example while a standby is promoted.
 const TRY_FOR: Duration = Duration::from_secs(10);
@@ -28,7 +25,8 @@ const EXISTS: [SqlState; 3] =
     [SqlState::UNIQUE_VIOLATION, SqlState::DUPLICATE_TABLE, SqlState::DUPLICATE_OBJECT];
 
 /// The statements that make the tables, in the order of their versions. Never change one; add one.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = [
+    "
     create table epitome_session (
         id text primary key,
         holder text,
@@ -53,7 +51,20 @@ const MIGRATIONS: [&str; 1] = ["
         body bytea not null,
         primary key (session, sha256)
     );
-"];
+",
+    // A lease is that of a process, so that renewing it costs one row. Versions that look at the dropped column can't write
+    // any longer.
+    "
+    create table epitome_process (
+        id text primary key,
+        lease_until timestamptz not null
+    );
+    drop index epitome_session_holder;
+    alter table epitome_session drop column lease_until;
+    alter table epitome_session add column process text;
+    create index epitome_session_process on epitome_session (process) where process is not null;
+",
+];
 
 pub(crate) type Params = Vec<(Box<dyn ToSql + Sync + Send>, Type)>;
 pub(crate) type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, SqlFailure>> + Send + 'a>>;
@@ -106,15 +117,16 @@ impl SqlFailure {
 }
 
 pub(crate) struct Connections {
-    address: StoreAddress,
+    address: Arc<StoreAddress>,
     idle: Mutex<Vec<Client>>,
     places: Semaphore,
     migrated: OnceCell<()>,
 }
 
 impl Connections {
-    pub fn new(address: StoreAddress) -> Connections {
-        let places = Semaphore::new(CONNECTIONS_MAX);
+    /// At most so many at a time.
+    pub fn new(address: Arc<StoreAddress>, most: usize) -> Connections {
+        let places = Semaphore::new(most);
         Connections { address, idle: Mutex::default(), places, migrated: OnceCell::new() }
     }
 
@@ -171,7 +183,7 @@ impl Connections {
         sql: &'static str,
         params: Params,
     ) -> Result<Vec<Row>, SqlFailure> {
-        let params = std::sync::Arc::new(params);
+        let params = Arc::new(params);
         let work = works(move |client: &mut Client| {
             let params = params.clone();
             Box::pin(async move {
