@@ -14,7 +14,7 @@ use super::{LibraryError, fold, opencode};
 use epitome_platform::root::DirectoryEntry;
 use epitome_problem::Problem;
 use epitome_secrets as secrets;
-use epitome_store::{Store, StoreError, new_id};
+use epitome_store::{SessionQuery, Store, StoreError, new_id};
 use epitome_thread::{SessionId, Thread, text};
 use epitome_transfer::{self as transfer, IMPORT_BYTES_MAX, ImportContext, ImportDraft, ImportSource};
 
@@ -82,7 +82,8 @@ pub fn export_all(store: &Store, directory: &Path, form: ExportFormat) -> Result
     };
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(io(directory))?;
     let mut written = Vec::new();
-    for header in super::list(store, None, super::SessionFilter::Prompted)?.sessions {
+    for header in super::list(store, &SessionQuery { has_prompt: true, ..SessionQuery::default() })?.sessions
+    {
         let text = match export(store, &header.session, form) {
             // Deleted in the meantime.
             Err(LibraryError::Store(StoreError::NotFound(_))) => continue,

@@ -14,7 +14,7 @@ use super::address::StoreAddress;
 use epitome_store::StoreError;
 
 /// How long a call goes on trying, for example while a standby is promoted.
-const TRY_FOR: Duration = Duration::from_secs(10);
+pub(crate) const TRY_FOR: Duration = Duration::from_secs(10);
 
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
@@ -63,8 +63,23 @@ const MIGRATIONS: [&str; 2] = [
     alter table epitome_session drop column lease_until;
     alter table epitome_session add column process text;
     create index epitome_session_process on epitome_session (process) where process is not null;
+    alter table epitome_session add column cwd text;
+    alter table epitome_session add column has_prompt boolean not null default false;
+    alter table epitome_session add column archived boolean not null default false;
+    update epitome_session set cwd = header::jsonb->>'cwd', has_prompt = (header::jsonb->>'has_prompt')::boolean,
+        archived = coalesce((header::jsonb->>'archived')::boolean, false)
+        where header not like '%\\u0000%';
+    create index epitome_session_prompted on epitome_session (updated_at desc, id desc) where has_prompt;
+    create index epitome_session_cwd on epitome_session (cwd, updated_at desc, id desc);
 ",
 ];
+
+/// Makes searches fast where the extension is installed and this user may use it. They work without it.
+const SEARCH_INDEX: &str = "
+    create extension if not exists pg_trgm;
+    create index if not exists epitome_entry_text on epitome_entry using gin (line gin_trgm_ops)
+        with (gin_pending_list_limit = 256);
+";
 
 pub(crate) type Params = Vec<(Box<dyn ToSql + Sync + Send>, Type)>;
 pub(crate) type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, SqlFailure>> + Send + 'a>>;
@@ -200,9 +215,10 @@ impl Connections {
     /// Works on a connection, once.
     pub async fn once<T>(
         &self,
+        most: Duration,
         work: &(dyn for<'a> Fn(&'a mut Client) -> Work<'a, T> + Send + Sync),
     ) -> Result<T, SqlFailure> {
-        self.until(Instant::now() + TRY_FOR, work).await
+        self.until(Instant::now() + most, work).await
     }
 
     async fn until<T>(
@@ -273,6 +289,12 @@ impl Connections {
                 .await?;
             migrating.batch_execute(sql).await?;
         }
-        Ok(migrating.commit().await?)
+        migrating.commit().await?;
+        if found < MIGRATIONS.len() as i64
+            && let Err(error) = client.batch_execute(SEARCH_INDEX).await
+        {
+            tracing::warn!(%error, "searches will read each line: there is no index for them");
+        }
+        Ok(())
     }
 }

@@ -24,6 +24,8 @@
 
 mod address;
 mod connections;
+mod header_row;
+mod listing;
 mod log;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,14 +36,15 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 pub use address::StoreAddress;
 use connections::{Connections, SqlFailure};
 use epitome_store::{
-    Blobs, Header, JournalLine, Listing, Log, LogStore, Scan, StoreError, StoredLog, WholeLog,
+    Blobs, Header, JournalLine, Listing, Log, LogStore, Scan, SessionQuery, StoreError, StoredLog, WholeLog,
 };
 use epitome_thread::SessionId;
+use header_row::HeaderRow;
 use log::OpenLog;
 
 /// Connections at a time. Commits of several connections share a write to the server's disk.
@@ -66,6 +69,9 @@ const LONG_OVER: Duration = Duration::from_secs(30);
 
 /// Sessions that are listed, or lines that are stored, with one statement.
 const PAGE: usize = 1_000;
+
+/// How long it may take to store a complete log.
+const PUBLISH_FOR: Duration = Duration::from_secs(10 * 60);
 
 /// How long the end of a process waits until its leases are given back.
 const SETTLE_WAITS: Duration = Duration::from_secs(3);
@@ -200,7 +206,8 @@ impl Shared {
         self.releasing.send_modify(|count| *count += 1);
         let (shared, id) = (self.clone(), session.0.clone());
         self.spawn(async move {
-            let sql = "update epitome_session set holder = null, process = null where id = $1 and holder = $2";
+            let sql =
+                "update epitome_session set holder = null, process = null where id = $1 and holder = $2";
             let params = || -> connections::Params {
                 vec![(Box::new(id.clone()), Type::TEXT), (Box::new(token.clone()), Type::TEXT)]
             };
@@ -261,23 +268,45 @@ impl Shared {
         Ok(row.get::<_, Option<String>>(0).map(|holder| (holder, row.get(1))))
     }
 
+    /// Reads a log by page. Lines are only ever added, except that a writer may replace its last one by itself.
     async fn read(&self, session: &SessionId) -> Result<StoredLog, StoreError> {
-        let id = session.0.clone();
-        // One statement, and so one state of the log.
-        let sql = "select s.entries, e.line from epitome_session s left join epitome_entry e on e.session = s.id \
-                   where s.id = $1 order by e.seq";
-        let rows = self
-            .connections
-            .query("read a log", sql, move || vec![(Box::new(id.clone()), Type::TEXT)])
-            .await?;
-        let Some(first) = rows.first() else { return Err(StoreError::NotFound(session.clone())) };
-        let entries: i64 = first.get(0);
-        let mut bytes = Vec::new();
-        for line in rows.iter().filter_map(|row| row.get::<_, Option<&str>>(1)) {
-            bytes.extend_from_slice(line.as_bytes());
-            bytes.push(b'\n');
+        let entries = self.entries(session).await?;
+        let sql = "select seq, line from epitome_entry where session = $1 and seq >= $2 and seq < $3 \
+                   order by seq limit $4";
+        let (mut bytes, mut found, mut next) = (Vec::new(), 0, 0_i64);
+        loop {
+            let params = || -> connections::Params {
+                vec![
+                    (Box::new(session.0.clone()), Type::TEXT),
+                    (Box::new(next), Type::INT8),
+                    (Box::new(entries), Type::INT8),
+                    (Box::new(PAGE as i64), Type::INT8),
+                ]
+            };
+            let rows = self.connections.query("read a log", sql, params).await?;
+            for row in &rows {
+                bytes.extend_from_slice(row.get::<_, &str>(1).as_bytes());
+                bytes.push(b'\n');
+                next = row.get::<_, i64>(0) + 1;
+            }
+            found += rows.len();
+            if rows.len() < PAGE {
+                break;
+            }
+        }
+        if (found as i64) < entries {
+            // Damaged, or deleted in the meantime.
+            self.entries(session).await?;
         }
         Ok(StoredLog::durable(bytes, entries as u64))
+    }
+
+    /// How many lines a log has.
+    async fn entries(&self, session: &SessionId) -> Result<i64, StoreError> {
+        let sql = "select entries from epitome_session where id = $1";
+        let params = || -> connections::Params { vec![(Box::new(session.0.clone()), Type::TEXT)] };
+        let rows = self.connections.query("read a log", sql, params).await?;
+        rows.first().map(|row| row.get(0)).ok_or_else(|| StoreError::NotFound(session.clone()))
     }
 }
 
@@ -295,11 +324,6 @@ impl fmt::Debug for Postgres {
     }
 }
 
-/// A header as JSON, and the time by which sessions are sorted.
-pub(crate) fn header_row(header: &Header) -> (String, i64) {
-    (serde_json::to_string(header).unwrap_or_default(), header.updated_at as i64)
-}
-
 impl LogStore for Postgres {
     fn create(
         &self,
@@ -308,9 +332,9 @@ impl LogStore for Postgres {
         header: &Header,
     ) -> Result<Arc<dyn Log>, StoreError> {
         let sql = "with made as (insert into epitome_session (id, holder, process, epoch, entries, header, \
-                   updated_at) values ($1, $2, $3, 1, 1, $4, $5) returning id) \
+                   updated_at, cwd) values ($1, $2, $3, 1, 1, $4, $5, $7) returning id) \
                    insert into epitome_entry (session, seq, epoch, line) select id, 0, 1, $6 from made";
-        let (token, (header, at)) = (self.0.token(), header_row(header));
+        let (token, row) = (self.0.token(), HeaderRow::of(header));
         let text = log::text_of(line);
         let (shared, id, name) = (self.0.clone(), session.0.clone(), token.clone());
         let made = self.run(async move {
@@ -320,9 +344,10 @@ impl LogStore for Postgres {
                     (Box::new(id.clone()), Type::TEXT),
                     (Box::new(name.clone()), Type::TEXT),
                     (Box::new(shared.process.clone()), Type::TEXT),
-                    (Box::new(header.clone()), Type::TEXT),
-                    (Box::new(at), Type::INT8),
+                    (Box::new(row.header.clone()), Type::TEXT),
+                    (Box::new(row.updated_at), Type::INT8),
                     (Box::new(text.clone()), Type::TEXT),
+                    (Box::new(row.cwd.clone()), Type::TEXT),
                 ]
             };
             shared.connections.query_once(sql, params).await.map_err(|failure| match failure {
@@ -382,63 +407,50 @@ impl LogStore for Postgres {
     }
 
     fn list(&self) -> Result<Listing, StoreError> {
-        let sql = "select id, header, updated_at from epitome_session \
-                   where (updated_at, id) < ($1, $2) order by updated_at desc, id desc limit $3";
-        let mut listing = Listing::default();
-        let mut after = (i64::MAX, String::new());
-        loop {
-            let (shared, from) = (self.0.clone(), after.clone());
-            let params = move || -> connections::Params {
-                vec![
-                    (Box::new(from.0), Type::INT8),
-                    (Box::new(from.1.clone()), Type::TEXT),
-                    (Box::new(PAGE as i64), Type::INT8),
-                ]
-            };
-            let rows =
-                self.run(async move { shared.connections.query("list sessions", sql, params).await })?;
-            for row in &rows {
-                let session = SessionId(row.get(0));
-                match serde_json::from_str(row.get(1)) {
-                    Ok(header) => listing.headers.push(header),
-                    Err(error) => listing.problems.push((session.clone(), unreadable(&session, &error))),
-                }
-                after = (row.get(2), session.0);
-            }
-            if rows.len() < PAGE {
-                return Ok(listing);
-            }
-        }
+        self.list_pages(&SessionQuery::default())
+    }
+
+    fn page(&self, query: &SessionQuery) -> Result<Listing, StoreError> {
+        self.list_pages(query)
     }
 
     fn publish(&self, session: &SessionId, log: &WholeLog, header: &Header) -> Result<(), StoreError> {
-        let (header, at) = header_row(header);
+        let (row, has_prompt, archived) = (HeaderRow::of(header), header.has_prompt, header.archived);
         let lines: Vec<String> = log.bytes.split_inclusive(|byte| *byte == b'\n').map(log::text).collect();
         let (shared, id) = (self.0.clone(), session.0.clone());
         let done = self.run(async move {
             let work = connections::works(move |client: &mut tokio_postgres::Client| {
-                let (id, header, lines) = (id.clone(), header.clone(), lines.clone());
+                let (id, lines) = (id.clone(), lines.clone());
+                let (header, at, cwd) = (row.header.clone(), row.updated_at, row.cwd.clone());
                 Box::pin(async move {
                     let writing = client.transaction().await?;
-                    let sql = "insert into epitome_session (id, epoch, entries, header, updated_at) \
-                               values ($1, 0, $2, $3, $4)";
+                    let sql = "insert into epitome_session \
+                               (id, epoch, entries, header, updated_at, cwd, has_prompt, archived) \
+                               values ($1, 0, $2, $3, $4, $5, $6, $7)";
                     let entries = lines.len() as i64;
-                    let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 4] =
-                        [(&id, Type::TEXT), (&entries, Type::INT8), (&header, Type::TEXT), (&at, Type::INT8)];
+                    let params: [(&(dyn ToSql + Sync), Type); 7] = [
+                        (&id, Type::TEXT),
+                        (&entries, Type::INT8),
+                        (&header, Type::TEXT),
+                        (&at, Type::INT8),
+                        (&cwd, Type::TEXT),
+                        (&has_prompt, Type::BOOL),
+                        (&archived, Type::BOOL),
+                    ];
                     writing.query_typed(sql, &params).await?;
                     let sql = "insert into epitome_entry (session, seq, epoch, line) \
                                select $1, seq, 0, line from unnest($2::int8[], $3::text[]) as lines (seq, line)";
                     for (page, lines) in lines.chunks(PAGE).enumerate() {
                         let first = (page * PAGE) as i64;
                         let seqs: Vec<i64> = (first..first + lines.len() as i64).collect();
-                        let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
+                        let params: [(&(dyn ToSql + Sync), Type); 3] =
                             [(&id, Type::TEXT), (&seqs, Type::INT8_ARRAY), (&lines, Type::TEXT_ARRAY)];
                         writing.query_typed(sql, &params).await?;
                     }
                     Ok(writing.commit().await?)
                 })
             });
-            shared.connections.once(&work).await
+            shared.connections.once(PUBLISH_FOR, &work).await
         });
         done.map_err(|failure| match failure {
             SqlFailure::Sql(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
@@ -470,8 +482,7 @@ impl LogStore for Postgres {
 
     fn is_in_use(&self, session: &SessionId) -> bool {
         let (shared, id) = (self.0.clone(), session.0.clone());
-        let sql =
-            "select 1 from epitome_session s join epitome_process p on p.id = s.process \
+        let sql = "select 1 from epitome_session s join epitome_process p on p.id = s.process \
              where s.id = $1 and p.lease_until >= now()";
         let params = move || -> connections::Params { vec![(Box::new(id.clone()), Type::TEXT)] };
         let rows = self.run(async move { shared.connections.query("look up a session", sql, params).await });

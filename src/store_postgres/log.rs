@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::types::{ToSql, Type};
 
-use super::connections::{Connections, Params, SqlFailure, works};
-use super::{Shared, header_row};
+use super::Shared;
+use super::connections::{Connections, Params, SqlFailure, TRY_FOR, works};
+use super::header_row::HeaderRow;
 use epitome_store::{Header, JournalLine, Log, StoreError};
 use epitome_thread::{Seq, SessionId};
 
@@ -90,16 +91,18 @@ impl OpenLog {
         header: &Header,
     ) -> Result<bool, SqlFailure> {
         let sql = "with held as (update epitome_session set entries = $3 + 1, header = $4, \
-                   updated_at = $5 where id = $1 and epoch = $2 and entries = $3 returning id) \
+                   updated_at = $5, has_prompt = $7, archived = $8 where id = $1 and epoch = $2 and entries = $3 returning id) \
                    insert into epitome_entry (session, seq, epoch, line) select id, $3, $2, $6 from held returning seq";
-        let (header, at) = header_row(header);
+        let row = HeaderRow::of(header);
         let params: Params = vec![
             (Box::new(self.session.0.clone()), Type::TEXT),
             (Box::new(self.state().epoch), Type::INT8),
             (Box::new(seq), Type::INT8),
-            (Box::new(header), Type::TEXT),
-            (Box::new(at), Type::INT8),
+            (Box::new(row.header), Type::TEXT),
+            (Box::new(row.updated_at), Type::INT8),
             (Box::new(line.to_owned()), Type::TEXT),
+            (Box::new(header.has_prompt), Type::BOOL),
+            (Box::new(header.archived), Type::BOOL),
         ];
         Ok(!self.shared.connections.query_until(until, sql, params).await?.is_empty())
     }
@@ -125,7 +128,7 @@ impl OpenLog {
             })
         });
         let asked = Instant::now();
-        let epoch = self.shared.connections.once(&work).await?;
+        let epoch = self.shared.connections.once(TRY_FOR, &work).await?;
         if let Some(epoch) = epoch {
             let mut state = self.state();
             (state.epoch, state.confirmed, state.is_unclean) = (epoch, asked, false);

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Postgres, StoreAddress};
 use epitome_files::paths::Paths;
-use epitome_store::{Journal, Store, StoreError, new_id};
+use epitome_store::{Journal, SessionQuery, Store, StoreError, new_id};
 use epitome_test_harness::postgres::PostgresServer;
 use epitome_test_harness::within;
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId, Thread};
@@ -284,4 +284,139 @@ fn latency_of_appends() {
     measure(&server, "one server");
     let _standby = server.standby();
     measure(&server, "with a synchronous standby");
+}
+
+/// Prints how long appends take when three processes have a thousand sessions open.
+/// `cargo test --workspace --lib thousand_sessions -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement"]
+fn thousand_sessions() {
+    const APPENDS_A_SECOND: u32 = 300;
+    const THREADS: u32 = 30;
+    const FOR: Duration = Duration::from_secs(20);
+    let Some(mut server) = PostgresServer::start() else { return };
+    let _standby = server.standby();
+    let home = tempfile::tempdir().unwrap();
+    let stores = [(); 3].map(|()| store(&[&server], home.path()));
+    let mut journals: Vec<Vec<Journal>> = (0..THREADS).map(|_| Vec::new()).collect();
+    for nth in 0..1_000 {
+        journals[nth % THREADS as usize].push(create(&stores[nth % 3]).1);
+    }
+    for what in ["with the index for searches", "without it"] {
+        if what == "without it" {
+            server.sql("drop index epitome_entry_text");
+        }
+        let began = Instant::now();
+        let pause = Duration::from_secs(1) * THREADS / APPENDS_A_SECOND;
+        let mut taken: Vec<Duration> = std::thread::scope(|scope| {
+            let work = |journals: &mut Vec<Journal>, nth: u32| {
+                let mut taken = Vec::new();
+                for round in 0.. {
+                    let at = began + pause * round + pause * nth / THREADS;
+                    if at > began + FOR {
+                        return taken;
+                    }
+                    std::thread::sleep(at.saturating_duration_since(Instant::now()));
+                    let count = journals.len();
+                    let asked = Instant::now();
+                    journals[round as usize % count].append(titled(&words(round * THREADS + nth))).unwrap();
+                    taken.push(asked.elapsed());
+                }
+                taken
+            };
+            let threads =
+                journals.iter_mut().zip(0..).map(|(journals, nth)| scope.spawn(move || work(journals, nth)));
+            let threads: Vec<_> = threads.collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        taken.sort();
+        let at = |share: usize| taken[taken.len() * share / 1_000].as_secs_f64() * 1e3;
+        let rate = taken.len() as f64 / began.elapsed().as_secs_f64();
+        eprintln!(
+            "{what}: {rate:.0} appends a second, median {:.1} ms, p99 {:.1} ms, p99.9 {:.1} ms",
+            at(500),
+            at(990),
+            at(999)
+        );
+    }
+}
+
+/// About 600 bytes of different words.
+fn words(seed: u32) -> String {
+    (0..100_u32).map(|nth| format!("{:x} ", (seed * 100 + nth).wrapping_mul(2_654_435_761) >> 12)).collect()
+}
+
+/// A log that is read by several pages has every line, and only those, once.
+#[test]
+fn a_long_log_is_read_by_page() {
+    let Some(server) = PostgresServer::start() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let store = store(&[&server], home.path());
+    let (session, mut journal) = create(&store);
+    let expected: Vec<String> = (0..2 * super::PAGE).map(|nth| nth.to_string()).collect();
+    journal.append(titled("first")).unwrap();
+    drop(journal);
+    store.settle();
+    let mut entries = store.read(&session).unwrap();
+    let name = new_id();
+    entries.truncate(1);
+    entries[0] = Arc::new(Entry { change: opened(&name), ..(*entries[0]).clone() });
+    entries.extend(
+        expected
+            .iter()
+            .zip(1..)
+            .map(|(title, seq)| Arc::new(Entry { seq: Seq(seq), at: entries[0].at, change: titled(title) })),
+    );
+    store.insert(&name, &entries).unwrap();
+    assert_eq!(titles(&store, &name), expected);
+}
+
+/// Lists and searches read pages, and find the same as with files.
+#[test]
+fn pages_of_sessions_are_those_of_files() {
+    let home = tempfile::tempdir().unwrap();
+    let files = Store::new(&Paths::below(home.path()));
+    let Some(server) = PostgresServer::start() else { return };
+    let postgres = store(&[&server], home.path());
+    let sessions: Vec<SessionId> = (0..5)
+        .map(|nth| {
+            let (session, mut journal) = create(&files);
+            journal.append(titled(&format!("Build number {nth} of src/main.rs"))).unwrap();
+            journal.append(Change::Archived { archived: nth == 3 }).unwrap();
+            drop(journal);
+            assert!(files.copy_to(&session, &postgres).unwrap());
+            session
+        })
+        .collect();
+    let pages = |query: SessionQuery| {
+        [&files, &postgres].map(|store| {
+            let listed = store.page(&query).expect("a page").headers;
+            listed.into_iter().map(|header| header.session).collect::<Vec<_>>()
+        })
+    };
+    let same = |query: SessionQuery| {
+        let [files, postgres] = pages(query);
+        assert_eq!(files, postgres);
+        postgres
+    };
+    let all = same(SessionQuery::default());
+    assert_eq!(all.len(), 5);
+    let newest = postgres.header(&all[1]).expect("it is there");
+    let after = Some((newest.updated_at, all[1].clone()));
+    assert_eq!(same(SessionQuery { after, limit: Some(2), ..SessionQuery::default() }), all[2..4]);
+    assert_eq!(same(SessionQuery { archived: Some(true), ..SessionQuery::default() }), sessions[3..4]);
+    assert_eq!(
+        same(SessionQuery { prefix: sessions[2].0.clone(), ..SessionQuery::default() }),
+        sessions[2..3]
+    );
+    assert_eq!(same(SessionQuery { cwd: Some("/w".into()), ..SessionQuery::default() }).len(), 5);
+    assert!(same(SessionQuery { cwd: Some("/other".into()), ..SessionQuery::default() }).is_empty());
+    assert!(same(SessionQuery { has_prompt: true, ..SessionQuery::default() }).is_empty());
+    // Words are a hint that only the database takes.
+    let words = |words: &[&str]| SessionQuery {
+        words: words.iter().map(|&word| word.to_owned()).collect(),
+        ..SessionQuery::default()
+    };
+    assert_eq!(pages(words(&["BUILD", "SRC/main.rs"]))[1].len(), 5);
+    assert!(pages(words(&["build", "missing"]))[1].is_empty());
 }

@@ -161,10 +161,8 @@ fn sessions_survive_the_loss_of_each_part() {
     let machines: [User; MACHINES] = [machine(&direct), machine(&direct), machine(&relay.address())];
     let numbers: Vec<usize> = (0..WINDOWS).map(|number| number % MACHINES).collect();
     let mut windows: Vec<Window> = std::thread::scope(|scope| {
-        let opening: Vec<_> = numbers
-            .iter()
-            .map(|number| scope.spawn(|| Window::opened(&machines, *number)))
-            .collect();
+        let opening: Vec<_> =
+            numbers.iter().map(|number| scope.spawn(|| Window::opened(&machines, *number))).collect();
         opening.into_iter().map(|thread| thread.join().expect("it opens")).collect()
     });
     let daemons: Vec<_> = machines.iter().map(|user| user.daemon().expect("it runs")).collect();
@@ -252,7 +250,8 @@ fn check_log(server: &PostgresServer, windows: &[Window], never: &[String]) -> u
     let table = server.sql("select session, epoch, line from epitome_entry order by session, seq");
     let mut logs: BTreeMap<&str, Vec<(u64, Value)>> = BTreeMap::new();
     for row in table.lines() {
-        let [session, epoch, line] = row.splitn(3, '|').collect::<Vec<_>>().try_into().expect("three columns");
+        let [session, epoch, line] =
+            row.splitn(3, '|').collect::<Vec<_>>().try_into().expect("three columns");
         let line = serde_json::from_str(line).expect("JSON");
         logs.entry(session).or_default().push((epoch.parse().expect("a number"), line));
     }
@@ -273,7 +272,10 @@ fn check_log(server: &PostgresServer, windows: &[Window], never: &[String]) -> u
             assert!(text[said..].iter().any(|line| line.contains(&reply)), "{reply} is lost");
             at = said;
         }
-        assert!(never.iter().all(|words| !table.contains(&format!("\"{words}\""))), "a stale prompt was written");
+        assert!(
+            never.iter().all(|words| !table.contains(&format!("\"{words}\""))),
+            "a stale prompt was written"
+        );
     }
     table.lines().count()
 }
