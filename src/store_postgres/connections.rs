@@ -81,7 +81,8 @@ const SEARCH_INDEX: &str = "
         with (gin_pending_list_limit = 256);
 ";
 
-pub(crate) type Params = Vec<(Box<dyn ToSql + Sync + Send>, Type)>;
+pub(crate) type Param = (Box<dyn ToSql + Sync + Send>, Type);
+pub(crate) type Params = Vec<Param>;
 pub(crate) type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, SqlFailure>> + Send + 'a>>;
 
 /// Lets the compiler see that a closure works on any connection.

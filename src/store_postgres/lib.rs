@@ -337,7 +337,7 @@ impl LogStore for Postgres {
         let (token, row) = (self.0.token(), HeaderRow::of(header));
         let text = log::text_of(line);
         let (shared, id, name) = (self.0.clone(), session.0.clone(), token.clone());
-        let made = self.run(async move {
+        let made: Result<_, StoreError> = self.run(async move {
             shared.lease_process().await?;
             let params = || -> connections::Params {
                 vec![
@@ -370,7 +370,7 @@ impl LogStore for Postgres {
     fn open(&self, session: &SessionId) -> Result<(Arc<dyn Log>, Scan), StoreError> {
         let (shared, id, token) = (self.0.clone(), session.clone(), self.0.token());
         let name = token.clone();
-        let opened = self.run(async move {
+        let opened: Result<_, StoreError> = self.run(async move {
             // Sessions of this process that are being given back must not be in its own way.
             shared.released().await;
             shared.lease_process().await?;

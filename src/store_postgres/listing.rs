@@ -1,10 +1,10 @@
 //! Listings and the first step of searches, by page.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
 
 use tokio_postgres::types::Type;
 
-use super::connections::Params;
+use super::connections::{Param, Params};
 use super::{PAGE, Postgres};
 use epitome_store::{Listing, SessionQuery, StoreError};
 use epitome_thread::SessionId;
@@ -18,54 +18,63 @@ const PIECE_LENGTH_MIN: usize = 3;
 /// Digits of an id.
 const ID_DIGITS: usize = 20;
 
-/// Conditions of a query, as parameters of one statement; an absent one is null.
-struct ListingParams {
-    cwd: Option<Vec<String>>,
-    has_prompt: bool,
-    archived: Option<bool>,
-    ids: Option<(String, String)>,
-    patterns: Vec<String>,
+/// What all listings select from. `$1` is one spelling of a directory, and null means all.
+macro_rules! selected {
+    ($sessions:literal) => {
+        concat!(
+            "select id, header, updated_at from ",
+            $sessions,
+            " s where ($1::text is null or cwd = $1) and (not $2::bool or has_prompt) \
+             and ($3::bool is null or archived = $3) and (updated_at, id) < ($4, $5) "
+        )
+    };
 }
 
-impl ListingParams {
-    /// `None` if no session fits.
-    fn of(query: &SessionQuery) -> Option<ListingParams> {
-        let spellings = |cwd: &PathBuf| {
-            let mut spelled = vec![cwd.to_string_lossy().into_owned()];
-            spelled.extend(cwd.canonicalize().ok().map(|real| real.to_string_lossy().into_owned()));
-            spelled
-        };
-        Some(ListingParams {
-            cwd: query.cwd.as_ref().map(spellings),
-            has_prompt: query.has_prompt,
-            archived: query.archived,
-            ids: ids(&query.prefix)?,
-            patterns: patterns(&query.words),
-        })
-    }
+macro_rules! newest_first {
+    () => {
+        "order by updated_at desc, id desc limit $6"
+    };
+}
 
-    fn values(&self, after: &(i64, String), limit: usize) -> Params {
-        let (first, last) = self.ids.clone().unzip();
-        let pattern = |nth: usize| self.patterns.get(nth).cloned();
-        vec![
-            (Box::new(self.cwd.clone()), Type::TEXT_ARRAY),
-            (Box::new(self.has_prompt), Type::BOOL),
-            (Box::new(self.archived), Type::BOOL),
-            (Box::new(first), Type::TEXT),
-            (Box::new(last), Type::TEXT),
-            (Box::new(after.0), Type::INT8),
-            (Box::new(after.1.clone()), Type::TEXT),
-            (Box::new(pattern(0)), Type::TEXT),
-            (Box::new(pattern(1)), Type::TEXT),
-            (Box::new(pattern(2)), Type::TEXT),
-            (Box::new(limit as i64), Type::INT8),
-        ]
+const LIST: &str = concat!(selected!("epitome_session"), newest_first!());
+
+/// Without the first step, the server walks through all sessions by time.
+const LIST_NAMED: &str = concat!(
+    "with named as materialized (select * from epitome_session where id between $7 and $8) ",
+    selected!("named"),
+    newest_first!()
+);
+
+/// `exists` must not be part of another condition: it would be computed for all lines first.
+const FIND: &str = concat!(
+    selected!("epitome_session"),
+    "and exists (select 1 from epitome_entry e where e.session = s.id \
+     and e.line ilike $7 and e.line ilike $8 and e.line ilike $9) ",
+    newest_first!()
+);
+
+/// A statement and the parameters that are its own.
+#[derive(Clone)]
+struct Listed {
+    sql: &'static str,
+    own: Vec<String>,
+}
+
+impl Listed {
+    /// `None` if no session fits.
+    fn of(query: &SessionQuery) -> Option<Listed> {
+        if let Some((first, last)) = ids(&query.prefix)? {
+            return Some(Listed { sql: LIST_NAMED, own: vec![first, last] });
+        }
+        let mut own = patterns(&query.words);
+        let Some(longest) = own.first().cloned() else { return Some(Listed { sql: LIST, own }) };
+        own.resize(PIECES, longest);
+        Some(Listed { sql: FIND, own })
     }
 }
 
 /// The first and the last id that begin with `prefix`. Ids have the same length, so that all collations sort them in the
 /// same way.
-#[expect(clippy::option_option, reason = "no id, or no condition")]
 fn ids(prefix: &str) -> Option<Option<(String, String)>> {
     if prefix.is_empty() {
         return Some(None);
@@ -94,29 +103,58 @@ fn patterns(words: &[String]) -> Vec<String> {
 impl Postgres {
     /// Reads as many pages as the query asks for.
     pub(crate) fn list_pages(&self, query: &SessionQuery) -> Result<Listing, StoreError> {
-        // With null for a parameter, its condition is dropped before the statement is planned.
-        let sql = "select id, header, updated_at from epitome_session s \
-                   where ($1::text[] is null or cwd = any($1)) and (not $2::bool or has_prompt) \
-                   and ($3::bool is null or archived = $3) and ($4::text is null or id between $4 and $5) \
-                   and (updated_at, id) < ($6, $7) \
-                   and ($8::text is null or exists (select 1 from epitome_entry e where e.session = s.id \
-                   and e.line ilike $8 and ($9::text is null or e.line ilike $9) \
-                   and ($10::text is null or e.line ilike $10))) \
-                   order by updated_at desc, id desc limit $11";
         let mut listing = Listing::default();
-        let Some(params) = ListingParams::of(query) else { return Ok(listing) };
-        let params = std::sync::Arc::new(params);
+        let Some(listed) = Listed::of(query) else { return Ok(listing) };
+        // Each in the order of an index, because two directories in one statement would be sorted as a whole.
+        let spellings: BTreeSet<Option<String>> = match &query.cwd {
+            None => BTreeSet::from([None]),
+            Some(cwd) => {
+                let real = cwd.canonicalize().unwrap_or_else(|_| cwd.clone());
+                [cwd, &real].map(|path| Some(path.to_string_lossy().into_owned())).into()
+            }
+        };
+        let is_merged = spellings.len() > 1;
+        for cwd in spellings {
+            self.list_one(query, &listed, cwd.as_ref(), &mut listing)?;
+        }
+        if is_merged {
+            listing.headers.sort_by(|a, b| (b.updated_at, &b.session).cmp(&(a.updated_at, &a.session)));
+            listing.headers.truncate(query.limit.unwrap_or(usize::MAX));
+        }
+        Ok(listing)
+    }
+
+    fn list_one(
+        &self,
+        query: &SessionQuery,
+        listed: &Listed,
+        cwd: Option<&String>,
+        listing: &mut Listing,
+    ) -> Result<(), StoreError> {
         let mut after = match &query.after {
             None => (i64::MAX, String::new()),
             Some((at, session)) => (i64::try_from(*at).unwrap_or(i64::MAX), session.0.clone()),
         };
         let mut left = query.limit.unwrap_or(usize::MAX);
         while left > 0 {
-            let (shared, from, params, limit) =
-                (self.0.clone(), after.clone(), params.clone(), left.min(PAGE));
-            let values = move || params.values(&from, limit);
+            let limit = left.min(PAGE);
+            let (shared, Listed { sql, own }, cwd, from) =
+                (self.0.clone(), listed.clone(), cwd.cloned(), after.clone());
+            let (has_prompt, archived) = (query.has_prompt, query.archived);
+            let params = move || -> Params {
+                let mut params: Params = vec![
+                    (Box::new(cwd.clone()), Type::TEXT),
+                    (Box::new(has_prompt), Type::BOOL),
+                    (Box::new(archived), Type::BOOL),
+                    (Box::new(from.0), Type::INT8),
+                    (Box::new(from.1.clone()), Type::TEXT),
+                    (Box::new(limit as i64), Type::INT8),
+                ];
+                params.extend(own.iter().map(|own| -> Param { (Box::new(own.clone()), Type::TEXT) }));
+                params
+            };
             let rows =
-                self.run(async move { shared.connections.query("list sessions", sql, values).await })?;
+                self.run(async move { shared.connections.query("list sessions", sql, params).await })?;
             for row in &rows {
                 let session = SessionId(row.get(0));
                 match serde_json::from_str(row.get(1)) {
@@ -132,7 +170,7 @@ impl Postgres {
                 break;
             }
         }
-        Ok(listing)
+        Ok(())
     }
 }
 

@@ -361,11 +361,12 @@ fn a_long_log_is_read_by_page() {
     let name = new_id();
     entries.truncate(1);
     entries[0] = Arc::new(Entry { change: opened(&name), ..(*entries[0]).clone() });
+    let at = entries[0].at;
     entries.extend(
         expected
             .iter()
             .zip(1..)
-            .map(|(title, seq)| Arc::new(Entry { seq: Seq(seq), at: entries[0].at, change: titled(title) })),
+            .map(|(title, seq)| Arc::new(Entry { seq: Seq(seq), at, change: titled(title) })),
     );
     store.insert(&name, &entries).unwrap();
     assert_eq!(titles(&store, &name), expected);

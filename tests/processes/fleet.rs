@@ -4,7 +4,7 @@
 mod relay;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -24,14 +24,21 @@ const CONTINUES_WITHIN: Duration = Duration::from_secs(5);
 /// Prompts of each window while something fails.
 const PROMPTS: usize = 3;
 
-/// A window of an editor, in which a person prompts one session.
-struct Window {
-    agent: Agent,
+/// What a person says in one session, from whichever window.
+#[derive(Clone)]
+struct Conversation {
     session: String,
-    machine: usize,
+    cwd: PathBuf,
     prompts: usize,
     /// The prompts that were answered.
     answered: Vec<String>,
+}
+
+/// A window of an editor.
+struct Window {
+    agent: Agent,
+    machine: usize,
+    talk: Conversation,
 }
 
 impl Window {
@@ -39,16 +46,18 @@ impl Window {
         let user = &machines[machine];
         let mut agent = user.start_trusted();
         let session = user.new_session(&mut agent);
-        Window { agent, session, machine, prompts: 0, answered: Vec::new() }
+        let talk = Conversation { session, cwd: user.project(), prompts: 0, answered: Vec::new() };
+        Window { agent, machine, talk }
     }
 
-    /// A window on another machine, which continues the session.
-    fn copy(&self, machines: &[User], machine: usize) -> Window {
+    /// A window that continues a session of another machine, with a prompt.
+    fn continued(machines: &[User], machine: usize, talk: Conversation) -> Window {
         let mut agent = machines[machine].start_trusted();
-        let cwd = machines[self.machine].project();
-        agent.call("session/load", json!({ "sessionId": self.session, "cwd": cwd, "mcpServers": [] }));
-        let (session, answered) = (self.session.clone(), self.answered.clone());
-        Window { agent, session, machine, prompts: self.prompts, answered }
+        let params = json!({ "sessionId": talk.session, "cwd": talk.cwd, "mcpServers": [] });
+        agent.call("session/load", params);
+        let mut window = Window { agent, machine, talk };
+        window.prompt().expect("it is open here");
+        window
     }
 
     /// Sends a prompt and reads its answer; the answer if the turn did not end as usual.
@@ -58,9 +67,9 @@ impl Window {
     }
 
     fn send(&mut self) -> (u64, String) {
-        self.prompts += 1;
-        let words = format!("say {} of {}", self.prompts, self.session);
-        (self.agent.prompt(&self.session, &words), words)
+        self.talk.prompts += 1;
+        let words = format!("say {} of {}", self.talk.prompts, self.talk.session);
+        (self.agent.prompt(&self.talk.session, &words), words)
     }
 
     fn hear(&mut self, (id, words): (u64, String)) -> Result<(), Value> {
@@ -68,10 +77,14 @@ impl Window {
         if answer["result"]["stopReason"] != "end_turn" {
             return Err(answer);
         }
-        assert_eq!(agent_text(&updates), format!("You {}.", words.replacen("say", "said", 1)));
-        self.answered.push(words);
+        assert!(agent_text(&updates).contains(&reply_to(&words)), "{words}: {updates:#?}");
+        self.talk.answered.push(words);
         Ok(())
     }
+}
+
+fn reply_to(words: &str) -> String {
+    format!("You {}.", words.replacen("say", "said", 1))
 }
 
 /// All windows prompt at the same time, `PROMPTS` times. Once a third of the prompts is answered, something happens that is
@@ -105,12 +118,10 @@ fn round(windows: &mut [Window], happens: impl FnOnce()) -> (Duration, Vec<Value
             })
             .collect();
         drop(sender);
-        let mut next: BTreeMap<usize, Instant> = answers.iter().take(third).collect();
-        let before = next.len();
-        assert!(before > 0, "windows were answered");
+        assert_eq!(answers.iter().take(third).count(), third);
         happens();
         let over = Instant::now();
-        next.clear();
+        let mut next: BTreeMap<usize, Instant> = BTreeMap::new();
         for (index, at) in answers {
             if at > over {
                 next.entry(index).or_insert(at);
@@ -193,13 +204,9 @@ fn sessions_survive_the_loss_of_each_part() {
     end_by(daemons[1], Signal::KILL);
     let gone = Instant::now();
     lost.iter_mut().for_each(|window| window.agent.kill_now());
-    let moved = all(lost, |window| {
-        let mut window = window.copy(&machines, 2);
-        window.prompt().expect("it is open here");
-        window
-    });
+    let lost = lost.into_iter().map(|window| window.talk).collect();
+    windows.extend(all(lost, |talk| Window::continued(&machines, 2, talk)));
     in_time("a machine was lost", gone.elapsed());
-    windows.extend(moved);
 
     // The network of a machine is cut while its people prompt. Some of them continue on another machine.
     let (cut_off, mut windows) = on_machine(windows, 2);
@@ -207,11 +214,8 @@ fn sessions_survive_the_loss_of_each_part() {
     relay.cut();
     let mut waiting: Vec<_> = cut_off.into_iter().map(|mut window| (window.send(), window)).collect();
     let stale = waiting.split_off(waiting.len() / 2);
-    windows.extend(all(stale.iter().collect(), |(_, window)| {
-        let mut window = window.copy(&machines, 0);
-        window.prompt().expect("it is open here");
-        window
-    }));
+    let copies = stale.iter().map(|(_, window)| window.talk.clone()).collect();
+    windows.extend(all(copies, |talk| Window::continued(&machines, 0, talk)));
     eprintln!("{:?}: sessions continue {:?} after the network was cut", began.elapsed(), cut.elapsed());
     relay.heal();
     let healed = Instant::now();
@@ -223,7 +227,7 @@ fn sessions_survive_the_loss_of_each_part() {
     let mut never = Vec::new();
     for ((id, words), mut window) in stale {
         let (_, answer) = window.agent.answer(id);
-        assert!(answer["error"]["message"].to_string().contains("taken over"), "{answer}");
+        assert!(answer["error"].to_string().contains("taken over"), "{answer}");
         never.push(words);
     }
     windows.extend(waiting.into_iter().map(|(_, window)| window));
@@ -239,7 +243,7 @@ fn sessions_survive_the_loss_of_each_part() {
         "{:?}: {lines} lines; {} answered prompts, none of them lost; {interrupted} prompts were interrupted; none \
          of {} stale prompts was written; {} folds are the same on {MACHINES} machines",
         began.elapsed(),
-        windows.iter().map(|window| window.answered.len()).sum::<usize>(),
+        windows.iter().map(|window| window.talk.answered.len()).sum::<usize>(),
         never.len(),
         exports[0].len(),
     );
@@ -257,18 +261,19 @@ fn check_log(server: &PostgresServer, windows: &[Window], never: &[String]) -> u
     }
     assert_eq!(logs.len(), windows.len());
     for window in windows {
-        let log = &logs[&*window.session];
+        let log = &logs[&*window.talk.session];
         let numbers = log.iter().map(|(_, line)| line["seq"].as_u64());
         assert!(numbers.eq((0..log.len() as u64).map(Some)), "each line is there once: {log:#?}");
         assert!(log.is_sorted_by_key(|(epoch, _)| *epoch), "a stale daemon has written: {log:#?}");
         let text: Vec<String> = log.iter().map(|(_, line)| line.to_string()).collect();
         let mut at = 0;
-        for words in &window.answered {
+        for words in &window.talk.answered {
             let quoted = format!("\"{words}\"");
-            let said: Vec<usize> = (0..text.len()).filter(|nth| text[*nth].contains(&quoted)).collect();
+            let is_it = |nth: &usize| log[*nth].1["change"] == "said" && text[*nth].contains(&quoted);
+            let said: Vec<usize> = (0..text.len()).filter(is_it).collect();
             let [said] = said[..] else { panic!("{words} is there {} times", said.len()) };
             assert!(said >= at, "{words} is not where it was said");
-            let reply = format!("You {}.", words.replacen("say", "said", 1));
+            let reply = reply_to(words);
             assert!(text[said..].iter().any(|line| line.contains(&reply)), "{reply} is lost");
             at = said;
         }
