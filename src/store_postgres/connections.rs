@@ -77,8 +77,7 @@ const MIGRATIONS: [&str; 2] = [
 /// Makes searches fast where the extension is installed and this user may use it. They work without it.
 const SEARCH_INDEX: &str = "
     create extension if not exists pg_trgm;
-    create index if not exists epitome_entry_text on epitome_entry using gin (line gin_trgm_ops)
-        with (gin_pending_list_limit = 256);
+    create index if not exists epitome_entry_text on epitome_entry using gin (line gin_trgm_ops);
 ";
 
 pub(crate) type Param = (Box<dyn ToSql + Sync + Send>, Type);

@@ -8,12 +8,17 @@ use super::{Postgres, StoreAddress};
 use epitome_files::paths::Paths;
 use epitome_store::{Journal, SessionQuery, Store, StoreError, new_id};
 use epitome_test_harness::postgres::PostgresServer;
+use epitome_test_harness::relay::Relay;
 use epitome_test_harness::within;
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId, Thread};
 
 /// A store in whichever of the servers accepts writes, of another process.
 fn store(servers: &[&PostgresServer], home: &Path) -> Store {
-    let address = StoreAddress::parse(&PostgresServer::address(servers), |_| None).expect("an address");
+    store_at(&PostgresServer::address(servers), home)
+}
+
+fn store_at(address: &str, home: &Path) -> Store {
+    let address = StoreAddress::parse(address, |_| None).expect("an address");
     let place = address.place().to_owned();
     let postgres = Postgres::new(address).expect("threads");
     Store::elsewhere(&Paths::below(home), Arc::new(postgres), &place)
@@ -420,4 +425,133 @@ fn pages_of_sessions_are_those_of_files() {
     };
     assert_eq!(pages(words(&["BUILD", "SRC/main.rs"]))[1].len(), 5);
     assert!(pages(words(&["build", "missing"]))[1].is_empty());
+}
+
+/// A machine with its own network to the database, and its sessions with what was acknowledged in each.
+struct Machine {
+    relay: Relay,
+    store: Store,
+    sessions: Vec<OpenSession>,
+}
+
+struct OpenSession {
+    id: SessionId,
+    journal: Journal,
+    acknowledged: Vec<String>,
+}
+
+impl OpenSession {
+    fn append(&mut self) -> Result<(), StoreError> {
+        let title = self.acknowledged.len().to_string();
+        self.journal.append(titled(&title))?;
+        self.acknowledged.push(title);
+        Ok(())
+    }
+
+    /// Opens the session on another machine and appends.
+    fn on(store: &Store, (id, acknowledged): (SessionId, Vec<String>)) -> OpenSession {
+        let (journal, _) = store.load(&id).expect("its process does not renew its lease");
+        let mut session = OpenSession { id, journal, acknowledged };
+        session.append().expect("it is open here");
+        session
+    }
+}
+
+/// All at the same time, and how long the last one took.
+fn all<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> (Vec<R>, Duration) {
+    let began = Instant::now();
+    let done = std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = items.into_iter().map(|item| scope.spawn(move || work(item))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("it works")).collect()
+    });
+    (done, began.elapsed())
+}
+
+/// Three machines with 50 sessions lose the primary, a whole machine, and the network of another one. Nothing that was
+/// acknowledged is lost, and nothing is written by a machine that has lost a session. Prints what was measured.
+#[test]
+fn sessions_survive_the_loss_of_each_part() {
+    const SESSIONS: usize = 50;
+    const IN_TIME: Duration = Duration::from_secs(10);
+    let Some(mut primary) = PostgresServer::start() else { return };
+    let standby = primary.standby();
+    let home = tempfile::tempdir().unwrap();
+    let mut machines = [(); 3].map(|()| {
+        let relay = Relay::to(&[&primary.socket(), &standby.socket()]);
+        let store = store_at(&relay.address(), home.path());
+        Machine { relay, store, sessions: Vec::new() }
+    });
+    for nth in 0..SESSIONS {
+        let machine = &mut machines[nth % 3];
+        let (id, journal) = create(&machine.store);
+        machine.sessions.push(OpenSession { id, journal, acknowledged: Vec::new() });
+    }
+    let every = |machines: &mut [Machine; 3]| -> Duration {
+        let sessions = machines.iter_mut().flat_map(|machine| &mut machine.sessions).collect();
+        all(sessions, |session: &mut OpenSession| session.append().expect("its machine has it")).1
+    };
+    let usual = every(&mut machines);
+    let report = |what: &str, took: Duration| {
+        eprintln!("{what}: every session continues within {took:?}; undisturbed {usual:?}");
+        assert!(took < IN_TIME + usual, "{what}: {took:?}");
+    };
+
+    // Half of the appends of a round are on their way.
+    let promoted = std::thread::scope(|scope| {
+        let appending = scope.spawn(|| every(&mut machines));
+        primary.kill();
+        standby.promote();
+        let promoted = Instant::now();
+        appending.join().expect("it works");
+        promoted
+    });
+    every(&mut machines);
+    report("the primary was killed and the standby promoted", promoted.elapsed());
+
+    let [mut first, lost, mut cut] = machines;
+    lost.relay.cut();
+    let told = |sessions: &[OpenSession]| -> Vec<_> {
+        sessions.iter().map(|session| (session.id.clone(), session.acknowledged.clone())).collect()
+    };
+    let (moved, took) = all(told(&lost.sessions), |session| OpenSession::on(&cut.store, session));
+    report("a machine was lost", took);
+    cut.sessions.extend(moved);
+
+    cut.relay.cut();
+    let mut stale = cut.sessions.split_off(cut.sessions.len() / 2);
+    let known = told(&stale);
+    let (refused, waited) = std::thread::scope(|scope| {
+        let Machine { sessions, relay, .. } = &mut cut;
+        let refused =
+            scope.spawn(|| all(stale.iter_mut().collect(), |session: &mut OpenSession| session.append()).0);
+        let waiting = scope.spawn(|| {
+            all(sessions.iter_mut().collect(), |session: &mut OpenSession| {
+                session.append().expect("it is ours")
+            })
+        });
+        let (moved, took) = all(known, |session| OpenSession::on(&first.store, session));
+        report("the network of a machine was cut", took);
+        first.sessions.extend(moved);
+        relay.heal();
+        let healed = Instant::now();
+        waiting.join().expect("it works");
+        (refused.join().expect("it works"), healed.elapsed())
+    });
+    report("the network was there again", waited);
+    for refused in refused {
+        assert!(matches!(refused, Err(StoreError::TakenOver { .. })), "{refused:?}");
+    }
+
+    let wrong = "select count(*) from (select epoch < lag(epoch) over (partition by session order by seq) as stale \
+                 from epitome_entry) as entries where stale";
+    assert_eq!(standby.sql(wrong).trim(), "0", "a stale machine has written");
+    let mut entries = 0;
+    for session in first.sessions.iter().chain(&cut.sessions) {
+        assert_eq!(titles(&first.store, &session.id), session.acknowledged);
+        assert_eq!(titles(&cut.store, &session.id), session.acknowledged);
+        entries += session.acknowledged.len();
+    }
+    assert_eq!(first.sessions.len() + cut.sessions.len(), SESSIONS);
+    eprintln!("{entries} acknowledged entries, none lost; {} stale appends, none written", stale.len());
 }

@@ -1,8 +1,6 @@
 //! Sessions in a database that several machines use, with failures of each part: the primary, a daemon, a whole machine,
 //! and the network of one. `cargo test --test processes fleet -- --nocapture` prints what was measured.
 
-mod relay;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -10,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use epitome_test_harness::agent::{Agent, agent_text, end_by, obey};
 use epitome_test_harness::postgres::PostgresServer;
+use epitome_test_harness::relay::Relay;
 use epitome_test_harness::user::User;
-use relay::Relay;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
