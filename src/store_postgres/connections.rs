@@ -74,12 +74,6 @@ const MIGRATIONS: [&str; 2] = [
 ",
 ];
 
-/// Makes searches fast where the extension is installed and this user may use it. They work without it.
-const SEARCH_INDEX: &str = "
-    create extension if not exists pg_trgm;
-    create index if not exists epitome_entry_text on epitome_entry using gin (line gin_trgm_ops);
-";
-
 pub(crate) type Param = (Box<dyn ToSql + Sync + Send>, Type);
 pub(crate) type Params = Vec<Param>;
 pub(crate) type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, SqlFailure>> + Send + 'a>>;
@@ -289,12 +283,6 @@ impl Connections {
                 .await?;
             migrating.batch_execute(sql).await?;
         }
-        migrating.commit().await?;
-        if found < MIGRATIONS.len() as i64
-            && let Err(error) = client.batch_execute(SEARCH_INDEX).await
-        {
-            tracing::warn!(%error, "searches will read each line: there is no index for them");
-        }
-        Ok(())
+        Ok(migrating.commit().await?)
     }
 }

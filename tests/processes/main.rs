@@ -9,7 +9,6 @@ mod cli;
 mod config;
 mod daemon;
 mod docs;
-mod fleet;
 mod hooks_unchanged;
 mod login;
 mod mcp_servers;
