@@ -11,6 +11,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 use super::{AFTER_HELP, Cli, CliError, serve, sessions, terminal};
 use crate::recipe::catalog::RecipeCatalog;
 use crate::session_library;
+use crate::store::SessionQuery;
 
 /// Maximum number of sessions that a shell offers, newest first.
 const SESSIONS_MAX: usize = 100;
@@ -68,9 +69,12 @@ pub fn complete(what: &str) -> Result<i32, CliError> {
 
 fn newest_sessions() -> Result<Vec<(String, String)>, CliError> {
     let store = serve::store(&serve::paths());
-    let listed = session_library::list(&store, None, session_library::SessionFilter::Prompted);
+    let listed = session_library::list(
+        &store,
+        &SessionQuery { has_prompt: true, limit: Some(SESSIONS_MAX), ..SessionQuery::default() },
+    );
     store.settle();
-    let newest = listed?.sessions.into_iter().take(SESSIONS_MAX);
+    let newest = listed?.sessions.into_iter();
     Ok(newest
         .map(|header| (header.session.to_string(), sessions::short_title(header.title.as_deref())))
         .collect())

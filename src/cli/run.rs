@@ -37,7 +37,7 @@ use crate::daemon::control::remote::RemoteSessions;
 use crate::daemon::runtime_dir::RuntimeDir;
 use crate::session::port::SessionPort;
 use crate::session::{Attachment, ClientId, Opening, QuestionSupport, Replay, SessionError, Ticket};
-use crate::session_library;
+use crate::store::SessionQuery;
 use crate::thread::visible::{visible, visible_line};
 use crate::thread::{Content, SessionId};
 use drive::{PromptRun, RunInputs};
@@ -283,8 +283,13 @@ fn absolute(directories: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
 }
 
 fn newest(sessions: &impl SessionPort, cwd: &Path) -> Result<SessionId, CliError> {
-    let listed = sessions.list(None).map_err(|error| failed(&error))?;
-    let newest = listed.into_iter().find(|header| session_library::is_same_directory(&header.cwd, cwd));
+    let query = SessionQuery {
+        cwd: Some(cwd.to_owned()),
+        has_prompt: true,
+        limit: Some(1),
+        ..SessionQuery::default()
+    };
+    let newest = sessions.list(&query).map_err(|error| failed(&error))?.pop();
     newest.map(|header| header.session).ok_or_else(|| {
         let hint = "`epitome run` without --follow starts one; `epitome sessions list` shows all";
         let hint = Some(hint.to_owned());

@@ -1,10 +1,10 @@
 //! The sessions as a client's connection needs them, as traits, so that routing can be tested without sessions.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::registry::{Header, Overrides, Sessions};
+use super::registry::{Header, Overrides, SessionQuery, Sessions};
 use super::{ClientId, CommandInfo, Opening, Replay, SessionCommand, SessionError, SessionOptions, Ticket};
 use epitome_thread::{Seq, SessionId};
 
@@ -13,7 +13,7 @@ pub trait SessionPort: Clone + Send + Sync + 'static {
     fn create(&self, ticket: Ticket, opening: Opening) -> SessionId;
     fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay);
     fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError>;
-    fn list(&self, cwd: Option<&Path>) -> Result<Vec<Header>, SessionError>;
+    fn list(&self, query: &SessionQuery) -> Result<Vec<Header>, SessionError>;
     /// Creates a session from a copy of another's log, up to and including the entry `at`, or all of it.
     fn fork(&self, session: &SessionId, at: Option<Seq>) -> Result<SessionId, SessionError>;
     fn detach(&self, client: ClientId);
@@ -78,8 +78,8 @@ impl SessionPort for Sessions {
         Sessions::send(self, session, command)
     }
 
-    fn list(&self, cwd: Option<&Path>) -> Result<Vec<Header>, SessionError> {
-        Sessions::list(self, cwd)
+    fn list(&self, query: &SessionQuery) -> Result<Vec<Header>, SessionError> {
+        Sessions::list(self, query)
     }
 
     fn fork(&self, session: &SessionId, at: Option<Seq>) -> Result<SessionId, SessionError> {

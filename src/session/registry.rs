@@ -31,7 +31,7 @@ use epitome_platform::reaper::Reaper;
 use epitome_provider::http::Http;
 use epitome_provider::learned::Learned;
 use epitome_recipe::watch::RecipeWatch;
-pub use epitome_store::Header;
+pub use epitome_store::{Header, SessionQuery};
 use epitome_store::{Store, StoreError};
 use epitome_thread::{Change, FORMAT_VERSION, Mode, Seq, SessionId, ThoughtLevel};
 use epitome_tokens::Rulers;

@@ -10,11 +10,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{LibraryError, SessionFilter, SessionListing, Unlisted, fold, list, opencode};
+use super::{LibraryError, SessionListing, Unlisted, fold, opencode};
 use epitome_platform::root::DirectoryEntry;
 use epitome_problem::Problem;
 use epitome_secrets as secrets;
-use epitome_store::{Header, Store, StoreError, new_id};
+use epitome_store::{Header, SessionQuery, Store, StoreError, new_id};
 use epitome_thread::{SessionId, Thread, text};
 use epitome_transfer::{self as transfer, IMPORT_BYTES_MAX, ImportContext, ImportDraft, ImportSource};
 
@@ -103,7 +103,8 @@ pub fn export_all(
             hint: None,
         }
     })?;
-    let SessionListing { sessions, mut problems } = list(store, None, SessionFilter::Prompted)?;
+    let SessionListing { sessions, mut problems } =
+        super::list(store, &SessionQuery { has_prompt: true, ..SessionQuery::default() })?;
     let mut files = Vec::new();
     for Header { session, .. } in sessions {
         let problem = match export(store, &session, form) {

@@ -7,15 +7,13 @@ mod files;
 mod opencode;
 mod search;
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use epitome_problem::Problem;
 pub use epitome_store::ForkedSession;
-use epitome_store::{Header, Store, StoreError};
+use epitome_store::{Header, SessionQuery, Store, StoreError};
 use epitome_thread::{Entry, Seq, SessionId, Thread};
 
 pub use agents::{AGENTS, ForeignAgent, ForeignSession, Machine};
@@ -95,48 +93,20 @@ pub struct Unlisted {
     pub problem: String,
 }
 
-/// Which sessions to list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionFilter {
-    /// Sessions with at least one prompt. Editors open sessions that never get one, so there is nothing to resume.
-    Prompted,
-    All,
-}
-
-/// Lists the sessions of one directory, or all.
-pub fn list(store: &Store, cwd: Option<&Path>, which: SessionFilter) -> Result<SessionListing, LibraryError> {
-    let listing = store.list()?;
-    let cwd = cwd.map(|cwd| cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf()));
-    // Many sessions share a directory, which is resolved once.
-    let mut compared: HashMap<PathBuf, bool> = HashMap::new();
-    let mut is_in = |directory: &Path, wanted: &Path| {
-        compared.get(directory).copied().unwrap_or_else(|| {
-            *compared.entry(directory.to_owned()).or_insert(is_same_directory(directory, wanted))
-        })
-    };
-    let wanted = |header: &Header| {
-        (header.has_prompt || which == SessionFilter::All)
-            && cwd.as_ref().is_none_or(|cwd| is_in(&header.cwd, cwd))
-    };
+/// Lists sessions.
+pub fn list(store: &Store, query: &SessionQuery) -> Result<SessionListing, LibraryError> {
+    let listing = store.page(query)?;
     let problems = listing
         .problems
         .into_iter()
         .map(|(session, problem)| Unlisted { session, problem: problem.to_string() });
-    Ok(SessionListing {
-        sessions: listing.headers.into_iter().filter(wanted).collect(),
-        problems: problems.collect(),
-    })
-}
-
-/// Whether a session's directory is `directory`, which must be canonical. Editors pass directories as the user spells
-/// them, so symlinks are resolved if the paths differ.
-pub fn is_same_directory(of_session: &Path, directory: &Path) -> bool {
-    of_session == directory || of_session.canonicalize().is_ok_and(|real| real == directory)
+    Ok(SessionListing { sessions: listing.headers, problems: problems.collect() })
 }
 
 /// Resolves an id, or a unique prefix of one, to a session. The leading `s_` may be omitted.
 pub fn resolve(store: &Store, typed: &str) -> Result<SessionId, LibraryError> {
-    let listing = store.list()?;
+    let prefix = full_prefix(typed);
+    let listing = store.page(&SessionQuery { prefix, ..SessionQuery::default() })?;
     let sound = listing.headers.into_iter().map(|header| header.session);
     let mut known: Vec<SessionId> =
         sound.chain(listing.problems.into_iter().map(|(session, _)| session)).collect();
@@ -145,8 +115,12 @@ pub fn resolve(store: &Store, typed: &str) -> Result<SessionId, LibraryError> {
     choose(&known, typed)
 }
 
+fn full_prefix(typed: &str) -> String {
+    if typed.starts_with("s_") { typed.to_owned() } else { format!("s_{typed}") }
+}
+
 fn choose(known: &[SessionId], typed: &str) -> Result<SessionId, LibraryError> {
-    let beginning = if typed.starts_with("s_") { typed.to_owned() } else { format!("s_{typed}") };
+    let beginning = full_prefix(typed);
     let fitting: Vec<&SessionId> =
         known.iter().filter(|session| !typed.is_empty() && session.0.starts_with(&beginning)).collect();
     match fitting.as_slice() {

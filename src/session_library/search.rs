@@ -1,15 +1,16 @@
 //! Searches all sessions: titles, messages, tool calls and their results. Within a conversation it finds only what
 //! recall finds, so that nothing removed by a hook appears.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use super::{LibraryError, SessionFilter, fold, list};
+use super::{LibraryError, fold, list};
 use epitome_recall::{Clock, RecallLog, RecallQuery, TextMatcher};
-use epitome_store::Store;
+use epitome_store::{Header, SessionQuery, Store};
 use epitome_thread::SessionId;
 
 /// Time limit of a search, after which it returns its results so far.
@@ -20,6 +21,9 @@ const SESSIONS_MAX: usize = 20;
 
 /// Maximum number of sessions that can be requested.
 const SESSIONS_LIMIT: usize = 500;
+
+/// Sessions that are listed at a time.
+const PAGE: usize = 1_000;
 
 /// Maximum number of matches shown per session.
 const FINDS_MAX: usize = 5;
@@ -93,14 +97,36 @@ pub fn search(store: &Store, ask: &SearchRequest) -> Result<SearchResults, Libra
             "it must be a regular expression in Rust's syntax; without that option, words are searched literally";
         LibraryError::refused(format!("{:?} can't be searched for: {why}", ask.words), hint)
     })?;
-    let listed = list(store, ask.cwd, SessionFilter::Prompted)?;
+    let mut query = SessionQuery {
+        cwd: ask.cwd.map(Path::to_path_buf),
+        has_prompt: true,
+        limit: Some(PAGE),
+        words: if ask.is_regex {
+            Vec::new()
+        } else {
+            ask.words.split_whitespace().map(str::to_owned).collect()
+        },
+        ..SessionQuery::default()
+    };
     let clock = Clock { now: 0, zone: TimeZone::UTC };
     let end = Instant::now() + SEARCH_TIME_MAX;
     let is_late = || Instant::now() >= end;
     let limit = ask.limit.unwrap_or(SESSIONS_MAX).clamp(1, SESSIONS_LIMIT);
-    let mut found =
-        SearchResults { sessions: Vec::new(), searched: 0, is_cut: false, problems: listed.problems };
-    for header in listed.sessions {
+    let mut found = SearchResults { sessions: Vec::new(), searched: 0, is_cut: false, problems: Vec::new() };
+    let mut page: VecDeque<Header> = VecDeque::new();
+    let mut is_last = false;
+    loop {
+        if page.is_empty() && !is_last {
+            let listed = list(store, &query)?;
+            is_last = listed.sessions.len() < PAGE;
+            // With files, each page has the same ones.
+            if query.after.is_none() {
+                found.problems = listed.problems;
+            }
+            query.after = listed.sessions.last().map(|last| (last.updated_at, last.session.clone()));
+            page = listed.sessions.into();
+        }
+        let Some(header) = page.pop_front() else { break };
         if found.sessions.len() == limit || is_late() {
             found.is_cut = true;
             break;

@@ -39,6 +39,7 @@ mod index_thread;
 mod journal;
 mod line;
 mod log;
+mod query;
 mod repair;
 mod rows;
 mod scan;
@@ -68,6 +69,7 @@ pub use health::{
 pub use journal::{Journal, JournalHead, JournalWriter, Syncer};
 pub use line::JournalLine;
 pub use log::{Log, LogStore, StoredLog, WholeLog};
+pub use query::SessionQuery;
 pub use scan::Scan;
 
 /// A handle on the durable threads of one data directory. Clones share one index thread.
@@ -254,6 +256,11 @@ impl Store {
     /// Lists all sessions, including those without a prompt.
     pub fn list(&self) -> Result<Listing, StoreError> {
         self.logs.list()
+    }
+
+    /// Lists some sessions.
+    pub fn page(&self, query: &SessionQuery) -> Result<Listing, StoreError> {
+        self.logs.page(query)
     }
 
     /// Whether a process has a session open, this one included.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::blobs::{Blobs, BodyReader};
 use super::header::Header;
 use super::line::{self, Bodies, JournalLine, LineLink};
+use super::query::SessionQuery;
 use super::scan::Scan;
 use super::sync_mark::{Reached, SyncMark};
 use super::{Listing, StoreError};
@@ -36,6 +37,12 @@ pub trait LogStore: Send + Sync + fmt::Debug {
 
     /// All sessions, newest first.
     fn list(&self) -> Result<Listing, StoreError>;
+
+    /// Some sessions, newest first.
+    fn page(&self, query: &SessionQuery) -> Result<Listing, StoreError> {
+        let Listing { headers, problems } = self.list()?;
+        Ok(Listing { headers: query.select(headers), problems })
+    }
 
     /// Stores a complete log, whose bodies are already stored, as a new session: all of it or nothing, durably.
     fn publish(&self, session: &SessionId, log: &WholeLog, header: &Header) -> Result<(), StoreError>;

@@ -11,6 +11,16 @@ use tokio_postgres::config::Host;
 /// How long one attempt to connect takes, unless the address says otherwise.
 const CONNECT_FOR: Duration = Duration::from_secs(3);
 
+/// A connection is given up if the server's machine is silent for about this time, unless the address says otherwise. How
+/// long the server works on a statement does not matter.
+const SILENT_FOR: Duration = Duration::from_secs(5);
+
+/// The pause between two probes of a silent connection, and their number.
+const PROBES: (Duration, u32) = (Duration::from_secs(1), 3);
+
+/// What the library assumes if the address does not say when probes begin.
+const KEEPALIVES_IDLE_DEFAULT: Duration = Duration::from_secs(2 * 60 * 60);
+
 /// Where the logs are. Without the password in messages.
 pub struct StoreAddress {
     config: Config,
@@ -44,6 +54,14 @@ impl StoreAddress {
         }
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_FOR);
+        }
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(SILENT_FOR);
+        }
+        if config.get_keepalives_idle() == KEEPALIVES_IDLE_DEFAULT {
+            let (every, probes) = PROBES;
+            let idle = SILENT_FOR - every * probes;
+            config.keepalives_idle(idle).keepalives_interval(every).keepalives_retries(probes);
         }
         let hosts: Vec<String> = config
             .get_hosts()

@@ -1,7 +1,7 @@
 //! A few connections, used by one caller at a time, and what is repeated on another one.
 
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OnceCell, Semaphore};
@@ -13,11 +13,8 @@ use tokio_postgres::{Client, NoTls, Row};
 use super::address::StoreAddress;
 use epitome_store::StoreError;
 
-/// Connections at a time. Commits of several connections share a write to the server's disk.
-const CONNECTIONS_MAX: usize = 8;
-
 /// How long a call goes on trying, for example while a standby is promoted.
-const TRY_FOR: Duration = Duration::from_secs(10);
+pub(crate) const TRY_FOR: Duration = Duration::from_secs(10);
 
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
@@ -28,7 +25,8 @@ const EXISTS: [SqlState; 3] =
     [SqlState::UNIQUE_VIOLATION, SqlState::DUPLICATE_TABLE, SqlState::DUPLICATE_OBJECT];
 
 /// The statements that make the tables, in the order of their versions. Never change one; add one.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = [
+    "
     create table epitome_session (
         id text primary key,
         holder text,
@@ -53,9 +51,31 @@ const MIGRATIONS: [&str; 1] = ["
         body bytea not null,
         primary key (session, sha256)
     );
-"];
+",
+    // A lease is that of a process, so that renewing it costs one row. Versions that look at the dropped column can't write
+    // any longer.
+    "
+    create table epitome_process (
+        id text primary key,
+        lease_until timestamptz not null
+    );
+    drop index epitome_session_holder;
+    alter table epitome_session drop column lease_until;
+    alter table epitome_session add column process text;
+    create index epitome_session_process on epitome_session (process) where process is not null;
+    alter table epitome_session add column cwd text;
+    alter table epitome_session add column has_prompt boolean not null default false;
+    alter table epitome_session add column archived boolean not null default false;
+    update epitome_session set cwd = header::jsonb->>'cwd', has_prompt = (header::jsonb->>'has_prompt')::boolean,
+        archived = coalesce((header::jsonb->>'archived')::boolean, false)
+        where header not like '%\\u0000%';
+    create index epitome_session_prompted on epitome_session (updated_at desc, id desc) where has_prompt;
+    create index epitome_session_cwd on epitome_session (cwd, updated_at desc, id desc);
+",
+];
 
-pub(crate) type Params = Vec<(Box<dyn ToSql + Sync + Send>, Type)>;
+pub(crate) type Param = (Box<dyn ToSql + Sync + Send>, Type);
+pub(crate) type Params = Vec<Param>;
 pub(crate) type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, SqlFailure>> + Send + 'a>>;
 
 /// Lets the compiler see that a closure works on any connection.
@@ -106,15 +126,16 @@ impl SqlFailure {
 }
 
 pub(crate) struct Connections {
-    address: StoreAddress,
+    address: Arc<StoreAddress>,
     idle: Mutex<Vec<Client>>,
     places: Semaphore,
     migrated: OnceCell<()>,
 }
 
 impl Connections {
-    pub fn new(address: StoreAddress) -> Connections {
-        let places = Semaphore::new(CONNECTIONS_MAX);
+    /// At most so many at a time.
+    pub fn new(address: Arc<StoreAddress>, most: usize) -> Connections {
+        let places = Semaphore::new(most);
         Connections { address, idle: Mutex::default(), places, migrated: OnceCell::new() }
     }
 
@@ -171,7 +192,7 @@ impl Connections {
         sql: &'static str,
         params: Params,
     ) -> Result<Vec<Row>, SqlFailure> {
-        let params = std::sync::Arc::new(params);
+        let params = Arc::new(params);
         let work = works(move |client: &mut Client| {
             let params = params.clone();
             Box::pin(async move {
@@ -188,9 +209,10 @@ impl Connections {
     /// Works on a connection, once.
     pub async fn once<T>(
         &self,
+        most: Duration,
         work: &(dyn for<'a> Fn(&'a mut Client) -> Work<'a, T> + Send + Sync),
     ) -> Result<T, SqlFailure> {
-        self.until(Instant::now() + TRY_FOR, work).await
+        self.until(Instant::now() + most, work).await
     }
 
     async fn until<T>(

@@ -2,14 +2,19 @@
 //!
 //! ```text
 //! epitome_session   one row a session: who may write it, how many entries it has, its header
+//! epitome_process   one row a process that has sessions open: until when it has them
 //! epitome_entry     the lines of the logs, as they would be in a file, without newlines
 //! epitome_blob      large bodies, by their digest
 //! epitome_schema    the version of these tables
 //! ```
 //!
-//! **One writer.** A session is written under a lease: a holder, an epoch and a time. Opening a session whose lease is
-//! free or has run out raises its epoch. An append is one statement that writes only under its own epoch and while the
-//! lease lasts, so a writer that was cut off for too long writes nothing, whatever it believes.
+//! **One writer.** A session has a holder and an epoch. Opening it raises the epoch, and an append is one statement that
+//! writes only under its own epoch. So a writer whose session was opened elsewhere writes nothing, whatever it believes,
+//! and no clock matters for that.
+//!
+//! **When it may be opened elsewhere.** Each process has a lease for all its sessions and renews it. A session can be opened
+//! once the lease of its process has run out and was not renewed while somebody looked: when a database is reachable
+//! again, all leases have run out, and those who are alive need a moment to renew them.
 //!
 //! **Unknown outcomes.** If a connection breaks during an append, nobody knows whether the line was committed. The
 //! writer then raises its own epoch, which invalidates the statement if it is still on its way, removes the line, and
@@ -19,9 +24,11 @@
 
 mod address;
 mod connections;
+mod header_row;
+mod listing;
 mod log;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -29,28 +36,42 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 pub use address::StoreAddress;
 use connections::{Connections, SqlFailure};
 use epitome_store::{
-    Blobs, Header, JournalLine, Listing, Log, LogStore, Scan, StoreError, StoredLog, WholeLog,
+    Blobs, Header, JournalLine, Listing, Log, LogStore, Scan, SessionQuery, StoreError, StoredLog, WholeLog,
 };
 use epitome_thread::SessionId;
+use header_row::HeaderRow;
 use log::OpenLog;
 
-/// How long a lease lasts without being renewed. A session whose process was killed can be opened after that time.
-pub const LEASE: Duration = Duration::from_secs(15);
+/// Connections at a time. Commits of several connections share a write to the server's disk.
+const CONNECTIONS_MAX: usize = 8;
 
-const RENEW_EVERY: Duration = Duration::from_secs(5);
+/// How long a lease lasts without being renewed. The sessions of a process that was killed can be opened after that time.
+pub const LEASE: Duration = Duration::from_secs(4);
+
+const RENEW_EVERY: Duration = Duration::from_secs(1);
 
 const RENEW_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// How often a lease is looked at while it may be that of a process that was killed.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
+/// How long a lease that has run out must not be renewed while the database can be reached, before it counts as that of a
+/// process that was killed.
+const LOOK_FOR: Duration = Duration::from_millis(2_500);
+
+/// A lease that ran out so long ago needs no second look.
+const LONG_OVER: Duration = Duration::from_secs(30);
+
 /// Sessions that are listed, or lines that are stored, with one statement.
 const PAGE: usize = 1_000;
+
+/// How long it may take to store a complete log.
+const PUBLISH_FOR: Duration = Duration::from_secs(10 * 60);
 
 /// How long the end of a process waits until its leases are given back.
 const SETTLE_WAITS: Duration = Duration::from_secs(3);
@@ -63,6 +84,10 @@ pub(crate) struct Shared {
     /// `None` only while it is dropped.
     runtime: Option<Runtime>,
     connections: Connections,
+    /// Renewals don't queue behind appends.
+    renewals: Connections,
+    /// Names this process: where it runs, for people, and what makes it unique.
+    process: String,
     /// The open logs by the name under which they have their lease.
     open: Mutex<BTreeMap<String, Weak<OpenLog>>>,
     /// Leases that are being given back.
@@ -78,8 +103,12 @@ impl Postgres {
             .thread_name("epitome-postgres")
             .enable_all()
             .build()?;
+        let address = Arc::new(address);
+        let host = epitome_platform::os::host_name();
         let shared = Arc::new(Shared {
-            connections: Connections::new(address),
+            connections: Connections::new(address.clone(), CONNECTIONS_MAX),
+            renewals: Connections::new(address, 1),
+            process: format!("{host}, process {} ({})", std::process::id(), epitome_store::new_id()),
             open: Mutex::default(),
             releasing: watch::Sender::new(0),
             runtime: Some(runtime),
@@ -128,87 +157,155 @@ impl Shared {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Renews all leases with one statement; false if the database can't be reached.
+    /// Renews the lease of this process, and finds out which sessions it still has; false if the database can't be reached.
     async fn renew(&self) -> bool {
         let logs: Vec<Arc<OpenLog>> = self.open().values().filter_map(Weak::upgrade).collect();
         if logs.is_empty() {
             return true;
         }
         let asked = std::time::Instant::now();
-        let tokens: Vec<String> = logs.iter().map(|log| log.token().to_owned()).collect();
-        let sql = "update epitome_session set lease_until = now() + $2::int8 * interval '1 second' \
-                   where holder = any($1) returning holder";
-        let renewed = self.connections.query("renew leases", sql, move || {
-            vec![(Box::new(tokens.clone()), Type::TEXT_ARRAY), (Box::new(lease_seconds()), Type::INT8)]
-        });
-        match renewed.await {
-            Ok(rows) => {
-                let renewed: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        match self.lease_process().await {
+            Ok(tokens) => {
                 for log in logs {
-                    match renewed.iter().any(|token| token == log.token()) {
-                        true => log.renewed(asked),
+                    match tokens.contains(log.token()) {
+                        true => log.confirmed(asked),
                         false => log.lost(&self.connections).await,
                     }
                 }
                 true
             }
             Err(error) => {
-                tracing::warn!(%error, "leases were not renewed");
+                tracing::warn!(%error, "the lease was not renewed");
                 false
             }
         }
     }
 
-    fn release(self: &Arc<Self>, token: String) {
+    /// Takes or renews the lease of this process. Returns the names under which it has sessions.
+    async fn lease_process(&self) -> Result<BTreeSet<String>, StoreError> {
+        let sql = "with renewed as (insert into epitome_process (id, lease_until) \
+                   values ($1, now() + $2::int8 * interval '1 second') \
+                   on conflict (id) do update set lease_until = excluded.lease_until) \
+                   select holder from epitome_session where process = $1";
+        let params = || -> connections::Params {
+            vec![(Box::new(self.process.clone()), Type::TEXT), (Box::new(LEASE.as_secs() as i64), Type::INT8)]
+        };
+        let rows = self.renewals.query("renew a lease", sql, params).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    /// A new name under which this process opens a session.
+    fn token(&self) -> String {
+        format!("{} {}", self.process, epitome_store::new_id())
+    }
+
+    /// Gives back a session, as soon as the database can be reached.
+    fn release(self: &Arc<Self>, session: &SessionId, token: String) {
         self.open().remove(&token);
         self.releasing.send_modify(|count| *count += 1);
-        let shared = self.clone();
+        let (shared, id) = (self.clone(), session.0.clone());
         self.spawn(async move {
-            let sql = "update epitome_session set holder = null where holder = $1";
-            let done = shared
-                .connections
-                .query("give back a lease", sql, move || vec![(Box::new(token.clone()), Type::TEXT)]);
-            if let Err(error) = done.await {
-                tracing::warn!(%error, "a lease was not given back; it runs out");
+            let sql =
+                "update epitome_session set holder = null, process = null where id = $1 and holder = $2";
+            let params = || -> connections::Params {
+                vec![(Box::new(id.clone()), Type::TEXT), (Box::new(token.clone()), Type::TEXT)]
+            };
+            while let Err(error) = shared.connections.query("give back a session", sql, params).await {
+                tracing::warn!(%error, "a session was not given back yet");
+                tokio::time::sleep(RENEW_EVERY).await;
             }
             shared.releasing.send_modify(|count| *count -= 1);
         });
     }
 
-    async fn released(&self) {
+    /// Waits until sessions are given back; false if that takes too long.
+    async fn released(&self) -> bool {
         let mut releasing = self.releasing.subscribe();
-        // The sender is owned by `self`.
-        drop(releasing.wait_for(|count| *count == 0).await);
+        let released = releasing.wait_for(|count| *count == 0);
+        tokio::time::timeout(SETTLE_WAITS, released).await.is_ok()
     }
 
-    /// Who has the lease of a session, and until when; `None` if nobody has.
+    /// Opens a session for appending, under this name. Returns the epoch.
+    async fn take(&self, session: &SessionId, token: &str) -> Result<i64, StoreError> {
+        let sql = "update epitome_session s set epoch = epoch + 1, holder = $2, process = $3 \
+                   where id = $1 and (holder is null or holder = $2 or not exists (select 1 from epitome_process p \
+                   where p.id = s.process and p.lease_until >= now() - $4::int8 * interval '1 second')) \
+                   returning epoch";
+        let mut seen: Option<((String, String), tokio::time::Instant)> = None;
+        loop {
+            let over = seen.as_ref().is_some_and(|(_, since)| since.elapsed() >= LOOK_FOR);
+            let over_for = if over { 0 } else { LONG_OVER.as_secs() as i64 };
+            let params = || -> connections::Params {
+                vec![
+                    (Box::new(session.0.clone()), Type::TEXT),
+                    (Box::new(token.to_owned()), Type::TEXT),
+                    (Box::new(self.process.clone()), Type::TEXT),
+                    (Box::new(over_for), Type::INT8),
+                ]
+            };
+            let rows = self.connections.query("open a session", sql, params).await?;
+            if let Some(row) = rows.first() {
+                return Ok(row.get(0));
+            }
+            let Some(lease) = self.lease(session).await? else { continue };
+            let (first, _) = seen.get_or_insert_with(|| (lease.clone(), tokio::time::Instant::now()));
+            // Its holder is alive if it renews the lease. That of a process that was killed runs out.
+            if self.open().contains_key(&lease.0) || *first != lease {
+                return Err(StoreError::InUse(session.clone()));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Who has a session, and until when; `None` if nobody has.
     async fn lease(&self, session: &SessionId) -> Result<Option<(String, String)>, StoreError> {
-        let id = session.0.clone();
-        let sql = "select coalesce(holder, ''), coalesce(lease_until::text, ''), \
-                   coalesce(holder is not null and lease_until >= now(), false) from epitome_session where id = $1";
-        let params = move || -> connections::Params { vec![(Box::new(id.clone()), Type::TEXT)] };
+        let sql = "select s.holder, coalesce(p.lease_until::text, '') from epitome_session s \
+                   left join epitome_process p on p.id = s.process where s.id = $1";
+        let params = || -> connections::Params { vec![(Box::new(session.0.clone()), Type::TEXT)] };
         let rows = self.connections.query("look up a lease", sql, params).await?;
         let row = rows.first().ok_or_else(|| StoreError::NotFound(session.clone()))?;
-        Ok(row.get::<_, bool>(2).then(|| (row.get(0), row.get(1))))
+        Ok(row.get::<_, Option<String>>(0).map(|holder| (holder, row.get(1))))
     }
 
+    /// Reads a log by page. Lines are only ever added, except that a writer may replace its last one by itself.
     async fn read(&self, session: &SessionId) -> Result<StoredLog, StoreError> {
-        let id = session.0.clone();
-        // One statement, and so one state of the log.
-        let sql = "select s.entries, e.line from epitome_session s left join epitome_entry e on e.session = s.id \
-                   where s.id = $1 order by e.seq";
-        let rows = self
-            .connections
-            .query("read a log", sql, move || vec![(Box::new(id.clone()), Type::TEXT)])
-            .await?;
-        let Some(first) = rows.first() else { return Err(StoreError::NotFound(session.clone())) };
-        let entries: i64 = first.get(0);
-        let mut bytes = Vec::new();
-        for line in rows.iter().filter_map(|row| row.get::<_, Option<&str>>(1)) {
-            bytes.extend_from_slice(line.as_bytes());
-            bytes.push(b'\n');
+        let entries = self.entries(session).await?;
+        let sql = "select seq, line from epitome_entry where session = $1 and seq >= $2 and seq < $3 \
+                   order by seq limit $4";
+        let (mut bytes, mut found, mut next) = (Vec::new(), 0, 0_i64);
+        loop {
+            let params = || -> connections::Params {
+                vec![
+                    (Box::new(session.0.clone()), Type::TEXT),
+                    (Box::new(next), Type::INT8),
+                    (Box::new(entries), Type::INT8),
+                    (Box::new(PAGE as i64), Type::INT8),
+                ]
+            };
+            let rows = self.connections.query("read a log", sql, params).await?;
+            for row in &rows {
+                bytes.extend_from_slice(row.get::<_, &str>(1).as_bytes());
+                bytes.push(b'\n');
+                next = row.get::<_, i64>(0) + 1;
+            }
+            found += rows.len();
+            if rows.len() < PAGE {
+                break;
+            }
+        }
+        if (found as i64) < entries {
+            // Damaged, or deleted in the meantime.
+            self.entries(session).await?;
         }
         Ok(StoredLog::durable(bytes, entries as u64))
+    }
+
+    /// How many lines a log has.
+    async fn entries(&self, session: &SessionId) -> Result<i64, StoreError> {
+        let sql = "select entries from epitome_session where id = $1";
+        let params = || -> connections::Params { vec![(Box::new(session.0.clone()), Type::TEXT)] };
+        let rows = self.connections.query("read a log", sql, params).await?;
+        rows.first().map(|row| row.get(0)).ok_or_else(|| StoreError::NotFound(session.clone()))
     }
 }
 
@@ -226,21 +323,6 @@ impl fmt::Debug for Postgres {
     }
 }
 
-pub(crate) fn lease_seconds() -> i64 {
-    LEASE.as_secs() as i64
-}
-
-/// A header as JSON, and the time by which sessions are sorted.
-pub(crate) fn header_row(header: &Header) -> (String, i64) {
-    (serde_json::to_string(header).unwrap_or_default(), header.updated_at as i64)
-}
-
-/// The name under which this process has a lease: where it runs, for people, and what makes it unique.
-fn token() -> String {
-    let host = epitome_platform::os::host_name();
-    format!("{host}, process {} ({})", std::process::id(), epitome_store::new_id())
-}
-
 impl LogStore for Postgres {
     fn create(
         &self,
@@ -248,74 +330,61 @@ impl LogStore for Postgres {
         line: &JournalLine,
         header: &Header,
     ) -> Result<Arc<dyn Log>, StoreError> {
-        let sql = "with made as (insert into epitome_session (id, holder, epoch, lease_until, entries, header, \
-                   updated_at) values ($1, $2, 1, now() + $3::int8 * interval '1 second', 1, $4, $5) \
-                   returning id) insert into epitome_entry (session, seq, epoch, line) select id, 0, 1, $6 from made";
-        let (token, (header, at)) = (token(), header_row(header));
+        let sql = "with made as (insert into epitome_session (id, holder, process, epoch, entries, header, \
+                   updated_at, cwd) values ($1, $2, $3, 1, 1, $4, $5, $7) returning id) \
+                   insert into epitome_entry (session, seq, epoch, line) select id, 0, 1, $6 from made";
+        let (token, row) = (self.0.token(), HeaderRow::of(header));
         let text = log::text_of(line);
         let (shared, id, name) = (self.0.clone(), session.0.clone(), token.clone());
-        let made = self.run(async move {
-            let params = move || -> connections::Params {
+        let made: Result<_, StoreError> = self.run(async move {
+            shared.lease_process().await?;
+            let params = || -> connections::Params {
                 vec![
                     (Box::new(id.clone()), Type::TEXT),
                     (Box::new(name.clone()), Type::TEXT),
-                    (Box::new(lease_seconds()), Type::INT8),
-                    (Box::new(header.clone()), Type::TEXT),
-                    (Box::new(at), Type::INT8),
+                    (Box::new(shared.process.clone()), Type::TEXT),
+                    (Box::new(row.header.clone()), Type::TEXT),
+                    (Box::new(row.updated_at), Type::INT8),
                     (Box::new(text.clone()), Type::TEXT),
+                    (Box::new(row.cwd.clone()), Type::TEXT),
                 ]
             };
-            shared.connections.query_once(sql, params).await
+            shared.connections.query_once(sql, params).await.map_err(|failure| match failure {
+                SqlFailure::Sql(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
+                    StoreError::Exists(SessionId(id))
+                }
+                failure => shared.connections.error("create a session", failure),
+            })
         });
         match made {
             Ok(_) => Ok(self.add(session, token, 1, line.bytes.len() as u64)),
-            Err(SqlFailure::Sql(error)) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
-                Err(StoreError::Exists(session.clone()))
+            Err(error) => {
+                // Perhaps it was created.
+                self.0.release(session, token);
+                Err(error)
             }
-            Err(failure) => Err(self.0.connections.error("create a session", failure)),
         }
     }
 
     fn open(&self, session: &SessionId) -> Result<(Arc<dyn Log>, Scan), StoreError> {
-        let sql = "update epitome_session set epoch = epoch + 1, holder = $2, \
-                   lease_until = now() + $3::int8 * interval '1 second' \
-                   where id = $1 and (holder is null or holder = $2 or lease_until < now()) returning epoch";
-        let (shared, id, name, token) = (self.0.clone(), session.clone(), session.0.clone(), token());
-        let holder = token.clone();
-        let (epoch, stored) = self.run(async move {
-            // Leases of this process that are being given back must not be in its own way.
+        let (shared, id, token) = (self.0.clone(), session.clone(), self.0.token());
+        let name = token.clone();
+        let opened: Result<_, StoreError> = self.run(async move {
+            // Sessions of this process that are being given back must not be in its own way.
             shared.released().await;
-            let params = move || -> connections::Params {
-                vec![
-                    (Box::new(name.clone()), Type::TEXT),
-                    (Box::new(holder.clone()), Type::TEXT),
-                    (Box::new(lease_seconds()), Type::INT8),
-                ]
-            };
-            let mut first_seen = None;
-            loop {
-                let rows = shared.connections.query("open a session", sql, &params).await?;
-                if let Some(row) = rows.first() {
-                    let stored = shared.read(&id).await?;
-                    return Ok((row.get::<_, i64>(0), stored));
-                }
-                if let Some(lease) = shared.lease(&id).await? {
-                    // Its holder is alive if it renews it. That of a process that was killed runs out.
-                    if shared.open().contains_key(&lease.0)
-                        || *first_seen.get_or_insert_with(|| lease.clone()) != lease
-                    {
-                        return Err(StoreError::InUse(id));
-                    }
-                    tokio::time::sleep(LOOK_EVERY).await;
-                }
-            }
-        })?;
-        let bytes = stored.bytes.len() as u64;
-        let log = self.add(session, token, epoch, bytes);
-        match stored.scan(session, &*self.blobs(session)) {
-            Ok(scan) => Ok((log, scan)),
+            shared.lease_process().await?;
+            let epoch = shared.take(&id, &name).await?;
+            Ok((epoch, shared.read(&id).await?))
+        });
+        let scanned = opened.and_then(|(epoch, stored)| {
+            let scan = stored.scan(session, &*self.blobs(session))?;
+            Ok((epoch, stored.bytes.len() as u64, scan))
+        });
+        match scanned {
+            Ok((epoch, bytes, scan)) => Ok((self.add(session, token, epoch, bytes), scan)),
             Err(error) => {
-                log.release();
+                // Perhaps it was opened.
+                self.0.release(session, token);
                 Err(error)
             }
         }
@@ -337,63 +406,50 @@ impl LogStore for Postgres {
     }
 
     fn list(&self) -> Result<Listing, StoreError> {
-        let sql = "select id, header, updated_at from epitome_session \
-                   where (updated_at, id) < ($1, $2) order by updated_at desc, id desc limit $3";
-        let mut listing = Listing::default();
-        let mut after = (i64::MAX, String::new());
-        loop {
-            let (shared, from) = (self.0.clone(), after.clone());
-            let params = move || -> connections::Params {
-                vec![
-                    (Box::new(from.0), Type::INT8),
-                    (Box::new(from.1.clone()), Type::TEXT),
-                    (Box::new(PAGE as i64), Type::INT8),
-                ]
-            };
-            let rows =
-                self.run(async move { shared.connections.query("list sessions", sql, params).await })?;
-            for row in &rows {
-                let session = SessionId(row.get(0));
-                match serde_json::from_str(row.get(1)) {
-                    Ok(header) => listing.headers.push(header),
-                    Err(error) => listing.problems.push((session.clone(), unreadable(&session, &error))),
-                }
-                after = (row.get(2), session.0);
-            }
-            if rows.len() < PAGE {
-                return Ok(listing);
-            }
-        }
+        self.list_pages(&SessionQuery::default())
+    }
+
+    fn page(&self, query: &SessionQuery) -> Result<Listing, StoreError> {
+        self.list_pages(query)
     }
 
     fn publish(&self, session: &SessionId, log: &WholeLog, header: &Header) -> Result<(), StoreError> {
-        let (header, at) = header_row(header);
+        let (row, has_prompt, archived) = (HeaderRow::of(header), header.has_prompt, header.archived);
         let lines: Vec<String> = log.bytes.split_inclusive(|byte| *byte == b'\n').map(log::text).collect();
         let (shared, id) = (self.0.clone(), session.0.clone());
         let done = self.run(async move {
             let work = connections::works(move |client: &mut tokio_postgres::Client| {
-                let (id, header, lines) = (id.clone(), header.clone(), lines.clone());
+                let (id, lines) = (id.clone(), lines.clone());
+                let (header, at, cwd) = (row.header.clone(), row.updated_at, row.cwd.clone());
                 Box::pin(async move {
                     let writing = client.transaction().await?;
-                    let sql = "insert into epitome_session (id, epoch, entries, header, updated_at) \
-                               values ($1, 0, $2, $3, $4)";
+                    let sql = "insert into epitome_session \
+                               (id, epoch, entries, header, updated_at, cwd, has_prompt, archived) \
+                               values ($1, 0, $2, $3, $4, $5, $6, $7)";
                     let entries = lines.len() as i64;
-                    let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 4] =
-                        [(&id, Type::TEXT), (&entries, Type::INT8), (&header, Type::TEXT), (&at, Type::INT8)];
+                    let params: [(&(dyn ToSql + Sync), Type); 7] = [
+                        (&id, Type::TEXT),
+                        (&entries, Type::INT8),
+                        (&header, Type::TEXT),
+                        (&at, Type::INT8),
+                        (&cwd, Type::TEXT),
+                        (&has_prompt, Type::BOOL),
+                        (&archived, Type::BOOL),
+                    ];
                     writing.query_typed(sql, &params).await?;
                     let sql = "insert into epitome_entry (session, seq, epoch, line) \
                                select $1, seq, 0, line from unnest($2::int8[], $3::text[]) as lines (seq, line)";
                     for (page, lines) in lines.chunks(PAGE).enumerate() {
                         let first = (page * PAGE) as i64;
                         let seqs: Vec<i64> = (first..first + lines.len() as i64).collect();
-                        let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
+                        let params: [(&(dyn ToSql + Sync), Type); 3] =
                             [(&id, Type::TEXT), (&seqs, Type::INT8_ARRAY), (&lines, Type::TEXT_ARRAY)];
                         writing.query_typed(sql, &params).await?;
                     }
                     Ok(writing.commit().await?)
                 })
             });
-            shared.connections.once(&work).await
+            shared.connections.once(PUBLISH_FOR, &work).await
         });
         done.map_err(|failure| match failure {
             SqlFailure::Sql(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
@@ -405,7 +461,8 @@ impl LogStore for Postgres {
 
     fn delete(&self, session: &SessionId) -> Result<(), StoreError> {
         let sql = "with gone as (delete from epitome_session where id = $1 \
-                   and (holder is null or lease_until < now()) returning id), \
+                   and (holder is null or not exists (select 1 from epitome_process p \
+                   where p.id = process and p.lease_until >= now())) returning id), \
                    entries as (delete from epitome_entry where session in (select id from gone)), \
                    blobs as (delete from epitome_blob where session in (select id from gone)) \
                    select id from gone";
@@ -424,8 +481,8 @@ impl LogStore for Postgres {
 
     fn is_in_use(&self, session: &SessionId) -> bool {
         let (shared, id) = (self.0.clone(), session.0.clone());
-        let sql =
-            "select 1 from epitome_session where id = $1 and holder is not null and lease_until > now()";
+        let sql = "select 1 from epitome_session s join epitome_process p on p.id = s.process \
+             where s.id = $1 and p.lease_until >= now()";
         let params = move || -> connections::Params { vec![(Box::new(id.clone()), Type::TEXT)] };
         let rows = self.run(async move { shared.connections.query("look up a session", sql, params).await });
         rows.is_ok_and(|rows| !rows.is_empty())
@@ -437,9 +494,8 @@ impl LogStore for Postgres {
 
     fn settle(&self) {
         let shared = self.0.clone();
-        let settled = self.run(async move { tokio::time::timeout(SETTLE_WAITS, shared.released()).await });
-        if settled.is_err() {
-            tracing::warn!("leases were not given back in time; they run out");
+        if !self.run(async move { shared.released().await }) {
+            tracing::warn!("sessions were not given back in time; the lease runs out");
         }
     }
 }
@@ -485,7 +541,5 @@ impl Blobs for PostgresBlobs {
     }
 }
 
-#[cfg(test)]
-mod server;
 #[cfg(test)]
 mod tests;

@@ -3,15 +3,19 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
-use super::connections::{Connections, Params, SqlFailure, works};
-use super::{LEASE, Shared, header_row, lease_seconds};
+use super::Shared;
+use super::connections::{Connections, Params, SqlFailure, TRY_FOR, works};
+use super::header_row::HeaderRow;
 use epitome_store::{Header, JournalLine, Log, StoreError};
 use epitome_thread::{Seq, SessionId};
 
 /// How long an append goes on trying.
 const APPEND_FOR: Duration = Duration::from_secs(20);
+
+/// How long models are called after the database was reached for the last time.
+const CALLS_FOR: Duration = Duration::from_secs(15);
 
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
@@ -28,8 +32,8 @@ struct State {
     bytes: u64,
     /// A line of which nobody knows whether it was committed may follow.
     is_unclean: bool,
-    /// When the newest renewal that succeeded was asked for.
-    renewed: Instant,
+    /// When the newest statement was sent that found the log to be that of this process.
+    confirmed: Instant,
     /// Who has the lease now.
     taken_by: Option<String>,
 }
@@ -45,7 +49,7 @@ pub(crate) fn text_of(line: &JournalLine) -> String {
 
 impl OpenLog {
     pub fn new(shared: Arc<Shared>, session: &SessionId, token: String, epoch: i64, bytes: u64) -> OpenLog {
-        let state = State { epoch, bytes, is_unclean: false, renewed: Instant::now(), taken_by: None };
+        let state = State { epoch, bytes, is_unclean: false, confirmed: Instant::now(), taken_by: None };
         OpenLog { shared, session: session.clone(), token, state: Mutex::new(state) }
     }
 
@@ -53,8 +57,8 @@ impl OpenLog {
         &self.token
     }
 
-    pub fn renewed(&self, asked: Instant) {
-        self.state().renewed = asked;
+    pub fn confirmed(&self, asked: Instant) {
+        self.state().confirmed = asked;
     }
 
     /// The lease is not this log's any longer: finds out whose it is.
@@ -78,7 +82,7 @@ impl OpenLog {
         Some(StoreError::TakenOver { session: self.session.clone(), holder })
     }
 
-    /// One statement; false if it wrote nothing, because the epoch, the lease or the number is another.
+    /// One statement; false if it wrote nothing, because the epoch or the number is another.
     async fn insert(
         &self,
         until: tokio::time::Instant,
@@ -87,17 +91,18 @@ impl OpenLog {
         header: &Header,
     ) -> Result<bool, SqlFailure> {
         let sql = "with held as (update epitome_session set entries = $3 + 1, header = $4, \
-                   updated_at = $5 where id = $1 and epoch = $2 and entries = $3 and lease_until > now() \
-                   returning id) \
+                   updated_at = $5, has_prompt = $7, archived = $8 where id = $1 and epoch = $2 and entries = $3 returning id) \
                    insert into epitome_entry (session, seq, epoch, line) select id, $3, $2, $6 from held returning seq";
-        let (header, at) = header_row(header);
+        let row = HeaderRow::of(header);
         let params: Params = vec![
             (Box::new(self.session.0.clone()), Type::TEXT),
             (Box::new(self.state().epoch), Type::INT8),
             (Box::new(seq), Type::INT8),
-            (Box::new(header), Type::TEXT),
-            (Box::new(at), Type::INT8),
+            (Box::new(row.header), Type::TEXT),
+            (Box::new(row.updated_at), Type::INT8),
             (Box::new(line.to_owned()), Type::TEXT),
+            (Box::new(header.has_prompt), Type::BOOL),
+            (Box::new(header.archived), Type::BOOL),
         ];
         Ok(!self.shared.connections.query_until(until, sql, params).await?.is_empty())
     }
@@ -109,17 +114,12 @@ impl OpenLog {
         let work = works(move |client: &mut tokio_postgres::Client| {
             let (id, token) = (id.clone(), token.clone());
             Box::pin(async move {
-                let lease = lease_seconds();
                 let reclaiming = client.transaction().await?;
-                let sql = "update epitome_session set epoch = epoch + 1, entries = least(entries, $3), \
-                           lease_until = now() + $4::int8 * interval '1 second' \
+                let sql = "update epitome_session set epoch = epoch + 1, entries = least(entries, $3) \
                            where id = $1 and holder = $2 returning epoch";
-                let rows = reclaiming
-                    .query_typed(
-                        sql,
-                        &[(&id, Type::TEXT), (&token, Type::TEXT), (&seq, Type::INT8), (&lease, Type::INT8)],
-                    )
-                    .await?;
+                let params: [(&(dyn ToSql + Sync), Type); 3] =
+                    [(&id, Type::TEXT), (&token, Type::TEXT), (&seq, Type::INT8)];
+                let rows = reclaiming.query_typed(sql, &params).await?;
                 let Some(row) = rows.first() else { return Ok(None) };
                 let sql = "delete from epitome_entry where session = $1 and seq >= $2";
                 reclaiming.query_typed(sql, &[(&id, Type::TEXT), (&seq, Type::INT8)]).await?;
@@ -128,10 +128,10 @@ impl OpenLog {
             })
         });
         let asked = Instant::now();
-        let epoch = self.shared.connections.once(&work).await?;
+        let epoch = self.shared.connections.once(TRY_FOR, &work).await?;
         if let Some(epoch) = epoch {
             let mut state = self.state();
-            (state.epoch, state.renewed, state.is_unclean) = (epoch, asked, false);
+            (state.epoch, state.confirmed, state.is_unclean) = (epoch, asked, false);
         }
         Ok(epoch.is_some())
     }
@@ -159,9 +159,11 @@ impl OpenLog {
                 }
             } else {
                 self.state().is_unclean = true;
+                let asked = Instant::now();
                 match self.insert(until, seq, line, header).await {
                     Ok(true) => {
-                        self.state().is_unclean = false;
+                        let mut state = self.state();
+                        (state.confirmed, state.is_unclean) = (asked, false);
                         return Ok(());
                     }
                     // The number is another even after the log was reclaimed: rows were removed by hand.
@@ -203,7 +205,7 @@ impl Log for OpenLog {
         if let Some(error) = self.taken_over() {
             return Err(error);
         }
-        if self.state().renewed.elapsed() < LEASE {
+        if self.state().confirmed.elapsed() < CALLS_FOR {
             return Ok(());
         }
         let reason = format!("the lease of session {} could not be renewed", self.session);
@@ -212,6 +214,6 @@ impl Log for OpenLog {
     }
 
     fn release(&self) {
-        self.shared.release(self.token.clone());
+        self.shared.release(&self.session, self.token.clone());
     }
 }

@@ -1,12 +1,28 @@
 //! The same operations with files and with PostgreSQL, and what only a database and several processes can do wrong.
 
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::server::{Server, store};
+use super::{Postgres, StoreAddress};
 use epitome_files::paths::Paths;
-use epitome_store::{Journal, Store, StoreError, new_id};
+use epitome_store::{Journal, SessionQuery, Store, StoreError, new_id};
+use epitome_test_harness::postgres::PostgresServer;
+use epitome_test_harness::relay::Relay;
+use epitome_test_harness::within;
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId, Thread};
+
+/// A store in whichever of the servers accepts writes, of another process.
+fn store(servers: &[&PostgresServer], home: &Path) -> Store {
+    store_at(&PostgresServer::address(servers), home)
+}
+
+fn store_at(address: &str, home: &Path) -> Store {
+    let address = StoreAddress::parse(address, |_| None).expect("an address");
+    let place = address.place().to_owned();
+    let postgres = Postgres::new(address).expect("threads");
+    Store::elsewhere(&Paths::below(home), Arc::new(postgres), &place)
+}
 
 fn opened(session: &SessionId) -> Change {
     Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: "/w".into() }
@@ -86,17 +102,17 @@ fn files_and_postgres_do_the_same() {
     let home = tempfile::tempdir().unwrap();
     let files = || Store::new(&Paths::below(home.path()));
     contract(&files(), &files());
-    let Some(server) = Server::start() else { return };
-    contract(&server.store(home.path()), &server.store(home.path()));
+    let Some(server) = PostgresServer::start() else { return };
+    contract(&store(&[&server], home.path()), &store(&[&server], home.path()));
 }
 
 /// A session is copied there and back as the same bytes.
 #[test]
 fn a_session_is_copied_in_both_directions() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = PostgresServer::start() else { return };
     let homes = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let [files, back] = homes.each_ref().map(|home| Store::new(&Paths::below(home.path())));
-    let postgres = server.store(homes[0].path());
+    let postgres = store(&[&server], homes[0].path());
     let (session, mut journal) = create(&files);
     for title in ["first", &"x".repeat(100_000)] {
         journal.append(titled(title)).unwrap();
@@ -117,13 +133,16 @@ fn a_session_is_copied_in_both_directions() {
 /// A process that was stopped for longer than its lease lasts must not write into a session that another one continues.
 #[test]
 fn a_stale_holder_writes_nothing_and_is_read_only() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = PostgresServer::start() else { return };
     let home = tempfile::tempdir().unwrap();
-    let (old, new) = (server.store(home.path()), server.store(home.path()));
+    let (old, new) = (store(&[&server], home.path()), store(&[&server], home.path()));
     let (session, mut stale) = create(&old);
     stale.append(titled("before")).unwrap();
-    server.sql("update epitome_session set lease_until = now() - interval '1 second'");
-    let (mut journal, _) = new.load(&session).expect("the lease has run out");
+    let mut journal = within("the end of the lease", || {
+        // The old process may renew it at this moment.
+        server.sql("update epitome_process set lease_until = now() - interval '1 hour'");
+        new.load(&session).ok().map(|(journal, _)| journal)
+    });
     journal.append(titled("after")).unwrap();
     for _ in 0..50 {
         let refused = stale.append(titled("stale")).expect_err("another process has the lease");
@@ -143,13 +162,16 @@ fn a_stale_holder_writes_nothing_and_is_read_only() {
 /// process lasted, and the front end considered the session gone.
 #[test]
 fn opening_waits_for_the_lease_of_a_process_that_was_killed() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = PostgresServer::start() else { return };
     let home = tempfile::tempdir().unwrap();
-    let store = server.store(home.path());
+    let store = store(&[&server], home.path());
     let (session, journal) = create(&store);
     drop(journal);
     store.settle();
-    server.sql("update epitome_session set holder = 'killed', lease_until = now() + interval '1 second'");
+    server.sql(
+        "insert into epitome_process values ('killed', now() + interval '1 second'); \
+         update epitome_session set holder = 'killed', process = 'killed'",
+    );
     let (mut journal, _) = store.load(&session).expect("nobody renews the lease");
     journal.append(titled("continued")).unwrap();
     assert!(matches!(store.load(&session).map(drop), Err(StoreError::InUse(_))), "this process has it");
@@ -158,11 +180,11 @@ fn opening_waits_for_the_lease_of_a_process_that_was_killed() {
 /// A lease that has run out while nobody else took it is simply renewed.
 #[test]
 fn a_holder_continues_if_nobody_has_taken_over() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = PostgresServer::start() else { return };
     let home = tempfile::tempdir().unwrap();
-    let store = server.store(home.path());
+    let store = store(&[&server], home.path());
     let (session, mut journal) = create(&store);
-    server.sql("update epitome_session set lease_until = now() - interval '1 second'");
+    server.sql("update epitome_process set lease_until = now() - interval '1 second'");
     journal.append(titled("still here")).expect("nobody else wants it");
     assert_eq!(titles(&store, &session), ["still here"]);
 }
@@ -170,9 +192,9 @@ fn a_holder_continues_if_nobody_has_taken_over() {
 /// Rows that are removed or changed by hand are damage, as in a file.
 #[test]
 fn damage_in_the_tables_is_noticed() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = PostgresServer::start() else { return };
     let home = tempfile::tempdir().unwrap();
-    let store = server.store(home.path());
+    let store = store(&[&server], home.path());
     let (session, mut journal) = create(&store);
     for title in ["a", "b", "c"] {
         journal.append(titled(title)).unwrap();
@@ -200,7 +222,7 @@ fn damage_in_the_tables_is_noticed() {
 fn nothing_acknowledged_is_lost_when_the_primary_is_killed() {
     let appends =
         std::env::var("EPITOME_APPENDS").ok().and_then(|count| count.parse().ok()).unwrap_or(60_usize);
-    let Some(mut primary) = Server::start() else { return };
+    let Some(mut primary) = PostgresServer::start() else { return };
     let standby = primary.standby();
     let home = tempfile::tempdir().unwrap();
     let both = store(&[&primary, &standby], home.path());
@@ -235,11 +257,11 @@ fn nothing_acknowledged_is_lost_when_the_primary_is_killed() {
 #[test]
 #[ignore = "a measurement"]
 fn latency_of_appends() {
-    let Some(mut server) = Server::start() else { return };
+    let Some(mut server) = PostgresServer::start() else { return };
     let home = tempfile::tempdir().unwrap();
-    let measure = |server: &Server, what: &str| {
+    let measure = |server: &PostgresServer, what: &str| {
         for writers in [1, 8] {
-            let store = server.store(home.path());
+            let store = store(&[server], home.path());
             let journals: Vec<Journal> = (0..writers).map(|_| create(&store).1).collect();
             let started = Instant::now();
             let threads = journals.into_iter().map(|mut journal| {
@@ -267,4 +289,301 @@ fn latency_of_appends() {
     measure(&server, "one server");
     let _standby = server.standby();
     measure(&server, "with a synchronous standby");
+}
+
+/// Prints how long appends take when three processes have a thousand sessions open.
+/// `cargo test --workspace --lib thousand_sessions -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement"]
+fn thousand_sessions() {
+    const APPENDS_A_SECOND: u32 = 300;
+    const THREADS: u32 = 30;
+    const FOR: Duration = Duration::from_secs(20);
+    let Some(mut server) = PostgresServer::start() else { return };
+    let _standby = server.standby();
+    let home = tempfile::tempdir().unwrap();
+    let stores = [(); 3].map(|()| store(&[&server], home.path()));
+    let mut journals: Vec<Vec<Journal>> = (0..THREADS).map(|_| Vec::new()).collect();
+    for nth in 0..1_000 {
+        journals[nth % THREADS as usize].push(create(&stores[nth % 3]).1);
+    }
+    for what in ["without an index for searches", "with it"] {
+        if what == "with it" {
+            server.sql("create extension pg_trgm");
+            server.sql("create index epitome_entry_text on epitome_entry using gin (line gin_trgm_ops)");
+        }
+        let began = Instant::now();
+        let pause = Duration::from_secs(1) * THREADS / APPENDS_A_SECOND;
+        let mut taken: Vec<Duration> = std::thread::scope(|scope| {
+            let work = |journals: &mut Vec<Journal>, nth: u32| {
+                let mut taken = Vec::new();
+                for round in 0.. {
+                    let at = began + pause * round + pause * nth / THREADS;
+                    if at > began + FOR {
+                        return taken;
+                    }
+                    std::thread::sleep(at.saturating_duration_since(Instant::now()));
+                    let count = journals.len();
+                    let asked = Instant::now();
+                    journals[round as usize % count].append(titled(&words(round * THREADS + nth))).unwrap();
+                    taken.push(asked.elapsed());
+                }
+                taken
+            };
+            let threads =
+                journals.iter_mut().zip(0..).map(|(journals, nth)| scope.spawn(move || work(journals, nth)));
+            let threads: Vec<_> = threads.collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        taken.sort();
+        let at = |share: usize| taken[taken.len() * share / 1_000].as_secs_f64() * 1e3;
+        let rate = taken.len() as f64 / began.elapsed().as_secs_f64();
+        eprintln!(
+            "{what}: {rate:.0} appends a second, median {:.1} ms, p99 {:.1} ms, p99.9 {:.1} ms",
+            at(500),
+            at(990),
+            at(999)
+        );
+    }
+}
+
+/// About 600 bytes of different words.
+fn words(seed: u32) -> String {
+    (0..100_u32).map(|nth| format!("{:x} ", (seed * 100 + nth).wrapping_mul(2_654_435_761) >> 12)).collect()
+}
+
+/// A log that is read by several pages has every line, and only those, once.
+#[test]
+fn a_long_log_is_read_by_page() {
+    let Some(server) = PostgresServer::start() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let store = store(&[&server], home.path());
+    let (session, mut journal) = create(&store);
+    let expected: Vec<String> = (0..2 * super::PAGE).map(|nth| nth.to_string()).collect();
+    journal.append(titled("first")).unwrap();
+    drop(journal);
+    store.settle();
+    let mut entries = store.read(&session).unwrap();
+    let name = new_id();
+    entries.truncate(1);
+    entries[0] = Arc::new(Entry { change: opened(&name), ..(*entries[0]).clone() });
+    let at = entries[0].at;
+    entries.extend(
+        expected
+            .iter()
+            .zip(1..)
+            .map(|(title, seq)| Arc::new(Entry { seq: Seq(seq), at, change: titled(title) })),
+    );
+    store.insert(&name, &entries).unwrap();
+    assert_eq!(titles(&store, &name), expected);
+}
+
+/// Prints how long it takes to open a log of 100,000 entries.
+#[test]
+#[ignore = "a measurement"]
+fn a_log_of_a_hundred_thousand_entries_opens() {
+    let Some(server) = PostgresServer::start() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let store = store(&[&server], home.path());
+    let (session, journal) = create(&store);
+    drop(journal);
+    store.settle();
+    server.sql(
+        "insert into epitome_entry select session, nth, 0, line from epitome_entry, generate_series(1, 99999) nth; \
+         update epitome_session set entries = 100000",
+    );
+    let began = Instant::now();
+    let lines = store.raw(&session).expect("it is readable").split(|byte| *byte == b'\n').count();
+    assert_eq!(lines, 100_001);
+    eprintln!("the lines: {:?}", began.elapsed());
+    let name = new_id();
+    let opening = Arc::new(Entry { seq: Seq(0), at: 1, change: opened(&name) });
+    let entry = |seq| Arc::new(Entry { seq: Seq(seq), at: 1, change: titled(&words(seq as u32)) });
+    let entries: Vec<Arc<Entry>> = std::iter::once(opening).chain((1..100_000).map(entry)).collect();
+    let began = Instant::now();
+    store.insert(&name, &entries).expect("an import");
+    eprintln!("imported: {:?}", began.elapsed());
+    let began = Instant::now();
+    let (_, loaded) = store.load(&name).expect("it is closed");
+    assert_eq!(loaded.len(), 100_000);
+    eprintln!("opened: {:?}", began.elapsed());
+}
+
+/// Lists and searches read pages, and find the same as with files.
+#[test]
+fn pages_of_sessions_are_those_of_files() {
+    let home = tempfile::tempdir().unwrap();
+    let files = Store::new(&Paths::below(home.path()));
+    let Some(server) = PostgresServer::start() else { return };
+    let postgres = store(&[&server], home.path());
+    let sessions: Vec<SessionId> = (0..5)
+        .map(|nth| {
+            let (session, mut journal) = create(&files);
+            journal.append(titled(&format!("Build number {nth} of src/main.rs"))).unwrap();
+            journal.append(Change::Archived { archived: nth == 3 }).unwrap();
+            drop(journal);
+            assert!(files.copy_to(&session, &postgres).unwrap());
+            session
+        })
+        .collect();
+    let pages = |query: SessionQuery| {
+        [&files, &postgres].map(|store| {
+            let listed = store.page(&query).expect("a page").headers;
+            listed.into_iter().map(|header| header.session).collect::<Vec<_>>()
+        })
+    };
+    let same = |query: SessionQuery| {
+        let [files, postgres] = pages(query);
+        assert_eq!(files, postgres);
+        postgres
+    };
+    let all = same(SessionQuery::default());
+    assert_eq!(all.len(), 5);
+    let newest = postgres.header(&all[1]).expect("it is there");
+    let after = Some((newest.updated_at, all[1].clone()));
+    assert_eq!(same(SessionQuery { after, limit: Some(2), ..SessionQuery::default() }), all[2..4]);
+    assert_eq!(same(SessionQuery { archived: Some(true), ..SessionQuery::default() }), sessions[3..4]);
+    assert_eq!(
+        same(SessionQuery { prefix: sessions[2].0.clone(), ..SessionQuery::default() }),
+        sessions[2..3]
+    );
+    assert_eq!(same(SessionQuery { cwd: Some("/w".into()), ..SessionQuery::default() }).len(), 5);
+    assert!(same(SessionQuery { cwd: Some("/other".into()), ..SessionQuery::default() }).is_empty());
+    assert!(same(SessionQuery { has_prompt: true, ..SessionQuery::default() }).is_empty());
+    // Words are a hint that only the database takes.
+    let words = |words: &[&str]| SessionQuery {
+        words: words.iter().map(|&word| word.to_owned()).collect(),
+        ..SessionQuery::default()
+    };
+    assert_eq!(pages(words(&["BUILD", "SRC/main.rs"]))[1].len(), 5);
+    assert!(pages(words(&["build", "missing"]))[1].is_empty());
+}
+
+/// A machine with its own network to the database, and its sessions with what was acknowledged in each.
+struct Machine {
+    relay: Relay,
+    store: Store,
+    sessions: Vec<OpenSession>,
+}
+
+struct OpenSession {
+    id: SessionId,
+    journal: Journal,
+    acknowledged: Vec<String>,
+}
+
+impl OpenSession {
+    fn append(&mut self) -> Result<(), StoreError> {
+        let title = self.acknowledged.len().to_string();
+        self.journal.append(titled(&title))?;
+        self.acknowledged.push(title);
+        Ok(())
+    }
+
+    /// Opens the session on another machine and appends.
+    fn on(store: &Store, (id, acknowledged): (SessionId, Vec<String>)) -> OpenSession {
+        let (journal, _) = store.load(&id).expect("its process does not renew its lease");
+        let mut session = OpenSession { id, journal, acknowledged };
+        session.append().expect("it is open here");
+        session
+    }
+}
+
+/// All at the same time, and how long the last one took.
+fn all<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> (Vec<R>, Duration) {
+    let began = Instant::now();
+    let done = std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = items.into_iter().map(|item| scope.spawn(move || work(item))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("it works")).collect()
+    });
+    (done, began.elapsed())
+}
+
+/// Three machines with 50 sessions lose the primary, a whole machine, and the network of another one. Nothing that was
+/// acknowledged is lost, and nothing is written by a machine that has lost a session. Prints what was measured.
+#[test]
+fn sessions_survive_the_loss_of_each_part() {
+    const SESSIONS: usize = 50;
+    const IN_TIME: Duration = Duration::from_secs(5);
+    let Some(mut primary) = PostgresServer::start() else { return };
+    let standby = primary.standby();
+    let home = tempfile::tempdir().unwrap();
+    let mut machines = [(); 3].map(|()| {
+        let relay = Relay::to(&[&primary.socket(), &standby.socket()]);
+        let store = store_at(&relay.address(), home.path());
+        Machine { relay, store, sessions: Vec::new() }
+    });
+    for nth in 0..SESSIONS {
+        let machine = &mut machines[nth % 3];
+        let (id, journal) = create(&machine.store);
+        machine.sessions.push(OpenSession { id, journal, acknowledged: Vec::new() });
+    }
+    let every = |machines: &mut [Machine; 3]| -> Duration {
+        let sessions = machines.iter_mut().flat_map(|machine| &mut machine.sessions).collect();
+        all(sessions, |session: &mut OpenSession| session.append().expect("its machine has it")).1
+    };
+    let usual = every(&mut machines);
+    let report = |what: &str, took: Duration| {
+        eprintln!("{what}: every session continues within {took:?}; undisturbed {usual:?}");
+        assert!(took < IN_TIME + usual, "{what}: {took:?}");
+    };
+
+    // Half of the appends of a round are on their way.
+    let promoted = std::thread::scope(|scope| {
+        let appending = scope.spawn(|| every(&mut machines));
+        primary.kill();
+        standby.promote();
+        let promoted = Instant::now();
+        appending.join().expect("it works");
+        promoted
+    });
+    every(&mut machines);
+    report("the primary was killed and the standby promoted", promoted.elapsed());
+
+    let [mut first, lost, mut cut] = machines;
+    lost.relay.cut();
+    let told = |sessions: &[OpenSession]| -> Vec<_> {
+        sessions.iter().map(|session| (session.id.clone(), session.acknowledged.clone())).collect()
+    };
+    let (moved, took) = all(told(&lost.sessions), |session| OpenSession::on(&cut.store, session));
+    report("a machine was lost", took);
+    cut.sessions.extend(moved);
+
+    cut.relay.cut();
+    let mut stale = cut.sessions.split_off(cut.sessions.len() / 2);
+    let known = told(&stale);
+    let (refused, waited) = std::thread::scope(|scope| {
+        let Machine { sessions, relay, .. } = &mut cut;
+        let refused =
+            scope.spawn(|| all(stale.iter_mut().collect(), |session: &mut OpenSession| session.append()).0);
+        let waiting = scope.spawn(|| {
+            all(sessions.iter_mut().collect(), |session: &mut OpenSession| {
+                session.append().expect("it is ours")
+            })
+        });
+        let (moved, took) = all(known, |session| OpenSession::on(&first.store, session));
+        report("the network of a machine was cut", took);
+        first.sessions.extend(moved);
+        relay.heal();
+        let healed = Instant::now();
+        waiting.join().expect("it works");
+        (refused.join().expect("it works"), healed.elapsed())
+    });
+    report("the network was there again", waited);
+    for refused in refused {
+        assert!(matches!(refused, Err(StoreError::TakenOver { .. })), "{refused:?}");
+    }
+
+    let wrong = "select count(*) from (select epoch < lag(epoch) over (partition by session order by seq) as stale \
+                 from epitome_entry) as entries where stale";
+    assert_eq!(standby.sql(wrong).trim(), "0", "a stale machine has written");
+    let mut entries = 0;
+    for session in first.sessions.iter().chain(&cut.sessions) {
+        assert_eq!(titles(&first.store, &session.id), session.acknowledged);
+        assert_eq!(titles(&cut.store, &session.id), session.acknowledged);
+        entries += session.acknowledged.len();
+    }
+    assert_eq!(first.sessions.len() + cut.sessions.len(), SESSIONS);
+    eprintln!("{entries} acknowledged entries, none lost; {} stale appends, none written", stale.len());
 }

@@ -9,6 +9,7 @@ mod cli;
 mod config;
 mod daemon;
 mod docs;
+mod fleet;
 mod hooks_unchanged;
 mod login;
 mod mcp_servers;

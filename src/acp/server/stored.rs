@@ -1,7 +1,5 @@
 //! Requests about stored sessions that don't open them: listing, deleting, archiving, titles, status and options.
 
-use std::path::PathBuf;
-
 use agent_client_protocol::v1::schema as wire;
 
 use super::{AcpServer, Routed, session_of};
@@ -12,7 +10,7 @@ use crate::requests::RequestKind;
 use crate::v2_answers;
 use epitome_session::SessionError;
 use epitome_session::port::{OptionsQuery, SessionStatus, StoredSessionPort};
-use epitome_session::registry::Header;
+use epitome_session::registry::{Header, SessionQuery};
 use epitome_thread::SessionId;
 
 /// Sessions per page of a listing.
@@ -32,20 +30,26 @@ impl<P: StoredSessionPort> AcpServer<P> {
             }
         };
         let archived: Option<wire::SessionArchiveFilter> = params.optional("archived")?;
-        let (shows_archived, shows_others) = match archived {
-            None | Some(wire::SessionArchiveFilter::Exclude) => (false, true),
-            Some(wire::SessionArchiveFilter::Include) => (true, true),
-            Some(wire::SessionArchiveFilter::Only) => (true, false),
+        let archived = match archived {
+            None | Some(wire::SessionArchiveFilter::Exclude) => Some(false),
+            Some(wire::SessionArchiveFilter::Include) => None,
+            Some(wire::SessionArchiveFilter::Only) => Some(true),
             Some(_) => {
                 let why = "`archived` must be exclude, include or only";
                 return Err(answers::bad_params(&BadParams(why.to_owned())));
             }
         };
         self.in_background(id, RequestKind::List, None, move |sessions| {
-            let mut headers =
-                sessions.list(cwd.as_deref()).map_err(|error| answers::session_error(&error))?;
-            headers.retain(|header| if header.archived { shows_archived } else { shows_others });
-            answers::raw(&page(headers, cwd, after))
+            let query = SessionQuery {
+                cwd,
+                has_prompt: true,
+                archived,
+                after: after.map(|after| (after.updated_at, after.session)),
+                // One more shows whether there is another page.
+                limit: Some(PAGE_SESSIONS + 1),
+                ..SessionQuery::default()
+            };
+            answers::raw(&page(&sessions.list(&query).map_err(|error| answers::session_error(&error))?))
         })
     }
 
@@ -148,22 +152,10 @@ impl PageKey {
     }
 }
 
-fn page(
-    mut headers: Vec<Header>,
-    cwd: Option<PathBuf>,
-    after: Option<PageKey>,
-) -> wire::ListSessionsResponse {
-    let key = |header: &Header| (std::cmp::Reverse(header.updated_at), header.session.clone());
-    headers.retain(|header| header.has_prompt && cwd.as_ref().is_none_or(|cwd| header.cwd == *cwd));
-    headers.sort_by_key(key);
-    let from = after.map_or(0, |after| {
-        let after = (std::cmp::Reverse(after.updated_at), after.session);
-        headers.partition_point(|header| key(header) <= after)
-    });
-    let rest = &headers[from..];
-    let shown = &rest[..rest.len().min(PAGE_SESSIONS)];
+fn page(headers: &[Header]) -> wire::ListSessionsResponse {
+    let shown = &headers[..headers.len().min(PAGE_SESSIONS)];
     let next = match shown.last() {
-        Some(last) if shown.len() < rest.len() => {
+        Some(last) if shown.len() < headers.len() => {
             Some(PageKey { updated_at: last.updated_at, session: last.session.clone() }.write())
         }
         Some(_) | None => None,

@@ -8,8 +8,7 @@ use super::super::{serve, sessions};
 use super::CliError;
 use crate::hooks::shown;
 use crate::paths::Paths;
-use crate::session_library;
-use crate::store::Store;
+use crate::store::{SessionQuery, Store};
 use crate::thread::visible::visible;
 use crate::thread::{Change, Entry, HookRun, HookRunResult, SessionId};
 
@@ -25,8 +24,8 @@ fn session_of(store: &Store, session: Option<&str>) -> Result<SessionId, CliErro
         return sessions::find(store, session);
     }
     let cwd = sessions::real_directory(&serve::working_directory()?)?;
-    let headers = store.list()?.headers;
-    let newest = headers.into_iter().find(|header| session_library::is_same_directory(&header.cwd, &cwd));
+    let newest = SessionQuery { cwd: Some(cwd), limit: Some(1), ..SessionQuery::default() };
+    let newest = store.page(&newest)?.headers.pop();
     newest.map(|header| header.session).ok_or_else(|| {
         let hint = Some("`epitome sessions list` shows those of other directories".to_owned());
         CliError::failed("there is no session of this directory", hint)

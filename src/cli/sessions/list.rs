@@ -29,23 +29,22 @@ pub struct ListArgs {
 
 pub(super) fn list(paths: &Paths, args: &ListArgs, json: bool) -> Result<i32, CliError> {
     let cwd = args.cwd.as_deref().map(real_directory).transpose()?;
-    let listed =
-        methods::call(paths, "sessions.list", json!({ "cwd": cwd.as_deref().map(sendable).transpose()? }))?;
+    let cwd = cwd.as_deref().map(sendable).transpose()?;
+    let listed = methods::call(paths, "sessions.list", json!({ "cwd": cwd, "limit": args.limit }))?;
     let all = |field: &str| listed[field].as_array().map(Vec::as_slice).unwrap_or_default();
     let sessions = all("sessions");
-    let shown = &sessions[..args.limit.unwrap_or(usize::MAX).min(sessions.len())];
     let mut out = String::new();
     if json {
-        for header in shown {
+        for header in sessions {
             let _ = writeln!(out, "{header}");
         }
     } else if sessions.is_empty() {
         out.push_str("There are no sessions yet.\n");
     } else {
         let now = jiff::Timestamp::now().as_millisecond();
-        shown.iter().for_each(|header| out.push_str(&header_lines(header, now)));
-        if shown.len() < sessions.len() {
-            let _ = writeln!(out, "… and {} more; --limit N shows more", sessions.len() - shown.len());
+        sessions.iter().for_each(|header| out.push_str(&header_lines(header, now)));
+        if listed["more"] == true {
+            out.push_str("… and more; --limit N shows more\n");
         }
     }
     terminal::print(&out)?;

@@ -20,7 +20,7 @@ use super::wire::{Caller, stopped};
 use super::{MethodResult, MethodTable, NAMED_ONCE, caller, json_of};
 use crate::Daemon;
 use crate::build::Build;
-use epitome_session::registry::Overrides;
+use epitome_session::registry::{Overrides, SessionQuery};
 use epitome_session::{
     Attachment, ClientId, McpServer, Opening, QuestionSupport, Replay, SessionCommand, SessionError,
     SessionEvent, Ticket,
@@ -205,7 +205,7 @@ async fn send(daemon: Arc<Daemon>, mut params: SendParams, caller: Caller) -> Me
 }
 
 fn list(daemon: &Arc<Daemon>, _: NoParams) -> MethodResult {
-    json_of(&daemon.sessions.list(None)?)
+    json_of(&daemon.sessions.list(&SessionQuery { has_prompt: true, ..SessionQuery::default() })?)
 }
 
 async fn detach(daemon: Arc<Daemon>, _: NoParams, caller: Caller) -> MethodResult {

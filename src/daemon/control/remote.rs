@@ -1,7 +1,6 @@
 //! The sessions of a daemon, used as if they ran in this process.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jsonrpsee::core::client::Subscription;
@@ -13,7 +12,7 @@ use super::fault::{Fault, FaultKind};
 use super::port::{AttachParams, CreateParams, EventsParams, PortEvent, RemoteOpening, SendParams, ids_in};
 use crate::build::Build;
 use epitome_session::port::SessionPort;
-use epitome_session::registry::Header;
+use epitome_session::registry::{Header, SessionQuery};
 use epitome_session::{
     ClientId, EventSink, Opening, Replay, SessionCommand, SessionError, SessionEvent, Ticket,
 };
@@ -169,11 +168,11 @@ impl SessionPort for RemoteSessions {
         sent
     }
 
-    fn list(&self, cwd: Option<&Path>) -> Result<Vec<Header>, SessionError> {
+    fn list(&self, query: &SessionQuery) -> Result<Vec<Header>, SessionError> {
         let listed = self.call("port.list", json!({}))?;
         let headers: Vec<Header> =
             serde_json::from_value(listed).map_err(|error| SessionError::Internal(error.to_string()))?;
-        Ok(headers.into_iter().filter(|header| cwd.is_none_or(|cwd| header.cwd == cwd)).collect())
+        Ok(query.select(headers))
     }
 
     fn fork(&self, session: &SessionId, at: Option<Seq>) -> Result<SessionId, SessionError> {

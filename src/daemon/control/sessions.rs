@@ -16,8 +16,8 @@ use epitome_provider::spent::Spent;
 use epitome_session::registry::LiveSession;
 use epitome_session::worktree;
 use epitome_session::{AskId, QuestionReply as Given, SessionCommand, SessionError, UserDecision};
-use epitome_session_library::{self as session_library, SessionFilter};
-use epitome_store::Header;
+use epitome_session_library as session_library;
+use epitome_store::{Header, SessionQuery};
 use epitome_thread::text::rounded_dollars;
 use epitome_thread::{SessionId, Thread};
 use epitome_tokens::Ruler;
@@ -46,11 +46,32 @@ struct ListParams {
     /// Include sessions without a prompt.
     #[serde(default)]
     all: bool,
+    /// Only so many, the newest.
+    limit: Option<usize>,
+    /// Only sessions that are listed behind this one.
+    after: Option<ListPosition>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListPosition {
+    session: SessionId,
+    updated_at: u64,
 }
 
 fn list(daemon: &Arc<Daemon>, wanted: ListParams) -> MethodResult {
-    let which = if wanted.all { SessionFilter::All } else { SessionFilter::Prompted };
-    let listed = session_library::list(&daemon.store, wanted.cwd.as_deref(), which)?;
+    let ListParams { cwd, all, limit, after } = wanted;
+    let query = SessionQuery {
+        cwd,
+        has_prompt: !all,
+        // One more shows whether there are more.
+        limit: limit.map(|limit| limit.saturating_add(1)),
+        after: after.map(|after| (after.updated_at, after.session)),
+        ..SessionQuery::default()
+    };
+    let mut listed = session_library::list(&daemon.store, &query)?;
+    let more = limit.is_some_and(|limit| listed.sessions.len() > limit);
+    listed.sessions.truncate(limit.unwrap_or(usize::MAX));
     let live = daemon.sessions.live_sessions();
     let sessions: Vec<Value> =
         listed.sessions.iter().map(|header| Value::Object(header_json(header, &live))).collect();
@@ -59,7 +80,7 @@ fn list(daemon: &Arc<Daemon>, wanted: ListParams) -> MethodResult {
         .iter()
         .map(|unlisted| json!({ "session": unlisted.session, "message": unlisted.problem }))
         .collect();
-    Ok(json!({ "sessions": sessions, "problems": problems }))
+    Ok(json!({ "sessions": sessions, "more": more, "problems": problems }))
 }
 
 fn header_json(header: &Header, live: &[LiveSession]) -> Map<String, Value> {

@@ -35,6 +35,7 @@ use super::remote::{
 };
 use super::tls;
 use crate::messages::{MESSAGE_BYTES_MAX, MessageReader};
+use epitome_platform::local::{self, OwnedReadHalf, OwnedWriteHalf};
 
 /// Time limit for each step of connecting: the network, the encryption, the handshake.
 const STEP_TIME_MAX: Duration = Duration::from_secs(15);

@@ -43,8 +43,8 @@ use crate::remote_tokens::StoredToken;
 use crate::token::secret;
 pub use connection::RETURN_TIME_MAX;
 use connection::{Carrier, RemoteConnection};
-pub use websocket::{IDS_HEADER, SILENCE_MAX, WRITE_TIME_MAX, front_protocol};
 use epitome_platform::local::AsyncStream;
+pub use websocket::{IDS_HEADER, SILENCE_MAX, WRITE_TIME_MAX, front_protocol};
 
 /// The path that is served.
 pub const PATH: &str = "/acp";

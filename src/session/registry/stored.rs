@@ -2,7 +2,6 @@
 //! they are asynchronous.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use crate::recipes::command_list;
 use crate::{CommandInfo, SessionCommand, SessionError, SessionOptions};
 use epitome_platform::blocking;
 use epitome_recipe::catalog::RecipeCatalog;
-use epitome_store::{Header, StoreError};
+use epitome_store::{Header, SessionQuery, StoreError};
 use epitome_thread::visible::visible_line;
 use epitome_thread::{Change, Seq, SessionId};
 
@@ -32,15 +31,14 @@ const MUTATE_ATTEMPTS_MAX: u32 = 3;
 const DELETE_ATTEMPTS_MAX: u32 = 3;
 
 impl Sessions {
-    /// Returns sessions that have a prompt, newest first. Reads the disk.
-    pub fn list(&self, cwd: Option<&Path>) -> Result<Vec<Header>, SessionError> {
+    /// Lists sessions. Reads the disk.
+    pub fn list(&self, query: &SessionQuery) -> Result<Vec<Header>, SessionError> {
         let listing =
-            self.inner.services.store.list().map_err(|error| SessionError::Store(error.to_string()))?;
+            self.inner.services.store.page(query).map_err(|error| SessionError::Store(error.to_string()))?;
         for (session, problem) in &listing.problems {
             tracing::warn!(%session, %problem, "a session is left out of the list");
         }
-        let wanted = |header: &Header| header.has_prompt && cwd.is_none_or(|cwd| header.cwd == cwd);
-        Ok(listing.headers.into_iter().filter(wanted).collect())
+        Ok(listing.headers)
     }
 
     /// Ends the session if it is running, and deletes it. Unknown sessions are not an error.

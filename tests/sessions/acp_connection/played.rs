@@ -1,11 +1,10 @@
 //! Simulated sessions: the text of a prompt selects the session's behavior.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use epitome::session::port::{ForegroundNow, OptionsQuery, SessionPort, SessionStatus, StoredSessionPort};
-use epitome::session::registry::Header;
+use epitome::session::registry::{Header, SessionQuery};
 use epitome::session::{
     AskId, ClientId, CommandInfo, EventSink, ModelOption, Opening, PendingPrompt, PermissionRequest,
     QuestionKind, QuestionReply, Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent,
@@ -295,9 +294,10 @@ impl SessionPort for Played {
         Ok(())
     }
 
-    fn list(&self, cwd: Option<&Path>) -> Result<Vec<Header>, SessionError> {
-        let headers = self.state.lock().unwrap().headers.clone();
-        Ok(headers.into_iter().filter(|header| cwd.is_none_or(|cwd| header.cwd == cwd)).collect())
+    fn list(&self, query: &SessionQuery) -> Result<Vec<Header>, SessionError> {
+        let mut headers = self.state.lock().unwrap().headers.clone();
+        headers.sort_by(|a, b| (b.updated_at, &b.session).cmp(&(a.updated_at, &a.session)));
+        Ok(query.select(headers))
     }
 
     fn fork(&self, session: &SessionId, _: Option<Seq>) -> Result<SessionId, SessionError> {

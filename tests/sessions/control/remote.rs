@@ -6,6 +6,7 @@ use std::sync::Arc;
 use epitome::daemon::control::fault::FaultKind;
 use epitome::daemon::control::remote::RemoteSessions;
 use epitome::session::port::SessionPort;
+use epitome::session::registry::SessionQuery;
 use epitome::session::{
     Attachment, ClientId, Opening, Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent, Ticket,
     UserDecision,
@@ -85,7 +86,7 @@ async fn a_daemons_sessions_work_like_local_ones() {
             "{ended:?}"
         );
         assert!(cwd.join("here").exists());
-        assert_eq!(remote.list(None).expect("a list").len(), 1);
+        assert_eq!(remote.list(&SessionQuery::default()).expect("a list").len(), 1);
 
         remote.detach(client);
         remote.attach(Ticket(3), session.clone(), opening, Replay::Nothing);

@@ -8,6 +8,7 @@ use epitome::session::child::{
     self, ChildHistory, ChildModel, ChildNews, ChildOrder, ChildOutcome, Lineage, NewsReceiver,
 };
 use epitome::session::complete::{complete, find_endpoint};
+use epitome::session::registry::SessionQuery;
 use epitome::session::session_permissions::SessionPermissions;
 use epitome::session::{PermissionRequest, SessionCommand, UserDecision};
 use epitome::thread::{
@@ -118,8 +119,13 @@ fn a_child_returns_its_last_text_and_leaves_nothing_behind() {
     assert_eq!((outcome.usage.input, outcome.usage.output), (40, 6));
     assert_eq!(finished(&outcome)[0].status, OutcomeStatus::Completed);
     assert_eq!(test.model.requests()[1].seen(), [SeenPart::User("/compact is what this says".into())]);
-    let listed: Vec<_> =
-        test.sessions.list(None).expect("a list").into_iter().map(|header| header.session).collect();
+    let listed: Vec<_> = test
+        .sessions
+        .list(&SessionQuery::default())
+        .expect("a list")
+        .into_iter()
+        .map(|header| header.session)
+        .collect();
     assert_eq!(listed, [test.session.clone()]);
     let files = test.journal().parent().expect("a folder").read_dir().expect("a listing");
     let names = files.map(|file| file.expect("an entry").file_name().into_string().expect("a name"));

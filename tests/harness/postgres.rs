@@ -1,21 +1,15 @@
-//! Real servers for tests: PostgreSQL in temporary directories, as an unprivileged user.
+//! Real PostgreSQL servers in temporary directories, as an unprivileged user.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use super::{Postgres, StoreAddress};
-use epitome_files::paths::Paths;
-use epitome_store::Store;
-
-const WAIT_MAX: Duration = Duration::from_secs(60);
+use super::within;
 
 /// Where Debian installs it.
 const PROGRAMS: &str = "/usr/lib/postgresql";
 
 /// A server whose data is removed with it.
-pub struct Server {
+pub struct PostgresServer {
     directory: tempfile::TempDir,
     child: Option<Child>,
 }
@@ -46,52 +40,47 @@ fn run(mut command: Command) {
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// Waits for what the server does; each look at it starts a program, so there is no other pause.
-fn wait(what: &str, mut is_done: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !is_done() {
-        assert!(started.elapsed() < WAIT_MAX, "the server {what} only after {WAIT_MAX:?}");
+/// Gives a file or directory to the user that servers run as.
+fn give_away(path: &Path) {
+    if rustix::process::geteuid().is_root() {
+        let mut command = Command::new("chown");
+        command.arg("postgres").arg(path);
+        run(command);
     }
 }
 
 fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a directory");
-    if rustix::process::geteuid().is_root() {
-        run({
-            let mut command = Command::new("chown");
-            command.arg("postgres").arg(directory.path());
-            command
-        });
-    }
+    give_away(directory.path());
     directory
 }
 
-impl Server {
+impl PostgresServer {
     /// An empty database; `None` if no server is installed.
-    pub fn start() -> Option<Server> {
+    pub fn start() -> Option<PostgresServer> {
         let directory = directory();
         let mut init = command("initdb")?;
         init.args(["--no-sync", "-A", "trust", "-U", "epitome", "-D"]).arg(directory.path().join("data"));
         run(init);
-        let mut server = Server { directory, child: None };
-        server.launch(&[]);
+        let mut server = PostgresServer { directory, child: None };
+        server.launch();
         Some(server)
     }
 
     /// A standby of this server, which waits for it with each commit from now on.
-    pub fn standby(&mut self) -> Server {
+    pub fn standby(&mut self) -> PostgresServer {
         let directory = directory();
         let mut copy = command("pg_basebackup").expect("it was found before");
         copy.args(["-R", "-X", "stream", "-c", "fast", "-U", "epitome", "-h"]).arg(self.path());
         copy.arg("-D").arg(directory.path().join("data"));
         run(copy);
-        let mut standby = Server { directory, child: None };
+        let mut standby = PostgresServer { directory, child: None };
         // The new settings are read when the standby is there, so that nothing waits for it in vain.
-        standby.launch(&[]);
+        standby.launch();
         self.sql("alter system set synchronous_standby_names = '*'");
         self.sql("select pg_reload_conf()");
         let synchronous = "select count(*) from pg_stat_replication where sync_state = 'sync'";
-        wait("replicates", || self.sql(synchronous).trim() == "1");
+        within("replication", || (self.sql(synchronous).trim() == "1").then_some(()));
         standby
     }
 
@@ -99,22 +88,27 @@ impl Server {
         self.directory.path()
     }
 
-    fn launch(&mut self, more: &[&str]) {
+    /// The Unix socket that it listens at.
+    pub fn socket(&self) -> PathBuf {
+        self.path().join(".s.PGSQL.5432")
+    }
+
+    fn launch(&mut self) {
         let mut postgres = command("postgres").expect("it was found before");
         postgres.arg("-D").arg(self.path().join("data")).arg("-k").arg(self.path());
-        postgres.args(["-c", "listen_addresses=", "-c", "max_wal_senders=4"]).args(more);
+        postgres.args(["-c", "listen_addresses=", "-c", "max_wal_senders=4"]);
         let log = std::fs::File::create(self.path().join("log")).expect("a file");
         let child = postgres.current_dir("/").stderr(log).stdout(Stdio::null()).spawn().expect("it starts");
         let child = self.child.insert(child);
         let path = self.directory.path();
         let mut ready = command("pg_isready").expect("it was found before");
         ready.args(["-q", "-U", "epitome", "-d", "postgres", "-h"]).arg(path);
-        wait("starts", || {
+        within("the server's start", || {
             if let Some(status) = child.try_wait().expect("it can be waited for") {
                 let log = std::fs::read_to_string(path.join("log")).unwrap_or_default();
                 panic!("the server has ended with {status}: {log}");
             }
-            ready.status().expect("the program starts").success()
+            ready.status().expect("the program starts").success().then_some(())
         });
     }
 
@@ -129,6 +123,7 @@ impl Server {
         }
     }
 
+    /// Makes a standby the primary; returns once it accepts writes.
     pub fn promote(&self) {
         self.sql("select pg_promote()");
     }
@@ -141,24 +136,15 @@ impl Server {
         String::from_utf8_lossy(&done.stdout).into_owned()
     }
 
-    /// A store in it, of another process.
-    pub fn store(&self, home: &Path) -> Store {
-        store(&[self], home)
+    /// The address of whichever of the servers accepts writes, as a user configures it.
+    pub fn address(servers: &[&PostgresServer]) -> String {
+        let hosts: Vec<String> =
+            servers.iter().map(|server| server.path().display().to_string().replace('/', "%2F")).collect();
+        format!("postgres://epitome@{}/postgres?target_session_attrs=read-write", hosts.join(","))
     }
 }
 
-/// A store in whichever of the servers accepts writes.
-pub fn store(servers: &[&Server], home: &Path) -> Store {
-    let hosts: Vec<String> =
-        servers.iter().map(|server| server.path().display().to_string().replace('/', "%2F")).collect();
-    let url = format!("postgres://epitome@{}/postgres?target_session_attrs=read-write", hosts.join(","));
-    let address = StoreAddress::parse(&url, |_| None).expect("an address");
-    let place = address.place().to_owned();
-    let postgres = Postgres::new(address).expect("threads");
-    Store::elsewhere(&Paths::below(home), Arc::new(postgres), &place)
-}
-
-impl Drop for Server {
+impl Drop for PostgresServer {
     fn drop(&mut self) {
         if self.child.is_some() {
             self.kill();
