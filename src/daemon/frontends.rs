@@ -8,8 +8,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
 use super::Daemon;
@@ -334,22 +332,13 @@ impl Frontends {
             tracing::error!(client = client.0, "the reader of a front end panicked");
         }
         if let Some(stream) = probe
-            && self.has_died(stream)
+            && local::has_hung_up(&stream, LOOK_TIME_MAX)
         {
             self.wait_for_return();
         }
         connection.closer().close();
         tracing::info!(client = client.0, "a front end has disconnected");
         Ok(())
-    }
-
-    /// Whether the process at the other end has died, rather than closed its half.
-    fn has_died(&self, stream: UnixStream) -> bool {
-        self.0.runtime.block_on(async {
-            let Ok(socket) = AsyncFd::with_interest(stream, Interest::WRITABLE) else { return false };
-            let ready = tokio::time::timeout(LOOK_TIME_MAX, socket.ready(Interest::WRITABLE)).await;
-            matches!(ready, Ok(Ok(guard)) if guard.ready().is_write_closed())
-        })
     }
 
     /// Keeps the turns of clients of other machines running while they connect to another server, in the place of one

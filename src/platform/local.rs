@@ -3,7 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, Dev, Mode, OFlags, Stat};
 use rustix::process::Pid;
 use tokio::io::Interest;
@@ -36,6 +38,14 @@ pub async fn connect_async(path: &Path) -> io::Result<AsyncStream> {
 pub fn pair_with_child() -> io::Result<(Stream, Stdio)> {
     let (ours, theirs) = Stream::pair()?;
     Ok((ours, Stdio::from(OwnedFd::from(theirs))))
+}
+
+/// Whether the other end neither writes nor reads any more within this time: its process has died, rather than closed its
+/// half.
+pub fn has_hung_up(stream: &Stream, within: Duration) -> bool {
+    let mut ends = [PollFd::new(stream, PollFlags::empty())];
+    let Ok(within) = Timespec::try_from(within) else { return false };
+    poll(&mut ends, Some(&within)).is_ok_and(|ready| ready > 0) && ends[0].revents().contains(PollFlags::HUP)
 }
 
 /// Waits until the other end, which writes no more, does not read any more either.
