@@ -167,6 +167,15 @@ impl Agent {
         Ok((session.to_owned(), at - sent))
     }
 
+    /// Requests the first page of the stored sessions; returns how long that took.
+    pub fn list_sessions(&mut self) -> Result<Duration> {
+        let (id, sent) = self.request("session/list", "{}")?;
+        let (at, result) = self.answer(id)?;
+        let listed = result["sessions"].as_array().map_or(0, Vec::len);
+        ensure!(listed > 0, "no session was listed: {result}");
+        Ok(at - sent)
+    }
+
     /// Loads a session, including its replay; returns how long that took and the number of agent text chunks.
     pub fn load_session(&mut self, session: &str) -> Result<(Duration, usize)> {
         let (method, more) = match self.version {

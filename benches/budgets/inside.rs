@@ -130,7 +130,8 @@ fn appends(count: u32, lines: &mut Vec<Line>) -> Result<()> {
     let mut times = [Vec::new(), Vec::new()];
     for number in 0..2 * count {
         let text = "x".repeat(512);
-        let message = Message { id: MessageId(number.into()), content: vec![Content::Text { text }] };
+        let message =
+            Message { id: MessageId(number.into()), content: vec![Content::Text { text }], author: None };
         let entry = head.stage(Change::Said { message, origin: Origin::Person })?;
         let writer = writer.clone();
         let write = move || writer.lock().expect("nothing panics under it").write(&entry);
@@ -272,7 +273,7 @@ fn reply(thread: &mut Thread, endpoint: &Endpoint) {
 }
 
 fn message(thread: &Thread, text: String) -> Message {
-    Message { id: thread.next_message(), content: vec![Content::Text { text }] }
+    Message { id: thread.next_message(), content: vec![Content::Text { text }], author: None }
 }
 
 fn append(thread: &mut Thread, change: Change) {

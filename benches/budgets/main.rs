@@ -5,6 +5,7 @@
 
 mod driver;
 mod forwarder;
+mod growth;
 mod hooks;
 mod inside;
 mod many;
@@ -54,6 +55,9 @@ struct Options {
     /// Measure again with a store of 500 MB (filled first, takes minutes)
     #[arg(long)]
     big: bool,
+    /// Measure only how cost grows: with the length of a conversation, and with the number of stored ones (takes minutes)
+    #[arg(long, conflicts_with_all = ["only", "big", "v2"])]
+    growth: bool,
     /// Compare version 2 of the protocol with version 1, which takes the place of the floor
     #[arg(long, conflicts_with_all = ["agent", "big"])]
     v2: bool,
@@ -121,6 +125,17 @@ fn bench(options: &Options) -> Result<bool> {
         None => epitome("epitome", 1),
     };
     let model = Model::start()?;
+    if options.growth {
+        let home = tempfile::Builder::new().prefix("epitome-growth").tempdir()?;
+        let workspace = home.path().join("workspace");
+        std::fs::create_dir(&workspace)?;
+        let stage = Stage { subject: &ours, home: home.path().to_path_buf(), workspace, model: &model };
+        let quick = options.effort() == Effort::Quick;
+        let most = if quick { (1_000, 1_000) } else { (u32::MAX, u32::MAX) };
+        return growth::run(&stage, most, options.json)
+            .map(|()| true)
+            .or_else(|error| processes::end_leftovers().and(Err(error)));
+    }
     let is_chosen = |group: &&Group| {
         chosen(options, group.name, group.rows) && (!options.v2 || BOTH_VERSIONS.contains(&group.name))
     };

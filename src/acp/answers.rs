@@ -172,6 +172,11 @@ pub fn bad_params(bad: &BadParams) -> wire::Error {
     wire::Error::new(INVALID_PARAMS, format!("Invalid params: {}", bad.0))
 }
 
+/// The error for a client that may not do this.
+pub fn forbidden(why: String) -> wire::Error {
+    wire::Error::new(INVALID_REQUEST, why)
+}
+
 pub fn method_not_found(method: &str) -> wire::Error {
     // Method names are short; a longer text is not a method name.
     let name: String = method.chars().take(80).collect();

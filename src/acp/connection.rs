@@ -87,12 +87,16 @@ impl<P: StoredSessionPort> Connection<P> {
         };
         let (writer_tap, end) = (tap.clone(), WriterEnd(closer.clone()));
         let updates = UpdateWriter::new(config.positions);
+        // Clients of other machines may return; whoever reads from them decides.
+        let is_local = config.grant.is_none();
         std::thread::Builder::new()
             .name("acp-writer".to_owned())
             .spawn(move || {
                 if let Err(error) = write_until_closed(&end.0.outbox, updates, writer, &writer_tap) {
                     tracing::info!(%error, "the client does not read any more");
-                    end.0.detach();
+                    if is_local {
+                        end.0.detach();
+                    }
                 }
             })
             .expect("the system can start one thread");

@@ -4,6 +4,7 @@
 mod login;
 mod opening;
 mod providers;
+mod scope;
 mod stored;
 mod v2;
 
@@ -35,8 +36,8 @@ use super::writer::{self, Positions};
 use epitome_platform::blocking;
 use epitome_session::port::StoredSessionPort;
 use epitome_session::{
-    ClientId, ClientMcp, EditorResponse, EditorSupport, EventSink, QuestionSupport, Replay, SessionCommand,
-    SessionEvent, Ticket, UserDecision,
+    AccessGrant, AccessScope, ClientId, ClientMcp, EditorResponse, EditorSupport, EventSink, QuestionSupport,
+    Replay, SessionCommand, SessionEvent, Ticket, UserDecision,
 };
 use epitome_thread::SessionId;
 
@@ -46,6 +47,8 @@ pub struct ConnectionConfig<P> {
     /// Runtime for listing, forking and deleting, which access the disk.
     pub runtime: tokio::runtime::Handle,
     pub client: ClientId,
+    /// The rights of a client on another machine. `None` for the user, who has all.
+    pub grant: Option<Arc<AccessGrant>>,
     /// The editor's environment.
     pub environment: Arc<Vec<(OsString, OsString)>>,
     pub login: Arc<dyn UserLogin>,
@@ -83,27 +86,34 @@ impl PendingCount {
 /// A session's reference to the outbox, dropped when the session releases the client.
 struct OutboxHandle {
     outbox: Arc<Outbox>,
+    grant: Option<Arc<AccessGrant>>,
     count: PendingCount,
 }
 
 impl OutboxHandle {
-    fn new(outbox: Arc<Outbox>, count: PendingCount) -> OutboxHandle {
+    fn new(outbox: Arc<Outbox>, grant: Option<Arc<AccessGrant>>, count: PendingCount) -> OutboxHandle {
         count.one_more();
-        OutboxHandle { outbox, count }
+        OutboxHandle { outbox, grant, count }
+    }
+
+    fn may(&self, scope: AccessScope) -> bool {
+        self.grant.as_ref().is_none_or(|grant| grant.scope >= scope)
     }
 }
 
 impl EventSink for OutboxHandle {
     fn put(&self, session: &SessionId, out: SessionEvent) {
-        self.outbox.put(session, out);
+        if let Some(out) = scope::instead_of_question(out, self.grant()) {
+            self.outbox.put(session, out);
+        }
     }
 
     fn shows(&self) -> QuestionSupport {
-        self.outbox.shows()
+        if self.may(AccessScope::Approve) { self.outbox.shows() } else { QuestionSupport::default() }
     }
 
     fn offers(&self) -> EditorSupport {
-        self.outbox.offers()
+        if self.may(AccessScope::Prompt) { self.outbox.offers() } else { EditorSupport::default() }
     }
 
     fn shows_agents(&self) -> bool {
@@ -120,6 +130,10 @@ impl EventSink for OutboxHandle {
 
     fn mcp(&self) -> Option<Arc<dyn ClientMcp>> {
         Some(self.outbox.clone())
+    }
+
+    fn grant(&self) -> Option<&AccessGrant> {
+        self.grant.as_deref()
     }
 }
 
@@ -211,6 +225,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
             return Err(answers::not_initialized());
         }
         self.requested.store(true, Ordering::Relaxed);
+        self.check_scope(method, params)?;
         let params = &RequestParams::read(params)?;
         if self.outbox.traits().version == AcpVersion::V2 {
             return self.request_v2(id, method, params);
@@ -267,6 +282,9 @@ impl<P: StoredSessionPort> AcpServer<P> {
     }
 
     fn notification(&self, method: &str, params: Option<&RawValue>) {
+        if let Err(error) = self.check_scope(method, params) {
+            return tracing::info!(method, why = error.message, "a notification of a client is dropped");
+        }
         let Ok(params) = RequestParams::read(params) else { return };
         match method {
             "session/cancel" => {

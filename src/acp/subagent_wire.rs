@@ -91,7 +91,8 @@ pub(super) fn record(agent: &FinishedAgent) -> Option<Vec<Update>> {
         Some((_, work)) if !agent.task.trim().is_empty() => work,
         _ => whole,
     };
-    let task = Message { id: MessageId(1), content: vec![Content::Text { text: agent.task.clone() }] };
+    let task =
+        Message { id: MessageId(1), content: vec![Content::Text { text: agent.task.clone() }], author: None };
     let mut updates = Vec::new();
     user_message(&task, &Origin::Person, &mut updates);
     agent_line("m2", work.trim().to_owned(), &mut updates);

@@ -402,7 +402,7 @@ impl Cursor {
             }
             Change::Commanded { message, typed } if shown.replay || !shown.own || shown.is_v2() => {
                 let content = vec![Content::Text { text: typed.clone() }];
-                user_message(&Message { id: *message, content }, &Origin::Person, updates);
+                user_message(&Message { id: *message, content, author: None }, &Origin::Person, updates);
             }
             Change::Replied { message, cut, .. } => {
                 self.complete(message, &shown, updates);

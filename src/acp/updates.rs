@@ -185,7 +185,9 @@ pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec
         }
     }
     if !shown.is_empty() {
-        updates.push(Update::UserMessage { id, content: shown, meta: None });
+        let author = message.author.as_ref();
+        let meta = author.and_then(|author| json!({ "epitome": { "author": author } }).as_object().cloned());
+        updates.push(Update::UserMessage { id, content: shown, meta });
     }
 }
 

@@ -651,7 +651,7 @@ mod tests {
     fn a_call_has_a_status_from_the_start() {
         let card = CallDisplay { title: "ls".into(), kind: ToolKind::Execute, locations: Vec::new() };
         let call = ToolCall { id: CallId("c1".into()), name: "bash".into(), input: json!({}), card };
-        let message = Message { id: MessageId(1), content: vec![Content::Call(call)] };
+        let message = Message { id: MessageId(1), content: vec![Content::Call(call)], author: None };
         let change = Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None };
         let entry = Arc::new(Entry { seq: Seq(1), at: 0, change });
         let out = SessionEvent::Entry { entry, replay: false, own: true };
@@ -728,7 +728,7 @@ mod tests {
         let (mut writer, mut buffer) = (UpdateWriter::default(), Vec::new());
         let card = CallDisplay { title: "Find it".into(), kind: ToolKind::Other, locations: Vec::new() };
         let call = ToolCall { id: CallId("c1".into()), name: "task".into(), input: json!({}), card };
-        let message = Message { id: MessageId(1), content: vec![Content::Call(call)] };
+        let message = Message { id: MessageId(1), content: vec![Content::Call(call)], author: None };
         let change = Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None };
         let entry = Arc::new(Entry { seq: Seq(1), at: 0, change });
         let about = epitome_session::SubagentInfo {

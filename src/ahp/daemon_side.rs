@@ -145,6 +145,7 @@ impl<S: FrameSink> AhpHost<S> {
                 drop(open.session.take_applied());
                 open.session.work.replaying = false;
                 open.announced = Some(open.session.summary());
+                open.opened_at = self.log.last();
             }
             Some(_) | None => {
                 self.sessions.remove(address);

@@ -67,6 +67,8 @@ pub(super) struct OpenSession {
     /// The entry that clients know.
     pub announced: Option<SessionSummary>,
     last_use: u64,
+    /// The number of the last action before it was open.
+    pub opened_at: u64,
     /// Pages of the list that were searched for it.
     pub pages: usize,
 }
@@ -225,10 +227,14 @@ impl<S: FrameSink> AhpHost<S> {
     fn reconnect(&mut self, client: u64, id: &Value, params: ReconnectParams) -> Result<(), RequestFailure> {
         self.clients.initialized(client, params.client_id);
         let last_seen = u64::try_from(params.last_seen_server_seq).unwrap_or_default();
-        let is_open = |channel: &String| channel == ROOT_RESOURCE_URI || self.open_session(channel).is_some();
+        // What other windows did before a session was opened, perhaps not for the first time, is in no action.
+        let is_complete = |channel: &String| {
+            let open = uri::session_of(channel).and_then(|session| self.sessions.get(&session));
+            open.is_some_and(|open| open.opened_at < last_seen)
+        };
         let known =
             |channel: &&String| uri::session_of(channel).is_some_and(|session| self.can_open(&session));
-        let replays = params.subscriptions.iter().filter(known).all(is_open);
+        let replays = params.subscriptions.iter().filter(known).all(is_complete);
         self.wait(client, id.clone(), params.subscriptions, WaitingFor::Reconnect { last_seen, replays })
     }
 
@@ -244,7 +250,8 @@ impl<S: FrameSink> AhpHost<S> {
             return false;
         }
         let session = SharedSession::new(address.to_owned(), "", "", "", SessionLifecycle::Ready);
-        let mut open = OpenSession { session, announced: None, last_use: self.uses, pages: 0 };
+        let (last_use, opened_at) = (self.uses, u64::MAX);
+        let mut open = OpenSession { session, announced: None, last_use, opened_at, pages: 0 };
         open.session.agent_id = Some(agent_id.clone());
         open.session.work.replaying = true;
         self.sessions.insert(address.to_owned(), open);
@@ -328,7 +335,8 @@ impl<S: FrameSink> AhpHost<S> {
         let session = SharedSession::new(address.clone(), "New session", &directory, &time, created);
         let summary = session.summary();
         let added = json!({ "channel": ROOT_RESOURCE_URI, "summary": summary });
-        let open = OpenSession { session, announced: Some(summary), last_use: self.uses, pages: 0 };
+        let (announced, last_use, opened_at) = (Some(summary), self.uses, self.log.last());
+        let open = OpenSession { session, announced, last_use, opened_at, pages: 0 };
         self.sessions.insert(address.clone(), open);
         self.broadcast(ROOT_RESOURCE_URI, "root/sessionAdded", &added);
         if let Some(active) = params.active_client {

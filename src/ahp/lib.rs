@@ -30,6 +30,8 @@ mod clients;
 mod daemon_side;
 mod failure;
 mod host;
+#[cfg(test)]
+mod host_tests;
 mod log;
 mod messages;
 mod models;

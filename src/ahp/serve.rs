@@ -20,7 +20,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::sync::oneshot;
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tokio_tungstenite::tungstenite::http::StatusCode;
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
@@ -40,6 +41,9 @@ const FRAMES_WAITING_MAX: usize = 64;
 /// Bytes that wait to be sent to a client. One that reads more slowly is disconnected.
 const UNSENT_BYTES_MAX: usize = 32 * 1024 * 1024;
 
+/// Frames that wait to be sent to a client, with the same effect.
+const UNSENT_FRAMES_MAX: usize = 64 * 1024;
+
 /// Bytes that wait to be sent to the daemon, beyond which no further frames of clients are read.
 const TO_DAEMON_BYTES_MAX: usize = 1024 * 1024;
 
@@ -52,10 +56,11 @@ pub struct AhpServer {
     to_daemon: OwnedWriteHalf,
 }
 
-/// The queue to a client's socket. Dropping it ends the client when everything is sent.
+/// The queue to a client's socket. Dropping it cuts the connection, because a client that does not read would keep it.
 struct ClientSink {
-    frames: UnboundedSender<String>,
+    frames: Sender<String>,
     unsent: Arc<AtomicUsize>,
+    _connected: oneshot::Sender<()>,
 }
 
 impl FrameSink for ClientSink {
@@ -63,7 +68,7 @@ impl FrameSink for ClientSink {
         let bytes = frame.len();
         let unsent = self.unsent.fetch_add(bytes, Ordering::Relaxed);
         // A snapshot may be larger than the limit.
-        (unsent == 0 || unsent + bytes <= UNSENT_BYTES_MAX) && self.frames.send(frame).is_ok()
+        (unsent == 0 || unsent + bytes <= UNSENT_BYTES_MAX) && self.frames.try_send(frame).is_ok()
     }
 }
 
@@ -82,6 +87,10 @@ impl AhpServer {
         mut connector: Connector,
         directory: PathBuf,
     ) -> Result<AhpServer, String> {
+        if directory.to_str().is_none() {
+            let shown = directory.display();
+            return Err(format!("no session can be created in {shown}, because this name is not UTF-8"));
+        }
         let listener = listen_on_loopback(address).await?;
         let attached = tokio::task::spawn_blocking(move || {
             let link = connector.attach(0)?;
@@ -209,7 +218,7 @@ async fn admit(stream: TcpStream, access: &RemoteAccess) -> Option<WebSocketStre
         let token = token(request);
         let checked = access.check_origin(request.headers());
         let checked = checked.and_then(|()| access.check_token(request.headers(), token.as_deref()));
-        checked.map_err(refusal)?;
+        checked.map(drop).map_err(refusal)?;
         Ok(response)
     };
     let accepted = accept_hdr_async_with_config(stream, check, Some(frame_limits()));
@@ -242,9 +251,10 @@ fn token(request: &Request) -> Option<String> {
 
 /// Passes frames in both directions until the socket or the host ends the connection.
 async fn relay(client: u64, socket: WebSocketStream<TcpStream>, events: &Sender<SocketEvent>) {
-    let (frames, mut to_client): (_, UnboundedReceiver<String>) = mpsc::unbounded_channel();
+    let (frames, mut to_client) = mpsc::channel::<String>(UNSENT_FRAMES_MAX);
+    let (_connected, cut) = oneshot::channel();
     let unsent = Arc::new(AtomicUsize::new(0));
-    let sink = ClientSink { frames, unsent: unsent.clone() };
+    let sink = ClientSink { frames, unsent: unsent.clone(), _connected };
     if events.send(SocketEvent::Connected(client, sink)).await.is_err() {
         return;
     }
@@ -257,8 +267,6 @@ async fn relay(client: u64, socket: WebSocketStream<TcpStream>, events: &Sender<
             }
             unsent.fetch_sub(bytes, Ordering::Relaxed);
         }
-        // The client may be gone already.
-        drop(sending.close().await);
     };
     let read = async {
         while let Some(message) = receiving.next().await {
@@ -278,5 +286,7 @@ async fn relay(client: u64, socket: WebSocketStream<TcpStream>, events: &Sender<
     tokio::select! {
         () = write => {}
         () = read => {}
+        // The host has dropped the sink.
+        _ = cut => {}
     }
 }

@@ -61,6 +61,26 @@ struct UnseenPrompt {
     role: PromptRole,
 }
 
+impl UnseenPrompt {
+    /// Whether the daemon shows it with this text: without the other texts if one is a command, and in pieces if it is
+    /// long.
+    fn is_shown_as(&self, shown: &str) -> bool {
+        let is_command = || {
+            let (after, before) = (self.text.strip_prefix(shown), self.text.strip_suffix(shown));
+            shown.trim_start().starts_with('/')
+                && (after.is_some_and(|rest| rest.starts_with('\n'))
+                    || before.is_some_and(|rest| rest.ends_with('\n')))
+        };
+        let is_in_pieces = || shown.len() > self.text.len() && unbroken(shown).eq(unbroken(&self.text));
+        self.text == shown || is_command() || is_in_pieces()
+    }
+}
+
+/// The bytes of a text without line breaks.
+fn unbroken(text: &str) -> impl Iterator<Item = u8> {
+    text.bytes().filter(|byte| *byte != b'\n')
+}
+
 pub enum PromptRole {
     Turn(String),
     /// The pending message that it was.
@@ -347,17 +367,16 @@ impl SharedSession {
 
     /// The daemon's answer to the prompt of a turn; an error if it was not inserted.
     pub fn prompted(&mut self, turn: Option<&str>, result: Result<(), &Value>, now: Timestamp) {
-        let Err(error) = result else { return };
         let is_this = |sent: &UnseenPrompt| match (&sent.role, turn) {
             (PromptRole::Turn(sent), Some(turn)) => sent == turn,
-            (PromptRole::Steering(_) | PromptRole::Suggestion, None) => true,
+            (PromptRole::Steering(_) | PromptRole::Suggestion, None) => result.is_err(),
             _ => false,
         };
         let sent = self.sent.iter().position(is_this).and_then(|at| self.sent.remove(at));
+        // The daemon shows a prompt before it answers. One that was not recognized is not waited for any longer.
+        let Err(error) = result else { return };
         match sent.map(|sent| sent.role) {
-            Some(PromptRole::Turn(turn))
-                if self.chat.active_turn.as_ref().is_some_and(|active| active.id == turn) =>
-            {
+            Some(PromptRole::Turn(turn)) if self.is_active(&turn) => {
                 let message = error["message"].as_str().unwrap_or("the prompt was refused").to_owned();
                 let is_cancelled = error["code"] == CANCELLED;
                 self.end_turn(if is_cancelled { TurnEnd::Cancelled } else { TurnEnd::Failed(message) }, now);
@@ -369,10 +388,14 @@ impl SharedSession {
         }
     }
 
-    /// Removes the oldest sent prompt with this text, which the daemon has shown as a message of the conversation.
-    pub(super) fn take_sent(&mut self, text: &str) -> Option<PromptRole> {
-        let at = self.sent.iter().position(|sent| sent.text == text)?;
+    /// Removes the oldest sent prompt that the daemon shows with this text as a message of the conversation.
+    pub(super) fn take_sent(&mut self, shown: &str) -> Option<PromptRole> {
+        let at = self.sent.iter().position(|sent| sent.is_shown_as(shown))?;
         self.sent.remove(at).map(|sent| sent.role)
+    }
+
+    pub(super) fn is_active(&self, turn: &str) -> bool {
+        self.chat.active_turn.as_ref().is_some_and(|active| active.id == turn)
     }
 
     /// The id of the active turn. Work that no prompt began is a turn with an empty message of the system.

@@ -25,7 +25,7 @@ pub enum WaitingFor {
     Initialize {
         version: String,
     },
-    /// `replays`: whether all sessions were open, so that missed actions are enough.
+    /// `replays`: whether all sessions have been open since, so that missed actions are enough.
     Reconnect {
         last_seen: u64,
         replays: bool,

@@ -1,6 +1,6 @@
 //! Translates the daemon's updates of a session to actions.
 
-use ahp::ahp_types::state::ResponsePart;
+use ahp::ahp_types::state::{ResponsePart, TurnState};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -49,28 +49,30 @@ impl SharedSession {
     /// A message of the user: a prompt of a client of this host, or of another window.
     fn user_message(&mut self, update: &Value, now: Timestamp) {
         let blocks = update["content"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let id = update["messageId"].as_str().unwrap_or_default();
         match self.take_sent(&messages::text_of(blocks)) {
-            Some(PromptRole::Turn(turn)) => {
-                let is_active = self.chat.active_turn.as_ref().is_some_and(|active| active.id == turn);
-                self.work.inserted = is_active;
-                // The turn of an inserted prompt may have been cancelled meanwhile.
-                self.work.draining = !is_active;
+            Some(PromptRole::Turn(turn)) if self.is_active(&turn) => {
+                self.work.inserted = true;
+                self.work.draining = false;
             }
-            Some(PromptRole::Steering(id)) => {
-                self.apply(actions::pending_removed("steering", &id), None);
+            // The message of another window came first and has ended this turn; its turn takes this prompt in.
+            Some(PromptRole::Turn(_)) if self.work.inserted => {}
+            Some(PromptRole::Turn(turn)) if self.was_cancelled(&turn) => self.work.draining = true,
+            Some(PromptRole::Steering(pending)) => {
+                self.apply(actions::pending_removed("steering", &pending), None);
             }
             Some(PromptRole::Suggestion) => {}
-            None => {
-                let id = update["messageId"].as_str().unwrap_or_default();
-                let active = self.chat.active_turn.iter().map(|turn| &turn.id);
-                if self.chat.turns.iter().map(|turn| &turn.id).chain(active).any(|known| known == id) {
-                    return;
-                }
+            None if self.is_active(id) || self.chat.turns.iter().any(|turn| turn.id == id) => {}
+            Some(PromptRole::Turn(_)) | None => {
                 self.work.draining = false;
                 self.end_turn(TurnEnd::Complete, now);
                 self.begin_foreign(id, &messages::from_blocks(blocks), now);
             }
         }
+    }
+
+    fn was_cancelled(&self, turn: &str) -> bool {
+        self.chat.turns.iter().any(|ended| ended.id == turn && ended.state == TurnState::Cancelled)
     }
 
     /// Text of the agent: a whole message or, unless `is_whole`, what follows.

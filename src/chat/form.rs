@@ -169,8 +169,8 @@ fn read(kind: &FormFieldKind, line: &str) -> Option<Value> {
             line.parse::<f64>().ok().filter(|number| number.is_finite()).map(Value::from)
         }
         FormFieldKind::YesOrNo => match line.to_ascii_lowercase().as_str() {
-            "y" | "yes" => Some(true.into()),
-            "n" | "no" => Some(false.into()),
+            "y" | "yes" | "true" => Some(true.into()),
+            "n" | "no" | "false" => Some(false.into()),
             _ => None,
         },
         FormFieldKind::One(choices) => chosen(choices, line),

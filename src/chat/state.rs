@@ -554,7 +554,14 @@ impl ChatState {
         match update {
             SessionUpdate::UserMessage(message) => {
                 let MaybeUndefined::Value(content) = message.content else { return };
-                let text = text_of(&content);
+                let author = match &message.meta {
+                    MaybeUndefined::Value(meta) => meta.get("epitome").and_then(|own| own["author"].as_str()),
+                    _ => None,
+                };
+                let text = match author {
+                    Some(author) => format!("{author}: {}", text_of(&content)),
+                    None => text_of(&content),
+                };
                 let typed = typed(&content);
                 self.no_longer_waits(typed.trim());
                 self.draft.remember(typed.trim());

@@ -1,9 +1,9 @@
 //! `epitome acp`: speaks the Agent Client Protocol on stdin and stdout. It is a thin front end of the daemon, or runs
 //! the entire agent in this process if requested or if no daemon can be started.
 
-use epitome_platform::os::OpenOptionsExt;
+use epitome_platform::os::{OpenOptionsExt, PermissionsExt};
 use std::fs::{File, OpenOptions};
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Read as _};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -14,16 +14,17 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::overrides::OverrideArgs;
-use super::{CliError, EXIT_USAGE, log, login, serve, terminal};
+use super::{CliError, EXIT_USAGE, log, login, serve, server, terminal};
 use crate::acp::connection::{Connection, ConnectionCloser, LineDirection, Tap};
 use crate::acp::server::ConnectionConfig;
 use crate::acp::writer::Positions;
 use crate::daemon::ClientLogin;
 use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front;
-use crate::daemon::front::access::RemoteAccess;
-use crate::daemon::front::attach::{Connector, DaemonLink};
-use crate::daemon::front::remote::{PATH, RemoteServer};
+use crate::daemon::front::access::{AcceptedTokens, RemoteAccess};
+use crate::daemon::front::attach::{Connector, DaemonLink, FindDaemon};
+use crate::daemon::front::dial::{RemoteConnector, RemoteServerAddress};
+use crate::daemon::front::remote::{PATH, RemoteServer, SocketSecurity};
 use crate::daemon::front::signals::BlockedSignals;
 use crate::daemon::token::secret;
 use crate::paths::Paths;
@@ -50,6 +51,8 @@ pub struct AcpArgs {
     /// Serve clients over WebSocket and HTTP on this loopback address, at /acp, instead of stdin and stdout
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["transcript", "standalone"])]
     listen: Option<SocketAddr>,
+    #[command(flatten)]
+    remote: RemoteArgs,
     /// Origin of a web page that may connect; may be repeated
     #[arg(long, value_name = "ORIGIN", requires = "listen")]
     allow_origin: Vec<String>,
@@ -57,6 +60,22 @@ pub struct AcpArgs {
     overrides: OverrideArgs,
     #[command(subcommand)]
     action: Option<AcpAction>,
+}
+
+/// The daemon of another machine.
+#[derive(Debug, clap::Args)]
+struct RemoteArgs {
+    /// Use the daemon of another machine, which runs `epitome serve`, for example wss://build.example:4711
+    ///
+    /// The token is that of EPITOME_REMOTE_TOKEN.
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["standalone", "listen", "OverrideArgs", "RecipeDirArgs"])]
+    remote: Option<String>,
+    /// File with the token for --remote, which only you can read
+    #[arg(long, value_name = "FILE", requires = "remote", value_hint = clap::ValueHint::FilePath)]
+    remote_token_file: Option<PathBuf>,
+    /// PEM file with the certificates to trust for --remote, instead of the public ones
+    #[arg(long, value_name = "FILE", requires = "remote", value_hint = clap::ValueHint::FilePath)]
+    tls_ca: Option<PathBuf>,
 }
 
 /// Subcommands that editors run in a terminal by appending them to the command that starts the agent.
@@ -106,6 +125,9 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
         let hint = "start it from an editor, or with pipes".to_owned();
         CliError::failed(format!("stdin and stdout can't be used: {error}"), Some(hint))
     })?;
+    if let Some(address) = &args.remote.remote {
+        return remote(address, &args.remote, (reader, writer), tap);
+    }
     if !args.standalone {
         match attach(&paths, &overrides) {
             Ok((connector, link, signals)) => {
@@ -121,6 +143,52 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
         }
     }
     standalone(paths, overrides, (reader, writer), tap)
+}
+
+/// The environment variable that contains the token for `--remote`.
+const REMOTE_TOKEN_VARIABLE: &str = "EPITOME_REMOTE_TOKEN";
+
+/// Serves the editor by the daemon of another machine.
+fn remote(
+    address: &str,
+    args: &RemoteArgs,
+    (reader, writer): (File, File),
+    tap: Option<Tap>,
+) -> Result<i32, CliError> {
+    let failed = |why: String| CliError::failed(why, None);
+    let token = match &args.remote_token_file {
+        Some(path) => private_text(path)?,
+        None => std::env::var(REMOTE_TOKEN_VARIABLE).unwrap_or_default(),
+    };
+    if token.trim().is_empty() {
+        let hint = format!("set {REMOTE_TOKEN_VARIABLE}, or name a file with --remote-token-file");
+        return Err(CliError::failed("--remote needs a token of the server", Some(hint)));
+    }
+    let authorities = args.tls_ca.as_deref().map(server::read).transpose()?;
+    let server = RemoteServerAddress::parse(address, token.trim(), authorities.as_deref()).map_err(failed)?;
+    let connector = RemoteConnector::new(server);
+    let mut connector = connector.map_err(|error| failed(format!("no thread can be started: {error}")))?;
+    let link = connector.find(0, false).map_err(|why| failed(format!("the server can't be used: {why}")))?;
+    let signals = BlockedSignals::new();
+    let signals = signals.map_err(|error| failed(format!("signals can't be blocked: {error}")))?;
+    front::run(connector, link, reader, writer, tap, signals)
+        .map_err(|error| failed(format!("the threads of the front end can't be started: {error}")))?;
+    // Returning from main would wait for a thread that may still read.
+    std::process::exit(0)
+}
+
+/// Reads a file with a secret, which others must not be able to read.
+fn private_text(path: &Path) -> Result<String, CliError> {
+    let failed = |why: String| CliError::failed(format!("{} {why}", path.display()), None);
+    let unreadable = |error: io::Error| failed(format!("can't be read: {error}"));
+    let mut file = File::open(path).map_err(unreadable)?;
+    let mode = file.metadata().map_err(unreadable)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        return Err(failed(format!("can be read by others: `chmod 600 {}` changes that", path.display())));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(unreadable)?;
+    Ok(text)
 }
 
 /// Finds or starts the daemon, and then blocks signals, which later threads inherit: a signal ends a window that waits
@@ -180,10 +248,11 @@ fn listen(address: SocketAddr, origins: Vec<String>, overrides: Overrides) -> Re
         Connector::new(&paths, environment.clone(), overrides.clone())
             .map_err(|error| format!("this program is not found: {error}"))
     };
-    let access = RemoteAccess { token: token.value.clone(), origins };
+    let access = RemoteAccess { tokens: AcceptedTokens::One(token.value.clone()), origins };
     serve::runtime()?.block_on(async {
         let failed = |why| CliError::failed(why, None);
-        let server = RemoteServer::listen(address, access, Arc::new(connector)).await.map_err(failed)?;
+        let server = RemoteServer::listen(address, SocketSecurity::Loopback, access, Arc::new(connector));
+        let server = server.await.map_err(failed)?;
         let address = server.address().map_err(|error| failed(error.to_string()))?;
         note!("listening on ws://{address}{PATH}");
         if token.is_new {
@@ -209,6 +278,7 @@ fn standalone(
         sessions: sessions.clone(),
         runtime: runtime.handle().clone(),
         client: ClientId(1),
+        grant: None,
         environment,
         login: Arc::new(login),
         ids_above: 0,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use super::acp::RemoteToken;
 use super::overrides::OverrideArgs;
 use super::{CliError, log, serve};
-use crate::daemon::front::access::RemoteAccess;
+use crate::daemon::front::access::{AcceptedTokens, RemoteAccess};
 use crate::daemon::front::attach::Connector;
 use crate::session::registry::Overrides;
 use epitome_ahp::AhpServer;
@@ -39,7 +39,8 @@ pub fn main(args: AhpArgs) -> Result<i32, CliError> {
         .map_err(|error| failed(format!("this program is not found: {error}")))?;
     let directory = serve::working_directory()?;
     serve::runtime()?.block_on(async {
-        let access = RemoteAccess { token: token.value.clone(), origins: args.allow_origin };
+        let access =
+            RemoteAccess { tokens: AcceptedTokens::One(token.value.clone()), origins: args.allow_origin };
         let server = AhpServer::listen(args.listen, access, connector, directory).await.map_err(failed)?;
         let address = server.address().map_err(|error| failed(error.to_string()))?;
         note!("listening on ws://{address}/");

@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use super::hooks::Project;
 use super::terminal;
 use super::{CliError, daemon, doctor, serve, sessions};
-use crate::config::Settings;
 use crate::daemon::control::ControlClient;
 use crate::daemon::runtime_dir::RuntimeDir;
 use crate::paths::Paths;
@@ -83,7 +82,7 @@ pub fn main(args: BugReportArgs) -> Result<i32, CliError> {
 
 fn report(paths: &Paths, store: &Store, session: Option<&str>) -> Result<String, CliError> {
     let project = Project::load(paths.clone())?;
-    let redactor = redactor(paths, &project.settings);
+    let redactor = redactor(paths, &project);
     let structure = session.map(|typed| structure(store, typed)).transpose()?;
     let mut out = PREAMBLE.to_owned();
     let mut section = |title: &str, text: &str| {
@@ -105,8 +104,8 @@ fn report(paths: &Paths, store: &Store, session: Option<&str>) -> Result<String,
 }
 
 /// Creates a redactor with the secrets of this environment and these settings.
-fn redactor(paths: &Paths, settings: &Settings) -> ReportRedactor {
-    let named = settings::key_variables(settings);
+fn redactor(paths: &Paths, project: &Project) -> ReportRedactor {
+    let named = settings::key_variables(&project.settings);
     let variables = std::env::vars_os().filter_map(|(name, value)| {
         let (name, value) = (name.into_string().ok()?, value.to_string_lossy().into_owned());
         (redact::is_secret_name(&name) || named.contains(&name)).then_some(value)
@@ -116,7 +115,12 @@ fn redactor(paths: &Paths, settings: &Settings) -> ReportRedactor {
     let of_home = home.and_then(Path::file_name).and_then(|name| name.to_str()).map(str::to_owned);
     let user = text("USER").or_else(|| text("LOGNAME")).or(of_home);
     let host = uname().nodename().to_string_lossy().into_owned();
-    ReportRedactor::new(variables.chain(settings::secrets(settings)), home, user.as_deref(), Some(&host))
+    ReportRedactor::new(
+        variables.chain(settings::secrets(&project.settings, &project.environment)),
+        home,
+        user.as_deref(),
+        Some(&host),
+    )
 }
 
 fn system() -> String {

@@ -84,7 +84,7 @@ fn path(paths: &Paths, cwd: &Path, json: bool) -> Result<(), CliError> {
     if !json {
         return terminal::print(&format!("{}\n", visible(&users.display().to_string())));
     }
-    let file = |path: PathBuf| json!({ "path": path, "exists": path.is_file() });
+    let file = |path: PathBuf| json!({ "path": path.to_string_lossy(), "exists": path.is_file() });
     let repository = Settings::repository_file(cwd);
     terminal::print_pretty(&json!({ "user": file(users), "repository": file(repository) }))
 }

@@ -66,7 +66,7 @@ enum McpCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Log in to a server on the network
+    /// Log in to a server on the network, also if a login is stored
     Login {
         /// Name of the server
         name: String,
@@ -123,12 +123,10 @@ pub fn main(args: McpArgs) -> Result<i32, CliError> {
         McpCommand::Logout { name, json } => {
             let project = Project::load(paths)?;
             let url = url_of(&project, &name)?;
-            let had_login = log_out(&project.paths.data.join(MCP_LOGINS), &url);
-            let text =
-                match had_login.map_err(|error| failed(format!("the login cannot be removed: {error}")))? {
-                    true => format!("You are logged out of {name}."),
-                    false => format!("There was no stored login for {name}."),
-                };
+            let text = match log_out_of(&project, &url)? {
+                true => format!("You are logged out of {name}."),
+                false => format!("There was no stored login for {name}."),
+            };
             done(json, "logged_out", &name, text)
         }
     }
@@ -340,6 +338,12 @@ fn url_of(project: &Project, name: &str) -> Result<String, CliError> {
     }
 }
 
+/// Removes the stored login of the server at this address. Returns whether there was one.
+fn log_out_of(project: &Project, url: &str) -> Result<bool, CliError> {
+    log_out(&project.paths.data.join(MCP_LOGINS), url)
+        .map_err(|error| failed(format!("the login cannot be removed: {error}")))
+}
+
 /// Completes the first start of a server whose session has ended; the server is read from stdin.
 pub fn first_start() -> Result<i32, CliError> {
     let start: FirstStart = serde_json::from_reader(std::io::stdin())
@@ -358,12 +362,14 @@ pub fn first_start() -> Result<i32, CliError> {
 
 /// Connects the server, which shows the link for its login if it requires one.
 fn login(project: &Project, name: &str, as_json: bool) -> Result<i32, CliError> {
-    url_of(project, name)?;
+    let url = url_of(project, name)?;
     let server = server_named(project, name)?.clone();
     if matches!(server.from, McpSource::Repository { .. }) {
         let hint = Some("open a session here, allow the server, and log in there".to_owned());
         return Err(CliError::failed(format!("{name} came with the repository"), hint));
     }
+    // A server that does not recognize its tokens may fail instead of asking for a login.
+    log_out_of(project, &url)?;
     let state = serve::runtime()?.block_on(async {
         let context = project.mcp_context();
         // Without a client that answers questions, the link arrives as a notice.

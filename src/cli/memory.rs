@@ -106,8 +106,10 @@ fn list(files: &MemoryFiles, as_json: bool) -> Result<i32, CliError> {
     let sizes: Vec<(PathBuf, u64)> =
         sizes.filter_map(|path| Some((path.clone(), path.metadata().ok()?.len()))).collect();
     if as_json {
-        let listed: Vec<Value> =
-            sizes.iter().map(|(path, bytes)| json!({ "path": path, "bytes": bytes })).collect();
+        let listed: Vec<Value> = sizes
+            .iter()
+            .map(|(path, bytes)| json!({ "path": path.to_string_lossy(), "bytes": bytes }))
+            .collect();
         return terminal::print_pretty(&json!(listed)).map(|()| 0);
     }
     let mut out = String::new();

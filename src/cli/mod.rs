@@ -42,11 +42,13 @@ mod recipes;
 mod run;
 mod scratch;
 mod serve;
+mod server;
 mod sessions;
 mod store;
 mod streamed;
 mod terminal;
 mod text_editor;
+mod token;
 mod worktree;
 
 use std::ffi::OsString;
@@ -107,6 +109,8 @@ struct Cli {
 enum CliCommand {
     Acp(acp::AcpArgs),
     Ahp(ahp::AhpArgs),
+    Serve(server::ServeArgs),
+    Token(token::TokenArgs),
     Run(run::RunArgs),
     Compact(run::CompactArgs),
     #[command(flatten)]
@@ -233,6 +237,8 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
     match cli.command {
         CliCommand::Acp(args) => acp::main(args),
         CliCommand::Ahp(args) => ahp::main(args),
+        CliCommand::Serve(args) => server::main(args),
+        CliCommand::Token(args) => token::main(args),
         CliCommand::Run(args) => run::main(args),
         CliCommand::Compact(args) => run::compact(args),
         CliCommand::Session(command) => run::session_command(command),

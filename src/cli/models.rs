@@ -1,6 +1,8 @@
 //! `epitome models`: lists models with context windows and prices, and the source of each number. Starts no session;
 //! only `--refresh` and the search for a local server use the network.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use super::terminal;
@@ -43,6 +45,8 @@ pub fn main(args: ModelsArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     let cwd = std::env::current_dir().ok();
     let settings = serve::settings(&paths, cwd.as_deref());
+    // A directory whose name is not UTF-8 can't be sent, and has no session either.
+    let cwd = cwd.as_deref().and_then(Path::to_str);
     let params = json!({
         "all": args.all, "refresh": args.refresh, "cwd": cwd, "environment": EnvironmentObject::current(),
     });

@@ -287,8 +287,9 @@ impl<'a> Printer<'a> {
             UserDecision::Dismissed | UserDecision::Absent => {
                 let title = text::title(&ask.tool, &ask.card);
                 let how = match ask.tool.as_str() {
-                    // No permission mode allows running a repository's programs.
+                    // No permission mode allows running a repository's programs, or remembering.
                     "trust" => "To let them: `epitome hooks trust`, or --trust-hooks for one run.",
+                    "memory" => "To let the model remember without asking: --allow memory.",
                     _ => {
                         "To allow such calls: --allow RULE (for example \"bash(cargo test *)\"), --mode auto (edits, and \
                          commands in the sandbox), or `[permissions] allow` in config.toml."

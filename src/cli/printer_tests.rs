@@ -97,7 +97,7 @@ fn entry(change: Change) -> SessionEvent {
 }
 
 fn replied(content: Vec<Content>) -> SessionEvent {
-    let message = Message { id: MessageId(1), content };
+    let message = Message { id: MessageId(1), content, author: None };
     entry(Change::Replied { message, model: ModelName("local/small".to_owned()), usage: None, cut: None })
 }
 
@@ -231,7 +231,7 @@ fn markdown_is_rendered_on_a_terminal_and_nothing_of_it_is_lost_before_a_call() 
 #[test]
 fn remarks_go_to_stderr_and_the_past_is_not_repeated() {
     let said = Change::Said {
-        message: Message { id: MessageId(0), content: vec![text("hello")] },
+        message: Message { id: MessageId(0), content: vec![text("hello")], author: None },
         origin: Origin::Person,
     };
     let past = SessionEvent::Entry {
@@ -249,7 +249,7 @@ fn remarks_go_to_stderr_and_the_past_is_not_repeated() {
 fn a_compaction_is_one_line() {
     let change = Change::Compacted {
         through: Seq(4),
-        summary: Message { id: MessageId(3), content: vec![text("all that was")] },
+        summary: Message { id: MessageId(3), content: vec![text("all that was")], author: None },
         trigger: Trigger::Manual,
         focus: None,
         tokens_before: 42_000,
@@ -266,7 +266,7 @@ fn a_compaction_is_one_line() {
 
 #[test]
 fn what_hooks_did_is_one_line_each() {
-    let message = |text: &str| Message { id: MessageId(5), content: vec![self::text(text)] };
+    let message = |text: &str| Message { id: MessageId(5), content: vec![self::text(text)], author: None };
     let said = |origin| entry(Change::Said { message: message("Run the linter."), origin });
     let (out, err) = printed(
         Style::Plain,

@@ -110,13 +110,7 @@ impl RecipeListing {
     fn show(&self, name: &str) -> Result<(), CliError> {
         let catalog = self.catalog();
         let recipe = find(&catalog, name)?;
-        let text = match &recipe.source {
-            RecipeSource::BuiltIn => RecipeCatalog::built_in_text(&recipe.id).unwrap_or_default().to_owned(),
-            RecipeSource::User(path) | RecipeSource::Repository(path) => std::fs::read_to_string(path)
-                .map_err(|error| {
-                    CliError::failed(format!("{} can't be read: {error}", path.display()), None)
-                })?,
-        };
+        let text = RecipeCatalog::source_text(recipe).map_err(|why| CliError::failed(why, None))?;
         match self.json {
             true => {
                 let mut fields = shown::fields(recipe);

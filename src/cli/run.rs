@@ -39,7 +39,7 @@ use crate::daemon::runtime_dir::RuntimeDir;
 use crate::session::port::SessionPort;
 use crate::session::{Attachment, ClientId, Opening, QuestionSupport, Replay, SessionError, Ticket};
 use crate::store::SessionQuery;
-use crate::thread::visible::visible;
+use crate::thread::visible::{visible, visible_line};
 use crate::thread::{Content, SessionId};
 use drive::{PromptRun, RunInputs};
 use event_printer::EventPrinter;
@@ -183,6 +183,11 @@ impl RunRequest {
             SessionChoice::Newest => Some(newest(sessions, &cwd)?),
             SessionChoice::New | SessionChoice::Named(_) => resumed,
         };
+        if let Some(session) = &resumed
+            && request.changes_history()
+        {
+            introduce(sessions, session);
+        }
         let is_there = stdin.is_none() && terminal::keyboard().is_some();
         let queue = Arc::new(InputQueue::new(QuestionSupport { forms: is_there, urls: is_there }));
         catch_interrupts(runtime, &queue)?;
@@ -290,6 +295,15 @@ fn newest(sessions: &impl SessionPort, cwd: &Path) -> Result<SessionId, CliError
         let hint = Some(hint.to_owned());
         CliError::failed(format!("there is no session of {} to continue", cwd.display()), hint)
     })
+}
+
+/// Names the session on stderr: unless one was named, it is the newest of the directory.
+fn introduce(sessions: &impl SessionPort, session: &SessionId) {
+    let query = SessionQuery { prefix: session.0.clone(), has_prompt: true, ..SessionQuery::default() };
+    let listed = sessions.list(&query).unwrap_or_default();
+    let title = listed.into_iter().find_map(|header| header.title);
+    let name = title.unwrap_or_else(|| session.to_string());
+    note!("Session: {}", visible_line(&name));
 }
 
 /// The first Ctrl-C cancels the turn, the second ends the process.

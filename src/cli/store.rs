@@ -63,15 +63,16 @@ fn copy(from: &Store, to: &Store, args: &CopyArgs) -> Result<i32, CliError> {
     if let Some(typed) = &args.session {
         sessions = vec![session_library::resolve(from, typed)?];
     }
-    let (all, mut copied, mut failed) = (sessions.len(), 0, 0);
+    let (all, mut copied, mut incomplete, mut failed) = (sessions.len(), 0, 0, 0);
     for (nth, session) in (1..).zip(sessions) {
         let done = from.copy_to(&session, to);
         let (what, error) = match &done {
-            Ok(true) => ("copied", None),
+            Ok(true) => ("copied", to.read_with_damage(&session)?.1.map(|lost| lost.to_string())),
             Ok(false) => ("was there already", None),
             Err(error) => ("not copied", Some(error.to_string())),
         };
         copied += u64::from(matches!(done, Ok(true)));
+        incomplete += u64::from(done.is_ok() && error.is_some());
         failed += u64::from(done.is_err());
         if args.json {
             let line = json!({ "session": session, "result": what, "error": error });
@@ -86,7 +87,13 @@ fn copy(from: &Store, to: &Store, args: &CopyArgs) -> Result<i32, CliError> {
         }
     }
     if !args.json {
-        terminal::print(&format!("{copied} of {all} sessions were copied, {failed} could not be\n"))?;
+        let lacking = match incomplete {
+            0 => String::new(),
+            incomplete => format!(" ({incomplete} of them as incomplete as the original)"),
+        };
+        terminal::print(&format!(
+            "{copied} of {all} sessions were copied{lacking}, {failed} could not be\n"
+        ))?;
     }
-    Ok(i32::from(failed > 0))
+    Ok(i32::from(failed + incomplete > 0))
 }

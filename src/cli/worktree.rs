@@ -115,7 +115,7 @@ fn list(cwd: &Path, as_json: bool) -> Result<i32, CliError> {
             };
             out.push_str(&format!(
                 "{}\n",
-                json!({ "name": one.name, "path": one.path, "branch": one.branch, "base": one.base,
+                json!({ "name": one.name, "path": one.path.to_string_lossy(), "branch": one.branch, "base": one.base,
                     "commits": commits, "uncommitted": uncommitted, "error": state.as_ref().err() })
             ));
             continue;

@@ -120,7 +120,11 @@ mod tests {
     }
 
     fn message(words: usize) -> Message {
-        Message { id: MessageId(0), content: vec![Content::Text { text: "walnut ".repeat(words) }] }
+        Message {
+            id: MessageId(0),
+            content: vec![Content::Text { text: "walnut ".repeat(words) }],
+            author: None,
+        }
     }
 
     /// Builds a conversation from named events: `much` adds more than a tenth of the window, `little` less.

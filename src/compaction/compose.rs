@@ -6,6 +6,7 @@ use super::fit::{FittedCompaction, SummaryInput, Unfit, fitted};
 use super::input::CompactionInput;
 use super::parts::names;
 use super::plan::{CompactionPlan, NO_GAIN};
+use super::text::CUT_OFF;
 use super::unknown::flagged;
 use epitome_thread::edits::Replacement;
 use epitome_thread::{
@@ -57,18 +58,19 @@ pub fn compacted_in(
 ) -> Result<Change, String> {
     let SummaryResult { text, context, native, by, fallback } = written;
     let text = text.filter(|text| !text.trim().is_empty());
+    let is_cut_off = text.as_ref().is_some_and(|text| text.ends_with(CUT_OFF));
     // Only models invent file names.
     let text = text.map(|text| if by.is_some() { flagged(text, input.thread) } else { text });
     let context: Vec<String> = context.iter().map(|(by, words)| format!("Kept for {by}:\n{words}")).collect();
     let context = (!context.is_empty()).then(|| context.join("\n\n"));
     let summary = SummaryInput { text, context, native, writer: by.as_ref().map(|(model, _)| model) };
     let made = fitted(input, plan, &summary).map_err(|unfit| why_not(input, &unfit))?;
-    let account = account(input, &made, fallback);
+    let account = CompactionStats { is_cut_off, ..account(input, &made, fallback) };
     let FittedCompaction { content: parts, through, masks, tokens_after, .. } = made;
     let (model, usage) = by.unzip();
     Ok(Change::Compacted {
         through,
-        summary: Message { id, content: parts.content },
+        summary: Message { id, content: parts.content, author: None },
         trigger: plan.trigger,
         focus: plan.focus.clone(),
         tokens_before: input.before,
@@ -98,7 +100,7 @@ pub enum EntryTreatment {
     Masked,
     /// Dropped, but quoted verbatim in the message.
     Quoted,
-    /// Dropped, but quoted in the message without its middle.
+    /// Dropped, but quoted in the message without its middle or its attached files.
     Shortened,
     /// Dropped and covered by the summary.
     Summarised,

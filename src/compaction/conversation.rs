@@ -27,7 +27,7 @@ impl TestConversation {
     }
 
     pub fn message(&self, content: Vec<Content>) -> Message {
-        Message { id: self.0.next_message(), content }
+        Message { id: self.0.next_message(), content, author: None }
     }
 
     pub fn add_prompt(&mut self, text: impl Into<String>) -> Seq {

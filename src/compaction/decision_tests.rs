@@ -4,7 +4,7 @@ use super::conversation::{TestConversation, budget, wish, words};
 use super::*;
 use epitome_thread::{
     CallDisplay, CallId, Change, Content, Mask, ModelName, Native, Origin, OutcomeContent, OutcomeStatus,
-    Seq, ToolCall, ToolOutcome, Trigger,
+    REFUSED_BECAUSE, Seq, ToolCall, ToolOutcome, Trigger,
 };
 use epitome_tokens::model_name::Family;
 use epitome_tokens::{Calibration, Ruler, Tally};
@@ -52,6 +52,27 @@ fn old_outcomes_are_cut_to_their_beginning_with_a_recall_hint() {
         conversation.decide(8_192, Trigger::Threshold, KeptTail::Ratio(0.4)),
         CompactionDecision::Prune(_)
     ));
+}
+
+/// Regression: the user's answers to questions, and reasons for refusing a call, were cut to 200 characters like any
+/// old result, although the user's messages are the last to be cut.
+#[test]
+fn the_users_answers_are_not_cut_like_old_outcomes() {
+    let mut conversation = TestConversation::new();
+    conversation.add_prompt("Ask me first.");
+    let answer = conversation.calls("ask_user", "Never drop the table legacy_users. ".repeat(43));
+    let reason = format!("{REFUSED_BECAUSE}{}", "Use the staging server. ".repeat(60));
+    let input = serde_json::json!({"command": "deploy"});
+    let refusal = conversation.calls_with("bash", input, OutcomeStatus::Denied, reason);
+    let results: Vec<Seq> = (0..20).map(|_| conversation.calls("bash", words(2_000))).collect();
+    conversation.add_later_messages();
+    let of_cost = due(&Ruler::for_model(None), &conversation.0, &budget(1_000_000)).expect("it pays");
+    let of_room = masks(conversation.decide(45_000, Trigger::Threshold, KeptTail::Ratio(0.4)));
+    for cut in [of_cost, of_room] {
+        let cut: Vec<Seq> = cut.iter().map(|mask| mask.entry).collect();
+        assert!(!cut.contains(&answer) && !cut.contains(&refusal), "{cut:?}");
+        assert_eq!(cut, results);
+    }
 }
 
 #[test]
@@ -447,5 +468,48 @@ fn the_share_is_of_the_tokens_that_clients_see() {
         budget.used = Some(shown);
         let again = decide(&ruler, &conversation.0, &budget, &wish);
         assert!(matches!(again, CompactionDecision::Nothing(_)), "{percent_of_ours} % of ours: {again:?}");
+    }
+}
+
+/// Regression: a server ignored the limit for the summary. `/compact` was refused because such a summary is not
+/// shorter than what it replaces, and an automatic compaction left out the user's messages to make room for it. A
+/// hook's summary or addition may be as long.
+#[test]
+fn a_summary_beyond_its_limit_is_cut_before_anything_else() {
+    for trigger in [Trigger::Manual, Trigger::Hook, Trigger::Threshold] {
+        let mut conversation = TestConversation::new();
+        let said: Vec<Seq> = (0..20)
+            .map(|number| {
+                let prompt = conversation.add_prompt(format!("Instruction {number}: {}", words(200)));
+                conversation.replies(words(3_000));
+                prompt
+            })
+            .collect();
+        let CompactionDecision::Summarise(plan) = conversation.decide(200_000, trigger, KeptTail::Nothing)
+        else {
+            panic!("{trigger:?}: there is something to compact")
+        };
+        let long = format!("BEGIN {} END", "chestnut ".repeat(40_000));
+        let with_context = |text: Option<&str>, context: &str| SummaryResult {
+            text: text.map(str::to_owned),
+            context: vec![("h".to_owned(), context.to_owned())],
+            ..SummaryResult::default()
+        };
+        for written in [with_context(Some(&long), "The port is 8123."), with_context(None, &long)] {
+            let is_long_summary = written.text.is_some();
+            let (ruler, id) = (Ruler::for_model(None), conversation.0.next_message());
+            let change = compacted(&ruler, &conversation.0, &budget(200_000), &plan, id, written);
+            let Ok(Change::Compacted { summary, account, tokens_after, .. }) = change else {
+                panic!("{trigger:?}: {change:?}")
+            };
+            let text = summary.text();
+            assert!(account.left_out.is_empty() && account.shortened.is_empty(), "{trigger:?}: {account:?}");
+            assert!(said.iter().all(|entry| account.quoted.contains(entry)), "{trigger:?}: {account:?}");
+            assert!(account.facts > 0 || !is_long_summary, "the tables stay: {trigger:?}: {account:?}");
+            assert!(tokens_after < 40_000, "{trigger:?}: {tokens_after}");
+            let is_there = |part: &str| text.contains(part);
+            assert_eq!(is_there("BEGIN") && is_there(" END"), is_long_summary, "{trigger:?}");
+            assert_eq!(is_there("The port is 8123."), is_long_summary, "{trigger:?}");
+        }
     }
 }

@@ -28,6 +28,11 @@ impl TestConversation {
         self.compact(WINDOW, Trigger::Manual, KeptTail::Nothing, None)
     }
 
+    /// The same with a summary by a model.
+    fn compact_by_model(&mut self) -> String {
+        self.compact(WINDOW, Trigger::Manual, KeptTail::Nothing, Some("They talked."))
+    }
+
     /// Adds a compaction of everything, with this message and without an account, as an import does.
     fn compacted_elsewhere(&mut self, summary: Message) -> Seq {
         let through = Seq(self.0.next_seq().0 - 1);
@@ -223,4 +228,45 @@ fn a_hooks_addition_does_not_replace_the_earlier_summary() {
     let new = SummaryResult { text: Some("The lexer too.".into()), ..written };
     let text = conversation.compacted_with(new).text();
     assert!(text.contains("<summary>\nThe lexer too.\n</summary>") && text.contains("8123"), "{text}");
+}
+
+/// Regression: a hook removed a key from the message of a compaction, or from the history. Nothing that it rewrote is
+/// quoted from the log again, and what the hook had left was only used if no model wrote a summary. With one, all of
+/// the user's earlier instructions disappeared, and the account did not list them.
+#[test]
+fn words_that_a_hook_left_survive_summaries_by_a_model() {
+    let mut conversation = TestConversation::new();
+    conversation.add_prompt("Never touch vendor/. The key is sk-123.");
+    conversation.goes_on();
+    conversation.add_prompt("Answer in French.");
+    conversation.replies("Yes.");
+    let message = conversation.compact_all();
+    let compaction = Seq(conversation.0.next_seq().0 - 1);
+    let redacted = content(&message.replace("sk-123", "[redacted]"));
+    conversation.edits(ViewEdit::Replace { at: at(compaction), content: redacted });
+    for _ in 0..2 {
+        conversation.add_prompt("Use tabs.");
+        conversation.goes_on();
+        let text = conversation.compact_by_model();
+        for words in ["Never touch vendor/. The key is [redacted].", "Answer in French.", "Use tabs."] {
+            assert!(text.contains(&format!("\n{words}\n</said>")), "{words}: {text}");
+        }
+        assert_eq!(text.matches("Answer in French.").count(), 1, "{text}");
+        assert!(text.contains("as a hook left it") && !text.contains("sk-123"), "{text}");
+    }
+
+    let mut replaced = TestConversation::new();
+    replaced.add_prompt("Ship on Friday. The key is sk-123.");
+    replaced.replies("Yes.");
+    let spoken = |role, text: &str| HistoryMessage { role, message: replaced.message(content(text)) };
+    let messages = vec![spoken(Role::User, "Ship on Friday."), spoken(Role::Assistant, "I will.")];
+    let revision = replaced.0.view().revision();
+    let made = edits::mutation(&replaced.0, revision, replaced.0.next_message(), messages, 0).expect("valid");
+    replaced.add(mutated(&Ruler::for_model(None), &replaced.0, made, "h".into(), WINDOW).expect("it fits"));
+    for _ in 0..2 {
+        replaced.goes_on();
+        let text = replaced.compact_by_model();
+        assert!(text.contains("\nShip on Friday.\n</said>") && !text.contains("sk-123"), "{text}");
+        assert!(!text.contains("I will."), "the summary covers the agent's words: {text}");
+    }
 }

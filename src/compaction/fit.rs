@@ -72,22 +72,33 @@ const TO_FIT: [ShrinkablePart; 14] = [
     ShrinkablePart::AllOfUser,
 ];
 
-/// The order if the result fits but gains too little.
+/// The order if the result fits but gains too little. What a summary has beyond its expected size goes first: the
+/// other parts were chosen for that size.
 fn to_gain(trigger: Trigger) -> &'static [ShrinkablePart] {
     match trigger {
         // A requested compaction keeps the request and the part to keep intact. Attachments have been seen by then,
         // and if they make up most of the conversation, only dropping them gains anything.
-        Trigger::Manual => &[ShrinkablePart::Attached, ShrinkablePart::Carried, ShrinkablePart::Pastes],
-        Trigger::Hook => &[
+        Trigger::Manual => &[
+            ShrinkablePart::Summary,
             ShrinkablePart::Attached,
             ShrinkablePart::Carried,
+            ShrinkablePart::Context,
+            ShrinkablePart::Pastes,
+        ],
+        Trigger::Hook => &[
+            ShrinkablePart::Summary,
+            ShrinkablePart::Attached,
+            ShrinkablePart::Carried,
+            ShrinkablePart::Context,
             ShrinkablePart::Pastes,
             ShrinkablePart::Request,
         ],
         Trigger::Threshold | Trigger::Must | Trigger::Overflow => &[
+            ShrinkablePart::Summary,
             ShrinkablePart::Carried,
             ShrinkablePart::Outcomes,
             ShrinkablePart::Attached,
+            ShrinkablePart::Context,
             ShrinkablePart::Pastes,
             ShrinkablePart::Request,
             ShrinkablePart::Kept,
@@ -130,6 +141,14 @@ pub(super) struct SummaryInput<'a> {
 }
 
 impl SummaryInput<'_> {
+    /// The material for a layer that keeps the view from index `cut` on, and its summary.
+    fn material(&self, input: &CompactionInput<'_>, cut: usize) -> (Material, SummaryPart) {
+        let mut material = Material::collect(input, cut);
+        let summary = self.part(&material);
+        material.add_words_left_by_hooks(input, summary.text());
+        (material, summary)
+    }
+
     fn part(&self, material: &Material) -> SummaryPart {
         match (&self.text, &material.earlier) {
             (Some(text), _) => SummaryPart::New(text.clone()),
@@ -205,7 +224,7 @@ impl<'a> FitSearch<'a> {
         reserve: u64,
     ) -> FitSearch<'a> {
         let cut = input.cut(plan.through);
-        let material = Material::collect(input, cut);
+        let (material, summary) = given.material(input, cut);
         let mut kept = PruneCuts::new(input, cut);
         kept.take(input, cut, &plan.masks);
         // A reused earlier summary must not affect the other parts more than a new one does. That of another program
@@ -218,7 +237,6 @@ impl<'a> FitSearch<'a> {
             }
             Some(_) | None => reserve,
         };
-        let summary = given.part(&material);
         let measure = full_measure(input, &material, &summary, plan.trigger);
         let carryover = Carryover::compute(input, &material.kept);
         let carried = carryover.within(&input.ruler, measure.carried);
@@ -254,7 +272,7 @@ impl<'a> FitSearch<'a> {
                 &self.measure,
             );
             parts.content.splice(..0, self.native.iter().cloned());
-            let mut message = Message { id: MessageId(0), content: parts.content.clone() };
+            let mut message = Message { id: MessageId(0), content: parts.content.clone(), author: None };
             let tokens_after = self.input.ruler.message(&message) + self.kept.tokens;
             // Counted without the summary instead of subtracted, since the difference could vary by a token
             // with its text.
@@ -319,10 +337,15 @@ impl<'a> FitSearch<'a> {
             }
             ShrinkablePart::Summary => {
                 let bytes = self.measure.summary.min(self.summary.text().len());
+                let tokens = input.ruler.text(&self.summary.part(bytes));
+                // For a gain, only what exceeds the expected size is cut, so not in a search without one.
                 let is_long =
-                    bytes > SUMMARY_BYTES_MIN && input.ruler.text(&self.summary.part(bytes)) > self.reserve;
+                    bytes > SUMMARY_BYTES_MIN && tokens > self.reserve && (self.reserve > 0 || !self.fits);
                 if is_long {
-                    self.measure.summary = (bytes / 2).max(SUMMARY_BYTES_MIN);
+                    let size = bytes as u128 * u128::from(self.reserve) / u128::from(tokens.max(1));
+                    let wanted = usize::try_from(size).unwrap_or(bytes) * 95 / 100;
+                    let wanted = if self.reserve > 0 { wanted } else { bytes / 2 };
+                    self.measure.summary = wanted.max(SUMMARY_BYTES_MIN);
                 }
                 is_long
             }
@@ -367,8 +390,7 @@ impl<'a> FitSearch<'a> {
                 self.cut = end;
                 self.through = input.thread.through(end);
                 self.kept = PruneCuts::new(input, end);
-                self.material = Material::collect(input, end);
-                self.summary = self.given.part(&self.material);
+                (self.material, self.summary) = self.given.material(input, end);
                 self.measure = full_measure(input, &self.material, &self.summary, self.trigger);
                 self.carryover = Carryover::compute(input, &self.material.kept);
                 self.carried = self.carryover.within(&input.ruler, self.measure.carried);

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::budget::Budget;
+use super::carryover::user_reply;
 use super::prune::RECALL;
 use super::text::{shortened, shortened_to_chars};
 use epitome_thread::{Change, Content, Entry, OutcomeContent, Seq, Thread};
@@ -34,6 +35,8 @@ pub struct CompactionInput<'a> {
     pub(super) limit: u64,
     /// Entries that are pinned completely.
     pub(super) pinned: HashSet<Seq>,
+    /// Outcomes in the view that are the user's own words: answers to questions, and reasons for refusals.
+    pub(super) answers: HashSet<Seq>,
     /// Indices in the view of unshortened `recall` outcomes requested by the running turn. They are the last
     /// outcomes to be cut, since the model has just fetched them.
     pub(super) recalled: BTreeSet<usize>,
@@ -53,9 +56,29 @@ impl<'a> CompactionInput<'a> {
         let limit = u64::try_from(limit).unwrap_or(u64::MAX);
         let whole = thread.pinned().into_iter().filter(|part| part.part.is_none());
         let pinned = whole.map(|part| part.entry).collect();
+        let names = tools(entries);
+        let is_answer = |entry: &&Arc<Entry>| match &entry.change {
+            Change::ToolFinished { outcome } => {
+                let tool = names.get(outcome.call.0.as_str()).copied().unwrap_or_default();
+                user_reply(tool, outcome).is_some()
+            }
+            _ => false,
+        };
+        let answers = entries.iter().filter(is_answer).map(|entry| entry.seq).collect();
         let recalled = recalled(thread);
         let has_recall = thread.frame().is_none_or(|(_, tools)| tools.iter().any(|tool| tool.name == RECALL));
-        CompactionInput { ruler, thread, budget, weights, before, limit, pinned, recalled, has_recall }
+        CompactionInput {
+            ruler,
+            thread,
+            budget,
+            weights,
+            before,
+            limit,
+            pinned,
+            answers,
+            recalled,
+            has_recall,
+        }
     }
 
     pub(super) fn entries(&self) -> &'a [Arc<Entry>] {

@@ -18,6 +18,7 @@ mod carryover;
 mod compose;
 mod fit;
 mod input;
+mod left_by_hooks;
 mod lost;
 mod material;
 mod parts;
@@ -38,7 +39,7 @@ pub use plan::{
 };
 pub use preview::{Preview, PreviewLine, preview};
 pub use prune::{due, pruned};
-pub use text::{extract, flat, pieces};
+pub use text::{CUT_OFF, extract, flat, is_tagged, pieces};
 
 /// A compaction that shrinks the view by less than a tenth is not made: the next one would be due soon.
 pub(crate) const GAIN_MIN_PERCENT: u64 = 10;

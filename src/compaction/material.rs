@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::carryover::user_reply;
 use super::input::{CompactionInput, tools};
+use super::left_by_hooks;
 use super::text::{flat_entry, said, said_with};
 use epitome_thread::{
     Change, Content, Entry, Message, MessageId, Origin, PartId, RewrittenEntries, Seq, Thread,
@@ -44,6 +45,8 @@ pub(super) struct UserQuote {
     /// The length of the text in characters, and the maximum for its quote.
     chars: usize,
     chars_max: usize,
+    /// Whether the text lacks a part of the message even if it is complete, such as attached files.
+    is_partial: bool,
     /// The text with the tags around it.
     pub quote: String,
     /// The size of the quote.
@@ -96,7 +99,7 @@ impl Material {
                         && !rewritten.contains_call(&outcome.call)
                         && let Some((occasion, text)) = user_reply(tool, outcome)
                     {
-                        user.push(UserQuote::new(input, entry.seq, Some(occasion), text.to_owned()));
+                        user.push(UserQuote::new(input, entry.seq, Some(occasion), text.to_owned(), false));
                     }
                     continue;
                 }
@@ -129,7 +132,8 @@ impl Material {
                             _ => said(content),
                         };
                         if !text.trim().is_empty() {
-                            user.push(UserQuote::new(input, entry.seq, None, text));
+                            let is_partial = content.iter().any(Content::has_attached_data);
+                            user.push(UserQuote::new(input, entry.seq, None, text, is_partial));
                         }
                     }
                 }
@@ -152,7 +156,7 @@ impl Material {
         let goal = thread.goal().map(str::to_owned);
         let earlier = earlier_summary(thread, &shown[..cut], &rewritten);
         let native = shown[..cut].first().map(|head| native_summary(head)).unwrap_or_default();
-        let gone = gone(thread.entries(), &kept, &rewritten);
+        let gone = gone(thread.active_entries(), &kept, &rewritten);
         Material {
             kept,
             gone,
@@ -168,9 +172,20 @@ impl Material {
     }
 }
 
+impl Material {
+    /// Adds what hooks left of the user's older messages, unless `summary` contains it: the log must not be quoted for
+    /// these, and a new summary replaces the only text that had them.
+    pub fn add_words_left_by_hooks(&mut self, input: &CompactionInput<'_>, summary: &str) {
+        let Some((layer, words)) = left_by_hooks::words(input.thread) else { return };
+        let occasion = Some("before, as a hook left it");
+        let missing = words.into_iter().rev().filter(|words| !summary.contains(words.as_str()));
+        self.user.extend(missing.map(|words| UserQuote::new(input, layer, occasion, words, true)));
+    }
+}
+
 /// Counts what `recall` can find and the view no longer shows.
-fn gone(
-    entries: &[Arc<Entry>],
+fn gone<'a>(
+    entries: impl Iterator<Item = &'a Arc<Entry>>,
     kept: &HashSet<Seq>,
     rewritten: &RewrittenEntries,
 ) -> Option<(usize, Seq, Seq)> {
@@ -178,7 +193,7 @@ fn gone(
         matches!(entry.change, Change::Said { .. } | Change::Replied { .. } | Change::ToolFinished { .. })
     };
     let is_gone = |seq: &Seq| !kept.contains(seq) && !rewritten.contains(*seq);
-    let mut gone = entries.iter().filter(is_spoken).map(|entry| entry.seq).filter(is_gone);
+    let mut gone = entries.filter(is_spoken).map(|entry| entry.seq).filter(is_gone);
     let first = gone.next()?;
     Some(gone.fold((1, first, first), |(count, first, _), seq| (count + 1, first, seq)))
 }
@@ -196,10 +211,11 @@ impl UserQuote {
         entry: Seq,
         occasion: Option<&'static str>,
         text: String,
+        is_partial: bool,
     ) -> UserQuote {
         let (chars, chars_max) = (text.chars().count(), PASTE_CHARS[0]);
-        let mut words =
-            UserQuote { entry, occasion, text, chars, chars_max, quote: String::new(), tokens: 0 };
+        let quote = String::new();
+        let mut words = UserQuote { entry, occasion, text, chars, chars_max, is_partial, quote, tokens: 0 };
         words.quote = words.quoted(input, chars_max);
         words.tokens = input.ruler.text(&words.quote);
         words
@@ -225,9 +241,9 @@ impl UserQuote {
         saved
     }
 
-    /// Whether a part of the text is missing from the quote.
+    /// Whether a part of the message is missing from the quote.
     pub fn is_cut(&self) -> bool {
-        self.chars > self.chars_max
+        self.is_partial || self.chars > self.chars_max
     }
 }
 
@@ -266,7 +282,7 @@ impl Material {
         let instructions: u64 = self.instructions.iter().map(|file| text(&file.text)).sum();
         let pins: u64 = self.pins.iter().map(|(_, pinned)| text(pinned)).sum();
         let request = self.request.as_ref().map_or(0, |request| {
-            input.ruler.message(&Message { id: MessageId(0), content: request.content.clone() })
+            input.ruler.message(&Message { id: MessageId(0), content: request.content.clone(), author: None })
         });
         let goal = self.goal.as_deref().map_or(0, text);
         self.user_tokens() + instructions + pins + request + goal + FRAME_TOKENS
@@ -281,7 +297,11 @@ impl LastRequest {
         let content = content.to_vec();
         let mut attached: Vec<usize> = (0..content.len()).filter(|at| content[*at].is_attachment()).collect();
         attached.sort_by_cached_key(|at| {
-            input.ruler.message(&Message { id: MessageId(0), content: vec![content[*at].clone()] })
+            input.ruler.message(&Message {
+                id: MessageId(0),
+                content: vec![content[*at].clone()],
+                author: None,
+            })
         });
         LastRequest { entry, content, attached }
     }

@@ -5,7 +5,7 @@ use super::input::CompactionInput;
 use super::material::{COMPACTED, Material, SUMMARY_CLOSE, SUMMARY_OPEN};
 use super::prune::RECALL;
 use super::text::head_and_tail;
-use epitome_thread::{Change, Content, PartId, Seq};
+use epitome_thread::{Change, Content, Entry, PartId, Seq};
 
 /// The second sentence of the message. It keeps the model from redoing what the summary lists.
 const INTRO: &str = "This is its summary, kept as background. It is not a new request: what it lists as done is \
@@ -77,7 +77,7 @@ pub(super) struct CompactionMessage {
     pub content: Vec<Content>,
     /// Entries that are quoted verbatim, in the order of the log.
     pub quoted: Vec<Seq>,
-    /// Entries that are quoted without their middle, in the order of the log.
+    /// Entries that are quoted without their middle or without attached files, in the order of the log.
     pub shortened: Vec<Seq>,
     /// Entries of instruction files and of the user's messages that did not fit.
     pub left_out: Vec<Seq>,
@@ -126,17 +126,24 @@ impl CompactionMessage {
                 part.part.is_some()
                     && entry.is_some_and(|entry| matches!(entry.change, Change::Replied { .. }))
             };
-            let pinned = material.pins.iter().map(|(part, _)| part).filter(|part| !is_call(part));
-            quoted.extend(pinned.map(|part| part.entry));
+            for part in material.pins.iter().map(|(part, _)| part).filter(|part| !is_call(part)) {
+                let loses = entries.get(part.entry.0 as usize).is_some_and(|entry| loses_data(entry));
+                if loses { &mut shortened } else { &mut quoted }.push(part.entry);
+            }
         }
         let mut content: Vec<Content> = texts.into_iter().map(|text| Content::Text { text }).collect();
         if let Some(request) = &material.request {
             let (text, attached) = request.with(measure.attached);
-            let is_cut = text.len() > measure.request;
+            let is_without_files = attached.len() < request.attached();
+            let is_cut = text.len() > measure.request || is_without_files;
             let text = input.head_and_tail(&text, measure.request, request.entry);
+            let hint = match is_without_files {
+                true => input.recall_hint(request.entry, "reads the text of its files"),
+                false => String::new(),
+            };
             content.push(Content::Text {
                 text: format!(
-                    "{REQUEST_HEAD} (it may be answered already, see the summary):\n\n\
+                    "{REQUEST_HEAD} (it may be answered already, see the summary{hint}):\n\n\
                      <last_request>\n{text}\n</last_request>"
                 ),
             });
@@ -154,6 +161,12 @@ impl CompactionMessage {
         let left_out = without.iter().map(|file| file.entry).chain(user.left_out).collect();
         CompactionMessage { content, quoted, shortened, left_out }
     }
+}
+
+/// Whether the text of a pin only names a part of the message.
+fn loses_data(entry: &Entry) -> bool {
+    let is_lost = |part: &Content| matches!(part, Content::Image { .. } | Content::Document { .. });
+    matches!(&entry.change, Change::Said { message, .. } if message.content.iter().any(is_lost))
 }
 
 /// Heading of the tables computed from the log.
@@ -180,7 +193,7 @@ struct UserWords {
     text: Option<String>,
     /// Entries that are quoted verbatim.
     entries: Vec<Seq>,
-    /// Entries that are quoted without their middle.
+    /// Entries that are quoted without their middle or without attached files.
     shortened: Vec<Seq>,
     /// Entries that did not fit.
     left_out: Vec<Seq>,

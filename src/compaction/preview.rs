@@ -101,7 +101,7 @@ pub fn preview(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &Compactio
 fn longer(input: &CompactionInput<'_>, message: &Message) -> u64 {
     let own = message.content.first().map_or(0, |first| {
         let content = vec![first.clone()];
-        input.ruler.message(&Message { id: MessageId(0), content })
+        input.ruler.message(&Message { id: MessageId(0), content, author: None })
     });
     let intro = input.ruler.text(&SummaryPart::New(String::new()).part(usize::MAX));
     (intro + longest_summary(input)).saturating_sub(own)

@@ -268,8 +268,8 @@ impl PruneCuts {
         self.tokens <= tokens_max
     }
 
-    /// Cuts messages to their head and tail, longest first, until the part takes at most `tokens_max`.
-    /// Returns whether that is enough.
+    /// Cuts the user's messages and answers to their head and tail, longest first, until the part takes at most
+    /// `tokens_max`. Returns whether that is enough.
     pub fn messages(&mut self, input: &CompactionInput<'_>, from: usize, tokens_max: u64) -> bool {
         let mut places: Vec<usize> =
             (from..input.entries().len()).filter(|at| spoken(input, *at).is_some()).collect();
@@ -299,20 +299,21 @@ fn cut(input: &CompactionInput<'_>, at: usize, text: String) -> Option<PruneCut>
 /// The size in tokens of an entry that consists only of this text.
 pub(super) fn tokens(input: &CompactionInput<'_>, text: &str) -> u64 {
     let content = vec![Content::Text { text: text.to_owned() }];
-    input.ruler.message(&Message { id: MessageId(0), content })
+    input.ruler.message(&Message { id: MessageId(0), content, author: None })
 }
 
-/// The outcome at this index, as it is shown; `None` if it may not be cut.
+/// The outcome at this index, as it is shown; `None` if it may not be cut, or only like a message of the user.
 fn outcome<'a>(input: &CompactionInput<'a>, at: usize) -> Option<&'a ToolOutcome> {
     let entry = &input.entries()[at];
+    let is_protected = input.pinned.contains(&entry.seq) || input.answers.contains(&entry.seq);
     match &entry.change {
-        Change::ToolFinished { outcome } if !input.pinned.contains(&entry.seq) => Some(outcome),
+        Change::ToolFinished { outcome } if !is_protected => Some(outcome),
         _ => None,
     }
 }
 
-/// The message at this index, as text; `None` if it may not be cut: pinned entries, instructions, and
-/// messages of a hook's history, which a mask cannot address.
+/// The message or answer of the user at this index, as text; `None` if it may not be cut: pinned entries, instructions,
+/// and messages of a hook's history, which a mask cannot address.
 fn spoken(input: &CompactionInput<'_>, at: usize) -> Option<String> {
     let entry = &input.entries()[at];
     let own = input.thread.entries().get(usize::try_from(entry.seq.0).ok()?)?;
@@ -320,6 +321,11 @@ fn spoken(input: &CompactionInput<'_>, at: usize) -> Option<String> {
         (Change::Said { origin: Origin::Instructions { .. }, .. }, _) => None,
         (Change::Said { message, .. }, Change::Said { .. }) if !input.pinned.contains(&entry.seq) => {
             Some(said(&message.content))
+        }
+        (Change::ToolFinished { outcome }, _)
+            if input.answers.contains(&entry.seq) && !input.pinned.contains(&entry.seq) =>
+        {
+            Some(outcome.model_text())
         }
         _ => None,
     }

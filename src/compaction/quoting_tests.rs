@@ -200,7 +200,8 @@ fn pastes_are_cut_one_by_one_and_only_as_far_as_necessary() {
     let (content, text, account) = accounted(&chinese, 60_000);
     let input = CompactionInput::new(&ruler, &chinese.0, &budget);
     // The room for a model's summary stays free.
-    let after = input.ruler.message(&Message { id: MessageId(0), content }) + budget.summary_max;
+    let after =
+        input.ruler.message(&Message { id: MessageId(0), content, author: None }) + budget.summary_max;
     // As much is kept as a compaction may keep: what fits, and gains a tenth.
     let target = input.limit.min(input.before * 9 / 10);
     assert!(after <= target && after * 100 >= target * 97, "{} to {after} of {target}", input.before);
@@ -249,4 +250,38 @@ fn one_step_cuts_as_many_pastes_as_necessary() {
     assert!(material.user.last().expect("the oldest").is_cut() && !material.user[0].is_cut());
     while material.cut_pastes(&input, u64::MAX) {}
     assert!(material.user.iter().all(|words| words.is_cut()));
+}
+
+/// Regression: an editor's attached files disappeared. A pinned message lost the rules attached to it, even their
+/// name, and a message was reported as quoted word for word although only the name of its file was left.
+#[test]
+fn attached_files_are_quoted_with_a_pin_and_otherwise_reported_as_missing() {
+    let asks = |conversation: &mut TestConversation, words: &str, uri: &str, file: &str| {
+        let text = Content::Text { text: words.to_owned() };
+        let file = Content::Resource { uri: uri.to_owned(), text: file.to_owned() };
+        let message = conversation.message(vec![text, file]);
+        conversation.add(Change::Said { message, origin: Origin::Person })
+    };
+    let mut conversation = TestConversation::new();
+    let pinned = asks(&mut conversation, "Follow these rules.", "zed:///rules", "Never use unwrap.");
+    let older = asks(&mut conversation, "Read this.", "file:///old.txt", "OLD FILE");
+    conversation.replies(words(30_000));
+    conversation.pins(pinned);
+    let request = asks(&mut conversation, "Sum up the table.", "file:///t.csv", &"1,2,3\n".repeat(1_500));
+    let (content, text, account) = accounted(&conversation, 100_000);
+    assert!(text.contains("Follow these rules.\n\n[zed:///rules]\nNever use unwrap.\n</pinned>"), "{text}");
+    assert!(
+        text.contains("[file that was attached: file:///old.txt]") && !text.contains("OLD FILE"),
+        "{text}"
+    );
+    assert!(content.iter().any(Content::is_attachment));
+    assert_eq!((account.quoted, account.shortened), (vec![pinned, request], vec![older]));
+    // Without room for the table, only its name is left.
+    let (content, text, account) = accounted(&conversation, 2_500);
+    assert!(text.contains("[file that was attached: file:///t.csv]"), "{text}");
+    assert!(!content.iter().any(Content::is_attachment));
+    assert_eq!((account.quoted, account.shortened), (vec![pinned], vec![older, request]));
+    // The pins as they are counted have the file, too.
+    let why = pins_too_large(&Ruler::for_model(None), &conversation.0, 5).expect("more than five tokens");
+    assert!(why.contains(&pinned.to_string()), "{why}");
 }

@@ -10,7 +10,7 @@ use epitome_tokens::Ruler;
 use std::sync::Arc;
 
 fn message(text: &str) -> Message {
-    Message { id: MessageId(0), content: vec![Content::Text { text: text.to_owned() }] }
+    Message { id: MessageId(0), content: vec![Content::Text { text: text.to_owned() }], author: None }
 }
 
 fn said(text: &str, origin: Origin) -> Change {
@@ -85,6 +85,14 @@ fn the_summary_is_extracted_from_its_tags() {
         ("<analysis>hm</analysis>\n<summary>\nA.\n</summary>", Some("A.")),
         ("<summary>cut off", Some("cut off")),
         ("<analysis>hm</analysis>\nA.", Some("A.")),
+        ("<analysis>hm <summary> of it</analysis>\n<summary>\nA.\n</summary>", Some("A.")),
+        ("<analysis>hm <summary> tag</analysis>", None),
+        ("<analysis>cut off", None),
+        ("<analysis>not closed\n<summary>A.</summary>", Some("A.")),
+        (
+            "<summary>The tags <analysis> and </analysis>.</summary>",
+            Some("The tags <analysis> and </analysis>."),
+        ),
         ("A.", Some("A.")),
         ("<summary> </summary>", None),
         ("", None),

@@ -9,13 +9,16 @@ use epitome_thread::{Change, Content, Entry, View};
 /// Minimum size of a piece in bytes. A smaller one would contain nothing worth summarizing.
 const PIECE_BYTES_MIN: usize = 1_024;
 
-/// Extracts the summary from a model's reply: the text between `<summary>` tags or, without them, the reply without
-/// `<analysis>`. `None` if nothing is left.
+/// The last line of a summary that the model could not finish.
+pub const CUT_OFF: &str = "[The summary was cut off here: it grew too long.]";
+
+/// Extracts the summary from a model's reply without `<analysis>`: the text between `<summary>` tags or, without
+/// them, all of it. `None` if nothing is left.
 pub fn extract(reply: &str) -> Option<String> {
-    let body = match (reply.find("<summary>"), reply.rfind("</summary>")) {
-        (Some(open), Some(close)) if open < close => reply[open + "<summary>".len()..close].to_owned(),
-        (Some(open), _) => reply[open + "<summary>".len()..].to_owned(),
-        (None, _) => without_analysis(reply),
+    let reply = without_analysis(reply);
+    let body = match tagged(&reply) {
+        Some(body) => body,
+        None => reply.split_once("<summary>").map_or(reply.as_str(), |(_, begun)| begun),
     };
     let body = body.trim();
     (!body.is_empty()).then(|| body.to_owned())
@@ -99,12 +102,25 @@ pub(super) fn flat_entry(entry: &Entry, tools: &HashMap<&str, &str>) -> String {
     }
 }
 
+/// Whether a reply has a summary between `<summary>` tags.
+pub fn is_tagged(reply: &str) -> bool {
+    tagged(&without_analysis(reply)).is_some()
+}
+
+fn tagged(reply: &str) -> Option<&str> {
+    let (_, begun) = reply.split_once("<summary>")?;
+    Some(begun.rsplit_once("</summary>")?.0)
+}
+
+/// The reply without the analysis that precedes a summary. It may mention the tags of the summary.
 fn without_analysis(reply: &str) -> String {
-    match (reply.find("<analysis>"), reply.rfind("</analysis>")) {
-        (Some(open), Some(close)) if open < close => {
-            format!("{}{}", &reply[..open], &reply[close + "</analysis>".len()..])
-        }
-        _ => reply.to_owned(),
+    let Some((before, begun)) = reply.split_once("<analysis>") else { return reply.to_owned() };
+    match begun.split_once("</analysis>") {
+        // A summary may mention the tags of the analysis.
+        _ if before.contains("<summary>") => reply.to_owned(),
+        Some((_, behind)) => format!("{before}{behind}"),
+        None if begun.contains("<summary>") => reply.to_owned(),
+        None => before.to_owned(),
     }
 }
 

@@ -117,7 +117,7 @@ pub const MAX_ROUNDS: u32 = 200;
 /// Default limit of consecutive rounds that repeat each other.
 pub const MAX_REPEATS: u32 = 5;
 /// Maximum size of a configuration file in bytes; real files have a few hundred.
-const CONFIG_BYTES_MAX: u64 = 1 << 20;
+pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
 impl Default for Settings {
     fn default() -> Settings {

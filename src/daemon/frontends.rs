@@ -9,11 +9,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
 use super::Daemon;
 use super::attachments::{Attached, AttachmentKind, fresh_client};
 use super::build::Build;
+use super::front::remote::RETURN_TIME_MAX;
 use super::handshake::{self, HELLO_BYTES_MAX, HelloAnswer};
 use super::listener::PendingPermit;
 use super::messages::{Farewell, MessageWriter};
@@ -35,6 +38,9 @@ const HOSTED_ROUTES: [&str; 2] = ["anthropic", "openai"];
 
 /// Time limit for a front end to send its complete hello, which it does immediately.
 const HELLO_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Time limit for finding out whether a front end has died.
+const LOOK_TIME_MAX: Duration = Duration::from_millis(100);
 
 /// Read buffer for the hello, in bytes. Smaller than the connection's own buffer, so that later reads bypass
 /// it.
@@ -260,8 +266,12 @@ impl Frontends {
             return Ok(());
         }
         let daemon = &self.0.daemon;
-        let answer =
-            |refused| HelloAnswer { build: Build::current().clone(), pid: std::process::id(), refused };
+        let answer = |refused| HelloAnswer {
+            build: Build::current().clone(),
+            pid: std::process::id(),
+            refused,
+            restricts: true,
+        };
         let read = match refused {
             Some(why) => Err(why),
             None => handshake::read(&line, &daemon.paths, &self.0.token),
@@ -300,12 +310,14 @@ impl Frontends {
         if hello.build.is_newer(Build::current()) {
             self.0.newer.send_replace(Some(hello.build.clone()));
         }
+        let probe = hello.grant.is_some().then(|| stream.try_clone()).transpose()?;
         let environment = hello.environment.shared();
         let login = ClientLogin::new(daemon.paths.clone(), hello.overrides, environment.clone());
         let parts = ConnectionConfig {
             sessions: daemon.sessions.clone(),
             runtime: self.0.runtime.clone(),
             client,
+            grant: hello.grant.map(Arc::new),
             environment,
             login: Arc::new(login),
             ids_above: hello.ids_above,
@@ -321,9 +333,32 @@ impl Frontends {
         if catch_unwind(AssertUnwindSafe(|| connection.read(reader))).is_err() {
             tracing::error!(client = client.0, "the reader of a front end panicked");
         }
+        if let Some(stream) = probe
+            && self.has_died(stream)
+        {
+            self.wait_for_return();
+        }
         connection.closer().close();
         tracing::info!(client = client.0, "a front end has disconnected");
         Ok(())
+    }
+
+    /// Whether the process at the other end has died, rather than closed its half.
+    fn has_died(&self, stream: UnixStream) -> bool {
+        self.0.runtime.block_on(async {
+            let Ok(socket) = AsyncFd::with_interest(stream, Interest::WRITABLE) else { return false };
+            let ready = tokio::time::timeout(LOOK_TIME_MAX, socket.ready(Interest::WRITABLE)).await;
+            matches!(ready, Ok(Ok(guard)) if guard.ready().is_write_closed())
+        })
+    }
+
+    /// Keeps the turns of clients of other machines running while they connect to another server, in the place of one
+    /// that died.
+    fn wait_for_return(&self) {
+        let mut stop = self.0.daemon.stop.subscribe();
+        self.0.runtime.block_on(async {
+            drop(tokio::time::timeout(RETURN_TIME_MAX, stop.wait_for(|stop| *stop)).await);
+        });
     }
 
     /// Registers a front end; `None` if the daemon is shutting down.

@@ -12,6 +12,7 @@ use super::build::{Build, VERSION};
 use super::control::EnvironmentObject;
 use super::token::Token;
 use epitome_files::paths::Paths;
+use epitome_session::AccessGrant;
 use epitome_session::registry::Overrides;
 
 /// Version of the protocol that follows the two handshake lines.
@@ -43,6 +44,9 @@ pub struct Hello {
     /// The highest id of a daemon request that this front end has seen; the daemon must use higher ones.
     #[serde(default)]
     pub ids_above: u64,
+    /// The rights of a client on another machine. `None` for the user, who has all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant: Option<AccessGrant>,
 }
 
 /// The directories a daemon works on. A front end with different ones needs another daemon.
@@ -68,6 +72,9 @@ pub struct HelloAnswer {
     pub pid: u32,
     /// Why the front end is refused, as a sentence. If absent, messages follow.
     pub refused: Option<String>,
+    /// Whether it restricts clients to their grants. Daemons of earlier versions would give them all rights.
+    #[serde(default)]
+    pub restricts: bool,
 }
 
 /// The part of a hello that every version has.
@@ -177,6 +184,7 @@ mod tests {
             ]),
             overrides: Overrides { model: Some("a/b".into()), ..Overrides::default() },
             ids_above: 12,
+            grant: None,
         }
     }
 

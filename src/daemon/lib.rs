@@ -14,6 +14,7 @@
 //! - `serve`: the daemon's main loop; `listener`: its sockets; `frontends`: connected front ends.
 //! - `start`: starts a detached daemon.
 //! - `token`: the secret that clients of both sockets have to know; `peer`: which processes are refused nevertheless.
+//! - `remote_tokens`: the tokens of clients on other machines.
 //! - `build`: identifies the build of a program.
 //! - `handshake`, `messages`: the protocol between daemon and front end.
 //! - `front`: the front end.
@@ -30,6 +31,7 @@ pub mod inspect;
 mod listener;
 pub mod messages;
 mod peer;
+pub mod remote_tokens;
 pub mod runtime_dir;
 pub mod serve;
 pub mod start;

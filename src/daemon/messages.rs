@@ -14,7 +14,7 @@ use super::build::Build;
 use epitome_acp::writer::POSITION;
 
 /// Longest message, in bytes. The largest line is a log entry with everything shown for it.
-const MESSAGE_BYTES_MAX: usize = 256 * 1024 * 1024;
+pub const MESSAGE_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Consecutive notifications are returned together up to about this many bytes, so that they need one write.
 const SHARED_BYTES: usize = 64 * 1024;
@@ -193,6 +193,11 @@ impl<R: Read> MessageReader<R> {
 
     pub fn source(&self) -> &R {
         self.from.get_ref()
+    }
+
+    /// Whether nothing was read beyond the lines that were returned.
+    pub fn has_nothing_read(&self) -> bool {
+        self.from.buffer().is_empty()
     }
 
     /// Reads a line, for the handshake. `None` at the end of the stream; a line longer than `bytes_max` is an error.

@@ -376,11 +376,14 @@ impl Drop for LanguageServer {
     }
 }
 
-/// The initialization options of a server. With the default, rust-analyzer's checks and the agent's builds would block
-/// each other on the target directory.
+/// The initialization options of a server.
 fn options(server: &str) -> Value {
     match server {
+        // By default, its checks and the agent's builds block each other on the target directory.
         "rust-analyzer" => json!({ "cargo": { "targetDir": true } }),
+        // By default, while a project is loaded, a second process answers that knows only the open files: uses in
+        // other files are missing then, without a sign of it.
+        "typescript-language-server" => json!({ "tsserver": { "useSyntaxServer": "never" } }),
         _ => Value::Null,
     }
 }

@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 use super::EditWatch;
 use super::client::{path_of, uri};
+use super::watch::FILE_BYTES_MAX;
+use epitome_platform::root::read_regular_text;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 use epitome_tools::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace};
 
@@ -59,9 +61,10 @@ impl ParsedTool for DiagnosticsTool {
 
     fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
         let text = |name: &str| input[name].as_str().unwrap_or_default();
+        let named = || Some(text("name")).filter(|name| !name.is_empty()).unwrap_or("a name");
         let title = match text("action") {
-            "definition" => format!("Find the definition of {}", text("name")),
-            "references" => format!("Find the uses of {}", text("name")),
+            "definition" => format!("Find the definition of {}", named()),
+            "references" => format!("Find the uses of {}", named()),
             _ => format!("Check {}", text("file_path")),
         };
         CallDisplay { title, kind: ToolKind::Search, locations: Vec::new() }
@@ -80,12 +83,9 @@ impl ParsedTool for DiagnosticsTool {
         };
         let line = input["line"].as_u64().and_then(|line| u32::try_from(line).ok()).filter(|line| *line > 0);
         let name = input["name"].as_str().filter(|name| !name.is_empty());
-        match (line, name) {
-            (Some(line), Some(name)) => {
-                Ok(DiagnosticsCall { path, wants: Wants::Places { method, line, name: name.to_owned() } })
-            }
-            _ => Err("`line` and `name` are missing: the line, from 1, and the name on it.".to_owned()),
-        }
+        let line = line.ok_or("`line` is missing: the number of the line with the name, from 1.")?;
+        let name = name.ok_or("`name` is missing: the name on that line.")?;
+        Ok(DiagnosticsCall { path, wants: Wants::Places { method, line, name: name.to_owned() } })
     }
 
     fn access(&self, call: DiagnosticsCall, _: &Workspace) -> Result<Access, String> {
@@ -175,7 +175,7 @@ fn lines_of(answer: &Value, workspace: &Workspace) -> Vec<String> {
         let line = usize::try_from(range["start"]["line"].as_u64()?).ok()?;
         let path = path_of(target)?;
         let text = match workspace.contains(&path) {
-            true => std::fs::read_to_string(&path).unwrap_or_default(),
+            true => read_regular_text(&path, FILE_BYTES_MAX).unwrap_or_default(),
             false => String::new(),
         };
         let code: String =

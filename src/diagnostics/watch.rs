@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -15,6 +14,7 @@ use super::finding::{Diagnostic, new_errors};
 use super::known::Installed;
 use super::{LanguageServers, ServerContext};
 use epitome_config::StartServers;
+use epitome_platform::root::read_regular_text;
 
 /// Timeout for checking a file in the background. A server that is starting loads the workspace first.
 const CHECK_TIME_MAX: Duration = Duration::from_secs(60);
@@ -26,7 +26,7 @@ const ERRORS_MAX: usize = 20;
 /// Maximum files whose previous state is kept.
 const FILES_MAX: usize = 200;
 /// Maximum bytes of a file that is checked.
-const FILE_BYTES_MAX: usize = 1024 * 1024;
+pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Files that indicate the language of a workspace, each with an example of a file name in that language.
 const MARKERS: [(&str, &str); 12] = [
@@ -264,13 +264,8 @@ async fn read(context: &ServerContext, path: &Path) -> Result<(Installed, String
         let installed = context.installed(&path).ok_or_else(|| {
             format!("There is no language server on PATH for {}, or the settings exclude it.", path.display())
         })?;
-        let mut text = Vec::new();
-        std::fs::File::open(&path)
-            .and_then(|file| file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut text))
-            .map_err(|error| format!("{} can't be read: {error}.", path.display()))?;
-        let text = String::from_utf8(text).ok().filter(|text| text.len() <= FILE_BYTES_MAX);
-        let text = text.ok_or_else(|| format!("{} is too large, or no text.", path.display()))?;
-        Ok((installed, text))
+        let text = read_regular_text(&path, FILE_BYTES_MAX);
+        Ok((installed, text.map_err(|error| format!("{} can't be read: {error}.", path.display()))?))
     });
     read.await.unwrap_or_else(|error| Err(error.to_string()))
 }

@@ -2,6 +2,7 @@
 //! directory. Nothing that a repository contains is memory.
 
 use epitome_platform::os::OsStrExt;
+use epitome_platform::root::read_regular_text;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -10,6 +11,10 @@ use crate::paths::Paths;
 
 /// Maximum bytes to which a model may extend a memory file: about two thousand tokens in every session.
 pub const MEMORY_BYTES_MAX: usize = 8 * 1024;
+
+/// Maximum bytes of a file that connects a worktree with its repository: a path or the name of a branch. Commands of the
+/// agent and archives can put anything in place of such a file.
+pub const GIT_FILE_BYTES_MAX: u64 = 64 * 1024;
 
 /// The memory files for a working directory. They need not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,11 +59,11 @@ impl MemoryFiles {
 /// that somebody else wrote may name any repository.
 fn main_worktree(root: &Path) -> Option<PathBuf> {
     let own = root.join(".git");
-    let text = std::fs::read_to_string(&own).ok()?;
+    let text = read_regular_text(&own, GIT_FILE_BYTES_MAX).ok()?;
     // Git can also write these paths relative to the directory of the file.
     let admin = root.join(text.strip_prefix("gitdir: ")?.trim_end()).canonicalize().ok()?;
     let worktrees = admin.parent().filter(|parent| parent.ends_with(".git/worktrees"))?;
-    let known = std::fs::read_to_string(admin.join("gitdir")).ok()?;
+    let known = read_regular_text(&admin.join("gitdir"), GIT_FILE_BYTES_MAX).ok()?;
     let is_known = admin.join(known.trim_end()).canonicalize().ok()? == own;
     worktrees.ancestors().nth(2).filter(|_| is_known).map(Path::to_path_buf)
 }

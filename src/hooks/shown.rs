@@ -1,5 +1,7 @@
 //! Hooks, and the trail of their runs, as JSON for machine-readable output. Pure.
 
+use std::borrow::Cow;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -17,23 +19,27 @@ pub fn found(found: &FoundHooks) -> Value {
             "events": hook.events.iter().map(|(event, _)| event.name()).collect::<Vec<_>>(),
             "place": word(hook.place), "kind": kind(hook), "description": hook.manifest.description,
             "priority": hook.manifest.priority, "timeout_ms": hook.manifest.timeout.as_millis() as u64,
-            "digest": hook.digest, "files": hook.files, "trusted": true,
+            "digest": hook.digest, "files": lossy(&hook.files), "trusted": true,
         })
     };
     let untrusted = |item: &UntrustedHook| {
         json!({
-            "name": item.name, "path": item.path, "digest": item.digest, "what": item.what,
-            "runs": item.runs, "files": item.files, "trusted": false,
+            "name": item.name, "path": item.path.to_string_lossy(), "digest": item.digest, "what": item.what,
+            "runs": item.runs, "files": lossy(&item.files), "trusted": false,
         })
     };
     json!({
         "hooks": found.hooks.iter().map(hook).collect::<Vec<_>>(),
         "untrusted": found.untrusted.iter().map(untrusted).collect::<Vec<_>>(),
         "skipped": found.skipped.iter().map(|skipped| {
-            json!({"path": skipped.path, "reason": skipped.reason})
+            json!({"path": skipped.path.to_string_lossy(), "reason": skipped.reason})
         }).collect::<Vec<_>>(),
         "problems": found.problems.iter().map(Problem::to_json).collect::<Vec<_>>(),
     })
+}
+
+fn lossy(paths: &[PathBuf]) -> Vec<Cow<'_, str>> {
+    paths.iter().map(|path| path.to_string_lossy()).collect()
 }
 
 /// The owner of a hook, as shown to users.

@@ -394,6 +394,11 @@ pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Reads a text file like [`read_regular`].
+pub fn read_regular_text(path: &Path, bytes_max: u64) -> io::Result<String> {
+    String::from_utf8(read_regular(path, bytes_max)?).map_err(io::Error::other)
+}
+
 /// The permissions of a new file. The system's number for them is smaller on macOS.
 #[allow(clippy::unnecessary_cast)]
 fn mode(bits: u32) -> Mode {

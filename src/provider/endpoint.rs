@@ -125,7 +125,14 @@ impl Endpoint {
 
     /// URL of the service's list of models.
     pub fn models_url(&self) -> String {
-        self.at("/models")
+        match self.base_url.split_once("/v1/projects/") {
+            // Vertex AI lists the models of a publisher, not of a project, and only in this version.
+            Some((host, _)) if self.quirks.is_vertex => {
+                let publisher = if self.wire == WireFormat::Gemini { "google" } else { "anthropic" };
+                format!("{host}/v1beta1/publishers/{publisher}/models")
+            }
+            Some(_) | None => self.at("/models"),
+        }
     }
 
     /// Appends an API path to the base URL, with the API version if the base lacks it.

@@ -576,6 +576,21 @@ fn presets_need_only_their_key() {
     assert!(error.hint.is_some_and(|hint| hint.contains("AZURE_OPENAI_RESOURCE_NAME")));
 }
 
+/// Regression test: `aws configure` stores the region in the profile, but only the environment was read.
+#[test]
+fn the_region_of_bedrock_is_that_of_the_profile_unless_the_environment_has_one() {
+    let config = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(config.path(), "[default]\nregion = us-west-2\n").expect("it is written");
+    let path = config.path().display().to_string();
+    let of = |pairs: &[(&str, &str)]| {
+        let pairs = env(&[&[("AWS_CONFIG_FILE", path.as_str())], pairs].concat());
+        resolve(&ModelName("bedrock/m".into()), &Settings::default(), &pairs).expect("an address").base_url
+    };
+    assert_eq!(of(&[]), "https://bedrock-runtime.us-west-2.amazonaws.com/anthropic");
+    let other = of(&[("AWS_REGION", "eu-west-1")]);
+    assert_eq!(other, "https://bedrock-runtime.eu-west-1.amazonaws.com/anthropic");
+}
+
 #[test]
 fn local_presets_need_no_key() {
     for (model, url) in [
@@ -612,6 +627,9 @@ fn vertex_names_project_location_and_model_in_its_address() {
         let endpoint =
             resolve(&ModelName(model.into()), &Settings::default(), &pairs).expect("its place is known");
         assert_eq!(endpoint.url(), url);
+        let (host, _) = url.split_once("/v1/").expect("it names the version");
+        let publisher = if model.contains("claude") { "anthropic" } else { "google" };
+        assert_eq!(endpoint.models_url(), format!("{host}/v1beta1/publishers/{publisher}/models"));
         assert_eq!(endpoint.credential_origin(), CredentialOrigin::Cloud("Google Cloud"));
         assert_eq!(endpoint.window, 1_000_000.max(endpoint.window), "the table knows the model");
     }

@@ -128,8 +128,8 @@ async fn get(http: &Http, endpoint: &Endpoint, url: &str) -> Result<Vec<u8>, Lis
 fn page_url(endpoint: &Endpoint, after: Option<&str>) -> String {
     let url = endpoint.models_url();
     let (size, cursor) = match endpoint.wire {
-        WireFormat::AnthropicMessages => ("limit=1000", "after_id"),
-        WireFormat::Gemini => ("pageSize=1000", "pageToken"),
+        WireFormat::AnthropicMessages if !endpoint.quirks.is_vertex => ("limit=1000", "after_id"),
+        WireFormat::AnthropicMessages | WireFormat::Gemini => ("pageSize=1000", "pageToken"),
         WireFormat::OpenAiChat | WireFormat::OpenAiResponses => return url,
     };
     match after {

@@ -1,7 +1,7 @@
 //! Recall: searches and reads a thread's log, including entries that left the view. Pure.
 //!
 //! The model uses it through the tool of this name. It never returns content that a hook removed from the history,
-//! withheld prompts, or thinking. Texts are complete, even if the view shows only a part.
+//! withheld prompts, thinking, or what the user has rewound. Texts are complete, even if the view shows only a part.
 
 mod ask;
 mod record;
@@ -53,16 +53,27 @@ pub struct SearchHit {
     pub places: Vec<String>,
 }
 
-/// Entries that a hook removed, and undone layers.
+/// Entries that a hook removed, undone layers, and what was rewound.
 #[derive(Clone, Debug, Default)]
 struct HiddenEntries {
     rewritten: RewrittenEntries,
     layers: HashSet<Seq>,
+    rewound: HashSet<Seq>,
 }
 
 impl RecallLog {
-    /// Takes a snapshot. `answer_bytes` limits the size of an answer; it is clamped to a sensible range.
+    /// Takes a snapshot for the model. `answer_bytes` limits the size of an answer; it is clamped to a sensible range.
+    /// What the user rewound no longer applies, so it is not found.
     pub fn snapshot(thread: &Thread, answer_bytes: usize) -> RecallLog {
+        let active: HashSet<Seq> = thread.active_entries().map(|entry| entry.seq).collect();
+        let mut log = RecallLog::with_rewound(thread, answer_bytes);
+        let rewound = thread.entries().iter().map(|entry| entry.seq).filter(|seq| !active.contains(seq));
+        log.hidden.rewound = rewound.collect();
+        log
+    }
+
+    /// Like `snapshot`, but for the user's own search, which finds what was rewound.
+    pub fn with_rewound(thread: &Thread, answer_bytes: usize) -> RecallLog {
         let hidden = HiddenEntries::collect(thread);
         let entries = thread.entries();
         let as_it_is = |shown: &&Arc<Entry>| match &shown.change {
@@ -154,7 +165,7 @@ impl HiddenEntries {
     }
 
     fn has_entry(&self, entry: Seq) -> bool {
-        self.rewritten.contains(entry) || self.layers.contains(&entry)
+        self.rewritten.contains(entry) || self.layers.contains(&entry) || self.rewound.contains(&entry)
     }
 
     fn has(&self, record: &Record) -> bool {

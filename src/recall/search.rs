@@ -304,7 +304,7 @@ fn nothing_at(log: &RecallLog, entry: Option<Seq>) -> String {
             format!("{seq} was kept out of the conversation.")
         }
         Some(_) if log.hidden.has_entry(seq) => {
-            format!("{seq} can't be read: a hook removed it, or it was undone.")
+            format!("{seq} can't be read: a hook removed it, or it was undone or rewound.")
         }
         Some(_) => format!("{seq} has nothing of this kind to read."),
     }

@@ -12,7 +12,7 @@ use epitome_thread::{
 const HOUR: u64 = 3_600_000;
 
 fn message(text: &str) -> Message {
-    Message { id: MessageId(0), content: vec![Content::Text { text: text.to_owned() }] }
+    Message { id: MessageId(0), content: vec![Content::Text { text: text.to_owned() }], author: None }
 }
 
 fn person(text: &str) -> Change {
@@ -33,7 +33,7 @@ fn reply(text: &str, calls: &[(&str, &str, &str)]) -> Change {
     });
     let text = Content::Text { text: text.to_owned() };
     let content = [thinking, text].into_iter().chain(calls).collect();
-    let message = Message { id: MessageId(0), content };
+    let message = Message { id: MessageId(0), content, author: None };
     Change::Replied { message, model: ModelName("scripted/a".to_owned()), usage: None, cut: None }
 }
 
@@ -311,6 +311,34 @@ fn text_removed_by_a_hook_is_never_found() {
     let mut log = conversation();
     log.push(edited(ViewEdit::Mask { at: at(1, None), note: note() }));
     assert!(answer(log, &read("e1")).unwrap_err().contains("a hook removed it"));
+}
+
+/// Regression: the model searched for a cache after the user had rewound "always use redis", and found that
+/// instruction as if it applied. The user's own search finds it.
+#[test]
+fn rewound_entries_are_not_found_by_the_model() {
+    let mut log = vec![
+        person("Always use redis for the cache."),     // e1
+        reply("", &[("c1", "bash", "install redis")]), // e2
+        outcome("c1", "redis is the cache now"),       // e3
+        Change::Rewound { to: Seq(1) },                // e4
+        person("Use memcached for the cache."),        // e5
+        reply("I use memcached as the cache.", &[]),   // e6
+        compacted(6),                                  // e7
+    ];
+    assert_eq!(found(log.clone(), &text("cache")), ["e6", "e5"]);
+    for entry in ["e1", "e2.1", "e3"] {
+        assert!(answer(log.clone(), &read(entry)).is_err(), "{entry} is read");
+    }
+    assert!(answer(log.clone(), &read("e1")).unwrap_err().contains("rewound"));
+    let clock = Clock { now: 0, zone: TimeZone::UTC };
+    let all = RecallLog::with_rewound(&thread(log.clone()), usize::MAX);
+    let (_, count) = all.find(&text("cache"), &clock, &|| false).expect("a search");
+    assert_eq!(count, 4);
+    // The rewind is undone, together with the compaction that came after it.
+    log.push(Change::Undone { entry: Seq(7) });
+    log.push(Change::Undone { entry: Seq(4) });
+    assert_eq!(found(log, &text("cache")), ["e6", "e5", "e3", "e1"]);
 }
 
 #[test]

@@ -113,9 +113,18 @@ impl RecipeCatalog {
         all
     }
 
-    /// The source text of a built-in recipe.
-    pub fn built_in_text(id: &str) -> Option<&'static str> {
-        BUILT_IN.into_iter().find(|(known, _)| *known == id).map(|(_, text)| text)
+    /// The source text of a recipe. The error is a sentence.
+    pub fn source_text(recipe: &Recipe) -> Result<String, String> {
+        match &recipe.source {
+            RecipeSource::BuiltIn => {
+                let found = BUILT_IN.into_iter().find(|(known, _)| *known == recipe.id);
+                Ok(found.map(|(_, text)| text).unwrap_or_default().to_owned())
+            }
+            RecipeSource::User(path) | RecipeSource::Repository(path) => {
+                read_text(path, "a recipe", RECIPE_BYTES_MAX)
+                    .map_err(|why| format!("{}: {why}", path.display()))
+            }
+        }
     }
 
     /// Finds a recipe by id, then by alias. Does not check `callable_by`.

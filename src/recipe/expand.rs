@@ -127,8 +127,16 @@ pub(super) fn render_gemini(
 
 /// The shell calls in the body of a Claude Code command, as they are written. Where arguments decide whether a text is
 /// one, it is included.
-pub(super) fn claude_calls(body: &str) -> Vec<&str> {
-    let lines = body.match_indices(LINE).filter_map(|(at, _)| line(&body[at..]));
+pub(super) fn claude_calls<'b>(body: &'b str, names: &[String]) -> Vec<&'b str> {
+    // Placeholders, which may become white space, end with a letter, a digit, a bracket or like their name.
+    let ends_placeholder =
+        |c: char| c.is_alphanumeric() || matches!(c, ']' | '}') || names.iter().any(|name| name.ends_with(c));
+    let may_begin = |at: usize| {
+        let before = body[..at].chars().next_back();
+        before.is_none_or(|c| c.is_whitespace() || ends_placeholder(c))
+    };
+    let lines = body.match_indices(LINE).filter(|(at, _)| may_begin(*at));
+    let lines = lines.filter_map(|(at, _)| line(&body[at..]));
     scripts(body).into_values().chain(lines).map(|(call, _)| call).collect()
 }
 

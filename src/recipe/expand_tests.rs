@@ -179,12 +179,34 @@ fn hostile_texts_are_read_in_linear_time_and_space() {
         "${".repeat(times),
         "$ARGUMENTS[".repeat(times / 2),
     ] {
-        let calls = claude_calls(&body);
+        let calls = claude_calls(&body, &[]);
         assert!(calls.iter().map(|call| call.len()).sum::<usize>() <= OUTPUT_BYTES_MAX);
         // What runs is among what the user is shown.
         if let Rendered::Needs(ran) = claude(&body, "", &none).expect("it is short enough").0 {
             assert!(ran.iter().all(|run| calls.contains(&run.line().as_str())));
         }
+    }
+}
+
+/// Regression: a plugin whose text says "Append `!` before colon:" and has a code block after it was shown with the shell
+/// line ` before colon:`. What may run once arguments are filled in is still shown.
+#[test]
+fn an_exclamation_mark_in_code_is_not_shown_as_a_shell_line() {
+    for body in ["Append `!` before colon:\n\n```\nfix!: it\n```", "(!`date`)"] {
+        assert!(claude_calls(body, &["issue".to_owned()]).is_empty(), "{body}");
+    }
+    // The name of an argument can end with any character.
+    let names = ["issue".to_owned(), "x-`".to_owned()];
+    for body in [
+        "!`date`",
+        "at !`date`",
+        "$1!`date`",
+        "$issue!`date`",
+        "$ARGUMENTS[0]!`date`",
+        "${A}!`date`",
+        "$x-`!`date`",
+    ] {
+        assert_eq!(claude_calls(body, &names), ["date"], "{body}");
     }
 }
 

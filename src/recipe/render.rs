@@ -121,7 +121,7 @@ pub fn render(
 pub fn shell_calls(recipe: &Recipe) -> Vec<&str> {
     match recipe.syntax {
         RecipeSyntax::Template => template::commands(&recipe.body),
-        RecipeSyntax::ClaudeCommand => expand::claude_calls(&recipe.body),
+        RecipeSyntax::ClaudeCommand => expand::claude_calls(&recipe.body, &recipe.foreign.names),
         RecipeSyntax::GeminiCommand => expand::gemini_calls(&recipe.body),
     }
 }

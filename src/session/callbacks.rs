@@ -303,7 +303,8 @@ impl Session {
                 changes.push(self.replacement_once(by, messages, 0, through)?);
             }
             OutputMode::Message => {
-                let message = Message { id: self.core.fresh_message(), content: text_content(text) };
+                let message =
+                    Message { id: self.core.fresh_message(), content: text_content(text), author: None };
                 changes.push(Change::Said { message, origin: Origin::Hook { hook: by.to_owned() } });
             }
             OutputMode::Append => changes.push(self.core.context(by.to_owned(), text)),

@@ -105,7 +105,7 @@ impl Core {
     }
 
     pub(super) fn note_for_model(&mut self, text: String) -> Change {
-        let message = Message { id: self.fresh_message(), content: text_content(text) };
+        let message = Message { id: self.fresh_message(), content: text_content(text), author: None };
         Change::Said { message, origin: Origin::Context { by: BY.to_owned() } }
     }
 

@@ -16,10 +16,10 @@ use tokio::time::Instant;
 use super::event_gate::EventGate;
 use super::work::LeavingClient;
 use super::{
-    AskId, Attachment, ClientId, Foreground, Opening, QuestionSupport, SessionAnswer, SessionError,
-    SessionEvent, SessionState,
+    AccessGrant, AskId, Attachment, ClientId, Foreground, Opening, QuestionSupport, SessionAnswer,
+    SessionError, SessionEvent, SessionState,
 };
-use epitome_thread::{Entry, Seq, SessionId};
+use epitome_thread::{Change, Entry, Origin, Seq, SessionId};
 
 /// An observer, and the first entry that it has not seen.
 pub struct Watcher {
@@ -269,6 +269,23 @@ impl ClientList {
         for attachment in self.attachments().filter(|attachment| attachment.outlet.shows_suggestions()) {
             attachment.outlet.put(&self.session, out.clone());
         }
+    }
+
+    /// The rights of a client on another machine.
+    pub fn grant(&self, client: ClientId) -> Option<&AccessGrant> {
+        self.attachment(client)?.outlet.grant()
+    }
+
+    /// Names the author of a prompt that came from another machine.
+    pub fn sign(&self, mut change: Change) -> Change {
+        if let Change::Said { message, origin: Origin::Person | Origin::Recipe { .. } }
+        | Change::Queued { message } = &mut change
+            && message.author.is_none()
+        {
+            let grant = self.prompt_author.and_then(|author| self.grant(author));
+            message.author = grant.map(|grant| grant.name.clone());
+        }
+        change
     }
 
     pub fn set_prompt_author(&mut self, client: Option<ClientId>) {

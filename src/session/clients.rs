@@ -436,7 +436,7 @@ impl Session {
         self.core.check_log()?;
         self.core.clients.set_prompt_author(Some(client));
         self.core.report_dropped_attachments(&content);
-        let message = Message { id: self.core.fresh_message(), content };
+        let message = Message { id: self.core.fresh_message(), content, author: None };
         if let Some(key) = key {
             self.core.commit(Change::PromptKeyed { message: message.id, key: key.to_owned() })?;
         }
@@ -471,6 +471,13 @@ impl Session {
         // The same request may have arrived again while the prompt was waiting.
         let Some(prompt) = session_state::answer_repeated(&self.core, prompt) else { return true };
         let typed = self.command_in(&prompt.content).map(|(_, typed)| typed.to_owned());
+        let built_in = typed.as_deref().and_then(commands::find);
+        if let (Some(built_in), Some(grant)) = (built_in, self.core.clients.grant(prompt.client))
+            && let Err(why) = built_in.check(grant)
+        {
+            prompt.responder.answer(Err(SessionError::Invalid(why)));
+            return true;
+        }
         if typed.as_deref().is_some_and(commands::is_repair)
             && let Some(acceptance) = self.core.log.acceptance()
             && let Err(error) = self.core.commit(acceptance)
@@ -484,9 +491,7 @@ impl Session {
         }
         self.core.clients.set_prompt_author(Some(prompt.client));
         self.core.work_for(prompt.client);
-        if let Some(typed) = &typed
-            && let Some(built_in) = commands::find(typed)
-        {
+        if let (Some(typed), Some(built_in)) = (&typed, built_in) {
             self.run_built_in(prompt, built_in, typed.clone());
             return true;
         }
@@ -519,7 +524,8 @@ impl Session {
                 let said = match session_state::said_earlier(&self.core.thread, prompt.responder.key()) {
                     Some(said) => said,
                     None => {
-                        let message = Message { id: self.core.fresh_message(), content: prompt.content };
+                        let message =
+                            Message { id: self.core.fresh_message(), content: prompt.content, author: None };
                         Change::Said { message, origin: self.core.lineage.origin() }
                     }
                 };

@@ -32,7 +32,7 @@ use super::recipe_catalog::SessionRecipes;
 use super::rounds::apply_to;
 use super::session_state;
 use super::work::{BackgroundResult, QueuedPrompt};
-use super::{CommandInfo, NoticeSeverity, SessionAnswer, cpu_worker, summary};
+use super::{AccessGrant, AccessScope, CommandInfo, NoticeSeverity, SessionAnswer, cpu_worker, summary};
 use epitome_checkpoint::{CheckpointError, RewindReport, TurnRecord};
 use epitome_compaction::{Budget, Preview};
 use epitome_config::Summariser;
@@ -166,6 +166,33 @@ const BUILT_IN: &[BuiltInCommand] = &[
         worktree::worktree,
     ),
 ];
+
+/// Commands for clients that may prompt but not approve: those that change neither files nor what may run.
+const FOR_PROMPTERS: [&str; 13] = [
+    "help",
+    "context",
+    "usage",
+    "goal",
+    "hooks",
+    "rename",
+    "undo",
+    "redo",
+    "checkpoints",
+    "history",
+    "pin",
+    "unpin",
+    "why",
+];
+
+impl BuiltInCommand {
+    /// Checks the rights of the client that typed it.
+    pub fn check(&self, grant: &AccessGrant) -> Result<(), String> {
+        match FOR_PROMPTERS.contains(&self.name) {
+            true => Ok(()),
+            false => grant.check(&format!("/{}", self.name), AccessScope::Approve),
+        }
+    }
+}
 
 /// The result of a command.
 pub(super) struct CommandOutcome {

@@ -19,6 +19,7 @@ use super::effects;
 use super::recipe_catalog::SessionRecipes;
 use super::recipes::RenderedText;
 use super::replies::sentence;
+use super::rounds::apply_to;
 use super::summary::{self, Attempt, SummaryJob, WrittenSummary};
 use super::work::{JobResult, PendingResolution, ScanPurpose, TurnFault};
 use super::{CompactionState, NoticeSeverity, cpu_worker};
@@ -31,7 +32,7 @@ use epitome_hooks::output::HistoryTail;
 use epitome_provider::ProviderError;
 use epitome_provider::endpoint::Endpoint;
 use epitome_recipe::render::ShellOutputs;
-use epitome_thread::{Change, Content, Mask, Seq, Trigger};
+use epitome_thread::{Change, Content, Entry, Mask, Seq, Trigger};
 use epitome_turn::{CHANGED, CompactionReason, CompactionResult, Effect, EffectResult};
 
 pub(super) use budget::{keep_of, trigger_of};
@@ -166,19 +167,44 @@ impl Core {
             && !own.into_iter().any(|entry| matches!(entry.change, Change::Replied { .. }))
     }
 
-    /// Whether the change removes an image or document of the latest user message from the view.
-    fn drops_attachments(&self, change: &Change) -> bool {
-        let Change::Compacted { through, summary, .. } = change else { return false };
-        let is_attached = |part: &Content| matches!(part, Content::Image { .. } | Content::Document { .. });
-        let said = self.thread.view().entries().iter().rev().find_map(|entry| match &entry.change {
-            Change::Said { message, .. } => Some((entry.seq, message)),
-            _ => None,
-        });
-        said.is_some_and(|(seq, message)| {
-            seq <= *through
-                && message.content.iter().any(is_attached)
-                && !summary.content.iter().any(is_attached)
-        })
+    /// Warns if the change removes files from the view that the model has not seen, or that its provider refused.
+    fn warn_of_unsent_files(&self, change: &Change) {
+        let (Change::Compacted { trigger, .. } | Change::Pruned { trigger, .. }) = change else { return };
+        let is_refused = *trigger == Trigger::Overflow;
+        let entries = self.thread.view().entries().iter().rev();
+        let is_seen = |change: &Change| matches!(change, Change::Replied { .. } | Change::Compacted { .. });
+        let unseen = entries.take_while(|entry| is_refused || !is_seen(&entry.change));
+        let Some(sent) = unseen.map(|entry| files(entry)).find(|files| !files.is_empty()) else { return };
+        let mut after = self.thread.clone();
+        apply_to(&mut after, change.clone());
+        let left: Vec<&Content> = after.view().entries().iter().flat_map(|entry| files(entry)).collect();
+        let lost = sent.iter().filter(|file| !left.contains(file)).count();
+        if lost == 0 {
+            return;
+        }
+        let why = match is_refused {
+            true => "The request was larger than the provider accepts",
+            false => "Your message is larger than the room in the model's window",
+        };
+        let which =
+            if lost == sent.len() { "the".to_owned() } else { format!("{lost} of the {}", sent.len()) };
+        self.notify(
+            NoticeSeverity::Warning,
+            format!(
+                "{why}, so {which} attachments of your last message are no longer sent: the model only gets \
+                 their names. Attach fewer or smaller files, or send them one by one."
+            ),
+        );
+    }
+}
+
+/// The files in a message of the user, or in the message of a compaction.
+fn files(entry: &Entry) -> Vec<&Content> {
+    match &entry.change {
+        Change::Said { message, .. } | Change::Compacted { summary: message, .. } => {
+            message.content.iter().filter(|part| part.has_attached_data()).collect()
+        }
+        _ => Vec::new(),
     }
 }
 
@@ -327,6 +353,7 @@ impl Session {
         if let Change::Pruned { tokens_before, tokens_after, .. } = &change {
             self.compaction_meta("pruned", Some((*tokens_before, *tokens_after)));
         }
+        self.core.warn_of_unsent_files(&change);
         self.end_compaction(CompactionResult::Done(Box::new(change)));
     }
 
@@ -382,16 +409,8 @@ impl Session {
     /// Accepts a composed change that still fits the view. If a hook called the recipe that wrote the summary, the
     /// hooks for the recipe's stop run first.
     pub(super) fn accept(&mut self, change: Change) {
-        let Some(CompactionDraft { why, plan, written }) = self.compactor.draft.clone() else { return };
-        if plan.trigger == Trigger::Overflow && self.core.drops_attachments(&change) {
-            self.core.notify(
-                NoticeSeverity::Warning,
-                "The request was larger than the provider accepts, so the attachments of your last message are \
-                 no longer sent: the model only gets their names. Attach fewer or smaller files, or send them \
-                 one by one."
-                    .to_owned(),
-            );
-        }
+        let Some(CompactionDraft { why, written, .. }) = self.compactor.draft.clone() else { return };
+        self.core.warn_of_unsent_files(&change);
         let shown = written.text.unwrap_or_default();
         if why == CompactionReason::Hook && self.ask_of_callback(&shown, &change) {
             return;

@@ -40,7 +40,7 @@ pub async fn complete(
         .filter(|message| message.role != Role::System)
         .map(|message| {
             let content = vec![Content::Text { text: message.text.clone() }];
-            (message.role, Message { id: MessageId(0), content })
+            (message.role, Message { id: MessageId(0), content, author: None })
         })
         .collect();
     if !matches!(spoken.last(), Some((Role::User, _))) {
@@ -68,7 +68,7 @@ pub async fn complete(
     if let Some(ReplyStop::Refused { reason }) = &reply.stop {
         return Err(format!("{} declined: {reason}", endpoint.name));
     }
-    let message = Message { id: MessageId(0), content: reply.content };
+    let message = Message { id: MessageId(0), content: reply.content, author: None };
     Ok((message.text(), reply.usage.unwrap_or_default()))
 }
 

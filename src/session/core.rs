@@ -143,7 +143,7 @@ impl Core {
     /// Sends a change to the journal's writer, applies and announces it. Clients don't see it before [`settle`]. Fails
     /// at once if the journal is damaged.
     pub fn commit(&mut self, change: Change) -> Result<Arc<Entry>, SessionError> {
-        let change = self.sized(change);
+        let change = self.clients.sign(self.sized(change));
         let entry = self.log.stage(change).map_err(|error| {
             tracing::error!(session = %self.id(), %error, "an entry could not be written");
             log_error(&error)
@@ -222,7 +222,8 @@ impl Core {
     /// A message that gives the model context in addition to the user's messages. `by`: its source.
     pub fn context(&mut self, by: String, text: String) -> Change {
         let text = format!("<context from=\"{by}\">\n{text}\n</context>");
-        let message = Message { id: self.fresh_message(), content: vec![Content::Text { text }] };
+        let message =
+            Message { id: self.fresh_message(), content: vec![Content::Text { text }], author: None };
         Change::Said { message, origin: Origin::Context { by } }
     }
 

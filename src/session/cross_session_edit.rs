@@ -97,7 +97,7 @@ pub(super) fn replacement(
 ) -> Result<Change, String> {
     let spoken = guards::checked(messages)?.into_iter().map(|Utterance { role, text }| HistoryMessage {
         role,
-        message: Message { id: first, content: vec![Content::Text { text }] },
+        message: Message { id: first, content: vec![Content::Text { text }], author: None },
     });
     let revision = thread.view().revision();
     let mut replacement = edits::mutation(thread, revision, first, spoken.collect(), preserve_recent)?;

@@ -131,7 +131,7 @@ impl ReplyDraft {
         }
         self.saved = Some(id);
         let cut = Some(ReplyCut::Broken { reason: "the agent's process ended".to_owned() });
-        Some(Change::Replied { message: Message { id, content }, model, usage: None, cut })
+        Some(Change::Replied { message: Message { id, content, author: None }, model, usage: None, cut })
     }
 }
 

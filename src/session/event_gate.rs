@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{
-    Attachment, ClientId, ClientMcp, EditorSupport, EventSink, QuestionSupport, SessionAnswer, SessionError,
-    SessionEvent,
+    AccessGrant, Attachment, ClientId, ClientMcp, EditorSupport, EventSink, QuestionSupport, SessionAnswer,
+    SessionError, SessionEvent,
 };
 use epitome_thread::{Seq, SessionId};
 
@@ -153,6 +153,10 @@ impl EventSink for GatedOutlet {
 
     fn mcp(&self) -> Option<Arc<dyn ClientMcp>> {
         self.attachment.outlet.mcp()
+    }
+
+    fn grant(&self) -> Option<&AccessGrant> {
+        self.attachment.outlet.grant()
     }
 }
 

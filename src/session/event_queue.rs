@@ -347,8 +347,11 @@ mod tests {
     }
 
     fn reply(seq: u64, message: u64, text: &str) -> SessionEvent {
-        let message =
-            Message { id: MessageId(message), content: vec![Content::Text { text: text.to_owned() }] };
+        let message = Message {
+            id: MessageId(message),
+            content: vec![Content::Text { text: text.to_owned() }],
+            author: None,
+        };
         let change = Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None };
         SessionEvent::Entry {
             entry: Arc::new(Entry { seq: Seq(seq), at: 0, change }),

@@ -185,7 +185,8 @@ impl InstructionWatch {
         let fitting: Vec<_> =
             missing.filter(|(path, text)| core.has_room_for(path, text)).take(left).collect();
         for (path, text) in fitting {
-            let message = Message { id: core.fresh_message(), content: vec![Content::Text { text }] };
+            let message =
+                Message { id: core.fresh_message(), content: vec![Content::Text { text }], author: None };
             let said = Change::Said { message, origin: Origin::Instructions { path } };
             core.commit(said).map_err(|error| error.to_string())?;
         }

@@ -60,6 +60,7 @@ mod effects;
 mod ending;
 mod event_gate;
 pub mod event_queue;
+mod grant;
 mod hook_dispatch;
 mod hook_host;
 mod hooks;
@@ -124,6 +125,7 @@ use epitome_thread::{
 };
 pub use epitome_tools::buffers::{EditorRequest, EditorResponse, EditorSupport};
 pub use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSupport, UserQuestion};
+pub use grant::{AccessGrant, AccessScope};
 pub use instructions::folders as instruction_files;
 pub use mcp::{LISTINGS as MCP_LISTINGS, LOGINS as MCP_LOGINS};
 pub use resumed::{PendingPrompt, Position, Seen, TextShown};
@@ -196,6 +198,11 @@ pub trait EventSink: Send + Sync {
     /// output of background commands.
     fn follows_state(&self) -> bool {
         false
+    }
+
+    /// The rights of a client on another machine. `None` for the user, who has all.
+    fn grant(&self) -> Option<&AccessGrant> {
+        None
     }
 }
 

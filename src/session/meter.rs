@@ -140,7 +140,11 @@ impl Kinds {
         let Change::Replied { message, .. } = &entry.change else { return };
         let only = |wanted: fn(&Content) -> bool| -> u64 {
             let content: Vec<Content> = message.content.iter().filter(|part| wanted(part)).cloned().collect();
-            if content.is_empty() { 0 } else { ruler.message(&Message { id: message.id, content }) }
+            if content.is_empty() {
+                0
+            } else {
+                ruler.message(&Message { id: message.id, content, author: None })
+            }
         };
         let thinking = only(|part| matches!(part, Content::Thinking { .. })).min(all);
         let calls = only(|part| matches!(part, Content::Call(_))).min(all - thinking);
@@ -177,7 +181,10 @@ fn without_files(entry: &Entry) -> Option<Entry> {
     let change = match &entry.change {
         Change::Said { message, origin } if message.content.iter().any(is_file) => {
             let content = message.content.iter().filter(|part| !is_file(part)).cloned().collect();
-            Change::Said { message: Message { id: message.id, content }, origin: origin.clone() }
+            Change::Said {
+                message: Message { id: message.id, content, author: None },
+                origin: origin.clone(),
+            }
         }
         Change::ToolFinished { outcome } => {
             let is_text = |part: &&OutcomeContent| matches!(part, OutcomeContent::Text { .. });

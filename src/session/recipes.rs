@@ -350,7 +350,7 @@ impl Session {
         content.remove(at);
         // What the user attached to the command is kept.
         content.insert(0, Content::Text { text });
-        let message = Message { id: self.core.fresh_message(), content };
+        let message = Message { id: self.core.fresh_message(), content, author: None };
         let origin = Origin::Recipe { recipe: recipe.id.clone(), typed };
         let endpoint = self.core.endpoint_of(&recipe).unwrap_or_else(|why| {
             let text = format!("/{} runs on the session's model: {why}", recipe.id);

@@ -84,7 +84,7 @@ impl Core {
                 call.card.title = call.name.clone();
             }
         }
-        Change::Replied { message: Message { id, content }, model, usage: reply.usage, cut }
+        Change::Replied { message: Message { id, content, author: None }, model, usage: reply.usage, cut }
     }
 
     pub(super) fn announce_usage(&mut self) {
@@ -144,7 +144,7 @@ impl Session {
             return Ok(());
         }
         let content = vec![Content::Text { text: GO_ON.to_owned() }];
-        let message = Message { id: self.core.fresh_message(), content };
+        let message = Message { id: self.core.fresh_message(), content, author: None };
         let origin = Origin::Context { by: "epitome".to_owned() };
         self.core.commit(Change::Said { message, origin }).map(drop).map_err(|error| error.to_string())
     }

@@ -329,11 +329,14 @@ mod tests {
     }
 
     fn said(text: &str) -> Change {
-        Change::Said { message: Message { id: MessageId(1), content: content(text) }, origin: Origin::Person }
+        Change::Said {
+            message: Message { id: MessageId(1), content: content(text), author: None },
+            origin: Origin::Person,
+        }
     }
 
     fn queued(text: &str, id: u64) -> Change {
-        Change::Queued { message: Message { id: MessageId(id), content: content(text) } }
+        Change::Queued { message: Message { id: MessageId(id), content: content(text), author: None } }
     }
 
     fn called(id: &str) -> Change {
@@ -343,7 +346,7 @@ mod tests {
             input: serde_json::json!({}),
             card: CallDisplay::default(),
         };
-        let message = Message { id: MessageId(2), content: vec![Content::Call(call)] };
+        let message = Message { id: MessageId(2), content: vec![Content::Call(call)], author: None };
         Change::Replied { message, model: ModelName("a/b".to_owned()), usage: None, cut: None }
     }
 
@@ -448,7 +451,7 @@ mod tests {
         assert_eq!(rest(&log(changes.clone()), &after(0), &prompts).fates[1], Fate::Queued);
         // The one that was cancelled is in the log, and the other is not.
         let withdrawn = Change::Withheld {
-            message: Message { id: MessageId(3), content: content("more") },
+            message: Message { id: MessageId(3), content: content("more"), author: None },
             note: MessageId(3),
             why: Withheld::Cancelled,
         };
@@ -471,7 +474,7 @@ mod tests {
     #[test]
     fn queued_prompts_share_the_end_of_their_turn_or_wait_for_the_next() {
         let taken = |entry| Change::Said {
-            message: Message { id: MessageId(3), content: content("more") },
+            message: Message { id: MessageId(3), content: content("more"), author: None },
             origin: Origin::Queue { entry: Seq(entry) },
         };
         let mut changes = vec![said("go"), queued("more", 3), taken(1), ended(StopReason::EndTurn)];

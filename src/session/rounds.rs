@@ -185,7 +185,11 @@ impl Session {
             turn.last_follow_up = (!said.is_empty()).then_some(said);
         }
         for (hook, utterance) in follow_ups {
-            let message = Message { id: self.core.fresh_message(), content: text_content(utterance.text) };
+            let message = Message {
+                id: self.core.fresh_message(),
+                content: text_content(utterance.text),
+                author: None,
+            };
             answer.commits.push(Change::Said { message, origin: Origin::Hook { hook } });
         }
         for (by, text) in std::mem::take(&mut resolution.context) {
@@ -251,7 +255,7 @@ impl Session {
             RequestedEdit::Replace(at, text) => ViewEdit::Replace { at, content: text_content(text) },
             RequestedEdit::Append(Utterance { role, text }) => ViewEdit::Append {
                 role,
-                message: Message { id: self.core.fresh_message(), content: text_content(text) },
+                message: Message { id: self.core.fresh_message(), content: text_content(text), author: None },
             },
         }
     }

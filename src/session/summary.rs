@@ -343,7 +343,7 @@ fn part_text(part: &str, at: usize, parts: usize, before: Option<&str>, instruct
 }
 
 fn instruction(text: &str) -> Message {
-    Message { id: MessageId(0), content: vec![Content::Text { text: text.to_owned() }] }
+    Message { id: MessageId(0), content: vec![Content::Text { text: text.to_owned() }], author: None }
 }
 
 /// Output limit in tokens for a summary by this model.

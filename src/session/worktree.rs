@@ -10,7 +10,9 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+use epitome_files::memory::GIT_FILE_BYTES_MAX;
 use epitome_platform::child_output::{self, OutputLimits};
+use epitome_platform::root::read_regular_text;
 use epitome_store::{Header, Store};
 use epitome_thread::SessionId;
 
@@ -159,12 +161,12 @@ pub fn list(directory: &Path) -> Result<Vec<Worktree>, String> {
 pub fn name_of(directory: &Path) -> Option<String> {
     let file =
         directory.ancestors().take(CLIMB_MAX).map(|parent| parent.join(".git")).find(|file| file.exists())?;
-    let text = file.is_file().then(|| fs::read_to_string(&file).ok())??;
+    let text = read_regular_text(&file, GIT_FILE_BYTES_MAX).ok()?;
     let own = Path::new(text.strip_prefix("gitdir:")?.trim());
     if !own.parent()?.ends_with(".git/worktrees") {
         return None;
     }
-    let head = fs::read_to_string(file.parent()?.join(own).join("HEAD")).ok()?;
+    let head = read_regular_text(&file.parent()?.join(own).join("HEAD"), GIT_FILE_BYTES_MAX).ok()?;
     let branch = head.trim().strip_prefix("ref: refs/heads/");
     let made = branch.and_then(|branch| branch.strip_prefix(BRANCH_PREFIX));
     made.map(str::to_owned).or_else(|| Some(own.file_name()?.to_string_lossy().into_owned()))

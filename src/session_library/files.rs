@@ -10,11 +10,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{LibraryError, fold, opencode};
+use super::{LibraryError, SessionListing, Unlisted, fold, list, opencode};
 use epitome_platform::root::DirectoryEntry;
 use epitome_problem::Problem;
 use epitome_secrets as secrets;
-use epitome_store::{SessionQuery, Store, StoreError, new_id};
+use epitome_store::{Header, SessionQuery, Store, StoreError, new_id};
 use epitome_thread::{SessionId, Thread, text};
 use epitome_transfer::{self as transfer, IMPORT_BYTES_MAX, ImportContext, ImportDraft, ImportSource};
 
@@ -51,50 +51,87 @@ impl ExportFormat {
     }
 }
 
-/// Exports a session as text. Apparent API keys are masked, except in the raw format, which is the log byte for byte.
-pub fn export(store: &Store, session: &SessionId, form: ExportFormat) -> Result<String, LibraryError> {
-    match form {
-        ExportFormat::Json => {
-            let entries = store.read(session)?;
-            transfer::json_lines(session, &entries).map_err(|error| LibraryError::Refused {
+/// A session as text.
+pub struct Exported {
+    pub text: String,
+    /// What is missing in it.
+    pub damage: Option<StoreError>,
+}
+
+/// Exports a session, even if it is damaged. Apparent API keys are masked, except in the raw format, which is the log byte
+/// for byte.
+pub fn export(store: &Store, session: &SessionId, form: ExportFormat) -> Result<Exported, LibraryError> {
+    let (text, damage) = match (form, store.read_with_damage(session)) {
+        // Also if nothing else can be done with the log.
+        (ExportFormat::Raw, read) => {
+            let text = String::from_utf8_lossy(&store.raw(session)?).into_owned();
+            (text, read.map_or_else(Some, |(_, damage)| damage))
+        }
+        (ExportFormat::Json | ExportFormat::Markdown, Err(error)) => return Err(error.into()),
+        (ExportFormat::Json, Ok((entries, damage))) => {
+            let text = transfer::json_lines(session, &entries).map_err(|error| LibraryError::Refused {
                 message: format!("session {session} can't be written as JSON: {error}"),
                 hint: None,
-            })
+            })?;
+            (text, damage)
         }
-        ExportFormat::Markdown => {
-            let text = text::markdown(&fold(session, store.read(session)?)?);
-            Ok(secrets::mask(&text).into_owned())
+        (ExportFormat::Markdown, Ok((entries, damage))) => {
+            let text = text::markdown(&fold(session, entries)?);
+            (secrets::mask(&text).into_owned(), damage)
         }
-        ExportFormat::Raw => Ok(String::from_utf8_lossy(&store.raw(session)?).into_owned()),
-    }
+    };
+    Ok(Exported { text, damage })
+}
+
+/// Files with exported sessions.
+pub struct ExportedFiles {
+    pub files: Vec<PathBuf>,
+    /// Sessions that are damaged, and those that could not be exported.
+    pub problems: Vec<Unlisted>,
 }
 
 /// Writes each session to a separate file in `directory`, which is created if missing; existing files are not
-/// overwritten. Returns the files.
-pub fn export_all(store: &Store, directory: &Path, form: ExportFormat) -> Result<Vec<PathBuf>, LibraryError> {
-    let io = |path: &Path| {
-        let path = path.to_path_buf();
-        move |error: io::Error| LibraryError::Refused {
-            message: format!("{} can't be written: {error}", path.display()),
-            hint: (error.kind() == io::ErrorKind::AlreadyExists)
-                .then(|| "choose an empty directory".to_owned()),
+/// overwritten. A session that can't be exported does not prevent the export of others.
+pub fn export_all(
+    store: &Store,
+    directory: &Path,
+    form: ExportFormat,
+) -> Result<ExportedFiles, LibraryError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(|error| {
+        LibraryError::Refused {
+            message: format!("{} can't be made: {error}", directory.display()),
+            hint: None,
         }
-    };
-    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(io(directory))?;
-    let mut written = Vec::new();
-    for header in super::list(store, &SessionQuery { has_prompt: true, ..SessionQuery::default() })?.sessions
-    {
-        let text = match export(store, &header.session, form) {
+    })?;
+    let query = SessionQuery { has_prompt: true, ..SessionQuery::default() };
+    let SessionListing { sessions, mut problems } = list(store, &query)?;
+    let mut files = Vec::new();
+    for Header { session, .. } in sessions {
+        let problem = match export(store, &session, form) {
             // Deleted in the meantime.
             Err(LibraryError::Store(StoreError::NotFound(_))) => continue,
-            text => text?,
+            Err(error @ LibraryError::Store(StoreError::Unreachable { .. })) => return Err(error),
+            Err(error) => Some(error.to_string()),
+            Ok(Exported { text, damage }) => {
+                let path = directory.join(format!("{session}.{}", form.extension()));
+                match write_new(&path, &text) {
+                    Ok(()) => {
+                        files.push(path);
+                        damage.map(|damage| damage.to_string())
+                    }
+                    Err(error) => Some(format!("{} can't be written: {error}", path.display())),
+                }
+            }
         };
-        let path = directory.join(format!("{}.{}", header.session, form.extension()));
-        let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(io(&path))?;
-        written.push(path);
+        problems.extend(problem.map(|problem| Unlisted { session, problem }));
     }
-    Ok(written)
+    Ok(ExportedFiles { files, problems })
+}
+
+/// Creates a file as private as the log itself. Nothing remains of a failed write.
+pub fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes()).inspect_err(|_| drop(std::fs::remove_file(path)))
 }
 
 /// The user's choices for an import.

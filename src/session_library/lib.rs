@@ -17,7 +17,9 @@ use epitome_store::{Header, SessionQuery, Store, StoreError};
 use epitome_thread::{Entry, Seq, SessionId, Thread};
 
 pub use agents::{AGENTS, ForeignAgent, ForeignSession, Machine};
-pub use files::{ExportFormat, ImportRequest, Imported, export, export_all, import};
+pub use files::{
+    ExportFormat, Exported, ExportedFiles, ImportRequest, Imported, export, export_all, import, write_new,
+};
 pub use search::{SearchRequest, SearchResults, SessionFind, search};
 
 /// Maximum number of ids listed in the error for an ambiguous prefix.
@@ -61,9 +63,10 @@ pub fn hint_of(error: &StoreError) -> Option<&'static str> {
         StoreError::NotFound(_) => Some("`epitome sessions list` shows all"),
         StoreError::InUse(_) => Some(IN_USE_HINT),
         StoreError::FutureFormat { .. } => Some("install the newer version to read it"),
-        StoreError::Damaged { .. } | StoreError::Unreadable(_) | StoreError::Misnamed { .. } => {
-            Some("`epitome doctor` shows what else is wrong")
-        }
+        StoreError::Damaged { .. }
+        | StoreError::BodiesLost { .. }
+        | StoreError::Unreadable(_)
+        | StoreError::Misnamed { .. } => Some("`epitome doctor` shows what else is wrong"),
         StoreError::Exists(_)
         | StoreError::Unstorable { .. }
         | StoreError::SyncFailed(_)
@@ -83,6 +86,7 @@ pub struct SessionListing {
     pub problems: Vec<Unlisted>,
 }
 
+/// A session with which something is wrong.
 #[derive(Debug, Serialize)]
 pub struct Unlisted {
     pub session: SessionId,
@@ -142,7 +146,7 @@ fn choose(known: &[SessionId], typed: &str) -> Result<SessionId, LibraryError> {
 /// A conversation read from the store.
 pub struct StoredConversation {
     pub thread: Thread,
-    /// The damage that the user has not accepted, if any. Lost entries are `Change::Lost` in the thread.
+    /// What is missing, unless the user has accepted it. Lost entries are `Change::Lost` in the thread.
     pub damage: Option<StoreError>,
 }
 

@@ -141,7 +141,7 @@ pub fn search(store: &Store, ask: &SearchRequest) -> Result<SearchResults, Libra
                 continue;
             }
         };
-        let log = RecallLog::snapshot(&thread, usize::MAX);
+        let log = RecallLog::with_rewound(&thread, usize::MAX);
         let (finds, count) = log
             .find(&question, &clock, &is_late)
             .map_err(|message| LibraryError::Refused { message, hint: None })?;

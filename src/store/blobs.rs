@@ -4,6 +4,8 @@
 //! Sessions don't share blobs, so that deleting one session can never remove another's body. A missing or
 //! changed blob affects only that body: the entry then contains a placeholder.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -63,7 +65,7 @@ impl BlobStore {
 
     /// Checks that a body exists and is unchanged; the error is the rest of a sentence.
     pub fn check(&self, hash: &str) -> Result<(), String> {
-        read(self, hash).map(drop)
+        BodyReader::new(self).read(hash).map(drop)
     }
 
     /// Gives another session the same body, as a hard link where the file system supports it. Blobs are never
@@ -182,18 +184,18 @@ impl Moving<'_> {
 
 /// Puts the moved strings back. One that can't be read is replaced by a placeholder that names it; an
 /// image or document becomes a text part, because every provider would reject a broken one.
-pub(super) fn move_in(entry: &mut Value, moved: &MovedStrings, blobs: &dyn Blobs) {
+pub(super) fn move_in(entry: &mut Value, moved: &MovedStrings, bodies: &BodyReader<'_>) {
     for (place, hash) in moved {
         let Value::String(hash) = hash else { continue };
         let parent = place.strip_suffix("/data");
-        match read(blobs, hash) {
+        match bodies.read(hash) {
             Ok(text) => {
                 if let Some(value) = entry.pointer_mut(place) {
                     *value = Value::String(text);
                 }
             }
             Err(reason) => {
-                tracing::warn!(?blobs, hash, %reason, "blob cannot be read");
+                tracing::warn!(blobs = ?bodies.blobs, hash, %reason, "blob cannot be read");
                 let placeholder = format!("[A body of this entry is lost: blob {hash} {reason}.]");
                 match parent.and_then(|parent| entry.pointer_mut(parent)) {
                     Some(Value::Object(part)) if is_attachment(part) => {
@@ -212,17 +214,53 @@ pub(super) fn move_in(entry: &mut Value, moved: &MovedStrings, blobs: &dyn Blobs
     }
 }
 
-/// Reads a body and verifies its hash; the error is the rest of a sentence.
-fn read(blobs: &dyn Blobs, hash: &str) -> Result<String, String> {
-    if !is_hash(hash) {
-        return Err("has no valid name".to_owned());
+/// Reads the bodies of one log, and records which are lost.
+pub(super) struct BodyReader<'a> {
+    blobs: &'a dyn Blobs,
+    lost: RefCell<BTreeSet<String>>,
+    /// Why bodies can't be read at the moment. That does not make them lost.
+    unreachable: RefCell<Option<StoreError>>,
+}
+
+impl<'a> BodyReader<'a> {
+    pub fn new(blobs: &'a dyn Blobs) -> BodyReader<'a> {
+        BodyReader { blobs, lost: RefCell::default(), unreachable: RefCell::default() }
     }
-    let body = blobs.get(hash).map_err(|error| format!("cannot be read: {error}"))?;
-    let body = body.ok_or_else(|| "is missing".to_owned())?;
-    if digest(&body) != hash {
-        return Err("was changed".to_owned());
+
+    /// Reads a body and verifies its hash; the error is the rest of a sentence.
+    fn read(&self, hash: &str) -> Result<String, String> {
+        self.verified(hash).inspect_err(|_| {
+            self.lost.borrow_mut().insert(hash.to_owned());
+        })
     }
-    String::from_utf8(body).map_err(|_| "is not text".to_owned())
+
+    fn verified(&self, hash: &str) -> Result<String, String> {
+        if !is_hash(hash) {
+            return Err("has no valid name".to_owned());
+        }
+        // Each attempt may wait for a timeout.
+        if self.unreachable.borrow().is_some() {
+            return Err("cannot be read".to_owned());
+        }
+        let body = self.blobs.get(hash).map_err(|error| {
+            let reason = format!("cannot be read: {error}");
+            if matches!(error, StoreError::Unreachable { .. }) {
+                self.unreachable.replace(Some(error));
+            }
+            reason
+        })?;
+        let body = body.ok_or_else(|| "is missing".to_owned())?;
+        if digest(&body) != hash {
+            return Err("was changed".to_owned());
+        }
+        String::from_utf8(body).map_err(|_| "is not text".to_owned())
+    }
+
+    /// Returns the lost bodies. Fails if some could not be read at the moment: their entries then contain placeholders,
+    /// which must not be taken for the log's content.
+    pub fn finish(self) -> Result<BTreeSet<String>, StoreError> {
+        self.unreachable.into_inner().map_or_else(|| Ok(self.lost.into_inner()), Err)
+    }
 }
 
 impl Blobs for BlobStore {
@@ -295,7 +333,7 @@ mod tests {
         assert_eq!(moved.keys().collect::<Vec<_>>(), ["/a~1b~0c/1", "/content/0/data"]);
         assert_eq!(stored["a/b~c"][1], "");
         assert_eq!(stored["content"][0]["data"], "");
-        move_in(&mut stored, &moved, &blobs);
+        move_in(&mut stored, &moved, &BodyReader::new(&blobs));
         assert_eq!(stored, entry);
     }
 
@@ -314,7 +352,7 @@ mod tests {
         let moved = move_out(&mut entry, &blobs).unwrap();
         let hash = moved["/text"].as_str().unwrap();
         std::fs::write(blobs.directory().join(hash), "y").unwrap();
-        move_in(&mut entry, &moved, &blobs);
+        move_in(&mut entry, &moved, &BodyReader::new(&blobs));
         let text = entry["text"].as_str().unwrap();
         assert!(text.contains(hash) && text.contains("was changed"), "{text}");
     }
@@ -325,7 +363,7 @@ mod tests {
         let mut entry = json!([{"type": "image", "mime_type": "image/png", "data": "aGk="}]);
         let moved = move_out(&mut entry, &blobs).unwrap();
         blobs.remove().unwrap();
-        move_in(&mut entry, &moved, &blobs);
+        move_in(&mut entry, &moved, &BodyReader::new(&blobs));
         assert_eq!(entry[0]["type"], "text");
         assert!(entry[0]["text"].as_str().unwrap().contains("is missing"));
         assert!(entry[0].get("data").is_none());

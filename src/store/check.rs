@@ -118,6 +118,7 @@ pub(super) fn unreadable(paths: &StorePaths, session: &SessionId, error: &StoreE
             (FindingKind::Unreadable, FindingSeverity::Error, "rename the file, or delete it if it is a copy")
         }
         StoreError::Damaged { .. }
+        | StoreError::BodiesLost { .. }
         | StoreError::NotFound(_)
         | StoreError::Exists(_)
         | StoreError::InUse(_)

@@ -12,7 +12,7 @@ use super::check::{findings_in, unreadable};
 use super::disk::{Disk, PutMode, RealDisk};
 use super::health::Backup;
 use super::line::{self, Bodies};
-use super::log::WholeLog;
+use super::log::{StoredLog, WholeLog};
 use super::scan::{self, Scan};
 use super::sync_mark::SyncMark;
 use super::{Header, Store, StoreError, StorePaths, io_error, now};
@@ -254,12 +254,10 @@ impl Store {
         let Some(session) = session.filter(|_| is_journal) else { return Ok(None) };
         let blob_root = path.parent().and_then(Path::parent).unwrap_or(Path::new("")).join("blobs");
         let blobs = BlobStore::new(Arc::new(RealDisk), blob_root.join(&session.0));
-        let scan = Scan::read(&session, &bytes, None, Bodies::Whole(&blobs))?;
-        let sealed = scan.lines.iter().filter_map(|line| line::open(&bytes[line.bytes.clone()]));
-        let lost_bodies = sealed.flat_map(line::moved).filter(|hash| blobs.check(hash).is_err()).count();
-        let lost_entries = scan.damage.lost;
-        let is_damaged = scan.damage.is_open();
-        Ok(Some(Outside { entries: scan.entries, is_damaged, lost_entries, lost_bodies: lost_bodies as u64 }))
+        let Scan { entries, damage, lost_bodies, .. } =
+            StoredLog { bytes, mark: None }.scan(&session, &blobs)?;
+        let (is_damaged, lost_entries) = (damage.is_open(), damage.lost);
+        Ok(Some(Outside { entries, is_damaged, lost_entries, lost_bodies }))
     }
 }
 

@@ -14,7 +14,7 @@ use super::blobs::{BlobStore, Blobs};
 use super::disk::{DiskFile, FileId, OpenMode, PutMode};
 use super::header::{Header, JournalMark, MarkedHeader};
 use super::index::Index;
-use super::line::{self, Bodies, JournalLine};
+use super::line::{self, JournalLine};
 use super::log::{Log, LogStore, StoredLog, WholeLog};
 use super::scan::{self, Scan, ScannedLine};
 use super::sync_mark::{Reached, SyncMark};
@@ -130,10 +130,10 @@ impl LogStore for Files {
             file => file.map_err(|source| io_error("open", &path, source))?,
         };
         let id = lock(&*file, session, &path)?;
-        let known = SyncMark::read(paths, session);
+        let mark = SyncMark::read(paths, session);
         let bytes = file.read().map_err(|source| io_error("read", &path, source))?;
-        let blobs = paths.blobs(session);
-        let scan = Scan::read(session, &bytes, known.as_ref(), Bodies::Whole(&blobs))?;
+        let log = StoredLog { bytes, mark };
+        let (scan, bytes) = (log.scan(session, &paths.blobs(session))?, &log.bytes);
         let Scan { mark, lines, opening, has_opening, synced, damage, .. } = &scan;
         let synced = synced.unwrap_or(0);
         let (kept, torn) = bytes.split_at(mark.bytes as usize);

@@ -121,8 +121,10 @@ mod tests {
             session: SessionId("s_00000000000000000001".into()),
             cwd: "/w".into(),
         };
-        let said =
-            Change::Said { message: Message { id: message, content: Vec::new() }, origin: Origin::Person };
+        let said = Change::Said {
+            message: Message { id: message, content: Vec::new(), author: None },
+            origin: Origin::Person,
+        };
         let commanded = Change::Commanded { message, typed: "/usage".into() };
         let ended =
             Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default(), quiet_hooks: 0 };

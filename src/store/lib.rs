@@ -113,6 +113,12 @@ pub enum StoreError {
         lost: u64,
         reason: String,
     },
+    /// Everything else of the session can be read and written.
+    #[error(
+        "session {session} lacks {}: missing or changed in the store, with a note in the place of each",
+        images_or_texts(*.bodies)
+    )]
+    BodiesLost { session: SessionId, bodies: u64 },
     /// Its journal contains nothing readable.
     #[error("no line of the journal of session {0} is intact; the file was not changed")]
     Unreadable(SessionId),
@@ -229,13 +235,15 @@ impl Store {
         self.read_with_damage(session).map(|(entries, _)| entries)
     }
 
-    /// Like [`Store::read`], with the damage that the user has not accepted: `StoreError::Damaged`.
+    /// Like [`Store::read`], with what is missing: damage that the user has not accepted (`StoreError::Damaged`), or bodies
+    /// (`StoreError::BodiesLost`).
     pub fn read_with_damage(
         &self,
         session: &SessionId,
     ) -> Result<(Vec<Arc<Entry>>, Option<StoreError>), StoreError> {
         let scan = self.logs.read(session)?.scan(session, &*self.logs.blobs(session))?;
-        Ok((scan.entries, scan.damage.error(session)))
+        let loss = scan.loss(session);
+        Ok((scan.entries, loss))
     }
 
     /// The lines of a session's journal, up to the last complete one.
@@ -401,6 +409,11 @@ const REMOVE_TRIES_MAX: u32 = 64;
 
 fn io_error(doing: &'static str, path: &Path, source: io::Error) -> StoreError {
     StoreError::Io { doing, path: path.to_path_buf(), source }
+}
+
+/// A number of bodies, in words.
+fn images_or_texts(number: u64) -> String {
+    if number == 1 { "1 image or long text".to_owned() } else { format!("{number} images or long texts") }
 }
 
 /// A number of entries, as the subject of a sentence.

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::StoreError;
-use super::blobs::{self, Blobs, INLINE_BYTES_MAX, MovedStrings};
+use super::blobs::{self, Blobs, BodyReader, INLINE_BYTES_MAX, MovedStrings};
 use epitome_thread::{Entry, SessionId};
 
 /// Precedes the checksummed bytes; the zeros are replaced.
@@ -178,7 +178,7 @@ pub(super) fn joined(line: &[u8]) -> impl Iterator<Item = std::ops::Range<usize>
 #[derive(Clone, Copy)]
 pub(super) enum Bodies<'a> {
     /// Moved bodies are read back.
-    Whole(&'a dyn Blobs),
+    Whole(&'a BodyReader<'a>),
     /// Moved bodies stay empty; for listings.
     Inline,
 }
@@ -193,9 +193,9 @@ pub(super) fn decode(line: Sealed<'_>, bodies: Bodies<'_>) -> Result<Entry, serd
         Bodies::Whole(_) | Bodies::Inline => {
             let mut value: Value = serde_json::from_slice(&json)?;
             let moved = value.as_object_mut().and_then(|fields| fields.shift_remove("blobs"));
-            if let (Bodies::Whole(blobs), Some(Value::Object(moved))) = (bodies, moved) {
+            if let (Bodies::Whole(bodies), Some(Value::Object(moved))) = (bodies, moved) {
                 let moved: MovedStrings = moved;
-                blobs::move_in(&mut value, &moved, blobs);
+                blobs::move_in(&mut value, &moved, bodies);
             }
             Entry::from_json(&value)
         }
@@ -281,7 +281,7 @@ mod tests {
                 input: serde_json::json!({ "a": nested }),
                 card: CallDisplay::default(),
             };
-            let message = Message { id: MessageId(1), content: vec![Content::Call(call)] };
+            let message = Message { id: MessageId(1), content: vec![Content::Call(call)], author: None };
             let change =
                 Change::Replied { message, model: ModelName("a/b".to_owned()), usage: None, cut: None };
             Entry { seq: Seq(1), at: 0, change }

@@ -4,10 +4,11 @@
 //! A backend stores lines and bodies and never looks into them. What lines mean (numbers, checksums, damage, headers)
 //! is the same everywhere, so a log can be copied between backends byte for byte. All calls block.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use super::blobs::Blobs;
+use super::blobs::{Blobs, BodyReader};
 use super::header::Header;
 use super::line::{self, Bodies, JournalLine, LineLink};
 use super::query::SessionQuery;
@@ -103,7 +104,16 @@ impl StoredLog {
 
     /// Reads the entries, with their bodies.
     pub fn scan(&self, session: &SessionId, blobs: &dyn Blobs) -> Result<Scan, StoreError> {
-        self.scan_with(session, Bodies::Whole(blobs))
+        let bodies = BodyReader::new(blobs);
+        let scan = self.scan_with(session, Bodies::Whole(&bodies))?;
+        let lost = bodies.finish()?;
+        if lost.is_empty() {
+            return Ok(scan);
+        }
+        // Lines of an interrupted write are not kept.
+        let kept: BTreeSet<String> = scan.moved(&self.bytes).collect();
+        let lost_bodies = lost.intersection(&kept).count() as u64;
+        Ok(Scan { lost_bodies, ..scan })
     }
 
     pub(super) fn scan_with(&self, session: &SessionId, bodies: Bodies<'_>) -> Result<Scan, StoreError> {
@@ -156,5 +166,76 @@ impl WholeLog {
         self.bytes.extend_from_slice(&line.bytes);
         self.crc = line.crc;
         self.entries += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use super::*;
+    use epitome_thread::{Change, Content, Message, MessageId, Origin};
+
+    #[derive(Debug, Default)]
+    struct Database {
+        bodies: Mutex<HashMap<String, Vec<u8>>>,
+        is_down: AtomicBool,
+        asked: AtomicUsize,
+    }
+
+    impl Blobs for Database {
+        fn put(&self, hash: &str, body: &[u8]) -> Result<(), StoreError> {
+            self.bodies.lock().unwrap().insert(hash.to_owned(), body.to_vec());
+            Ok(())
+        }
+
+        fn get(&self, hash: &str) -> Result<Option<Vec<u8>>, StoreError> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            match self.is_down.load(Ordering::Relaxed) {
+                true => Err(StoreError::Unreachable {
+                    doing: "read",
+                    place: "a database".to_owned(),
+                    reason: "timeout".to_owned(),
+                }),
+                false => Ok(self.bodies.lock().unwrap().get(hash).cloned()),
+            }
+        }
+    }
+
+    /// A database answered slowly for ten seconds while a session was opened. The session then had "A body of this entry is
+    /// lost" in place of each image and long text, and the next compaction wrote that into its log.
+    #[test]
+    fn a_body_that_cannot_be_read_at_the_moment_is_not_lost() {
+        let session = SessionId("s_00000000000000000001".to_owned());
+        let opened = Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: "/w".into() };
+        let said = |text: &str| {
+            let content = vec![Content::Text { text: text.repeat(100_000) }];
+            Change::Said { message: Message { id: MessageId(0), content }, origin: Origin::Person }
+        };
+        let changes = [opened, said("a"), said("b")];
+        let entries: Vec<Arc<Entry>> = (0..)
+            .zip(changes)
+            .map(|(seq, change)| Arc::new(Entry { seq: Seq(seq), at: 1, change }))
+            .collect();
+        let (database, mut whole) = (Database::default(), WholeLog::default());
+        for entry in &entries {
+            whole.encode(&session, entry, &database).unwrap();
+        }
+        let log = StoredLog::durable(whole.bytes, whole.entries);
+
+        database.is_down.store(true, Ordering::Relaxed);
+        let failed = log.scan(&session, &database).expect_err("its bodies are unknown");
+        assert!(matches!(failed, StoreError::Unreachable { .. }), "{failed}");
+        assert_eq!(database.asked.load(Ordering::Relaxed), 1, "each attempt waits");
+
+        database.is_down.store(false, Ordering::Relaxed);
+        let scan = log.scan(&session, &database).expect("it answers again");
+        assert_eq!((&scan.entries, scan.loss(&session).is_none()), (&entries, true));
+
+        database.bodies.lock().unwrap().clear();
+        let loss = log.scan(&session, &database).expect("the rest is there").loss(&session);
+        assert!(matches!(loss, Some(StoreError::BodiesLost { bodies: 2, .. })), "{loss:?}");
     }
 }

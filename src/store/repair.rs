@@ -66,7 +66,9 @@ impl Store {
     fn repair_journal(&self, session: &SessionId) -> Result<Option<Repaired>, StoreError> {
         // Most journals are sound, and an open session only matters if its journal is not.
         match self.read_with_damage(session) {
-            Ok((_, None)) | Err(StoreError::NotFound(_) | StoreError::FutureFormat { .. }) => {
+            // Nothing can restore a body.
+            Ok((_, None | Some(StoreError::BodiesLost { .. })))
+            | Err(StoreError::NotFound(_) | StoreError::FutureFormat { .. }) => {
                 return Ok(None);
             }
             Ok((_, Some(_))) => {}

@@ -44,6 +44,8 @@ pub struct Scan {
     /// which loses the newest mark.
     pub(super) synced: Option<u64>,
     pub(super) damage: JournalDamage,
+    /// Bodies that are missing or changed; their entries contain placeholders. 0 if bodies were not read.
+    pub(super) lost_bodies: u64,
 }
 
 /// Position of an intact line in the file, without its newline.
@@ -183,6 +185,13 @@ impl Scan {
     /// How many bytes of the log are kept.
     pub fn bytes(&self) -> u64 {
         self.mark.bytes
+    }
+
+    /// What is missing in the entries, unless the user has accepted it.
+    pub(super) fn loss(&self, session: &SessionId) -> Option<StoreError> {
+        let bodies = (self.lost_bodies > 0)
+            .then(|| StoreError::BodiesLost { session: session.clone(), bodies: self.lost_bodies });
+        self.damage.error(session).or(bodies)
     }
 
     /// The bodies that the lines refer to.
@@ -365,6 +374,7 @@ impl<'a> Reader<'a> {
             has_opening: self.has_opening,
             synced: self.floor.map(|floor| floor.min(end as u64)),
             damage: self.damage,
+            lost_bodies: 0,
         }
     }
 }

@@ -578,7 +578,7 @@ pub struct CompactionStats {
     /// Entries that are quoted verbatim next to the summary. In older logs, also those quoted without their middle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quoted: Vec<Seq>,
-    /// Entries that are quoted without their middle.
+    /// Entries that are quoted without their middle or without attached files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shortened: Vec<Seq>,
     /// Lines of the tables computed from the log. In older logs, the number of facts listed.
@@ -589,6 +589,9 @@ pub struct CompactionStats {
     /// Why there is no model-written summary although one was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<String>,
+    /// Whether the model's summary reached its limit before its end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_cut_off: bool,
 }
 
 /// The size of a part of the view.

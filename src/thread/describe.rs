@@ -49,15 +49,15 @@ pub fn describe(change: &Change) -> EntryLine<'_> {
             (None, None, std::iter::once(EntryPart::SystemPrompt(system)).chain(tools).collect())
         }
         Change::Said { message, origin } => {
-            (Some(speaker(origin)), None, vec![EntryPart::Prompt(message, origin)])
+            (Some(speaker(message, origin)), None, vec![EntryPart::Prompt(message, origin)])
         }
         Change::Queued { message } => {
-            let heading = "you, while the agent worked".to_owned();
+            let heading = format!("{}, while the agent worked", speaker(message, &Origin::Person));
             (Some(heading), None, vec![EntryPart::Prompt(message, &Origin::Person)])
         }
         Change::Withheld { message, why, .. } => {
             let prompt = EntryPart::Prompt(message, &Origin::Person);
-            (Some("you".to_owned()), withheld(why), vec![prompt])
+            (Some(speaker(message, &Origin::Person)), withheld(why), vec![prompt])
         }
         Change::Commanded { typed, .. } => {
             (Some("you, to Epitome".to_owned()), None, vec![EntryPart::Typed(typed)])

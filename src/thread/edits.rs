@@ -91,7 +91,8 @@ pub fn mutation(
     let mut spoken = Vec::with_capacity(messages.len() + 1);
     if messages[0].role == Role::Assistant {
         let content = vec![Content::Text { text: LEAD.to_owned() }];
-        spoken.push(HistoryMessage { role: Role::User, message: Message { id: first, content } });
+        spoken
+            .push(HistoryMessage { role: Role::User, message: Message { id: first, content, author: None } });
     }
     for (at, message) in messages.into_iter().enumerate() {
         check_sayable(message.role, &message.message.content)
@@ -240,7 +241,7 @@ impl Trial<'_> {
     }
 
     fn shown(&self, part: PartId) -> Option<String> {
-        self.view.piece(part).map(|piece| piece.text())
+        self.view.piece(part).map(|piece| piece.pin_text())
     }
 
     fn not_shown(&self, at: PartId) -> String {

@@ -13,7 +13,7 @@ fn text(text: &str) -> Content {
 }
 
 fn message(content: Vec<Content>) -> Message {
-    Message { id: MessageId(0), content }
+    Message { id: MessageId(0), content, author: None }
 }
 
 fn call(id: &str) -> Content {

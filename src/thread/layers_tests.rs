@@ -15,7 +15,7 @@ fn thread(changes: Vec<Change>) -> Thread {
 }
 
 fn message(text: &str) -> Message {
-    Message { id: MessageId(0), content: vec![Content::Text { text: text.into() }] }
+    Message { id: MessageId(0), content: vec![Content::Text { text: text.into() }], author: None }
 }
 
 fn said(text: &str) -> Change {
@@ -34,7 +34,7 @@ fn called(id: &str) -> Change {
         input: serde_json::json!({}),
         card: CallDisplay::default(),
     };
-    let message = Message { id: MessageId(0), content: vec![Content::Call(call)] };
+    let message = Message { id: MessageId(0), content: vec![Content::Call(call)], author: None };
     Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None }
 }
 

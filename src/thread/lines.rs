@@ -41,6 +41,7 @@ pub(super) fn compaction(trigger: Trigger, sizes: &str, account: &CompactionStat
     let details = details.into_iter().flatten().collect::<Vec<_>>().join("; ");
     let details = if details.is_empty() { details } else { format!(" ({details})") };
     let fallback = match &account.fallback {
+        None if account.is_cut_off => " The model's summary reached its limit before its end.".to_owned(),
         Some(why) => {
             format!(
                 " No model could write a summary ({}); the tables computed from the log replace it.",

@@ -43,6 +43,9 @@ impl fmt::Display for CallId {
 pub struct Message {
     pub id: MessageId,
     pub content: Vec<Content>,
+    /// The name of the token with which the writer of a prompt connected from another machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<String>,
 }
 
 impl Message {
@@ -50,6 +53,24 @@ impl Message {
     pub fn text(&self) -> String {
         let texts: Vec<&str> = self.content.iter().filter_map(Content::as_text).collect();
         texts.join("\n\n")
+    }
+
+    /// The text with that of the attached files. Images, documents and links, which have no text, are named in it;
+    /// empty if there is nothing else.
+    pub fn text_with_files(&self) -> String {
+        let has_text = |content: &Content| match content {
+            Content::Text { text } | Content::Resource { text, .. } => !text.trim().is_empty(),
+            _ => false,
+        };
+        if !self.content.iter().any(has_text) {
+            return String::new();
+        }
+        let parts = self.content.iter().filter_map(|content| match content {
+            Content::Text { text } => Some(text.clone()),
+            Content::Resource { uri, text } => Some(format!("[{uri}]\n{text}")),
+            content => content.is_attachment().then(|| super::text::attached(content)),
+        });
+        parts.collect::<Vec<_>>().join("\n\n")
     }
 
     /// Replaces all text parts with a single one; attachments stay.
@@ -139,6 +160,11 @@ impl Content {
             | Content::ResourceLink { .. } => true,
             Content::Text { .. } | Content::Thinking { .. } | Content::Call(_) | Content::Search(_) => false,
         }
+    }
+
+    /// Whether something is lost if a text only names it: a link is nothing but a name.
+    pub fn has_attached_data(&self) -> bool {
+        self.is_attachment() && !matches!(self, Content::ResourceLink { .. })
     }
 
     /// Whether it has a form that only its provider can read.

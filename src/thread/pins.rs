@@ -37,24 +37,25 @@ impl Thread {
         pinned
     }
 
-    /// The original text of a part as logged, whether or not it is in the view. For a call, its name and
-    /// input.
+    /// The original text of a part as logged, whether or not it is in the view: what a pin keeps of it. For a call,
+    /// its name and input.
     pub fn text_of(&self, part: PartId) -> Option<String> {
         let entry = self.entries().get(usize::try_from(part.entry.0).ok()?)?;
         let nth = part.part.map(|nth| (nth as usize).checked_sub(1));
         match (&entry.change, nth) {
-            (Change::Said { message, .. } | Change::Replied { message, .. }, None) => Some(message.text()),
+            (Change::Said { message, .. }, None) => Some(message.text_with_files()),
+            (Change::Replied { message, .. }, None) => Some(message.text()),
             (Change::Compacted { summary, .. }, None) => Some(summary.text()),
             (Change::ToolFinished { outcome }, None) => Some(outcome.model_text()),
             (Change::Replied { message, .. }, Some(nth)) => {
                 message.calls().nth(nth?).map(|call| ViewPart::Call(call).text())
             }
             (Change::Mutated { messages, .. }, Some(nth)) => {
-                messages.get(nth?).map(|spoken| spoken.message.text())
+                messages.get(nth?).map(|spoken| spoken.message.text_with_files())
             }
             (Change::Edited { edits, .. }, Some(nth)) => {
                 let appended = edits.iter().filter_map(|edit| match edit {
-                    ViewEdit::Append { message, .. } => Some(message.text()),
+                    ViewEdit::Append { message, .. } => Some(message.text_with_files()),
                     ViewEdit::Pin { .. }
                     | ViewEdit::Unpin { .. }
                     | ViewEdit::Mask { .. }
@@ -71,7 +72,7 @@ impl Thread {
 impl View {
     /// Whether a pinned part is in the view: shown with this text, or quoted in a summary.
     pub(super) fn has_pin(&self, pin: PartId, text: &str) -> bool {
-        self.piece(pin).is_some_and(|piece| piece.text() == text) || self.quotes(text)
+        self.piece(pin).is_some_and(|piece| piece.pin_text() == text) || self.quotes(text)
     }
 
     /// Whether a summary contains this text.

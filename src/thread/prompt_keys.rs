@@ -57,7 +57,7 @@ mod tests {
     }
 
     fn said(message: u64) -> Change {
-        let message = Message { id: MessageId(message), content: Vec::new() };
+        let message = Message { id: MessageId(message), content: Vec::new(), author: None };
         Change::Said { message, origin: Origin::Person }
     }
 

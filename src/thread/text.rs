@@ -297,9 +297,11 @@ pub(super) fn outcome_text(outcome: &ToolOutcome) -> String {
 }
 
 /// The author of a message.
-pub(super) fn speaker(origin: &Origin) -> String {
+pub(super) fn speaker(message: &Message, origin: &Origin) -> String {
     match origin {
-        Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => "you".to_owned(),
+        Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => {
+            message.author.clone().unwrap_or_else(|| "you".to_owned())
+        }
         Origin::Hook { hook } => format!("the hook {hook}"),
         Origin::Context { by } => format!("context, from {by}"),
         Origin::Instructions { path } => format!("instructions, from {}", path.display()),
@@ -321,7 +323,9 @@ fn edit_line(edit: &ViewEdit) -> String {
     let text = match edit {
         ViewEdit::Pin { .. } | ViewEdit::Unpin { .. } | ViewEdit::Drop { .. } => String::new(),
         ViewEdit::Mask { note, .. } => note.clone(),
-        ViewEdit::Replace { content, .. } => Message { id: MessageId(0), content: content.clone() }.text(),
+        ViewEdit::Replace { content, .. } => {
+            Message { id: MessageId(0), content: content.clone(), author: None }.text()
+        }
         ViewEdit::Append { role, message } => role_and_text(*role, message),
     };
     let colon = if text.is_empty() { "" } else { ": " };

@@ -11,7 +11,7 @@ use crate::{
 };
 
 fn message(id: u64, content: Vec<Content>) -> Message {
-    Message { id: MessageId(id), content }
+    Message { id: MessageId(id), content, author: None }
 }
 
 fn words(text: &str) -> Vec<Content> {

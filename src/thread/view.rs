@@ -69,6 +69,16 @@ impl ViewPart<'_> {
             ViewPart::Outcome(outcome) => outcome.model_text(),
         }
     }
+
+    /// The text that a pin of this part keeps: of a message, with its attached files.
+    pub fn pin_text(&self) -> String {
+        match self {
+            ViewPart::Said(message, _) => message.text_with_files(),
+            ViewPart::Summary(_) | ViewPart::Reply(_) | ViewPart::Call(_) | ViewPart::Outcome(_) => {
+                self.text()
+            }
+        }
+    }
 }
 
 impl View {
@@ -347,7 +357,7 @@ pub(super) fn spoken_entry(layer: &Entry, spoken: &HistoryMessage, by: &str) -> 
         content.as_text().is_some() || (content.is_attachment() && *role != Role::Assistant)
     };
     let content = message.content.iter().filter(sayable).cloned().collect();
-    let message = Message { id: message.id, content };
+    let message = Message { id: message.id, content, author: None };
     let change = match role {
         Role::User | Role::System => Change::Said { message, origin: Origin::Hook { hook: by.to_owned() } },
         Role::Assistant => {

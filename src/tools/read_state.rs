@@ -487,7 +487,10 @@ mod tests {
     fn attached_files_count_as_read_but_excerpts_do_not() {
         let content = |uri: &str| Content::Resource { uri: uri.to_owned(), text: "x\n".to_owned() };
         let content = vec![content("file:///w/a%20b.rs"), content("file:///w/c.rs#L1-2")];
-        let said = Change::Said { message: Message { id: MessageId(0), content }, origin: Origin::Person };
+        let said = Change::Said {
+            message: Message { id: MessageId(0), content, author: None },
+            origin: Origin::Person,
+        };
         let files = files(vec![said]);
         assert_eq!(files.status(Path::new("/w/a b.rs"), &state_of(b"x\n")), FileStatus::Current);
         assert_eq!(files.status(Path::new("/w/c.rs"), &state_of(b"x\n")), FileStatus::Unread);

@@ -339,7 +339,7 @@ impl Builder {
     pub fn message(&mut self, content: Vec<Content>) -> Message {
         let id = MessageId(self.next_message);
         self.next_message += 1;
-        Message { id, content }
+        Message { id, content, author: None }
     }
 
     /// Ends the current turn, if any.

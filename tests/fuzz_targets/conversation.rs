@@ -94,12 +94,12 @@ fn called(thread: &mut Thread, kind: char, text: &str) {
 
 fn said(thread: &mut Thread, text: &str) {
     let content = vec![Content::Text { text: text.to_owned() }];
-    let message = Message { id: thread.next_message(), content };
+    let message = Message { id: thread.next_message(), content, author: None };
     append(thread, Change::Said { message, origin: Origin::Person });
 }
 
 fn replied(thread: &mut Thread, content: Vec<Content>) {
-    let message = Message { id: thread.next_message(), content };
+    let message = Message { id: thread.next_message(), content, author: None };
     append(thread, Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None });
 }
 

@@ -5,14 +5,23 @@ mod clients;
 use clients::{AhpWindow, Listening, TOKEN, connect, listen};
 use epitome_scripted_model::{ModelStep, RecordedRequest};
 use epitome_test_harness::agent::{end_by, is_question, kind, obey};
-use epitome_test_harness::call;
 use epitome_test_harness::user::User;
+use epitome_test_harness::{call, text};
+use futures_util::{SinkExt, StreamExt};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use ahp::ClientError;
 use ahp::ahp_types::commands::ResolveSessionConfigResult;
 use ahp::ahp_types::state::{ChatState, ResponsePart, SessionStatus, ToolCallState, TurnState};
+use tokio_tungstenite::tungstenite::Message;
+
+/// A chat of this size, sent this often, is more than the host keeps for a client.
+const LARGE_BYTES: usize = 900 * 1024;
+const SNAPSHOTS: usize = 45;
+
+/// More than the system keeps for a connection, and much less than the host.
+const UNREAD_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 fn user(script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> User {
     User::with_model(script)
@@ -254,6 +263,106 @@ async fn messages_wait_for_a_turn_or_steer_it() {
     );
     assert_eq!(reply(&client.chat.turns[1].response_parts), "You said later.");
     assert!(client.chat.steering_message.is_none() && client.chat.queued_messages.is_none());
+}
+
+/// A client steered a turn that the provider then refused, so that the daemon kept the message. It was the first
+/// message of the client's next turn: the reply was not shown, and the session accepted no further turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_the_daemon_kept_hides_no_reply() {
+    let refusal = ModelStep::Error { status: 400, retry_after: None, message: Some("no".into()) };
+    let user = User::with_replies(vec![
+        vec![text("I begin."), ModelStep::Wait, refusal],
+        vec![text("The reply to both.")],
+        vec![text("The next reply.")],
+    ]);
+    let at = listen(&user, &[]);
+    let mut client = AhpWindow::start(&at, "client").await;
+    let session = client.create().await;
+    let chat = client.follow(&session).await;
+    client.begin(&chat, "t1", "one").await;
+    let is_begun = |chat: &ChatState| {
+        chat.active_turn.as_ref().is_some_and(|turn| !reply(&turn.response_parts).is_empty())
+    };
+    client.until("the beginning", is_begun).await;
+    let message = json!({ "text": "steer", "origin": { "kind": "user" } });
+    let steering =
+        json!({ "type": "chat/pendingMessageSet", "kind": "steering", "id": "s1", "message": message });
+    client.dispatch(&chat, steering).await;
+    client.until("the message", |chat| chat.steering_message.is_some()).await;
+    // The daemon answers in the order in which the host asks.
+    client.list().await;
+    user.model().release();
+    client.until("the refusal", |chat| chat.turns.len() == 1 && chat.steering_message.is_none()).await;
+    assert_eq!(states(&client.chat), [TurnState::Error]);
+    let shows = |chat: &ChatState, wanted: &str| {
+        chat.active_turn.is_none() && chat.turns.iter().any(|turn| reply(&turn.response_parts) == wanted)
+    };
+    client.begin(&chat, "t2", "two").await;
+    client.until("the reply", |chat| shows(chat, "The reply to both.")).await;
+    client.begin(&chat, "t3", "three").await;
+    client.until("the next reply", |chat| shows(chat, "The next reply.")).await;
+    assert_eq!(client.chat.turns.last().expect("a turn").id, "t3");
+}
+
+/// Of a command the daemon shows only what was typed. With an attachment it was not recognized as the client's prompt:
+/// the client's turn ended without a reply, which was in a second turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_reply_to_a_command_with_an_attachment_is_in_the_turn_of_the_client() {
+    let user = user(obey);
+    let at = listen(&user, &[]);
+    let mut client = AhpWindow::start(&at, "client").await;
+    let session = client.create().await;
+    let chat = client.follow(&session).await;
+    let attachment =
+        json!({ "type": "simple", "label": "selection", "modelRepresentation": "selected text" });
+    for (turn, command) in [("t1", "/summary"), ("t2", "/context")] {
+        let message = json!({ "text": command, "origin": { "kind": "user" }, "attachments": [attachment] });
+        let time = "2026-11-26T10:00:00Z";
+        let action =
+            json!({ "type": "chat/turnStarted", "turnId": turn, "startedAt": time, "message": message });
+        client.dispatch(&chat, action).await;
+        client.until("the end of the turn", |chat| chat.turns.iter().any(|ended| ended.id == turn)).await;
+    }
+    let turns: Vec<&str> = client.chat.turns.iter().map(|turn| turn.id.as_str()).collect();
+    assert_eq!(turns, ["t1", "t2"]);
+    for turn in &client.chat.turns {
+        assert!(!reply(&turn.response_parts).is_empty(), "{turn:?}");
+    }
+}
+
+/// A client that read nothing was "disconnected", but its socket and all that waited for it were kept.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_connection_of_a_client_that_does_not_read_is_cut() {
+    let user = user(obey);
+    let at = listen(&user, &[]);
+    let mut client = AhpWindow::start(&at, "client").await;
+    let session = client.create().await;
+    let chat = client.follow(&session).await;
+    // The model is not asked.
+    client.begin(&chat, "t1", &format!("/context {}", "x".repeat(LARGE_BYTES))).await;
+    client.until("a large turn", |chat| chat.turns.len() == 1).await;
+    let mut slow = clients::admitted(&at).await;
+    let request = |method: &str, params: Value| {
+        Message::text(json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string())
+    };
+    let hello = json!({ "channel": "ahp-root://", "protocolVersions": ["1.0.0"], "clientId": "slow" });
+    slow.send(request("initialize", hello)).await.expect("it is connected");
+    let entered =
+        json!({ "type": "session/activeClientSet", "activeClient": { "clientId": "slow", "tools": [] } });
+    let entered = json!({ "channel": session, "clientSeq": 1, "action": entered });
+    let entered = json!({ "jsonrpc": "2.0", "method": "dispatchAction", "params": entered });
+    slow.send(Message::text(entered.to_string())).await.expect("it is connected");
+    client.until_session("the client", |session| !session.active_clients.is_empty()).await;
+    for _ in 0..SNAPSHOTS {
+        // The host may have cut the connection already.
+        drop(slow.send(request("subscribe", json!({ "channel": chat }))).await);
+    }
+    client.until_session("its end", |session| session.active_clients.is_empty()).await;
+    let mut bytes = 0;
+    while let Some(Ok(message)) = slow.next().await {
+        bytes += message.len();
+    }
+    assert!(bytes < UNREAD_BYTES_MAX, "{bytes} bytes were kept for it");
 }
 
 /// A client chooses from the daemon's models. The choice is that of the session, for all of its clients.

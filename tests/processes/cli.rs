@@ -192,6 +192,8 @@ fn a_session_is_compacted_from_the_command_line_and_nothing_is_lost() {
     user.run(&["run", "say something long"]).ok();
     let ran = user.run(&["compact"]);
     assert!(ran.out.starts_with("Compacted: ") && ran.code == Some(0), "{ran:?}");
+    assert!(ran.out.contains("entry became one message"), "the number of messages: {ran:?}");
+    assert!(ran.err.starts_with("Session: say something long\n"), "the session that was chosen: {ran:?}");
     let shown = user.run(&["sessions", "show", &user.session()]).ok();
     assert!(shown.contains("say something long") && shown.contains("[left the view]"), "{shown}");
     assert!(shown.contains("The agent repeated one sentence."), "{shown}");
@@ -446,7 +448,8 @@ fn a_damaged_session_names_the_line_and_shows_the_intact_part() {
     assert!(shown.err.contains("is damaged at line"), "{shown:?}");
     assert!(shown.out.contains("  hello") && !shown.out.contains("Forged"), "{shown:?}");
     let exported = user.run(&["sessions", "export", &session]);
-    assert!(exported.code == Some(0) && exported.out.contains("\"lost\""), "{exported:?}");
+    assert!(exported.code == Some(1) && exported.out.contains("\"lost\""), "{exported:?}");
+    assert!(exported.err.contains("is damaged at line"), "{exported:?}");
 }
 
 #[test]

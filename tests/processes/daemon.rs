@@ -17,6 +17,7 @@ mod orphans;
 mod deaths;
 mod lives;
 mod over_http;
+mod remote;
 mod websocket;
 mod windows;
 

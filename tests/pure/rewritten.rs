@@ -43,7 +43,7 @@ impl Log {
     }
 
     fn message(&self, text: String) -> Message {
-        Message { id: self.0.next_message(), content: vec![Content::Text { text }] }
+        Message { id: self.0.next_message(), content: vec![Content::Text { text }], author: None }
     }
 
     fn said(&mut self) {
@@ -126,7 +126,7 @@ fn recall_and_compactions_agree_on_what_a_hook_removed() {
             log.add(Change::Undone { entry: edit });
         }),
         ("a history", &|log| {
-            let message = Message { id: MessageId(90), content: other() };
+            let message = Message { id: MessageId(90), content: other(), author: None };
             log.add(Change::Mutated {
                 through: Seq(5),
                 messages: vec![HistoryMessage { role: Role::User, message }],

@@ -399,7 +399,7 @@ fn a_redo_restores_the_context_of_its_layer() {
 fn an_edit_invalidates_the_context_of_a_reply_unless_it_only_adds() {
     let at = PartId { entry: Seq(1), part: None };
     let content = vec![Content::Text { text: "instead".into() }];
-    let message = Message { id: MessageId(9), content: content.clone() };
+    let message = Message { id: MessageId(9), content: content.clone(), author: None };
     let cases = [
         (ViewEdit::Mask { at, note: String::new() }, false),
         (ViewEdit::Drop { at }, false),
@@ -453,7 +453,8 @@ fn a_stored_entry_of_format_1_keeps_its_meaning() {
     let stored = r#"{"seq":3,"at":1790000000000,"change":"said","message":{"id":2,"content":[{"type":"text","text":"hi"}]},"origin":{"from":"recipe","recipe":"init","typed":"/init"}}"#;
     let entry: Entry = serde_json::from_str(stored).expect("a stored entry");
     let origin = Origin::Recipe { recipe: "init".into(), typed: "/init".into() };
-    let message = Message { id: MessageId(2), content: vec![Content::Text { text: "hi".into() }] };
+    let message =
+        Message { id: MessageId(2), content: vec![Content::Text { text: "hi".into() }], author: None };
     assert_eq!(entry, Entry { seq: Seq(3), at: 1_790_000_000_000, change: Change::Said { message, origin } });
     assert_eq!(serde_json::to_string(&entry).expect("an entry is JSON"), stored);
 }
@@ -505,7 +506,7 @@ fn take_step(thread: &mut Thread, step: &Step) {
                 })
             }));
             let usage = Usage { input: 10, output: 1, ..Usage::default() };
-            let message = Message { id, content };
+            let message = Message { id, content, author: None };
             let model = ModelName("a/b".into());
             append(thread, Change::Replied { message, model, usage: Some(usage), cut: None });
             for call in finished {
@@ -531,12 +532,12 @@ fn take_step(thread: &mut Thread, step: &Step) {
         }
         Step::ForModel(text, origin) => {
             let content = vec![Content::Text { text: text.clone() }];
-            let message = Message { id: thread.next_message(), content };
+            let message = Message { id: thread.next_message(), content, author: None };
             append(thread, Change::Said { message, origin: origin.clone() });
         }
         Step::Withheld(text) => {
             let content = vec![Content::Text { text: text.clone() }];
-            let message = Message { id: thread.next_message(), content };
+            let message = Message { id: thread.next_message(), content, author: None };
             let note = MessageId(message.id.0 + 1);
             append(thread, Change::Withheld { message, note, why: Withheld::Cancelled });
         }
@@ -592,7 +593,7 @@ fn layer() -> impl Strategy<Value = Step> {
 fn spoken(messages: &[(Role, String)]) -> Vec<HistoryMessage> {
     let spoken = messages.iter().map(|(role, text)| {
         let content = vec![Content::Text { text: text.clone() }];
-        HistoryMessage { role: *role, message: Message { id: MessageId(0), content } }
+        HistoryMessage { role: *role, message: Message { id: MessageId(0), content, author: None } }
     });
     spoken.collect()
 }
@@ -616,7 +617,7 @@ fn asked_for(thread: &Thread, edits: &[(usize, Op)]) -> Vec<ViewEdit> {
             Op::Drop => ViewEdit::Drop { at },
             Op::Replace => ViewEdit::Replace { at, content },
             Op::Append(role) => {
-                ViewEdit::Append { role: *role, message: Message { id: MessageId(0), content } }
+                ViewEdit::Append { role: *role, message: Message { id: MessageId(0), content, author: None } }
             }
         }
     };
@@ -625,8 +626,11 @@ fn asked_for(thread: &Thread, edits: &[(usize, Op)]) -> Vec<ViewEdit> {
 
 fn compact(thread: &mut Thread) -> Seq {
     let through = thread.entries().last().expect("an entry").seq;
-    let summary =
-        Message { id: thread.next_message(), content: vec![Content::Text { text: "summary".into() }] };
+    let summary = Message {
+        id: thread.next_message(),
+        content: vec![Content::Text { text: "summary".into() }],
+        author: None,
+    };
     append(
         thread,
         Change::Compacted {
@@ -652,7 +656,7 @@ fn append(thread: &mut Thread, change: Change) -> Seq {
 }
 
 fn said(id: MessageId, text: &str) -> Change {
-    let message = Message { id, content: vec![Content::Text { text: text.to_owned() }] };
+    let message = Message { id, content: vec![Content::Text { text: text.to_owned() }], author: None };
     Change::Said { message, origin: Origin::Person }
 }
 
@@ -696,7 +700,8 @@ fn an_undo_does_not_apply_to_future_entries() {
 fn a_hook_message_between_turns_begins_no_turn() {
     let opened =
         Change::Opened { format: FORMAT_VERSION, session: SessionId("s_1".into()), cwd: PathBuf::from("/w") };
-    let message = Message { id: MessageId(0), content: vec![Content::Text { text: "Seen.".into() }] };
+    let message =
+        Message { id: MessageId(0), content: vec![Content::Text { text: "Seen.".into() }], author: None };
     let said = Change::Said { message, origin: Origin::Hook { hook: "h".into() } };
     let entries = [opened, said]
         .into_iter()
@@ -709,7 +714,7 @@ fn a_hook_message_between_turns_begins_no_turn() {
 #[test]
 fn a_view_knows_whether_it_ends_with_the_agent() {
     let text = |text: &str| vec![Content::Text { text: text.into() }];
-    let message = |content| Message { id: MessageId(0), content };
+    let message = |content| Message { id: MessageId(0), content, author: None };
     let said = Change::Said { message: message(text("Go")), origin: Origin::Person };
     let replied = |content| Change::Replied {
         message: message(content),
@@ -770,7 +775,7 @@ fn dropped_thinking_is_still_shown_but_no_longer_sent() {
     let reply = |thread: &mut Thread| {
         let thinking = Content::Thinking { text: "hm".into(), native: native.clone() };
         let content = vec![thinking, Content::Text { text: "Yes.".into() }];
-        let message = Message { id: thread.next_message(), content };
+        let message = Message { id: thread.next_message(), content, author: None };
         append(thread, Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None })
     };
     let sealed = |thread: &Thread| -> Vec<bool> {
@@ -803,7 +808,7 @@ fn a_native_compaction_is_dropped_together_with_thinking() {
         Native { provider: "a".into(), model: "b".into(), data: serde_json::json!({"compaction": {}}) };
     let text = Content::Text { text: "So far.".into() };
     let content = vec![Content::Thinking { text: String::new(), native: Some(native) }, text.clone()];
-    let summary = Message { id: thread.next_message(), content };
+    let summary = Message { id: thread.next_message(), content, author: None };
     let through = Seq(thread.next_seq().0 - 1);
     let through = append(
         &mut thread,

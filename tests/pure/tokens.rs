@@ -150,7 +150,11 @@ impl Talk {
 
     fn message(&mut self, provider: &Provider, text: &str) -> Message {
         self.real += provider.count(text) + PER_MESSAGE;
-        Message { id: self.thread.next_message(), content: vec![Content::Text { text: text.to_owned() }] }
+        Message {
+            id: self.thread.next_message(),
+            content: vec![Content::Text { text: text.to_owned() }],
+            author: None,
+        }
     }
 }
 

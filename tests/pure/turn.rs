@@ -289,7 +289,7 @@ impl Play {
                 other => panic!("{}: a reply has no {other:?}", self.name),
             }
         }
-        let message = Message { id: self.fresh(), content };
+        let message = Message { id: self.fresh(), content, author: None };
         let replied = Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None };
         ModelResult::Reply { replied: Box::new(replied), stop }
     }
@@ -476,7 +476,7 @@ impl Play {
     }
 
     fn message(&mut self, text: String) -> Message {
-        Message { id: self.fresh(), content: vec![Content::Text { text }] }
+        Message { id: self.fresh(), content: vec![Content::Text { text }], author: None }
     }
 }
 

@@ -222,7 +222,7 @@ impl Play {
 }
 
 fn message(id: u64) -> Message {
-    Message { id: MessageId(id), content: vec![Content::Text { text: "words".into() }] }
+    Message { id: MessageId(id), content: vec![Content::Text { text: "words".into() }], author: None }
 }
 
 fn outcome(call: CallId) -> ToolOutcome {

@@ -7,6 +7,7 @@ mod hooks_claude;
 mod hooks_find;
 mod hooks_run;
 mod import;
+mod irregular_files;
 mod providers;
 mod providers_network;
 mod sandbox;

@@ -222,7 +222,8 @@ async fn serve_at_once(response: String) -> (String, JoinHandle<String>) {
 }
 
 async fn call(url: &str) -> Result<Vec<ProviderEvent>, (Vec<ProviderEvent>, ProviderError)> {
-    let message = Message { id: MessageId(0), content: vec![Content::Text { text: "hi".into() }] };
+    let message =
+        Message { id: MessageId(0), content: vec![Content::Text { text: "hi".into() }], author: None };
     let endpoint = endpoint_at("box", WireFormat::OpenAiChat, url);
     let mut seen = Vec::new();
     let starting =
@@ -273,7 +274,8 @@ async fn deltas_are_delivered_as_they_arrive() {
     let (permit, permits) = tokio::sync::mpsc::channel(1);
     let pieces = vec![format!("{STREAM}{HELLO}").into_bytes(), DONE.into()];
     let (url, _server) = serve(pieces, permits).await;
-    let message = Message { id: MessageId(0), content: vec![Content::Text { text: "hi".into() }] };
+    let message =
+        Message { id: MessageId(0), content: vec![Content::Text { text: "hi".into() }], author: None };
     let endpoint = endpoint_at("box", WireFormat::OpenAiChat, &url);
     let starting = Http::new().start(&endpoint, &encode(&endpoint, &message)).expect("it can be sent");
     let mut stream = starting.await.expect("it is answered");
@@ -398,7 +400,8 @@ async fn dropping_a_reply_closes_its_connection() {
     let mut pieces = vec![format!("{STREAM}{HELLO}").into_bytes()];
     pieces.extend((0..200).map(|_| vec![b':'; 64 * 1024]));
     let (url, server) = serve(pieces, permits).await;
-    let message = Message { id: MessageId(0), content: vec![Content::Text { text: "hi".into() }] };
+    let message =
+        Message { id: MessageId(0), content: vec![Content::Text { text: "hi".into() }], author: None };
     let endpoint = endpoint_at("box", WireFormat::OpenAiChat, &url);
     let starting = Http::new().start(&endpoint, &encode(&endpoint, &message)).expect("it can be sent");
     let mut stream = starting.await.expect("it is answered");
@@ -433,7 +436,8 @@ async fn a_local_server_is_detected_by_its_list_of_models() {
 
 #[test]
 fn a_tls_call_is_prepared_without_system_certificates() {
-    let message = Message { id: MessageId(0), content: vec![Content::Text { text: "hi".into() }] };
+    let message =
+        Message { id: MessageId(0), content: vec![Content::Text { text: "hi".into() }], author: None };
     let endpoint = endpoint_at("box", WireFormat::OpenAiChat, "https://api.example.com/v1");
     assert!(
         Http::new().start(&endpoint, &encode(&endpoint, &message)).is_ok(),

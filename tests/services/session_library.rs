@@ -45,7 +45,10 @@ impl Home {
         let session = id(number);
         let opened = Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: self.path() };
         let content = vec![Content::Text { text: text.to_owned() }];
-        let said = Change::Said { message: Message { id: MessageId(0), content }, origin: Origin::Person };
+        let said = Change::Said {
+            message: Message { id: MessageId(0), content, author: None },
+            origin: Origin::Person,
+        };
         let changes = [opened, Change::Titled { title: title.to_owned() }, said];
         let entries: Vec<Arc<Entry>> = (0..)
             .zip(changes)
@@ -176,8 +179,11 @@ fn an_export_is_imported_as_the_same_conversation() {
         let (session, entries) = home.golden(name);
         let store = home.store();
         let file = home.path().join(format!("{name}.jsonl"));
-        fs::write(&file, session_library::export(&store, &session, ExportFormat::Json).expect("an export"))
-            .expect("written");
+        fs::write(
+            &file,
+            session_library::export(&store, &session, ExportFormat::Json).expect("an export").text,
+        )
+        .expect("written");
 
         let other = Home::new();
         let kept = import(&other.store(), &file, true).expect("an import");
@@ -223,7 +229,8 @@ fn an_invalid_file_aborts_the_entire_import() {
     let home = Home::new();
     let session = home.said(1, "a", "b");
     let good = home.path().join("good.jsonl");
-    let export = session_library::export(&home.store(), &session, ExportFormat::Json).expect("an export");
+    let export =
+        session_library::export(&home.store(), &session, ExportFormat::Json).expect("an export").text;
     fs::write(&good, &export).expect("written");
     let other = Home::new();
     for (bad, words) in [
@@ -243,6 +250,48 @@ fn an_invalid_file_aborts_the_entire_import() {
 }
 
 // ---- The command line ----
+
+/// All sessions were exported to another machine. One had a damaged line, one no intact line at all, and one had lost a long
+/// text, but the command announced that it had exported them all, and succeeded. `-` as a file became a file of that name.
+#[test]
+fn an_export_reports_what_is_missing_in_it() {
+    let home = Home::new();
+    let whole = home.said(1, "Whole", "Hello.");
+    let damaged = home.said(2, "Damaged", "Remember this.");
+    let unreadable = home.said(3, "Unreadable", "Something.");
+    let lacking = home.said(4, "Lacking", &"x".repeat(70_000));
+    let journal = |session: &SessionId| home.user.journal(&session.0);
+    let text = fs::read_to_string(journal(&damaged)).expect("a journal");
+    fs::write(journal(&damaged), text.replace("Remember", "Forgotte")).expect("written");
+    fs::write(journal(&unreadable), "nothing\nof this is a journal\n").expect("written");
+    fs::remove_file(journal(&unreadable).with_extension("synced")).expect("it was there");
+    fs::remove_dir_all(home.user.paths().data.join("blobs").join(&lacking.0)).expect("it was there");
+
+    let exported = home.run(&["sessions", "export", "--all", "out"]);
+    assert_eq!(exported.code, Some(1), "{exported:?}");
+    let is_named = [&whole, &damaged, &unreadable, &lacking].map(|session| exported.err.contains(&session.0));
+    assert_eq!(is_named, [false, true, true, true], "{exported:?}");
+    assert_eq!(fs::read_dir(home.path().join("out")).expect("it was made").count(), 3);
+
+    // The files are there already, except that of the session that can't be read.
+    let again = home.run(&["sessions", "export", "--all", "out", "--json"]);
+    let problems = again.exited(1).objects().remove(0)["problems"].take();
+    let named: Vec<&str> =
+        problems.as_array().expect("a list").iter().filter_map(|one| one["session"].as_str()).collect();
+    for session in [&whole, &damaged, &unreadable, &lacking] {
+        assert!(named.contains(&session.0.as_str()), "{problems}");
+    }
+
+    for (session, words) in [(&damaged, "damaged at line 3"), (&lacking, "lacks 1 image or long text")] {
+        let file = format!("{session}.jsonl");
+        let exported = home.run(&["sessions", "export", &session.0, &file, "--json"]);
+        let damage = exported.exited(1).objects().remove(0)["damage"].take();
+        assert!(damage.as_str().is_some_and(|damage| damage.contains(words)), "{damage}");
+    }
+    let printed = home.run(&["sessions", "export", &whole.0, "-"]).ok();
+    assert!(printed.contains("Hello."), "{printed}");
+    assert!(!home.path().join("-").exists());
+}
 
 #[test]
 fn sessions_are_moved_between_homes_on_the_command_line() {

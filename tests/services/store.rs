@@ -72,7 +72,7 @@ fn titled(title: &str) -> Change {
 
 fn said(text: &str) -> Change {
     let content = vec![Content::Text { text: text.to_owned() }];
-    Change::Said { message: Message { id: MessageId(0), content }, origin: Origin::Person }
+    Change::Said { message: Message { id: MessageId(0), content, author: None }, origin: Origin::Person }
 }
 
 fn finished(text: &str) -> Change {
@@ -428,7 +428,7 @@ fn an_attachment_is_stored_once_and_keeps_its_line_small() {
     let document = Content::Document { mime_type: mime_type.clone(), data: data.clone(), name: name.clone() };
     let mut read = ToolOutcome::text(CallId("c1".into()), OutcomeStatus::Completed, "plan.pdf");
     read.content.push(OutcomeContent::Document { mime_type, data: data.clone(), name });
-    let message = Message { id: MessageId(0), content: vec![document.clone(), document] };
+    let message = Message { id: MessageId(0), content: vec![document.clone(), document], author: None };
     let changes = [Change::Said { message, origin: Origin::Person }, Change::ToolFinished { outcome: read }];
     let (session, entries) = home.session(1, &changes);
     let blobs: Vec<_> =
@@ -444,7 +444,7 @@ fn a_lost_document_becomes_a_text_that_says_so() {
     let home = Home::new();
     let document =
         Content::Document { mime_type: "application/pdf".into(), data: "JVBERi0=".into(), name: None };
-    let message = Message { id: MessageId(0), content: vec![document] };
+    let message = Message { id: MessageId(0), content: vec![document], author: None };
     let (session, _) = home.session(1, &[Change::Said { message, origin: Origin::Person }]);
     fs::remove_dir_all(home.data().join("blobs")).unwrap();
     let loaded = home.load(&session).unwrap();
@@ -456,7 +456,7 @@ fn a_lost_document_becomes_a_text_that_says_so() {
 fn big_bodies_are_files_next_to_the_journal_and_loaded_completely() {
     let home = Home::new();
     let image = Content::Image { mime_type: "image/png".into(), data: "iVBORw0KGgo=".into(), uri: None };
-    let message = Message { id: MessageId(0), content: vec![image] };
+    let message = Message { id: MessageId(0), content: vec![image], author: None };
     let changes = [
         finished(&"line\n".repeat(BIG)),
         Change::Said { message, origin: Origin::Person },

@@ -35,7 +35,9 @@ use self::window::{Request, Shown, Window};
 
 const SEEDS: u64 = 60;
 
-/// Steps of a world before it comes to rest.
+/// Steps of a world before it comes to rest. In each, one user does one thing, some bytes arrive, some time passes, some
+/// tasks go on, a disk fault is planned, or the daemon or the machine dies. In some, there is nothing to do, such as a card to
+/// answer.
 const STEPS: u32 = 120;
 
 /// How often a request is repeated. At the third death of a daemon, it is answered as interrupted.
@@ -475,7 +477,9 @@ impl World {
 
     fn play(&mut self, steps: &[u64]) {
         for (number, choice) in steps.iter().enumerate() {
+            let events = self.trace.len();
             self.step(*choice);
+            self.count("a step did something", u64::from(self.trace.len() > events));
             oracle::check_always(self);
             if number % LOOK_EVERY == 0 {
                 oracle::check_windows_show_a_prefix(self);
@@ -627,7 +631,7 @@ fn windows_agree_with_the_log_whatever_happens() {
     if let Some(failure) = failure {
         panic!("{failure}");
     }
-    println!("{count} worlds in {:?}: {reached:#?}", begun.elapsed());
+    println!("{count} worlds of {STEPS} steps in {:?}: {reached:#?}", begun.elapsed());
     if count >= SEEDS {
         let missing: Vec<_> = RARE.iter().filter(|state| !reached.contains_key(**state)).collect();
         assert!(missing.is_empty(), "never reached: {missing:?}");

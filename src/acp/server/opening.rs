@@ -17,7 +17,7 @@ use crate::{unpublished, writer};
 use epitome_platform::blocking;
 use epitome_session::port::StoredSessionPort;
 use epitome_session::{
-    Attachment, Opening, PendingPrompt, Position, Replay, SessionCommand, SessionError, Ticket,
+    AccessScope, Attachment, Opening, PendingPrompt, Position, Replay, SessionCommand, SessionError, Ticket,
 };
 use epitome_thread::{PartId, Seq, SessionId};
 
@@ -160,6 +160,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
             let was_cancelled = prompt.cancelled;
             Ok::<_, wire::Error>(PendingPrompt { ticket, content, sent_after, key, was_cancelled })
         };
+        // Whoever may not prompt has none that waits, and must not be able to cancel those of others.
+        let prompts = if self.has_scope(AccessScope::Prompt) { prompts } else { Vec::new() };
         let prompts = prompts.iter().filter_map(|prompt| match (pending(prompt), prompt.id) {
             (Ok(pending), _) => Some(pending),
             (Err(error), Some(id)) => {
@@ -207,7 +209,11 @@ impl<P: StoredSessionPort> AcpServer<P> {
         Ok(Opening {
             attachment: Attachment {
                 client: self.config.client,
-                outlet: Arc::new(OutboxHandle::new(self.outbox.clone(), self.unreleased.clone())),
+                outlet: Arc::new(OutboxHandle::new(
+                    self.outbox.clone(),
+                    self.config.grant.clone(),
+                    self.unreleased.clone(),
+                )),
             },
             cwd: params.cwd()?,
             directories: params.directories()?,

@@ -10,7 +10,7 @@ fn entry(id: u64, parts: &[&str], account: CompactionStats) -> Entry {
     let content = parts.iter().map(|text| Content::Text { text: (*text).to_owned() }).collect();
     let change = Change::Compacted {
         through: Seq(4),
-        summary: Message { id: MessageId(id), content },
+        summary: Message { id: MessageId(id), content, author: None },
         trigger: Trigger::Threshold,
         focus: None,
         tokens_before: 88_000,

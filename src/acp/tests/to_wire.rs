@@ -136,12 +136,12 @@ fn call(id: &str, kind: ToolKind) -> Content {
 }
 
 fn said(content: Vec<Content>, origin: Origin) -> Change {
-    Change::Said { message: Message { id: MessageId(3), content }, origin }
+    Change::Said { message: Message { id: MessageId(3), content, author: None }, origin }
 }
 
 fn replied(content: Vec<Content>, cut: Option<ReplyCut>) -> Change {
     let model = ModelName("anthropic/x".to_owned());
-    Change::Replied { message: Message { id: MessageId(7), content }, model, usage: None, cut }
+    Change::Replied { message: Message { id: MessageId(7), content, author: None }, model, usage: None, cut }
 }
 
 fn finished(id: &str, status: OutcomeStatus, output: &str) -> Change {
@@ -151,7 +151,7 @@ fn finished(id: &str, status: OutcomeStatus, output: &str) -> Change {
 fn compacted() -> Change {
     Change::Compacted {
         through: Seq(4),
-        summary: Message { id: MessageId(9), content: vec![text("We wrote a parser.")] },
+        summary: Message { id: MessageId(9), content: vec![text("We wrote a parser.")], author: None },
         trigger: Trigger::Manual,
         focus: None,
         tokens_before: 88_000,
@@ -187,7 +187,7 @@ fn by_threshold() -> Change {
 }
 
 fn mutated() -> Change {
-    let message = Message { id: MessageId(9), content: vec![text("so far")] };
+    let message = Message { id: MessageId(9), content: vec![text("so far")], author: None };
     let messages = vec![HistoryMessage { role: Role::User, message }];
     let by = "swap".to_owned();
     Change::Mutated {
@@ -206,7 +206,7 @@ fn part(entry: u64) -> PartId {
 
 fn withheld(why: Withheld) -> Change {
     Change::Withheld {
-        message: Message { id: MessageId(3), content: vec![text("hello")] },
+        message: Message { id: MessageId(3), content: vec![text("hello")], author: None },
         note: MessageId(4),
         why,
     }
@@ -311,7 +311,7 @@ fn long_text_is_split_into_chunks() {
 #[test]
 fn a_queued_prompt_that_was_never_taken_is_replayed() {
     let queued = |id, words: &str| Change::Queued {
-        message: Message { id: MessageId(id), content: vec![text(words)] },
+        message: Message { id: MessageId(id), content: vec![text(words)], author: None },
     };
     let mut client = WireClient::new(PLAIN);
     client.replayed(queued(4, "taken")).replayed(queued(5, "cancelled"));
@@ -323,7 +323,7 @@ fn a_queued_prompt_that_was_never_taken_is_replayed() {
 /// Regression: a crash leaves the prompt in the queue, and it enters the view with the next prompt.
 #[test]
 fn a_queued_prompt_left_by_a_crash_is_replayed_once() {
-    let message = Message { id: MessageId(4), content: vec![text("and this")] };
+    let message = Message { id: MessageId(4), content: vec![text("and this")], author: None };
     let mut client = WireClient::new(PLAIN);
     client.replayed(Change::Queued { message }).replayed(ended(StopReason::Interrupted));
     client.replayed(said(vec![text("and this")], Origin::Queue { entry: Seq(1) }));
@@ -458,7 +458,9 @@ fn a_withheld_prompt_is_answered_with_the_reason_and_replayed() {
 /// The prompt is shown where it was withheld, or where a crash ended the turn for which it was queued.
 #[test]
 fn a_queued_prompt_that_is_withheld_is_replayed_once() {
-    let queued = || Change::Queued { message: Message { id: MessageId(3), content: vec![text("hello")] } };
+    let queued = || Change::Queued {
+        message: Message { id: MessageId(3), content: vec![text("hello")], author: None },
+    };
     for end in [None, Some(ended(StopReason::Interrupted))] {
         let mut client = WireClient::new(PLAIN);
         client.replayed(queued());

@@ -10,14 +10,13 @@ use crate::thread::Thread;
 /// Maximum number of entries that are listed individually, newest first.
 const ENTRIES_MAX: usize = 5_000;
 
-/// Fields whose text is reported: values of a fixed set, models, and names of events.
-const SHOWN: [&str; 15] = [
+/// Fields whose text is reported: values of a fixed set, models, and names of events. None of these has a space.
+const SHOWN: [&str; 14] = [
     "change",
     "type",
     "from",
     "model",
     "status",
-    "reason",
     "trigger",
     "verdict",
     "event",
@@ -60,13 +59,18 @@ pub(super) fn text(thread: &Thread) -> String {
 fn without_contents(field: &str, value: &Value) -> Value {
     match value {
         Value::Object(_) | Value::Array(_) if OPAQUE.contains(&field) => value.to_string().len().into(),
-        Value::String(text) if !SHOWN.contains(&field) => text.len().into(),
+        Value::String(text) if !SHOWN.contains(&field) || text.contains(char::is_whitespace) => {
+            text.len().into()
+        }
         Value::Array(values) => values.iter().map(|value| without_contents(field, value)).collect(),
         Value::Object(fields) => {
             // A file has a name too.
             let is_tool = fields.contains_key("input") || fields.contains_key("schema");
+            // Other reasons quote providers and hooks.
+            let is_end_of_turn = fields.get("change").is_some_and(|change| change == "turn_ended");
             let fields = fields.iter().map(|(name, value)| match name.as_str() {
                 "name" if is_tool => (name.clone(), value.clone()),
+                "reason" if is_end_of_turn => (name.clone(), value.clone()),
                 known => (name.clone(), without_contents(known, value)),
             });
             Value::Object(fields.collect())
@@ -100,5 +104,18 @@ mod tests {
             ] },
         });
         assert_eq!(without_contents("", &change), expected);
+    }
+
+    /// A provider's refusal quoted the prompt, and the reason of the refusal was in the report: reasons were taken for
+    /// values of a fixed set, which only those of ended turns are.
+    #[test]
+    fn reasons_that_quote_something_are_replaced_by_their_lengths() {
+        let refused = json!({ "change": "replied", "cut": { "why": "refused", "reason": "secret" } });
+        let expected = json!({ "change": "replied", "cut": { "why": 7, "reason": 6 } });
+        assert_eq!(without_contents("", &refused), expected);
+        let ended = json!({ "change": "turn_ended", "reason": "end_turn" });
+        assert_eq!(without_contents("", &ended), ended);
+        let image = json!({ "type": "image", "mime_type": "a text of somebody" });
+        assert_eq!(without_contents("", &image), json!({ "type": "image", "mime_type": 18 }));
     }
 }

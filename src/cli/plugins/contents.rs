@@ -58,17 +58,21 @@ impl BroughtItems {
         };
         let mut servers = Vec::new();
         problems.extend(plugin_servers::of_plugin(plugin, &mut servers));
+        let hooks = plugin.hooks.iter().flat_map(|path| hooks(path, plugin, &mut problems)).collect();
+        // What is installed is first read from a scratch directory.
+        let below = |path: &Path| path.strip_prefix(&plugin.folders.root).unwrap_or(path).to_path_buf();
+        problems.iter_mut().for_each(|problem| problem.path = below(&problem.path));
         BroughtItems {
             commands: names(false),
             skills: names(true),
             shell_lines: recipes.recipes.iter().flat_map(lines).collect(),
             agents: agents.agents.iter().map(|agent| agent.name.clone()).collect(),
-            hooks: plugin.hooks.iter().flat_map(|path| hooks(path, plugin, &mut problems)).collect(),
+            hooks,
             servers: servers
                 .iter()
                 .map(|server| format!("{}: {}:\n{}", server.name, server.description(), server.runs()))
                 .collect(),
-            instructions: plugin.context.iter().map(|path| path.display().to_string()).collect(),
+            instructions: plugin.context.iter().map(|path| below(path).display().to_string()).collect(),
             problems,
         }
     }

@@ -123,6 +123,7 @@ mod tests {
         Message {
             id: ID,
             content: vec![thought, Content::Text { text: text.to_owned() }, Content::Call(call)],
+            author: None,
         }
     }
 

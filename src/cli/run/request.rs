@@ -511,6 +511,13 @@ impl PromptRequest {
         self
     }
 
+    /// Whether this changes what the model sees of a session, for a user who reads the result.
+    pub fn changes_history(&self) -> bool {
+        let is_preview = self.words.first().is_some_and(|word| word == "dry");
+        let is_change = matches!(self.recipe.as_deref(), Some("compact" | "undo" | "redo" | "rewind"));
+        is_change && !is_preview && self.output == OutputFormat::Text
+    }
+
     /// Returns the text of the prompt: the arguments, then stdin if it is not a terminal.
     pub fn prompt(&self) -> Result<String, CliError> {
         let stdin = io::stdin();

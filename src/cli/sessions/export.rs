@@ -1,13 +1,13 @@
 //! `epitome sessions export`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
 use super::{find, formats, print_json};
 use crate::cli::terminal::Style;
 use crate::cli::{CliError, terminal};
-use crate::session_library;
+use crate::session_library::{self, Exported, ExportedFiles, Unlisted};
 use crate::store::Store;
 use crate::thread::visible::visible;
 
@@ -18,12 +18,15 @@ Formats:
   json      the entries of the log, one per line, which can be imported again; the entry of a
             compaction has its `compact_boundary` record as \"boundary\"
   markdown  for reading
-  raw       the journal itself")]
+  raw       the journal itself
+
+The exit status is 1 if something is missing in an exported session, or if a session could not be
+exported; stderr says what.")]
 pub struct ExportArgs {
     /// ID of the session
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     id: Option<String>,
-    /// File to create [default: stdout]; with --json, prints what was written where
+    /// File to create, or - for stdout [default: -]; with --json, prints what was written where
     #[arg(conflicts_with = "all", value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
     /// Export all sessions to this directory
@@ -37,34 +40,50 @@ pub struct ExportArgs {
     markdown: bool,
 }
 
-pub(super) fn export(store: &Store, args: &ExportArgs, json: bool) -> Result<(), CliError> {
+/// Returns 1 if something is missing in what was exported.
+pub(super) fn export(store: &Store, args: &ExportArgs, json: bool) -> Result<i32, CliError> {
     let form =
         if args.markdown { session_library::ExportFormat::Markdown } else { args.format.unwrap_or_default() };
     if let Some(directory) = &args.all {
-        let written = session_library::export_all(store, directory, form)?;
-        if json {
-            return print_json(&json!({ "format": form.word(), "directory": directory, "files": written }));
+        let ExportedFiles { files, problems } = session_library::export_all(store, directory, form)?;
+        for Unlisted { problem, .. } in &problems {
+            note!("epitome: {problem}");
         }
-        note!("exported {} sessions to {}", written.len(), directory.display());
-        return Ok(());
+        match json {
+            true => print_json(&json!({
+                "format": form.word(), "directory": directory.to_string_lossy(),
+                "files": files.iter().map(|file| file.to_string_lossy()).collect::<Vec<_>>(), "problems": problems,
+            }))?,
+            false => note!("exported {} sessions to {}", files.len(), directory.display()),
+        }
+        return Ok(i32::from(!problems.is_empty()));
+    }
+    let file = args.file.as_deref().filter(|file| *file != Path::new("-"));
+    if json && file.is_none() {
+        return Err(CliError::usage("--json needs a FILE, because it prints what was written to it"));
     }
     let session = find(store, args.id.as_deref().unwrap_or_default())?;
-    let text = session_library::export(store, &session, form)?;
-    let Some(file) = &args.file else {
-        if json {
-            return Err(CliError::usage("--json needs a FILE, because it prints what was written to it"));
-        }
+    let Exported { text, damage } = session_library::export(store, &session, form)?;
+    if let Some(damage) = &damage {
+        note!("epitome: {damage}");
+    }
+    let code = i32::from(damage.is_some());
+    let Some(file) = file else {
         // Files and pipes get the text as it is.
         let is_terminal = Style::for_stdout() != Style::Plain;
-        return terminal::print(&if is_terminal { visible(&text) } else { text.as_str().into() });
+        terminal::print(&if is_terminal { visible(&text) } else { text.as_str().into() })?;
+        return Ok(code);
     };
     terminal::write_new(file, &text)?;
-    if json {
-        let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
-        return print_json(&json!({
-            "session": session, "format": form.word(), "file": file, "bytes": text.len(),
-        }));
+    match json {
+        true => {
+            let file = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
+            print_json(&json!({
+                "session": session, "format": form.word(), "file": file.to_string_lossy(), "bytes": text.len(),
+                "damage": damage.map(|damage| damage.to_string()),
+            }))?;
+        }
+        false => note!("exported {session} to {}", file.display()),
     }
-    note!("exported {session} to {}", file.display());
-    Ok(())
+    Ok(code)
 }

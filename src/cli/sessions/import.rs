@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::list::short_title;
-use super::{local_time, print_json, real_directory};
+use super::{local_time, print_json, real_directory, sendable};
 use crate::cli::terminal;
 use crate::cli::{CliError, methods, serve};
 use crate::paths::Paths;
@@ -174,8 +174,9 @@ fn import_files(
     cwd: &Path,
     json: bool,
 ) -> Result<i32, CliError> {
+    let files = files.iter().map(|file| sendable(file)).collect::<Result<Vec<&str>, CliError>>()?;
     let params = json!({
-        "files": files, "cwd": cwd, "keep_id": args.keep_id, "again": args.again,
+        "files": files, "cwd": sendable(cwd)?, "keep_id": args.keep_id, "again": args.again,
     });
     let mut answered = methods::call(paths, "sessions.import", params)?;
     if json {

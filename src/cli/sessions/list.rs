@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::{ago, local_time, real_directory};
+use super::{ago, local_time, real_directory, sendable};
 use crate::cli::terminal;
 use crate::cli::{CliError, methods};
 use crate::paths::Paths;
@@ -29,6 +29,7 @@ pub struct ListArgs {
 
 pub(super) fn list(paths: &Paths, args: &ListArgs, json: bool) -> Result<i32, CliError> {
     let cwd = args.cwd.as_deref().map(real_directory).transpose()?;
+    let cwd = cwd.as_deref().map(sendable).transpose()?;
     let listed = methods::call(paths, "sessions.list", json!({ "cwd": cwd, "limit": args.limit }))?;
     let all = |field: &str| listed[field].as_array().map(Vec::as_slice).unwrap_or_default();
     let sessions = all("sessions");

@@ -73,19 +73,21 @@ pub fn main(SessionsArgs { command, json }: SessionsArgs) -> Result<i32, CliErro
         SessionsCommand::Rewind(args) => change::rewind(&paths, &args, json),
         SessionsCommand::Import(args) => import::import(&paths, &args, json),
         SessionsCommand::Delete(args) => change::delete(&paths, &args, json),
-        SessionsCommand::Show(args) => with_store(&paths, |store| show::show(store, &args, json)),
-        SessionsCommand::Search(args) => with_store(&paths, |store| search::search(store, &args, json)),
+        SessionsCommand::Show(args) => with_store(&paths, |store| show::show(store, &args, json).map(|()| 0)),
+        SessionsCommand::Search(args) => {
+            with_store(&paths, |store| search::search(store, &args, json).map(|()| 0))
+        }
         SessionsCommand::Export(args) => with_store(&paths, |store| export::export(store, &args, json)),
-        SessionsCommand::Lost(args) => with_store(&paths, |store| lost::lost(store, &args, json)),
+        SessionsCommand::Lost(args) => with_store(&paths, |store| lost::lost(store, &args, json).map(|()| 0)),
     }
 }
 
 /// Runs a command that only reads journals, which needs no daemon.
-fn with_store(paths: &Paths, read: impl FnOnce(&Store) -> Result<(), CliError>) -> Result<i32, CliError> {
+fn with_store(paths: &Paths, read: impl FnOnce(&Store) -> Result<i32, CliError>) -> Result<i32, CliError> {
     let store = serve::store(paths);
     let done = read(&store);
     store.settle();
-    done.map(|()| 0)
+    done
 }
 
 /// Like `find`, with a store that is opened for this call.
@@ -124,6 +126,13 @@ fn formats() -> impl TypedValueParser<Value = session_library::ExportFormat> {
 pub fn real_directory(directory: &Path) -> Result<PathBuf, CliError> {
     directory.canonicalize().map_err(|error| {
         CliError::failed(format!("the directory {} can't be found: {error}", directory.display()), None)
+    })
+}
+
+/// A path for a request to the daemon, which is JSON.
+fn sendable(path: &Path) -> Result<&str, CliError> {
+    path.to_str().ok_or_else(|| {
+        CliError::failed(format!("the daemon can't be sent {}, which is not UTF-8", path.display()), None)
     })
 }
 

@@ -35,7 +35,11 @@ pub struct ShowArgs {
 pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<(), CliError> {
     let session = find(store, &args.id)?;
     if let Some(form) = args.format {
-        return terminal::print(&visible(&session_library::export(store, &session, form)?));
+        let exported = session_library::export(store, &session, form)?;
+        if let Some(damage) = exported.damage {
+            note!("epitome: {damage}");
+        }
+        return terminal::print(&visible(&exported.text));
     }
     let session_library::StoredConversation { thread, damage } = session_library::read(store, &session)?;
     if let Some(damage) = damage {

@@ -1,6 +1,7 @@
 //! Methods about the daemon itself: its status, its metrics, and stopping it.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -32,7 +33,8 @@ fn status(daemon: &Arc<Daemon>, _: NoParams) -> MethodResult {
         .map(|(attached, waiting)| {
             json!({
                 "client": attached.client, "kind": attached.kind, "version": attached.version,
-                "pid": attached.pid, "cwd": attached.cwd, "since": milliseconds(attached.since),
+                "pid": attached.pid, "cwd": attached.cwd.as_deref().map(Path::to_string_lossy),
+                "since": milliseconds(attached.since),
                 "waiting": waiting,
             })
         })
@@ -43,10 +45,13 @@ fn status(daemon: &Arc<Daemon>, _: NoParams) -> MethodResult {
         "build": json_of(Build::current())?,
         "pid": std::process::id(),
         "started_at": milliseconds(daemon.started_at),
-        "home": daemon.paths.home,
-        "data": daemon.paths.data,
-        "logs": daemon.paths.log_directory(),
-        "sockets": { "acp": runtime_dir.acp_socket(), "control": runtime_dir.control_socket() },
+        "home": daemon.paths.home.to_string_lossy(),
+        "data": daemon.paths.data.to_string_lossy(),
+        "logs": daemon.paths.log_directory().to_string_lossy(),
+        "sockets": {
+            "acp": runtime_dir.acp_socket().to_string_lossy(),
+            "control": runtime_dir.control_socket().to_string_lossy(),
+        },
         "attachments": attachments,
         "waiting": json_of(&QueueSizes::now(daemon))?,
         "sessions": json_of(&live)?,

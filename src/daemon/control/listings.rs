@@ -19,7 +19,6 @@ use epitome_provider::catalog::{CatalogScope, ModelCatalog as Models, provider_o
 use epitome_provider::endpoint;
 use epitome_provider::learned::RefreshTime;
 use epitome_recipe::catalog::RecipeCatalog;
-use epitome_recipe::parse::RecipeSource;
 use epitome_recipe::shown as recipes_shown;
 
 /// Most models returned by one call; several routers together offer more.
@@ -73,14 +72,7 @@ fn recipe(daemon: &Arc<Daemon>, wanted: RecipeParams) -> MethodResult {
             None => fault.hint("recipes.list shows all"),
         }
     })?;
-    let text = match &recipe.source {
-        RecipeSource::BuiltIn => RecipeCatalog::built_in_text(&recipe.id).unwrap_or_default().to_owned(),
-        RecipeSource::User(path) | RecipeSource::Repository(path) => {
-            std::fs::read_to_string(path).map_err(|error| {
-                Fault::new(FaultKind::Store, format!("{} can't be read: {error}", path.display()))
-            })?
-        }
-    };
+    let text = RecipeCatalog::source_text(recipe).map_err(|why| Fault::new(FaultKind::Store, why))?;
     let mut fields = recipes_shown::fields(recipe);
     fields.insert("text".to_owned(), json!(text));
     Ok(Value::Object(fields))

@@ -1,8 +1,5 @@
 //! Methods that work on stored sessions without opening them: search, fork, export, import.
 
-use epitome_platform::os::OpenOptionsExt;
-use std::fs::OpenOptions;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,7 +10,9 @@ use super::fault::{Fault, FaultKind};
 use super::params::{EntryName, SessionName, directory};
 use super::{MethodResult, MethodTable, json_of};
 use crate::Daemon;
-use epitome_session_library::{self as session_library, ExportFormat, ImportRequest, SearchRequest};
+use epitome_session_library::{
+    self as session_library, ExportFormat, Exported, ImportRequest, SearchRequest,
+};
 
 pub(super) fn register(table: &mut MethodTable) {
     table.blocking("sessions.search", search);
@@ -70,17 +69,18 @@ struct ExportParams {
 
 fn export(daemon: &Arc<Daemon>, wanted: ExportParams) -> MethodResult {
     let session = wanted.session.find(daemon)?;
-    let text = session_library::export(&daemon.store, &session, wanted.format)?;
+    let Exported { text, damage } = session_library::export(&daemon.store, &session, wanted.format)?;
+    let (format, damage) = (wanted.format.word(), damage.map(|damage| damage.to_string()));
     let Some(file) = wanted.file else {
-        return Ok(json!({ "session": session, "format": wanted.format.word(), "text": text }));
+        return Ok(json!({ "session": session, "format": format, "text": text, "damage": damage }));
     };
     let file = directory(file)?;
-    // As private as the log itself; an existing file is never overwritten.
-    let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file);
-    opened.and_then(|mut opened| opened.write_all(text.as_bytes())).map_err(|error| {
+    session_library::write_new(&file, &text).map_err(|error| {
         Fault::new(FaultKind::Store, format!("{} can't be written: {error}", file.display()))
     })?;
-    Ok(json!({ "session": session, "format": wanted.format.word(), "file": file, "bytes": text.len() }))
+    Ok(json!({
+        "session": session, "format": format, "file": file, "bytes": text.len(), "damage": damage,
+    }))
 }
 
 #[derive(Deserialize)]

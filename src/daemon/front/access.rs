@@ -1,5 +1,5 @@
-//! Who may connect over a port: clients on this machine that know a token, and of web pages only those that the user
-//! allows. Connections are not encrypted, so a server listens on loopback only.
+//! Who may connect over a port: clients that know a token, and of web pages only those that the user allows. A server
+//! listens on loopback only, unless its connections are encrypted.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use hyper::{HeaderMap, StatusCode, header};
 use tokio::net::TcpListener;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
+use crate::remote_tokens::{RemoteTokens, StoredToken};
 use crate::token::is_same;
 use epitome_acp::connection::LINE_BYTES_MAX;
 
@@ -19,11 +20,21 @@ const TOKEN_SUBPROTOCOL: &str = "bearer.";
 
 /// What clients need to connect.
 pub struct RemoteAccess {
-    /// The bearer token.
-    pub token: String,
+    pub tokens: AcceptedTokens,
     /// Origins of web pages that may connect; all others are refused.
     pub origins: Vec<String>,
 }
+
+/// The bearer tokens with which clients may connect.
+pub enum AcceptedTokens {
+    /// One, with all rights.
+    One(String),
+    /// Those of the file.
+    Stored(RemoteTokens),
+}
+
+/// The token with which a client was admitted; `None` for the one with all rights.
+pub type AdmittedToken = Option<StoredToken>;
 
 /// Why a request is refused: the status and the text of the response.
 pub type AccessRefusal = (StatusCode, &'static str);
@@ -41,13 +52,41 @@ impl RemoteAccess {
 
     /// Checks the token: the one in the address, if the protocol has it there, else that of the header `Authorization`,
     /// else one that is offered as a subprotocol.
-    pub fn check_token(&self, headers: &HeaderMap, in_address: Option<&str>) -> Result<(), AccessRefusal> {
+    pub fn check_token(
+        &self,
+        headers: &HeaderMap,
+        in_address: Option<&str>,
+    ) -> Result<AdmittedToken, AccessRefusal> {
         let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let bearer = authorization.and_then(|value| value.strip_prefix("Bearer "));
         let offered = || subprotocols(headers).find_map(|name| name.strip_prefix(TOKEN_SUBPROTOCOL));
-        match in_address.or(bearer).or_else(offered) {
-            Some(token) if is_same(token.trim(), &self.token) => Ok(()),
-            _ => Err((StatusCode::UNAUTHORIZED, "A bearer token is required")),
+        let refused = (StatusCode::UNAUTHORIZED, "A valid bearer token is required");
+        let token = in_address.or(bearer).or_else(offered).map(str::trim).ok_or(refused)?;
+        match &self.tokens {
+            AcceptedTokens::One(accepted) if is_same(token, accepted) => Ok(None),
+            AcceptedTokens::One(_) => Err(refused),
+            AcceptedTokens::Stored(tokens) => match tokens.find(token) {
+                Ok(Some(found)) => Ok(Some(found)),
+                Ok(None) => Err(refused),
+                Err(why) => {
+                    tracing::error!(why, "no client is admitted");
+                    Err((
+                        StatusCode::SERVICE_UNAVAILABLE,
+                        "The tokens can't be read; see the log of the server",
+                    ))
+                }
+            },
+        }
+    }
+
+    /// Whether the token of a connected client has neither been revoked nor expired.
+    pub fn is_valid(&self, token: &AdmittedToken) -> bool {
+        match (&self.tokens, token) {
+            (AcceptedTokens::Stored(tokens), Some(token)) => tokens.is_valid(token).unwrap_or_else(|why| {
+                tracing::error!(why, "clients are disconnected");
+                false
+            }),
+            (AcceptedTokens::Stored(_) | AcceptedTokens::One(_), _) => true,
         }
     }
 }
@@ -62,10 +101,15 @@ pub fn subprotocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 pub async fn listen_on_loopback(address: SocketAddr) -> Result<TcpListener, String> {
     if !address.ip().is_loopback() {
         return Err(format!(
-            "{address} is not a loopback address, and connections are not encrypted: listen on 127.0.0.1, and reach \
-             it from elsewhere through SSH or a proxy with TLS"
+            "{address} is not a loopback address, and connections are not encrypted: listen on 127.0.0.1, or serve \
+             other machines with `epitome serve` and a certificate"
         ));
     }
+    listen_on(address).await
+}
+
+/// Listens on any address. An error is a sentence for the user.
+pub async fn listen_on(address: SocketAddr) -> Result<TcpListener, String> {
     let listener = TcpListener::bind(address);
     listener.await.map_err(|error| format!("{address} can't be listened on: {error}"))
 }

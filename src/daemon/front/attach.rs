@@ -16,6 +16,7 @@ use crate::runtime_dir::RuntimeDir;
 use crate::start::{self, READY_TIME_MAX, SLOW_AFTER, SlowNotices, is_timeout};
 use crate::token::Token;
 use epitome_files::paths::Paths;
+use epitome_session::AccessGrant;
 use epitome_session::registry::Overrides;
 
 /// Time limit for getting a daemon if no process has its lock or starts one. Otherwise it is waited for as long as for
@@ -48,11 +49,34 @@ pub struct Connector {
     notices: SlowNotices,
 }
 
+/// What finds a daemon for a front end, at the start and when the last one has died.
+pub trait FindDaemon: Send {
+    /// An error is a sentence saying why none was found. `to_newer`: another front end is about to start a newer daemon,
+    /// which is waited for.
+    fn find(&mut self, ids_above: u64, to_newer: bool) -> Result<DaemonLink, String>;
+}
+
+impl FindDaemon for Connector {
+    fn find(&mut self, ids_above: u64, to_newer: bool) -> Result<DaemonLink, String> {
+        let wait = if to_newer { NEWER_TIME_MAX } else { Duration::ZERO };
+        self.attach_from(ids_above, Instant::now() + wait)
+    }
+}
+
 /// A connection to a daemon that serves us.
 pub struct DaemonLink {
     pub writer: Arc<UnixStream>,
     pub reader: MessageReader<UnixStream>,
     pub version: String,
+}
+
+impl DaemonLink {
+    /// The socket, in non-blocking mode, for a relay that passes on what the daemon sends.
+    pub fn into_stream(self) -> io::Result<UnixStream> {
+        let stream = self.writer.try_clone()?;
+        stream.set_nonblocking(true)?;
+        self.reader.has_nothing_read().then_some(stream).ok_or_else(|| ErrorKind::ConnectionAborted.into())
+    }
 }
 
 /// Result of the handshake.
@@ -74,9 +98,20 @@ impl Connector {
             environment,
             overrides,
             ids_above: 0,
+            grant: None,
         };
         let (runtime_dir, program) = (RuntimeDir::new(paths), start::this_program()?);
         Ok(Connector { runtime_dir, hello, program, notices: SlowNotices::StandardError })
+    }
+
+    /// The directory with the daemon's sockets.
+    pub fn runtime_dir(&self) -> &RuntimeDir {
+        &self.runtime_dir
+    }
+
+    /// Restricts the connection to these rights.
+    pub fn restrict(&mut self, grant: AccessGrant) {
+        self.hello.grant = Some(grant);
     }
 
     /// Reports slow daemons only in the log from now on, so that nothing is written over a full-screen program.
@@ -87,11 +122,6 @@ impl Connector {
     /// Attaches to the daemon, starting it if there is none. An error is a sentence saying why that failed.
     pub fn attach(&mut self, ids_above: u64) -> Result<DaemonLink, String> {
         self.attach_from(ids_above, Instant::now())
-    }
-
-    /// Like [`Connector::attach`], but gives a newer front end time to start the newer daemon first.
-    pub fn attach_to_newer(&mut self, ids_above: u64) -> Result<DaemonLink, String> {
-        self.attach_from(ids_above, Instant::now() + NEWER_TIME_MAX)
     }
 
     fn attach_from(&mut self, ids_above: u64, start_from: Instant) -> Result<DaemonLink, String> {
@@ -207,6 +237,11 @@ impl Connector {
         };
         if let Some(why) = answer.refused {
             return Ok(Greeting::Refused(why));
+        }
+        if self.hello.grant.is_some() && !answer.restricts {
+            let why =
+                "the running daemon is of an earlier version, which can't restrict clients of other machines";
+            return Ok(Greeting::Refused(why.to_owned()));
         }
         stream.set_read_timeout(None)?;
         Ok(Greeting::Served(DaemonLink { writer: Arc::new(stream), reader, version: answer.build.version }))

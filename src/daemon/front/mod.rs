@@ -13,14 +13,18 @@
 //! - `attach`: finds a daemon or starts one.
 //! - `reconnect`: the state needed to reattach, as a pure state machine.
 //! - `signals`: waits for SIGTERM, SIGHUP and SIGINT.
+//! - `dial`: connects to a daemon on another machine instead.
 //! - `remote`: the same for clients that connect over WebSocket or HTTP; `access` decides who may.
+//! - `tls`: encryption for both.
 
 pub mod access;
 pub mod attach;
+pub mod dial;
 pub mod reconnect;
 #[cfg(test)]
 mod reconnect_tests;
 pub mod remote;
+pub mod tls;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -31,8 +35,9 @@ use std::time::{Duration, Instant};
 use super::build::Build;
 use super::messages::{Farewell, MessageKind};
 use crate::start::is_timeout;
-use attach::{Connector, DaemonLink};
+use attach::{Connector, DaemonLink, FindDaemon};
 use epitome_acp::connection::{LINE_BYTES_MAX, LineDirection, Tap};
+use epitome_acp::envelope::{self, Incoming};
 use epitome_platform::memory_trim;
 pub use epitome_platform::signals;
 use epitome_platform::signals::BlockedSignals;
@@ -62,7 +67,7 @@ const EARLY_DEATHS_MAX: u32 = 3;
 /// Relays the protocol until the editor disconnects or a signal arrives. The connector then exits the process,
 /// because a thread may still be blocked on the editor.
 pub fn run(
-    connector: Connector,
+    connector: impl FindDaemon + 'static,
     link: DaemonLink,
     from_editor: impl Read + Send + 'static,
     to_editor: impl Write + Send + 'static,
@@ -102,7 +107,7 @@ pub fn through_socket(
 
 /// Starts the threads that copy.
 fn start(
-    connector: Connector,
+    connector: impl FindDaemon + 'static,
     link: DaemonLink,
     from_editor: impl Read + Send + 'static,
     to_editor: impl Write + Send + 'static,
@@ -177,9 +182,9 @@ impl FrontShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a daemon other than the dead one, and returns its socket, or why there is none; `None` once
-    /// the front end is ending.
-    fn daemon(&self, dead: Option<&Arc<UnixStream>>) -> Option<Result<Locked<'_>, String>> {
+    /// Waits for a daemon for this line other than the dead one, and returns its socket, or why there is none; `None`
+    /// once the front end is ending, and if none is started for the line.
+    fn daemon(&self, line: &[u8], dead: Option<&Arc<UnixStream>>) -> Option<Result<Locked<'_>, String>> {
         let mut state = self.state();
         let mut tried = false;
         loop {
@@ -195,6 +200,10 @@ impl FrontShared {
                 DaemonState::Here(_) => {}
                 DaemonState::OutOfReach(why) if tried => return Some(Err(why.clone())),
                 DaemonState::Stopped | DaemonState::OutOfReach(_) => {
+                    // A response is for the daemon that asked.
+                    if matches!(envelope::read(line), Incoming::Response { .. }) {
+                        return None;
+                    }
                     tried = true;
                     state.daemon = DaemonState::Wanted;
                     self.changed.notify_all();
@@ -208,7 +217,7 @@ impl FrontShared {
     /// Records a line from the editor and returns where to send it. It must be sent there even if that daemon has
     /// died since: a request in it is then answered as interrupted.
     fn note(&self, line: &[u8], dead: Option<&Arc<UnixStream>>) -> LineRoute {
-        match self.daemon(dead) {
+        match self.daemon(line, dead) {
             None => LineRoute::Nowhere,
             Some(Err(why)) => unserved(line, &why).map_or(LineRoute::Nowhere, LineRoute::Answer),
             Some(Ok((mut state, writer))) => match state.reconnect.from_editor(line) {
@@ -356,13 +365,13 @@ enum DaemonConnectionEnd {
 }
 
 /// The downstream thread: copies messages to the editor and looks for daemons.
-struct Downstream<'a> {
+struct Downstream<'a, F> {
     shared: &'a FrontShared,
-    connector: Connector,
+    connector: F,
     early_deaths: u32,
 }
 
-impl Downstream<'_> {
+impl<F: FindDaemon> Downstream<'_, F> {
     fn run(&mut self, mut link: DaemonLink) {
         let mut settle_until = Instant::now();
         loop {
@@ -473,11 +482,7 @@ impl Downstream<'_> {
         }
         loop {
             let ids_above = self.shared.state().reconnect.ids_above();
-            let attached = match to_newer {
-                true => self.connector.attach_to_newer(ids_above),
-                false => self.connector.attach(ids_above),
-            };
-            match attached {
+            match self.connector.find(ids_above, to_newer) {
                 Ok(link) => return self.take_up(link),
                 Err(why) => {
                     tracing::error!(why, "no other daemon can be reached");

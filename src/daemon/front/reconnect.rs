@@ -10,8 +10,10 @@
 //! |---|---|
 //! | `session/prompt` | resumed with its session, whose log shows how its turn ended |
 //! | `session/fork`, `_session/steering` | answered as interrupted: doing it twice would be wrong |
-//! | `session/close` | answered: the session ended with its daemon |
+//! | `session/close` | answered: the session ended with its daemon. If a prompt of it waits, sent again |
 //! | all others | sent again; a `session/load` continues where it was |
+//!
+//! A session that was to be closed, archived or deleted is resumed only if one of its prompts waits for an answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -142,23 +144,6 @@ enum RequestEffect {
     Other,
 }
 
-impl RequestEffect {
-    /// The session that the request ends.
-    fn ends(&self) -> Option<String> {
-        match self {
-            RequestEffect::Close(session) | RequestEffect::End(session) => Some(session.clone()),
-            RequestEffect::Initialize
-            | RequestEffect::New(_)
-            | RequestEffect::Fork(_)
-            | RequestEffect::Attach { .. }
-            | RequestEffect::Prompt { .. }
-            | RequestEffect::Steer
-            | RequestEffect::Route(_)
-            | RequestEffect::Other => None,
-        }
-    }
-}
-
 #[derive(Debug)]
 enum OwnRequest {
     Initialize,
@@ -256,13 +241,14 @@ impl ReconnectState {
         let is_kept = match wants {
             RequestEffect::New(_)
             | RequestEffect::Attach { .. }
+            | RequestEffect::Close(_)
             | RequestEffect::End(_)
             | RequestEffect::Prompt { .. }
             | RequestEffect::Route(_)
             | RequestEffect::Other => self.kept_bytes + line.len() <= KEPT_BYTES_MAX,
             // No daemon serves anything without it.
             RequestEffect::Initialize => true,
-            RequestEffect::Fork(_) | RequestEffect::Close(_) | RequestEffect::Steer => false,
+            RequestEffect::Fork(_) | RequestEffect::Steer => false,
         };
         let kept = is_kept.then(|| terminated_line(line));
         self.kept_bytes += kept.as_ref().map_or(0, Vec::len);
@@ -481,11 +467,11 @@ impl ReconnectState {
             lines.extend_from_slice(line.as_bytes());
         }
         self.kept_bytes = 0;
-        // Whether they have ended is unknown, but that was the intent. Their prompts have no session to be resumed with.
-        let ending: Vec<String> = self.waiting.iter().filter_map(|waiting| waiting.wants.ends()).collect();
-        ending.iter().for_each(|session| self.forget(session));
+        for session in self.ending() {
+            self.forget(&session);
+        }
         for mut waiting in std::mem::take(&mut self.waiting) {
-            let may_repeat = waiting.line.is_some() && waiting.repeats < REPEATS_MAX;
+            let may_repeat = waiting.may_repeat();
             let (behind, answer) = match &mut waiting.wants {
                 RequestEffect::Initialize => {
                     self.wait_on(waiting);
@@ -499,9 +485,10 @@ impl ReconnectState {
                     }
                     (Some(session.clone()), OwedAnswer::Interrupted)
                 }
-                RequestEffect::Close(_) => (None, OwedAnswer::Done),
+                RequestEffect::Close(session) if !self.open.contains_key(session) => (None, OwedAnswer::Done),
                 RequestEffect::New(_)
                 | RequestEffect::Attach { .. }
+                | RequestEffect::Close(_)
                 | RequestEffect::End(_)
                 | RequestEffect::Route(_)
                 | RequestEffect::Other
@@ -520,6 +507,7 @@ impl ReconnectState {
                 | RequestEffect::New(_)
                 | RequestEffect::Attach { was_open: true, .. }
                 | RequestEffect::Fork(_)
+                | RequestEffect::Close(_)
                 | RequestEffect::End(_)
                 | RequestEffect::Steer
                 | RequestEffect::Route(_)
@@ -528,6 +516,23 @@ impl ReconnectState {
             self.owed.push(Owed { id: waiting.id, behind, answer });
         }
         lines
+    }
+
+    /// The sessions that are ended by a request whose daemon died, and that nobody needs any more. Whether they have ended is
+    /// unknown, but that was the intent.
+    fn ending(&self) -> Vec<String> {
+        let is_needed = |session: &String| {
+            self.waiting.iter().any(|waiting| {
+                matches!(&waiting.wants, RequestEffect::Prompt { session: of, .. } if of == session)
+                    && waiting.line.is_some()
+            })
+        };
+        let ends = self.waiting.iter().filter_map(|waiting| match &waiting.wants {
+            RequestEffect::Close(session) => Some(session),
+            RequestEffect::End(session) if waiting.may_repeat() => Some(session),
+            _ => None,
+        });
+        ends.filter(|session| !is_needed(session)).cloned().collect()
     }
 
     fn wait_on(&mut self, waiting: WaitingRequest) {
@@ -584,6 +589,7 @@ impl ReconnectState {
                 (
                     RequestEffect::Initialize
                     | RequestEffect::New(_)
+                    | RequestEffect::Close(_)
                     | RequestEffect::End(_)
                     | RequestEffect::Route(_)
                     | RequestEffect::Other,
@@ -703,6 +709,10 @@ impl ReconnectState {
 }
 
 impl WaitingRequest {
+    fn may_repeat(&self) -> bool {
+        self.line.is_some() && self.repeats < REPEATS_MAX
+    }
+
     /// Whether it is a prompt whose fate a daemon has to find out.
     fn is_resuming(&self) -> bool {
         matches!(self.wants, RequestEffect::Prompt { is_resuming: true, .. })

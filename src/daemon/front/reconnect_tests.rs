@@ -176,17 +176,25 @@ fn closed_and_deleted_sessions_are_not_resumed() {
 }
 
 /// Regression: a prompt was never answered if its session was deleted, archived or closed while it was running and the daemon
-/// died before the end.
+/// died before the end. Later, it was reported as interrupted although it had been done, because its session was not resumed.
 #[test]
-fn the_prompt_of_a_session_that_was_ending_is_answered() {
+fn the_prompt_of_a_session_that_was_ending_is_answered_before_the_session_ends() {
     for method in ["session/delete", "session/archive", "session/close"] {
         let mut fixture = ReconnectFixture::with_session();
         fixture.request(2, "session/prompt", r#"{"sessionId":"s_1","prompt":[1]}"#);
         fixture.request(3, method, r#"{"sessionId":"s_1"}"#);
+        for _ in 0..2 {
+            fixture.reconnect.lost();
+            let replay = fixture.reconnect.replay();
+            assert_eq!(methods(&replay), ["initialize", "session/resume", method]);
+            assert!(fixture.reconnect.answers_at_once().is_empty(), "the next daemon answers {method}");
+        }
+        // A request that every daemon dies of is not sent again. The session is as open as it was.
         fixture.reconnect.lost();
-        fixture.reconnect.replay();
-        let answers = messages(&fixture.reconnect.answers_at_once());
-        assert_eq!(answers[0]["id"], 2, "{method}: {answers:?}");
+        let replay = fixture.reconnect.replay();
+        assert_eq!(methods(&replay), ["initialize", "session/resume"]);
+        assert_eq!(interrupted(&fixture.reconnect.answers_at_once()), ["3"]);
+        assert_eq!(fixture.answered("2", r#"{"stopReason":"end_turn"}"#), DaemonMessage::Show);
     }
 }
 

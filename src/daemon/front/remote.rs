@@ -1,19 +1,23 @@
-//! Serves clients over a loopback port: each connection is a front end of the daemon like an editor's pipes, over
-//! WebSocket with one text frame for each line, or over HTTP with server-sent events. No TLS.
+//! Serves clients over a port: each connection is a front end of the daemon like an editor's pipes, over WebSocket with
+//! one text frame for each line, or over HTTP with server-sent events. The front end of another machine gets what the
+//! daemon sends to its own front ends.
 //!
 //! - `connection`: the messages of one client, kept for a while so that it can continue after its network failed.
 //! - `websocket`: a connection with one socket at a time.
 //! - `http`: a connection of many requests.
+//! - `metrics`: figures for Prometheus.
 
 mod connection;
 mod http;
+mod metrics;
 mod websocket;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,35 +28,59 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio_rustls::TlsAcceptor;
 
-use super::access::{ACCEPT_AGAIN, AccessRefusal, RemoteAccess, listen_on_loopback};
+use super::access::{
+    ACCEPT_AGAIN, AccessRefusal, AdmittedToken, RemoteAccess, listen_on, listen_on_loopback,
+};
 use super::attach::Connector;
 use super::through_socket;
+use crate::remote_tokens::StoredToken;
 use crate::token::secret;
+pub use connection::RETURN_TIME_MAX;
 use connection::{Carrier, RemoteConnection};
+pub use websocket::{IDS_HEADER, SILENCE_MAX, WRITE_TIME_MAX, front_protocol};
 
 /// The path that is served.
 pub const PATH: &str = "/acp";
 
+/// The path at which anybody learns that the server runs.
+const HEALTH_PATH: &str = "/healthz";
+
+/// The path of figures for Prometheus, for clients with any token.
+const METRICS_PATH: &str = "/metrics";
+
 /// Names the connection, in the response that begins it and in later requests.
-const CONNECTION_HEADER: HeaderName = HeaderName::from_static("acp-connection-id");
+pub const CONNECTION_HEADER: HeaderName = HeaderName::from_static("acp-connection-id");
 
 /// The session that a request over HTTP is about.
 const SESSION_HEADER: HeaderName = HeaderName::from_static("acp-session-id");
 
 /// The number of frames that the sender has received over WebSocket.
-const RECEIVED_HEADER: HeaderName = HeaderName::from_static("acp-received");
+pub const RECEIVED_HEADER: HeaderName = HeaderName::from_static("acp-received");
 
 /// Maximum number of connections. Each has four threads.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Maximum number of sockets. A client over HTTP has one for each session, and a few more.
-const SOCKETS_MAX: usize = 512;
+/// Maximum number of connections with one token, so that one person does not use up those of all.
+const CONNECTIONS_OF_TOKEN_MAX: usize = 16;
 
-/// Time limit for the first bytes of a new socket.
-const FIRST_BYTES_TIME_MAX: Duration = Duration::from_secs(10);
+/// Maximum number of sockets without a valid token yet. Another one takes the place of the oldest, so that silent sockets
+/// keep nobody out.
+const NEWCOMERS_MAX: usize = 128;
+
+/// Time limit for the first request with a valid token.
+const ADMISSION_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Interval of checks whether the tokens of connected clients are still valid.
+const CHECK_TOKENS_EVERY: Duration = Duration::from_secs(1);
+
+/// Maximum number of sockets with a valid token. A client over HTTP has one for each session, and a few more.
+const SOCKETS_MAX: usize = 512;
 
 /// Time limit for the head of the next request on a socket. Most clients close an unused socket after 90 seconds, and
 /// must not find it closed when they use it.
@@ -67,9 +95,19 @@ const HTTP2_PREFACE: &[u8] = b"PRI";
 /// Opens a link to the daemon for a new connection.
 pub type NewConnector = Arc<dyn Fn() -> Result<Connector, String> + Send + Sync>;
 
+/// How the sockets of a server are kept from being read by others.
+pub enum SocketSecurity {
+    /// Only this machine can connect.
+    Loopback,
+    /// A proxy in front of it encrypts.
+    Proxy,
+    Tls(Arc<ServerConfig>),
+}
+
 /// A listening server.
 pub struct RemoteServer {
     listener: TcpListener,
+    tls: Option<TlsAcceptor>,
     clients: Arc<RemoteClients>,
 }
 
@@ -79,27 +117,45 @@ struct RemoteClients {
     connector: NewConnector,
     connections: Mutex<HashMap<String, Arc<RemoteConnection>>>,
     slots: Arc<Semaphore>,
+    /// The sockets without a valid token, oldest first: dropping one's sender closes it.
+    newcomers: Mutex<VecDeque<oneshot::Sender<()>>>,
     sockets: Arc<Semaphore>,
+    /// Number of requests without a valid token.
+    refused: AtomicU64,
 }
+
+/// A socket's place among those with a valid token; `None` until its first request with one.
+type SocketPlace = Mutex<Option<OwnedSemaphorePermit>>;
 
 type RemoteResponse = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 impl RemoteServer {
-    /// Listens on a loopback address. An error is a sentence for the user.
+    /// Listens on an address, which is one of this machine alone unless the sockets are encrypted. An error is a sentence
+    /// for the user.
     pub async fn listen(
         address: SocketAddr,
+        security: SocketSecurity,
         access: RemoteAccess,
         connector: NewConnector,
     ) -> Result<RemoteServer, String> {
-        let listener = listen_on_loopback(address).await?;
+        let listener = match security {
+            SocketSecurity::Loopback => listen_on_loopback(address).await?,
+            SocketSecurity::Proxy | SocketSecurity::Tls(_) => listen_on(address).await?,
+        };
+        let tls = match security {
+            SocketSecurity::Loopback | SocketSecurity::Proxy => None,
+            SocketSecurity::Tls(config) => Some(TlsAcceptor::from(config)),
+        };
         let clients = Arc::new(RemoteClients {
             access,
             connector,
             connections: Mutex::default(),
             slots: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            newcomers: Mutex::default(),
             sockets: Arc::new(Semaphore::new(SOCKETS_MAX)),
+            refused: AtomicU64::new(0),
         });
-        Ok(RemoteServer { listener, clients })
+        Ok(RemoteServer { listener, tls, clients })
     }
 
     /// The address that it listens on.
@@ -109,10 +165,11 @@ impl RemoteServer {
 
     /// Serves until it is dropped.
     pub async fn serve(self) {
+        tokio::spawn(end_invalid(Arc::downgrade(&self.clients)));
         loop {
             match self.listener.accept().await {
                 Ok((stream, _)) => {
-                    tokio::spawn(self.clients.clone().socket(stream));
+                    tokio::spawn(self.clients.clone().socket(stream, self.tls.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -124,17 +181,65 @@ impl RemoteServer {
 }
 
 impl RemoteClients {
+    /// Serves one socket, as long as its first request with a valid token comes in time.
+    async fn socket(self: Arc<Self>, stream: TcpStream, tls: Option<TlsAcceptor>) {
+        let place = Arc::new(SocketPlace::default());
+        let closed = self.newcomer();
+        let stranger = async {
+            drop(tokio::time::timeout(ADMISSION_TIME_MAX, closed).await);
+            if lock(&place).is_some() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = self.open_socket(stream, tls, place.clone()) => {}
+            () = stranger => tracing::info!("a socket is closed: no request with a valid token came in time"),
+        }
+    }
+
+    /// Counts a new socket. The result is ready once it has to make room for others.
+    fn newcomer(&self) -> oneshot::Receiver<()> {
+        let (sender, closed) = oneshot::channel();
+        let mut newcomers = lock(&self.newcomers);
+        newcomers.retain(|newcomer| !newcomer.is_closed());
+        newcomers.push_back(sender);
+        if newcomers.len() > NEWCOMERS_MAX {
+            newcomers.pop_front();
+        }
+        closed
+    }
+
+    async fn open_socket(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        tls: Option<TlsAcceptor>,
+        place: Arc<SocketPlace>,
+    ) {
+        // Messages are small, and each is waited for.
+        drop(stream.set_nodelay(true));
+        let Some(acceptor) = tls else {
+            let Ok(is_http2) = begins_http2(&stream).await else { return };
+            return self.requests(stream, is_http2, place).await;
+        };
+        match acceptor.accept(stream).await {
+            Ok(stream) => {
+                let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice());
+                self.requests(stream, is_http2, place).await;
+            }
+            Err(error) => tracing::info!(%error, "a client could not agree on encryption"),
+        }
+    }
+
     /// Serves the requests on one socket.
-    async fn socket(self: Arc<Self>, stream: TcpStream) {
-        let Ok(_permit) = self.sockets.clone().try_acquire_owned() else {
-            return tracing::warn!("there are {SOCKETS_MAX} sockets already; another one is closed");
-        };
-        let Ok(Ok(is_http2)) = tokio::time::timeout(FIRST_BYTES_TIME_MAX, begins_http2(&stream)).await else {
-            return;
-        };
+    async fn requests<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        self: &Arc<Self>,
+        stream: S,
+        is_http2: bool,
+        place: Arc<SocketPlace>,
+    ) {
         let service = service_fn(|request| {
-            let clients = self.clone();
-            async move { Ok::<RemoteResponse, Infallible>(clients.answer(request).await) }
+            let (clients, place) = (self.clone(), place.clone());
+            async move { Ok::<RemoteResponse, Infallible>(clients.answer(request, &place).await) }
         });
         let io = TokioIo::new(stream);
         let served = if is_http2 {
@@ -152,18 +257,22 @@ impl RemoteClients {
         }
     }
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> RemoteResponse {
-        let origin = match self.admit(&request) {
-            Ok(origin) => origin,
+    async fn answer(self: Arc<Self>, request: Request<Incoming>, place: &SocketPlace) -> RemoteResponse {
+        if request.uri().path() == HEALTH_PATH {
+            return text(StatusCode::OK, "ok\n");
+        }
+        let (origin, token) = match self.admit(&request, place) {
+            Ok(admitted) => admitted,
             Err(refused) => return *refused,
         };
         let is_websocket = value(request.headers(), &header::UPGRADE)
             .is_some_and(|upgrade| upgrade.eq_ignore_ascii_case("websocket"));
         let mut response = match *request.method() {
-            Method::GET if is_websocket => websocket::accept(&self, request).await,
-            Method::GET => http::events(&self, &request),
-            Method::POST => http::post(&self, request).await,
-            Method::DELETE => http::end(&self, &request),
+            Method::GET if request.uri().path() == METRICS_PATH => metrics::answer(&self).await,
+            Method::GET if is_websocket => websocket::accept(&self, request, token).await,
+            Method::GET => http::events(&self, &request, &token),
+            Method::POST => http::post(&self, request, token).await,
+            Method::DELETE => http::end(&self, &request, &token),
             Method::OPTIONS => text(StatusCode::NO_CONTENT, ""),
             _ => text(
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -177,65 +286,132 @@ impl RemoteClients {
     }
 
     /// Checks who asks. Returns the origin if it is a page that may connect.
-    fn admit(&self, request: &Request<Incoming>) -> Result<Option<HeaderValue>, Box<RemoteResponse>> {
-        if request.uri().path() != PATH {
+    fn admit(
+        &self,
+        request: &Request<Incoming>,
+        place: &SocketPlace,
+    ) -> Result<(Option<HeaderValue>, AdmittedToken), Box<RemoteResponse>> {
+        let is_metrics = request.uri().path() == METRICS_PATH && request.method() == Method::GET;
+        if request.uri().path() != PATH && !is_metrics {
             return Err(Box::new(text(StatusCode::NOT_FOUND, "ACP is served at /acp")));
         }
         let refused = |(status, why): AccessRefusal| Box::new(text(status, why));
         self.access.check_origin(request.headers()).map_err(refused)?;
-        let origin = request.headers().get(header::ORIGIN);
+        let origin = request.headers().get(header::ORIGIN).cloned();
         // Browsers ask without the token whether a page may send it.
-        if request.method() != Method::OPTIONS || origin.is_none() {
-            self.access.check_token(request.headers(), None).map_err(refused)?;
+        if request.method() == Method::OPTIONS && origin.is_some() {
+            return Ok((origin, None));
         }
-        Ok(origin.cloned())
+        let token = self.access.check_token(request.headers(), None);
+        if token.is_err() {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        let token = token.map_err(refused)?;
+        let mut place = lock(place);
+        if place.is_none() {
+            let permit = self.sockets.clone().try_acquire_owned();
+            let too_many =
+                || refused((StatusCode::SERVICE_UNAVAILABLE, "There are too many sockets already"));
+            *place = Some(permit.map_err(|_| too_many())?);
+        }
+        Ok((origin, token))
     }
 
-    /// The connection that a request names.
-    fn find(&self, headers: &HeaderMap) -> Result<Arc<RemoteConnection>, Box<RemoteResponse>> {
+    /// The connection that a request names, which has to be of the same token.
+    fn find(
+        &self,
+        headers: &HeaderMap,
+        token: &AdmittedToken,
+    ) -> Result<Arc<RemoteConnection>, Box<RemoteResponse>> {
         let refused = |status, why| Box::new(text(status, why));
         let Some(id) = value(headers, &CONNECTION_HEADER) else {
             return Err(refused(StatusCode::BAD_REQUEST, "The header Acp-Connection-Id is missing"));
         };
-        let found = self.connections().get(id).cloned();
+        let found = self.connections().get(id).filter(|connection| connection.token == *token).cloned();
         let unknown = "There is no such connection; open a new one and load its sessions";
         found.ok_or_else(|| refused(StatusCode::NOT_FOUND, unknown))
     }
 
-    /// Attaches a new connection to the daemon.
-    async fn open(self: &Arc<Self>, carrier: Carrier) -> Result<Arc<RemoteConnection>, String> {
+    /// Attaches a new connection to the daemon. `front`: it is a front end that reconnects on its own, and has seen
+    /// requests of a daemon with ids up to this one.
+    async fn open(
+        self: &Arc<Self>,
+        carrier: Carrier,
+        token: AdmittedToken,
+        front: Option<u64>,
+    ) -> Result<Arc<RemoteConnection>, String> {
         let id = secret().map_err(|error| error.to_string())?;
         let permit = self.slots.clone().try_acquire_owned();
         let permit = permit.map_err(|_| format!("there are {CONNECTIONS_MAX} connections already"))?;
-        let connector = self.connector.clone();
+        let (connector, grant) = (self.connector.clone(), token.as_ref().map(StoredToken::grant));
         let attached = tokio::task::spawn_blocking(move || {
             let mut connector = connector()?;
-            let link = connector.attach(0)?;
+            if let Some(grant) = grant {
+                connector.restrict(grant);
+            }
+            let link = connector.attach(front.unwrap_or(0))?;
             Ok::<_, String>((connector, link))
         });
         let (connector, link) = attached.await.map_err(|error| error.to_string())??;
-        let (over, is_over) = oneshot::channel();
-        let front = through_socket(connector, link, move || {
-            let _permit = permit;
-            // Fails only if the runtime has ended.
-            let _ = over.send(());
-        });
+        let (over, is_over) = oneshot::channel::<()>();
+        let (relayed, over) = match front {
+            Some(_) => (link.into_stream(), Some(over)),
+            None => (through_socket(connector, link, move || drop(over)), None),
+        };
         let failed = |error: io::Error| format!("a connection can't be relayed: {error}");
-        let (from_front, to_front) = front.and_then(UnixStream::from_std).map_err(failed)?.into_split();
-        let connection = Arc::new(RemoteConnection::new(id.clone(), carrier, to_front));
-        self.connections().insert(id.clone(), connection.clone());
+        let (from_front, to_front) = relayed.and_then(UnixStream::from_std).map_err(failed)?.into_split();
+        let connection = Arc::new(RemoteConnection::new(id.clone(), carrier, token, to_front));
+        self.enter(&connection)?;
         let (clients, ended) = (self.clone(), connection.clone());
         tokio::spawn(async move {
+            let _permit = permit;
             drop(is_over.await);
             clients.connections().remove(&id);
             ended.end();
         });
-        tokio::spawn(connection.clone().collect(from_front));
+        let collecting = connection.clone();
+        tokio::spawn(async move {
+            let _over = over;
+            collecting.collect(from_front).await;
+        });
         Ok(connection)
     }
 
+    fn enter(&self, connection: &Arc<RemoteConnection>) -> Result<(), String> {
+        let mut connections = self.connections();
+        if connection.token.is_some() {
+            let same = connections.values().filter(|other| other.token == connection.token).count();
+            if same >= CONNECTIONS_OF_TOKEN_MAX {
+                return Err(format!("this token has {CONNECTIONS_OF_TOKEN_MAX} connections already"));
+            }
+        }
+        connections.insert(connection.id.clone(), connection.clone());
+        Ok(())
+    }
+
     fn connections(&self) -> MutexGuard<'_, HashMap<String, Arc<RemoteConnection>>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.connections)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends the connections of tokens that were revoked or have expired, as long as the server exists.
+async fn end_invalid(clients: Weak<RemoteClients>) {
+    loop {
+        tokio::time::sleep(CHECK_TOKENS_EVERY).await;
+        let Some(clients) = clients.upgrade() else { return };
+        let connections: Vec<_> = clients.connections().values().cloned().collect();
+        for connection in connections.iter().filter(|connection| !clients.access.is_valid(&connection.token))
+        {
+            tracing::info!(
+                token = connection.token.as_ref().map(|token| &token.name),
+                "a client is disconnected"
+            );
+            connection.cut();
+        }
     }
 }
 

@@ -263,7 +263,8 @@ fn view(messages: &[(&str, Origin)]) -> View {
         .enumerate()
         .map(|(at, (text, origin))| {
             let id = MessageId(at as u64);
-            let message = Message { id, content: vec![Content::Text { text: (*text).to_owned() }] };
+            let message =
+                Message { id, content: vec![Content::Text { text: (*text).to_owned() }], author: None };
             let change = match text.strip_prefix("agent: ") {
                 Some(_) => Change::Replied { message, model: ModelName("m".into()), usage: None, cut: None },
                 None => Change::Said { message, origin: origin.clone() },

@@ -54,6 +54,12 @@ impl AwsSource {
         }
     }
 
+    /// The region of the profile. Blocks.
+    pub fn region(&self) -> Option<String> {
+        let texts = self.files.iter().filter_map(|file| read(file));
+        texts.map(|text| profile_value(&text, &self.profile, "region")).find_map(|region| region)
+    }
+
     /// Returns the keys to sign with. The error is a clause that lists the places that were searched. Blocks.
     pub fn find(&self) -> Result<AwsKeys, String> {
         if let Some(keys) = &self.keys {
@@ -65,9 +71,11 @@ impl AwsSource {
             let files: Vec<String> = self.files.iter().map(|file| file.display().to_string()).collect();
             format!(
                 "there are no AWS keys: AWS_BEARER_TOKEN_BEDROCK and AWS_ACCESS_KEY_ID are not set, and the profile {:?} \
-                 has no access key in {}",
+                 has no access key in {} (`aws configure export-credentials --profile {} --format env` prints keys of \
+                 other kinds of profiles as variables)",
                 self.profile,
-                files.join(" or ")
+                files.join(" or "),
+                self.profile
             )
         })
     }
@@ -80,25 +88,25 @@ fn read(file: &Path) -> Option<String> {
     Some(text)
 }
 
-/// The access key of a profile. Sections are `[name]` in the credentials file and `[profile name]` in the
-/// configuration.
+/// The access key of a profile.
 fn profile_keys(text: &str, profile: &str) -> Option<AwsKeys> {
-    let mut is_inside = false;
-    let value_of = |wanted: &str| {
-        is_inside = false;
-        text.lines().map(str::trim).find_map(|line| {
-            if let Some(name) = line.strip_prefix('[').and_then(|line| line.split(']').next()) {
-                let name = name.trim();
-                is_inside = name.strip_prefix("profile ").map_or(name, str::trim) == profile;
-                return None;
-            }
-            let (name, value) = line.split_once('=').filter(|_| is_inside)?;
-            (name.trim() == wanted).then(|| value.trim().to_owned()).filter(|value| !value.is_empty())
-        })
-    };
-    let [id, secret, session] =
-        ["aws_access_key_id", "aws_secret_access_key", "aws_session_token"].map(value_of);
+    let [id, secret, session] = ["aws_access_key_id", "aws_secret_access_key", "aws_session_token"]
+        .map(|wanted| profile_value(text, profile, wanted));
     Some(AwsKeys { id: id?, secret: Secret::new(secret?), session: session.map(Secret::new) })
+}
+
+/// A setting of a profile. Sections are `[name]` in the credentials file and `[profile name]` in the configuration.
+fn profile_value(text: &str, profile: &str, wanted: &str) -> Option<String> {
+    let mut is_inside = false;
+    text.lines().map(str::trim).find_map(|line| {
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.split(']').next()) {
+            let name = name.trim();
+            is_inside = name.strip_prefix("profile ").map_or(name, str::trim) == profile;
+            return None;
+        }
+        let (name, value) = line.split_once('=').filter(|_| is_inside)?;
+        (name.trim() == wanted).then(|| value.trim().to_owned()).filter(|value| !value.is_empty())
+    })
 }
 
 /// The credential scope of a signature.
@@ -268,7 +276,6 @@ mod tests {
                 "HOME" => Some(home.path().display().to_string()),
                 name => pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()),
             })
-            .find()
         };
         let of_environment =
             [("AWS_ACCESS_KEY_ID", "A0"), ("AWS_SECRET_ACCESS_KEY", "s0"), ("AWS_PROFILE", "work")];
@@ -278,10 +285,13 @@ mod tests {
             (&[("AWS_PROFILE", "work")], "A2", Some("t2")),
             (&[("AWS_PROFILE", "other")], "A3", None),
         ] {
-            let keys = with(pairs).expect("keys");
+            let keys = with(pairs).find().expect("keys");
             assert_eq!((keys.id.as_str(), keys.session.as_ref().map(Secret::expose)), (id, session));
         }
-        let error = with(&[("AWS_PROFILE", "none")]).expect_err("no keys");
+        let none = with(&[("AWS_PROFILE", "none")]);
+        assert_eq!(none.region().as_deref(), Some("x"));
+        let error = none.find().expect_err("no keys");
+        assert!(error.contains("aws configure export-credentials --profile none"), "{error}");
         assert!(error.contains("\"none\"") && error.contains("credentials"), "{error}");
     }
 

@@ -246,10 +246,16 @@ impl Endpoint {
     }
 
     pub(super) fn set_place(&mut self, wire: WireFormat, base: &str) {
+        self.set_address(wire, base);
+        self.quirks = hosted::quirks_at(host_of(&self.base_url));
+    }
+
+    /// Like `set_place`, for a provider whose quirks are known: finding them by their host is slow, and a list of models
+    /// has hundreds of endpoints.
+    fn set_address(&mut self, wire: WireFormat, base: &str) {
         self.wire = wire;
         self.base_url = base.trim().trim_end_matches('/').to_owned();
         self.own_api = is_own_host(wire, host_of(&self.base_url));
-        self.quirks = hosted::quirks_at(host_of(&self.base_url));
         if wire == WireFormat::AnthropicMessages {
             // Compatible servers were written for the old version, and some reject any other; a configured header
             // overrides this one.

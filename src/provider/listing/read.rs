@@ -3,7 +3,7 @@
 //!
 //! The lists of Anthropic, OpenAI and all compatible services are objects with `data`. They are distinguished only by
 //! the fields of a model, because servers that copy one vendor's API may return another's list. Gemini's lists have
-//! `models`.
+//! `models`, and those of Vertex AI `publisherModels`.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -42,12 +42,15 @@ const NOT_FOR_CHAT: [&str; 18] = [
     "whisper",
 ];
 
+/// Beginnings of the names of Vertex AI's models that are called in a format that Epitome knows.
+const CHAT_AT_VERTEX: [&str; 2] = ["claude", "gemini"];
+
 /// Parses one response; `None` if it isn't a list. `own_api` means that it comes from the vendor itself, whose list
 /// contains every kind of model.
 pub fn page(body: &[u8], own_api: bool) -> Option<ListPage> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let list = body.as_object()?;
-    match (list.get("data"), list.get("models")) {
+    match (list.get("data"), list.get("models").or(list.get("publisherModels"))) {
         (Some(Value::Array(data)), second) => {
             let second = second.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
             let listed = data.iter().filter_map(|model| in_data(model, second, own_api)).collect();
@@ -175,7 +178,14 @@ fn read_ability_words(model: &Value) -> ModelFacts {
 
 /// Parses a model of Gemini's list; `None` if it can't conduct a conversation.
 fn read_gemini(model: &Value) -> Option<ListedModel> {
-    let name = model["name"].as_str()?.trim_start_matches("models/");
+    let name = model["name"].as_str()?;
+    let name = match name.strip_prefix("publishers/") {
+        // Google publishes models of every kind there, which only their names distinguish.
+        Some(_) => {
+            name.rsplit('/').next().filter(|name| CHAT_AT_VERTEX.iter().any(|kind| name.starts_with(kind)))?
+        }
+        None => name.trim_start_matches("models/"),
+    };
     let methods = model["supportedGenerationMethods"].as_array();
     let talks = methods.is_none_or(|methods| methods.iter().any(|method| method == "generateContent"));
     let makes_something_else = ["-tts", "-image", "-audio", "-live", "embedding"];

@@ -151,6 +151,18 @@ fn gemini_list_is_filtered_to_chat_models_with_limits() {
     assert_eq!(read("{}", true), Some((vec![], None)));
 }
 
+/// Regression test: the list of Vertex AI was requested below the project, where there is none, and its form was unknown.
+#[test]
+fn the_list_of_a_publisher_at_vertex_is_filtered_to_chat_models() {
+    let body = r#"{"publisherModels":[
+        {"name":"publishers/google/models/gemini-3.8-flash","versionId":"001","launchStage":"GA"},
+        {"name":"publishers/google/models/gemini-3.8-flash-image"},
+        {"name":"publishers/google/models/imagen-5"},
+        {"name":"publishers/anthropic/models/claude-opus-5-5"}]}"#;
+    let expected = ["gemini-3.8-flash", "claude-opus-5-5"].map(|name| listed(name, ModelFacts::default()));
+    assert_eq!(read(body, true), Some((expected.to_vec(), None)));
+}
+
 #[test]
 fn ollama_reports_windows_of_loaded_models() {
     for (body, expected) in [

@@ -43,13 +43,15 @@ pub enum OwnedItem {
 
 impl OwnedView {
     pub fn user(mut self, content: Vec<Content>) -> OwnedView {
-        self.items.push(OwnedItem::User(Message { id: MessageId(0), content }));
+        self.items.push(OwnedItem::User(Message { id: MessageId(0), content, author: None }));
         self
     }
 
     pub fn agent(mut self, content: Vec<Content>) -> OwnedView {
-        self.items
-            .push(OwnedItem::Agent(Message { id: MessageId(0), content }, ModelName("any/model".into())));
+        self.items.push(OwnedItem::Agent(
+            Message { id: MessageId(0), content, author: None },
+            ModelName("any/model".into()),
+        ));
         self
     }
 
@@ -156,9 +158,10 @@ impl OwnedView {
                 0 => ViewEdit::Mask { at, note: "long".into() },
                 1 | 2 => ViewEdit::Drop { at },
                 3 => ViewEdit::Replace { at, content },
-                _ => {
-                    ViewEdit::Append { role: Role::Assistant, message: Message { id: MessageId(0), content } }
-                }
+                _ => ViewEdit::Append {
+                    role: Role::Assistant,
+                    message: Message { id: MessageId(0), content, author: None },
+                },
             };
             let (revision, next) = (thread.view().revision(), thread.next_message());
             if let Ok(edits) = edits::check(&thread, revision, next, &[edit]) {
@@ -167,7 +170,7 @@ impl OwnedView {
         }
         let spoken = history.iter().map(|role| HistoryMessage {
             role: *role,
-            message: Message { id: MessageId(0), content: vec![text("so far")] },
+            message: Message { id: MessageId(0), content: vec![text("so far")], author: None },
         });
         let (revision, next) = (thread.view().revision(), thread.next_message());
         if let Ok(made) = edits::mutation(&thread, revision, next, spoken.collect(), kept) {

@@ -67,7 +67,7 @@ fn native(view: &View, has_tools: bool) -> Vec<Change> {
     let mut next = 0;
     let mut message = |content: Vec<Content>| {
         next += 1;
-        Message { id: MessageId(next - 1), content }
+        Message { id: MessageId(next - 1), content, author: None }
     };
     for item in view.items() {
         match item {
@@ -120,6 +120,6 @@ fn as_text(text: &str, by: &str) -> Change {
     let text = format!(
         "Below is the conversation so far between a user and a coding agent.\n\n<conversation>\n{text}\n</conversation>"
     );
-    let message = Message { id: MessageId(0), content: vec![Content::Text { text }] };
+    let message = Message { id: MessageId(0), content: vec![Content::Text { text }], author: None };
     Change::Said { message, origin: Origin::Context { by: by.to_owned() } }
 }

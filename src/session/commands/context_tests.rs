@@ -8,7 +8,7 @@ use epitome_thread::{
 };
 
 fn message(content: Vec<Content>) -> Message {
-    Message { id: MessageId(0), content }
+    Message { id: MessageId(0), content, author: None }
 }
 
 fn text_of(text: &str) -> Content {

@@ -81,7 +81,7 @@ pub(super) fn unpin(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> Com
 }
 
 fn append(core: &mut Core, text: String) -> ViewEdit {
-    let message = Message { id: core.fresh_message(), content: text_content(text) };
+    let message = Message { id: core.fresh_message(), content: text_content(text), author: None };
     ViewEdit::Append { role: Role::User, message }
 }
 
@@ -123,7 +123,7 @@ fn how(thread: &Thread, part: PartId) -> Result<PinStatus, String> {
     if text.trim().is_empty() {
         return Err(format!("{part} has no text that could be kept"));
     }
-    if thread.view().piece(part).is_some_and(|piece| piece.text() == text) {
+    if thread.view().piece(part).is_some_and(|piece| piece.pin_text() == text) {
         return Ok(PinStatus::InView);
     }
     if thread.is_undone(part.entry) {
@@ -176,7 +176,7 @@ mod tests {
 
     fn text_reply(text: &str) -> Change {
         let content = vec![Content::Text { text: text.to_owned() }];
-        Change::Said { message: Message { id: MessageId(0), content }, origin: Origin::Person }
+        Change::Said { message: Message { id: MessageId(0), content, author: None }, origin: Origin::Person }
     }
 
     #[test]

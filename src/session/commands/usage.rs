@@ -171,7 +171,7 @@ mod tests {
     use epitome_thread::{Content, Message, MessageId, Origin, StopReason};
 
     fn message(text: &str) -> Message {
-        Message { id: MessageId(0), content: vec![Content::Text { text: text.to_owned() }] }
+        Message { id: MessageId(0), content: vec![Content::Text { text: text.to_owned() }], author: None }
     }
 
     fn usage(input: u64, output: u64) -> Usage {

@@ -346,6 +346,7 @@ fn accounted(account: &CompactionStats, masks: &[Mask]) -> String {
         facts,
         list("left out for lack of room", account.left_out.clone()),
         account.fallback.as_ref().map(|why| format!("- no model's summary: {}\n", line(why))),
+        account.is_cut_off.then(|| "- the model's summary reached its limit before its end\n".to_owned()),
     ];
     let lines: String = parts.into_iter().flatten().collect();
     if lines.is_empty() { lines } else { format!("\nWhat happened to the view:\n\n{lines}") }
@@ -385,7 +386,7 @@ fn now_in_view(thread: &Thread, entry: &Entry) -> String {
                 format!("{by} quotes it word for word; the entry itself left the view.")
             }
             Some(Change::Compacted { account, .. }) if account.shortened.contains(&seq) => {
-                format!("{by} quotes it without its middle; the entry itself left the view.")
+                format!("{by} quotes a part of it, or only names its files; the entry itself left the view.")
             }
             Some(Change::Compacted { .. }) => format!("The model no longer sees it: {by} summarised it."),
             Some(Change::Mutated { by: hook, .. }) => {

@@ -144,7 +144,8 @@ impl Session {
     /// The view with the summary as the newest reply, as at the end of a callback's conversation: a script that
     /// processes the recipe's text looks for it there.
     fn view_with_reply(&mut self, text: &str) -> View {
-        let message = Message { id: self.core.fresh_message(), content: text_content(text.to_owned()) };
+        let message =
+            Message { id: self.core.fresh_message(), content: text_content(text.to_owned()), author: None };
         let model = self.core.model.endpoint().map_or_else(|| ModelName(String::new()), |it| it.name.clone());
         let mut callback = self.core.thread.clone();
         apply_to(&mut callback, Change::Replied { message, model, usage: None, cut: None });

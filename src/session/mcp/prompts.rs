@@ -113,7 +113,7 @@ pub(in super::super) fn prompt_fetched(
     content
         .extend(prompt.content.into_iter().enumerate().filter(|(part, _)| *part != at).map(|(_, part)| part));
     let recipe = command::parse(&typed).map(|typed| typed.name.to_owned()).unwrap_or_default();
-    let message = Message { id: session.core.fresh_message(), content };
+    let message = Message { id: session.core.fresh_message(), content, author: None };
     let said = Change::Said { message, origin: Origin::Recipe { recipe, typed } };
     session.begin_said(said, prompt.responder, session.core.settings.max_rounds);
 }

@@ -22,7 +22,7 @@ pub fn entries(changes: impl IntoIterator<Item = Change>) -> Vec<Arc<Entry>> {
 }
 
 pub fn message(text: &str) -> Message {
-    Message { id: MessageId(0), content: vec![Content::Text { text: text.to_owned() }] }
+    Message { id: MessageId(0), content: vec![Content::Text { text: text.to_owned() }], author: None }
 }
 
 pub fn person(text: &str) -> Change {

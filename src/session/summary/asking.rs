@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::{SummaryJob, WrittenSummary};
+use super::{SummaryJob, WrittenSummary, max_output};
 use epitome_compaction as compaction;
 use epitome_provider::collect::{Collector, ModelReply, PieceKind, ReplyPiece};
 use epitome_provider::endpoint::Endpoint;
@@ -28,7 +28,7 @@ pub(super) async fn ask(
     let work = answer(&order.http, endpoint, request, tries_max, pieces);
     let reply = timeout(order.time.0, work).await.unwrap_or_else(|_| Err(too_slow(order.time.0)))?;
     let usage = reply.usage;
-    let summary = summary_of(endpoint, reply);
+    let summary = summary_of(order, endpoint, reply);
     if summary.is_err() {
         spent.extend(usage.map(|usage| (endpoint.name.clone(), usage)));
     }
@@ -122,22 +122,67 @@ fn begun(text: &str, tag: &str) -> usize {
     (1..tag.len()).rev().find(|length| text.ends_with(&tag[..*length])).unwrap_or(0)
 }
 
-fn summary_of(endpoint: &Endpoint, reply: ModelReply) -> Result<WrittenSummary, ProviderError> {
+fn summary_of(
+    order: &SummaryJob,
+    endpoint: &Endpoint,
+    reply: ModelReply,
+) -> Result<WrittenSummary, ProviderError> {
     if let Some(ReplyStop::Refused { reason }) = &reply.stop {
         let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         return Err(broken(&format!("the model declined to summarise{why}")));
     }
-    let message = Message { id: MessageId(0), content: reply.content };
+    let message = Message { id: MessageId(0), content: reply.content, author: None };
     if message.calls().next().is_some() {
         return Err(broken("the model called a tool instead of writing a summary"));
     }
-    let mut text =
-        compaction::extract(&message.text()).ok_or_else(|| broken("the model wrote an empty summary"))?;
-    if let Some(ReplyStop::MaxTokens | ReplyStop::WindowExceeded) = reply.stop {
-        text.push_str("\n[The summary was cut off here: it grew too long.]");
-    }
+    let expected = ExpectedSummary {
+        is_tagged: order.instruction.contains(BetweenTags::OPEN),
+        is_cut_off: matches!(reply.stop, Some(ReplyStop::MaxTokens | ReplyStop::WindowExceeded)),
+        tokens_max: max_output(order, endpoint),
+    };
+    let text = expected.in_reply(&message.text()).map_err(|why| broken(&why))?;
     let (model, usage) = (endpoint.name.clone(), reply.usage.unwrap_or_default());
     Ok(WrittenSummary { text: Some(text), native: Vec::new(), model, usage })
+}
+
+/// A shorter reply without the requested tags is an apology or the like. It must not replace an earlier summary.
+const UNTAGGED_CHARS_MIN: usize = 200;
+
+/// A shorter beginning of a summary that was cut off is not used: what an earlier summary has is more.
+const CUT_OFF_CHARS_MIN: usize = 2_000;
+
+/// What is known about a summary before its text.
+struct ExpectedSummary {
+    /// Whether the instruction asks for tags. Those of users need not.
+    is_tagged: bool,
+    /// Whether the reply reached its limit.
+    is_cut_off: bool,
+    /// The limit in tokens.
+    tokens_max: u32,
+}
+
+impl ExpectedSummary {
+    /// The summary in a reply, or why there is none.
+    fn in_reply(&self, reply: &str) -> Result<String, String> {
+        let Some(mut text) = compaction::extract(reply) else {
+            return Err("the model wrote an empty summary".to_owned());
+        };
+        if compaction::is_tagged(reply) {
+            return Ok(text);
+        }
+        let chars = text.chars().count();
+        if self.is_tagged && chars < UNTAGGED_CHARS_MIN {
+            return Err(format!("the model wrote {text:?} instead of a summary"));
+        }
+        if self.is_cut_off {
+            // With a low limit, even one character for each token is a summary.
+            if chars < CUT_OFF_CHARS_MIN.min(self.tokens_max as usize) {
+                return Err("the model's summary was cut off soon after its beginning".to_owned());
+            }
+            text = format!("{text}\n{}", compaction::CUT_OFF);
+        }
+        Ok(text)
+    }
 }
 
 pub(super) fn broken(message: &str) -> ProviderError {
@@ -168,5 +213,36 @@ mod tests {
         }
         let mut between = BetweenTags::default();
         assert_eq!(between.take("no tags at all"), None);
+    }
+
+    /// Regression: "I'm sorry, I can't help with that." and the first words of a summary replaced the summary of the
+    /// compaction before, and the result was reported as a success.
+    #[test]
+    fn an_apology_or_a_stub_is_no_summary() {
+        let long = |words: &str, chars: usize| words.repeat(chars / words.len() + 1);
+        let untagged = long("They talked. ", 200);
+        let begun = format!("<summary>{}", long("They talked. ", 2_000));
+        for (reply, is_tagged, is_cut_off, tokens_max, is_summary) in [
+            ("I'm sorry, I can't help with that.", true, false, 8_000, false),
+            ("<summary>only begun", true, false, 8_000, false),
+            ("<analysis>hm <summary> tag</analysis>", true, false, 8_000, false),
+            ("<summary>cut he", true, true, 8_000, false),
+            (&begun[..1_500], true, true, 8_000, false),
+            // A short conversation has a short summary.
+            ("<summary>They said hello.</summary>", true, false, 8_000, true),
+            // Small models leave out the tags, and the instructions of users need not ask for them.
+            (untagged.as_str(), true, false, 8_000, true),
+            ("They said hello.", false, false, 8_000, true),
+            // The limit may be low.
+            (&begun[..1_500], true, true, 400, true),
+            (begun.as_str(), true, true, 8_000, true),
+            ("<summary>They said hello.</summary> And now", true, true, 8_000, true),
+        ] {
+            let expected = ExpectedSummary { is_tagged, is_cut_off, tokens_max };
+            let summary = expected.in_reply(reply);
+            assert_eq!(summary.is_ok(), is_summary, "{reply}: {summary:?}");
+            let is_marked = summary.is_ok_and(|text| text.ends_with(compaction::CUT_OFF));
+            assert_eq!(is_marked, is_summary && is_cut_off && !reply.contains("</summary>"), "{reply}");
+        }
     }
 }

@@ -130,7 +130,8 @@ impl World {
             1..=5 => text = text.repeat(self.rng.usize(1..600)),
             _ => {}
         }
-        let message = Message { id: MessageId(self.words), content: vec![Content::Text { text }] };
+        let message =
+            Message { id: MessageId(self.words), content: vec![Content::Text { text }], author: None };
         Change::Said { message, origin: Origin::Person }
     }
 

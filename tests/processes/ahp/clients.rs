@@ -80,9 +80,18 @@ impl Transport for Socket {
     }
 }
 
+/// A connection without a client.
+pub async fn admitted(at: &Listening) -> WebSocketStream<TcpStream> {
+    admit(at).await.unwrap_or_else(|status| panic!("refused with {status}")).0
+}
+
+async fn admit(at: &Listening) -> Result<Socket, u16> {
+    handshake(at, &format!("/?tkn={}", TOKEN.replace(' ', "%20")), &[]).await
+}
+
 /// A client that is not initialized.
 pub async fn connect(at: &Listening, name: &str) -> Result<Client, u16> {
-    let socket = handshake(at, &format!("/?tkn={}", TOKEN.replace(' ', "%20")), &[]).await?;
+    let socket = admit(at).await?;
     let config = ClientConfig { subscription_buffer: 4096, ..ClientConfig::default() };
     Ok(Client::connect(socket, config).await.unwrap_or_else(|error| panic!("{name}: {error}")))
 }

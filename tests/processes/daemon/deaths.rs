@@ -57,6 +57,23 @@ fn a_late_permission_answer_runs_nothing() {
     user.model().requests().iter().for_each(assert_paired);
 }
 
+/// A user stopped the daemon while a card was open. The editor's answer to the card started another daemon.
+#[test]
+fn a_late_permission_answer_starts_no_daemon() {
+    let user = super::user(obey);
+    let mut agent = user.start();
+    let session = user.new_session(&mut agent);
+    let id = agent.prompt(&session, "run true");
+    let card = agent.until("the card", is_question).pop().unwrap();
+    user.run(&["daemon", "stop", "--force"]).ok();
+    agent.until("the end of the prompt", |message| is_answer(message, id));
+    agent.decide(&card, "allow_once");
+    // The answer is read before the end of the input.
+    agent.close_input();
+    agent.ended();
+    assert_eq!(daemons(&user), [] as [u32; 0]);
+}
+
 #[test]
 fn pending_requests_are_answered_and_sessions_continue() {
     let user = super::user(obey);

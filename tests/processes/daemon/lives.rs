@@ -36,6 +36,7 @@ fn hello(user: &User, version: &str, protocol: u32) -> Hello {
         environment: Default::default(),
         overrides: Default::default(),
         ids_above: 0,
+        grant: None,
     }
 }
 
@@ -193,7 +194,9 @@ fn a_client_that_cannot_reach_a_daemon_runs_standalone_and_logs_why() {
             let (mut stream, _) = listener.accept().unwrap();
             BufReader::new(&stream).read_line(&mut String::new()).unwrap();
             let refused = Some("it is of another age".to_owned());
-            stream.write_all(&HelloAnswer { build: build("9.9.9"), pid: 1, refused }.to_line()).unwrap();
+            stream
+                .write_all(&HelloAnswer { build: build("9.9.9"), pid: 1, refused, restricts: true }.to_line())
+                .unwrap();
         });
     };
     let closing: fn(&User) = |user| {

@@ -43,7 +43,7 @@ pub fn listen(user: &User) -> Listening {
     Listening { address: address.unwrap_or_else(|| panic!("{line:?}")).to_owned(), child }
 }
 
-struct Socket {
+pub struct Socket {
     socket: WebSocketStream<TcpStream>,
     id: String,
     /// Number of this client's frames that the agent acknowledged.
@@ -53,12 +53,12 @@ struct Socket {
 }
 
 /// Connects with these headers; if refused, returns the HTTP status.
-async fn connect(at: &Listening, path: &str, headers: &[(&'static str, &str)]) -> Result<Socket, u16> {
-    let mut request = format!("ws://{}{path}", at.address).into_client_request().expect("a URL");
+pub async fn connect(address: &str, path: &str, headers: &[(&'static str, &str)]) -> Result<Socket, u16> {
+    let mut request = format!("ws://{address}{path}").into_client_request().expect("a URL");
     for (name, value) in headers {
         request.headers_mut().insert(*name, HeaderValue::from_str(value).expect("text"));
     }
-    let stream = TcpStream::connect(&at.address).await.expect("it listens");
+    let stream = TcpStream::connect(address).await.expect("it listens");
     match client_async(request, stream).await {
         Ok((socket, response)) => {
             let header = |name: &str| response.headers()[name].to_str().expect("text").to_owned();
@@ -73,30 +73,58 @@ async fn connect(at: &Listening, path: &str, headers: &[(&'static str, &str)]) -
 pub const BEARER: (&str, &str) = ("authorization", "Bearer a-token-of-the-test");
 
 impl Socket {
-    async fn send(&mut self, message: Value) {
+    pub async fn send(&mut self, message: Value) {
         self.socket.send(Message::from(message.to_string())).await.expect("it is connected");
     }
 
     async fn next(&mut self) -> Value {
+        self.try_next().await.expect("it is connected")
+    }
+
+    /// The next message; `None` if the server has ended the connection.
+    pub async fn try_next(&mut self) -> Option<Value> {
         loop {
-            match self.socket.next().await.expect("it is connected").expect("a frame") {
+            match self.socket.next().await?.ok()? {
                 Message::Text(text) => {
                     self.received += 1;
-                    return serde_json::from_str(text.as_str()).expect("one message in each frame");
+                    return Some(serde_json::from_str(text.as_str()).expect("one message in each frame"));
                 }
                 Message::Ping(_) | Message::Pong(_) => {}
+                Message::Close(_) => return None,
                 other => panic!("{other:?}"),
             }
         }
     }
 
-    /// Sends a request and returns its result; earlier messages are skipped.
-    async fn call(&mut self, id: u64, method: &str, params: Value) -> Value {
+    /// Reads up to the first matching message, which is the last one returned.
+    pub async fn until(&mut self, is_it: impl Fn(&Value) -> bool) -> Vec<Value> {
+        let mut seen = Vec::new();
+        loop {
+            seen.push(self.next().await);
+            if seen.last().is_some_and(&is_it) {
+                return seen;
+            }
+        }
+    }
+
+    pub async fn request(&mut self, id: u64, method: &str, params: Value) {
         self.send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
+    }
+
+    /// Sends a request that is refused, and returns why.
+    pub async fn refusal(&mut self, id: u64, method: &str, params: Value) -> String {
+        self.request(id, method, params).await;
+        let answer = self.until(|message| message["id"] == id).await.pop().expect("the answer");
+        answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{method}: {answer}")).to_owned()
+    }
+
+    /// Sends a request and returns its result; earlier messages are skipped.
+    pub async fn call(&mut self, id: u64, method: &str, params: Value) -> Value {
+        self.request(id, method, params).await;
         self.answer(id).await
     }
 
-    async fn answer(&mut self, id: u64) -> Value {
+    pub async fn answer(&mut self, id: u64) -> Value {
         loop {
             let message = self.next().await;
             if message["id"] == id {
@@ -128,14 +156,17 @@ async fn a_client_needs_the_token_and_pages_need_permission() {
     let user = user(|_| vec![ModelStep::Text("ok".into())]);
     let at = listen(&user);
     let origin = |origin| ("origin", origin);
-    assert_eq!(connect(&at, "/acp", &[]).await.err(), Some(401));
-    assert_eq!(connect(&at, "/acp", &[("authorization", "Bearer wrong")]).await.err(), Some(401));
-    assert_eq!(connect(&at, "/other", &[BEARER]).await.err(), Some(404));
-    assert_eq!(connect(&at, "/acp", &[BEARER, origin("https://evil.example")]).await.err(), Some(403));
+    assert_eq!(connect(&at.address, "/acp", &[]).await.err(), Some(401));
+    assert_eq!(connect(&at.address, "/acp", &[("authorization", "Bearer wrong")]).await.err(), Some(401));
+    assert_eq!(connect(&at.address, "/other", &[BEARER]).await.err(), Some(404));
+    assert_eq!(
+        connect(&at.address, "/acp", &[BEARER, origin("https://evil.example")]).await.err(),
+        Some(403)
+    );
     let unknown = [BEARER, ("acp-connection-id", "unknown"), ("acp-received", "0")];
-    assert_eq!(connect(&at, "/acp", &unknown).await.err(), Some(404));
+    assert_eq!(connect(&at.address, "/acp", &unknown).await.err(), Some(404));
     let mut socket =
-        connect(&at, "/acp", &[BEARER, origin("https://editor.example")]).await.expect("admitted");
+        connect(&at.address, "/acp", &[BEARER, origin("https://editor.example")]).await.expect("admitted");
     assert!(!socket.id.is_empty());
     let offered = socket.call(1, "initialize", json!({ "protocolVersion": 1 })).await;
     assert_eq!(offered["agentInfo"]["name"], "epitome");
@@ -149,11 +180,11 @@ async fn a_page_offers_its_token_as_a_subprotocol() {
     let at = listen(&user);
     let origin = ("origin", "https://editor.example");
     let offering = |protocols| [origin, ("sec-websocket-protocol", protocols)];
-    let wrong = connect(&at, "/acp", &offering("acp, bearer.wrong")).await;
+    let wrong = connect(&at.address, "/acp", &offering("acp, bearer.wrong")).await;
     assert_eq!(wrong.err(), Some(401));
     // The library refuses a response that selects none.
     let mut socket =
-        connect(&at, "/acp", &offering("acp, bearer.a-token-of-the-test")).await.expect("admitted");
+        connect(&at.address, "/acp", &offering("acp, bearer.a-token-of-the-test")).await.expect("admitted");
     let offered = socket.call(1, "initialize", json!({ "protocolVersion": 1 })).await;
     assert_eq!(offered["agentInfo"]["name"], "epitome");
 }
@@ -167,7 +198,7 @@ async fn silent_sockets_are_closed_and_block_no_others() {
     for _ in 0..200 {
         silent.push(TcpStream::connect(&at.address).await.expect("it listens"));
     }
-    let mut socket = connect(&at, "/acp", &[BEARER]).await.expect("admitted");
+    let mut socket = connect(&at.address, "/acp", &[BEARER]).await.expect("admitted");
     socket.call(1, "initialize", json!({ "protocolVersion": 1 })).await;
     // They are given ten seconds for their first bytes.
     for socket in &mut silent {
@@ -186,7 +217,7 @@ fn it_listens_on_loopback_only() {
 async fn a_message_may_be_spread_over_lines_within_its_frame() {
     let user = user(|_| vec![ModelStep::Text("ok".into())]);
     let at = listen(&user);
-    let mut socket = connect(&at, "/acp", &[BEARER]).await.expect("admitted");
+    let mut socket = connect(&at.address, "/acp", &[BEARER]).await.expect("admitted");
     let message =
         json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": { "protocolVersion": 1 } });
     let pretty = serde_json::to_string_pretty(&message).expect("JSON");
@@ -205,7 +236,7 @@ async fn a_client_that_lost_its_socket_goes_on_without_a_gap() {
     };
     let user = user(move |_| steps());
     let at = listen(&user);
-    let mut socket = connect(&at, "/acp", &[BEARER]).await.expect("admitted");
+    let mut socket = connect(&at.address, "/acp", &[BEARER]).await.expect("admitted");
     let session = socket.session(&user).await;
     socket.prompt(3, &session).await;
     let mut said = String::new();
@@ -217,7 +248,7 @@ async fn a_client_that_lost_its_socket_goes_on_without_a_gap() {
     drop(socket);
     user.model().release();
     let back = [BEARER, ("acp-connection-id", id.as_str()), ("acp-received", received.as_str())];
-    let mut socket = connect(&at, "/acp", &back).await.expect("the connection is kept");
+    let mut socket = connect(&at.address, "/acp", &back).await.expect("the connection is kept");
     assert_eq!((socket.id.as_str(), socket.arrived), (id.as_str(), 3));
     let ended = loop {
         let message = socket.next().await;
@@ -238,7 +269,7 @@ async fn a_client_that_lost_its_socket_goes_on_without_a_gap() {
 async fn a_closed_connection_ends_and_its_session_can_be_loaded() {
     let user = user(|_| vec![ModelStep::Text("Once".into()), ModelStep::Hang]);
     let at = listen(&user);
-    let mut socket = connect(&at, "/acp", &[BEARER]).await.expect("admitted");
+    let mut socket = connect(&at.address, "/acp", &[BEARER]).await.expect("admitted");
     let session = socket.session(&user).await;
     socket.prompt(3, &session).await;
     while text_of(&socket.next().await).is_none() {}
@@ -247,8 +278,8 @@ async fn a_closed_connection_ends_and_its_session_can_be_loaded() {
     // The close handshake is complete when the server has answered.
     while let Some(Ok(_)) = socket.socket.next().await {}
     let back = [BEARER, ("acp-connection-id", id.as_str()), ("acp-received", "0")];
-    assert!(matches!(connect(&at, "/acp", &back).await.err(), Some(404 | 409)));
-    let mut socket = connect(&at, "/acp", &[BEARER]).await.expect("admitted");
+    assert!(matches!(connect(&at.address, "/acp", &back).await.err(), Some(404 | 409)));
+    let mut socket = connect(&at.address, "/acp", &[BEARER]).await.expect("admitted");
     socket.call(1, "initialize", json!({ "protocolVersion": 1 })).await;
     let params = json!({ "sessionId": session, "cwd": user.project(), "mcpServers": [] });
     socket.send(json!({ "jsonrpc": "2.0", "id": 2, "method": "session/load", "params": params })).await;

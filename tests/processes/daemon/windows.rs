@@ -3,9 +3,11 @@
 use epitome_test_harness::agent::{
     Agent, agent_text, is_answer, is_question, obey, person_said, stop_reason,
 };
-use epitome_test_harness::user::User;
+use epitome_test_harness::user::{Ran, User};
 use epitome_test_harness::within;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 
 use serde_json::json;
 
@@ -29,6 +31,36 @@ pub fn daemons(user: &User) -> Vec<u32> {
 
 fn initialize(agent: &mut Agent) {
     agent.call("initialize", json!({ "protocolVersion": 1 }));
+}
+
+/// One client was started in a directory whose name is not UTF-8: `daemon status` panicked for everybody, and other
+/// commands in that directory too.
+#[test]
+fn a_directory_that_is_not_utf8_is_shown_or_refused() {
+    let user = super::user(obey);
+    let odd = user.home().join(OsStr::from_bytes(b"w\xff"));
+    fs::create_dir(&odd).unwrap();
+    let there = |arguments: &[&str]| {
+        Ran::from(user.command(arguments).current_dir(&odd).output().expect("the program starts"))
+    };
+    let mut command = user.agent_command(&[]);
+    command.current_dir(&odd);
+    let mut window = Agent::spawn(command);
+    initialize(&mut window);
+    let status = user.run(&["daemon", "status", "--json"]).json();
+    let cwd = status["attachments"][0]["cwd"].as_str().expect("a path");
+    assert!(cwd.ends_with("w\u{fffd}"), "{status}");
+    assert!(there(&["models", "local"]).ok().contains("scripted"));
+    let path = there(&["config", "path", "--json"]).json();
+    assert!(path["repository"]["path"].as_str().expect("a path").contains("w\u{fffd}"), "{path}");
+    for refused in [
+        &["sessions", "import", "/etc/hostname"][..],
+        &["sessions", "list", "--cwd", "."],
+        &["ahp", "--listen", "127.0.0.1:0"],
+    ] {
+        let refused = there(refused).exited(1).err;
+        assert!(refused.contains("not UTF-8"), "{refused}");
+    }
 }
 
 #[test]

@@ -111,8 +111,11 @@ pub fn hook_context(event: HookEvent) -> HookContext {
 
 /// A conversation of one prompt.
 fn thread() -> Thread {
-    let said =
-        Message { id: MessageId(1), content: vec![Content::Text { text: "Fix the parser.".to_owned() }] };
+    let said = Message {
+        id: MessageId(1),
+        content: vec![Content::Text { text: "Fix the parser.".to_owned() }],
+        author: None,
+    };
     let changes = [
         Change::Opened {
             format: FORMAT_VERSION,

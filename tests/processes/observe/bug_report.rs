@@ -33,6 +33,12 @@ wire = "openai_chat"
 base_url = "https://ann:PLANTED20@gateway.example.com/v1?key=PLANTED21"
 key_variable = "GATE_CODE"
 headers = { x-tenant = "PLANTED22" }
+[mcp.servers.tickets]
+command = "false"
+args = ["--pin", "PLANTED24"]
+env = { FOO = "PLANTED25 words" }
+[mcp.servers.wiki]
+url = "http://127.0.0.1:1/PLANTED26/mcp"
 [hooks.overrides.guard]
 description = "needs sk-PLANTED23"
 "#;

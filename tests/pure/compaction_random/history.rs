@@ -99,7 +99,7 @@ impl History {
             }),
             Attached::File => Some(Content::Resource { uri: "file:///w/a.rs".into(), text: WORDS.into() }),
         });
-        let message = Message { id: self.thread.next_message(), content };
+        let message = Message { id: self.thread.next_message(), content, author: None };
         self.append(Change::Said { message, origin });
     }
 
@@ -121,7 +121,7 @@ impl History {
                 card: CallDisplay::default(),
             })
         }));
-        let message = Message { id: self.thread.next_message(), content };
+        let message = Message { id: self.thread.next_message(), content, author: None };
         let model = ModelName("anthropic/claude-sonnet-5-5".into());
         self.append(Change::Replied { message, model, usage: None, cut: None });
     }
@@ -209,7 +209,7 @@ impl History {
             }
             Step::Appended(bytes) => {
                 let content = vec![Content::Text { text: self.text(*bytes) }];
-                let message = Message { id: self.thread.next_message(), content };
+                let message = Message { id: self.thread.next_message(), content, author: None };
                 self.edit(ViewEdit::Append { role: Role::User, message });
             }
             Step::Pinned(pick) => {
@@ -283,7 +283,10 @@ impl History {
         let mut spoken = Vec::new();
         for _ in 0..messages {
             let content = vec![Content::Text { text: self.text(300) }];
-            spoken.push(HistoryMessage { role: Role::User, message: Message { id: MessageId(0), content } });
+            spoken.push(HistoryMessage {
+                role: Role::User,
+                message: Message { id: MessageId(0), content, author: None },
+            });
         }
         let (revision, next) = (self.thread.view().revision(), self.thread.next_message());
         if let Ok(made) = edits::mutation(&self.thread, revision, next, spoken, kept) {

@@ -227,7 +227,7 @@ fn log(changes: Vec<Change>) -> View {
 }
 
 fn text(id: u64, text: &str) -> Message {
-    Message { id: MessageId(id), content: vec![Content::Text { text: text.to_owned() }] }
+    Message { id: MessageId(id), content: vec![Content::Text { text: text.to_owned() }], author: None }
 }
 
 fn said(id: u64, words: &str) -> Change {
@@ -246,7 +246,7 @@ fn conversation() -> View {
     let mut reply = text(1, "I will.");
     reply.content.insert(0, Content::Thinking { text: "hm".to_owned(), native: None });
     reply.content.extend([call("c1", "a"), call("c2", "b")]);
-    let silent = Message { id: MessageId(3), content: vec![call("c3", "c")] };
+    let silent = Message { id: MessageId(3), content: vec![call("c3", "c")], author: None };
     let model = ModelName("p/m".to_owned());
     let replied = |message| Change::Replied { message, model: model.clone(), usage: None, cut: None };
     let done = |id: &str, words: &str| Change::ToolFinished {

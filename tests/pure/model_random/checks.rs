@@ -116,7 +116,7 @@ pub fn pins(thread: &Thread) -> Result<(u64, u64), String> {
             continue;
         }
         looked += 1;
-        let shown = thread.view().piece(part).map(|piece| piece.text());
+        let shown = thread.view().piece(part).map(|piece| piece.pin_text());
         if shown.as_ref() != Some(&text) {
             quoted += 1;
             is_quoted(thread.view(), &text).map_err(|why| format!("the pinned {part} {why}"))?;

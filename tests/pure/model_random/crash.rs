@@ -36,8 +36,13 @@ const BYTES_APART: usize = 97;
 fn last_changes(thread: &Thread) -> Vec<Change> {
     let big = |letter: &str| letter.repeat(BIG);
     let next = thread.next_seq().0;
-    let said = Message { id: thread.next_message(), content: vec![Content::Text { text: big("s") }] };
-    let summary = Message { id: MessageId(said.id.0 + 1), content: vec![Content::Text { text: big("c") }] };
+    let said =
+        Message { id: thread.next_message(), content: vec![Content::Text { text: big("s") }], author: None };
+    let summary = Message {
+        id: MessageId(said.id.0 + 1),
+        content: vec![Content::Text { text: big("c") }],
+        author: None,
+    };
     let mask = Mask { entry: Seq(next), text: big("m") };
     vec![
         Change::Said { message: said, origin: Default::default() },

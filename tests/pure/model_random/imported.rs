@@ -256,14 +256,16 @@ fn import(lines: &str) -> (Vec<Change>, usize) {
                 changes.extend(blocks.iter().filter_map(outcome));
                 let content: Vec<Content> = blocks.iter().filter_map(said).collect();
                 if !content.is_empty() {
-                    let message = Message { id: ids.next().expect("there is no end to ids"), content };
+                    let message =
+                        Message { id: ids.next().expect("there is no end to ids"), content, author: None };
                     changes.push(Change::Said { message, origin: Origin::Person });
                 }
             }
             Some("assistant") => {
                 let content: Vec<Content> = blocks.iter().filter_map(replied).collect();
                 if !content.is_empty() {
-                    let message = Message { id: ids.next().expect("there is no end to ids"), content };
+                    let message =
+                        Message { id: ids.next().expect("there is no end to ids"), content, author: None };
                     let model = ModelName("anthropic/elsewhere".into());
                     changes.push(Change::Replied { message, model, usage: None, cut: None });
                 }

@@ -284,7 +284,7 @@ impl Model {
     }
 
     fn message(&self, content: Vec<Content>) -> Message {
-        Message { id: self.thread.next_message(), content }
+        Message { id: self.thread.next_message(), content, author: None }
     }
 
     /// A unique text of about `words` words.

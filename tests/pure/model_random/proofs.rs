@@ -22,7 +22,7 @@ fn entry(seq: u64, change: Change) -> Arc<Entry> {
 }
 
 fn message(id: u64, text: &str) -> Message {
-    Message { id: MessageId(id), content: vec![Content::Text { text: text.into() }] }
+    Message { id: MessageId(id), content: vec![Content::Text { text: text.into() }], author: None }
 }
 
 fn said(seq: u64, text: &str) -> Arc<Entry> {
@@ -34,7 +34,7 @@ fn called(seq: u64, calls: &[&str]) -> Arc<Entry> {
         let (id, name) = (CallId((*id).into()), "look".to_owned());
         Content::Call(ToolCall { id, name, input: json!({}), card: CallDisplay::default() })
     };
-    let message = Message { id: MessageId(seq), content: calls.iter().map(call).collect() };
+    let message = Message { id: MessageId(seq), content: calls.iter().map(call).collect(), author: None };
     entry(seq, Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None })
 }
 

@@ -84,7 +84,7 @@ fn conversation() -> View {
         input: json!({"command": "ls", "timeout": 2}),
         card: CallDisplay::default(),
     };
-    let message = |id, content| Message { id: MessageId(id), content };
+    let message = |id, content| Message { id: MessageId(id), content, author: None };
     let changes = [
         Change::Said { message: message(1, vec![text("Look around.")]), origin: Origin::Person },
         Change::Replied {

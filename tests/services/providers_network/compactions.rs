@@ -26,7 +26,7 @@ fn text(text: &str) -> Content {
 }
 
 fn message(content: Vec<Content>) -> Message {
-    Message { id: MessageId(0), content }
+    Message { id: MessageId(0), content, author: None }
 }
 
 /// Encodes a request of alternating user messages and replies.

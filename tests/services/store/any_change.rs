@@ -9,7 +9,7 @@ use super::{BIG, Home, said};
 /// One change of each kind. A new kind fails to compile here until it is added to the list.
 pub fn one_of_each() -> Vec<Change> {
     let usage = Usage { input: 5, output: 4, cache_read: 3, cache_write: 2, thinking: 1, searches: 6 };
-    let message = |id, content| Message { id: MessageId(id), content };
+    let message = |id, content| Message { id: MessageId(id), content, author: None };
     let text = |text: &str| Content::Text { text: text.into() };
     let model = ModelName("anthropic/claude".into());
     let call = ToolCall {

@@ -94,6 +94,7 @@ impl Editor {
             sessions: played.clone(),
             runtime: runtime.handle().clone(),
             client: ClientId(1),
+            grant: None,
             environment: Arc::new(Vec::new()),
             login: Arc::new(PlayedLogin(configured)),
             ids_above: 0,

@@ -51,7 +51,7 @@ fn entry(seq: u64, change: Change) -> Arc<Entry> {
 }
 
 fn message(id: u64, text: &str) -> Message {
-    Message { id: MessageId(id), content: vec![Content::Text { text: text.to_owned() }] }
+    Message { id: MessageId(id), content: vec![Content::Text { text: text.to_owned() }], author: None }
 }
 
 fn replied(id: u64, text: &str) -> Change {

@@ -195,7 +195,8 @@ async fn a_prompt_without_required_fields_is_refused() {
 #[tokio::test]
 async fn a_session_is_compacted_undone_and_redone() {
     let long = "All the details of the parser, once more. ".repeat(400);
-    let test = TestDaemon::new(vec![text(&long), text(&long), text("A summary."), text("after")]);
+    let test =
+        TestDaemon::new(vec![text(&long), text(&long), text("<summary>A summary.</summary>"), text("after")]);
     let mut wire = test.connect();
     let session = test.session(&mut wire).await;
     let environment = test.environment();

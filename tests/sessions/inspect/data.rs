@@ -163,7 +163,7 @@ fn thread_of(changes: Vec<Change>) -> Thread {
 }
 
 fn message(id: u64, content: Vec<Content>) -> Message {
-    Message { id: MessageId(id), content }
+    Message { id: MessageId(id), content, author: None }
 }
 
 fn words(text: &str) -> Content {

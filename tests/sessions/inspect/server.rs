@@ -125,7 +125,7 @@ fn stored(paths: &Paths) -> SessionId {
     let opened = Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: "/w".into() };
     let (mut journal, _) = store.create(&session, opened).expect("a new session");
     let content = vec![Content::Text { text: "<script>alert(1)</script>".into() }];
-    let message = Message { id: MessageId(0), content };
+    let message = Message { id: MessageId(0), content, author: None };
     journal.append(Change::Said { message, origin: Origin::Person }).expect("an entry");
     drop(journal);
     store.settle();

@@ -141,7 +141,7 @@ fn long_talk() -> TestSession {
         let is_first = request.body.to_string().contains("Say many words") && request.number == 0;
         match is_first {
             true => vec![ModelStep::Flood { count: 2000, text: "many words ".into() }],
-            false => vec![text("Words were said.")],
+            false => vec![text("<summary>Words were said.</summary>")],
         }
     });
     test.ask("Say many words.");

@@ -113,7 +113,7 @@ fn a_session_survives_without_any_summary() {
 #[test]
 fn a_single_message_longer_than_the_window_is_answered() {
     let mut test = strict(|request| match is_summary(request) {
-        true => vec![text("They pasted a long text.")],
+        true => vec![text("<summary>They pasted a long text.</summary>")],
         false => vec![text("Long indeed.")],
     });
     let paste = format!("Begin. {}The end: count the words.", "some words of a paste ".repeat(4_000));
@@ -125,7 +125,8 @@ fn a_single_message_longer_than_the_window_is_answered() {
 #[test]
 fn the_outcome_of_compact_is_reported_with_its_tokens() {
     let flood = vec![ModelStep::Flood { count: 2000, text: "many words ".into() }];
-    let summary = vec![text("Words were said."), ModelStep::Usage { input: 5_000, output: 7 }];
+    let summary =
+        vec![text("<summary>Words were said.</summary>"), ModelStep::Usage { input: 5_000, output: 7 }];
     let mut test = TestSession::new(vec![flood, summary]);
     test.ask("  Say many words,\n\ttwice.");
     let compact = test.prompt("/compact the words");
@@ -152,7 +153,7 @@ fn a_server_that_fails_with_tools_is_asked_for_a_summary_without_them() {
                 let message = Some("The model produced output that does not match the format".into());
                 vec![ModelStep::Error { status: 500, retry_after: None, message }]
             }
-            (true, false) => vec![text("Words were said.")],
+            (true, false) => vec![text("<summary>Words were said.</summary>")],
             (false, _) => vec![ModelStep::Flood { count: 2000, text: "many words ".into() }],
         }
     });
@@ -166,7 +167,7 @@ fn a_server_that_fails_with_tools_is_asked_for_a_summary_without_them() {
 #[test]
 fn a_compaction_and_its_undo_survive_a_restart() {
     let flood = vec![ModelStep::Flood { count: 2000, text: "many words ".into() }];
-    let mut test = TestSession::new(vec![flood, vec![text("Words were said.")]]);
+    let mut test = TestSession::new(vec![flood, vec![text("<summary>Words were said.</summary>")]]);
     test.ask("Say many words.");
     assert_eq!(test.ask("/compact"), StopReason::EndTurn);
     test.reload(test.environment());
@@ -182,7 +183,7 @@ fn a_compaction_and_its_undo_survive_a_restart() {
 #[test]
 fn an_undo_that_does_not_fit_is_refused_with_both_sizes() {
     let mut test = strict(|request| match is_summary(request) {
-        true => vec![text("Words were said.")],
+        true => vec![text("<summary>Words were said.</summary>")],
         false => many_words(),
     });
     while compactions(&test).is_empty() {
@@ -215,4 +216,27 @@ fn an_attachment_that_is_too_large_for_the_provider_causes_a_notice() {
     });
     assert!(notice.contains("no longer sent"), "{notice}");
     assert_eq!(test.reason(ticket), StopReason::EndTurn);
+}
+
+/// Regression: a table was attached to a prompt, and was larger than the window. A compaction removed it before the
+/// model saw it, without a word: only requests that a provider had refused caused a notice, and only for images.
+#[test]
+fn an_attached_file_that_is_larger_than_the_window_causes_a_notice() {
+    let mut test = strict(|request| match is_summary(request) {
+        true => vec![text("<summary>They say many words.</summary>")],
+        false => many_words(),
+    });
+    // The provider reports its window with its first refusal.
+    while compactions(&test).is_empty() {
+        assert_eq!(test.ask("Say many words"), StopReason::EndTurn);
+    }
+    let table = Content::Resource { uri: "file:///t.csv".into(), text: "1,2,3\n".repeat(8_000) };
+    let ticket = test.prompt_with(vec![Content::Text { text: "Sum up the table.".into() }, table]);
+    let notice = test.client.until(|out| match out {
+        SessionEvent::Notice { text, .. } if text.contains("attachments") => Some(text.clone()),
+        _ => None,
+    });
+    assert!(notice.starts_with("Your message is larger than the room in the model's window"), "{notice}");
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
+    assert!(test.last_request().last_user_text().contains("file:///t.csv"));
 }

@@ -106,7 +106,8 @@ fn a_cancel_in_pre_compact_changes_nothing() {
 #[test]
 fn a_cancel_before_the_compaction_is_committed_records_its_cost() {
     let body = "cd \"$EPITOME_CWD\"; [ -p pipe ] || exit 0; exec 3> pipe; rm pipe; echo began >&3; sleep 600";
-    let summary = vec![text("Words were said."), ModelStep::Usage { input: 5_000, output: 7 }];
+    let summary =
+        vec![text("<summary>Words were said.</summary>"), ModelStep::Usage { input: 5_000, output: 7 }];
     let mut test = with_hooks(&[("hangs", script("turn_end", body))], &[], vec![flood(), summary]);
     test.ask("Say many words");
     assert!(Command::new("mkfifo").arg(test.cwd().join("pipe")).status().expect("mkfifo").success());
@@ -118,7 +119,7 @@ fn a_cancel_before_the_compaction_is_committed_records_its_cost() {
 
 #[test]
 fn a_cancel_in_post_compact_keeps_the_compaction() {
-    let mut test = hanging("post_compact", vec![flood(), vec![text("Words were said.")]]);
+    let mut test = hanging("post_compact", vec![flood(), vec![text("<summary>Words were said.</summary>")]]);
     test.ask("Say many words");
     cancelled(&mut test, "/compact");
     assert_eq!(count(&test, |change| matches!(change, Change::Compacted { .. })), 1);

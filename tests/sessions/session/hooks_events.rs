@@ -21,7 +21,11 @@ fn every_event_is_sent_at_its_time() {
     let mut test = with_hooks(
         &[("audit", recorder(ALL))],
         &[],
-        vec![vec![text("I look."), call(json!({"says": "found"}))], flood(), vec![text("Words were said.")]],
+        vec![
+            vec![text("I look."), call(json!({"says": "found"}))],
+            flood(),
+            vec![text("<summary>Words were said.</summary>")],
+        ],
     );
     assert_eq!(test.ask("Hello"), StopReason::EndTurn);
     let first = [
@@ -106,7 +110,7 @@ fn a_recipe_and_a_queued_prompt_are_sent_to_prompt_hooks() {
 #[test]
 fn a_session_that_begins_with_a_compaction_sends_session_start_first() {
     let starts = r#"{"protocol": 2, "events": ["session_start", "pre_compact"]}"#;
-    let replies = vec![flood(), vec![text("Words were said.")]];
+    let replies = vec![flood(), vec![text("<summary>Words were said.</summary>")]];
     let mut test = with_hooks(&[("audit", recorder(starts))], &[], replies);
     test.ask("Hello");
     test.reload(test.environment());

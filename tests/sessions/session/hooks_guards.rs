@@ -124,8 +124,11 @@ fn pre_compact_hooks_provide_the_summary_or_instructions() {
     let context = json!({"events": ["pre_compact"], "then": {"custom_instructions": "Mind the gap.",
         "context": "The port is 8123."}})
     .to_string();
-    let mut test =
-        with_hooks(&[("context.json", context)], &[], vec![flood(), vec![text("Words were said.")]]);
+    let mut test = with_hooks(
+        &[("context.json", context)],
+        &[],
+        vec![flood(), vec![text("<summary>Words were said.</summary>")]],
+    );
     test.ask("Say many words");
     test.ask("/compact");
     assert!(test.last_request().last_user_text().contains("Mind the gap."));

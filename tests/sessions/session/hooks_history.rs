@@ -209,7 +209,8 @@ fn a_summary_is_not_used_if_round_end_hooks_remove_what_it_was_written_from() {
 /// answer nevertheless reported the status "compacted", and the summary that had been paid for was in no entry.
 #[test]
 fn a_compaction_that_a_hook_replaces_is_not_reported_but_paid() {
-    let summary = vec![text("Words were said."), ModelStep::Usage { input: 5_000, output: 7 }];
+    let summary =
+        vec![text("<summary>Words were said.</summary>"), ModelStep::Usage { input: 5_000, output: 7 }];
     let mut test = with_hooks(&[("short", puppet("turn_end"))], &[], vec![flood(), summary]);
     test.ask("Say many words");
     answers(&test, &json!({"result": "mutate", "messages": ["It was looked at."]}));
@@ -228,7 +229,7 @@ fn a_compaction_that_a_hook_replaces_is_not_reported_but_paid() {
 /// the meantime. Hooks were given the unused summary as the model's reply to it.
 #[test]
 fn a_compaction_that_a_hook_replaces_leaves_no_summary_behind() {
-    let summary = vec![text("A sum"), ModelStep::Wait, text("mary.")];
+    let summary = vec![text("<summary>A sum"), ModelStep::Wait, text("mary.</summary>")];
     let hooks = [("short", puppet("turn_end")), ("seen", recorder("turn_end"))];
     let mut test = with_hooks(&hooks, &[], vec![flood(), summary, vec![text("Answered.")]]);
     test.ask("Say many words");

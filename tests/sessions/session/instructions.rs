@@ -75,7 +75,7 @@ fn a_changed_instruction_file_is_sent_once_with_the_next_call() {
 #[test]
 fn instructions_are_in_the_view_once_even_after_a_compaction() {
     let touch = || vec![call(json!({"touches": "a/file.rs"}))];
-    let summary = vec![text("They touched a file.")];
+    let summary = vec![text("<summary>They touched a file.</summary>")];
     let replies = vec![touch(), flood(), summary, touch(), vec![text("ok")]];
     let mut test = TestSession::new(replies);
     write(&test, "AGENTS.md", "Use tabs.");

@@ -52,7 +52,7 @@ fn entries_removed_by_a_compaction_are_recalled_in_every_mode() {
     let replies = vec![
         vec![text("The first word is walnut.")],
         flood(),
-        vec![text("Words were said.")],
+        vec![text("<summary>Words were said.</summary>")],
         recalls(json!({"text": "WALNUT", "kind": "reply"})),
     ];
     let mut test = TestSession::with(in_turn(replies));

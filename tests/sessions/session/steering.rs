@@ -117,7 +117,7 @@ fn load_after_crash(test: &mut TestSession, changes: Vec<Change>) {
 }
 
 fn message(id: u64, text: &str) -> Message {
-    Message { id: MessageId(id), content: vec![Content::Text { text: text.into() }] }
+    Message { id: MessageId(id), content: vec![Content::Text { text: text.into() }], author: None }
 }
 
 fn users(texts: &[&str]) -> Vec<SeenPart> {

@@ -47,9 +47,11 @@ fn outcome_of(test: &mut TestSession, command: &str) -> Value {
 /// are kept.
 #[test]
 fn a_compaction_shortens_the_conversation_whatever_the_model_does() {
-    let ways: [Instead; 5] = [
+    let ways: [Instead; 7] = [
         ("a refusal", || vec![ModelStep::Stop(ScriptedStop::Refusal("no".into()))]),
         ("an empty reply", || vec![text("")]),
+        ("an apology", || vec![text("I'm sorry, I can't help with that.")]),
+        ("a stub", || vec![text("<summary>They sa"), ModelStep::Stop(ScriptedStop::MaxTokens)]),
         ("a tool call", || vec![call(serde_json::json!({}))]),
         ("an error", || vec![ModelStep::Error { status: 400, retry_after: None, message: None }]),
         ("a cut", || vec![ModelStep::Cut]),

@@ -199,8 +199,12 @@ pub fn check_at_rest(world: &mut World) {
                 *reached.entry("a prompt was cancelled").or_default() += 1;
             }
         }
+        let is_version_2 = window.version == AcpVersion::V2;
+        if !world.had_fault && !is_version_2 {
+            // Also of sessions that the window has archived since.
+            logs.iter().for_each(|(session, log)| check_prompts(window, session, log));
+        }
         for (session, shown) in &window.sessions {
-            let is_version_2 = window.version == AcpVersion::V2;
             let Some(log) = logs.get(session) else {
                 // Clients of version 2 see subagents as sessions.
                 let may_miss = world.had_fault || is_version_2 || world.deleted.contains(session);
@@ -215,9 +219,6 @@ pub fn check_at_rest(world: &mut World) {
                     window.name,
                     shown.state
                 );
-            }
-            if !world.had_fault && !is_version_2 {
-                check_prompts(window, session, log);
             }
             // A session that could not be resumed because of a disk fault is not shown; its window has an error
             // instead.

@@ -241,6 +241,7 @@ impl Window {
             sessions: process.sessions.clone(),
             runtime: process.handle(),
             client,
+            grant: None,
             environment: Arc::new(environment.into()),
             login: Arc::new(LoggedIn),
             ids_above: self.front.ids_above(),

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
 use super::http::HttpRoutes;
+use crate::front::access::AdmittedToken;
 
 /// How long a connection waits for its client to return after its sockets have failed. Turns continue in the meantime.
 pub const RETURN_TIME_MAX: Duration = Duration::from_secs(60);
@@ -41,6 +42,8 @@ pub enum Carrier {
 /// See the module.
 pub struct RemoteConnection {
     pub id: String,
+    /// The token with which the client connected.
+    pub token: AdmittedToken,
     state: Mutex<ClientStreams>,
     /// Signals new messages, room for more, another reader, and the end.
     changed: Notify,
@@ -226,8 +229,14 @@ impl StreamReader {
 }
 
 impl RemoteConnection {
-    pub fn new(id: String, carrier: Carrier, to_front: OwnedWriteHalf) -> RemoteConnection {
+    pub fn new(
+        id: String,
+        carrier: Carrier,
+        token: AdmittedToken,
+        to_front: OwnedWriteHalf,
+    ) -> RemoteConnection {
         RemoteConnection {
+            token,
             to_front: Arc::new(tokio::sync::Mutex::new(Some(to_front))),
             ..RemoteConnection::without_front(id, carrier)
         }
@@ -241,7 +250,13 @@ impl RemoteConnection {
             used: Instant::now(),
             ended: false,
         };
-        RemoteConnection { id, state: Mutex::new(state), changed: Notify::new(), to_front: Arc::default() }
+        RemoteConnection {
+            id,
+            token: None,
+            state: Mutex::new(state),
+            changed: Notify::new(),
+            to_front: Arc::default(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, ClientStreams> {
@@ -432,6 +447,12 @@ impl RemoteConnection {
         }
     }
 
+    /// Ends the connection without sending what waits for its client, who may not read it any more.
+    pub fn cut(&self) {
+        self.state().streams.values_mut().for_each(StreamBuffer::give_up);
+        self.end();
+    }
+
     /// Waits for the end of the connection.
     async fn ended(&self) {
         loop {
@@ -493,7 +514,7 @@ mod tests {
     async fn a_message_is_passed_on_whole_after_its_sender_has_gone() {
         let (ours, mut front) = tokio::net::UnixStream::pair().expect("a pair");
         let (_reader, to_front) = ours.into_split();
-        let connection = Arc::new(RemoteConnection::new(String::new(), Carrier::WebSocket, to_front));
+        let connection = Arc::new(RemoteConnection::new(String::new(), Carrier::WebSocket, None, to_front));
         let long = "x".repeat(1 << 20);
         {
             let mut forwarded = std::pin::pin!(connection.forward(&long, || true));
@@ -551,7 +572,7 @@ mod tests {
     async fn a_message_that_nobody_takes_does_not_keep_an_ended_connection_open() {
         let (ours, mut front) = tokio::net::UnixStream::pair().expect("a pair");
         let (_reader, to_front) = ours.into_split();
-        let connection = Arc::new(RemoteConnection::new(String::new(), Carrier::WebSocket, to_front));
+        let connection = Arc::new(RemoteConnection::new(String::new(), Carrier::WebSocket, None, to_front));
         let long = "x".repeat(1 << 20);
         {
             let mut forwarded = std::pin::pin!(connection.forward(&long, || true));

@@ -21,6 +21,7 @@ use tokio_tungstenite::tungstenite::Utf8Bytes;
 
 use super::connection::{Carrier, ClientStream, NoStream, RemoteConnection};
 use super::{CONNECTION_HEADER, RemoteClients, RemoteResponse, SESSION_HEADER, text, value};
+use crate::front::access::AdmittedToken;
 use epitome_acp::connection::LINE_BYTES_MAX;
 
 /// Time limit for the body of a request.
@@ -152,16 +153,20 @@ struct ClientMessage {
 }
 
 /// Takes a message of the client.
-pub async fn post(clients: &Arc<RemoteClients>, request: Request<Incoming>) -> RemoteResponse {
+pub async fn post(
+    clients: &Arc<RemoteClients>,
+    request: Request<Incoming>,
+    token: AdmittedToken,
+) -> RemoteResponse {
     let (head, body) = request.into_parts();
     let message = match read(&head.headers, body).await {
         Ok(message) => message,
         Err(refused) => return *refused,
     };
     if !head.headers.contains_key(&CONNECTION_HEADER) {
-        return initialize(clients, message).await;
+        return initialize(clients, message, token).await;
     }
-    let connection = match clients.find(&head.headers) {
+    let connection = match clients.find(&head.headers, &token) {
         Ok(connection) => connection,
         Err(refused) => return *refused,
     };
@@ -236,7 +241,11 @@ async fn read(headers: &HeaderMap, body: Incoming) -> Result<ClientMessage, Box<
 }
 
 /// Opens a connection with its first message, and answers with the response to it.
-async fn initialize(clients: &Arc<RemoteClients>, message: ClientMessage) -> RemoteResponse {
+async fn initialize(
+    clients: &Arc<RemoteClients>,
+    message: ClientMessage,
+    token: AdmittedToken,
+) -> RemoteResponse {
     let (Some(id), Some("initialize")) = (message.id, message.method.as_deref()) else {
         let why = "Only `initialize` opens a connection; all other messages name theirs in Acp-Connection-Id";
         return text(StatusCode::BAD_REQUEST, why);
@@ -244,7 +253,7 @@ async fn initialize(clients: &Arc<RemoteClients>, message: ClientMessage) -> Rem
     let (sender, answered) = oneshot::channel();
     let answers = HashMap::from([(id, AnswerRoute::Initialize)]);
     let routes = HttpRoutes { answers, initialize: Some(sender), ..HttpRoutes::default() };
-    let connection = match clients.open(Carrier::Http(routes)).await {
+    let connection = match clients.open(Carrier::Http(routes), token, None).await {
         Ok(connection) => connection,
         Err(why) => {
             tracing::warn!(why, "a connection is not served");
@@ -290,14 +299,14 @@ impl Drop for EndUnlessKept {
 }
 
 /// Sends the messages of a stream as events.
-pub fn events(clients: &RemoteClients, request: &Request<Incoming>) -> RemoteResponse {
+pub fn events(clients: &RemoteClients, request: &Request<Incoming>, token: &AdmittedToken) -> RemoteResponse {
     let headers = request.headers();
     let is_accepted =
         value(headers, &header::ACCEPT).is_some_and(|accepted| accepted.contains("text/event-stream"));
     if !is_accepted {
         return text(StatusCode::NOT_ACCEPTABLE, "Accept must name text/event-stream");
     }
-    let connection = match clients.find(headers) {
+    let connection = match clients.find(headers, token) {
         Ok(connection) => connection,
         Err(refused) => return *refused,
     };
@@ -342,8 +351,8 @@ pub fn events(clients: &RemoteClients, request: &Request<Incoming>) -> RemoteRes
 }
 
 /// Ends a connection.
-pub fn end(clients: &RemoteClients, request: &Request<Incoming>) -> RemoteResponse {
-    match clients.find(request.headers()) {
+pub fn end(clients: &RemoteClients, request: &Request<Incoming>, token: &AdmittedToken) -> RemoteResponse {
+    match clients.find(request.headers(), token) {
         Ok(connection) => {
             connection.end();
             text(StatusCode::ACCEPTED, "")

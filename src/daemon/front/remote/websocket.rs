@@ -1,17 +1,23 @@
 //! A connection over WebSocket: one text frame for each message, both ways.
 //!
+//! A front end of another machine offers the subprotocol with the number of the protocol between front ends and daemons,
+//! and is sent what a daemon sends to its front ends, including positions.
+//!
 //! A client whose network failed reconnects with the header `Acp-Connection-Id` of the first response, and in
 //! `Acp-Received` the number of frames that it has received. The response's own `Acp-Received` is the number of frames
 //! that have arrived from the client. Both are counted since the connection began.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use hyper::body::Incoming;
-use hyper::header::{self, HeaderValue};
+use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::upgrade::Upgraded;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use tokio::time::Instant;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
@@ -20,24 +26,49 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use super::connection::{Carrier, ClientStream, NoStream, RETURN_TIME_MAX, RemoteConnection, StreamReader};
 use super::{CONNECTION_HEADER, RECEIVED_HEADER, RemoteClients, RemoteResponse, text, value};
 use crate::front::LAST_WORDS_TIME_MAX;
-use crate::front::access::{frame_limits, subprotocols};
+use crate::front::access::{AdmittedToken, frame_limits, subprotocols};
+use crate::handshake::PROTOCOL;
 
 /// The subprotocol that a client may offer and that is then selected.
 const SUBPROTOCOL: &str = "acp";
 
+/// The highest id of a daemon's request that a front end has seen.
+pub const IDS_HEADER: HeaderName = HeaderName::from_static("epitome-ids-above");
+
+/// Interval of pings, by which both sides notice that the other one has gone.
+pub const PING_EVERY: Duration = Duration::from_secs(15);
+
+/// Time without any frame after which the other side has gone.
+pub const SILENCE_MAX: Duration = Duration::from_secs(45);
+
+/// Time limit for a client to take a frame.
+pub const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// The subprotocol of front ends on other machines.
+pub fn front_protocol() -> String {
+    format!("epitome-front.{PROTOCOL}")
+}
+
 type ClientSocket = WebSocketStream<TokioIo<Upgraded>>;
 
 /// Answers the handshake of a client that opens a connection or returns to one.
-pub async fn accept(clients: &Arc<RemoteClients>, mut request: Request<Incoming>) -> RemoteResponse {
+pub async fn accept(
+    clients: &Arc<RemoteClients>,
+    mut request: Request<Incoming>,
+    token: AdmittedToken,
+) -> RemoteResponse {
     let headers = request.headers();
     let key = headers.get(header::SEC_WEBSOCKET_KEY).map(|key| derive_accept_key(key.as_bytes()));
     let (Some(key), Some("13")) = (key, value(headers, &header::SEC_WEBSOCKET_VERSION)) else {
         return text(StatusCode::BAD_REQUEST, "This is no handshake of WebSocket, version 13");
     };
-    let offers_subprotocol = subprotocols(headers).any(|name| name == SUBPROTOCOL);
+    let front_protocol = front_protocol();
+    let is_front = subprotocols(headers).any(|name| name == front_protocol);
+    let is_acp = subprotocols(headers).any(|name| name == SUBPROTOCOL);
+    let seen = value(headers, &IDS_HEADER).and_then(|ids| ids.parse().ok()).unwrap_or(0);
     let opened = match headers.contains_key(&CONNECTION_HEADER) {
-        true => resumed(clients, &request),
-        false => new(clients).await,
+        true => resumed(clients, &request, &token),
+        false => new(clients, token, is_front.then_some(seen)).await,
     };
     let (connection, reader) = match opened {
         Ok(opened) => opened,
@@ -51,8 +82,9 @@ pub async fn accept(clients: &Arc<RemoteClients>, mut request: Request<Incoming>
     headers.insert(header::SEC_WEBSOCKET_ACCEPT, answered(&key));
     headers.insert(CONNECTION_HEADER, answered(&connection.id));
     // A browser ends a socket whose server selects none of the subprotocols that the page offered.
-    if offers_subprotocol {
-        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(SUBPROTOCOL));
+    let selected = is_front.then_some(front_protocol.as_str()).or(is_acp.then_some(SUBPROTOCOL));
+    if let Some(selected) = selected {
+        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, answered(selected));
     }
     let upgrade = hyper::upgrade::on(&mut request);
     let carried = connection.clone();
@@ -86,8 +118,12 @@ pub async fn accept(clients: &Arc<RemoteClients>, mut request: Request<Incoming>
 
 type OpenedSocket = (Arc<RemoteConnection>, StreamReader);
 
-async fn new(clients: &Arc<RemoteClients>) -> Result<OpenedSocket, Box<RemoteResponse>> {
-    let opened = clients.open(Carrier::WebSocket).await.and_then(|connection| {
+async fn new(
+    clients: &Arc<RemoteClients>,
+    token: AdmittedToken,
+    front: Option<u64>,
+) -> Result<OpenedSocket, Box<RemoteResponse>> {
+    let opened = clients.open(Carrier::WebSocket, token, front).await.and_then(|connection| {
         let reader = connection.read(ClientStream::Connection, None);
         Ok((connection, reader.map_err(|_| "the daemon has closed the connection".to_owned())?))
     });
@@ -100,8 +136,9 @@ async fn new(clients: &Arc<RemoteClients>) -> Result<OpenedSocket, Box<RemoteRes
 fn resumed(
     clients: &RemoteClients,
     request: &Request<Incoming>,
+    token: &AdmittedToken,
 ) -> Result<OpenedSocket, Box<RemoteResponse>> {
-    let connection = clients.find(request.headers())?;
+    let connection = clients.find(request.headers(), token)?;
     let received = value(request.headers(), &RECEIVED_HEADER).and_then(|received| received.parse().ok());
     let read = match received {
         Some(received) => connection.read(ClientStream::Connection, Some(received)),
@@ -125,9 +162,19 @@ fn resumed(
 async fn serve(connection: &Arc<RemoteConnection>, socket: ClientSocket, reader: &StreamReader) -> bool {
     let (mut sink, mut stream) = socket.split();
     let write = async {
-        while let Some((_, frame)) = reader.next().await {
-            if sink.send(Message::Text(frame)).await.is_err() {
-                return;
+        let mut pings = tokio::time::interval_at(Instant::now() + PING_EVERY, PING_EVERY);
+        loop {
+            let message = tokio::select! {
+                next = reader.next() => match next {
+                    Some((_, frame)) => Message::Text(frame),
+                    None => break,
+                },
+                _ = pings.tick() => Message::Ping(Bytes::new()),
+            };
+            match tokio::time::timeout(WRITE_TIME_MAX, sink.send(message)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return,
+                Err(_) => return tracing::info!("a client that does not read is disconnected"),
             }
         }
         if reader.is_current() {
@@ -137,7 +184,11 @@ async fn serve(connection: &Arc<RemoteConnection>, socket: ClientSocket, reader:
     };
     let read = async {
         loop {
-            match stream.next().await {
+            let Ok(next) = tokio::time::timeout(SILENCE_MAX, stream.next()).await else {
+                tracing::info!("a client does not answer pings");
+                return true;
+            };
+            match next {
                 Some(Ok(Message::Text(text))) => {
                     let passed_on = connection.forward(text.as_str(), || reader.is_current());
                     if passed_on.await.is_err() {

@@ -3,6 +3,7 @@
 use super::{EnvironmentPairs, get, how_to_set, is_own_host};
 use crate::abilities::needs_chat;
 use crate::address::{beneath, host_of};
+use crate::cloud::aws::AwsSource;
 use crate::credential::Credential;
 use crate::endpoint::errors::missing_key;
 use crate::endpoint::{Endpoint, KeyHeader, Quirks};
@@ -255,7 +256,7 @@ pub const HOSTED: [Hosted; 20] = [
         name: "bedrock",
         title: "Amazon Bedrock",
         wire: WireFormat::AnthropicMessages,
-        base: "https://bedrock-runtime.{AWS_REGION|AWS_DEFAULT_REGION}.amazonaws.com/anthropic",
+        base: "https://bedrock-runtime.{AWS_REGION|AWS_DEFAULT_REGION|profile}.amazonaws.com/anthropic",
         base_variable: "ANTHROPIC_BEDROCK_BASE_URL",
         keys: &["AWS_BEARER_TOKEN_BEDROCK"],
         without_key: WithoutKey::Aws,
@@ -345,7 +346,10 @@ impl Hosted {
         {
             let value = match variables {
                 "vertex-host" => Some(vertex_host(env)),
-                variables => variables.split('|').find_map(|variable| get(env, variable)),
+                variables => variables.split('|').find_map(|variable| match variable {
+                    "profile" => AwsSource::read(|name| get(env, name)).region(),
+                    variable => get(env, variable),
+                }),
             };
             base.push_str(before);
             base.push_str(&value.ok_or(variables)?);
@@ -356,8 +360,9 @@ impl Hosted {
 
     /// Whether this is the provider's host, part of which may vary by user.
     fn is_at(&self, host: &str) -> bool {
-        match host_of(self.base).split_once('{') {
-            None => host == host_of(self.base),
+        let own = host_of(self.base);
+        match own.split_once('{') {
+            None => host == own,
             Some((before, rest)) => {
                 let after = rest.split_once('}').map_or("", |(_, after)| after);
                 host.strip_prefix(before).is_some_and(|rest| rest.ends_with(after))
@@ -401,7 +406,7 @@ impl Hosted {
             }
             wire => wire,
         });
-        endpoint.set_place(wire, &base);
+        endpoint.set_address(wire, &base);
         endpoint.quirks = self.quirks;
         endpoint.is_plan = self.is_plan;
         // Both may be set, as Anthropic's clients allow; the service prefers the key.
@@ -444,7 +449,7 @@ impl Hosted {
 
     /// The error if no variable is set from which the address is built.
     fn without_address(&self, variables: &str) -> ProviderError {
-        let variables = variables.replace('|', " or ");
+        let variables = variables.replace("|profile", "").replace('|', " or ");
         ProviderError {
             class: ErrorClass::Auth,
             message: format!("It is not known where to call {}.", self.title),

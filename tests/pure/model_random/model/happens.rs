@@ -173,9 +173,10 @@ impl Model {
                 Op::Mask => ViewEdit::Mask { at, note: "a note".into() },
                 Op::Drop => ViewEdit::Drop { at },
                 Op::Replace => ViewEdit::Replace { at, content },
-                Op::Append(role) => {
-                    ViewEdit::Append { role: *role, message: Message { id: MessageId(0), content } }
-                }
+                Op::Append(role) => ViewEdit::Append {
+                    role: *role,
+                    message: Message { id: MessageId(0), content, author: None },
+                },
                 Op::Pin => ViewEdit::Pin { at },
                 Op::Unpin => ViewEdit::Unpin { at: picked(&pinned, *pick).copied().unwrap_or(at) },
             });
@@ -213,7 +214,7 @@ impl Model {
         self.finish_calls(OutcomeStatus::Completed);
         let mut spoken = Vec::new();
         for role in roles {
-            let message = Message { id: MessageId(0), content: vec![text(&self.words(8))] };
+            let message = Message { id: MessageId(0), content: vec![text(&self.words(8))], author: None };
             spoken.push(HistoryMessage { role: *role, message });
         }
         let (mut revision, next) = (self.thread.view().revision(), self.thread.next_message());

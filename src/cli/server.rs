@@ -1,0 +1,93 @@
+//! `epitome serve`: serves clients on other machines.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::overrides::OverrideArgs;
+use super::{CliError, log, serve};
+use crate::daemon::control::EnvironmentObject;
+use crate::daemon::front::access::{AcceptedTokens, RemoteAccess};
+use crate::daemon::front::attach::Connector;
+use crate::daemon::front::remote::{PATH, RemoteServer, SocketSecurity};
+use crate::daemon::front::tls;
+use crate::daemon::remote_tokens::RemoteTokens;
+use crate::session::registry::Overrides;
+
+/// Serve clients on other machines
+///
+/// They connect over WebSocket or HTTP with the tokens of `epitome token`, and share the sessions of this machine's
+/// daemon. `epitome acp --remote` connects an editor.
+#[derive(Debug, clap::Args)]
+pub struct ServeArgs {
+    /// Address to listen on; only this machine can connect to a loopback address
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4711")]
+    listen: SocketAddr,
+    /// PEM file with the server's certificate, followed by those of its authorities
+    #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = clap::ValueHint::FilePath)]
+    tls_cert: Option<PathBuf>,
+    /// PEM file with the key of the certificate
+    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = clap::ValueHint::FilePath)]
+    tls_key: Option<PathBuf>,
+    /// Listen on any address without encryption, because a proxy in front of it encrypts
+    #[arg(long, conflicts_with = "tls_cert")]
+    tls_by_proxy: bool,
+    /// Origin of a web page that may connect; may be repeated
+    #[arg(long, value_name = "ORIGIN")]
+    allow_origin: Vec<String>,
+    #[command(flatten)]
+    overrides: OverrideArgs,
+}
+
+/// Serves clients until it is interrupted.
+pub fn main(args: ServeArgs) -> Result<i32, CliError> {
+    let paths = serve::paths();
+    log::to_file(&paths);
+    let security = security(&args)?;
+    let scheme = if matches!(security, SocketSecurity::Tls(_)) { "wss" } else { "ws" };
+    let failed = |why| CliError::failed(why, None);
+    let tokens = RemoteTokens::below(&paths.data);
+    if tokens.list().map_err(failed)?.is_empty() {
+        note!("nobody can connect yet: `epitome token create` makes a token");
+    }
+    let overrides = Overrides::from(args.overrides);
+    let connector = move || {
+        Connector::new(&paths, EnvironmentObject::current(), overrides.clone())
+            .map_err(|error| format!("this program is not found: {error}"))
+    };
+    let access = RemoteAccess { tokens: AcceptedTokens::Stored(tokens), origins: args.allow_origin };
+    serve::runtime()?.block_on(async {
+        let server = RemoteServer::listen(args.listen, security, access, Arc::new(connector));
+        let server = server.await.map_err(failed)?;
+        let address = server.address().map_err(|error| failed(error.to_string()))?;
+        note!("listening on {scheme}://{address}{PATH}");
+        server.serve().await;
+        Ok(0)
+    })
+}
+
+fn security(args: &ServeArgs) -> Result<SocketSecurity, CliError> {
+    if let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) {
+        let config = tls::server(&read(certificate)?, &read(key)?);
+        let named = |why| format!("{} and {}: {why}", certificate.display(), key.display());
+        return config.map(SocketSecurity::Tls).map_err(|why| CliError::failed(named(why), None));
+    }
+    match args.listen.ip().is_loopback() {
+        true => Ok(SocketSecurity::Loopback),
+        false if args.tls_by_proxy => Ok(SocketSecurity::Proxy),
+        false => Err(CliError::failed(
+            format!("{} can be reached from other machines, and nothing encrypts the connections", args.listen),
+            Some(
+                "give --tls-cert and --tls-key; or --tls-by-proxy, if a proxy in front of it encrypts; or listen on \
+                 127.0.0.1"
+                    .to_owned(),
+            ),
+        )),
+    }
+}
+
+/// Reads a file that the command line names.
+pub fn read(path: &Path) -> Result<Vec<u8>, CliError> {
+    std::fs::read(path)
+        .map_err(|error| CliError::failed(format!("{} can't be read: {error}", path.display()), None))
+}

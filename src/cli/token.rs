@@ -1,0 +1,144 @@
+//! `epitome token`: the tokens of clients on other machines.
+
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use jiff::{Span, SpanRelativeTo, Timestamp};
+use serde_json::json;
+
+use super::{CliError, serve, terminal};
+use crate::daemon::remote_tokens::{RemoteTokens, StoredToken};
+use crate::session::AccessScope;
+
+/// Create, list and revoke tokens of clients on other machines
+///
+/// A client of `epitome serve` needs one. Its name is shown next to the prompts that are sent with it.
+#[derive(Debug, clap::Args)]
+pub struct TokenArgs {
+    #[command(subcommand)]
+    command: TokenCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum TokenCommand {
+    Create(CreateTokenArgs),
+    List(ListTokensArgs),
+    Revoke(RevokeTokenArgs),
+}
+
+/// Create a token and print its secret, which is not stored
+#[derive(Debug, clap::Args)]
+struct CreateTokenArgs {
+    /// Name of the person or machine
+    #[arg(long)]
+    name: String,
+    /// What it allows: `read` to list and watch sessions; `prompt` also to create sessions, prompt and cancel; `approve`
+    /// everything, such as to answer permission requests
+    #[arg(long, value_parser = scopes())]
+    scope: AccessScope,
+    /// How long it is valid, for example 30d or 12h [default: until it is revoked]
+    #[arg(long, value_name = "TIME", value_parser = lifetime)]
+    expires: Option<Duration>,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// List the tokens, without their secrets
+#[derive(Debug, clap::Args)]
+struct ListTokensArgs {
+    /// Print one JSON object for each token
+    #[arg(long)]
+    json: bool,
+}
+
+/// Revoke a token; its connections end within a second
+#[derive(Debug, clap::Args)]
+struct RevokeTokenArgs {
+    /// Name of the token
+    name: String,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn main(TokenArgs { command }: TokenArgs) -> Result<i32, CliError> {
+    let tokens = RemoteTokens::below(&serve::paths().data);
+    let failed = |why| CliError::failed(why, None);
+    match command {
+        TokenCommand::Create(args) => {
+            let (token, secret) = tokens.create(&args.name, args.scope, args.expires).map_err(failed)?;
+            if args.json {
+                let mut created = as_json(&token);
+                created["token"] = json!(secret);
+                terminal::print(&format!("{created}\n"))?;
+            } else {
+                note!("the token {}, which is not shown again; EPITOME_REMOTE_TOKEN takes it:", token.name);
+                terminal::print(&format!("{secret}\n"))?;
+            }
+            Ok(0)
+        }
+        TokenCommand::List(args) => {
+            let all = tokens.list().map_err(failed)?;
+            let width = all.iter().map(|token| token.name.chars().count()).max().unwrap_or_default();
+            for token in all {
+                let line = if args.json { as_json(&token).to_string() } else { as_text(&token, width) };
+                terminal::print(&format!("{line}\n"))?;
+            }
+            Ok(0)
+        }
+        TokenCommand::Revoke(args) => {
+            let is_revoked = tokens.revoke(&args.name).map_err(failed)?;
+            if args.json {
+                terminal::print(&format!("{}\n", json!({ "name": args.name, "revoked": is_revoked })))?;
+            }
+            match is_revoked {
+                true => Ok(0),
+                false => Err(CliError::failed(
+                    format!("there is no token {:?}", args.name),
+                    Some("`epitome token list` shows all".to_owned()),
+                )),
+            }
+        }
+    }
+}
+
+fn as_json(token: &StoredToken) -> serde_json::Value {
+    json!({
+        "name": token.name,
+        "scope": token.scope,
+        "created_at": date(token.created_at),
+        "expires_at": token.expires_at.map(date),
+        "expired": token.is_expired(),
+    })
+}
+
+fn as_text(token: &StoredToken, width: usize) -> String {
+    let end = match token.expires_at {
+        None => "no expiry".to_owned(),
+        Some(at) if token.is_expired() => format!("expired {}", date(at)),
+        Some(at) => format!("expires {}", date(at)),
+    };
+    format!("{:width$}  {:7}  created {}  {end}", token.name, token.scope.name(), date(token.created_at))
+}
+
+fn date(seconds: u64) -> String {
+    let at = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+    at.map_or_else(|| seconds.to_string(), |at| at.to_string())
+}
+
+fn scopes() -> impl TypedValueParser<Value = AccessScope> {
+    PossibleValuesParser::new(AccessScope::ALL.map(AccessScope::name)).map(|name| {
+        AccessScope::ALL.into_iter().find(|scope| scope.name() == name).expect("a possible value")
+    })
+}
+
+fn lifetime(typed: &str) -> Result<Duration, String> {
+    let wrong = || "write it like 30d, 12h or 90m".to_owned();
+    let span: Span = typed.parse().map_err(|_| wrong())?;
+    let duration = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
+    match Duration::try_from(duration) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        Ok(_) | Err(_) => Err(wrong()),
+    }
+}

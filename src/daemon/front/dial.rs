@@ -1,0 +1,386 @@
+//! Connects a front end to a daemon on another machine: over a WebSocket to `epitome serve`, which passes on each line
+//! in a frame.
+//!
+//! A socket that fails is replaced, and continues where the last one was. If the server no longer knows the connection,
+//! or can't be reached for a while, the link ends like that of a daemon that died.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use hyper::StatusCode;
+use hyper::header::{self, HeaderName, HeaderValue};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::runtime::Runtime;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_rustls::TlsConnector;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::http::Uri;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+
+use super::LAST_WORDS_TIME_MAX;
+use super::attach::{DaemonLink, FindDaemon};
+use super::remote::{
+    CONNECTION_HEADER, IDS_HEADER, PATH, RECEIVED_HEADER, RETURN_TIME_MAX, SILENCE_MAX, WRITE_TIME_MAX,
+    front_protocol,
+};
+use super::tls;
+use crate::messages::{MESSAGE_BYTES_MAX, MessageReader};
+
+/// Time limit for each step of connecting: the network, the encryption, the handshake.
+const STEP_TIME_MAX: Duration = Duration::from_secs(15);
+
+/// Delay before the first attempt to replace a socket; it doubles with each.
+const TRY_AGAIN: Duration = Duration::from_millis(100);
+
+/// The longest such delay.
+const TRY_AGAIN_MAX: Duration = Duration::from_secs(3);
+
+/// Bytes of frames kept to send them again after a socket has failed.
+const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Longest text of a refusal that is shown, in characters.
+const REFUSAL_CHARS_MAX: usize = 300;
+
+/// A server, and how to connect to it.
+pub struct RemoteServerAddress {
+    uri: Uri,
+    host: String,
+    port: u16,
+    tls: Option<TlsConnector>,
+    token: HeaderValue,
+}
+
+/// The link between the front end and a server.
+pub struct RemoteConnector {
+    server: Arc<RemoteServerAddress>,
+    runtime: Runtime,
+}
+
+trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
+
+type ServerSocket = WebSocketStream<Box<dyn Transport>>;
+
+/// A socket that has just been connected.
+struct DialedSocket {
+    socket: ServerSocket,
+    /// Names the connection.
+    id: HeaderValue,
+    /// Number of our frames that have arrived.
+    arrived: u64,
+}
+
+/// Why no socket was connected.
+enum DialError {
+    Unreachable(String),
+    Refused(StatusCode, String),
+}
+
+impl fmt::Display for DialError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DialError::Unreachable(why) => f.write_str(why),
+            DialError::Refused(StatusCode::UNAUTHORIZED, _) => f.write_str(
+                "it does not accept the token: it may have expired or been revoked; `epitome token list` on the server \
+                 shows all",
+            ),
+            DialError::Refused(status, text) => write!(f, "it refuses: {text} ({})", status.as_u16()),
+        }
+    }
+}
+
+impl RemoteServerAddress {
+    /// Parses an address, wss:// or, on this machine, ws://. Without a path, it is the usual one. `ca`: PEM files with the
+    /// certificates to trust instead of the public ones. An error is a sentence for the user.
+    pub fn parse(address: &str, token: &str, ca: Option<&[u8]>) -> Result<RemoteServerAddress, String> {
+        let uri =
+            address.parse::<Uri>().map_err(|error| format!("{address:?} is not an address: {error}"))?;
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        let is_loopback = host == "localhost"
+            || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+        let (default_port, tls) = match uri.scheme_str() {
+            Some("wss") => (443, Some(TlsConnector::from(tls::client(ca)?))),
+            Some("ws") if is_loopback => (80, None),
+            Some("ws") => {
+                return Err(format!(
+                    "{host} is another machine, and ws:// is not encrypted: use wss://, or a tunnel to this machine"
+                ));
+            }
+            _ => {
+                return Err(
+                    "the address of a server begins with wss://, as in wss://host:4711/acp".to_owned()
+                );
+            }
+        };
+        if host.is_empty()
+            || uri.query().is_some()
+            || uri.authority().is_some_and(|it| it.as_str().contains('@'))
+        {
+            return Err(
+                "the address of a server has a host, perhaps a port and a path, and nothing else".to_owned()
+            );
+        }
+        let path = if matches!(uri.path(), "" | "/") { PATH } else { uri.path() };
+        let port = uri.port_u16().unwrap_or(default_port);
+        let scheme = uri.scheme_str().unwrap_or_default();
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        let uri = format!("{scheme}://{authority}{path}")
+            .parse::<Uri>()
+            .map_err(|error| format!("{address:?}: {error}"))?;
+        let mut token = HeaderValue::from_str(&format!("Bearer {token}"))
+            .map_err(|_| "the token has characters that no token has".to_owned())?;
+        token.set_sensitive(true);
+        Ok(RemoteServerAddress { uri, host, port, tls, token })
+    }
+
+    async fn dial(&self, headers: Vec<(HeaderName, HeaderValue)>) -> Result<DialedSocket, DialError> {
+        let unreachable = |why: String| DialError::Unreachable(format!("{}: {why}", self.uri));
+        let late = |_| unreachable("no answer in time".to_owned());
+        let connecting = TcpStream::connect((self.host.as_str(), self.port));
+        let stream = timeout(STEP_TIME_MAX, connecting).await.map_err(late)?;
+        let stream = stream.map_err(|error| unreachable(error.to_string()))?;
+        // Messages are small, and each is waited for.
+        drop(stream.set_nodelay(true));
+        let stream: Box<dyn Transport> = match &self.tls {
+            None => Box::new(stream),
+            Some(tls) => {
+                let name = ServerName::try_from(self.host.clone())
+                    .map_err(|error| unreachable(error.to_string()))?;
+                let encrypted = timeout(STEP_TIME_MAX, tls.connect(name, stream)).await.map_err(late)?;
+                Box::new(encrypted.map_err(|error| unreachable(format!("no encrypted connection: {error}")))?)
+            }
+        };
+        let mut request =
+            self.uri.clone().into_client_request().map_err(|error| unreachable(error.to_string()))?;
+        let protocol = HeaderValue::from_str(&front_protocol()).expect("letters and digits");
+        request.headers_mut().extend(headers);
+        request.headers_mut().insert(header::AUTHORIZATION, self.token.clone());
+        request.headers_mut().insert(header::SEC_WEBSOCKET_PROTOCOL, protocol);
+        let limits = WebSocketConfig::default()
+            .max_message_size(Some(MESSAGE_BYTES_MAX))
+            .max_frame_size(Some(MESSAGE_BYTES_MAX));
+        let handshake = client_async_with_config(request, stream, Some(limits));
+        let (socket, response) = match timeout(STEP_TIME_MAX, handshake).await.map_err(late)? {
+            Ok(connected) => connected,
+            Err(Error::Http(response)) => {
+                let body = response.body().as_deref().unwrap_or_default();
+                let text = String::from_utf8_lossy(body).chars().take(REFUSAL_CHARS_MAX).collect();
+                return Err(DialError::Refused(response.status(), text));
+            }
+            Err(Error::Protocol(error)) => {
+                return Err(unreachable(format!(
+                    "{error}; the server has to be an `epitome serve` of the same version"
+                )));
+            }
+            Err(error) => return Err(unreachable(error.to_string())),
+        };
+        let headers = response.headers();
+        let arrived = headers.get(&RECEIVED_HEADER).and_then(|count| count.to_str().ok()?.parse().ok());
+        match (headers.get(&CONNECTION_HEADER), arrived) {
+            (Some(id), Some(arrived)) => Ok(DialedSocket { socket, id: id.clone(), arrived }),
+            _ => Err(unreachable("the server is no `epitome serve`".to_owned())),
+        }
+    }
+}
+
+impl RemoteConnector {
+    pub fn new(server: RemoteServerAddress) -> io::Result<RemoteConnector> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("front-remote")
+            .enable_all()
+            .build()?;
+        Ok(RemoteConnector { server: Arc::new(server), runtime })
+    }
+}
+
+impl FindDaemon for RemoteConnector {
+    fn find(&mut self, ids_above: u64, _to_newer: bool) -> Result<DaemonLink, String> {
+        let dialed =
+            self.runtime.block_on(self.server.dial(vec![(IDS_HEADER, HeaderValue::from(ids_above))]));
+        let dialed = dialed.map_err(|error| error.to_string())?;
+        let linked = || {
+            let (front, relay) = UnixStream::pair()?;
+            relay.set_nonblocking(true)?;
+            let _entered = self.runtime.enter();
+            let relay = tokio::net::UnixStream::from_std(relay)?;
+            Ok::<_, io::Error>((front.try_clone()?, front, relay))
+        };
+        let (writer, reader, relay) = linked().map_err(|error| format!("a socket can't be made: {error}"))?;
+        self.runtime.spawn(carry(self.server.clone(), dialed, relay));
+        Ok(DaemonLink {
+            writer: Arc::new(writer),
+            reader: MessageReader::new(reader),
+            version: self.server.host.clone(),
+        })
+    }
+}
+
+/// The lines of the front end that the server may lack.
+struct SentFrames {
+    from_front: BufReader<OwnedReadHalf>,
+    /// The line that is being read.
+    line: Vec<u8>,
+    kept: VecDeque<Utf8Bytes>,
+    kept_bytes: usize,
+    /// Number of frames that are no longer kept.
+    dropped: u64,
+    /// Number of frames that were written to a socket.
+    sent: u64,
+}
+
+impl SentFrames {
+    /// Continues after the frames that have arrived. Returns false if others are needed that are no longer kept.
+    fn resume(&mut self, arrived: u64) -> bool {
+        self.sent = arrived;
+        (self.dropped..=self.dropped + self.kept.len() as u64).contains(&arrived)
+    }
+
+    /// Sends lines until the front end closes its end, or the socket fails.
+    async fn send(&mut self, sink: &mut SplitSink<ServerSocket, Message>) -> SocketEnd {
+        loop {
+            let at = usize::try_from(self.sent - self.dropped).unwrap_or(usize::MAX);
+            if let Some(frame) = self.kept.get(at).cloned() {
+                match timeout(WRITE_TIME_MAX, sink.send(Message::Text(frame))).await {
+                    Ok(Ok(())) => self.sent += 1,
+                    Ok(Err(_)) | Err(_) => return SocketEnd::Cut,
+                }
+                self.trim();
+                continue;
+            }
+            match self.from_front.read_until(b'\n', &mut self.line).await {
+                Ok(0) | Err(_) => return SocketEnd::FrontClosed,
+                Ok(_) => {}
+            }
+            let line = String::from_utf8_lossy(self.line.trim_ascii_end()).into_owned();
+            self.line.clear();
+            if !line.is_empty() {
+                self.kept_bytes += line.len();
+                self.kept.push_back(line.into());
+            }
+        }
+    }
+
+    fn trim(&mut self) {
+        while self.kept_bytes > KEPT_BYTES_MAX && self.dropped < self.sent {
+            let Some(frame) = self.kept.pop_front() else { return };
+            self.kept_bytes -= frame.len();
+            self.dropped += 1;
+        }
+    }
+}
+
+/// The server's lines.
+struct ReceivedFrames {
+    to_front: OwnedWriteHalf,
+    /// What of a line is still to be written.
+    rest: BytesMut,
+    received: u64,
+}
+
+impl ReceivedFrames {
+    /// Passes lines on until the socket ends. A line that has begun continues after a call that was given up.
+    async fn pass_on(&mut self, stream: &mut SplitStream<ServerSocket>) -> SocketEnd {
+        loop {
+            while !self.rest.is_empty() {
+                if self.to_front.write_buf(&mut self.rest).await.is_err() {
+                    return SocketEnd::FrontClosed;
+                }
+            }
+            match timeout(SILENCE_MAX, stream.next()).await {
+                Ok(Some(Ok(Message::Text(text)))) => {
+                    self.received += 1;
+                    self.rest.extend_from_slice(text.as_bytes());
+                    self.rest.extend_from_slice(b"\n");
+                }
+                Ok(Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)))) => {}
+                Ok(Some(Ok(Message::Close(_) | Message::Binary(_)) | Err(Error::ConnectionClosed))) => {
+                    return SocketEnd::ServerClosed;
+                }
+                Ok(Some(Err(_)) | None) | Err(_) => return SocketEnd::Cut,
+            }
+        }
+    }
+}
+
+enum SocketEnd {
+    /// The front end is done, or has given this link up.
+    FrontClosed,
+    /// The server has ended the connection, because the daemon has.
+    ServerClosed,
+    /// The socket failed.
+    Cut,
+}
+
+/// Carries lines until one side is done, over as many sockets as needed.
+async fn carry(server: Arc<RemoteServerAddress>, dialed: DialedSocket, relay: tokio::net::UnixStream) {
+    let (from_front, to_front) = relay.into_split();
+    let mut sent = SentFrames {
+        from_front: BufReader::new(from_front),
+        line: Vec::new(),
+        kept: VecDeque::new(),
+        kept_bytes: 0,
+        dropped: 0,
+        sent: 0,
+    };
+    let mut received = ReceivedFrames { to_front, rest: BytesMut::new(), received: 0 };
+    let DialedSocket { mut socket, id, .. } = dialed;
+    loop {
+        let (mut sink, mut stream) = socket.split();
+        let end = tokio::select! {
+            end = sent.send(&mut sink) => end,
+            end = received.pass_on(&mut stream) => end,
+        };
+        match end {
+            SocketEnd::ServerClosed => return,
+            SocketEnd::FrontClosed => {
+                drop(sink.close().await);
+                // The daemon's output after the end of its input.
+                drop(timeout(LAST_WORDS_TIME_MAX, received.pass_on(&mut stream)).await);
+                return;
+            }
+            SocketEnd::Cut => {}
+        }
+        tracing::info!(server = %server.uri, "the connection failed");
+        let headers =
+            vec![(CONNECTION_HEADER, id.clone()), (RECEIVED_HEADER, HeaderValue::from(received.received))];
+        let Some(next) = dial_again(&server, headers).await else { return };
+        if !sent.resume(next.arrived) {
+            return;
+        }
+        socket = next.socket;
+    }
+}
+
+/// Replaces a socket. `None` if that is not possible in time, or the server no longer knows the connection.
+async fn dial_again(
+    server: &RemoteServerAddress,
+    headers: Vec<(HeaderName, HeaderValue)>,
+) -> Option<DialedSocket> {
+    let until = Instant::now() + RETURN_TIME_MAX;
+    let mut pause = TRY_AGAIN;
+    loop {
+        match timeout_at(until, server.dial(headers.clone())).await.ok()? {
+            Ok(dialed) => return Some(dialed),
+            Err(DialError::Unreachable(why)) => tracing::info!(why, "the server can't be reached"),
+            Err(error @ DialError::Refused(..)) => {
+                tracing::info!(%error, "the connection can't be continued");
+                return None;
+            }
+        }
+        timeout_at(until, sleep(pause)).await.ok()?;
+        pause = (pause * 2).min(TRY_AGAIN_MAX);
+    }
+}

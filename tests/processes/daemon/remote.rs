@@ -1,0 +1,229 @@
+//! Clients on other machines: `epitome serve`, `epitome token`, and `epitome acp --remote`.
+
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+
+use epitome_test_harness::agent::{Agent, agent_text, is_question, obey, stop_reason};
+use epitome_test_harness::user::User;
+use serde_json::{Value, json};
+
+use super::user;
+use super::websocket::{Socket, connect};
+
+/// `epitome serve`, killed when dropped.
+struct Server {
+    child: Child,
+    /// Host and port.
+    address: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn serve(user: &User, arguments: &[&str]) -> Server {
+    let mut command = user.command(&[&["serve"][..], arguments].concat());
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("the program starts");
+    let mut errors = BufReader::new(child.stderr.take().expect("it is a pipe"));
+    let mut line = String::new();
+    errors.read_line(&mut line).expect("it says where it listens");
+    let address = line.trim().strip_prefix("listening on ").and_then(|at| at.strip_suffix("/acp"));
+    let (_, address) = address.and_then(|at| at.split_once("://")).unwrap_or_else(|| panic!("{line:?}"));
+    Server { address: address.to_owned(), child }
+}
+
+fn token(user: &User, name: &str, scope: &str) -> String {
+    user.run(&["token", "create", "--name", name, "--scope", scope]).ok().trim().to_owned()
+}
+
+fn certificate(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/services/providers_network/certificates");
+    folder.join(name)
+}
+
+/// An editor on another machine, with a token of that name.
+fn editor(laptop: &User, address: &str, token: &str, arguments: &[&str]) -> Agent {
+    let mut command = laptop.command(&[&["acp", "--remote", address][..], arguments].concat());
+    command.env("EPITOME_REMOTE_TOKEN", token).stdin(Stdio::piped());
+    let mut agent = Agent::spawn(command);
+    agent.call("initialize", json!({ "protocolVersion": 1 }));
+    agent
+}
+
+#[test]
+fn an_editor_works_with_the_daemon_of_another_machine() {
+    let (build, laptop) = (user(obey), User::new());
+    let secret = token(&build, "anna", "approve");
+    let (chain, key, ca) = (certificate("server.pem"), certificate("server.key"), certificate("ca.pem"));
+    let [chain, key, ca] = [&chain, &key, &ca].map(|path| path.to_str().expect("text"));
+    let encrypted = ["--tls-cert", chain, "--tls-key", key];
+    let server = serve(&build, &[&["--listen", "127.0.0.1:0"][..], &encrypted].concat());
+    let port = server.address.rsplit_once(':').expect("a port").1.to_owned();
+    let mut agent = editor(&laptop, &format!("wss://localhost:{port}"), &secret, &["--tls-ca", ca]);
+    let session = build.new_session(&mut agent);
+    let (said, reason) = agent.turn(&session, "say hello");
+    assert_eq!((agent_text(&said).as_str(), reason.as_str()), ("You said hello.", "end_turn"));
+    assert!(laptop.daemon().is_none(), "nothing runs on the laptop");
+    // The server is killed in a turn. The turn goes on, and the editor's window continues with the next server.
+    let prompt = agent.prompt(&session, "half");
+    agent.hear("The first half, ");
+    drop(server);
+    let same = format!("127.0.0.1:{port}");
+    let _server = serve(&build, &[&["--listen", same.as_str()][..], &encrypted].concat());
+    build.model().release();
+    let (rest, answer) = agent.answer(prompt);
+    assert_eq!((agent_text(&rest).as_str(), stop_reason(&answer).as_str()), ("the second half.", "end_turn"));
+    let (said, _) = agent.turn(&session, "say more");
+    assert_eq!(agent_text(&said), "You said more.");
+    let shown = build.run(&["sessions", "show", &session]).ok();
+    assert!(shown.contains("anna"), "{shown}");
+    assert!(!shown.contains(&secret));
+}
+
+/// Passes bytes on to a server, until its connections are cut.
+struct CuttableRelay {
+    address: String,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl CuttableRelay {
+    fn to(server: &str) -> CuttableRelay {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let open = Arc::new(Mutex::new(Vec::new()));
+        let (server, streams) = (server.to_owned(), open.clone());
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let Ok(server) = TcpStream::connect(&server) else { continue };
+                let copy = |from: &TcpStream, to: &TcpStream| {
+                    let (mut from, mut to) = (from.try_clone().expect("open"), to.try_clone().expect("open"));
+                    std::thread::spawn(move || {
+                        drop(std::io::copy(&mut from, &mut to));
+                        drop(to.shutdown(Shutdown::Both));
+                    });
+                };
+                copy(&client, &server);
+                copy(&server, &client);
+                streams.lock().expect("whole").extend([client, server]);
+            }
+        });
+        CuttableRelay { address, open }
+    }
+
+    fn cut(&self) {
+        for stream in self.open.lock().expect("whole").drain(..) {
+            drop(stream.shutdown(Shutdown::Both));
+        }
+    }
+}
+
+#[test]
+fn a_turn_goes_on_without_a_gap_when_the_connection_is_cut() {
+    let (build, laptop) = (user(obey), User::new());
+    let secret = token(&build, "anna", "approve");
+    let server = serve(&build, &["--listen", "127.0.0.1:0"]);
+    let relay = CuttableRelay::to(&server.address);
+    let mut agent = editor(&laptop, &format!("ws://{}", relay.address), &secret, &[]);
+    let session = build.new_session(&mut agent);
+    let prompt = agent.prompt(&session, "half");
+    agent.hear("The first half, ");
+    relay.cut();
+    build.model().release();
+    let (rest, answer) = agent.answer(prompt);
+    assert_eq!((agent_text(&rest).as_str(), stop_reason(&answer).as_str()), ("the second half.", "end_turn"));
+}
+
+async fn admitted(server: &Server, token: &str) -> Socket {
+    let header = format!("Bearer {token}");
+    let mut socket =
+        connect(&server.address, "/acp", &[("authorization", header.as_str())]).await.expect("admitted");
+    let capabilities = json!({ "session": { "notices": {} } });
+    socket.call(1, "initialize", json!({ "protocolVersion": 1, "clientCapabilities": capabilities })).await;
+    socket
+}
+
+#[tokio::test]
+async fn a_client_does_no_more_than_its_token_allows() {
+    let user = user(obey);
+    let (read, prompt) = (token(&user, "screen", "read"), token(&user, "bob", "prompt"));
+    let server = serve(&user, &["--listen", "127.0.0.1:0"]);
+    let mut owner = user.start();
+    let session = user.new_session(&mut owner);
+    owner.turn(&session, "say hello");
+    let load = json!({ "sessionId": session, "cwd": user.project(), "mcpServers": [] });
+    let words = |text: &str| json!({ "sessionId": session, "prompt": [{ "type": "text", "text": text }] });
+
+    let mut screen = admitted(&server, &read).await;
+    screen.call(2, "session/load", load.clone()).await;
+    for (method, params) in [
+        ("session/prompt", words("say no")),
+        ("session/new", json!({ "cwd": user.project(), "mcpServers": [] })),
+        ("session/set_mode", json!({ "sessionId": session, "modeId": "full" })),
+        ("session/delete", json!({ "sessionId": session })),
+    ] {
+        let refused = screen.refusal(3, method, params).await;
+        assert!(refused.contains("scope"), "{method}: {refused}");
+    }
+    let mut bob = admitted(&server, &prompt).await;
+    bob.call(2, "session/load", load.clone()).await;
+    for text in ["/permissions forget all", "/rewind"] {
+        let refused = bob.refusal(3, "session/prompt", words(text)).await;
+        assert!(refused.contains("scope `approve`"), "{refused}");
+    }
+    let program = json!([{ "name": "a", "command": "/bin/sh", "args": [], "env": [] }]);
+    let opening = json!({ "cwd": user.project(), "mcpServers": program });
+    assert!(bob.refusal(4, "session/new", opening).await.contains("mcpServers"));
+
+    // Only the owner is asked whether the command may run.
+    bob.request(5, "session/prompt", words("run echo made > made.txt")).await;
+    let notice = bob.until(|message| message["params"]["update"]["sessionUpdate"] == "notice").await;
+    assert!(!notice.iter().any(is_question), "{notice:?}");
+    let mut asked = owner.until("a question", is_question);
+    owner.decide(&asked.pop().expect("the question"), "allow_once");
+    bob.answer(5).await;
+    assert!(user.project().join("made.txt").exists());
+    // The screen saw all of that, and who asked for it.
+    let seen = screen.until(|message| agent_text(std::slice::from_ref(message)).contains("Done")).await;
+    assert!(!seen.iter().any(is_question));
+    assert!(seen.iter().any(|message| message["params"]["update"]["_meta"]["epitome"]["author"] == "bob"));
+
+    user.run(&["token", "revoke", "screen"]).ok();
+    while screen.try_next().await.is_some() {}
+    let header = format!("Bearer {read}");
+    assert_eq!(
+        connect(&server.address, "/acp", &[("authorization", header.as_str())]).await.err(),
+        Some(401)
+    );
+    let listed = user.run(&["token", "list", "--json"]).objects();
+    let names: Vec<&Value> = listed.iter().map(|token| &token["name"]).collect();
+    assert_eq!(names, ["bob"]);
+}
+
+#[test]
+fn nothing_is_served_or_dialled_without_encryption_by_accident() {
+    let user = User::new();
+    let ran = user.run(&["serve", "--listen", "0.0.0.0:0"]).exited(1);
+    assert!(ran.err.contains("--tls-cert"), "{}", ran.err);
+    let dial = |arguments: &[&str]| user.run(&[&["acp", "--remote"][..], arguments].concat()).exited(1).err;
+    assert!(dial(&["wss://build.example"]).contains("EPITOME_REMOTE_TOKEN"));
+    let file = user.project().join("token");
+    fs::write(&file, "epitome-made-up\n").expect("it can be written");
+    fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("it is ours");
+    let file = ["--remote-token-file", file.to_str().expect("text")];
+    let with_file = |address: &str| dial(&[&[address][..], &file].concat());
+    assert!(with_file("wss://build.example").contains("chmod 600"));
+    fs::set_permissions(user.project().join("token"), Permissions::from_mode(0o600)).expect("it is ours");
+    assert!(with_file("ws://build.example").contains("not encrypted"));
+    assert!(with_file("build.example").contains("wss://"));
+    token(&user, "anna", "read");
+    let server = serve(&user, &["--listen", "127.0.0.1:0"]);
+    assert!(with_file(&format!("ws://{}", server.address)).contains("does not accept the token"));
+}
