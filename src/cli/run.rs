@@ -299,8 +299,9 @@ fn newest(sessions: &impl SessionPort, cwd: &Path) -> Result<SessionId, CliError
 
 /// Names the session on stderr: unless one was named, it is the newest of the directory.
 fn introduce(sessions: &impl SessionPort, session: &SessionId) {
-    let listed = sessions.list(None).unwrap_or_default();
-    let title = listed.into_iter().find(|header| header.session == *session).and_then(|header| header.title);
+    let query = SessionQuery { prefix: session.0.clone(), has_prompt: true, ..SessionQuery::default() };
+    let listed = sessions.list(&query).unwrap_or_default();
+    let title = listed.into_iter().find_map(|header| header.title);
     let name = title.unwrap_or_else(|| session.to_string());
     note!("Session: {}", visible_line(&name));
 }
