@@ -34,7 +34,7 @@ pub fn run(stage: &Stage<'_>, most: (u32, u32), as_json: bool) -> Result<()> {
     let stored = stored(stage, &numbers)?;
     progress("");
     if as_json {
-        let rows = |columns: &[&str], rows: &[Vec<f64>]| -> Vec<_> {
+        let rows = |columns: &[&'static str], rows: &[Vec<f64>]| -> Vec<_> {
             let row = |row: &Vec<f64>| {
                 columns.iter().copied().zip(row.iter().copied()).collect::<std::collections::BTreeMap<_, _>>()
             };

@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{LibraryError, SessionListing, Unlisted, fold, opencode};
+use super::{LibraryError, SessionListing, Unlisted, fold, list, opencode};
 use epitome_platform::root::DirectoryEntry;
 use epitome_problem::Problem;
 use epitome_secrets as secrets;
@@ -104,7 +104,7 @@ pub fn export_all(
         }
     })?;
     let SessionListing { sessions, mut problems } =
-        super::list(store, &SessionQuery { has_prompt: true, ..SessionQuery::default() })?;
+        list(store, &SessionQuery { has_prompt: true, ..SessionQuery::default() })?;
     let mut files = Vec::new();
     for Header { session, .. } in sessions {
         let problem = match export(store, &session, form) {

@@ -55,7 +55,7 @@ fn directory(what: &str, path: &Path) -> DoctorLine {
     match std::fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let above = path.ancestors().skip(1).find(|above| above.exists());
-            match above.filter(|above| !can_be_written(above)) {
+            match above.filter(|above| !can_write(above)) {
                 Some(above) => DoctorLine::error(
                     "places",
                     format!("{named}, which can't be made: you can't write in {}", above.display()),
