@@ -14,9 +14,9 @@ const SESSION: &str = "ahp-session:/s_listed";
 
 /// The frames to all clients.
 #[derive(Clone, Default)]
-struct SentFrames(Rc<RefCell<Vec<Value>>>);
+struct FramesOfClient(Rc<RefCell<Vec<Value>>>);
 
-impl FrameSink for SentFrames {
+impl FrameSink for FramesOfClient {
     fn send(&self, frame: String) -> bool {
         self.0.borrow_mut().push(serde_json::from_str(&frame).expect("JSON"));
         true
@@ -25,8 +25,8 @@ impl FrameSink for SentFrames {
 
 /// A host and its daemon, which shows the updates when a session is opened or prompted.
 struct HostWithDaemon {
-    host: AhpHost<SentFrames>,
-    frames: SentFrames,
+    host: AhpHost<FramesOfClient>,
+    frames: FramesOfClient,
     requests: u64,
     created: usize,
     updates: Vec<Value>,
@@ -35,7 +35,13 @@ struct HostWithDaemon {
 impl HostWithDaemon {
     fn new() -> HostWithDaemon {
         let host = AhpHost::new("/w".into(), Timestamp::UNIX_EPOCH);
-        HostWithDaemon { host, frames: SentFrames::default(), requests: 0, created: 0, updates: Vec::new() }
+        HostWithDaemon {
+            host,
+            frames: FramesOfClient::default(),
+            requests: 0,
+            created: 0,
+            updates: Vec::new(),
+        }
     }
 
     /// Connects a client that sends this first.

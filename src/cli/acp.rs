@@ -66,7 +66,7 @@ struct RemoteArgs {
     /// Use the daemon of another machine, which runs `epitome serve`, for example wss://build.example:4711
     ///
     /// The token is that of EPITOME_REMOTE_TOKEN.
-    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["standalone", "listen", "OverrideArgs", "RecipeDirArgs"])]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["standalone", "listen"])]
     remote: Option<String>,
     /// File with the token for --remote, which only you can read
     #[arg(long, value_name = "FILE", requires = "remote", value_hint = clap::ValueHint::FilePath)]
@@ -124,6 +124,11 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
         CliError::failed(format!("stdin and stdout can't be used: {error}"), Some(hint))
     })?;
     if let Some(address) = &args.remote.remote {
+        if overrides != Overrides::default() {
+            return Err(CliError::usage(
+                "--remote uses the settings of the server: give the options to `epitome serve`",
+            ));
+        }
         return remote(address, &args.remote, (reader, writer), tap);
     }
     if !args.standalone {

@@ -10,7 +10,7 @@ use super::{CliError, serve, terminal};
 use crate::daemon::remote_tokens::{RemoteTokens, StoredToken};
 use crate::session::AccessScope;
 
-/// Create, list and revoke tokens of clients on other machines
+/// Create, list and revoke tokens of remote clients
 ///
 /// A client of `epitome serve` needs one. Its name is shown next to the prompts that are sent with it.
 #[derive(Debug, clap::Args)]

@@ -103,11 +103,12 @@ pub fn export_all(
             hint: None,
         }
     })?;
-    let SessionListing { sessions, mut problems } =
-        list(store, &SessionQuery { has_prompt: true, ..SessionQuery::default() })?;
+    let SessionListing { sessions, mut problems } = list(store, &SessionQuery::default())?;
     let mut files = Vec::new();
-    for Header { session, .. } in sessions {
+    for Header { session, has_prompt, .. } in sessions {
         let problem = match export(store, &session, form) {
+            // Damage may be all that remains of a prompt.
+            Ok(Exported { damage: None, .. }) if !has_prompt => continue,
             // Deleted in the meantime.
             Err(LibraryError::Store(StoreError::NotFound(_))) => continue,
             Err(error @ LibraryError::Store(StoreError::Unreachable { .. })) => return Err(error),

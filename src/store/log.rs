@@ -179,13 +179,13 @@ mod tests {
     use epitome_thread::{Change, Content, Message, MessageId, Origin};
 
     #[derive(Debug, Default)]
-    struct Database {
+    struct SlowDatabase {
         bodies: Mutex<HashMap<String, Vec<u8>>>,
         is_down: AtomicBool,
         asked: AtomicUsize,
     }
 
-    impl Blobs for Database {
+    impl Blobs for SlowDatabase {
         fn put(&self, hash: &str, body: &[u8]) -> Result<(), StoreError> {
             self.bodies.lock().unwrap().insert(hash.to_owned(), body.to_vec());
             Ok(())
@@ -222,7 +222,7 @@ mod tests {
             .zip(changes)
             .map(|(seq, change)| Arc::new(Entry { seq: Seq(seq), at: 1, change }))
             .collect();
-        let (database, mut whole) = (Database::default(), WholeLog::default());
+        let (database, mut whole) = (SlowDatabase::default(), WholeLog::default());
         for entry in &entries {
             whole.encode(&session, entry, &database).unwrap();
         }

@@ -55,21 +55,21 @@ const FIND: &str = concat!(
 
 /// A statement and the parameters that are its own.
 #[derive(Clone)]
-struct Listed {
+struct ListedRows {
     sql: &'static str,
     own: Vec<String>,
 }
 
-impl Listed {
+impl ListedRows {
     /// `None` if no session fits.
-    fn of(query: &SessionQuery) -> Option<Listed> {
+    fn of(query: &SessionQuery) -> Option<ListedRows> {
         if let Some((first, last)) = ids(&query.prefix)? {
-            return Some(Listed { sql: LIST_NAMED, own: vec![first, last] });
+            return Some(ListedRows { sql: LIST_NAMED, own: vec![first, last] });
         }
         let mut own = patterns(&query.words);
-        let Some(longest) = own.first().cloned() else { return Some(Listed { sql: LIST, own }) };
+        let Some(longest) = own.first().cloned() else { return Some(ListedRows { sql: LIST, own }) };
         own.resize(PIECES, longest);
-        Some(Listed { sql: FIND, own })
+        Some(ListedRows { sql: FIND, own })
     }
 }
 
@@ -104,7 +104,7 @@ impl Postgres {
     /// Reads as many pages as the query asks for.
     pub(crate) fn list_pages(&self, query: &SessionQuery) -> Result<Listing, StoreError> {
         let mut listing = Listing::default();
-        let Some(listed) = Listed::of(query) else { return Ok(listing) };
+        let Some(listed) = ListedRows::of(query) else { return Ok(listing) };
         // Each in the order of an index, because two directories in one statement would be sorted as a whole.
         let spellings: BTreeSet<Option<String>> = match &query.cwd {
             None => BTreeSet::from([None]),
@@ -127,7 +127,7 @@ impl Postgres {
     fn list_one(
         &self,
         query: &SessionQuery,
-        listed: &Listed,
+        listed: &ListedRows,
         cwd: Option<&String>,
         listing: &mut Listing,
     ) -> Result<(), StoreError> {
@@ -138,7 +138,7 @@ impl Postgres {
         let mut left = query.limit.unwrap_or(usize::MAX);
         while left > 0 {
             let limit = left.min(PAGE);
-            let (shared, Listed { sql, own }, cwd, from) =
+            let (shared, ListedRows { sql, own }, cwd, from) =
                 (self.0.clone(), listed.clone(), cwd.cloned(), after.clone());
             let (has_prompt, archived) = (query.has_prompt, query.archived);
             let params = move || -> Params {

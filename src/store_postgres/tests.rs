@@ -460,19 +460,19 @@ fn pages_of_sessions_are_those_of_files() {
 }
 
 /// A machine with its own network to the database, and its sessions with what was acknowledged in each.
-struct Machine {
+struct FleetMachine {
     relay: Relay,
     store: Store,
-    sessions: Vec<OpenSession>,
+    sessions: Vec<MachineSession>,
 }
 
-struct OpenSession {
+struct MachineSession {
     id: SessionId,
     journal: Journal,
     acknowledged: Vec<String>,
 }
 
-impl OpenSession {
+impl MachineSession {
     fn append(&mut self) -> Result<(), StoreError> {
         let title = self.acknowledged.len().to_string();
         self.journal.append(titled(&title))?;
@@ -481,9 +481,9 @@ impl OpenSession {
     }
 
     /// Opens the session on another machine and appends.
-    fn on(store: &Store, (id, acknowledged): (SessionId, Vec<String>)) -> OpenSession {
+    fn on(store: &Store, (id, acknowledged): (SessionId, Vec<String>)) -> MachineSession {
         let (journal, _) = store.load(&id).expect("its process does not renew its lease");
-        let mut session = OpenSession { id, journal, acknowledged };
+        let mut session = MachineSession { id, journal, acknowledged };
         session.append().expect("it is open here");
         session
     }
@@ -512,16 +512,16 @@ fn sessions_survive_the_loss_of_each_part() {
     let mut machines = [(); 3].map(|()| {
         let relay = Relay::to(&[&primary.socket(), &standby.socket()]);
         let store = store_at(&relay.address(), home.path());
-        Machine { relay, store, sessions: Vec::new() }
+        FleetMachine { relay, store, sessions: Vec::new() }
     });
     for nth in 0..SESSIONS {
         let machine = &mut machines[nth % 3];
         let (id, journal) = create(&machine.store);
-        machine.sessions.push(OpenSession { id, journal, acknowledged: Vec::new() });
+        machine.sessions.push(MachineSession { id, journal, acknowledged: Vec::new() });
     }
-    let every = |machines: &mut [Machine; 3]| -> Duration {
+    let every = |machines: &mut [FleetMachine; 3]| -> Duration {
         let sessions = machines.iter_mut().flat_map(|machine| &mut machine.sessions).collect();
-        all(sessions, |session: &mut OpenSession| session.append().expect("its machine has it")).1
+        all(sessions, |session: &mut MachineSession| session.append().expect("its machine has it")).1
     };
     let usual = every(&mut machines);
     let report = |what: &str, took: Duration| {
@@ -543,10 +543,10 @@ fn sessions_survive_the_loss_of_each_part() {
 
     let [mut first, lost, mut cut] = machines;
     lost.relay.cut();
-    let told = |sessions: &[OpenSession]| -> Vec<_> {
+    let told = |sessions: &[MachineSession]| -> Vec<_> {
         sessions.iter().map(|session| (session.id.clone(), session.acknowledged.clone())).collect()
     };
-    let (moved, took) = all(told(&lost.sessions), |session| OpenSession::on(&cut.store, session));
+    let (moved, took) = all(told(&lost.sessions), |session| MachineSession::on(&cut.store, session));
     report("a machine was lost", took);
     cut.sessions.extend(moved);
 
@@ -554,15 +554,15 @@ fn sessions_survive_the_loss_of_each_part() {
     let mut stale = cut.sessions.split_off(cut.sessions.len() / 2);
     let known = told(&stale);
     let (refused, waited) = std::thread::scope(|scope| {
-        let Machine { sessions, relay, .. } = &mut cut;
-        let refused =
-            scope.spawn(|| all(stale.iter_mut().collect(), |session: &mut OpenSession| session.append()).0);
+        let FleetMachine { sessions, relay, .. } = &mut cut;
+        let refused = scope
+            .spawn(|| all(stale.iter_mut().collect(), |session: &mut MachineSession| session.append()).0);
         let waiting = scope.spawn(|| {
-            all(sessions.iter_mut().collect(), |session: &mut OpenSession| {
+            all(sessions.iter_mut().collect(), |session: &mut MachineSession| {
                 session.append().expect("it is ours")
             })
         });
-        let (moved, took) = all(known, |session| OpenSession::on(&first.store, session));
+        let (moved, took) = all(known, |session| MachineSession::on(&first.store, session));
         report("the network of a machine was cut", took);
         first.sessions.extend(moved);
         relay.heal();

@@ -232,17 +232,17 @@ fn a_compaction_that_gains_nothing_is_refused_in_the_trail() {
     assert!(remark.as_str().is_some_and(|remark| remark.contains("not be shorter")), "{remark}");
 }
 
-/// Regression: the model wrote a summary that was no shorter than the history, which was therefore kept. The `done` in
-/// the trail was all that the user saw.
+/// Regression: the model wrote a summary that was longer than the history. The compaction was refused after that call, although
+/// one without a summary would have been made.
 #[test]
-fn a_summary_that_is_no_shorter_than_the_history_causes_a_notice() {
+fn a_summary_that_is_longer_than_the_history_is_cut() {
     let project = Project::with(|request| match wants_summary(request) {
         true => vec![text(&format!("<summary>{}</summary>", long().repeat(2)))],
         false => obey(request),
     });
     project.hook("at_70", &above_70("agent_stop", r#"echo '{"action": "compact"}'"#));
     let heard = project.run("fill");
-    assert_eq!((heard.asked.len(), project.stored("compacted")), (2, 0));
+    assert_eq!((heard.asked.len(), project.stored("compacted")), (2, 1));
     let is_reported = heard.notices().iter().any(|notice| notice.starts_with("Nothing to compact"));
     assert!(is_reported, "{:?}", heard.notices());
 }

@@ -238,5 +238,6 @@ fn an_attached_file_that_is_larger_than_the_window_causes_a_notice() {
     });
     assert!(notice.starts_with("Your message is larger than the room in the model's window"), "{notice}");
     assert_eq!(test.reason(ticket), StopReason::EndTurn);
-    assert!(test.last_request().last_user_text().contains("file:///t.csv"));
+    let asked = test.last_request().last_user_text();
+    assert!(asked.contains("file:///t.csv"), "{asked}");
 }
