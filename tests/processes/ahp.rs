@@ -271,7 +271,7 @@ async fn messages_wait_for_a_turn_or_steer_it() {
 async fn a_message_that_the_daemon_kept_hides_no_reply() {
     let refusal = ModelStep::Error { status: 400, retry_after: None, message: Some("no".into()) };
     let user = User::with_replies(vec![
-        vec![text("I begin."), ModelStep::Wait, refusal],
+        vec![ModelStep::Wait, refusal],
         vec![text("The reply to both.")],
         vec![text("The next reply.")],
     ]);
@@ -280,10 +280,9 @@ async fn a_message_that_the_daemon_kept_hides_no_reply() {
     let session = client.create().await;
     let chat = client.follow(&session).await;
     client.begin(&chat, "t1", "one").await;
-    let is_begun = |chat: &ChatState| {
-        chat.active_turn.as_ref().is_some_and(|turn| !reply(&turn.response_parts).is_empty())
-    };
-    client.until("the beginning", is_begun).await;
+    while user.model().requests().is_empty() {
+        client.list().await;
+    }
     let message = json!({ "text": "steer", "origin": { "kind": "user" } });
     let steering =
         json!({ "type": "chat/pendingMessageSet", "kind": "steering", "id": "s1", "message": message });

@@ -243,6 +243,7 @@ fn a_summary_that_is_longer_than_the_history_is_cut() {
     project.hook("at_70", &above_70("agent_stop", r#"echo '{"action": "compact"}'"#));
     let heard = project.run("fill");
     assert_eq!((heard.asked.len(), project.stored("compacted")), (2, 1));
-    let is_reported = heard.notices().iter().any(|notice| notice.starts_with("Nothing to compact"));
+    let is_reported =
+        heard.notices().iter().any(|notice| notice.starts_with("Compacted, because a hook asked for it"));
     assert!(is_reported, "{:?}", heard.notices());
 }

@@ -238,6 +238,6 @@ fn an_attached_file_that_is_larger_than_the_window_causes_a_notice() {
     });
     assert!(notice.starts_with("Your message is larger than the room in the model's window"), "{notice}");
     assert_eq!(test.reason(ticket), StopReason::EndTurn);
-    let asked = test.last_request().last_user_text();
+    let asked = test.last_request().body.to_string();
     assert!(asked.contains("file:///t.csv"), "{asked}");
 }
