@@ -4,8 +4,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, Semaphore};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls, Row};
@@ -15,6 +17,9 @@ use epitome_store::StoreError;
 
 /// How long a call goes on trying, for example while a standby is promoted.
 pub(crate) const TRY_FOR: Duration = Duration::from_secs(10);
+
+/// Time limit for telling the server that an answer is not awaited any longer.
+const CANCEL_FOR: Duration = Duration::from_secs(5);
 
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
@@ -125,9 +130,33 @@ impl SqlFailure {
     }
 }
 
+/// A connection, which ends when it is dropped.
+struct Connection {
+    client: Client,
+    /// Moves the bytes of the client.
+    task: AbortHandle,
+    /// Whether the server works on a statement.
+    is_busy: bool,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        if !self.is_busy {
+            return;
+        }
+        // Without this, the server would go on waiting, for a lock or a standby, and would count the connection until then.
+        let (task, cancel) = (self.task.clone(), self.client.cancel_token());
+        runtime.spawn(async move {
+            drop(timeout(CANCEL_FOR, cancel.cancel_query(NoTls)).await);
+            task.abort();
+        });
+    }
+}
+
 pub(crate) struct Connections {
     address: Arc<StoreAddress>,
-    idle: Mutex<Vec<Client>>,
+    idle: Mutex<Vec<Connection>>,
     places: Semaphore,
     migrated: OnceCell<()>,
 }
@@ -224,33 +253,35 @@ impl Connections {
             // It is never closed.
             let _place = self.places.acquire().await;
             self.migrated.get_or_try_init(|| self.migrate_with_others()).await?;
-            let mut client = self.client().await?;
-            // A connection whose answer is not awaited any longer is dropped here, and so closed.
-            let done = work(&mut client).await;
+            let mut connection = self.connection().await?;
+            connection.is_busy = true;
+            // If the answer is not awaited any longer, the connection is dropped here.
+            let done = work(&mut connection.client).await;
+            connection.is_busy = false;
             // One to a server that ends or has become a standby is of no use.
             let is_useful = done.as_ref().err().is_none_or(|failure| !failure.is_passing());
-            if is_useful && !client.is_closed() {
-                self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(client);
+            if is_useful && !connection.client.is_closed() {
+                self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
             }
             done
         });
         done.await.unwrap_or(Err(SqlFailure::Late))
     }
 
-    async fn client(&self) -> Result<Client, SqlFailure> {
+    async fn connection(&self) -> Result<Connection, SqlFailure> {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        while let Some(client) = idle() {
-            if !client.is_closed() {
-                return Ok(client);
+        while let Some(connection) = idle() {
+            if !connection.client.is_closed() {
+                return Ok(connection);
             }
         }
         let (client, connection) = self.address.config().connect(NoTls).await?;
-        tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection to the database has ended");
             }
         });
-        Ok(client)
+        Ok(Connection { client, task: task.abort_handle(), is_busy: false })
     }
 
     /// Another process may create the same tables at this moment. One of them fails and finds them when it tries again.
@@ -267,11 +298,11 @@ impl Connections {
     }
 
     async fn migrate(&self) -> Result<(), SqlFailure> {
-        let mut client = self.client().await?;
-        client
-            .batch_execute("create table if not exists epitome_schema (version bigint primary key)")
-            .await?;
-        let migrating = client.transaction().await?;
+        let mut connection = self.connection().await?;
+        connection.is_busy = true;
+        let create = "create table if not exists epitome_schema (version bigint primary key)";
+        connection.client.batch_execute(create).await?;
+        let migrating = connection.client.transaction().await?;
         let row = migrating.query_typed("select coalesce(max(version), 0) from epitome_schema", &[]).await?;
         let found: i64 = row[0].get(0);
         if found > MIGRATIONS.len() as i64 {
@@ -283,6 +314,8 @@ impl Connections {
                 .await?;
             migrating.batch_execute(sql).await?;
         }
-        Ok(migrating.commit().await?)
+        migrating.commit().await?;
+        connection.is_busy = false;
+        Ok(())
     }
 }

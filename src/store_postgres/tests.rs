@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::connections::{Connections, SqlFailure};
 use super::{Postgres, StoreAddress};
 use epitome_files::paths::Paths;
 use epitome_store::{Journal, SessionQuery, Store, StoreError, new_id};
@@ -214,6 +215,25 @@ fn damage_in_the_tables_is_noticed() {
     store.settle();
     server.sql("update epitome_entry set line = replace(line, '\"b\"', '\"x\"') where seq = 2");
     assert!(store.read_with_damage(&session).unwrap().1.is_some());
+}
+
+/// A standby went away, so that each commit waited without end. Calls were given up after their time limit, but their
+/// connections stayed, until the server refused everybody.
+#[test]
+fn a_call_that_is_given_up_leaves_no_connection() {
+    let Some(server) = PostgresServer::start() else { return };
+    let address = StoreAddress::parse(&PostgresServer::address(&[&server]), |_| None).expect("an address");
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let connections = Connections::new(Arc::new(address), 1);
+    runtime.block_on(async {
+        connections.query_once("select 1", Vec::new).await.expect("the tables are made");
+        let until = tokio::time::Instant::now() + Duration::from_millis(100);
+        let given_up = connections.query_until(until, "select pg_sleep(3600)", Vec::new()).await;
+        assert!(matches!(given_up, Err(SqlFailure::Late)), "{given_up:?}");
+        let waiting =
+            "select from pg_stat_activity where query like '%sleep(3600)' and pid <> pg_backend_pid()";
+        while !connections.query_once(waiting, Vec::new).await.expect("an answer").is_empty() {}
+    });
 }
 
 /// The primary is killed while writers append, and the synchronous standby is promoted. `EPITOME_APPENDS=5000` for a longer
