@@ -131,7 +131,7 @@ impl SqlFailure {
 }
 
 /// A connection, which ends when it is dropped.
-struct Connection {
+struct DatabaseConnection {
     client: Client,
     /// Moves the bytes of the client.
     task: AbortHandle,
@@ -139,7 +139,7 @@ struct Connection {
     is_busy: bool,
 }
 
-impl Drop for Connection {
+impl Drop for DatabaseConnection {
     fn drop(&mut self) {
         let Ok(runtime) = Handle::try_current() else { return };
         if !self.is_busy {
@@ -156,7 +156,7 @@ impl Drop for Connection {
 
 pub(crate) struct Connections {
     address: Arc<StoreAddress>,
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<DatabaseConnection>>,
     places: Semaphore,
     migrated: OnceCell<()>,
 }
@@ -268,7 +268,7 @@ impl Connections {
         done.await.unwrap_or(Err(SqlFailure::Late))
     }
 
-    async fn connection(&self) -> Result<Connection, SqlFailure> {
+    async fn connection(&self) -> Result<DatabaseConnection, SqlFailure> {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         while let Some(connection) = idle() {
             if !connection.client.is_closed() {
@@ -281,7 +281,7 @@ impl Connections {
                 tracing::debug!(%error, "a connection to the database has ended");
             }
         });
-        Ok(Connection { client, task: task.abort_handle(), is_busy: false })
+        Ok(DatabaseConnection { client, task: task.abort_handle(), is_busy: false })
     }
 
     /// Another process may create the same tables at this moment. One of them fails and finds them when it tries again.
