@@ -87,7 +87,7 @@ impl<P: StoredSessionPort> Connection<P> {
         };
         let (writer_tap, end) = (tap.clone(), WriterEnd(closer.clone()));
         let updates = UpdateWriter::new(config.positions);
-        // Clients of other machines may return; whoever reads from them decides.
+        // Clients of other machines may return; the code that reads from them decides.
         let is_local = config.grant.is_none();
         std::thread::Builder::new()
             .name("acp-writer".to_owned())

@@ -5,10 +5,8 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
-use std::time::Duration;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::os::{AsFd, NULL_DEVICE};
 use super::system;
@@ -39,13 +37,6 @@ pub fn machine_memory_bytes() -> Option<u64> {
 /// Whether it belongs to the administrator.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-/// The time that the processor has spent on this thread. Unlike a clock, it does not advance while a busy machine runs
-/// something else.
-pub fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 /// Standard input and output as blocking files, without the buffers of the standard library.

@@ -181,11 +181,14 @@ impl Shared {
         }
     }
 
-    /// Takes or renews the lease of this process. Returns the names under which it has sessions.
+    /// Takes or renews the lease of this process, and removes those of processes that ended long ago. Returns the names
+    /// under which it has sessions.
     async fn lease_process(&self) -> Result<BTreeSet<String>, StoreError> {
         let sql = "with renewed as (insert into epitome_process (id, lease_until) \
                    values ($1, now() + $2::int8 * interval '1 second') \
-                   on conflict (id) do update set lease_until = excluded.lease_until) \
+                   on conflict (id) do update set lease_until = excluded.lease_until), \
+                   gone as (delete from epitome_process \
+                   where id <> $1 and lease_until < now() - interval '1 day') \
                    select holder from epitome_session where process = $1";
         let params = || -> connections::Params {
             vec![(Box::new(self.process.clone()), Type::TEXT), (Box::new(LEASE.as_secs() as i64), Type::INT8)]
@@ -267,7 +270,7 @@ impl Shared {
         Ok(row.get::<_, Option<String>>(0).map(|holder| (holder, row.get(1))))
     }
 
-    /// Reads a log by page. Lines are only ever added, except that a writer may replace its last one by itself.
+    /// Reads a log by page. Lines are only ever added, except that a writer may replace its last one.
     async fn read(&self, session: &SessionId) -> Result<StoredLog, StoreError> {
         let entries = self.entries(session).await?;
         let sql = "select seq, line from epitome_entry where session = $1 and seq >= $2 and seq < $3 \

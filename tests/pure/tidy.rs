@@ -18,8 +18,8 @@ const PRIVATE_CRATES: [(&str, &[&str]); 8] = [
     ("jsonrpsee-types", &["daemon"]),
 ];
 
-/// External crates that pure members may not use.
-const IMPURE: [&str; 4] = ["tokio", "reqwest", "notify", "sled"];
+/// Crates that pure members may not use.
+const IMPURE: [&str; 5] = ["tokio", "reqwest", "notify", "sled", "platform"];
 const PURE: [&str; 8] = ["settings", "thread", "turn", "compaction", "recall", "tokens", "rules", "transfer"];
 
 /// Limits on the session: fields of `Session` and of its `Core`, fields of any other struct, files with an `impl` of

@@ -160,7 +160,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
             let was_cancelled = prompt.cancelled;
             Ok::<_, wire::Error>(PendingPrompt { ticket, content, sent_after, key, was_cancelled })
         };
-        // Whoever may not prompt has none that waits, and must not be able to cancel those of others.
+        // A client without the right to prompt has none that waits, and must not cancel those of others.
         let prompts = if self.has_scope(AccessScope::Prompt) { prompts } else { Vec::new() };
         let prompts = prompts.iter().filter_map(|prompt| match (pending(prompt), prompt.id) {
             (Ok(pending), _) => Some(pending),

@@ -24,7 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use super::input::CompactionInput;
-use epitome_platform::process::thread_time;
+use cpu_time::ThreadTime;
 use epitome_thread::{Seq, Thread};
 use epitome_tokens::Ruler;
 use history::ConversationHistory;
@@ -128,6 +128,11 @@ impl Deadline {
     fn check(self) -> Result<(), TimedOut> {
         if thread_time() > self.0 { Err(TimedOut) } else { Ok(()) }
     }
+}
+
+/// The processor time of this thread. Unlike a clock, it does not advance while a busy machine runs something else.
+fn thread_time() -> Duration {
+    ThreadTime::now().as_duration()
 }
 
 /// Text that fits, and its number of lines.

@@ -242,8 +242,8 @@ fn a_part_loses_no_time_while_something_else_runs() {
     let deadline = Deadline::after(Duration::from_millis(20));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let end = epitome_platform::process::thread_time() + Duration::from_millis(60);
-            while epitome_platform::process::thread_time() < end {
+            let end = thread_time() + Duration::from_millis(60);
+            while thread_time() < end {
                 std::hint::spin_loop();
             }
         });

@@ -363,7 +363,7 @@ impl AsRef<AsyncStream> for OwnedReadHalf {
     }
 }
 
-/// The writing side of a connection. The other end is told when it is dropped.
+/// The writing side of a connection. Dropping it tells the other end that nothing follows.
 #[derive(Debug)]
 pub struct OwnedWriteHalf(Arc<AsyncStream>);
 

@@ -7,15 +7,13 @@ use std::os::windows::io::{AsHandle, AsRawHandle, IntoRawHandle};
 use std::os::windows::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
-use std::time::Duration;
 
-use windows_sys::Win32::Foundation::{CloseHandle, FILETIME};
+use windows_sys::Win32::Foundation::CloseHandle;
 use windows_sys::Win32::System::Console::{STD_OUTPUT_HANDLE, SetStdHandle};
 use windows_sys::Win32::System::ProcessStatus::{GetProcessMemoryInfo, PROCESS_MEMORY_COUNTERS};
 use windows_sys::Win32::System::SystemInformation::{GlobalMemoryStatusEx, MEMORYSTATUSEX};
 use windows_sys::Win32::System::Threading::{
     CREATE_BREAKAWAY_FROM_JOB, CREATE_NEW_PROCESS_GROUP, CREATE_NO_WINDOW, GetCurrentProcess,
-    GetCurrentThread, GetThreadTimes,
 };
 
 use super::os::NULL_DEVICE;
@@ -51,18 +49,6 @@ pub fn machine_memory_bytes() -> Option<u64> {
 /// Whether it belongs to the administrator. Nothing depends on it here.
 pub fn is_root() -> bool {
     false
-}
-
-/// The time that the processor has spent on this thread.
-pub fn thread_time() -> Duration {
-    /// Units of time in a microsecond.
-    const UNITS: u64 = 10;
-    let none = FILETIME { dwLowDateTime: 0, dwHighDateTime: 0 };
-    let (mut began, mut ended, mut kernel, mut user) = (none, none, none, none);
-    // SAFETY: the results are written to local variables. Without success they stay zero.
-    unsafe { GetThreadTimes(GetCurrentThread(), &mut began, &mut ended, &mut kernel, &mut user) };
-    let units = |time: FILETIME| u64::from(time.dwHighDateTime) << 32 | u64::from(time.dwLowDateTime);
-    Duration::from_micros((units(kernel) + units(user)) / UNITS)
 }
 
 /// Starts a command that survives this process and the console that this process was started from.
