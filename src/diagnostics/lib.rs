@@ -51,16 +51,24 @@ pub struct LanguageServers {
 #[derive(Default)]
 struct ServersInner {
     state: Mutex<ServersState>,
-    /// Locked while the user is asked, so that concurrent edits ask only once.
-    asking: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct ServersState {
     running: HashMap<ServerKey, Arc<OnceCell<Arc<LanguageServer>>>>,
     starts: HashMap<ServerKey, u32>,
-    /// The user's answers, by workspace.
-    consents: HashMap<PathBuf, bool>,
+    /// The user's answers, by workspace. Locked while the user is asked, so that concurrent edits ask only once.
+    consents: HashMap<PathBuf, Arc<tokio::sync::Mutex<Option<bool>>>>,
+}
+
+impl ServersState {
+    /// Removes a server, which ends once it is dropped. Only those that ended on their own count as started.
+    fn end(&mut self, key: &ServerKey, has_crashed: bool) -> Option<Arc<OnceCell<Arc<LanguageServer>>>> {
+        if !has_crashed {
+            self.starts.remove(key);
+        }
+        self.running.remove(key)
+    }
 }
 
 /// The workspace and the server's name.
@@ -142,7 +150,7 @@ impl LanguageServers {
                 let others = state.running.iter().filter(|(other, _)| *other != key);
                 let longest = others.max_by_key(|(_, cell)| idle(cell)).map(|(other, _)| other.clone());
                 let Some(longest) = longest else { break };
-                state.running.remove(&longest);
+                state.end(&longest, false);
             }
         }
         let mut rules = (*context.sandbox).clone();
@@ -158,10 +166,10 @@ impl LanguageServers {
         if context.settings.start == StartServers::Always {
             return true;
         }
-        let _asking = self.inner.asking.lock().await;
         let root = &context.workspace.cwd;
-        let known = self.state().consents.get(root).copied();
-        if let Some(known) = known {
+        let consent = self.state().consents.entry(root.clone()).or_default().clone();
+        let mut consent = consent.lock().await;
+        if let Some(known) = *consent {
             return known;
         }
         let sandboxing = if context.sandbox.enabled {
@@ -194,7 +202,7 @@ impl LanguageServers {
             // Not remembered: a client that can answer may attach later.
             QuestionReply::Cancelled | QuestionReply::Unable | QuestionReply::TimedOut => return false,
         };
-        self.state().consents.insert(root.clone(), agreed);
+        *consent = Some(agreed);
         agreed
     }
 
@@ -210,8 +218,9 @@ async fn end_when_idle(servers: Weak<ServersInner>, key: ServerKey) {
         let Some(inner) = servers.upgrade() else { return };
         let mut state = inner.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(client) = state.running.get(&key).and_then(|cell| cell.get()) else { return };
-        if client.has_ended() || client.idle_for() >= IDLE_MAX {
-            let ended = state.running.remove(&key);
+        let has_crashed = client.has_ended();
+        if has_crashed || client.idle_for() >= IDLE_MAX {
+            let ended = state.end(&key, has_crashed);
             drop(state);
             drop(ended);
             return;

@@ -276,3 +276,37 @@ async fn servers_in_the_workspace_are_not_used() {
     let workspace = Workspace::new(project.work(), Vec::new(), environment.into());
     assert!(known::for_file(&path, &workspace, None).is_none());
 }
+
+/// Regression test: servers that were ended because nobody used them counted as crashed. After four breaks of ten minutes,
+/// the model learned of no errors until the daemon was restarted.
+#[test]
+fn only_crashes_count_against_a_server() {
+    let servers = LanguageServers::default();
+    let key = (PathBuf::from("/work"), "gopls");
+    for (has_crashed, counted) in [(false, None), (true, Some(&1))] {
+        let mut state = servers.state();
+        state.starts.insert(key.clone(), 1);
+        state.running.insert(key.clone(), Arc::default());
+        assert!(state.end(&key, has_crashed).is_some());
+        assert_eq!(state.starts.get(&key), counted);
+    }
+}
+
+/// Regression test: a question that nobody answered kept all other workspaces waiting too.
+#[tokio::test]
+async fn a_question_about_one_workspace_does_not_delay_another() {
+    let project = GoProject::new();
+    let path = project.file("bad()\n");
+    let (door, mut asked) = QuestionSender::new();
+    door.set_shows(QuestionSupport { forms: true, urls: false });
+    let watch = project.watch(StartServers::Ask, door);
+    let waiting = tokio::spawn(async move { watch.findings(&path).await.is_ok() });
+    let unanswered = asked.recv().await.expect("a question");
+
+    let other = GoProject { servers: project.servers.clone(), ..GoProject::new() };
+    let path = other.file("bad()\n");
+    let unasked = other.watch(StartServers::Ask, QuestionSender::new().0);
+    assert!(unasked.findings(&path).await.is_err_and(|why| why.contains("did not agree")));
+    drop(unanswered);
+    assert!(!waiting.await.expect("no panic"));
+}

@@ -23,7 +23,7 @@ use epitome_thread::{ModelName, Thread, Usage};
 use ledger::Ledger;
 
 /// Bytes of a request or a reply per token, for estimates.
-const BYTES_PER_TOKEN: usize = 4;
+pub(crate) const BYTES_PER_TOKEN: usize = 4;
 
 /// Expected tokens of a reply. Most have a few hundred.
 const OUTPUT_EXPECTED: u32 = 2_000;

@@ -111,7 +111,7 @@ impl Http {
         encoded: &Encoded,
     ) -> Result<Option<Reservation>, ProviderError> {
         match &self.budget {
-            Some(budget) => budget.admit(endpoint, encoded.len()).await.map(Some),
+            Some(budget) => budget.admit(endpoint, encoded.priced).await.map(Some),
             None => Ok(None),
         }
     }

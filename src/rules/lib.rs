@@ -156,7 +156,11 @@ pub fn parse(text: &str) -> Result<RulePattern, RuleError> {
     {
         return wrong(format!("there is no tool {tool:?}"), &format!("did you mean {near:?}?"));
     }
-    let Some(about) = about else { return Ok(RulePattern { tool: tool.to_owned(), about: None }) };
+    let named = match is_server(tool) {
+        true => format!("{tool}__*"),
+        false => tool.to_owned(),
+    };
+    let Some(about) = about else { return Ok(RulePattern { tool: named, about: None }) };
     if about.is_empty() {
         return wrong(
             format!("the parentheses of {text:?} are empty"),
@@ -179,7 +183,13 @@ pub fn parse(text: &str) -> Result<RulePattern, RuleError> {
         ArgumentKind::Path => Some(path(about)?),
         ArgumentKind::Name => Some(about.to_owned()),
     };
-    Ok(RulePattern { tool: tool.to_owned(), about })
+    Ok(RulePattern { tool: named, about })
+}
+
+/// Whether a name is that of an MCP server, such as `mcp__github`, which means all of its tools, as in Claude Code.
+fn is_server(tool: &str) -> bool {
+    let server = tool.strip_prefix("mcp__");
+    server.is_some_and(|server| !server.is_empty() && !server.contains("__") && !server.contains('*'))
 }
 
 /// The kind of argument of a tool. Tools of servers and of programs that embed Epitome have none.
@@ -294,6 +304,8 @@ mod tests {
             ("Read(//etc/hosts)", "Read", Some("//etc/hosts")),
             ("web_fetch(domain:Docs.rs)", "web_fetch", Some("docs.rs")),
             ("mcp__tracker__*", "mcp__tracker__*", None),
+            // It was accepted and matched nothing, so a server that was denied could be used.
+            ("mcp__tracker", "mcp__tracker__*", None),
             ("file_*(a)", "file_*", Some("a")),
         ] {
             let wanted = RulePattern { tool: tool.to_owned(), about: about.map(str::to_owned) };
@@ -324,6 +336,7 @@ mod tests {
             ("bsh(ls)", "no tool \"bsh\"", "\"bash\""),
             ("file_reed", "no tool \"file_reed\"", "\"file_read\""),
             ("mcp__a__b(x)", "nothing in parentheses", "mcp__a__b"),
+            ("mcp__a(x)", "nothing in parentheses", "mcp__a"),
             ("todo_write(x)", "nothing in parentheses", "todo_write"),
             ("bash_kill(x)", "nothing in parentheses", "bash_kill"),
             ("bash_*(x)", "nothing in parentheses", "bash_*"),

@@ -24,7 +24,7 @@ const HEADER_BYTES_MAX: usize = 128 * 1024;
 const SIDE_MAX: u32 = 100_000;
 
 /// Tokens of an image. `data` is its base64.
-pub(super) fn image_tokens(family: Family, data: &str) -> u64 {
+pub fn image_tokens(family: Family, data: &str) -> u64 {
     let Some((width, height)) = sides(data) else { return IMAGE_TOKENS };
     let (width, height) = (f64::from(width), f64::from(height));
     let tokens = match family {
@@ -50,7 +50,7 @@ pub(super) fn image_tokens(family: Family, data: &str) -> u64 {
 const PAGES_MAX: usize = 20;
 
 /// Tokens of a document. `data` is its base64.
-pub(super) fn document_tokens(family: Family, data: &str) -> u64 {
+pub fn document_tokens(family: Family, data: &str) -> u64 {
     let page = match family {
         Family::Gemini => PAGE_TOKENS_GEMINI,
         Family::OpenAi

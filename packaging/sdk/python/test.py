@@ -48,6 +48,14 @@ async def main(command: str, project: Path) -> None:
         await session.cancel()
         assert (await hanging).stop_reason == "cancelled"
 
+        # So is one that the program gives up. The next prompt was read by the turn that went on.
+        try:
+            await asyncio.wait_for(session.prompt("hang"), 0.1)
+            raise AssertionError("it does not end")
+        except TimeoutError:
+            pass
+        assert (await session.prompt("say next")).text == "You said next."
+
         # Compaction, undo and redo.
         await session.prompt("say " + "much " * 2000)
         assert (await session.compact("the files"))["status"] == "compacted"

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::acp::attached;
 use crate::cli::queue::{InputQueue, UserInput};
 use crate::thread::attached::prompt_too_large;
 use crate::thread::{ClientInstructions, Content};
@@ -151,7 +152,10 @@ fn content(written: WrittenContent) -> Result<Vec<Content>, String> {
     match prompt_too_large(&content) {
         Some(why) => Err(format!("the prompt has {why}")),
         None if content.iter().all(is_blank) => Err("the prompt is empty".to_owned()),
-        None => Ok(content),
+        None => {
+            let checked = |(at, part)| attached::checked(&format!("content[{at}]"), part);
+            content.into_iter().enumerate().map(checked).collect()
+        }
     }
 }
 
@@ -280,6 +284,22 @@ mod tests {
         let written = json!({ "type": "user", "session_id": "", "parent_tool_use_id": null,
             "message": { "role": "user", "content": blocks } });
         assert_eq!(line(written), HostLine::Prompt(vec![text("look"), image]));
+    }
+
+    /// Regression: images were stored as they came. With a wrong type, providers refused each later prompt of the session.
+    #[test]
+    fn images_have_the_type_of_their_first_bytes() {
+        let image = |media_type: &str, data: &str| {
+            let source = json!({ "type": "base64", "media_type": media_type, "data": data });
+            let content = [json!({ "type": "image", "source": source })];
+            json!({ "type": "user", "message": { "content": content } })
+        };
+        let HostLine::Prompt(parts) = line(image("image/jpeg", "iVBORw0KGgo=")) else { panic!("a prompt") };
+        assert!(matches!(&parts[..], [Content::Image { mime_type, .. }] if mime_type == "image/png"));
+        for data in ["aGVsbG8=", "no!"] {
+            let error = parse(&image("image/png", data).to_string()).expect_err("it is refused");
+            assert!(error.contains("`content[0]"), "{error}");
+        }
     }
 
     #[test]

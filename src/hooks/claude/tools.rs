@@ -67,7 +67,11 @@ const IN_AGENT_FILES: [(&str, &str); 6] = [
 pub fn is_name_of(name: &str, ours: &str) -> bool {
     let theirs = tool_name(ours);
     let is = |known: &str| name.eq_ignore_ascii_case(known);
+    // An MCP server alone means all of its tools.
+    let server = name.strip_suffix("__*").unwrap_or(name);
+    let is_server = server.strip_prefix("mcp__").is_some_and(|server| !server.contains("__"));
     is(ours)
+        || (is_server && ours.strip_prefix(server).is_some_and(|tool| tool.starts_with("__")))
         || is(theirs)
         || aliases(theirs).iter().any(|alias| is(alias))
         || IN_AGENT_FILES.iter().any(|(known, tool)| *tool == ours && is(known))
@@ -256,4 +260,19 @@ pub fn output_text(output: &Value) -> String {
         .or_else(|| blocks(output.get("content")?))
         .or_else(|| blocks(output))
         .unwrap_or_else(|| output.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_name_of;
+
+    /// Regression: the name of a server matched nothing, so an agent file could not take a server's tools away.
+    #[test]
+    fn a_server_means_all_of_its_tools() {
+        for name in ["mcp__a", "mcp__a__*", "mcp__a__b"] {
+            assert!(is_name_of(name, "mcp__a__b"), "{name}");
+            assert!(!is_name_of(name, "mcp__ab__c") && !is_name_of(name, "bash"), "{name}");
+        }
+        assert!(!is_name_of("mcp__", "mcp__a__b") && !is_name_of("mcp__a__c", "mcp__a__b"));
+    }
 }

@@ -7,10 +7,13 @@ use bytes::Bytes;
 
 use super::turns::{WireTurn, turns};
 use super::{BodyEnvelope, EncodedTurn, Format, Prefix, Purpose, RequestMeta, format_of};
+use crate::budget::BYTES_PER_TOKEN;
 use crate::endpoint::Endpoint;
 use crate::{Basis, ModelRequest};
 use epitome_config::EditTools;
-use epitome_thread::ToolSpec;
+use epitome_thread::{Content, OutcomeContent, ToolSpec};
+use epitome_tokens::model_name::Family;
+use epitome_tokens::{document_tokens, image_tokens};
 
 /// Number of turns that are kept separate, so that cache marks can be inserted; older ones are joined.
 const APART: usize = 4;
@@ -29,6 +32,8 @@ pub struct Encoded {
     pub prefix: String,
     /// Bytes of the body that were encoded for this call; the others were cached.
     pub fresh: usize,
+    /// Bytes of the body, in which images and documents count as much text as costs the same number of tokens.
+    pub priced: usize,
 }
 
 impl Encoded {
@@ -64,6 +69,8 @@ struct CachedEncoding {
     apart: Vec<EncodedPiece>,
     /// Number of turns in `joined` and `apart`.
     turns: usize,
+    /// Bytes in them that cost nothing.
+    free: usize,
     continuation: EncodingStart,
 }
 
@@ -82,6 +89,8 @@ struct EncodedPiece {
     written: EncodedTurn,
     /// Whether this is a turn of the user, or one with tool results.
     of_user: bool,
+    /// Bytes that cost nothing, because they are not text.
+    free: usize,
 }
 
 impl Encoding {
@@ -125,7 +134,10 @@ impl Encoding {
         };
         let envelope = format.envelope(endpoint, &meta);
         fresh += envelope.head.len() + envelope.tail.len();
-        let encoded = Encoded { body: cached.body(newest, envelope), prefix: prefix.digest(), fresh };
+        let free = cached.free + newest.free;
+        let mut encoded =
+            Encoded { body: cached.body(newest, envelope), prefix: prefix.digest(), fresh, priced: 0 };
+        encoded.priced = encoded.len().saturating_sub(free);
         if request.basis.is_some() {
             self.cached = Some(cached);
         }
@@ -171,12 +183,14 @@ impl CachedEncoding {
             joined: Vec::new(),
             apart: Vec::new(),
             turns: 0,
+            free: 0,
             continuation: EncodingStart::default(),
         }
     }
 
     fn push(&mut self, piece: EncodedPiece) {
         self.turns += 1;
+        self.free += piece.free;
         self.apart.push(piece);
         if self.apart.len() > GATHERED_MAX {
             let old = self.apart.drain(..self.apart.len() - APART);
@@ -229,7 +243,29 @@ fn write_turn(
 ) -> EncodedPiece {
     let mut bytes = vec![b','];
     let written = format.turn(endpoint, turn, prefix, &mut bytes);
-    EncodedPiece { bytes: Bytes::from(bytes), written, of_user: matches!(turn, WireTurn::User { .. }) }
+    let free = free_bytes(turn, Family::detect(&endpoint.model));
+    EncodedPiece { bytes: Bytes::from(bytes), written, of_user: matches!(turn, WireTurn::User { .. }), free }
+}
+
+/// The bytes of a turn's images and documents, less those of a text with as many tokens. Base64 has far more bytes than
+/// providers charge for.
+fn free_bytes(turn: &WireTurn<'_>, family: Family) -> usize {
+    let WireTurn::User { answers, parts, .. } = turn else { return 0 };
+    let free = |data: &str, tokens: u64| data.len().saturating_sub(tokens as usize * BYTES_PER_TOKEN);
+    let of_image = |data: &str| free(data, image_tokens(family, data));
+    let of_document = |data: &str| free(data, document_tokens(family, data));
+    let outcomes = answers.iter().filter_map(|answer| answer.outcome).flat_map(|outcome| &outcome.content);
+    let in_outcomes = outcomes.map(|content| match content {
+        OutcomeContent::Image { data, .. } => of_image(data),
+        OutcomeContent::Document { data, .. } => of_document(data),
+        _ => 0,
+    });
+    let in_parts = parts.iter().map(|part| match &**part {
+        Content::Image { data, .. } => of_image(data),
+        Content::Document { data, .. } => of_document(data),
+        _ => 0,
+    });
+    in_outcomes.chain(in_parts).sum()
 }
 
 #[cfg(test)]

@@ -402,3 +402,21 @@ fn each_request_starts_with_the_previous_bytes() {
         }
     }
 }
+
+/// Regression: the base64 of an image was estimated as text, so that a screenshot of 2 MB used up a budget of one dollar.
+#[test]
+fn images_and_documents_cost_what_their_tokens_do() {
+    let data = "A".repeat(2_000_000);
+    for endpoint in endpoints() {
+        let image = Content::Image { mime_type: "image/png".into(), data: data.clone(), uri: None };
+        let document = Content::Document { mime_type: "application/pdf".into(), data: data.clone(), name: None };
+        for (part, priced_max) in [(image, 20_000), (document, 250_000)] {
+            let view = OwnedView::default().user(vec![text("look"), part]);
+            let encoded = encode(&endpoint, &view.request());
+            assert!(encoded.priced < priced_max, "{}: {}", endpoint.name, encoded.priced);
+        }
+        let view = OwnedView::default().user(vec![text(&data)]);
+        let encoded = encode(&endpoint, &view.request());
+        assert_eq!(encoded.priced, encoded.len());
+    }
+}

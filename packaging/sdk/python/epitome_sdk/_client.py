@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -99,7 +100,9 @@ class _Client:
             except Exception:
                 # A program that could not decide has not agreed.
                 answer = "reject_once"
-        option = next((option for option in options if option.kind == answer), None)
+        # Some calls are only allowed or rejected once.
+        kinds = (answer, answer.replace("always", "once"))
+        option = next((option for kind in kinds for option in options if option.kind == kind), None)
         if option is None:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
         return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=option.option_id))
@@ -126,7 +129,13 @@ class Session:
 
     async def _answer(self, turn: Turn, blocks: list[Any]) -> PromptResult:
         try:
-            response = await self._connection.prompt(session_id=self.id, prompt=blocks)
+            try:
+                response = await self._connection.prompt(session_id=self.id, prompt=blocks)
+            except asyncio.CancelledError:
+                # A program that gives up a turn must not leave the agent at work.
+                with contextlib.suppress(Exception):
+                    await self.cancel()
+                raise
             meta = response.field_meta or {}
             text, outcome = "".join(turn._text), meta.get("epitome") or {}
             return PromptResult(text, response.stop_reason, meta.get("usage"), outcome)

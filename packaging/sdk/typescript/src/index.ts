@@ -289,7 +289,9 @@ async function decide(
   } catch {
     // A program that could not decide has not agreed.
   }
-  const option = request.options.find(({ kind }) => kind === answer);
+  const of = (wanted: string) => request.options.find(({ kind }) => kind === wanted);
+  // Some calls are only allowed or rejected once.
+  const option = of(answer) ?? of(answer.replace("always", "once"));
   const outcome = option ? { outcome: "selected" as const, optionId: option.optionId } : { outcome: "cancelled" as const };
   return { outcome };
 }
