@@ -23,6 +23,8 @@ pub(super) struct Material {
     pub request: Option<LastRequest>,
     /// The user's other messages, newest first, including text given when refusing a call or answering a question.
     pub user: Vec<UserQuote>,
+    /// The messages before these, newest first, for which there is no room even if all others are shortened.
+    pub beyond: Vec<Seq>,
     /// The newest text of each instruction file, in the order in which they were added.
     pub instructions: Vec<QuotedInstructions>,
     /// Pinned parts.
@@ -83,7 +85,7 @@ impl Material {
             shown[..cut].iter().map(|entry| (entry.seq, entry)).collect();
 
         let mut request = None;
-        let mut user = Vec::new();
+        let mut user = UserQuotes::new(input);
         let mut by_path: BTreeMap<&Path, Option<QuotedInstructions>> = BTreeMap::new();
         let names = tools(thread.entries());
         // Rewound prompts no longer apply.
@@ -99,7 +101,7 @@ impl Material {
                         && !rewritten.contains_call(&outcome.call)
                         && let Some((occasion, text)) = user_reply(tool, outcome)
                     {
-                        user.push(UserQuote::new(input, entry.seq, Some(occasion), text.to_owned(), false));
+                        user.add(entry.seq, Some(occasion), text.len(), false, || text.to_owned());
                     }
                     continue;
                 }
@@ -127,13 +129,12 @@ impl Material {
                         && !kept.contains(&entry.seq)
                         && !quoted.contains(&entry.seq)
                     {
-                        let text = match origin {
-                            Origin::Recipe { typed, .. } if !rewritten.contains(entry.seq) => typed.clone(),
-                            _ => said(content),
-                        };
-                        if !text.trim().is_empty() {
-                            let is_partial = content.iter().any(Content::has_attached_data);
-                            user.push(UserQuote::new(input, entry.seq, None, text, is_partial));
+                        let is_partial = content.iter().any(Content::has_attached_data);
+                        match origin {
+                            Origin::Recipe { typed, .. } if !rewritten.contains(entry.seq) => {
+                                user.add(entry.seq, None, typed.len(), is_partial, || typed.clone());
+                            }
+                            _ => user.add(entry.seq, None, text_bytes(content), is_partial, || said(content)),
                         }
                     }
                 }
@@ -161,7 +162,8 @@ impl Material {
             kept,
             gone,
             request: request.flatten(),
-            user,
+            user: user.quotes,
+            beyond: user.beyond,
             instructions,
             pins,
             goal,
@@ -205,6 +207,52 @@ fn file_text(text: String, path: &Path) -> String {
     inner.map(str::to_owned).unwrap_or(text)
 }
 
+/// The quotes of the user's messages, newest first, as far as there can be room for them. So the cost of a compaction does
+/// not grow with the conversation.
+struct UserQuotes<'a> {
+    input: &'a CompactionInput<'a>,
+    quotes: Vec<UserQuote>,
+    beyond: Vec<Seq>,
+    /// The size of all quotes in tokens if each is as short as possible.
+    least: u64,
+}
+
+impl<'a> UserQuotes<'a> {
+    fn new(input: &'a CompactionInput<'a>) -> UserQuotes<'a> {
+        UserQuotes { input, quotes: Vec::new(), beyond: Vec::new(), least: 0 }
+    }
+
+    /// Adds a message, which has about this many bytes, unless it is blank.
+    fn add(
+        &mut self,
+        entry: Seq,
+        occasion: Option<&'static str>,
+        bytes: usize,
+        is_partial: bool,
+        text: impl FnOnce() -> String,
+    ) {
+        // A short one may find room where a longer one did not.
+        let is_room = match self.input.limit {
+            limit if self.least <= limit => true,
+            limit => self.least <= limit.saturating_mul(ROOMS_OF_SHORT) && bytes <= SHORT_BYTES_MAX,
+        };
+        if !is_room {
+            return self.beyond.push(entry);
+        }
+        let text = text();
+        if !text.trim().is_empty() {
+            let quote = UserQuote::new(self.input, entry, occasion, text, is_partial);
+            self.least += quote.least(self.input);
+            self.quotes.push(quote);
+        }
+    }
+}
+
+/// The bytes of the texts in a message.
+fn text_bytes(content: &[Content]) -> usize {
+    content.iter().filter_map(Content::as_text).map(str::len).sum()
+}
+
 impl UserQuote {
     fn new(
         input: &CompactionInput<'_>,
@@ -226,6 +274,15 @@ impl UserQuote {
         let text = input.head_and_tail_chars(&self.text, chars_max, self.entry);
         let occasion = self.occasion.map_or(String::new(), |occasion| format!(" when=\"{occasion}\""));
         format!("<said entry=\"{}\"{occasion}>\n{text}\n</said>", self.entry)
+    }
+
+    /// The size of the shortest quote.
+    fn least(&self, input: &CompactionInput<'_>) -> u64 {
+        let [.., chars_max] = PASTE_CHARS;
+        match self.chars > chars_max {
+            true => input.ruler.text(&self.quoted(input, chars_max)).min(self.tokens),
+            false => self.tokens,
+        }
     }
 
     /// Shortens the quote to `chars_max`, and returns the number of tokens that this saves. The mark of the cut may be
@@ -378,6 +435,12 @@ fn native_summary(head: &Entry) -> Vec<Content> {
 /// Longer texts of the user are quoted by their head and tail: pastes are logs and files, whose middle can be read
 /// again. In characters, per attempt.
 const PASTE_CHARS: [usize; 3] = [8 * 1024, 2 * 1024, 600];
+
+/// Messages of up to this many bytes are looked at further back than longer ones.
+const SHORT_BYTES_MAX: usize = 400;
+
+/// How far back, in multiples of the room.
+const ROOMS_OF_SHORT: u64 = 4;
 
 /// Begins every composed message.
 pub(super) const COMPACTED: &str = "The conversation so far was compacted.";

@@ -202,7 +202,7 @@ struct UserWords {
 /// Quotes the user's messages in their order, within `tokens_max`. If not all fit, the newest take precedence.
 fn user_words(input: &CompactionInput<'_>, material: &Material, tokens_max: u64) -> UserWords {
     let said = &material.user;
-    let is_room = material.user_tokens() <= tokens_max;
+    let is_room = material.beyond.is_empty() && material.user_tokens() <= tokens_max;
     let gap = if is_room { 0 } else { input.ruler.text(GAP) };
     let mut words = UserWords::default();
     let mut left = tokens_max;
@@ -221,6 +221,12 @@ fn user_words(input: &CompactionInput<'_>, material: &Material, tokens_max: u64)
                     parts.push(GAP);
                 }
             }
+        }
+    }
+    if !material.beyond.is_empty() {
+        words.left_out.extend(&material.beyond);
+        if parts.last() != Some(&GAP) {
+            parts.push(GAP);
         }
     }
     if parts.iter().any(|part| *part != GAP) {

@@ -45,7 +45,7 @@ impl SessionRecipes {
 
     /// The reminder about skills that the frame does not list.
     pub(super) fn late_skills(&self, core: &Core) -> Option<Topic> {
-        let said = core.thread.entries().iter().filter(|entry| text_by(BY, &entry.change).is_some());
+        let said = core.thread.context().iter().filter(|entry| text_by(BY, &entry.change).is_some());
         if core.lineage.is_child() || said.count() >= MESSAGES_MAX {
             return None;
         }

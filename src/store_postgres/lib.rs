@@ -158,7 +158,7 @@ impl Shared {
     }
 
     /// Renews the lease of this process, and finds out which sessions it still has; false if the database can't be reached.
-    async fn renew(&self) -> bool {
+    async fn renew(self: &Arc<Self>) -> bool {
         let logs: Vec<Arc<OpenLog>> = self.open().values().filter_map(Weak::upgrade).collect();
         if logs.is_empty() {
             return true;
@@ -169,7 +169,12 @@ impl Shared {
                 for log in logs {
                     match tokens.contains(log.token()) {
                         true => log.confirmed(asked),
-                        false => log.lost(&self.connections).await,
+                        // The next renewal does not wait until it is known who has the session.
+                        false if log.set_lost() => {
+                            let shared = self.clone();
+                            self.spawn(async move { log.find_holder(&shared.connections).await });
+                        }
+                        false => {}
                     }
                 }
                 true

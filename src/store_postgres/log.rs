@@ -61,16 +61,23 @@ impl OpenLog {
         self.state().confirmed = asked;
     }
 
-    /// The lease is not this log's any longer: finds out whose it is.
-    pub async fn lost(&self, connections: &Connections) {
+    /// The lease is not this log's any longer. Returns false if that was known.
+    pub fn set_lost(&self) -> bool {
+        let mut state = self.state();
+        let is_new = state.taken_by.is_none();
+        state.taken_by.get_or_insert_with(|| "another process".to_owned());
+        is_new
+    }
+
+    /// Finds out who has the session that was lost.
+    pub async fn find_holder(&self, connections: &Connections) {
         let id = self.session.0.clone();
         let sql = "select coalesce(holder, 'nobody') from epitome_session where id = $1";
         let params = move || -> Params { vec![(Box::new(id.clone()), Type::TEXT)] };
-        let holder = match connections.query("look up a lease", sql, params).await {
-            Ok(rows) => rows.first().map(|row| row.get::<_, String>(0)),
-            Err(_) => Some("another process".to_owned()),
-        };
-        self.state().taken_by = Some(holder.unwrap_or_else(|| "a deletion".to_owned()));
+        if let Ok(rows) = connections.query("look up a lease", sql, params).await {
+            let holder = rows.first().map(|row| row.get::<_, String>(0));
+            self.state().taken_by = Some(holder.unwrap_or_else(|| "a deletion".to_owned()));
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -152,7 +159,8 @@ impl OpenLog {
                         continue;
                     }
                     Ok(false) => {
-                        self.lost(&self.shared.connections).await;
+                        self.set_lost();
+                        self.find_holder(&self.shared.connections).await;
                         continue;
                     }
                     Err(failure) => failure,

@@ -90,6 +90,8 @@ pub struct Thread {
     session: SessionId,
     cwd: PathBuf,
     framed: Option<Arc<Entry>>,
+    /// The entries with instructions and other context that Epitome added for the model. A long log has few of these.
+    context: Vec<Arc<Entry>>,
     /// The newest instructions of the client.
     client_instructed: Option<Arc<Entry>>,
     model: Option<ModelName>,
@@ -145,6 +147,7 @@ impl Thread {
             session: session.clone(),
             cwd: cwd.clone(),
             framed: None,
+            context: Vec::new(),
             client_instructed: None,
             model: None,
             mode: Mode::default(),
@@ -196,6 +199,9 @@ impl Thread {
                 );
                 self.in_turn |= is_prompt;
                 self.reads_prompts |= is_prompt;
+                if matches!(origin, Origin::Context { .. } | Origin::Instructions { .. }) {
+                    self.context.push(entry);
+                }
             }
             Change::Replied { message, usage, .. } => {
                 self.saw_message(message.id);
@@ -308,6 +314,11 @@ impl Thread {
 
     pub fn entries(&self) -> &[Arc<Entry>] {
         &self.entries
+    }
+
+    /// The entries with instructions and other context that Epitome added for the model, oldest first.
+    pub fn context(&self) -> &[Arc<Entry>] {
+        &self.context
     }
 
     pub fn view(&self) -> &View {

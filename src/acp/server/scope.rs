@@ -54,9 +54,11 @@ fn check(grant: &AccessGrant, method: &str, params: Option<&RawValue>) -> Result
     }
     let Ok(params) = RequestParams::read(params) else { return Ok(()) };
     for (name, scope) in OPENING_PARAMS {
-        let value = params.raw(name).and_then(|value| serde_json::from_str::<Value>(value.get()).ok());
-        let is_empty = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
-        if value.is_some_and(|value| !is_empty(&value)) {
+        let Some(given) = params.raw(name) else { continue };
+        // Fails closed: what is no value here may be one for a more tolerant reader.
+        let is_empty = serde_json::from_str::<Value>(given.get())
+            .is_ok_and(|value| value.is_null() || value.as_array().is_some_and(Vec::is_empty));
+        if !is_empty {
             grant.check(&format!("`{name}` of `{method}`"), scope)?;
         }
     }
@@ -109,7 +111,12 @@ mod tests {
     fn opening_a_session_gives_no_more_rights_than_the_scope() {
         let program = r#"{"mcpServers":[{"name":"a","command":"/bin/sh","args":[],"env":[]}]}"#;
         let options = r#"{"configOptions":[{"configId":"mode","value":"allow"}]}"#;
-        for params in [program, options] {
+        // Regression: texts that only the reader of requests accepts were not seen here, and the program was started.
+        let half_a_pair =
+            r#"{"mcpServers":[{"name":"a","command":"/bin/sh","args":["\ud800"],"env":[]}]}"#;
+        let too_large = r#"{"configOptions":[{"configId":"mode","value":"allow","x":1e999}]}"#;
+        assert!(refused(AccessScope::Read, "session/load", half_a_pair));
+        for params in [program, options, half_a_pair, too_large] {
             assert!(refused(AccessScope::Prompt, "session/new", params));
             assert!(!refused(AccessScope::Approve, "session/new", params));
         }

@@ -29,6 +29,7 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
 use super::LAST_WORDS_TIME_MAX;
 use super::attach::{DaemonLink, FindDaemon};
+use super::progress::{CountedSocket, SocketProgress};
 use super::remote::{
     CONNECTION_HEADER, IDS_HEADER, PATH, RECEIVED_HEADER, RETURN_TIME_MAX, SILENCE_MAX, WRITE_TIME_MAX,
     front_protocol,
@@ -70,11 +71,12 @@ pub struct RemoteConnector {
 trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
 
-type ServerSocket = WebSocketStream<Box<dyn Transport>>;
+type ServerSocket = WebSocketStream<CountedSocket<Box<dyn Transport>>>;
 
 /// A socket that has just been connected.
 struct DialedSocket {
     socket: ServerSocket,
+    progress: SocketProgress,
     /// Names the connection.
     id: HeaderValue,
     /// Number of our frames that have arrived.
@@ -170,7 +172,8 @@ impl RemoteServerAddress {
         let limits = WebSocketConfig::default()
             .max_message_size(Some(MESSAGE_BYTES_MAX))
             .max_frame_size(Some(MESSAGE_BYTES_MAX));
-        let handshake = client_async_with_config(request, stream, Some(limits));
+        let progress = SocketProgress::default();
+        let handshake = client_async_with_config(request, progress.count(stream), Some(limits));
         let (socket, response) = match timeout(STEP_TIME_MAX, handshake).await.map_err(late)? {
             Ok(connected) => connected,
             Err(Error::Http(response)) => {
@@ -188,7 +191,7 @@ impl RemoteServerAddress {
         let headers = response.headers();
         let arrived = headers.get(&RECEIVED_HEADER).and_then(|count| count.to_str().ok()?.parse().ok());
         match (headers.get(&CONNECTION_HEADER), arrived) {
-            (Some(id), Some(arrived)) => Ok(DialedSocket { socket, id: id.clone(), arrived }),
+            (Some(id), Some(arrived)) => Ok(DialedSocket { socket, progress, id: id.clone(), arrived }),
             _ => Err(unreachable("the server is no `epitome serve`".to_owned())),
         }
     }
@@ -248,13 +251,17 @@ impl SentFrames {
     }
 
     /// Sends lines until the front end closes its end, or the socket fails.
-    async fn send(&mut self, sink: &mut SplitSink<ServerSocket, Message>) -> SocketEnd {
+    async fn send(
+        &mut self,
+        sink: &mut SplitSink<ServerSocket, Message>,
+        progress: &SocketProgress,
+    ) -> SocketEnd {
         loop {
             let at = usize::try_from(self.sent - self.dropped).unwrap_or(usize::MAX);
             if let Some(frame) = self.kept.get(at).cloned() {
-                match timeout(WRITE_TIME_MAX, sink.send(Message::Text(frame))).await {
-                    Ok(Ok(())) => self.sent += 1,
-                    Ok(Err(_)) | Err(_) => return SocketEnd::Cut,
+                match progress.while_writing(WRITE_TIME_MAX, sink.send(Message::Text(frame))).await {
+                    Some(Ok(())) => self.sent += 1,
+                    Some(Err(_)) | None => return SocketEnd::Cut,
                 }
                 self.trim();
                 continue;
@@ -291,24 +298,28 @@ struct ReceivedFrames {
 
 impl ReceivedFrames {
     /// Passes lines on until the socket ends. A line that has begun continues after a call that was given up.
-    async fn pass_on(&mut self, stream: &mut SplitStream<ServerSocket>) -> SocketEnd {
+    async fn pass_on(
+        &mut self,
+        stream: &mut SplitStream<ServerSocket>,
+        progress: &SocketProgress,
+    ) -> SocketEnd {
         loop {
             while !self.rest.is_empty() {
                 if self.to_front.write_buf(&mut self.rest).await.is_err() {
                     return SocketEnd::FrontClosed;
                 }
             }
-            match timeout(SILENCE_MAX, stream.next()).await {
-                Ok(Some(Ok(Message::Text(text)))) => {
+            match progress.while_moving(SILENCE_MAX, stream.next()).await {
+                Some(Some(Ok(Message::Text(text)))) => {
                     self.received += 1;
                     self.rest.extend_from_slice(text.as_bytes());
                     self.rest.extend_from_slice(b"\n");
                 }
-                Ok(Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)))) => {}
-                Ok(Some(Ok(Message::Close(_) | Message::Binary(_)) | Err(Error::ConnectionClosed))) => {
+                Some(Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)))) => {}
+                Some(Some(Ok(Message::Close(_) | Message::Binary(_)) | Err(Error::ConnectionClosed))) => {
                     return SocketEnd::ServerClosed;
                 }
-                Ok(Some(Err(_)) | None) | Err(_) => return SocketEnd::Cut,
+                Some(Some(Err(_)) | None) | None => return SocketEnd::Cut,
             }
         }
     }
@@ -335,19 +346,19 @@ async fn carry(server: Arc<RemoteServerAddress>, dialed: DialedSocket, relay: lo
         sent: 0,
     };
     let mut received = ReceivedFrames { to_front, rest: BytesMut::new(), received: 0 };
-    let DialedSocket { mut socket, id, .. } = dialed;
+    let DialedSocket { mut socket, mut progress, id, .. } = dialed;
     loop {
         let (mut sink, mut stream) = socket.split();
         let end = tokio::select! {
-            end = sent.send(&mut sink) => end,
-            end = received.pass_on(&mut stream) => end,
+            end = sent.send(&mut sink, &progress) => end,
+            end = received.pass_on(&mut stream, &progress) => end,
         };
         match end {
             SocketEnd::ServerClosed => return,
             SocketEnd::FrontClosed => {
                 drop(sink.close().await);
                 // The daemon's output after the end of its input.
-                drop(timeout(LAST_WORDS_TIME_MAX, received.pass_on(&mut stream)).await);
+                drop(timeout(LAST_WORDS_TIME_MAX, received.pass_on(&mut stream, &progress)).await);
                 return;
             }
             SocketEnd::Cut => {}
@@ -359,7 +370,7 @@ async fn carry(server: Arc<RemoteServerAddress>, dialed: DialedSocket, relay: lo
         if !sent.resume(next.arrived) {
             return;
         }
-        socket = next.socket;
+        (socket, progress) = (next.socket, next.progress);
     }
 }
 
@@ -374,6 +385,10 @@ async fn dial_again(
         match timeout_at(until, server.dial(headers.clone())).await.ok()? {
             Ok(dialed) => return Some(dialed),
             Err(DialError::Unreachable(why)) => tracing::info!(why, "the server can't be reached"),
+            // The server is full, or a proxy is waiting for its restart.
+            Err(DialError::Refused(status, text)) if is_passing(status) => {
+                tracing::info!(%status, text, "the server can't be used yet");
+            }
             Err(error @ DialError::Refused(..)) => {
                 tracing::info!(%error, "the connection can't be continued");
                 return None;
@@ -382,4 +397,16 @@ async fn dial_again(
         timeout_at(until, sleep(pause)).await.ok()?;
         pause = (pause * 2).min(TRY_AGAIN_MAX);
     }
+}
+
+/// Whether a server that answers like this may accept the same request later.
+fn is_passing(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::REQUEST_TIMEOUT
+            | StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT
+    )
 }

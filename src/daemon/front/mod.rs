@@ -20,6 +20,7 @@
 pub mod access;
 pub mod attach;
 pub mod dial;
+mod progress;
 pub mod reconnect;
 #[cfg(test)]
 mod reconnect_tests;

@@ -26,6 +26,7 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use super::connection::{Carrier, ClientStream, NoStream, RETURN_TIME_MAX, RemoteConnection, StreamReader};
 use super::{CONNECTION_HEADER, RECEIVED_HEADER, RemoteClients, RemoteResponse, text, value};
 use crate::front::LAST_WORDS_TIME_MAX;
+use crate::front::progress::{CountedSocket, SocketProgress};
 use crate::front::access::{AdmittedToken, frame_limits, subprotocols};
 use crate::handshake::PROTOCOL;
 
@@ -38,10 +39,10 @@ pub const IDS_HEADER: HeaderName = HeaderName::from_static("epitome-ids-above");
 /// Interval of pings, by which both sides notice that the other one has gone.
 pub const PING_EVERY: Duration = Duration::from_secs(15);
 
-/// Time without any frame after which the other side has gone.
+/// Time without any byte after which the other side has gone.
 pub const SILENCE_MAX: Duration = Duration::from_secs(45);
 
-/// Time limit for a client to take a frame.
+/// Time after which a client that takes nothing of a frame has gone.
 pub const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The subprotocol of front ends on other machines.
@@ -49,7 +50,7 @@ pub fn front_protocol() -> String {
     format!("epitome-front.{PROTOCOL}")
 }
 
-type ClientSocket = WebSocketStream<TokioIo<Upgraded>>;
+type ClientSocket = WebSocketStream<CountedSocket<TokioIo<Upgraded>>>;
 
 /// Answers the handshake of a client that opens a connection or returns to one.
 pub async fn accept(
@@ -93,9 +94,10 @@ pub async fn accept(
         let connection = carried;
         let may_return = match upgrade.await {
             Ok(upgraded) => {
-                let io = TokioIo::new(upgraded);
+                let progress = SocketProgress::default();
+                let io = progress.count(TokioIo::new(upgraded));
                 let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(frame_limits())).await;
-                serve(&connection, socket, &reader).await
+                serve(&connection, socket, &progress, &reader).await
             }
             Err(error) => {
                 tracing::info!(%error, "a WebSocket handshake failed");
@@ -159,7 +161,12 @@ fn resumed(
 }
 
 /// Serves a socket until it ends or another one replaces it. Returns whether its client may return.
-async fn serve(connection: &Arc<RemoteConnection>, socket: ClientSocket, reader: &StreamReader) -> bool {
+async fn serve(
+    connection: &Arc<RemoteConnection>,
+    socket: ClientSocket,
+    progress: &SocketProgress,
+    reader: &StreamReader,
+) -> bool {
     let (mut sink, mut stream) = socket.split();
     let write = async {
         let mut pings = tokio::time::interval_at(Instant::now() + PING_EVERY, PING_EVERY);
@@ -171,10 +178,10 @@ async fn serve(connection: &Arc<RemoteConnection>, socket: ClientSocket, reader:
                 },
                 _ = pings.tick() => Message::Ping(Bytes::new()),
             };
-            match tokio::time::timeout(WRITE_TIME_MAX, sink.send(message)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) => return,
-                Err(_) => return tracing::info!("a client that does not read is disconnected"),
+            match progress.while_writing(WRITE_TIME_MAX, sink.send(message)).await {
+                Some(Ok(())) => {}
+                Some(Err(_)) => return,
+                None => return tracing::info!("a client that does not read is disconnected"),
             }
         }
         if reader.is_current() {
@@ -184,7 +191,7 @@ async fn serve(connection: &Arc<RemoteConnection>, socket: ClientSocket, reader:
     };
     let read = async {
         loop {
-            let Ok(next) = tokio::time::timeout(SILENCE_MAX, stream.next()).await else {
+            let Some(next) = progress.while_moving(SILENCE_MAX, stream.next()).await else {
                 tracing::info!("a client does not answer pings");
                 return true;
             };
