@@ -10,6 +10,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use epitome_platform::os::{CommandExt as _, SYSTEM_VARIABLES, kill_group};
+
 /// Maximum bytes of one line of the agent. The strictest known client reads at most 10 MiB.
 const LINE_BYTES_MAX: u64 = 10 * 1024 * 1024;
 
@@ -67,26 +69,21 @@ impl Launch for AgentProgram {
             Inherits::Everything => {}
             Inherits::PathAlone => {
                 command.env_clear();
-                command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+                let kept = SYSTEM_VARIABLES.iter().copied().chain(["PATH"]);
+                command.envs(kept.filter_map(|name| Some((name, std::env::var_os(name)?))));
             }
         }
         command.envs(surroundings.variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        #[cfg(unix)]
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        command.process_group(0);
         let mut child = command.spawn()?;
         let missing = || io::Error::other("the child has no pipe");
         let input = child.stdin.take().ok_or_else(missing)?;
         let output = child.stdout.take().ok_or_else(missing)?;
         let errors = child.stderr.take().ok_or_else(missing)?;
         let kill = move || {
-            #[cfg(unix)]
-            if let Some(group) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
-                // The child is not reaped yet, so its pid is still valid. Killing the group also ends remaining
-                // descendants.
-                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-            }
-            let _ = child.kill();
+            // The group also contains descendants that the agent has left.
+            kill_group(&mut child);
             let _ = child.wait();
         };
         Ok(LaunchedAgent {

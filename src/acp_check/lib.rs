@@ -20,6 +20,8 @@ use std::path::{Path, PathBuf};
 
 use agent::{AgentEnvironment, AgentProgram, Inherits, Launch, LaunchedAgent};
 pub use client::Version;
+use epitome_platform::os::environment;
+use epitome_platform::program::named;
 use epitome_transcript::Fixture;
 use model::{CheckModel, ModelFormat};
 pub use report::{ReportItem, as_text};
@@ -100,9 +102,7 @@ fn find_program(command: &OsStr) -> Result<OsString, CannotRun> {
             cannot(format!("cannot run {}: {error}", path.display()), "give the path of the agent's program")
         });
     }
-    let directories = std::env::var_os("PATH").unwrap_or_default();
-    let found =
-        std::env::split_paths(&directories).map(|directory| directory.join(path)).find(|path| path.is_file());
+    let found = command.to_str().and_then(|name| named(name, &environment()).next());
     found.map(OsString::from).ok_or_else(|| {
         cannot(format!("there is no program {}", path.display()), "give the path of the agent's program")
     })

@@ -26,6 +26,7 @@ use super::models::{AgentModels, MODEL};
 use super::session::{AgentOrder, PROVIDER, SharedSession};
 use super::snapshots::{PendingSnapshot, WaitingFor};
 use super::uri;
+use epitome_platform::file_uri;
 
 /// Sessions that are open at the same time. Beyond it, unfollowed ones are left.
 pub(super) const SESSIONS_MAX: usize = 64;
@@ -40,7 +41,7 @@ pub(super) struct ListedSession {
 impl ListedSession {
     /// The session as far as the list describes it.
     pub fn session(&self, address: String) -> SharedSession {
-        let directory = uri::of_directory(self.directory.as_ref());
+        let directory = file_uri::of(self.directory.as_ref());
         SharedSession::new(address, &self.title, &directory, &self.updated_at, SessionLifecycle::Ready)
     }
 }
@@ -317,7 +318,7 @@ impl<S: FrameSink> AhpHost<S> {
         }
         let directory = match params.working_directories.iter().flatten().next() {
             Some(given) => {
-                uri::directory(given).ok_or_else(|| invalid(format!("{given:?} is not a local file URI")))?
+                file_uri::path(given).ok_or_else(|| invalid(format!("{given:?} is not a local file URI")))?
             }
             None => self.directory.clone(),
         };
@@ -330,7 +331,7 @@ impl<S: FrameSink> AhpHost<S> {
         let pending = AgentRequest::Create { session: address.clone() };
         self.agent.request("session/new", json!({ "cwd": cwd }), pending);
         self.uses += 1;
-        let (directory, time) = (uri::of_directory(&directory), now.to_string());
+        let (directory, time) = (file_uri::of(&directory), now.to_string());
         let created = SessionLifecycle::Creating;
         let session = SharedSession::new(address.clone(), "New session", &directory, &time, created);
         let summary = session.summary();

@@ -10,6 +10,7 @@ use super::actions::of_form;
 use super::failure::{RequestFailure, not_found, too_many};
 use super::host::{AhpHost, FrameSink, SESSIONS_MAX};
 use super::uri;
+use epitome_platform::file_uri;
 
 /// A request that waits until sessions are open, and then answers with their state.
 pub struct PendingSnapshot {
@@ -83,7 +84,7 @@ impl<S: FrameSink> AhpHost<S> {
                     json!({ "name": "epitome", "title": "Epitome", "version": env!("CARGO_PKG_VERSION") });
                 json!({
                     "protocolVersion": version, "serverSeq": self.log.last(), "serverInfo": info,
-                    "snapshots": snapshots, "defaultDirectory": uri::of_directory(&self.directory),
+                    "snapshots": snapshots, "defaultDirectory": file_uri::of(&self.directory),
                 })
             }
             WaitingFor::Subscribe => match snapshots.into_iter().next() {

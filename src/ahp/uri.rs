@@ -1,11 +1,7 @@
-//! The addresses of sessions, chats and directories. Pure.
-
-use epitome_platform::os::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+//! The addresses of sessions and chats. Pure.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
 /// The scheme of the sessions that no client of this host has created.
 const SESSION: &str = "ahp-session:/";
@@ -15,9 +11,6 @@ const DEFAULT_CHAT: &str = "ahp-chat://default/";
 
 /// Longest address that a client may choose, in bytes.
 const URI_BYTES_MAX: usize = 512;
-
-/// What stays as it is in the path of a file URI.
-const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The address of a session of the daemon.
 pub fn of_session(agent_id: &str) -> String {
@@ -51,18 +44,6 @@ pub fn is_session(uri: &str) -> bool {
     is_scheme && !is_reserved && path.len() > 1 && uri.len() <= URI_BYTES_MAX
 }
 
-pub fn of_directory(path: &Path) -> String {
-    format!("file://{}", percent_encode(path.as_os_str().as_bytes(), PATH))
-}
-
-/// The path of a local file URI.
-pub fn directory(uri: &str) -> Option<PathBuf> {
-    let rest = uri.strip_prefix("file://")?;
-    let path = rest.strip_prefix("localhost").unwrap_or(rest);
-    let bytes: Vec<u8> = percent_decode_str(path).collect();
-    (path.starts_with('/') && !bytes.contains(&0)).then(|| PathBuf::from(std::ffi::OsString::from_vec(bytes)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,15 +67,5 @@ mod tests {
             assert!(!is_session(uri), "{uri}");
         }
         assert!(!is_session(&format!("x:/{}", "y".repeat(URI_BYTES_MAX))));
-    }
-
-    #[test]
-    fn directories_are_file_uris() {
-        let path = Path::new("/home/a b/ä#1");
-        assert_eq!(of_directory(path), "file:///home/a%20b/%C3%A4%231");
-        assert_eq!(directory(&of_directory(path)).as_deref(), Some(path));
-        for other in ["https://a/b", "file://server/share", "file://", "/a"] {
-            assert_eq!(directory(other), None, "{other}");
-        }
     }
 }

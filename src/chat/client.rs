@@ -1,8 +1,8 @@
 //! The client of the Agent Client Protocol, version 2: carries out requests of the chat, and passes on what the agent
 //! sends. Nothing in it knows the terminal.
 
+use epitome_platform::file_uri;
 use epitome_platform::local::{self, AsyncStream};
-use epitome_platform::os::OsStrExt as _;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -15,7 +15,6 @@ use agent_client_protocol::{
     Agent, Client, Error, JsonRpcResponse, Lines, on_receive_notification, on_receive_request,
 };
 use futures_util::{sink, stream};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::sync::{mpsc, oneshot};
@@ -420,19 +419,11 @@ fn attachment(name: &str, path: &Path) -> wire::ContentBlock {
     let file = File::open(path).map(|file| file.take(ATTACHED_BYTES_MAX + 1));
     let is_text = file.and_then(|mut file| file.read_to_string(&mut text)).is_ok();
     if is_text && text.len() as u64 <= ATTACHED_BYTES_MAX {
-        let contents = wire::TextResourceContents::new(text, uri(path));
+        let contents = wire::TextResourceContents::new(text, file_uri::of(path));
         let contents = wire::EmbeddedResourceResource::TextResourceContents(contents);
         return wire::ContentBlock::Resource(wire::EmbeddedResource::new(contents));
     }
-    wire::ContentBlock::ResourceLink(wire::ResourceLink::new(name, uri(path)))
-}
-
-/// The address of a file.
-fn uri(path: &Path) -> String {
-    /// What stands for itself in a path.
-    const PLAIN: &AsciiSet =
-        &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_').remove(b'~');
-    format!("file://{}", percent_encode(path.as_os_str().as_bytes(), PLAIN))
+    wire::ContentBlock::ResourceLink(wire::ResourceLink::new(name, file_uri::of(path)))
 }
 
 /// An error for the user.

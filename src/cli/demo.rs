@@ -19,6 +19,7 @@ use super::terminal::Style;
 use super::{CliError, EXIT_CANCELLED, serve};
 use crate::thread::text;
 use client::DemoClient;
+use epitome_platform::os::SYSTEM_VARIABLES;
 use epitome_platform::signals::Interrupts;
 use model::DemoModel;
 use screen::Screen;
@@ -108,7 +109,7 @@ impl Demo {
             // Loopback connections must not use a proxy.
             ("NO_PROXY".to_owned(), "127.0.0.1".into()),
         ];
-        let kept = ["PATH", "TMPDIR"].into_iter();
+        let kept = ["PATH", "TMPDIR"].into_iter().chain(SYSTEM_VARIABLES.iter().copied());
         environment.extend(kept.filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?))));
         let (session, measured) = (String::new(), Vec::new());
         Ok(Demo { screen, model, workspace, environment, program, client: None, session, measured })

@@ -8,6 +8,7 @@ use super::{CliError, log, serve, terminal};
 use crate::daemon::control::ControlClient;
 use crate::daemon::runtime_dir::RuntimeDir;
 use crate::daemon::start;
+use epitome_platform::os::OPENER;
 
 /// Inspect sessions in a browser
 ///
@@ -26,12 +27,6 @@ pub struct InspectArgs {
     #[arg(long)]
     json: bool,
 }
-
-/// The program that opens an address in the user's browser.
-#[cfg(target_os = "macos")]
-const OPENER: &str = "open";
-#[cfg(not(target_os = "macos"))]
-const OPENER: &str = "xdg-open";
 
 pub fn main(args: InspectArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
@@ -53,7 +48,7 @@ pub fn main(args: InspectArgs) -> Result<i32, CliError> {
         terminal::print(&format!("{url}\n"))?;
     }
     if !args.no_open && !open(url) {
-        note!("epitome: no browser could be opened by {OPENER}; open the address above");
+        note!("epitome: no browser could be opened by {}; open the address above", OPENER[0]);
     }
     Ok(0)
 }
@@ -78,7 +73,7 @@ fn log_hint() -> Option<String> {
 
 /// Opens an address in the browser; returns whether one was started. Its output is discarded.
 pub fn open(url: &str) -> bool {
-    let mut opener = Command::new(OPENER);
-    opener.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut opener = Command::new(OPENER[0]);
+    opener.args(&OPENER[1..]).arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     opener.spawn().is_ok()
 }

@@ -27,7 +27,7 @@ const WORKER_THREADS: usize = 1;
 
 /// The environment of this process.
 pub fn environment() -> Arc<Vec<(OsString, OsString)>> {
-    Arc::new(std::env::vars_os().collect())
+    Arc::new(epitome_platform::os::environment())
 }
 
 pub fn working_directory() -> Result<PathBuf, CliError> {

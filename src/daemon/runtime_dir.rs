@@ -1,7 +1,7 @@
 //! Paths of the daemon's sockets and locks. Their directory must belong to the current user and be accessible only to
 //! them; a directory owned by another user is rejected.
 
-use epitome_platform::os::{DirBuilderExt, MetadataExt, make_private, user_id};
+use epitome_platform::os::{DirBuilderExt, MetadataExt, make_private, try_lock_shared, user_id};
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub struct RuntimeDir {
 }
 
 fn is_locked(path: &Path) -> bool {
-    File::open(path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    File::open(path).is_ok_and(|file| matches!(try_lock_shared(&file), Err(TryLockError::WouldBlock)))
 }
 
 impl RuntimeDir {

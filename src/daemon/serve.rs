@@ -10,7 +10,7 @@
 //! paths no longer lead to its own sockets and token, a daemon without clients exits. One with clients puts back what
 //! was removed; if another daemon serves the path already, it leaves its clients to that one once no turn runs.
 
-use epitome_platform::os::OpenOptionsExt;
+use epitome_platform::os::{OpenOptionsExt, try_lock};
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -120,7 +120,7 @@ fn lock(runtime_dir: &RuntimeDir) -> Result<Option<File>, String> {
     let file = open_lock(runtime_dir).map_err(failed)?;
     let until = Instant::now() + PREDECESSOR_TIME_MAX;
     loop {
-        match file.try_lock() {
+        match try_lock(&file) {
             Ok(()) => break,
             Err(TryLockError::Error(error)) => return Err(failed(error)),
             Err(TryLockError::WouldBlock) => {}
@@ -304,7 +304,7 @@ impl Serving {
         self.runtime_dir.prepare()?;
         if !is_at(&self.lock, &self.runtime_dir.daemon_lock()) {
             let lock = open_lock(&self.runtime_dir)?;
-            match lock.try_lock() {
+            match try_lock(&lock) {
                 Ok(()) => write_holder(&lock)?,
                 Err(TryLockError::WouldBlock) => return Ok(false),
                 Err(TryLockError::Error(error)) => return Err(error),
@@ -332,7 +332,7 @@ impl Serving {
     fn remove_unused_sockets(&mut self) -> io::Result<bool> {
         let lock =
             File::options().create(true).append(true).mode(0o600).open(self.runtime_dir.start_lock())?;
-        if lock.try_lock().is_err() {
+        if try_lock(&lock).is_err() {
             // Another process is about to connect.
             return Ok(false);
         }

@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 use super::finding::Diagnostic;
 use super::known::Installed;
 use super::wire;
+use epitome_platform::file_uri;
 use epitome_platform::group::{EndPolicy, RunningCommand};
 use epitome_platform::os::{AsFd as _, NULL_DEVICE};
 use epitome_platform::pipe;
@@ -121,7 +122,7 @@ impl LanguageServer {
                 }
             }
         });
-        let root = uri(&workspace.cwd);
+        let root = file_uri::of(&workspace.cwd);
         let folder = json!({ "uri": root, "name": "workspace" });
         let asked = json!({
             "processId": null,
@@ -168,7 +169,7 @@ impl LanguageServer {
     ) -> Option<Vec<Diagnostic>> {
         let asked_at = Instant::now();
         let (version, sent_at) = self.show(path, language, text).await?;
-        self.settled(&uri(path), version, sent_at, asked_at + wait).await
+        self.settled(&file_uri::of(path), version, sent_at, asked_at + wait).await
     }
 
     /// Sends a file's text to the server unless it has it already. Returns the text's version and when it was sent;
@@ -191,7 +192,7 @@ impl LanguageServer {
         state.version += 1;
         let version = state.version;
         let open = OpenFile { version, text: text.to_owned(), sent_at: now, checked_at: now };
-        let own = uri(path);
+        let own = file_uri::of(path);
         if state.open.insert(path.to_path_buf(), open).is_some() {
             let changed = json!({
                 "textDocument": { "uri": own, "version": version }, "contentChanges": [{ "text": text }],
@@ -207,8 +208,8 @@ impl LanguageServer {
         {
             let oldest = oldest.0.clone();
             state.open.remove(&oldest);
-            state.findings.remove(&uri(&oldest));
-            notify("textDocument/didClose", json!({ "textDocument": { "uri": uri(&oldest) } }));
+            state.findings.remove(&file_uri::of(&oldest));
+            notify("textDocument/didClose", json!({ "textDocument": { "uri": file_uri::of(&oldest) } }));
         }
         Some((version, now))
     }
@@ -416,39 +417,7 @@ fn spawn(
     Ok((running, to_server, from_server))
 }
 
-/// Returns the `file:` URI of a path.
-pub fn uri(path: &Path) -> String {
-    use epitome_platform::os::OsStrExt as _;
-    let mut uri = "file://".to_owned();
-    for byte in path.as_os_str().as_bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
-                uri.push(char::from(*byte))
-            }
-            _ => uri.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    uri
-}
-
-/// Returns the path of a `file:` URI; `None` if it isn't one.
-pub fn path_of(uri: &str) -> Option<PathBuf> {
-    use epitome_platform::os::OsStringExt as _;
-    let mut bytes = Vec::new();
-    let mut rest = uri.strip_prefix("file://")?.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let digits = [rest.next()?, rest.next()?];
-                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
-            }
-            byte => byte,
-        });
-    }
-    Some(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
-}
-
-/// Normalizes a URI's percent-encoding to that of `uri`, as servers differ in what they escape.
+/// Normalizes a URI's percent-encoding to that of `file_uri`, as servers differ in what they escape.
 fn decoded(written: &str) -> String {
-    path_of(written).map_or_else(|| written.to_owned(), |path| uri(&path))
+    file_uri::path(written).map_or_else(|| written.to_owned(), |path| file_uri::of(&path))
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use epitome_platform::program::named;
 use epitome_tools::Workspace;
 
 /// A language server.
@@ -77,14 +78,5 @@ pub fn for_file(path: &Path, workspace: &Workspace, wanted: Option<&[String]>) -
 /// Finds a program on the `PATH`. Directories of the workspace are skipped, because programs of a repository are
 /// untrusted.
 fn on_path(program: &str, workspace: &Workspace) -> Option<PathBuf> {
-    let (_, path) = workspace.environment.iter().find(|(name, _)| name == "PATH")?;
-    std::env::split_paths(path)
-        .filter(|directory| directory.is_absolute() && !workspace.contains(directory))
-        .map(|directory| directory.join(program))
-        .find(|program| is_executable(program))
-}
-
-fn is_executable(path: &Path) -> bool {
-    use epitome_platform::os::PermissionsExt as _;
-    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+    named(program, &workspace.environment).find(|program| !workspace.contains(program))
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::EditWatch;
-use super::client::{path_of, uri};
 use super::watch::FILE_BYTES_MAX;
+use epitome_platform::file_uri;
 use epitome_platform::root::read_regular_text;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 use epitome_tools::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace};
@@ -146,7 +146,7 @@ async fn places(
     client.check(path, installed.language, &text, std::time::Duration::ZERO).await;
     drop(turn);
     let params = json!({
-        "textDocument": {"uri": uri(path)},
+        "textDocument": {"uri": file_uri::of(path)},
         "position": {"line": line - 1, "character": before.encode_utf16().count()},
         "context": {"includeDeclaration": true},
     });
@@ -173,7 +173,7 @@ fn lines_of(answer: &Value, workspace: &Workspace) -> Vec<String> {
             &location["targetSelectionRange"]
         };
         let line = usize::try_from(range["start"]["line"].as_u64()?).ok()?;
-        let path = path_of(target)?;
+        let path = file_uri::path(target)?;
         let text = match workspace.contains(&path) {
             true => read_regular_text(&path, FILE_BYTES_MAX).unwrap_or_default(),
             false => String::new(),

@@ -4,7 +4,7 @@
 //! It makes no decision about durability. Each operation is one step that can fail or be lost independently, except
 //! [`Disk::put`], which is the sequence of steps that writes a file atomically.
 
-use epitome_platform::os::{FileExt, MetadataExt, OpenOptionsExt};
+use epitome_platform::os::{self, FileExt, MetadataExt, OpenOptionsExt};
 use std::fmt::Debug;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -131,7 +131,8 @@ impl Disk for RealDisk {
     }
 
     fn stat(&self, path: &Path) -> io::Result<FileStat> {
-        std::fs::symlink_metadata(path).map(|metadata| stat_of(&metadata))
+        let metadata = std::fs::symlink_metadata(path)?;
+        Ok(stat_of(&metadata, os::id_at(|| path.to_path_buf(), &metadata)))
     }
 
     fn names(&self, directory: &Path) -> io::Result<Vec<String>> {
@@ -151,7 +152,10 @@ impl Disk for RealDisk {
                 continue;
             };
             // Relative to the directory, which costs less than a path.
-            found.extend(file.metadata().ok().map(|metadata| (name, stat_of(&metadata))));
+            found.extend(file.metadata().ok().map(|metadata| {
+                let id = os::id_at(|| file.path(), &metadata);
+                (name, stat_of(&metadata, id))
+            }));
         }
         found.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         Ok(found)
@@ -196,7 +200,7 @@ impl Disk for RealDisk {
 
 impl DiskFile for File {
     fn try_lock(&self) -> io::Result<bool> {
-        match File::try_lock(self) {
+        match os::try_lock(self) {
             Ok(()) => Ok(true),
             Err(TryLockError::WouldBlock) => Ok(false),
             Err(TryLockError::Error(error)) => Err(error),
@@ -204,7 +208,7 @@ impl DiskFile for File {
     }
 
     fn unlock(&self) -> io::Result<()> {
-        File::unlock(self)
+        os::unlock(self)
     }
 
     fn read(&self) -> io::Result<Vec<u8>> {
@@ -234,14 +238,15 @@ impl DiskFile for File {
     }
 
     fn stat(&self) -> io::Result<FileStat> {
-        self.metadata().map(|metadata| stat_of(&metadata))
+        let metadata = self.metadata()?;
+        Ok(stat_of(&metadata, os::id_of(self, &metadata)))
     }
 }
 
-fn stat_of(metadata: &Metadata) -> FileStat {
+fn stat_of(metadata: &Metadata, (device, inode): (u64, u64)) -> FileStat {
     let changed = metadata.modified().ok().and_then(|changed| changed.duration_since(UNIX_EPOCH).ok());
     FileStat {
-        id: FileId { device: metadata.dev(), inode: metadata.ino() },
+        id: FileId { device, inode },
         is_file: metadata.is_file(),
         bytes: metadata.len(),
         links: metadata.nlink(),

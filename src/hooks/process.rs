@@ -17,8 +17,8 @@ use super::output::{ProcessExit, RawOutcome};
 use super::streams::{Feed, KeptPart, OutputStream, READ_BYTES};
 use epitome_platform::group::{CommandExit, EndPolicy, RunningCommand};
 use epitome_platform::piped::{Piped, is_not_a_program};
+use epitome_platform::program::shell;
 use epitome_platform::reaper::Reaper;
-use epitome_tools::shell;
 
 /// Maximum bytes of stdout that are kept. A result is a small object; a complete history takes several hundred
 /// kilobytes.

@@ -22,6 +22,7 @@ use super::{McpContext, Variables};
 use epitome_config::{McpServer, McpSource};
 use epitome_platform::group::{EndPolicy, RunningCommand};
 use epitome_platform::piped::Piped;
+use epitome_platform::program;
 use epitome_platform::sandbox::Confinement;
 
 /// Maximum bytes of one message; a longer one ends the connection. Leaves room for a result with several images.
@@ -133,23 +134,15 @@ async fn sandbox(
 
 /// Resolves a command to a file, like a shell with this environment.
 fn found(command: &str, cwd: &Path, environment: &[(OsString, OsString)]) -> Result<PathBuf, String> {
-    if command.contains('/') {
+    if command.contains(std::path::is_separator) {
         return Ok(cwd.join(command));
     }
-    let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
-    let path = path.unwrap_or_default();
-    let mut places = std::env::split_paths(&path).filter(|place| place.is_absolute());
-    places.find_map(|place| Some(place.join(command)).filter(|file| is_program(file))).ok_or_else(|| {
+    program::named(command, environment).next().ok_or_else(|| {
         format!(
             "there is no program {command:?} on the PATH of this session; give its full path, or start the editor \
              where the PATH has it"
         )
     })
-}
-
-fn is_program(file: &Path) -> bool {
-    use epitome_platform::os::PermissionsExt;
-    file.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
 /// Reads stderr to its end, so that the process never blocks on a full pipe. Logs the first lines.

@@ -5,13 +5,12 @@
 // Roots, sampling and logging are deprecated in the protocol's newest version, but current servers use them.
 #![expect(deprecated)]
 
-use epitome_platform::os::OsStrExt;
+use epitome_platform::file_uri;
 use std::collections::{HashMap, VecDeque};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rmcp::handler::client::ClientHandler;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
@@ -65,10 +64,6 @@ const SECRET_WORDS: [&str; 12] = [
     "credential",
     "pin code",
 ];
-
-/// Characters that are escaped in the path of a `file` URI.
-const NOT_IN_A_PATH: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_').remove(b'~');
 
 /// Receives the progress of a call.
 type ProgressListener = Arc<dyn Fn(String) + Send + Sync>;
@@ -152,7 +147,7 @@ impl ClientHandler for McpClient {
     }
 
     async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
-        Ok(ListRootsResult::new(self.roots.iter().map(|root| Root::new(file_uri(root))).collect()))
+        Ok(ListRootsResult::new(self.roots.iter().map(|root| Root::new(file_uri::of(root))).collect()))
     }
 
     async fn on_logging_message(
@@ -420,10 +415,6 @@ impl McpClient {
     }
 }
 
-fn file_uri(path: &Path) -> String {
-    format!("file://{}", percent_encode(path.as_os_str().as_bytes(), NOT_IN_A_PATH))
-}
-
 /// Whether a form asks for a secret, judging by its fields' names, titles, descriptions and formats.
 fn wants_secret(schema: &Value) -> bool {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return false };
@@ -452,11 +443,6 @@ mod tests {
     use rmcp::model::ContentBlock;
 
     use super::*;
-
-    #[test]
-    fn roots_are_file_uris() {
-        assert_eq!(file_uri(Path::new("/home/ann/a b/c#1")), "file:///home/ann/a%20b/c%231");
-    }
 
     #[test]
     fn the_model_is_called_with_bounded_texts_only() {

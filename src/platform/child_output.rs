@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::os::{CommandExt as _, kill_group};
+use super::os::{CommandExt as _, for_programs, kill_group};
 
 /// The longest time between two looks at a command.
 const LOOK_MAX: Duration = Duration::from_millis(100);
@@ -44,7 +44,7 @@ pub fn output_of(
     limits: &OutputLimits<'_>,
 ) -> Result<String, String> {
     let program = command.get_program().to_string_lossy().into_owned();
-    command.current_dir(directory).process_group(0);
+    command.current_dir(for_programs(directory)).process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("{program} can't be started: {error}"))?;
     let (out, err) = (child.stdout.take(), child.stderr.take());

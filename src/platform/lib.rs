@@ -1,21 +1,34 @@
 //! What depends on the operating system. All other crates are the same everywhere.
 //!
-//! `blocking` runs work that may block; `child_output` runs a command to its end; `group`, `reaper` and `stragglers` end
-//! all processes of a command; `launcher` starts sandboxed ones; `piped` starts one
-//! with pipes, which `pipe` makes; `local` connects processes; `os` has extensions of the standard library; `confinement` compares how processes are confined; `process`
-//! detaches a process and reports its memory; `sandbox` restricts what a command can access; `memory_trim` returns
-//! unused memory to the OS; `signals` waits for signals without a runtime; `holder` finds the process that holds a
-//! file lock; `root` opens paths below directories that can't be redirected; `terminal` reads keys without showing them; `unnamed_file` creates files without a
-//! name; `disk` syncs file systems; `entry_watch` reports replaced files;
-//! `late_timers` lets a library's polling threads rest. Policy is elsewhere.
+//! | modules | what for |
+//! | --- | --- |
+//! | `blocking` | work that may block |
+//! | `child_output`, `piped`, `pipe` | commands that run to their end, and commands with pipes |
+//! | `group`, `reaper`, `stragglers` | end all processes of a command |
+//! | `sandbox`, `launcher` | restrict what a command can access, and start sandboxed commands |
+//! | `confinement` | compares how processes are confined |
+//! | `local` | connects processes |
+//! | `root`, `directories` | open paths below directories that can't be redirected |
+//! | `disk`, `unnamed_file` | sync file systems, and create files without a name |
+//! | `entry_watch`, `holder` | report replaced files, and find the process that holds a file lock |
+//! | `process` | this process: its memory, its streams, and how it detaches from its parent |
+//! | `program` | finds programs and the shell |
+//! | `signals`, `terminal` | wait for signals without a runtime, and read keys without showing them |
+//! | `memory_trim`, `late_timers` | return unused memory to the system, and let a library's polling threads rest |
+//! | `os`, `file_uri` | extensions of the standard library; paths as URIs |
+//!
+//! Policy is elsewhere.
 //!
 //! `linux` has what only Linux offers. `portable` does without it, for macOS and, with the feature `portable`, to be
 //! tested on Linux. `windows` replaces the modules that are for Unix; it was never run on Windows.
 
 pub mod blocking;
 pub mod child_output;
+#[cfg_attr(windows, path = "windows/directories.rs")]
+mod directories;
 #[cfg_attr(windows, path = "windows/disk.rs")]
 pub mod disk;
+pub mod file_uri;
 pub mod group;
 #[cfg_attr(windows, path = "windows/leader.rs")]
 mod leader;
@@ -30,9 +43,9 @@ pub mod pipe;
 pub mod piped;
 #[cfg_attr(windows, path = "windows/process.rs")]
 pub mod process;
+pub mod program;
 #[cfg_attr(windows, path = "windows/reaper.rs")]
 pub mod reaper;
-#[cfg_attr(windows, path = "windows/root.rs")]
 pub mod root;
 pub mod sandbox;
 #[cfg_attr(windows, path = "windows/signals.rs")]

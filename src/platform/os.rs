@@ -1,6 +1,8 @@
 //! What the standard library has on Unix only, by names that exist on each system.
 
-use std::fs::{File, Metadata, Permissions};
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::fs::{File, Metadata, Permissions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -18,11 +20,33 @@ pub use std::os::unix::process::CommandExt;
 /// The file that is always empty.
 pub const NULL_DEVICE: &str = "/dev/null";
 
-/// Programs that run command lines, if there is no `bash` in the PATH.
-pub const SHELLS: [&str; 2] = ["/bin/bash", "/usr/bin/bash"];
+/// The program that opens an address in the user's browser, and its first arguments.
+pub const OPENER: &[&str] = if cfg!(target_os = "macos") { &["open"] } else { &["xdg-open"] };
+
+/// What the names of programs end with, besides the name that a command has.
+pub const PROGRAM_ENDINGS: [&str; 1] = [""];
+
+/// The shell that is tried if there is no other, and what is missing if it is not there.
+pub const LAST_SHELL: &str = "/bin/sh";
+pub const NO_SHELL: &str = "there is neither a bash in the PATH nor /bin/sh";
 
 /// Variables that programs need to start at all.
 pub const SYSTEM_VARIABLES: &[&str] = &[];
+
+/// The environment of this process.
+pub fn environment() -> Vec<(OsString, OsString)> {
+    std::env::vars_os().collect()
+}
+
+/// Programs that run command lines, if there is no `bash` in the PATH.
+pub fn usual_shells(_: &[(OsString, OsString)]) -> Vec<PathBuf> {
+    ["/bin/bash", "/usr/bin/bash"].map(PathBuf::from).into()
+}
+
+/// Whether a shell works with the files of this system.
+pub fn is_shell_for_files(_: &Path) -> bool {
+    true
+}
 
 /// The number of the user of this process.
 pub fn user_id() -> u32 {
@@ -49,6 +73,30 @@ pub fn kernel_release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
+/// How a path is written in a URI, before characters are escaped.
+pub(crate) fn path_in_uri(path: &Path) -> Cow<'_, [u8]> {
+    Cow::Borrowed(path.as_os_str().as_bytes())
+}
+
+pub(crate) fn path_from_uri(path: Vec<u8>) -> PathBuf {
+    OsString::from_vec(path).into()
+}
+
+/// Device and inode of an open file, which has this metadata.
+pub fn id_of(_: &File, metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+/// Device and inode of the file at a path, which has this metadata.
+pub fn id_at(_: impl FnOnce() -> PathBuf, metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+/// A path as programs expect it.
+pub fn for_programs(path: &Path) -> Cow<'_, Path> {
+    Cow::Borrowed(path)
+}
+
 /// Whether a path can be written. Also false for a read-only file system.
 pub fn can_write(path: &Path) -> bool {
     rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
@@ -56,6 +104,20 @@ pub fn can_write(path: &Path) -> bool {
 
 pub fn set_mode(file: &File, mode: u32) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(mode))
+}
+
+/// Takes the lock of a file, which others can read and write all the same.
+pub fn try_lock(file: &File) -> Result<(), TryLockError> {
+    file.try_lock()
+}
+
+/// Like `try_lock`, for a lock that several can have.
+pub fn try_lock_shared(file: &File) -> Result<(), TryLockError> {
+    file.try_lock_shared()
+}
+
+pub fn unlock(file: &File) -> io::Result<()> {
+    file.unlock()
 }
 
 /// Makes a directory accessible to the user alone.

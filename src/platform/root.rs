@@ -1,30 +1,16 @@
-//! Workspace directories that are opened once: paths below them are opened relative to their descriptors, so that a
-//! directory that is moved away or replaced by a link can't redirect them.
+//! Workspace directories that are opened once, and paths below them that no link redirects. `directories` has what each
+//! system opens them with.
 
-use std::ffi::{OsStr, OsString};
-use std::fs::{File, FileType, Metadata};
+use std::fs::{File, FileType};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
-use rustix::io::Errno;
+use super::directories::{self, RootDirectory};
 
-use super::system::{self, PATH_ONLY, metadata_at, unnamed_file};
+pub use super::directories::{DirectoryEntry, DirectoryHandle, FileIdentity, OpenDirectory, is_link};
 
-/// Flags for opening directories through which others are opened.
-const STEP: OFlags = PATH_ONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-
-/// Flags for opening entries: never blocks on a pipe, acquires a terminal or follows a link.
-const ENTRY: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
-
-/// Permissions of new directories and files, subject to the umask.
-const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o777);
-const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
-
-/// A directory and the inode that it had when it was opened.
+/// A directory and its identity when it was opened.
 #[derive(Debug)]
 pub struct Root {
     named: PathBuf,
@@ -33,26 +19,11 @@ pub struct Root {
     pin: Option<Pin>,
 }
 
+/// Stays open, so that its identity is not used again.
 #[derive(Debug)]
 struct Pin {
-    directory: OwnedFd,
+    directory: RootDirectory,
     identity: FileIdentity,
-}
-
-/// Device and inode of a file: they identify the file while it is open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileIdentity {
-    device: u64,
-    inode: u64,
-}
-
-impl FileIdentity {
-    pub fn read(file: impl AsFd) -> io::Result<FileIdentity> {
-        let stat = rustix::fs::fstat(file)?;
-        // On macOS, it has a sign.
-        #[allow(clippy::unnecessary_cast)]
-        Ok(FileIdentity { device: stat.st_dev as u64, inode: stat.st_ino })
-    }
 }
 
 impl Root {
@@ -60,7 +31,7 @@ impl Root {
     pub fn open(named: &Path) -> Root {
         let path = named.canonicalize().unwrap_or_else(|_| named.to_path_buf());
         let pin = || {
-            let directory = open_at(rustix::fs::CWD, &path, PATH_ONLY | OFlags::DIRECTORY, Mode::empty())?;
+            let directory = directories::open_root(&path)?;
             Ok::<_, io::Error>(Pin { identity: FileIdentity::read(&directory)?, directory })
         };
         Root { named: named.to_path_buf(), pin: pin().ok(), path }
@@ -76,11 +47,6 @@ impl Root {
         &self.path
     }
 
-    /// The directory, opened with `O_PATH`; `None` if it did not exist.
-    pub fn directory(&self) -> Option<BorrowedFd<'_>> {
-        self.pin.as_ref().map(|pin| pin.directory.as_fd())
-    }
-
     pub fn identity(&self) -> Option<FileIdentity> {
         self.pin.as_ref().map(|pin| pin.identity)
     }
@@ -88,19 +54,8 @@ impl Root {
     /// Whether its path still leads to the opened directory, without a link.
     pub fn is_in_place(&self) -> bool {
         let Some(pin) = &self.pin else { return false };
-        let now = open_at(rustix::fs::CWD, &self.path, PATH_ONLY | OFlags::DIRECTORY, Mode::empty());
+        let now = directories::open_root(&self.path);
         now.and_then(FileIdentity::read).is_ok_and(|now| now == pin.identity)
-    }
-
-    /// Opens a path below the directory; see `open_at`.
-    pub fn open_beneath(&self, relative: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
-        let directory = self.directory().ok_or(io::ErrorKind::NotFound)?;
-        open_at(
-            directory,
-            if relative.as_os_str().is_empty() { Path::new(".") } else { relative },
-            flags,
-            mode,
-        )
     }
 }
 
@@ -132,255 +87,44 @@ impl Roots {
     /// Fails if its directory is reached through a link, or if the workspace directory above it is not in place any
     /// more.
     pub fn entry(&self, real: &Path) -> io::Result<DirectoryEntry> {
-        let (start, rest) = self.start(real)?;
-        DirectoryEntry::below(start, rest)
+        DirectoryEntry::find(self.above(real)?, real)
     }
 
     /// Like `entry`, but creates missing parent directories.
     pub fn entry_with_parents(&self, real: &Path) -> io::Result<DirectoryEntry> {
-        let (start, rest) = self.start(real)?;
-        match DirectoryEntry::below(start, rest) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            found => return found,
+        let above = self.above(real)?;
+        match DirectoryEntry::find(above, real) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                DirectoryEntry::with_parents(above, real)
+            }
+            found => found,
         }
-        let mut at = rustix::fs::openat(start, beginning(rest), STEP, Mode::empty())?;
-        for part in rest.parent().into_iter().flat_map(names) {
-            at = match step(&at, part) {
-                Err(Errno::NOENT) => {
-                    match rustix::fs::mkdirat(&at, part, DIRECTORY_MODE) {
-                        Ok(()) | Err(Errno::EXIST) => {}
-                        Err(error) => return Err(error.into()),
-                    }
-                    step(&at, part)?
-                }
-                found => found?,
-            };
-        }
-        Ok(DirectoryEntry { directory: at, name: name_of(rest) })
     }
 
     /// Opens a directory by its resolved path, under the same conditions as `entry`.
     pub fn directory(&self, real: &Path) -> io::Result<OpenDirectory> {
-        let (start, rest) = self.start(real)?;
-        let rest = if rest.as_os_str().is_empty() { Path::new(".") } else { rest };
-        open_at(start, rest, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).map(OpenDirectory)
+        OpenDirectory::find(self.above(real)?, real)
     }
 
-    /// Returns the directory from which a path is opened, and the rest of the path.
-    fn start<'a, 'b>(&'a self, real: &'b Path) -> io::Result<(BorrowedFd<'a>, &'b Path)> {
-        let Some((root, rest)) = self.containing(real) else { return Ok((CWD, real)) };
-        let path = root.path().display();
-        let Some(directory) = root.directory() else {
-            return Err(io::Error::other(format!(
-                "the directory {path} did not exist when the session began; opening the session again uses the one \
-                 that is there now"
-            )));
+    /// Returns the opened workspace directory that contains a resolved path, and the rest of the path; `None` for a path
+    /// outside of the workspace. Fails if that directory is not in place any more.
+    fn above<'a, 'b>(&'a self, real: &'b Path) -> io::Result<Option<(&'a RootDirectory, &'b Path)>> {
+        let Some((root, rest)) = self.containing(real) else { return Ok(None) };
+        let path = root.path.display();
+        let why = match &root.pin {
+            Some(pin) if root.is_in_place() => return Ok(Some((&pin.directory, rest))),
+            Some(_) => "was replaced since the session began",
+            None => "did not exist when the session began",
         };
-        match root.is_in_place() {
-            true => Ok((directory, rest)),
-            false => Err(io::Error::other(format!(
-                "the directory {path} was replaced since the session began; opening the session again uses the one \
-                 that is there now"
-            ))),
-        }
-    }
-}
-
-/// A name in an opened directory. Replacing a directory above it doesn't redirect operations on it.
-#[derive(Debug)]
-pub struct DirectoryEntry {
-    directory: OwnedFd,
-    name: OsString,
-}
-
-impl DirectoryEntry {
-    /// Returns the entry with this absolute path, which must not contain links.
-    pub fn at(real: &Path) -> io::Result<DirectoryEntry> {
-        DirectoryEntry::below(CWD, real)
-    }
-
-    fn below(start: BorrowedFd<'_>, rest: &Path) -> io::Result<DirectoryEntry> {
-        let parent = rest.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let parent = parent.unwrap_or(beginning(rest));
-        let directory = open_at(start, parent, PATH_ONLY | OFlags::DIRECTORY, Mode::empty())?;
-        Ok(DirectoryEntry { directory, name: name_of(rest) })
-    }
-
-    /// Its directory.
-    pub fn directory(&self) -> io::Result<DirectoryHandle> {
-        Ok(DirectoryHandle(self.directory.try_clone()?))
-    }
-
-    pub fn name(&self) -> &OsStr {
-        &self.name
-    }
-
-    /// The metadata of the entry; a link is not followed.
-    pub fn metadata(&self) -> io::Result<Metadata> {
-        metadata_at(&self.directory, &self.name)
-    }
-
-    pub fn read(&self) -> io::Result<File> {
-        self.open(OFlags::RDONLY)
-    }
-
-    /// Opens an existing file and empties it.
-    pub fn overwrite(&self) -> io::Result<File> {
-        self.open(OFlags::WRONLY | OFlags::TRUNC)
-    }
-
-    /// Opens or creates a file for appending.
-    pub fn append(&self) -> io::Result<File> {
-        self.open(OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE)
-    }
-
-    /// Creates a file that only its owner can read.
-    pub fn create_private(&self) -> io::Result<File> {
-        let flags = ENTRY | OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        Ok(rustix::fs::openat(&self.directory, &self.name, flags, Mode::RUSR | Mode::WUSR)?.into())
-    }
-
-    fn open(&self, flags: OFlags) -> io::Result<File> {
-        Ok(rustix::fs::openat(&self.directory, &self.name, ENTRY | flags, FILE_MODE)?.into())
-    }
-
-    pub fn read_link(&self) -> io::Result<PathBuf> {
-        let target = rustix::fs::readlinkat(&self.directory, &self.name, Vec::new())?;
-        Ok(OsString::from_vec(target.into_bytes()).into())
-    }
-
-    pub fn link_to(&self, target: &Path) -> io::Result<()> {
-        Ok(rustix::fs::symlinkat(target, &self.directory, &self.name)?)
-    }
-
-    pub fn create_directory(&self) -> io::Result<()> {
-        Ok(rustix::fs::mkdirat(&self.directory, &self.name, DIRECTORY_MODE)?)
-    }
-
-    /// Sets the mode. Fails for a link. Needs no permission to read.
-    pub fn set_mode(&self, mode: u32) -> io::Result<()> {
-        system::set_mode_at(&self.directory, &self.name, mode)
-    }
-
-    pub fn remove_file(&self) -> io::Result<()> {
-        Ok(rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::empty())?)
-    }
-
-    pub fn remove_directory(&self) -> io::Result<()> {
-        Ok(rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::REMOVEDIR)?)
-    }
-
-    /// Gives the entry another name in its directory, and replaces what has it.
-    pub fn rename_to(&self, name: &str) -> io::Result<()> {
-        Ok(rustix::fs::renameat(&self.directory, &self.name, &self.directory, name)?)
-    }
-
-    /// Replaces the entry `to`, which must be in the same file system.
-    pub fn rename(&self, to: &DirectoryEntry) -> io::Result<()> {
-        Ok(rustix::fs::renameat(&self.directory, &self.name, &to.directory, &to.name)?)
-    }
-}
-
-/// An opened directory, in which files are created. It stays the one that was opened, even if that is moved.
-pub struct DirectoryHandle(OwnedFd);
-
-impl DirectoryHandle {
-    pub fn open(path: &Path) -> io::Result<DirectoryHandle> {
-        let flags = PATH_ONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(DirectoryHandle(rustix::fs::openat(CWD, path, flags, Mode::empty())?))
-    }
-
-    /// Creates a file without a name, which is removed if it never gets one. `None` if the system can't.
-    pub fn create_unnamed(&self, permissions: u32) -> io::Result<Option<File>> {
-        unnamed_file::create(&self.0, permissions)
-    }
-
-    /// Names a file that was created without. Fails if the name exists.
-    pub fn name(&self, file: &File, name: &OsStr) -> io::Result<()> {
-        unnamed_file::link(file, &self.0, name)
-    }
-
-    /// Creates a file. Fails if it exists.
-    pub fn create(&self, name: &OsStr, permissions: u32) -> io::Result<File> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(&self.0, name, flags, mode(permissions))?.into())
-    }
-
-    pub fn contains(&self, name: &OsStr) -> bool {
-        rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
-    }
-
-    /// Renames a file, and replaces what has the name.
-    pub fn rename(&self, name: &OsStr, to: &OsStr) -> io::Result<()> {
-        Ok(rustix::fs::renameat(&self.0, name, &self.0, to)?)
-    }
-
-    /// Gives a file another name. Fails if it exists.
-    pub fn link(&self, name: &OsStr, to: &OsStr) -> io::Result<()> {
-        Ok(rustix::fs::linkat(&self.0, name, &self.0, to, AtFlags::empty())?)
-    }
-
-    pub fn remove(&self, name: &OsStr) -> io::Result<()> {
-        Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
-    }
-}
-
-/// An opened directory whose entries can be listed.
-#[derive(Debug)]
-pub struct OpenDirectory(OwnedFd);
-
-impl OpenDirectory {
-    /// Returns the names and types of its entries, unordered. Entries that disappear in the meantime are omitted.
-    pub fn entries(&self) -> io::Result<Vec<(OsString, FileKind)>> {
-        let mut entries = Vec::new();
-        for entry in Dir::read_from(&self.0)? {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if matches!(name, b"." | b"..") {
-                continue;
-            }
-            let name = OsStr::from_bytes(name).to_os_string();
-            let kind = match entry.file_type() {
-                rustix::fs::FileType::RegularFile => FileKind::File,
-                rustix::fs::FileType::Directory => FileKind::Directory,
-                // Some file systems don't report the type.
-                rustix::fs::FileType::Unknown => match self.metadata(&name) {
-                    Ok(metadata) => FileKind::from_file_type(metadata.file_type()),
-                    Err(_) => continue,
-                },
-                _ => FileKind::Other,
-            };
-            entries.push((name, kind));
-        }
-        Ok(entries)
-    }
-
-    /// Opens a directory in this one; fails for a link.
-    pub fn directory(&self, name: &OsStr) -> io::Result<OpenDirectory> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(OpenDirectory(rustix::fs::openat(&self.0, name, flags, Mode::empty())?))
-    }
-
-    /// Opens a regular file in this directory for reading; fails for anything else, without blocking.
-    pub fn file(&self, name: &OsStr) -> io::Result<(File, Metadata)> {
-        let file = File::from(rustix::fs::openat(&self.0, name, ENTRY | OFlags::RDONLY, Mode::empty())?);
-        let metadata = file.metadata()?;
-        match metadata.is_file() {
-            true => Ok((file, metadata)),
-            false => Err(io::Error::other("it is not a regular file")),
-        }
-    }
-
-    /// The metadata of an entry; a link is not followed.
-    pub fn metadata(&self, name: &OsStr) -> io::Result<Metadata> {
-        metadata_at(&self.0, name)
+        Err(io::Error::other(format!(
+            "the directory {path} {why}; opening the session again uses the one that is there now"
+        )))
     }
 }
 
 /// Reads a regular file of at most `bytes_max` bytes. Fails without blocking for a pipe, a device or a larger file.
 pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let file: File = directories::open_to_read(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
@@ -396,12 +140,6 @@ pub fn read_regular_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     String::from_utf8(read_regular(path, bytes_max)?).map_err(io::Error::other)
 }
 
-/// The permissions of a new file. The system's number for them is smaller on macOS.
-#[allow(clippy::unnecessary_cast)]
-fn mode(bits: u32) -> Mode {
-    Mode::from_raw_mode(bits as rustix::fs::RawMode)
-}
-
 /// The type of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
@@ -412,7 +150,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    fn from_file_type(kind: FileType) -> FileKind {
+    pub(super) fn from_file_type(kind: FileType) -> FileKind {
         if kind.is_file() {
             FileKind::File
         } else if kind.is_dir() {
@@ -423,168 +161,9 @@ impl FileKind {
     }
 }
 
-/// Whether an error means that a resolved path contains a link after all.
-pub fn is_link(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
-}
-
-/// Returns the last component; `.` for the directory itself.
-fn name_of(rest: &Path) -> OsString {
-    rest.file_name().unwrap_or(OsStr::new(".")).to_os_string()
-}
-
-fn beginning(path: &Path) -> &'static Path {
-    Path::new(if path.is_absolute() { "/" } else { "." })
-}
-
-fn names(path: &Path) -> impl Iterator<Item = &OsStr> {
-    path.components().filter_map(|part| match part {
-        Component::Normal(name) => Some(name),
-        _ => None,
-    })
-}
-
-fn step(at: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errno> {
-    open_in(at, name, STEP, Mode::empty())
-}
-
-/// Opens an entry of a directory, with `O_NOFOLLOW`. Fails with `ELOOP` for a link, as `openat2` does.
-fn open_in(at: impl AsFd, name: &OsStr, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
-    match rustix::fs::openat(&at, name, flags, mode) {
-        Err(Errno::NOTDIR) if rustix::fs::readlinkat(&at, name, Vec::new()).is_ok() => Err(Errno::LOOP),
-        opened => opened,
-    }
-}
-
-/// Opens a resolved path, relative to a directory or absolute. Fails with `ELOOP` if any of its components is a link:
-/// the path contained none when it was resolved, so it was changed since. A relative path can't lead out of the
-/// directory.
-pub(crate) fn open_at(directory: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
-    // With `O_NOFOLLOW`, a link in place of a directory could not be distinguished from a file.
-    let no_follow = if flags.contains(OFlags::DIRECTORY) { OFlags::empty() } else { OFlags::NOFOLLOW };
-    let flags = flags | no_follow | OFlags::CLOEXEC;
-    let opened = system::open_resolved(&directory, path, flags, mode)
-        .unwrap_or_else(|| open_by_steps(directory.as_fd(), path, flags | OFlags::NOFOLLOW, mode));
-    Ok(opened?)
-}
-
-/// Like `open_at`, one component at a time.
-fn open_by_steps(
-    directory: BorrowedFd<'_>,
-    path: &Path,
-    flags: OFlags,
-    mode: Mode,
-) -> Result<OwnedFd, Errno> {
-    if path.components().any(|part| part == Component::ParentDir) {
-        return Err(Errno::XDEV);
-    }
-    let mut at = rustix::fs::openat(directory, beginning(path), STEP, Mode::empty())?;
-    let mut names = names(path).peekable();
-    while let Some(name) = names.next() {
-        if names.peek().is_none() {
-            return open_in(&at, name, flags, mode);
-        }
-        at = step(&at, name)?;
-    }
-    rustix::fs::openat(&at, ".", flags, mode)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::symlink;
-
     use super::*;
-
-    const READ: OFlags = OFlags::RDONLY;
-
-    /// A background command replaced a directory with a link to the home directory while the agent wrote files into
-    /// it: 91 of 118 writes landed outside of the workspace.
-    #[test]
-    fn a_directory_exchanged_for_a_link_leads_nowhere() {
-        let scratch = tempfile::tempdir().expect("a temporary directory");
-        let base = scratch.path().canonicalize().expect("it exists");
-        fs::create_dir_all(base.join("w/d/e")).expect("made");
-        fs::create_dir_all(base.join("home/e")).expect("made");
-        fs::write(base.join("w/d/e/file"), "ours").expect("written");
-        fs::write(base.join("home/e/file"), "secret").expect("written");
-        let root = Root::open(&base.join("w"));
-        let by_steps = |path: &str| {
-            open_by_steps(
-                root.directory().expect("it exists"),
-                Path::new(path),
-                READ | OFlags::NOFOLLOW,
-                Mode::empty(),
-            )
-        };
-        for path in ["d/e/file", "./d/e/file", "d/e", "."] {
-            assert!(root.open_beneath(Path::new(path), READ, Mode::empty()).is_ok(), "{path}");
-            assert!(by_steps(path).is_ok(), "{path}");
-        }
-        fs::rename(base.join("w/d"), base.join("w/was")).expect("renamed");
-        symlink(base.join("home"), base.join("w/d")).expect("linked");
-        for path in ["d/e/file", "d/e", "d", "../home/e/file", "d/../../home"] {
-            assert!(root.open_beneath(Path::new(path), READ, Mode::empty()).is_err(), "{path}");
-            assert!(by_steps(path).is_err(), "{path}");
-        }
-        let absolute = base.join("w/d/e/file");
-        assert!(open_at(rustix::fs::CWD, &absolute, READ, Mode::empty()).is_err());
-        assert!(open_by_steps(rustix::fs::CWD, &absolute, READ, Mode::empty()).is_err());
-    }
-
-    #[test]
-    fn entries_are_used_by_descriptor() {
-        let scratch = tempfile::tempdir().expect("a temporary directory");
-        let base = scratch.path().canonicalize().expect("it exists");
-        for directory in ["w/d", "home"] {
-            fs::create_dir_all(base.join(directory)).expect("made");
-        }
-        fs::write(base.join("w/d/file"), "ours").expect("written");
-        fs::write(base.join("home/file"), "theirs").expect("written");
-        let roots = Roots::default().reopened([&*base.join("w")]);
-        let entry = roots.entry(&base.join("w/d/file")).expect("it exists");
-        let new = roots.entry_with_parents(&base.join("w/d/new/er/file")).expect("made");
-        let listed = roots.directory(&base.join("w/d")).expect("it exists");
-        fs::rename(base.join("w/d"), base.join("w/was")).expect("renamed");
-        symlink(base.join("home"), base.join("w/d")).expect("linked");
-        assert_eq!(io::read_to_string(entry.read().expect("opened")).expect("read"), "ours");
-        assert_eq!(listed.entries().expect("listed").len(), 2);
-        new.create_private().expect("created");
-        entry.rename(&new).expect("renamed");
-        new.remove_file().expect("removed");
-        assert_eq!(fs::read_dir(base.join("home")).expect("listed").count(), 1);
-        for path in ["w/d/file", "w/d/x/y"] {
-            let error = roots.entry_with_parents(&base.join(path)).expect_err("it is behind a link");
-            assert!(is_link(&error), "{path}: {error}");
-        }
-        assert!(roots.directory(&base.join("w/d")).is_err_and(|error| is_link(&error)));
-        assert!(
-            step(roots.iter().next().and_then(Root::directory).expect("opened"), OsStr::new("d"))
-                .is_err_and(|error| error == Errno::LOOP)
-        );
-        fs::rename(base.join("w"), base.join("old")).expect("renamed");
-        fs::create_dir(base.join("w")).expect("made");
-        let replaced = roots.entry(&base.join("w/file")).expect_err("the root is another one");
-        assert!(replaced.to_string().contains("was replaced since the session began"), "{replaced}");
-        assert!(roots.entry(&base.join("home/file")).is_ok(), "outside of the roots");
-    }
-
-    #[test]
-    fn an_exchanged_root_is_noticed_and_its_descriptor_keeps_the_old_directory() {
-        let scratch = tempfile::tempdir().expect("a temporary directory");
-        let base = scratch.path().canonicalize().expect("it exists");
-        fs::create_dir_all(base.join("w")).expect("made");
-        fs::create_dir_all(base.join("home")).expect("made");
-        fs::write(base.join("w/file"), "ours").expect("written");
-        let root = Root::open(&base.join("w"));
-        assert!(root.is_in_place());
-        fs::rename(base.join("w"), base.join("old")).expect("renamed");
-        assert!(!root.is_in_place(), "it is gone");
-        symlink(base.join("home"), base.join("w")).expect("linked");
-        assert!(!root.is_in_place(), "a link is there");
-        assert!(root.open_beneath(Path::new("file"), READ, Mode::empty()).is_ok());
-        assert!(!Root::open(&base.join("none")).is_in_place());
-    }
 
     #[test]
     fn the_innermost_root_contains_a_path() {

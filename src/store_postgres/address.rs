@@ -68,6 +68,7 @@ impl StoreAddress {
             .iter()
             .map(|host| match host {
                 Host::Tcp(name) => name.clone(),
+                #[cfg(unix)]
                 Host::Unix(path) => path.display().to_string(),
             })
             .collect();

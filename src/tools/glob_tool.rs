@@ -71,7 +71,7 @@ impl ParsedTool for GlobTool {
         if Path::new(&given).components().any(|part| part == std::path::Component::ParentDir) {
             return Err("`pattern` must not hold `..`; give the directory in `path`.".to_string());
         }
-        let (root, pattern) = if given.starts_with('/') {
+        let (root, pattern) = if Path::new(&given).is_absolute() {
             walk::split_absolute(&given)
         } else {
             (workspace.resolve(path.as_deref().unwrap_or(".")), given.clone())

@@ -53,7 +53,6 @@ use serde_json::Value;
 pub use epitome_platform::{child_output, group, launcher, reaper};
 pub use parsed::ParsedTool;
 pub use running::RunningCommands;
-pub use shell_run::shell;
 
 use read_state::ReadState;
 use secret_places::SecretPlaces;

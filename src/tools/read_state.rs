@@ -5,6 +5,7 @@
 //! rebuilt from the log after a restart. Tools also record it here immediately, because the next call of the same
 //! reply may begin before the previous result is logged.
 
+use epitome_platform::file_uri;
 use epitome_platform::os::MetadataExt;
 use std::collections::HashMap;
 use std::fs::Metadata;
@@ -14,7 +15,6 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
-use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
@@ -115,9 +115,9 @@ impl ReadState {
                 }
                 Change::Said { message, .. } => {
                     for (uri, text) in message.content.iter().filter_map(resource) {
-                        if let Some(path) = path_of(uri) {
+                        if let Some(path) = file_uri::path(uri) {
                             let state = Some(state_of(text.as_bytes()));
-                            known.showed(&workspace.real(&path), state, entry, true);
+                            known.showed(&workspace.real(&path.to_string_lossy()), state, entry, true);
                         }
                     }
                 }
@@ -278,13 +278,6 @@ fn resource(content: &Content) -> Option<(&str, &str)> {
     }
 }
 
-/// Returns the path of a file URI; `None` for parts of a file (`#L10-20`).
-fn path_of(uri: &str) -> Option<String> {
-    let path =
-        uri.strip_prefix("file://").filter(|path| path.starts_with('/') && !path.contains(['#', '?']))?;
-    percent_decode_str(path).decode_utf8().ok().map(|path| path.into_owned())
-}
-
 /// The content of a file as shown to the model.
 #[derive(Debug, PartialEq, Eq)]
 enum ShownContent {
@@ -310,7 +303,7 @@ fn before(entry: &Entry, path: &Path) -> Option<ShownContent> {
         Change::Said { message, .. } => {
             let texts = message.content.iter().filter_map(resource);
             let mut texts =
-                texts.filter(|(uri, _)| path_of(uri).is_some_and(|named| same_file(Path::new(&named), path)));
+                texts.filter(|(uri, _)| file_uri::path(uri).is_some_and(|named| same_file(&named, path)));
             texts.next().map(|(_, text)| ShownContent::Whole(text.to_owned()))
         }
         _ => None,

@@ -173,6 +173,24 @@ const IN_HOME: &[&str] = &[
     ".lesshst",
     ".viminfo",
     ".local/share/atuin",
+    // macOS.
+    "Library/Application Support/Firefox",
+    "Library/Application Support/Google/Chrome",
+    "Library/Cookies",
+    "Library/Keychains",
+    "Library/Mail",
+    "Library/Messages",
+    "Library/Safari",
+    // Windows.
+    "AppData/Local/Google/Chrome",
+    "AppData/Local/Microsoft/Credentials",
+    "AppData/Local/Microsoft/Edge",
+    "AppData/Local/Microsoft/Vault",
+    "AppData/Roaming/GitHub CLI",
+    "AppData/Roaming/Microsoft/Credentials",
+    "AppData/Roaming/Microsoft/Protect",
+    "AppData/Roaming/Mozilla",
+    "AppData/Roaming/gcloud",
 ];
 
 /// Secret locations outside of home directories; most are readable only for root anyway.
@@ -192,7 +210,15 @@ const ELSEWHERE: &[&str] = &[
 
 /// Directories below a home directory in which each entry belongs to one program, in addition to the hidden
 /// directories of the home directory.
-const OF_PROGRAMS: [&str; 4] = [".config", ".local/share", ".local/state", ".cache"];
+const OF_PROGRAMS: [&str; 7] = [
+    ".config",
+    ".local/share",
+    ".local/state",
+    ".cache",
+    "Library/Application Support",
+    "AppData/Local",
+    "AppData/Roaming",
+];
 
 /// Entries that exist only in the profile of a Chromium browser or Electron program: its cookies and logins.
 const OF_CHROMIUM: [&str; 4] = ["Cookies", "Local Storage", "Local State", "Login Data"];

@@ -1,10 +1,8 @@
 //! Starts a shell, reads its output while it runs, and describes its end.
 
-use epitome_platform::os::{AsFd as _, NULL_DEVICE, PermissionsExt as _, SHELLS};
-use std::ffi::{OsStr, OsString};
+use epitome_platform::os::{AsFd as _, NO_SHELL, NULL_DEVICE};
 use std::future::pending;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +16,7 @@ use super::disk::CancelFlag;
 use super::running::RunningNote;
 use super::sandbox::{self, GitChanges, LinkGuard, SandboxRules, StagedSettings};
 use epitome_platform::group::{CommandExit, EndPolicy, RunningCommand};
+use epitome_platform::program::{is_program, shell};
 use epitome_platform::reaper::Reaper;
 use epitome_thread::{CallOutput, WrittenBytes};
 
@@ -92,6 +91,7 @@ pub(super) fn start(
             root.path().display()
         ));
     }
+    let shell = shell(&workspace.environment);
     let failed = |error: io::Error| {
         match error.kind() {
         io::ErrorKind::ArgumentListTooLong => {
@@ -103,11 +103,12 @@ pub(super) fn start(
              Run it again."
                 .to_string()
         }
+        _ if !is_program(&shell) => format!("The command could not be started: {NO_SHELL}."),
         _ => format!("The command could not be started: {error}."),
     }
     };
     let (pipe, write) = pipe::from_child().map_err(failed)?;
-    let mut command = Command::new(shell(&workspace.environment));
+    let mut command = Command::new(&shell);
     command.arg("-c").arg(with_exports(line, workspace));
     let environment = workspace.exposure().for_commands(&workspace.environment);
     let given = |name: &str| environment.iter().any(|(given, _)| given == name);
@@ -157,18 +158,6 @@ fn with_exports(line: &str, workspace: &Workspace) -> String {
         Some(exports) => format!("eval '{}'\n{line}", exports.replace('\'', "'\\''")),
         None => line.to_owned(),
     }
-}
-
-/// Returns the `bash` in the environment's PATH, or else the system's, or else `sh`.
-pub fn shell(environment: &[(OsString, OsString)]) -> PathBuf {
-    let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_os_str());
-    let directories: Vec<PathBuf> = std::env::split_paths(path.unwrap_or(OsStr::new(""))).collect();
-    let runs = |path: &PathBuf| {
-        path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
-    };
-    let ours = directories.iter().filter(|directory| directory.is_absolute()).map(|path| path.join("bash"));
-    let system = SHELLS.map(PathBuf::from);
-    ours.chain(system).find(runs).unwrap_or_else(|| Path::new("/bin/sh").to_path_buf())
 }
 
 /// The read end of a command's output.

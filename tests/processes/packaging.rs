@@ -66,6 +66,27 @@ fn versions_and_addresses_agree_with_the_manifest() {
     assert!(manifest.contains(&format!("pkg-url = {release}")), "binstall looks for {release}");
 }
 
+/// Regression: the registry warned that a crate has no address, because its manifest was written after the others had got
+/// theirs. It refuses those without a description or a license when they are uploaded.
+#[test]
+fn each_published_crate_has_what_the_registry_shows() {
+    let workspace: toml::Value = toml::from_str(&text("Cargo.toml")).expect("the manifest is TOML");
+    let members = workspace["workspace"]["members"].as_array().expect("a list");
+    let mut published = 0;
+    for member in members.iter().filter_map(toml::Value::as_str) {
+        let manifest: toml::Value = toml::from_str(&text(&format!("{member}/Cargo.toml"))).expect("TOML");
+        let package = &manifest["package"];
+        if package.get("publish") == Some(&toml::Value::Boolean(false)) {
+            continue;
+        }
+        published += 1;
+        for key in ["description", "license", "repository"] {
+            assert!(package.get(key).is_some(), "{member} has no {key}");
+        }
+    }
+    assert!(published > 30, "{published} of {}", members.len());
+}
+
 /// What a release is made with; without them there is nothing to test.
 fn has_tools() -> bool {
     let has = |tool: &str| Command::new(tool).arg("--version").output().is_ok_and(|out| out.status.success());

@@ -119,7 +119,7 @@ pub struct EnvironmentObject(pub Vec<(OsString, OsString)>);
 impl EnvironmentObject {
     /// The environment of this process.
     pub fn current() -> EnvironmentObject {
-        EnvironmentObject(std::env::vars_os().collect())
+        EnvironmentObject(epitome_platform::os::environment())
     }
 
     pub fn shared(self) -> Arc<Vec<(OsString, OsString)>> {

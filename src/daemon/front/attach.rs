@@ -1,6 +1,6 @@
 //! Connects to the daemon, starting one if none is running, and performs the handshake.
 
-use epitome_platform::os::OpenOptionsExt;
+use epitome_platform::os::{OpenOptionsExt, try_lock};
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
@@ -205,7 +205,7 @@ impl Connector {
         let path = self.runtime_dir.start_lock();
         let opened = File::options().create(true).append(true).mode(0o600).open(&path);
         let file = opened.map_err(|error| format!("{} can't be opened: {error}", path.display()))?;
-        match file.try_lock() {
+        match try_lock(&file) {
             Ok(()) => Ok(Some(file)),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(format!("{} can't be locked: {error}", path.display())),

@@ -1,7 +1,5 @@
 //! Reads the page's data from the store and from what the daemon knows about models. Blocks on the disk.
 
-use std::ffi::OsString;
-
 use super::entry::{self, EntryDetails};
 use super::timeline::{self, ContextWindow, Timeline, TimelineInputs, model_of};
 use crate::Daemon;
@@ -14,7 +12,7 @@ use epitome_thread::{Change, Seq, SessionId, Thread};
 /// The timeline of a session, from its current log.
 pub fn timeline(daemon: &Daemon, session: &SessionId) -> Result<Timeline, SessionError> {
     let thread = thread(daemon, session)?;
-    let environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+    let environment = epitome_platform::os::environment();
     let variable = |name: &str| std::env::var_os(name);
     // Problems in the settings are reported by commands that act on them.
     let (settings, _) = Settings::load(&daemon.paths, Some(thread.cwd()), variable);

@@ -5,7 +5,6 @@ use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle};
 use std::os::windows::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::ptr::null;
 
@@ -24,8 +23,7 @@ use windows_sys::Win32::System::Threading::{
 };
 
 use super::group::CommandExit;
-use super::os::Pid;
-use super::root::VERBATIM;
+use super::os::{Pid, for_programs};
 
 /// The exit code of processes that are ended.
 const ENDED: u32 = 1;
@@ -40,9 +38,8 @@ impl Leader {
     /// Starts a command in a job of its own, without a window.
     pub fn start(command: &mut Command) -> io::Result<Leader> {
         let job = new_job()?;
-        // Shells don't start in a directory whose path is verbatim, which those of opened files are.
-        if let Some(plain) = command.get_current_dir().and_then(without_prefix) {
-            command.current_dir(plain);
+        if let Some(directory) = command.get_current_dir().map(|path| for_programs(path).into_owned()) {
+            command.current_dir(directory);
         }
         // It must be in its job before it can start others.
         command.creation_flags(CREATE_SUSPENDED | CREATE_NO_WINDOW | CREATE_NEW_PROCESS_GROUP);
@@ -90,12 +87,6 @@ impl Leader {
 
     /// A process number is not used again while the process is open.
     pub fn reap(&self) {}
-}
-
-/// A path on a drive, without the prefix that makes Windows take it as it is.
-fn without_prefix(path: &Path) -> Option<PathBuf> {
-    let plain = path.to_str()?.strip_prefix(VERBATIM)?;
-    plain.contains(':').then(|| plain.into())
 }
 
 /// A job whose processes are killed when its last handle is closed. Only this process has one.

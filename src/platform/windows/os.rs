@@ -1,16 +1,25 @@
 //! What the standard library has on Unix only, by the same names. What Windows does not have is fixed: files have no
 //! owners and no permission bits, and every file counts as a program.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
-use std::fs::{DirBuilder, File, FileType, Metadata, OpenOptions};
+use std::fs::{DirBuilder, File, FileType, Metadata, OpenOptions, TryLockError};
 use std::io;
+use std::mem::zeroed;
 use std::os::windows::fs::FileExt as _;
-use std::os::windows::io::AsHandle;
+use std::os::windows::io::{AsHandle, AsRawHandle};
 use std::os::windows::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
+use windows_sys::Win32::Foundation::{ERROR_IO_PENDING, ERROR_LOCK_VIOLATION};
+use windows_sys::Win32::Storage::FileSystem::{
+    LOCKFILE_EXCLUSIVE_LOCK, LOCKFILE_FAIL_IMMEDIATELY, LockFileEx, UnlockFileEx,
+};
+use windows_sys::Win32::System::IO::OVERLAPPED;
 use windows_sys::Win32::System::Threading::CREATE_NEW_PROCESS_GROUP;
+
+use super::directories::{FileIdentity, VERBATIM};
 
 pub use std::os::windows::fs::MetadataExt as _;
 pub use std::os::windows::io::{BorrowedHandle as BorrowedFd, OwnedHandle as OwnedFd};
@@ -18,10 +27,21 @@ pub use std::os::windows::io::{BorrowedHandle as BorrowedFd, OwnedHandle as Owne
 /// The file that is always empty.
 pub const NULL_DEVICE: &str = "NUL";
 
-/// Programs that run command lines, if there is no `bash` in the PATH. The `bash` of Windows itself works in another file
-/// system, that of WSL.
-pub const SHELLS: [&str; 2] =
-    ["C:\\Program Files\\Git\\bin\\bash.exe", "C:\\Program Files (x86)\\Git\\bin\\bash.exe"];
+/// The program that opens an address in the user's browser, and its first arguments.
+pub const OPENER: &[&str] = &["rundll32", "url.dll,FileProtocolHandler"];
+
+/// What the names of programs end with, besides the name that a command has. Without one of these it is a script for
+/// another shell, which Windows can't start.
+pub const PROGRAM_ENDINGS: [&str; 4] = [".exe", ".cmd", ".bat", ""];
+
+/// The shell that is tried if there is no other, and what is missing if it is not there.
+pub const LAST_SHELL: &str = "C:\\Program Files\\Git\\bin\\bash.exe";
+pub const NO_SHELL: &str =
+    "there is no bash, which runs all commands: install Git for Windows, which brings one";
+
+/// Where Git for Windows is installed, below these directories.
+const PROGRAM_DIRECTORIES: [(&str, &str); 3] =
+    [("ProgramFiles", "Git"), ("ProgramFiles(x86)", "Git"), ("LOCALAPPDATA", "Programs\\Git")];
 
 /// Variables that programs need to start at all.
 pub const SYSTEM_VARIABLES: &[&str] = &[
@@ -42,6 +62,9 @@ pub const SYSTEM_VARIABLES: &[&str] = &[
 /// Permissions of files that are not write-protected, and of those that are.
 const MODE: u32 = 0o700;
 const MODE_WITHOUT_WRITING: u32 = 0o500;
+
+/// The upper half of the offset of the byte that is locked, beyond the end of each file.
+const LOCKED_BYTE_HIGH: u32 = 0x7fff_ffff;
 
 /// Between the epochs of Windows, 1601, and of Unix, 1970, in units of 100 ns.
 const EPOCHS_APART: i64 = 116_444_736_000_000_000;
@@ -124,8 +147,7 @@ impl MetadataExt for Metadata {
         0
     }
 
-    /// The time of its creation, in place of the number that only an open file has: another file at the same path has
-    /// another one.
+    /// The time of its creation, in place of the number that only an open file has (`id_of`): it helps to notice changes.
     fn ino(&self) -> u64 {
         self.creation_time()
     }
@@ -243,6 +265,35 @@ impl CommandExt for Command {
     }
 }
 
+/// The environment of this process. Windows ignores the case of names, and we don't: those that are asked for get the case
+/// that they are asked for with.
+pub fn environment() -> Vec<(OsString, OsString)> {
+    let usual = |name: OsString| {
+        let known = SYSTEM_VARIABLES.iter().chain(&["PATH"]).find(|known| name.eq_ignore_ascii_case(known));
+        known.map_or(name, OsString::from)
+    };
+    std::env::vars_os().map(|(name, value)| (usual(name), value)).collect()
+}
+
+/// Programs that run command lines, if there is no `bash` in the PATH: that of the `git` in the PATH, whose directory
+/// `cmd` is what its installer adds there, and that of Git for Windows where it is usually installed.
+pub fn usual_shells(environment: &[(OsString, OsString)]) -> Vec<PathBuf> {
+    let bash = |git: &Path| git.join("bin").join("bash.exe");
+    let of_git = crate::program::named("git", environment)
+        .filter_map(|program| Some(bash(program.parent()?.parent()?)));
+    let installed = PROGRAM_DIRECTORIES.iter().filter_map(|(variable, below)| {
+        let (_, directory) = environment.iter().find(|(name, _)| name.eq_ignore_ascii_case(variable))?;
+        Some(bash(&Path::new(directory).join(below)))
+    });
+    of_git.chain(installed).collect()
+}
+
+/// Whether a shell works with the files of this system. The `bash` of Windows itself starts WSL, which has others.
+pub fn is_shell_for_files(bash: &Path) -> bool {
+    let directory = bash.parent().and_then(Path::file_name).unwrap_or_default();
+    !["System32", "WindowsApps"].iter().any(|name| directory.eq_ignore_ascii_case(name))
+}
+
 /// The number of the user of this process: here all have the same, which is that of all files as well.
 pub fn user_id() -> u32 {
     0
@@ -264,6 +315,35 @@ pub fn kernel_release() -> String {
     "unknown".to_owned()
 }
 
+/// Volume and index of an open file.
+pub fn id_of(file: &File, _: &Metadata) -> (u64, u64) {
+    FileIdentity::read(file).map(FileIdentity::numbers).unwrap_or_default()
+}
+
+/// Volume and index of the file at a path; a link is not followed. The metadata has no such numbers, and a file that
+/// replaces another one can get its time of creation.
+pub fn id_at(path: impl FnOnce() -> PathBuf, _: &Metadata) -> (u64, u64) {
+    FileIdentity::at(&path()).map(FileIdentity::numbers).unwrap_or_default()
+}
+
+/// How a path is written in a URI, before characters are escaped: `/C:/a`.
+pub(crate) fn path_in_uri(path: &Path) -> Cow<'_, [u8]> {
+    let text = for_programs(path).to_string_lossy().replace('\\', "/");
+    Cow::Owned(format!("/{text}").into_bytes())
+}
+
+pub(crate) fn path_from_uri(path: Vec<u8>) -> PathBuf {
+    let text = String::from_utf8_lossy(&path);
+    text.strip_prefix('/').unwrap_or(&text).replace('/', "\\").into()
+}
+
+/// A path as programs expect it: those of opened files, and canonical ones, have a prefix that makes Windows take them as
+/// they are, which shells and editors don't understand.
+pub fn for_programs(path: &Path) -> Cow<'_, Path> {
+    let plain = path.to_str().and_then(|text| text.strip_prefix(VERBATIM)).filter(|text| text.contains(':'));
+    plain.map_or(Cow::Borrowed(path), |plain| Cow::Owned(plain.into()))
+}
+
 /// Whether a path can be written, as far as the write protection of files shows.
 pub fn can_write(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.is_dir() || !metadata.permissions().readonly())
@@ -271,6 +351,48 @@ pub fn can_write(path: &Path) -> bool {
 
 pub fn set_mode(_: &File, _: u32) -> io::Result<()> {
     Ok(())
+}
+
+/// Takes the lock of a file, which others can read and write all the same: what is locked is a byte that no file has,
+/// because Windows refuses access to what is locked. The standard library's lock is on all bytes.
+pub fn try_lock(file: &File) -> Result<(), TryLockError> {
+    try_lock_with(file, LOCKFILE_EXCLUSIVE_LOCK)
+}
+
+/// Like `try_lock`, for a lock that several can have.
+pub fn try_lock_shared(file: &File) -> Result<(), TryLockError> {
+    try_lock_with(file, 0)
+}
+
+pub fn unlock(file: &File) -> io::Result<()> {
+    let mut place = locked_place();
+    // SAFETY: the file is open, and the structure outlives the call.
+    match unsafe { UnlockFileEx(file.as_raw_handle(), 0, 1, 0, &mut place) } {
+        0 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+fn locked_place() -> OVERLAPPED {
+    // SAFETY: a structure of integers and an empty handle.
+    let mut place: OVERLAPPED = unsafe { zeroed() };
+    place.Anonymous.Anonymous.OffsetHigh = LOCKED_BYTE_HIGH;
+    place
+}
+
+fn try_lock_with(file: &File, flags: u32) -> Result<(), TryLockError> {
+    let mut place = locked_place();
+    // SAFETY: the file is open, and the structure outlives the call, which does not wait.
+    let is_locked =
+        unsafe { LockFileEx(file.as_raw_handle(), flags | LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &mut place) };
+    if is_locked != 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error().map(i32::cast_unsigned) {
+        Some(ERROR_LOCK_VIOLATION | ERROR_IO_PENDING) => Err(TryLockError::WouldBlock),
+        _ => Err(TryLockError::Error(error)),
+    }
 }
 
 /// Makes a directory accessible to the user alone. That of the user's profile is from the start.

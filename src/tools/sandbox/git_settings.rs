@@ -58,7 +58,7 @@ impl StagedSettings {
             let link = staged.directory.join(format!("{number}.link"));
             let made = fs::create_dir(staged.directory.join(number.to_string()))
                 .and_then(|()| fs::write(&copy, &before))
-                .and_then(|()| std::os::unix::fs::symlink(&copy, &link));
+                .and_then(|()| DirectoryEntry::at(&link)?.link_to(&copy));
             if made.is_err() {
                 continue;
             }

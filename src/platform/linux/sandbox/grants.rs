@@ -12,7 +12,7 @@ use landlock::{
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
-use crate::root::open_at;
+use crate::directories::open_at;
 use crate::sandbox::{SandboxPaths, all_but};
 
 /// The newest ABI version whose rights are supported here. Older kernels enforce the rights that they know. The next

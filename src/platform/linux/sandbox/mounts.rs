@@ -15,7 +15,7 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
 
-use crate::root::{FileIdentity, open_at};
+use crate::directories::{FileIdentity, open_at};
 use crate::sandbox::SandboxPaths;
 
 /// The mounts, in the order of their creation.

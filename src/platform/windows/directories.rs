@@ -1,18 +1,17 @@
-//! Workspace directories that are opened once, and paths below them that no link redirects.
+//! Opens paths that no link redirects.
 //!
 //! Windows opens files by their paths only. So a directory is opened in a way that keeps it, and all directories above it,
 //! from being renamed or removed; then the path that it was really opened at is compared with the expected one. As long as
 //! it is open, its path can be used.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, FileType, Metadata, OpenOptions};
-use std::io::{self, Read};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
 use std::mem::zeroed;
 use std::os::windows::ffi::OsStringExt;
 use std::os::windows::fs::{MetadataExt, OpenOptionsExt};
 use std::os::windows::io::AsRawHandle;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 
 use windows_sys::Win32::Foundation::ERROR_STOPPED_ON_SYMLINK;
 use windows_sys::Win32::Storage::FileSystem::{
@@ -23,28 +22,13 @@ use windows_sys::Win32::Storage::FileSystem::{
 };
 
 use super::os::AsFd;
+use super::root::FileKind;
 
 /// The longest path, in units of UTF-16.
 const PATH_UNITS_MAX: usize = 32_768;
 
 /// What makes Windows take a path as it is. Paths of opened files have it, and those that users name have not.
 pub(super) const VERBATIM: &str = r"\\?\";
-
-/// A directory and which one it was when it was opened.
-#[derive(Debug)]
-pub struct Root {
-    named: PathBuf,
-    path: PathBuf,
-    /// `None` if the directory did not exist.
-    pin: Option<Pin>,
-}
-
-/// Kept open, so that its identity is not used again. It may be renamed.
-#[derive(Debug)]
-struct Pin {
-    _directory: File,
-    identity: FileIdentity,
-}
 
 /// Volume and index of a file: they identify the file while it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +38,18 @@ pub struct FileIdentity {
 }
 
 impl FileIdentity {
+    /// That of a file by its path; a link is not followed.
+    pub(super) fn at(path: &Path) -> io::Result<FileIdentity> {
+        let flags = FILE_FLAG_BACKUP_SEMANTICS | FILE_FLAG_OPEN_REPARSE_POINT;
+        FileIdentity::read(
+            OpenOptions::new().access_mode(FILE_READ_ATTRIBUTES).custom_flags(flags).open(path)?,
+        )
+    }
+
+    pub(super) fn numbers(self) -> (u64, u64) {
+        (self.volume.into(), self.index)
+    }
+
     pub fn read(file: impl AsFd) -> io::Result<FileIdentity> {
         // SAFETY: a structure of integers.
         let mut found: BY_HANDLE_FILE_INFORMATION = unsafe { zeroed() };
@@ -66,115 +62,12 @@ impl FileIdentity {
     }
 }
 
-impl Root {
-    /// Opens the directory. If it does not exist, its path is kept, and nothing can be opened below it.
-    pub fn open(named: &Path) -> Root {
-        let path = named.canonicalize().unwrap_or_else(|_| named.to_path_buf());
-        let pin = || {
-            let directory = open_directory(&path, FILE_SHARE_DELETE)?;
-            Ok::<_, io::Error>(Pin { identity: FileIdentity::read(&directory)?, _directory: directory })
-        };
-        Root { named: named.to_path_buf(), pin: pin().ok(), path }
-    }
+/// A workspace directory. It may be renamed.
+pub(super) type RootDirectory = File;
 
-    /// The path as the client passed it.
-    pub fn named(&self) -> &Path {
-        &self.named
-    }
-
-    /// The canonical path at the time of opening; later links at that path do not change it.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub fn identity(&self) -> Option<FileIdentity> {
-        self.pin.as_ref().map(|pin| pin.identity)
-    }
-
-    /// Whether its path still leads to the opened directory, without a link.
-    pub fn is_in_place(&self) -> bool {
-        let Some(pin) = &self.pin else { return false };
-        let now = open_directory(&self.path, FILE_SHARE_DELETE);
-        now.and_then(FileIdentity::read).is_ok_and(|now| now == pin.identity)
-    }
-}
-
-/// The directories of a workspace.
-#[derive(Clone, Debug, Default)]
-pub struct Roots(Vec<Arc<Root>>);
-
-impl Roots {
-    /// Opens the directories, reusing those that `self` contains under the same name.
-    pub fn reopened<'a>(&self, named: impl IntoIterator<Item = &'a Path>) -> Roots {
-        let known = |named: &Path| self.0.iter().find(|root| root.named == named).cloned();
-        Roots(
-            named.into_iter().map(|path| known(path).unwrap_or_else(|| Arc::new(Root::open(path)))).collect(),
-        )
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = &Root> {
-        self.0.iter().map(|root| &**root)
-    }
-
-    /// Returns the innermost directory that contains this resolved path, and the rest of the path.
-    pub fn containing<'a, 'b>(&'a self, real: &'b Path) -> Option<(&'a Root, &'b Path)> {
-        let below = |root: &'a Root| Some((root, real.strip_prefix(&root.path).ok()?));
-        self.iter().filter_map(below).min_by_key(|(_, rest)| rest.as_os_str().len())
-    }
-
-    /// Returns the entry with this resolved path, whose directory must exist.
-    ///
-    /// Fails if its directory is reached through a link, or if the workspace directory above it is not in place any
-    /// more.
-    pub fn entry(&self, real: &Path) -> io::Result<DirectoryEntry> {
-        self.check(real)?;
-        DirectoryEntry::at(real)
-    }
-
-    /// Like `entry`, but creates missing parent directories.
-    pub fn entry_with_parents(&self, real: &Path) -> io::Result<DirectoryEntry> {
-        self.check(real)?;
-        match DirectoryEntry::at(real) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            found => return found,
-        }
-        let parent = real.parent().ok_or(io::ErrorKind::InvalidInput)?;
-        let mut missing: Vec<&Path> = parent.ancestors().collect();
-        missing.reverse();
-        let mut opened = None;
-        for path in missing {
-            opened = Some(match KeptDirectory::open(path) {
-                // The one above is open, so it is created in that one.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => match std::fs::create_dir(path) {
-                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                    Ok(()) | Err(_) => KeptDirectory::open(path)?,
-                },
-                found => found?,
-            });
-        }
-        let directory = opened.ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(DirectoryEntry { directory, name: name_of(real) })
-    }
-
-    /// Opens a directory by its resolved path, under the same conditions as `entry`.
-    pub fn directory(&self, real: &Path) -> io::Result<OpenDirectory> {
-        self.check(real)?;
-        KeptDirectory::open(real).map(OpenDirectory)
-    }
-
-    /// Fails if the workspace directory that contains a path is not the one that was opened.
-    fn check(&self, real: &Path) -> io::Result<()> {
-        let Some((root, _)) = self.containing(real) else { return Ok(()) };
-        let path = root.path().display();
-        let why = match root.pin {
-            _ if root.is_in_place() => return Ok(()),
-            None => "did not exist when the session began",
-            Some(_) => "was replaced since the session began",
-        };
-        Err(io::Error::other(format!(
-            "the directory {path} {why}; opening the session again uses the one that is there now"
-        )))
-    }
+/// Opens a workspace directory by its resolved path.
+pub(super) fn open_root(path: &Path) -> io::Result<RootDirectory> {
+    open_directory(path, FILE_SHARE_DELETE)
 }
 
 /// An opened directory, which is not renamed or removed while it is open, nor are those above it.
@@ -205,7 +98,35 @@ pub struct DirectoryEntry {
 impl DirectoryEntry {
     /// Returns the entry with this absolute path, which must not contain links.
     pub fn at(real: &Path) -> io::Result<DirectoryEntry> {
+        DirectoryEntry::find(None, real)
+    }
+
+    /// Returns the entry with a resolved path.
+    pub(super) fn find(_: Option<(&RootDirectory, &Path)>, real: &Path) -> io::Result<DirectoryEntry> {
         let directory = KeptDirectory::open(real.parent().unwrap_or(real))?;
+        Ok(DirectoryEntry { directory, name: name_of(real) })
+    }
+
+    /// Like `find`, but creates missing parent directories.
+    pub(super) fn with_parents(
+        _: Option<(&RootDirectory, &Path)>,
+        real: &Path,
+    ) -> io::Result<DirectoryEntry> {
+        let parent = real.parent().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut missing: Vec<&Path> = parent.ancestors().collect();
+        missing.reverse();
+        let mut opened = None;
+        for path in missing {
+            opened = Some(match KeptDirectory::open(path) {
+                // The one above is open, so it is created in that one.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => match std::fs::create_dir(path) {
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                    Ok(()) | Err(_) => KeptDirectory::open(path)?,
+                },
+                found => found?,
+            });
+        }
+        let directory = opened.ok_or(io::ErrorKind::InvalidInput)?;
         Ok(DirectoryEntry { directory, name: name_of(real) })
     }
 
@@ -334,6 +255,11 @@ impl DirectoryHandle {
 pub struct OpenDirectory(KeptDirectory);
 
 impl OpenDirectory {
+    /// Opens a directory by its resolved path.
+    pub(super) fn find(_: Option<(&RootDirectory, &Path)>, real: &Path) -> io::Result<OpenDirectory> {
+        KeptDirectory::open(real).map(OpenDirectory)
+    }
+
     /// Returns the names and types of its entries, unordered. Entries that disappear in the meantime are omitted.
     pub fn entries(&self) -> io::Result<Vec<(OsString, FileKind)>> {
         let mut entries = Vec::new();
@@ -367,38 +293,9 @@ impl OpenDirectory {
     }
 }
 
-/// Reads a regular file of at most `bytes_max` bytes. Fails without blocking for a device or a larger file.
-pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    if file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)? as u64 > bytes_max {
-        return Err(io::Error::other(format!("it is larger than {bytes_max} bytes")));
-    }
-    Ok(bytes)
-}
-
-/// The type of a directory entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileKind {
-    File,
-    Directory,
-    /// A link or a device.
-    Other,
-}
-
-impl FileKind {
-    fn from_file_type(kind: FileType) -> FileKind {
-        if kind.is_file() {
-            FileKind::File
-        } else if kind.is_dir() {
-            FileKind::Directory
-        } else {
-            FileKind::Other
-        }
-    }
+/// Opens a file for reading. Links are followed.
+pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
+    File::open(path)
 }
 
 /// Whether an error means that a resolved path contains a link after all.
@@ -477,6 +374,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::root::Roots;
 
     #[test]
     fn a_directory_that_is_used_can_not_be_replaced() {
