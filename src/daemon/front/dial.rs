@@ -373,7 +373,12 @@ async fn dial_again(
     loop {
         match timeout_at(until, server.dial(headers.clone())).await.ok()? {
             Ok(dialed) => return Some(dialed),
-            Err(DialError::Unreachable(why)) => tracing::info!(why, "the server can't be reached"),
+            // A server that is being shut down answers like a proxy without a server: another one may take its place.
+            Err(
+                error @ (DialError::Unreachable(_) | DialError::Refused(StatusCode::SERVICE_UNAVAILABLE, _)),
+            ) => {
+                tracing::info!(%error, "the server can't be reached");
+            }
             Err(error @ DialError::Refused(..)) => {
                 tracing::info!(%error, "the connection can't be continued");
                 return None;
