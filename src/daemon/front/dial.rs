@@ -207,8 +207,14 @@ impl RemoteConnector {
 
 impl FindDaemon for RemoteConnector {
     fn find(&mut self, ids_above: u64, _to_newer: bool) -> Result<DaemonLink, String> {
-        let dialed =
-            self.runtime.block_on(self.server.dial(vec![(IDS_HEADER, HeaderValue::from(ids_above))]));
+        let headers = vec![(IDS_HEADER, HeaderValue::from(ids_above))];
+        let dialed = match self.runtime.block_on(self.server.dial(headers.clone())) {
+            // The server is being shut down, and another one takes its place.
+            Err(error @ DialError::Refused(StatusCode::SERVICE_UNAVAILABLE, _)) => {
+                self.runtime.block_on(dial_again(&self.server, headers)).ok_or(error)
+            }
+            dialed => dialed,
+        };
         let dialed = dialed.map_err(|error| error.to_string())?;
         let linked = || {
             let (front, relay) = local::pair()?;
