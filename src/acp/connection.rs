@@ -59,11 +59,11 @@ pub struct Connection<P: StoredSessionPort> {
 type SharedTap = Option<Arc<Mutex<Tap>>>;
 
 impl<P: StoredSessionPort> Connection<P> {
-    /// Returns a function that counts the items queued for the client. It can still be called after the connection has
-    /// ended.
-    pub fn waiting(&self) -> impl Fn() -> usize + Send + Sync + use<P> {
+    /// Returns a function that counts the items queued for the client, and names it. It can still be called after the
+    /// connection has ended.
+    pub fn client_now(&self) -> impl Fn() -> (usize, Option<String>) + Send + Sync + use<P> {
         let outbox = self.closer.outbox.clone();
-        move || outbox.waiting()
+        move || outbox.client_now()
     }
 
     /// Starts the writer thread.
@@ -202,7 +202,7 @@ impl<P: StoredSessionPort> Inline<P> {
     /// Appends everything that is queued for the client.
     pub fn write(&mut self, buffer: &mut Vec<u8>) {
         let mut items = VecDeque::new();
-        if self.outbox.waiting() > 0
+        if self.outbox.client_now().0 > 0
             && let Some(traits) = self.outbox.take(&mut items)
         {
             for item in items {

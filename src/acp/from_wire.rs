@@ -93,6 +93,17 @@ const SHOW_DETAILS_ALONE: [&str; 1] = ["toad"];
 /// (`AcpThread::write_text_file` in `crates/acp_thread/src/acp_thread.rs` updates the action log).
 const REVIEW_WRITES: [&str; 1] = ["zed"];
 
+/// Maximum number of characters of a client's name that are kept.
+const CLIENT_NAME_CHARS_MAX: usize = 40;
+
+/// What a client calls itself in the params of `initialize`.
+pub fn client_name(params: Option<&RawValue>, version: AcpVersion) -> Option<String> {
+    let field = if version == AcpVersion::V2 { "info" } else { "clientInfo" };
+    let client: Value = RequestParams::read(params).ok()?.optional(field).ok()??;
+    let name = client["name"].as_str()?.chars().filter(|c| !c.is_control());
+    Some(name.take(CLIENT_NAME_CHARS_MAX).collect())
+}
+
 impl ClientTraits {
     /// Reads the params of `initialize`. A field of an unexpected type counts as missing.
     pub fn from_initialize(params: Option<&RawValue>, version: AcpVersion) -> ClientTraits {

@@ -46,6 +46,8 @@ struct OutboxContents {
     queue: EventQueue<Vec<u8>>,
     lines: usize,
     traits: ClientTraits,
+    /// What the client's program calls itself.
+    client_name: Option<String>,
     /// Whether the writer waits. A wake-up is a system call even without waiters; this flag avoids it.
     writer_waits: bool,
     state: OutboxState,
@@ -68,6 +70,7 @@ impl Outbox {
                 queue: EventQueue::new(LIMITS),
                 lines: 0,
                 traits: ClientTraits::default(),
+                client_name: None,
                 writer_waits: false,
                 state: OutboxState::Open,
             }),
@@ -82,9 +85,11 @@ impl Outbox {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the client's capabilities, for everything translated from now on.
-    pub fn set_traits(&self, traits: ClientTraits) {
-        self.lock().traits = traits;
+    /// Sets what the client says of itself: its capabilities, for everything translated from now on, and its name.
+    pub fn set_client(&self, traits: ClientTraits, name: Option<String>) {
+        let mut contents = self.lock();
+        contents.traits = traits;
+        contents.client_name = name;
     }
 
     /// The client's capabilities.
@@ -164,9 +169,10 @@ impl Outbox {
         true
     }
 
-    /// Number of queued items.
-    pub fn waiting(&self) -> usize {
-        self.lock().queue.len()
+    /// Number of queued items, and the client's name.
+    pub fn client_now(&self) -> (usize, Option<String>) {
+        let contents = self.lock();
+        (contents.queue.len(), contents.client_name.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, OutboxContents> {
@@ -261,7 +267,7 @@ mod tests {
     /// Writes the queued items, and appends their text to the client's text, by session.
     fn deliver(outbox: &Outbox, writer: &mut UpdateWriter, client: &mut HashMap<String, String>) {
         let (mut items, mut lines) = (VecDeque::new(), Vec::new());
-        if outbox.waiting() == 0 {
+        if outbox.client_now().0 == 0 {
             return;
         }
         let traits = outbox.take(&mut items).expect("the outbox is open");

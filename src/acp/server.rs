@@ -321,7 +321,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
 
     fn initialize(&self, params: Option<&RawValue>) -> Result<Box<RawValue>, wire::Error> {
         let version = self.choose_version(params)?;
-        self.outbox.set_traits(ClientTraits::from_initialize(params, version));
+        let name = from_wire::client_name(params, version);
+        self.outbox.set_client(ClientTraits::from_initialize(params, version), name);
         let traits = self.outbox.traits();
         self.gated.store(traits.drops_prompt_errors, Ordering::Relaxed);
         self.initialized.store(true, Ordering::Relaxed);

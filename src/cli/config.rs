@@ -37,7 +37,7 @@ enum ConfigCommand {
     ///
     /// With --json, also that of the repository's, and whether they exist.
     Path,
-    /// Show each setting and where it comes from: a file with its line, a variable, or the default
+    /// Show each setting and its source: a file and line, a variable, the policy, or the default
     ///
     /// Secrets are masked.
     Show {
@@ -76,7 +76,14 @@ pub fn main(args: ConfigArgs) -> Result<i32, CliError> {
 }
 
 fn load(paths: &Paths, cwd: &Path) -> LoadedSettings {
-    LoadedSettings::load(paths, Some(cwd), |name| std::env::var_os(name))
+    let mut loaded = LoadedSettings::load(paths, Some(cwd), |name| std::env::var_os(name));
+    let endpoint = loaded.values.iter().find(|set| set.key == ["telemetry", "endpoint"]);
+    if let (Some(set), false) = (endpoint, cfg!(feature = "otel")) {
+        let message = "telemetry.endpoint is ignored: this epitome was built without the feature `otel`";
+        let (path, place) = (set.path.clone(), set.line.map(|line| (line, 1)));
+        loaded.problems.push(Problem { path, place, message: message.to_owned(), hint: None });
+    }
+    loaded
 }
 
 fn path(paths: &Paths, cwd: &Path, json: bool) -> Result<(), CliError> {

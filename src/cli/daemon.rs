@@ -3,14 +3,14 @@
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::terminal;
 use super::{CliError, serve};
 use crate::daemon::control::ControlClient;
-use crate::daemon::runtime_dir::RuntimeDir;
+use crate::daemon::runtime_dir::{END_TIME_MAX, RuntimeDir};
 use crate::thread::visible::visible;
 
 /// Number of bytes at the end of a log file that are searched for lines.
@@ -21,12 +21,6 @@ const LOG_LOOK: Duration = Duration::from_millis(250);
 
 /// How long a daemon may take to answer before it is considered stuck.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-
-/// How long a daemon may take to exit.
-const END_WITHIN: Duration = Duration::from_secs(20);
-
-/// Poll interval for the daemon's exit.
-const END_LOOK: Duration = Duration::from_millis(20);
 
 /// Status, stop and log of the background process
 ///
@@ -164,14 +158,9 @@ async fn stop(runtime_dir: &RuntimeDir, force: bool) -> Result<i32, CliError> {
     let stopping = call(&client, "stop", json!({ "force": force })).await?;
     drop(client);
     let pid = stopping["pid"].as_u64().unwrap_or_default();
-    let began = Instant::now();
-    // The daemon removes its socket first; its lock is released when the process ends.
-    while runtime_dir.daemon().is_some() {
-        if began.elapsed() > END_WITHIN {
-            let hint = format!("`kill {pid}` ends it; open windows reconnect to the next one");
-            return Err(CliError::failed("the daemon does not exit", Some(hint)));
-        }
-        tokio::time::sleep(END_LOOK).await;
+    if !runtime_dir.ended_within(END_TIME_MAX).await {
+        let hint = format!("`kill {pid}` ends it; open windows reconnect to the next one");
+        return Err(CliError::failed("the daemon does not exit", Some(hint)));
     }
     terminal::print(&format!("The daemon, process {pid}, has ended.\n")).map(|()| 0)
 }

@@ -48,7 +48,7 @@ pub fn to_file(paths: &Paths) {
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer);
     let subscriber = tracing_subscriber::registry().with(filter).with(lines);
     #[cfg(feature = "otel")]
-    let (subscriber, unusable) = match otel::layer() {
+    let (subscriber, unusable) = match otel::layer(paths) {
         Ok(layer) => (subscriber.with(layer), None),
         Err(error) => (subscriber.with(None), Some(error)),
     };
@@ -56,7 +56,10 @@ pub fn to_file(paths: &Paths) {
     drop(tracing::subscriber::set_global_default(subscriber));
     #[cfg(feature = "otel")]
     if let Some(error) = unusable {
-        tracing::warn!(error, "no spans are sent: the collector can't be used as the environment names it");
+        tracing::warn!(
+            error,
+            "no spans are sent: the collector can't be used as the environment or `telemetry.endpoint` names it"
+        );
     }
     if let Some(error) = fault {
         tracing::warn!(%error, "EPITOME_LOG can't be parsed; {FILTER} is used");

@@ -64,17 +64,37 @@ pub fn store(paths: &Paths) -> Store {
 /// Opens a store in a database. The error is a sentence without the address.
 #[cfg(feature = "postgres")]
 pub fn store_at(paths: &Paths, address: &str) -> Result<Store, String> {
+    let (postgres, place) = database_at(address)?;
+    Ok(Store::elsewhere(paths, Arc::new(postgres), &place))
+}
+
+/// Removes from a database what no session names. Returns how much that was.
+#[cfg(feature = "postgres")]
+pub fn clean(address: &str) -> Result<i64, String> {
+    database_at(address)?.0.remove_unused_bodies().map_err(|error| error.to_string())
+}
+
+#[cfg(feature = "postgres")]
+fn database_at(address: &str) -> Result<(epitome_store_postgres::Postgres, String), String> {
     use epitome_store_postgres::{Postgres, StoreAddress};
     let address = StoreAddress::parse(address, |name| std::env::var(name).ok())?;
     let place = address.place().to_owned();
     let postgres = Postgres::new(address).map_err(|error| format!("{place} can't be used: {error}"))?;
-    Ok(Store::elsewhere(paths, Arc::new(postgres), &place))
+    Ok((postgres, place))
 }
 
-/// This program was built without databases.
+/// The error of a program that was built without databases.
+#[cfg(not(feature = "postgres"))]
+const WITHOUT_DATABASES: &str = "this epitome was built without the feature `postgres`";
+
 #[cfg(not(feature = "postgres"))]
 pub fn store_at(_: &Paths, _: &str) -> Result<Store, String> {
-    Err("this epitome was built without the feature `postgres`".to_owned())
+    Err(WITHOUT_DATABASES.to_owned())
+}
+
+#[cfg(not(feature = "postgres"))]
+pub fn clean(_: &str) -> Result<i64, String> {
+    Err(WITHOUT_DATABASES.to_owned())
 }
 
 /// Creates the runtime for sessions.

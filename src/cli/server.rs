@@ -3,16 +3,18 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::overrides::OverrideArgs;
 use super::{CliError, log, serve};
 use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front::access::{AcceptedTokens, RemoteAccess};
 use crate::daemon::front::attach::Connector;
-use crate::daemon::front::remote::{PATH, RemoteServer, SocketSecurity};
+use crate::daemon::front::remote::{Drain, PATH, RemoteServer, SocketSecurity};
 use crate::daemon::front::tls;
 use crate::daemon::remote_tokens::RemoteTokens;
 use crate::session::registry::Overrides;
+use epitome_platform::signals::EndRequests;
 
 /// Serve clients on other machines
 ///
@@ -35,11 +37,14 @@ pub struct ServeArgs {
     /// Origin of a web page that may connect; may be repeated
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Vec<String>,
+    /// Seconds that running turns get to end after SIGTERM
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    drain_timeout: u32,
     #[command(flatten)]
     overrides: OverrideArgs,
 }
 
-/// Serves clients until it is interrupted.
+/// Serves clients until it is interrupted, and then until their turns have ended.
 pub fn main(args: ServeArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     log::to_file(&paths);
@@ -56,14 +61,40 @@ pub fn main(args: ServeArgs) -> Result<i32, CliError> {
             .map_err(|error| format!("this program is not found: {error}"))
     };
     let access = RemoteAccess { tokens: AcceptedTokens::Stored(tokens), origins: args.allow_origin };
-    serve::runtime()?.block_on(async {
+    let drain_timeout = Duration::from_secs(args.drain_timeout.into());
+    let runtime = serve::runtime()?;
+    let ended = runtime.block_on(async {
+        let mut signals = EndRequests::new().map_err(|error| failed(error.to_string()))?;
         let server = RemoteServer::listen(args.listen, security, access, Arc::new(connector));
         let server = server.await.map_err(failed)?;
         let address = server.address().map_err(|error| failed(error.to_string()))?;
         note!("listening on {scheme}://{address}{PATH}");
-        server.serve().await;
-        Ok(0)
-    })
+        let drain = server.drain();
+        tokio::select! {
+            () = server.serve() => Ok(0),
+            code = end(&mut signals, drain, drain_timeout) => code,
+        }
+    });
+    runtime.shutdown_background();
+    ended
+}
+
+/// Waits for a signal, and for the end of running turns. Another signal ends at once.
+async fn end(signals: &mut EndRequests, drain: Drain, limit: Duration) -> Result<i32, CliError> {
+    signals.recv().await;
+    note!(
+        "ending within {} s, when the running turns have ended; another signal ends at once",
+        limit.as_secs()
+    );
+    tokio::select! {
+        drained = drain.run(limit) => match drained.map_err(|why| CliError::failed(why, None))? {
+            0 => {}
+            1 => note!("a turn had not ended and was cancelled"),
+            turns => note!("{turns} turns had not ended and were cancelled"),
+        },
+        () = signals.recv() => return Ok(1),
+    }
+    Ok(0)
 }
 
 fn security(args: &ServeArgs) -> Result<SocketSecurity, CliError> {

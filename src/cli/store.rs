@@ -1,4 +1,4 @@
-//! `epitome store`: copies sessions between files and databases.
+//! `epitome store`: copies sessions between files and databases, and cleans databases.
 
 use serde_json::json;
 
@@ -18,6 +18,11 @@ pub struct StoreArgs {
 #[derive(Debug, clap::Subcommand)]
 enum StoreCommand {
     Copy(CopyArgs),
+    /// Remove from a database what is older than a day and named by no session
+    Clean {
+        /// An address like postgres://user@host/database
+        address: String,
+    },
 }
 
 /// Copy closed sessions to another store; the original stays, and what is there already is left alone
@@ -35,9 +40,16 @@ struct CopyArgs {
     json: bool,
 }
 
-pub fn main(StoreArgs { command: StoreCommand::Copy(args) }: StoreArgs) -> Result<i32, CliError> {
+pub fn main(StoreArgs { command }: StoreArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     log::to_file(&paths);
+    let args = match command {
+        StoreCommand::Copy(args) => args,
+        StoreCommand::Clean { address } => {
+            let removed = serve::clean(&address).map_err(|why| CliError::failed(why, None))?;
+            return terminal::print(&format!("{removed} texts and images were removed\n")).map(|()| 0);
+        }
+    };
     let (from, to) = (named(&paths, &args.from)?, named(&paths, &args.to)?);
     if from.place() == to.place() {
         return Err(CliError::failed("both stores are the same", None));

@@ -41,12 +41,12 @@ impl ConfigReader<'_> {
     pub(super) fn agents(&mut self, value: &TomlValue<'_>, agents: &mut AgentSettings) {
         let Some(table) = self.table(value, "agents") else { return };
         fields!(self, table, key, value, {
-            "max_depth" => self.set(value, &mut agents.max_depth, between(0..=3, "agents")),
-            "max_parallel" => self.set(value, &mut agents.max_parallel, between(1..=16, "agents")),
-            "max_per_turn" => self.set(value, &mut agents.max_per_turn, between(0..=1_000, "agents")),
-            "max_rounds" => self.set(value, &mut agents.max_rounds, max_rounds()),
-            "max_tokens" => self.set(value, &mut agents.max_tokens, tokens()),
-            "timeout_s" => self.set(value, &mut agents.timeout, seconds(1..=86_400)),
+            "max_depth" => self.limit(value, &mut agents.max_depth, between(0..=3, "agents")),
+            "max_parallel" => self.limit(value, &mut agents.max_parallel, between(1..=16, "agents")),
+            "max_per_turn" => self.limit(value, &mut agents.max_per_turn, between(0..=1_000, "agents")),
+            "max_rounds" => self.limit(value, &mut agents.max_rounds, max_rounds()),
+            "max_tokens" => self.limit(value, &mut agents.max_tokens, tokens()),
+            "timeout_s" => self.limit(value, &mut agents.timeout, seconds(1..=86_400)),
         });
     }
 }

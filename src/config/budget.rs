@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::FileOwner;
 use super::file::{ConfigReader, TomlValue, fields};
 use super::kind::Kind;
 use super::values::{number, tokens, wrong_type};
@@ -18,18 +19,21 @@ pub struct BudgetSettings {
     pub session_tokens: Option<u64>,
     pub day_tokens: Option<u64>,
     pub month_tokens: Option<u64>,
+    /// Whether the user can't extend a limit that is reached, because a policy sets some.
+    pub is_final: bool,
 }
 
 impl ConfigReader<'_> {
     pub(super) fn budget(&mut self, value: &TomlValue<'_>, budget: &mut BudgetSettings) {
         let Some(table) = self.table(value, "budget") else { return };
+        budget.is_final |= matches!(self.owner, FileOwner::Policy { .. });
         fields!(self, table, key, value, {
-            "session_usd" => self.set(value, &mut budget.session_usd, dollars()),
-            "day_usd" => self.set(value, &mut budget.day_usd, dollars()),
-            "month_usd" => self.set(value, &mut budget.month_usd, dollars()),
-            "session_tokens" => self.set(value, &mut budget.session_tokens, tokens()),
-            "day_tokens" => self.set(value, &mut budget.day_tokens, tokens()),
-            "month_tokens" => self.set(value, &mut budget.month_tokens, tokens()),
+            "session_usd" => self.limit(value, &mut budget.session_usd, dollars()),
+            "day_usd" => self.limit(value, &mut budget.day_usd, dollars()),
+            "month_usd" => self.limit(value, &mut budget.month_usd, dollars()),
+            "session_tokens" => self.limit(value, &mut budget.session_tokens, tokens()),
+            "day_tokens" => self.limit(value, &mut budget.day_tokens, tokens()),
+            "month_tokens" => self.limit(value, &mut budget.month_tokens, tokens()),
         });
     }
 }

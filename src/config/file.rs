@@ -202,7 +202,9 @@ impl<'a> ConfigReader<'a> {
             "model" => if self.is_users(&key) { self.set(value, &mut settings.model, model_name()); },
             "mode" => if self.is_users(&key) { self.set(value, &mut settings.mode, mode()); },
             "thought" => self.set(value, &mut settings.thought, thought()),
-            "max_rounds" => if self.is_users(&key) { self.set(value, &mut settings.max_rounds, max_rounds()); },
+            "max_rounds" => {
+                if self.is_users(&key) { self.limit(value, &mut settings.max_rounds, max_rounds()); }
+            },
             "max_repeats" => {
                 if self.is_users(&key) { self.set(value, &mut settings.max_repeats, max_repeats()); }
             },
@@ -216,6 +218,7 @@ impl<'a> ConfigReader<'a> {
             "notify" => if self.is_users(&key) { self.set(value, &mut settings.notify, notify()); },
             "store" => if self.is_users(&key) { self.set(value, &mut settings.store, store()); },
             "memory" => if self.is_users(&key) { self.set(value, &mut settings.memory, truth()); },
+            "telemetry" => if self.is_users(&key) { self.telemetry(value, settings); },
             "models" => self.models(value, settings),
             "providers" => if self.is_users(&key) { self.providers(value, settings); },
             "compaction" => self.compaction(value, &mut settings.compaction),
@@ -228,9 +231,10 @@ impl<'a> ConfigReader<'a> {
             "agents" => if self.is_users(&key) { self.agents(value, &mut settings.agents); },
             "mcp" => self.mcp(value, &mut settings.mcp),
             "permissions" => self.permissions(value, &mut settings.permissions),
+            "policy" => if self.is_policys(&key) { self.policy(value, &mut settings.policy); },
             "sandbox" => if self.is_users(&key) {
                 let home = match self.owner {
-                    FileOwner::User { home } => home,
+                    FileOwner::User { home } | FileOwner::Policy { home } => home,
                     FileOwner::Repository { .. } => None,
                 };
                 self.sandbox(value, &mut settings.sandbox, home);
@@ -248,6 +252,16 @@ impl<'a> ConfigReader<'a> {
     /// Whether a key may be set in this file; if not, reports that only the user may set it.
     fn is_users(&mut self, key: &TomlKey<'_>) -> bool {
         !self.refused(key.span(), key.get_ref())
+    }
+
+    /// Whether this file is a policy; if not, reports that a key can only be set there.
+    fn is_policys(&mut self, key: &TomlKey<'_>) -> bool {
+        if let FileOwner::Policy { .. } = self.owner {
+            return true;
+        }
+        let hint = "it is for the administrator's policy.toml, see docs/policy.md".to_owned();
+        self.problem(key.span(), format!("{:?} can't be set here", key.get_ref()), Some(hint));
+        false
     }
 
     /// Refuses a key that only the user may set; returns whether it was refused.
@@ -293,6 +307,13 @@ impl<'a> ConfigReader<'a> {
         let Some(table) = self.table(value, "templates") else { return };
         fields!(self, table, key, value, {
             "go_compat" => self.set(value, &mut settings.go_compat, truth()),
+        });
+    }
+
+    fn telemetry(&mut self, value: &TomlValue<'_>, settings: &mut Settings) {
+        let Some(table) = self.table(value, "telemetry") else { return };
+        fields!(self, table, key, value, {
+            "endpoint" => self.set(value, &mut settings.telemetry, url()),
         });
     }
 

@@ -105,7 +105,7 @@ impl ConfigReader<'_> {
             "trust" => self.set(value, &mut hooks.trust, trust()),
             "timeout_ms" => self.set(value, &mut hooks.timeout, milliseconds(TIMEOUT_MS)),
             "max_continuations" => {
-                self.set(value, &mut hooks.max_continuations, between(CONTINUATIONS, "a whole number"));
+                self.limit(value, &mut hooks.max_continuations, between(CONTINUATIONS, "a whole number"));
             },
             "callback_timeout_s" => self.set(value, &mut hooks.callback_timeout, seconds(CALLBACK_TIMEOUT_S)),
             "cross_session" => self.set(value, &mut hooks.cross_session, truth()),

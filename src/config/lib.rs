@@ -1,7 +1,7 @@
 //! Settings: the user's configuration, merged from several layers, as plain data. Read once per session.
 //!
 //! Layers, in increasing precedence: defaults, `config.toml` in Epitome's home directory, `.epitome/config.toml` of
-//! the repository, environment variables. An invalid value is reported as a problem and leaves the value of the lower
+//! the repository, environment variables, the policy of the machine. An invalid value is reported as a problem and leaves the value of the lower
 //! layer in effect; it never aborts loading. A repository's file can neither widen the agent's permissions nor choose
 //! where the conversation is sent: such keys are refused with a hint that names the file where they belong.
 
@@ -20,6 +20,7 @@ mod mcp_variables;
 mod models;
 mod permissions;
 pub mod plugin_servers;
+mod policy;
 mod sandbox;
 mod values;
 
@@ -50,6 +51,7 @@ pub use mcp::{
 };
 pub use mcp_variables::{VariableUse, variable};
 pub use models::{EditTools, Effort, ModelSettings, PriceSettings, ThinkingSettings};
+pub use policy::Policy;
 pub use sandbox::SandboxSettings;
 pub use values::MAX_ROUNDS_MAX;
 
@@ -108,8 +110,12 @@ pub struct Settings {
     pub store: Option<String>,
     /// Whether the model may propose changes of its memory. Only the user can set it.
     pub memory: bool,
+    /// Where spans are sent, as `OTEL_EXPORTER_OTLP_ENDPOINT` says it. Only the user can set it.
+    pub telemetry: Option<String>,
     /// The stored logins. Not set by any file.
     pub logins: Logins,
+    /// What the administrator of the machine prescribes.
+    pub policy: Policy,
 }
 
 /// Default limit of model calls per turn.
@@ -150,7 +156,9 @@ impl Default for Settings {
             notify: TurnNotice::default(),
             store: None,
             memory: false,
+            telemetry: None,
             logins: Logins::default(),
+            policy: Policy::default(),
         }
     }
 }
@@ -162,6 +170,8 @@ enum FileOwner<'a> {
     User { home: Option<&'a Path> },
     /// `instead` is the user's file, where a refused key belongs.
     Repository { instead: &'a Path },
+    /// The administrator of the machine, for a user with this home directory.
+    Policy { home: Option<&'a Path> },
 }
 
 /// Settings with their origins.
@@ -225,6 +235,11 @@ impl LoadedSettings {
         }
         loaded.settings.mcp.apply_allowed_variables();
         loaded.environment(&environment);
+        let (policy, unusable) = Policy::read(paths);
+        loaded.settings.policy = policy;
+        let (values, problems) = loaded.settings.enforce_policy();
+        loaded.values.extend(values);
+        loaded.problems.extend(unusable.into_iter().chain(problems));
         loaded
     }
 

@@ -301,7 +301,12 @@ impl ConfigReader<'_> {
             let values = self.value_count();
             self.enter(&name);
             match self.mcp_server(&name, value) {
-                Some(server) => servers.push(server),
+                Some(server) => {
+                    if let FileOwner::Policy { .. } = self.owner {
+                        servers.retain(|other| other.name != server.name);
+                    }
+                    servers.push(server);
+                }
                 None => self.unset(values),
             }
             self.leave();
@@ -355,7 +360,7 @@ impl ConfigReader<'_> {
 
     fn source(&self) -> McpSource {
         match self.owner {
-            FileOwner::User { home: _ } => McpSource::Person,
+            FileOwner::User { .. } | FileOwner::Policy { .. } => McpSource::Person,
             FileOwner::Repository { .. } => {
                 McpSource::Repository { file: self.path.to_path_buf(), digest: String::new() }
             }

@@ -68,10 +68,10 @@ impl ConfigReader<'_> {
             "network" => self.set(value, &mut sandbox.network, truth()),
             "unix_sockets" => self.set(value, &mut sandbox.unix_sockets, truth()),
             "processes" => {
-                self.set(value, &mut sandbox.processes, between(PROCESSES_BOUNDS, "a number of processes"));
+                self.limit(value, &mut sandbox.processes, between(PROCESSES_BOUNDS, "a number of processes"));
             },
             "memory" => {
-                self.set(value, &mut sandbox.memory_mib, between::<u64>(MEMORY_MIB_BOUNDS, "a number of MiB"));
+                self.limit(value, &mut sandbox.memory_mib, between::<u64>(MEMORY_MIB_BOUNDS, "a number of MiB"));
             },
             "write" => self.set(value, &mut sandbox.write, places(home)),
             "hide" => self.set(value, &mut sandbox.hide, places(home)),

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use epitome_session::ClientId;
+use epitome_session::{AccessGrant, ClientId};
 
 /// Client ids are unique within the process.
 static NEXT_CLIENT: AtomicU64 = AtomicU64::new(1);
@@ -30,6 +30,8 @@ pub struct Attached {
     pub pid: Option<u32>,
     pub cwd: Option<PathBuf>,
     pub since: SystemTime,
+    /// The rights of a client on another machine.
+    pub grant: Option<AccessGrant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,9 +43,9 @@ pub enum AttachmentKind {
     Control,
 }
 
-/// Returns how many items wait for a client to read. Called with the table locked, so it must be quick and must not
-/// take a lock that is held while calling the table.
-pub type Gauge = Box<dyn Fn() -> usize + Send + Sync>;
+/// Returns how many items wait for a client to read, and what its program calls itself. Called with the table locked, so it
+/// must be quick and must not take a lock that is held while calling the table.
+pub type Gauge = Box<dyn Fn() -> (usize, Option<String>) + Send + Sync>;
 
 /// The table of connected clients. Cheap to clone.
 #[derive(Clone)]
@@ -62,18 +64,18 @@ impl Default for Attachments {
 
 impl Attachments {
     /// Adds a connection to the table until the returned guard is dropped.
-    pub fn enter(&self, attached: Attached, waiting: Gauge) -> Present {
+    pub fn enter(&self, attached: Attached, now: Gauge) -> Present {
         let client = attached.client;
         let mut entries = self.entries();
-        entries.insert(client.0, (attached, waiting));
+        entries.insert(client.0, (attached, now));
         self.0.count.send_replace(entries.len());
         drop(entries);
         Present { attachments: self.clone(), client }
     }
 
-    /// The connections, oldest first, each with the number of items waiting for it to read.
-    pub fn list(&self) -> Vec<(Attached, usize)> {
-        self.entries().values().map(|(attached, waiting)| (attached.clone(), waiting())).collect()
+    /// The connections, oldest first, each with the number of items waiting for it to read, and its name.
+    pub fn list(&self) -> Vec<(Attached, (usize, Option<String>))> {
+        self.entries().values().map(|(attached, now)| (attached.clone(), now())).collect()
     }
 
     /// The number of connections, as a channel to wait on.

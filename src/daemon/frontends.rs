@@ -304,6 +304,7 @@ impl Frontends {
             pid: Some(hello.pid),
             cwd: Some(hello.cwd()),
             since: SystemTime::now(),
+            grant: hello.grant.clone(),
         };
         if hello.build.is_newer(Build::current()) {
             self.0.newer.send_replace(Some(hello.build.clone()));
@@ -326,7 +327,7 @@ impl Frontends {
             },
         };
         let connection = Connection::open(MessageWriter::new(stream, farewell), parts, None);
-        let _present = daemon.attachments.enter(attached, Box::new(connection.waiting()));
+        let _present = daemon.attachments.enter(attached, Box::new(connection.client_now()));
         // A panic here must not leave the client's turns running.
         if catch_unwind(AssertUnwindSafe(|| connection.read(reader))).is_err() {
             tracing::error!(client = client.0, "the reader of a front end panicked");

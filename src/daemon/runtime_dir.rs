@@ -5,8 +5,15 @@ use epitome_platform::os::{DirBuilderExt, MetadataExt, make_private, try_lock_sh
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use epitome_files::paths::{LONGEST_SOCKET_NAME, Paths};
+
+/// How long a daemon may take to exit.
+pub const END_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// Interval of looks whether it has.
+const END_LOOK: Duration = Duration::from_millis(20);
 
 /// The runtime files of the daemon that serves one home.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +61,19 @@ impl RuntimeDir {
     pub fn daemon(&self) -> Option<String> {
         let lock = self.daemon_lock();
         is_locked(&lock).then(|| std::fs::read_to_string(&lock).unwrap_or_default().trim().to_owned())
+    }
+
+    /// Waits for the end of a daemon that was stopped; returns whether it has ended in time. It removes its sockets first;
+    /// its lock is released when the process ends.
+    pub async fn ended_within(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        while self.daemon().is_some() {
+            if Instant::now() > until {
+                return false;
+            }
+            tokio::time::sleep(END_LOOK).await;
+        }
+        true
     }
 
     /// Whether a process, which may be this one, is starting a daemon.

@@ -18,6 +18,8 @@ pub struct Paths {
     pub data: PathBuf,
     /// Logs: `XDG_STATE_HOME/epitome`, or `state` below a given `EPITOME_HOME`.
     pub state: PathBuf,
+    /// The policy of the machine, which only its administrator can change.
+    pub policy: PathBuf,
     /// Sockets and locks of the daemon: `XDG_RUNTIME_DIR/epitome`, or `run` below a given `EPITOME_HOME`;
     /// without either, `/run/user/<uid>/epitome`, or `/tmp/epitome-<uid>` if that directory doesn't exist or
     /// isn't the user's.
@@ -54,6 +56,7 @@ impl Paths {
             home: base.join(".epitome"),
             data: data.join("epitome"),
             state: state.join("epitome"),
+            policy: policy_directory(),
             runtime,
             user_home,
         }
@@ -78,6 +81,7 @@ impl Paths {
             home: home.to_path_buf(),
             data: home.join("data"),
             state: home.join("state"),
+            policy: policy_directory(),
             runtime: home.join("run"),
             user_home: None,
         }
@@ -85,6 +89,15 @@ impl Paths {
 
     pub fn config_file(&self) -> PathBuf {
         self.home.join("config.toml")
+    }
+
+    pub fn policy_file(&self) -> PathBuf {
+        self.policy.join("policy.toml")
+    }
+
+    /// The directory of hooks that every user of the machine has.
+    pub fn policy_hooks(&self) -> PathBuf {
+        self.policy.join("hooks")
     }
 
     /// Returns the directories that may contain project files: the directory itself, then the root of its repository
@@ -109,6 +122,15 @@ impl Paths {
     pub fn log_directory(&self) -> PathBuf {
         self.state.join("log")
     }
+}
+
+/// Not from the environment, which users control.
+fn policy_directory() -> PathBuf {
+    PathBuf::from(match std::env::consts::OS {
+        "macos" => "/Library/Application Support/Epitome",
+        "windows" => r"C:\Program Files\Epitome",
+        _ => "/etc/epitome",
+    })
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ pub(super) fn sources(roots: &[PathBuf], paths: &Paths, compat: bool) -> Vec<Hoo
     use SourceForm::{Folder, Plugins, Settings};
     let mut sources = Vec::new();
     let mut add = |path: PathBuf, form, place| sources.push(HookSource { path, form, place });
+    add(paths.policy_hooks(), Folder, HookOrigin::Enforced);
     add(enforced(paths), Folder, HookOrigin::Enforced);
     let own = [(".epitome", true), (".kodelet", compat)].into_iter().filter(|(_, counts)| *counts);
     let own: Vec<&str> = own.map(|(folder, _)| folder).collect();

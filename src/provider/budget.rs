@@ -173,11 +173,12 @@ impl CostBudget {
                 Ok(reservation) => return Ok(reservation),
                 Err(exceeded) => exceeded,
             };
-            let refused = self.state().refused_at.is_some_and(|at| at.elapsed() < REFUSED_FOR);
+            let is_final = self.inner.settings.budget.is_final;
+            let refused = is_final || self.state().refused_at.is_some_and(|at| at.elapsed() < REFUSED_FOR);
             let question = format!("{} Go on, and allow the same amount again?", exceeded.text);
             if refused || !(self.inner.ask)(question).await {
                 self.state().refused_at.get_or_insert_with(Instant::now);
-                return Err(used_up(&exceeded.text));
+                return Err(used_up(&exceeded.text, is_final));
             }
             let mut state = self.state();
             state.granted[exceeded.at] = state.granted[exceeded.at].saturating_add(1);
@@ -392,14 +393,17 @@ fn tokens(usage: &Usage) -> u64 {
     usage.input.saturating_sub(usage.cache_read).saturating_add(usage.output)
 }
 
-fn used_up(text: &str) -> ProviderError {
+fn used_up(text: &str, is_final: bool) -> ProviderError {
+    let hint = match is_final {
+        true => "Nothing was sent. The policy of this machine limits what may be spent.",
+        false => {
+            "Nothing was sent. Raise the limit in [budget] of config.toml or with --max-cost, then go on."
+        }
+    };
     ProviderError {
         class: ErrorClass::Budget,
         message: format!("The budget is used up. {text}"),
-        hint: Some(
-            "Nothing was sent. Raise the limit in [budget] of config.toml or with --max-cost, then go on."
-                .into(),
-        ),
+        hint: Some(hint.into()),
     }
 }
 

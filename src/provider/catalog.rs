@@ -133,6 +133,7 @@ impl ModelCatalog<'_> {
                 }
             }
         }
+        names.retain(|name| self.settings.policy.refuses_model(Some(&name.0)).is_none());
         let group = |name: &ModelName| providers.iter().position(|provider| provider_of(name) == provider);
         names.sort_by_key(group);
         let offers = names.into_iter().map(|name| self.offer(name));

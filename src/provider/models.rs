@@ -167,7 +167,9 @@ pub fn provider_models(provider: &str) -> impl Iterator<Item = &'static KnownMod
 pub fn small(settings: &Settings, main: Option<&Endpoint>) -> Option<ModelName> {
     let cheapest = || {
         let main = main.filter(|main| main.own_api)?;
+        let may_be_called = |known: &&KnownModel| settings.policy.refuses_model(Some(known.name)).is_none();
         let current = provider_models(main.provider()).filter(|known| known.retires.is_none());
+        let current = current.filter(may_be_called);
         let cheapest = current.min_by(|one, other| one.price.input.total_cmp(&other.price.input))?;
         Some(ModelName(cheapest.name.to_owned()))
     };

@@ -381,8 +381,9 @@ impl PreparedChild {
         session.core.log.draft = ReplyDraft::default();
         end_interrupted_turn(&mut session.core).await;
         session.core.settings.change(|settings| {
-            settings.compaction.auto &= order.agent.is_some();
             settings.max_rounds = order.max_rounds.unwrap_or(settings.max_rounds);
+            settings.enforce_policy();
+            settings.compaction.auto &= order.agent.is_some();
         });
         // A child's prompt is never a command, so it needs no recipes.
         session.recipes.give_up_reading();

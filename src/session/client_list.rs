@@ -129,8 +129,8 @@ impl ClientList {
     }
 
     /// The numbers of clients and observers.
-    pub fn counts(&self) -> (usize, usize) {
-        (self.openings.len(), self.observers.len())
+    pub fn present(&self) -> (Vec<ClientId>, usize) {
+        (self.ids().collect(), self.observers.len())
     }
 
     /// Adds a client, or replaces its opening.
@@ -400,8 +400,12 @@ impl ClientList {
 
     /// Publishes the session's activity. `unsynced`: some entries may not be on disk yet.
     pub fn publish_activity(&self, running: bool, asks: bool, prompts: usize, unsynced: bool) {
-        let (clients, watchers) = self.counts();
-        *self.activity.lock() = ActivityNow { running, asks, clients, watchers, prompts, unsynced };
+        let mut now = self.activity.lock();
+        // Its memory is used again.
+        let mut clients = std::mem::take(&mut now.clients);
+        clients.clear();
+        clients.extend(self.ids());
+        *now = ActivityNow { running, asks, clients, watchers: self.observers.len(), prompts, unsynced };
     }
 }
 
@@ -421,13 +425,13 @@ impl LeavingClient {
 }
 
 /// A session's activity, readable from outside without sending it a command.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub(super) struct ActivityNow {
     /// A turn is running or waiting.
     pub running: bool,
     /// Only the user can go on.
     pub asks: bool,
-    pub clients: usize,
+    pub clients: Vec<ClientId>,
     pub watchers: usize,
     /// Prompts waiting for their turn or to enter the running one.
     pub prompts: usize,
@@ -441,7 +445,7 @@ pub(super) struct Activity(Mutex<ActivityNow>);
 
 impl Activity {
     pub fn get(&self) -> ActivityNow {
-        *self.lock()
+        self.lock().clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, ActivityNow> {

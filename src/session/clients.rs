@@ -134,6 +134,7 @@ impl Session {
                 tracing::info!(session = %self.core.id(), option, %error, "a client's initial option is ignored");
             }
         }
+        super::models::adopt_policy(&mut self.core);
         let follows_already = self.core.clients.leave(attachment.client);
         let is_alone = self.core.clients.is_empty();
         let is_replay = match &replay {

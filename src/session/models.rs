@@ -9,7 +9,7 @@ use super::model_link::{Choices, LocalSearch, Located, ModelEffect, ModelLink};
 use super::provider_error;
 use super::registry::{Overrides, SessionServices};
 use super::work::BackgroundResult;
-use super::{SessionAnswer, SessionError, SessionEvent, SessionOptions};
+use super::{NoticeSeverity, SessionAnswer, SessionError, SessionEvent, SessionOptions};
 use epitome_config::Settings;
 use epitome_provider::endpoint::{EnvironmentPairs, LocalServer};
 use epitome_recipe::render::ShellOutputs;
@@ -61,6 +61,16 @@ pub(super) fn options_before_opening(
     }
     let choices = Choices { thread: &thread, settings: &settings, environment };
     Ok(ModelLink::new(services, &settings, &thread).options(choices))
+}
+
+/// Leaves a mode that the policy does not allow any longer.
+pub(super) fn adopt_policy(core: &mut Core) {
+    let Some(why) = core.settings.policy.refuses_mode(core.thread.mode()) else { return };
+    let mode = core.settings.mode;
+    match core.commit(Change::ModeChosen { mode }) {
+        Ok(_) => core.notify(NoticeSeverity::Warning, format!("The mode is now {:?}. {why}", mode.name())),
+        Err(error) => tracing::error!(session = %core.id(), %error, "the mode could not be written"),
+    }
 }
 
 impl Core {
@@ -135,7 +145,13 @@ impl Session {
     pub(super) fn choose(&mut self, option: &str, value: &str) -> Result<SessionAnswer, SessionError> {
         let unknown = |what: &str| SessionError::Invalid(format!("there is no {what} {value:?} to choose"));
         let change = match option {
-            "mode" => Change::ModeChosen { mode: Mode::parse(value).ok_or_else(|| unknown("mode"))? },
+            "mode" => {
+                let mode = Mode::parse(value).ok_or_else(|| unknown("mode"))?;
+                match self.core.settings.policy.refuses_mode(mode) {
+                    None => Change::ModeChosen { mode },
+                    Some(why) => return Err(SessionError::Invalid(why)),
+                }
+            }
             "thought_level" => Change::ThoughtChosen {
                 level: ThoughtLevel::parse(value).ok_or_else(|| unknown("thought level"))?,
             },

@@ -132,6 +132,7 @@ impl Overrides {
         settings.compaction.auto = self.auto_compact.unwrap_or(settings.compaction.auto);
         settings.compaction.threshold = self.threshold.unwrap_or(settings.compaction.threshold);
         settings.providers.extend(self.routes.clone());
+        settings.enforce_policy();
         settings
     }
 }
@@ -174,6 +175,7 @@ pub struct LiveSession {
     /// A turn is running or waiting.
     pub running: bool,
     pub clients: usize,
+    pub client_ids: Vec<ClientId>,
     pub watchers: usize,
     /// The session was idle for a while and is suspended: its conversation is not in memory.
     pub resting: bool,
@@ -385,7 +387,8 @@ impl Sessions {
             LiveSession {
                 session: session.clone(),
                 running,
-                clients,
+                clients: clients.len(),
+                client_ids: clients,
                 watchers,
                 resting: false,
                 queued_prompts: prompts,
@@ -396,11 +399,12 @@ impl Sessions {
         let awake = live.iter().filter(|(_, live)| !live.commands.is_closed()).map(seen);
         let asleep = self.resting();
         let asleep = asleep.iter().map(|(session, resting)| {
-            let (clients, watchers) = resting.counts();
+            let (clients, watchers) = resting.present();
             LiveSession {
                 session: session.clone(),
                 running: false,
-                clients,
+                clients: clients.len(),
+                client_ids: clients,
                 watchers,
                 resting: true,
                 queued_prompts: 0,

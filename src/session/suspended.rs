@@ -191,7 +191,7 @@ impl SuspendedSession {
     }
 
     /// The numbers of clients and observers.
-    pub(super) fn counts(&self) -> (usize, usize) {
-        self.clients.counts()
+    pub(super) fn present(&self) -> (Vec<ClientId>, usize) {
+        self.clients.present()
     }
 }

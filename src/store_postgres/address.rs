@@ -5,8 +5,13 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use tokio_postgres::Config;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, Config, Connection, Error, Socket};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::tls::{TlsChoice, tls_error};
 
 /// How long one attempt to connect takes, unless the address says otherwise.
 const CONNECT_FOR: Duration = Duration::from_secs(3);
@@ -24,6 +29,7 @@ const KEEPALIVES_IDLE_DEFAULT: Duration = Duration::from_secs(2 * 60 * 60);
 /// Where the logs are. Without the password in messages.
 pub struct StoreAddress {
     config: Config,
+    tls: MakeRustlsConnect,
     place: String,
 }
 
@@ -40,15 +46,17 @@ impl StoreAddress {
         if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
             return Err("the store must be an address like postgres://user@host/database".to_owned());
         }
+        let (url, choice) = TlsChoice::taken_from(url, &variable);
         let mut config: Config =
             url.parse().map_err(|_| "the address of the store is not one of PostgreSQL".to_owned())?;
         if config.get_password().is_some() {
             let where_to = "put it into PGPASSWORD or ~/.pgpass";
             return Err(format!("the address of the store contains a password; {where_to}"));
         }
-        if config.get_ssl_mode() == tokio_postgres::config::SslMode::Require {
-            return Err("the store asks for TLS, which is not supported; use a tunnel".to_owned());
-        }
+        let (mode, tls) = choice.connector().map_err(|why| format!("the address of the store: {why}"))?;
+        // There is no TLS over a Unix socket, whatever is asked for.
+        let is_local = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
+        config.ssl_mode(if is_local { SslMode::Disable } else { mode });
         if config.get_application_name().is_none() {
             config.application_name("epitome");
         }
@@ -84,17 +92,37 @@ impl StoreAddress {
         if let Some(password) = password {
             config.password(password);
         }
-        Ok(StoreAddress { config, place })
+        Ok(StoreAddress { config, tls, place })
     }
 
-    pub(crate) fn config(&self) -> &Config {
-        &self.config
+    pub(crate) async fn connect(&self) -> Result<(Client, StoreConnection), Error> {
+        let connected = self.config.connect(self.tls.clone()).await;
+        match connected {
+            // `prefer` does without TLS where the server can't agree on it, or admits only connections without it.
+            Err(error) if self.config.get_ssl_mode() == SslMode::Prefer && is_refused(&error) => {
+                self.config.clone().ssl_mode(SslMode::Disable).connect(self.tls.clone()).await
+            }
+            connected => connected,
+        }
+    }
+
+    pub(crate) fn tls(&self) -> &MakeRustlsConnect {
+        &self.tls
     }
 
     /// Names it in messages.
     pub fn place(&self) -> &str {
         &self.place
     }
+}
+
+/// Moves the bytes of a client.
+type StoreConnection = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+
+fn is_refused(error: &Error) -> bool {
+    let is_of_tls = |cause| tls_error(cause).is_some();
+    error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION)
+        || std::error::Error::source(error).is_some_and(is_of_tls)
 }
 
 /// A file of passwords counts only if nobody else can read it.
@@ -144,7 +172,7 @@ mod tests {
             };
             let address = StoreAddress::parse("postgres://me@db/work", variable).unwrap();
             assert_eq!(format!("{address:?}"), "the database work at db");
-            address.config().get_password().map(|password| String::from_utf8_lossy(password).into_owned())
+            address.config.get_password().map(|password| String::from_utf8_lossy(password).into_owned())
         };
         let mode = |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
         mode(0o644);

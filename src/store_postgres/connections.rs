@@ -10,9 +10,11 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, NoTls, Row};
+use tokio_postgres::{Client, Row};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::address::StoreAddress;
+use super::tls;
 use epitome_store::StoreError;
 
 /// How long a call goes on trying, for example while a standby is promoted.
@@ -30,7 +32,7 @@ const EXISTS: [SqlState; 3] =
     [SqlState::UNIQUE_VIOLATION, SqlState::DUPLICATE_TABLE, SqlState::DUPLICATE_OBJECT];
 
 /// The statements that make the tables, in the order of their versions. Never change one; add one.
-const MIGRATIONS: [&str; 2] = [
+const MIGRATIONS: [&str; 3] = [
     "
     create table epitome_session (
         id text primary key,
@@ -77,6 +79,9 @@ const MIGRATIONS: [&str; 2] = [
     create index epitome_session_prompted on epitome_session (updated_at desc, id desc) where has_prompt;
     create index epitome_session_cwd on epitome_session (cwd, updated_at desc, id desc);
 ",
+    "
+    alter table epitome_blob add column stored_at timestamptz not null default now();
+",
 ];
 
 pub(crate) type Param = (Box<dyn ToSql + Sync + Send>, Type);
@@ -112,8 +117,8 @@ impl SqlFailure {
     pub fn is_passing(&self) -> bool {
         match self {
             SqlFailure::Sql(error) => match error.code() {
-                // Not an answer of the server, or one of a server that ends, starts or is a standby.
-                None => true,
+                None => !std::error::Error::source(error).is_some_and(tls::is_permanent),
+                // Those of a server that ends, starts or is a standby.
                 Some(code) => [
                     SqlState::T_R_SERIALIZATION_FAILURE,
                     SqlState::T_R_DEADLOCK_DETECTED,
@@ -135,6 +140,7 @@ struct DatabaseConnection {
     client: Client,
     /// Moves the bytes of the client.
     task: AbortHandle,
+    tls: MakeRustlsConnect,
     /// Whether the server works on a statement.
     is_busy: bool,
 }
@@ -146,9 +152,9 @@ impl Drop for DatabaseConnection {
             return;
         }
         // Without this, the server would go on waiting, for a lock or a standby, and would count the connection until then.
-        let (task, cancel) = (self.task.clone(), self.client.cancel_token());
+        let (task, cancel, tls) = (self.task.clone(), self.client.cancel_token(), self.tls.clone());
         runtime.spawn(async move {
-            drop(timeout(CANCEL_FOR, cancel.cancel_query(NoTls)).await);
+            drop(timeout(CANCEL_FOR, cancel.cancel_query(tls)).await);
             task.abort();
         });
     }
@@ -176,7 +182,7 @@ impl Connections {
         let reason = match failure {
             SqlFailure::Sql(error) => match (error.as_db_error(), std::error::Error::source(&error)) {
                 (Some(answer), _) => answer.message().to_owned(),
-                (None, Some(cause)) => format!("{error}: {cause}"),
+                (None, Some(cause)) => tls::explain(&error, cause),
                 (None, None) => error.to_string(),
             },
             SqlFailure::Late => format!("there was no answer within {} s", TRY_FOR.as_secs()),
@@ -275,13 +281,14 @@ impl Connections {
                 return Ok(connection);
             }
         }
-        let (client, connection) = self.address.config().connect(NoTls).await?;
+        let (client, connection) = self.address.connect().await?;
         let task = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection to the database has ended");
             }
         });
-        Ok(DatabaseConnection { client, task: task.abort_handle(), is_busy: false })
+        let tls = self.address.tls().clone();
+        Ok(DatabaseConnection { client, task: task.abort_handle(), tls, is_busy: false })
     }
 
     /// Another process may create the same tables at this moment. One of them fails and finds them when it tries again.

@@ -27,6 +27,7 @@ mod connections;
 mod header_row;
 mod listing;
 mod log;
+mod tls;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -128,6 +129,23 @@ impl Postgres {
 
     fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
         self.0.block_on(work)
+    }
+
+    /// Removes bodies that were stored more than a day ago and that no line names. A body is stored before its line, which
+    /// is lost if the writer is killed in between. Returns how many there were.
+    pub fn remove_unused_bodies(&self) -> Result<i64, StoreError> {
+        let sql = "with gone as (delete from epitome_blob b where b.stored_at < now() - interval '1 day' \
+                   and not exists (select 1 from epitome_entry e where e.session = b.session \
+                   and position(b.sha256 in e.line) > 0) returning 1) select count(*) from gone";
+        let shared = self.0.clone();
+        let removed = self.run(async move {
+            let work = connections::works(move |client: &mut tokio_postgres::Client| {
+                Box::pin(async move { Ok(client.query_typed(sql, &[]).await?) })
+            });
+            shared.connections.once(PUBLISH_FOR, &work).await
+        });
+        let rows = removed.map_err(|failure| self.0.connections.error("remove unused texts", failure))?;
+        Ok(rows[0].get(0))
     }
 
     fn add(&self, session: &SessionId, token: String, epoch: i64, bytes: u64) -> Arc<OpenLog> {
@@ -521,8 +539,8 @@ struct PostgresBlobs {
 
 impl Blobs for PostgresBlobs {
     fn put(&self, hash: &str, body: &[u8]) -> Result<(), StoreError> {
-        let sql =
-            "insert into epitome_blob (session, sha256, body) values ($1, $2, $3) on conflict do nothing";
+        let sql = "insert into epitome_blob (session, sha256, body) values ($1, $2, $3) on conflict (session, sha256) \
+             do update set stored_at = now()";
         let (shared, id) = (self.postgres.0.clone(), self.session.0.clone());
         let (hash, body) = (hash.to_owned(), body.to_vec());
         let params = move || -> connections::Params {

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::connections::{Connections, SqlFailure};
+use super::connections::{Connections, SqlFailure, TRY_FOR};
 use super::{Postgres, StoreAddress};
 use epitome_files::paths::Paths;
-use epitome_store::{Journal, SessionQuery, Store, StoreError, new_id};
+use epitome_store::{Journal, LogStore, SessionQuery, Store, StoreError, new_id};
 use epitome_test_harness::postgres::PostgresServer;
 use epitome_test_harness::relay::Relay;
 use epitome_test_harness::within;
@@ -606,4 +606,106 @@ fn sessions_survive_the_loss_of_each_part() {
     }
     assert_eq!(first.sessions.len() + cut.sessions.len(), SESSIONS);
     eprintln!("{entries} acknowledged entries, none lost; {} stale appends, none written", stale.len());
+}
+
+/// A port of loopback that nothing listens at.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// The meanings of `sslmode` that PostgreSQL documents, with a server that admits only connections with TLS, and one that
+/// admits only connections without it.
+#[test]
+fn tls_verifies_as_much_as_the_address_asks_for() {
+    let (port, plain_port) = (free_port(), free_port());
+    let Some(server) = PostgresServer::with_tls(port, "hostssl") else { return };
+    let Some(other) = PostgresServer::with_tls(plain_port, "hostnossl") else { return };
+    let home = tempfile::tempdir().unwrap();
+    let connect = |host: &str, options: &str| {
+        let url = format!("postgres://epitome@{host}/postgres?hostaddr=127.0.0.1{options}");
+        let address = StoreAddress::parse(&url, |_| None)?;
+        let postgres = Postgres::new(address).expect("threads");
+        let store = Store::elsewhere(&Paths::below(home.path()), Arc::new(postgres), "a database");
+        store.list().map(drop).map_err(|error| error.to_string())
+    };
+    let trusting = |file: &Path, mode: &str| format!("&sslmode={mode}&sslrootcert={}", file.display());
+    let right = |mode| trusting(&server.authority(), mode);
+    let (named, numbered) = (format!("localhost:{port}"), format!("127.0.0.1:{port}"));
+    let plain = format!("localhost:{plain_port}");
+    for (host, options) in [
+        (&named, right("verify-full")),
+        // The server's own certificate, as if it had signed itself.
+        (&named, trusting(&server.authority().with_file_name("server.crt"), "verify-full")),
+        (&numbered, right("verify-ca")),
+        (&numbered, right("require")),
+        (&numbered, "&sslmode=require".to_owned()),
+        (&numbered, "&sslmode=prefer".to_owned()),
+        (&numbered, String::new()),
+        (&plain, String::new()),
+        (&plain, "&sslmode=disable".to_owned()),
+    ] {
+        assert_eq!(connect(host, &options), Ok(()), "{host} {options}");
+    }
+    let untrusted = "sslrootcert names the certificates that are trusted";
+    for (host, options, why) in [
+        (&numbered, right("verify-full"), "use a name of the certificate as the host"),
+        (&named, trusting(&other.authority(), "verify-full"), untrusted),
+        (&named, trusting(&other.authority(), "require"), untrusted),
+        (&named, "&sslmode=disable".to_owned(), "no encryption"),
+        (&plain, right("verify-full"), untrusted),
+        (&plain, "&sslmode=require".to_owned(), "SSL encryption"),
+        (&named, "&sslmode=verify-full".to_owned(), "sslrootcert"),
+        (&named, "&sslmode=verify-full&sslrootcert=system".to_owned(), untrusted),
+        (&named, "&sslmode=require&sslrootcert=system".to_owned(), "needs sslmode=verify-full"),
+        (&named, "&sslmode=allow".to_owned(), "not supported"),
+        (&named, "&sslmode=verify-ca&sslrootcert=/missing".to_owned(), "/missing"),
+    ] {
+        let began = Instant::now();
+        let refused = connect(host, &options).expect_err("it is not the server that is asked for");
+        assert!(refused.contains(why), "{host} {options}: {refused}");
+        assert!(began.elapsed() < TRY_FOR, "{host} {options}: another attempt would fail as well");
+    }
+}
+
+/// A server without TLS: `prefer` does without, and `require` says so at once.
+#[test]
+fn a_server_without_tls_is_refused_if_the_address_requires_it() {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // The answer to the request for TLS, as the protocol defines it.
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut [0; 8]).unwrap();
+        stream.write_all(b"N").unwrap();
+    });
+    let url = format!("postgres://epitome@{address}/postgres?sslmode=require");
+    let home = tempfile::tempdir().unwrap();
+    let store = store_at(&url, home.path());
+    let refused = store.list().unwrap_err().to_string();
+    assert!(refused.contains("server does not support TLS; sslmode=disable"), "{refused}");
+    answering.join().unwrap();
+}
+
+/// A body whose line was never written took its space for as long as its session existed.
+#[test]
+fn bodies_that_no_line_names_are_removed_after_a_day() {
+    let Some(server) = PostgresServer::start() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let address = StoreAddress::parse(&PostgresServer::address(&[&server]), |_| None).unwrap();
+    let postgres = Postgres::new(address).unwrap();
+    let store = Store::elsewhere(&Paths::below(home.path()), Arc::new(postgres.clone()), "a database");
+    let (session, mut journal) = create(&store);
+    let long = "x".repeat(100_000);
+    journal.append(titled(&long)).unwrap();
+    let put = |session: &SessionId, hash: &str| postgres.blobs(session).put(hash, b"a body").unwrap();
+    put(&session, "lost");
+    put(&SessionId("s_interrupted".to_owned()), "imported");
+    put(&session, "stored again");
+    assert_eq!(postgres.remove_unused_bodies().unwrap(), 0, "their lines may be on their way");
+    server.sql("update epitome_blob set stored_at = now() - interval '25 hours'");
+    put(&session, "stored again");
+    assert_eq!(postgres.remove_unused_bodies().unwrap(), 2);
+    assert_eq!(server.sql("select count(*) from epitome_blob").trim(), "2");
+    assert_eq!(titles(&store, &session), [long]);
 }

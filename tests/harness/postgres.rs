@@ -8,9 +8,12 @@ use super::within;
 /// Where Debian installs it.
 const PROGRAMS: &str = "/usr/lib/postgresql";
 
+const PORT: u16 = 5432;
+
 /// A server whose data is removed with it.
 pub struct PostgresServer {
     directory: tempfile::TempDir,
+    port: u16,
     child: Option<Child>,
 }
 
@@ -58,13 +61,54 @@ fn directory() -> tempfile::TempDir {
 impl PostgresServer {
     /// An empty database; `None` if no server is installed.
     pub fn start() -> Option<PostgresServer> {
+        let mut server = PostgresServer::new(PORT)?;
+        server.launch(&[]);
+        Some(server)
+    }
+
+    fn new(port: u16) -> Option<PostgresServer> {
         let directory = directory();
         let mut init = command("initdb")?;
         init.args(["--no-sync", "-A", "trust", "-U", "epitome", "-D"]).arg(directory.path().join("data"));
         run(init);
-        let mut server = PostgresServer { directory, child: None };
-        server.launch();
+        Some(PostgresServer { directory, port, child: None })
+    }
+
+    /// An empty database that is also at this port of loopback. It knows TLS, with a certificate for `localhost` that
+    /// [`authority`](Self::authority) has signed. `kind`: which connections over TCP it admits, in the words of
+    /// `pg_hba.conf`.
+    pub fn with_tls(port: u16, kind: &str) -> Option<PostgresServer> {
+        let mut server = PostgresServer::new(port)?;
+        let path = server.path().to_path_buf();
+        let openssl = |arguments: &str| {
+            let mut command = Command::new("openssl");
+            command.args(arguments.split(' ')).current_dir(&path);
+            let done = command.output().expect("openssl is installed");
+            assert!(done.status.success(), "{arguments}: {}", String::from_utf8_lossy(&done.stderr));
+        };
+        std::fs::write(path.join("names"), "subjectAltName=DNS:localhost\n").expect("a file");
+        openssl("req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=authority -keyout ca.key -out ca.crt");
+        openssl("req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout server.key -out server.csr");
+        openssl(
+            "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile names -out server.crt",
+        );
+        give_away(&path.join("server.key"));
+        let rules = format!("local all all trust\n{kind} all all 127.0.0.1/32 trust\n");
+        std::fs::write(path.join("data/pg_hba.conf"), rules).expect("a file");
+        let file = |name: &str| path.join(name).display().to_string();
+        server.launch(&[
+            "listen_addresses=127.0.0.1",
+            &format!("port={port}"),
+            "ssl=on",
+            &format!("ssl_cert_file={}", file("server.crt")),
+            &format!("ssl_key_file={}", file("server.key")),
+        ]);
         Some(server)
+    }
+
+    /// The certificate of the authority that has signed the server's.
+    pub fn authority(&self) -> PathBuf {
+        self.path().join("ca.crt")
     }
 
     /// A standby of this server, which waits for it with each commit from now on.
@@ -74,9 +118,9 @@ impl PostgresServer {
         copy.args(["-R", "-X", "stream", "-c", "fast", "-U", "epitome", "-h"]).arg(self.path());
         copy.arg("-D").arg(directory.path().join("data"));
         run(copy);
-        let mut standby = PostgresServer { directory, child: None };
+        let mut standby = PostgresServer { directory, port: PORT, child: None };
         // The new settings are read when the standby is there, so that nothing waits for it in vain.
-        standby.launch();
+        standby.launch(&[]);
         self.sql("alter system set synchronous_standby_names = '*'");
         self.sql("select pg_reload_conf()");
         let synchronous = "select count(*) from pg_stat_replication where sync_state = 'sync'";
@@ -90,19 +134,21 @@ impl PostgresServer {
 
     /// The Unix socket that it listens at.
     pub fn socket(&self) -> PathBuf {
-        self.path().join(".s.PGSQL.5432")
+        self.path().join(format!(".s.PGSQL.{}", self.port))
     }
 
-    fn launch(&mut self) {
+    fn launch(&mut self, settings: &[&str]) {
         let mut postgres = command("postgres").expect("it was found before");
         postgres.arg("-D").arg(self.path().join("data")).arg("-k").arg(self.path());
-        postgres.args(["-c", "listen_addresses=", "-c", "max_wal_senders=4"]);
+        for setting in ["listen_addresses=", "max_wal_senders=4"].iter().chain(settings) {
+            postgres.args(["-c", setting]);
+        }
         let log = std::fs::File::create(self.path().join("log")).expect("a file");
         let child = postgres.current_dir("/").stderr(log).stdout(Stdio::null()).spawn().expect("it starts");
         let child = self.child.insert(child);
         let path = self.directory.path();
         let mut ready = command("pg_isready").expect("it was found before");
-        ready.args(["-q", "-U", "epitome", "-d", "postgres", "-h"]).arg(path);
+        ready.args(["-q", "-U", "epitome", "-d", "postgres", "-p", &self.port.to_string(), "-h"]).arg(path);
         within("the server's start", || {
             if let Some(status) = child.try_wait().expect("it can be waited for") {
                 let log = std::fs::read_to_string(path.join("log")).unwrap_or_default();
@@ -130,7 +176,8 @@ impl PostgresServer {
 
     pub fn sql(&self, sql: &str) -> String {
         let mut psql = command("psql").expect("it was found before");
-        psql.args(["-XAtq", "-U", "epitome", "-d", "postgres", "-c", sql, "-h"]).arg(self.path());
+        psql.args(["-XAtq", "-U", "epitome", "-d", "postgres", "-p", &self.port.to_string()]);
+        psql.args(["-c", sql, "-h"]).arg(self.path());
         let done = psql.current_dir("/").output().expect("the program starts");
         assert!(done.status.success(), "{sql}: {}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8_lossy(&done.stdout).into_owned()

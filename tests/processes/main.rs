@@ -16,6 +16,7 @@ mod mcp_servers;
 mod observe;
 mod other_agents;
 mod packaging;
+mod policy;
 mod process;
 mod programs;
 mod protocol;

@@ -36,6 +36,7 @@ enum SettingOrigin {
     Default,
     File,
     Environment,
+    Policy,
 }
 
 pub fn show(loaded: &LoadedSettings, prefix: &str, only_set: bool, json: bool) -> Result<i32, CliError> {
@@ -70,12 +71,12 @@ fn settings(loaded: &LoadedSettings) -> Vec<ShownSetting> {
         let names: Vec<String> = group.iter().map(|key| key.path.join(".")).collect();
         let of_key = |set: &&SetValue| names.contains(&set.key.join("."));
         let sets: Vec<&SetValue> = loaded.values.iter().filter(of_key).collect();
-        found.extend(settings_of(&group[0], &names[0], &sets));
+        found.extend(settings_of(loaded, &group[0], &names[0], &sets));
         known.extend(names);
     }
     let chosen = loaded.values.iter().filter(|set| !known.contains(&set.key.join(".")));
     for set in chosen {
-        let setting = set_by(&set.key.join("."), set);
+        let setting = set_by(loaded, &set.key.join("."), set);
         // A later layer overrides an earlier one.
         found.retain(|earlier| earlier.key != setting.key);
         found.push(setting);
@@ -83,7 +84,12 @@ fn settings(loaded: &LoadedSettings) -> Vec<ShownSetting> {
     found
 }
 
-fn settings_of(key: &ConfigKey, name: &str, sets: &[&SetValue]) -> Vec<ShownSetting> {
+fn settings_of(
+    loaded: &LoadedSettings,
+    key: &ConfigKey,
+    name: &str,
+    sets: &[&SetValue],
+) -> Vec<ShownSetting> {
     let is_chosen = key.path.iter().any(|name| name == crate::config::ANY_NAME);
     // Rules of all files are combined, so each has a separate source.
     let adds_up = key.path.first().is_some_and(|table| table == "permissions");
@@ -99,24 +105,22 @@ fn settings_of(key: &ConfigKey, name: &str, sets: &[&SetValue]) -> Vec<ShownSett
                 line: None,
             }]
         }
-        sets if adds_up => sets.iter().map(|set| set_by(name, set)).collect(),
-        [.., last] => vec![set_by(name, last)],
+        sets if adds_up => sets.iter().map(|set| set_by(loaded, name, set)).collect(),
+        [.., last] => vec![set_by(loaded, name, last)],
     }
 }
 
-fn set_by(name: &str, set: &SetValue) -> ShownSetting {
-    let is_variable = set.path.to_string_lossy().starts_with('$');
+fn set_by(loaded: &LoadedSettings, name: &str, set: &SetValue) -> ShownSetting {
+    let source = match loaded.settings.policy.path() {
+        Some(policy) if policy == set.path => SettingOrigin::Policy,
+        _ if set.path.to_string_lossy().starts_with('$') => SettingOrigin::Environment,
+        _ => SettingOrigin::File,
+    };
     let mut value = set.value.clone();
     if let Value::String(text) = &mut value {
         *text = secrets::mask(text).into_owned();
     }
-    ShownSetting {
-        key: name.to_owned(),
-        value,
-        source: if is_variable { SettingOrigin::Environment } else { SettingOrigin::File },
-        path: Some(set.path.clone()),
-        line: set.line,
-    }
+    ShownSetting { key: name.to_owned(), value, source, path: Some(set.path.clone()), line: set.line }
 }
 
 fn visible_lines(settings: &[ShownSetting], style: Style) -> String {
@@ -134,6 +138,8 @@ fn visible_lines(settings: &[ShownSetting], style: Style) -> String {
             (Some(path), None) => path.display().to_string(),
             (Some(path), Some(number)) => format!("{}:{number}", path.display()),
         };
+        let source =
+            if setting.source == SettingOrigin::Policy { format!("policy {source}") } else { source };
         let _ = writeln!(out, "{line:width$}  {}", style.paint(Color::Dim, &visible(&source)));
     }
     out

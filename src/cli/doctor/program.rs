@@ -137,6 +137,9 @@ pub(super) fn files(
     if problems.is_empty() {
         lines.push(DoctorLine::ok("settings", settings_file(&paths.config_file())));
     }
+    if let (Some(file), None) = (settings.policy.path(), settings.policy.refuses_model(None)) {
+        lines.push(DoctorLine::ok("policy", format!("{} applies", file.display())));
+    }
     let catalog = RecipeCatalog::load(cwd, paths, &[]);
     lines.push(DoctorLine::ok(
         "recipes",

@@ -68,12 +68,16 @@ fn header_lines(header: &Value, now: i64) -> String {
         (false, true) => " · live",
         (false, false) => "",
     };
+    let name = |client: &Value| client["token"].as_str().or(client["name"].as_str()).map(str::to_owned);
+    let present = header["present"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let names = present.iter().filter_map(name).collect::<Vec<_>>().join(", ");
+    let names = if names.is_empty() { names } else { format!(" with {}", visible(&names)) };
     let worktree = match header["worktree"].as_str() {
         Some(name) => format!(" · worktree {}", visible(name)),
         None => String::new(),
     };
     format!(
-        "{}  {} ({})  {}\n    {turns} · {}{worktree}{state}\n",
+        "{}  {} ({})  {}\n    {turns} · {}{worktree}{state}{names}\n",
         text("session"),
         local_time(number("updated_at")),
         ago(number("updated_at"), now),
@@ -109,6 +113,9 @@ mod tests {
         assert_eq!(header(false, false), "    2 turns · /work");
         assert_eq!(header(true, false), "    2 turns · /work · live");
         assert_eq!(header(true, true), "    2 turns · /work · running");
+        let present = json!([{ "token": "anna", "name": "zed" }, { "token": null, "name": "emacs" }]);
+        let lines = header_lines(&json!({ "turns": 1, "cwd": "/work", "live": true, "present": present }), 0);
+        assert!(lines.ends_with("    1 turn · /work · live with anna, emacs\n"), "{lines}");
         let lines = header_lines(&json!({ "turns": 1, "cwd": "/app.worktrees/fix", "worktree": "fix" }), 0);
         assert!(lines.ends_with("    1 turn · /app.worktrees/fix · worktree fix\n"), "{lines}");
     }

@@ -30,12 +30,14 @@ fn status(daemon: &Arc<Daemon>, _: NoParams) -> MethodResult {
         .attachments
         .list()
         .into_iter()
-        .map(|(attached, waiting)| {
+        .map(|(attached, (waiting, name))| {
+            let grant = attached.grant.as_ref();
             json!({
                 "client": attached.client, "kind": attached.kind, "version": attached.version,
                 "pid": attached.pid, "cwd": attached.cwd.as_deref().map(Path::to_string_lossy),
                 "since": milliseconds(attached.since),
-                "waiting": waiting,
+                "waiting": waiting, "name": name, "token": grant.map(|grant| &grant.name),
+                "scope": grant.map(|grant| grant.scope.name()),
             })
         })
         .collect();
@@ -129,7 +131,7 @@ impl QueueSizes {
         QueueSizes {
             prompts: live.iter().map(|live| live.queued_prompts).sum(),
             events: live.iter().map(|live| live.waiting_events).sum(),
-            items: daemon.attachments.list().iter().map(|(_, waiting)| waiting).sum(),
+            items: daemon.attachments.list().iter().map(|(_, (waiting, _))| waiting).sum(),
             unsynced_sessions: live.iter().filter(|live| live.unsynced).count(),
             index_bytes: daemon.store.index_waits(),
             thoughts: cpu_worker::waiting(),

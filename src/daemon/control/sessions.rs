@@ -10,6 +10,7 @@ use super::fault::{Fault, FaultKind};
 use super::params::{EntryName, SessionName, SessionParams, spawn_blocking};
 use super::{MethodResult, MethodTable};
 use crate::Daemon;
+use crate::attachments::Attached;
 use crate::inspect::timeline::model_of;
 use epitome_config::Settings;
 use epitome_provider::spent::Spent;
@@ -72,7 +73,7 @@ fn list(daemon: &Arc<Daemon>, wanted: ListParams) -> MethodResult {
     let mut listed = session_library::list(&daemon.store, &query)?;
     let more = limit.is_some_and(|limit| listed.sessions.len() > limit);
     listed.sessions.truncate(limit.unwrap_or(usize::MAX));
-    let live = daemon.sessions.live_sessions();
+    let live = LiveNow::of(daemon);
     let sessions: Vec<Value> =
         listed.sessions.iter().map(|header| Value::Object(header_json(header, &live))).collect();
     let problems: Vec<Value> = listed
@@ -83,8 +84,35 @@ fn list(daemon: &Arc<Daemon>, wanted: ListParams) -> MethodResult {
     Ok(json!({ "sessions": sessions, "more": more, "problems": problems }))
 }
 
-fn header_json(header: &Header, live: &[LiveSession]) -> Map<String, Value> {
-    let live = live.iter().find(|live| live.session == header.session);
+/// The sessions in memory and the connected clients.
+struct LiveNow {
+    sessions: Vec<LiveSession>,
+    clients: Vec<(Attached, Option<String>)>,
+}
+
+impl LiveNow {
+    fn of(daemon: &Daemon) -> LiveNow {
+        let clients = daemon.attachments.list().into_iter().map(|(attached, (_, name))| (attached, name));
+        LiveNow { sessions: daemon.sessions.live_sessions(), clients: clients.collect() }
+    }
+
+    /// The clients that have a session open.
+    fn present(&self, live: &LiveSession) -> Vec<Value> {
+        let is_here =
+            |(attached, _): &&(Attached, Option<String>)| live.client_ids.contains(&attached.client);
+        let described = |(attached, name): &(Attached, Option<String>)| {
+            let grant = attached.grant.as_ref();
+            json!({
+                "client": attached.client, "name": name, "token": grant.map(|grant| &grant.name),
+                "scope": grant.map(|grant| grant.scope.name()),
+            })
+        };
+        self.clients.iter().filter(is_here).map(described).collect()
+    }
+}
+
+fn header_json(header: &Header, now: &LiveNow) -> Map<String, Value> {
+    let live = now.sessions.iter().find(|live| live.session == header.session);
     let fields = json!({
         "session": header.session, "cwd": header.cwd, "worktree": worktree::name_of(&header.cwd), "title": header.title, "model": header.model,
         "created_at": header.created_at, "updated_at": header.updated_at,
@@ -96,6 +124,7 @@ fn header_json(header: &Header, live: &[LiveSession]) -> Map<String, Value> {
         "running": live.is_some_and(|live| live.running),
         "clients": live.map_or(0, |live| live.clients),
         "watchers": live.map_or(0, |live| live.watchers),
+        "present": live.map_or_else(Vec::new, |live| now.present(live)),
     });
     match fields {
         Value::Object(fields) => fields,
@@ -124,7 +153,7 @@ fn show(daemon: &Arc<Daemon>, wanted: SessionParams) -> MethodResult {
     }
     let header =
         header.ok_or_else(|| Fault::new(FaultKind::Store, format!("session {session} has no opening")))?;
-    let mut shown = header_json(&header, &daemon.sessions.live_sessions());
+    let mut shown = header_json(&header, &LiveNow::of(daemon));
     // Problems in the settings are reported by commands that act on them.
     let (settings, _) = Settings::load(&daemon.paths, Some(thread.cwd()), |name| std::env::var_os(name));
     let spent = Spent::total(&settings, &thread);

@@ -182,6 +182,7 @@ async fn serve_lines(
         pid,
         cwd: None,
         since: SystemTime::now(),
+        grant: None,
     };
     let (outgoing, lines) = mpsc::channel(OUTGOING_MAX);
     let caller = Caller {
@@ -233,7 +234,7 @@ fn waiting(outgoing: &mpsc::Sender<Box<RawValue>>, caller: &Caller) -> Gauge {
     let (outgoing, queues) = (outgoing.downgrade(), caller.queues.clone());
     Box::new(move || {
         let lines = outgoing.upgrade().map_or(0, |lines| lines.max_capacity() - lines.capacity());
-        lines + queues.waiting()
+        (lines + queues.waiting(), None)
     })
 }
 

@@ -210,8 +210,14 @@ impl RemoteConnector {
 
 impl FindDaemon for RemoteConnector {
     fn find(&mut self, ids_above: u64, _to_newer: bool) -> Result<DaemonLink, String> {
-        let dialed =
-            self.runtime.block_on(self.server.dial(vec![(IDS_HEADER, HeaderValue::from(ids_above))]));
+        let headers = vec![(IDS_HEADER, HeaderValue::from(ids_above))];
+        let dialed = match self.runtime.block_on(self.server.dial(headers.clone())) {
+            // The server is being shut down, and another one takes its place.
+            Err(error @ DialError::Refused(StatusCode::SERVICE_UNAVAILABLE, _)) => {
+                self.runtime.block_on(dial_again(&self.server, headers)).ok_or(error)
+            }
+            dialed => dialed,
+        };
         let dialed = dialed.map_err(|error| error.to_string())?;
         let linked = || {
             let (front, relay) = local::pair()?;
@@ -385,7 +391,7 @@ async fn dial_again(
         match timeout_at(until, server.dial(headers.clone())).await.ok()? {
             Ok(dialed) => return Some(dialed),
             Err(DialError::Unreachable(why)) => tracing::info!(why, "the server can't be reached"),
-            // The server is full, or a proxy is waiting for its restart.
+            // The server is full or is being ended, or a proxy is waiting for the next one.
             Err(DialError::Refused(status, text)) if is_passing(status) => {
                 tracing::info!(%status, text, "the server can't be used yet");
             }

@@ -6,8 +6,10 @@
 //! - `websocket`: a connection with one socket at a time.
 //! - `http`: a connection of many requests.
 //! - `metrics`: figures for Prometheus.
+//! - `drain`: the end of a server.
 
 mod connection;
+mod drain;
 mod http;
 mod metrics;
 mod websocket;
@@ -16,7 +18,7 @@ use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -43,6 +45,7 @@ use crate::remote_tokens::StoredToken;
 use crate::token::secret;
 pub use connection::RETURN_TIME_MAX;
 use connection::{Carrier, RemoteConnection};
+pub use drain::Drain;
 use epitome_platform::local::AsyncStream;
 pub use websocket::{IDS_HEADER, SILENCE_MAX, WRITE_TIME_MAX, front_protocol};
 
@@ -51,6 +54,12 @@ pub const PATH: &str = "/acp";
 
 /// The path at which anybody learns that the server runs.
 const HEALTH_PATH: &str = "/healthz";
+
+/// The path at which a load balancer learns whether new connections are accepted.
+const READY_PATH: &str = "/readyz";
+
+/// What a client is told that comes while the server ends.
+const DRAINING: &str = "This server is being shut down; connect again";
 
 /// The path of figures for Prometheus, for clients with any token.
 const METRICS_PATH: &str = "/metrics";
@@ -121,6 +130,8 @@ struct RemoteClients {
     /// The sockets without a valid token, oldest first: dropping one's sender closes it.
     newcomers: Mutex<VecDeque<oneshot::Sender<()>>>,
     sockets: Arc<Semaphore>,
+    /// Whether the server is being shut down, and begins nothing new.
+    draining: Arc<AtomicBool>,
     /// Number of requests without a valid token.
     refused: AtomicU64,
 }
@@ -154,6 +165,7 @@ impl RemoteServer {
             slots: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             newcomers: Mutex::default(),
             sockets: Arc::new(Semaphore::new(SOCKETS_MAX)),
+            draining: Arc::default(),
             refused: AtomicU64::new(0),
         });
         Ok(RemoteServer { listener, tls, clients })
@@ -262,6 +274,12 @@ impl RemoteClients {
         if request.uri().path() == HEALTH_PATH {
             return text(StatusCode::OK, "ok\n");
         }
+        if request.uri().path() == READY_PATH {
+            return match self.draining.load(Ordering::Relaxed) {
+                false => text(StatusCode::OK, "ok\n"),
+                true => text(StatusCode::SERVICE_UNAVAILABLE, DRAINING),
+            };
+        }
         let (origin, token) = match self.admit(&request, place) {
             Ok(admitted) => admitted,
             Err(refused) => return *refused,
@@ -330,7 +348,10 @@ impl RemoteClients {
         };
         let found = self.connections().get(id).filter(|connection| connection.token == *token).cloned();
         let unknown = "There is no such connection; open a new one and load its sessions";
-        found.ok_or_else(|| refused(StatusCode::NOT_FOUND, unknown))
+        found.ok_or_else(|| match self.draining.load(Ordering::Relaxed) {
+            true => refused(StatusCode::SERVICE_UNAVAILABLE, DRAINING),
+            false => refused(StatusCode::NOT_FOUND, unknown),
+        })
     }
 
     /// Attaches a new connection to the daemon. `front`: it is a front end that reconnects on its own, and has seen
@@ -341,6 +362,9 @@ impl RemoteClients {
         token: AdmittedToken,
         front: Option<u64>,
     ) -> Result<Arc<RemoteConnection>, String> {
+        if self.draining.load(Ordering::Relaxed) {
+            return Err(DRAINING.to_owned());
+        }
         let id = secret().map_err(|error| error.to_string())?;
         let permit = self.slots.clone().try_acquire_owned();
         let permit = permit.map_err(|_| format!("there are {CONNECTIONS_MAX} connections already"))?;
@@ -361,7 +385,8 @@ impl RemoteClients {
         };
         let failed = |error: io::Error| format!("a connection can't be relayed: {error}");
         let (from_front, to_front) = relayed.and_then(AsyncStream::from_std).map_err(failed)?.into_split();
-        let connection = Arc::new(RemoteConnection::new(id.clone(), carrier, token, to_front));
+        let connection =
+            Arc::new(RemoteConnection::new(id.clone(), carrier, token, to_front, self.draining.clone()));
         self.enter(&connection)?;
         let (clients, ended) = (self.clone(), connection.clone());
         tokio::spawn(async move {

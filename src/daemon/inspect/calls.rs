@@ -46,10 +46,11 @@ impl Backend {
             pid: None,
             cwd: None,
             since: SystemTime::now(),
+            grant: None,
         };
         // Counts as an attachment, so that a daemon whose page is open is not idle. Its gauge is 0, because
         // updates are merged into one item.
-        let present = self.daemon.attachments.enter(attached, Box::new(|| 0));
+        let present = self.daemon.attachments.enter(attached, Box::new(|| (0, None)));
         let end = Unwatch { daemon: self.daemon.clone(), client, _present: present };
         let attachment = Attachment { client, outlet: news.clone() };
         self.daemon.sessions.watch(session, from, attachment).map_err(|error| error.to_string())?;

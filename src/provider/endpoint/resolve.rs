@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use super::errors::{missing_key, nothing_configured, unknown_provider};
 use super::{Endpoint, LocalServer, Quirks, ToolForm};
-use crate::ProviderError;
 use crate::abilities::{Abilities, Thinking, usual_edit_tools};
 use crate::address::{beneath, host_of, is_loopback, port_of, without_v1};
 use crate::cloud::aws;
@@ -19,11 +18,13 @@ use crate::credential::{Credential, key_header};
 use crate::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use crate::network::Network;
 use crate::search::{self, ProviderSearch};
+use crate::{ErrorClass, ProviderError};
 use epitome_config::{BuiltInSettings, ModelSettings, Settings, WireFormat};
 use epitome_secrets::exposure::Exposure;
 use epitome_thread::ModelName;
 
 pub(super) use hosted::HOSTED;
+use hosted::Hosted;
 pub(crate) use hosted::key_check_url;
 pub use hosted::{built_in_providers, key_page, provider_title};
 
@@ -65,7 +66,9 @@ pub fn choose(settings: &Settings, env: &EnvironmentPairs) -> ConfiguredModel {
     if let Some(name) = settings.model.clone().or_else(|| get(env, "EPITOME_MODEL")) {
         return ConfiguredModel::Named(ModelName::parse(&name));
     }
-    match HOSTED.iter().find(|hosted| hosted.is_there(settings, env)) {
+    let may_be_called = |name| settings.policy.refuses_model(Some(name)).is_none();
+    let usable = |hosted: &&Hosted| hosted.is_there(settings, env) && may_be_called(hosted.default_model);
+    match HOSTED.iter().find(usable) {
         Some(hosted) => ConfiguredModel::Named(ModelName(hosted.default_model.into())),
         None => ConfiguredModel::SearchLocal(local_urls(settings, env)),
     }
@@ -82,6 +85,15 @@ pub fn resolve(
         (endpoint, None) => Ok(endpoint),
         (_, Some(missing)) => Err(missing),
     }
+}
+
+/// Whether the policy of the machine allows a call of this model, or of any.
+fn check_policy(model: Option<&ModelName>, settings: &Settings) -> Result<(), ProviderError> {
+    let Some(message) = settings.policy.refuses_model(model.map(|model| model.0.as_str())) else {
+        return Ok(());
+    };
+    let hint = Some("Ask the administrator of this machine.".to_owned());
+    Err(ProviderError { class: ErrorClass::Refused, message, hint })
 }
 
 /// A model name for requests that use no model. No rule matches it.
@@ -110,6 +122,7 @@ fn place(
     let Some((provider, name)) = model.split() else {
         return Err(unknown_provider(model, settings));
     };
+    check_policy((name != NO_MODEL).then_some(model), settings)?;
     let model_settings = settings.models.get(&model.0);
     let mut endpoint = Endpoint::without_place(model, name, model_settings);
     let mut missing = None;
@@ -159,6 +172,7 @@ pub fn resolve_local(
     if !is_searched(model, settings) {
         return resolve(model, settings, env);
     }
+    check_policy(Some(model), settings)?;
     let name = model.split().map_or(model.0.as_str(), |(_, name)| name);
     let reported =
         server.models.iter().find(|listed| listed.name == name).and_then(|listed| listed.facts.window);
@@ -185,7 +199,7 @@ pub fn configured(settings: &Settings, env: &EnvironmentPairs) -> Result<(), Pro
 /// Which environment variables child programs get: the settings' rules, plus the key variables of all providers and search
 /// services.
 pub fn exposure(settings: &Settings) -> Exposure {
-    let hosted = HOSTED.iter().flat_map(hosted::Hosted::secret_variables).map(str::to_owned);
+    let hosted = HOSTED.iter().flat_map(Hosted::secret_variables).map(str::to_owned);
     let built_in = settings.built_in.values().filter_map(|provider| provider.key_variable.clone());
     let configured = settings.providers.values().filter_map(|provider| provider.key_variable.clone());
     let searches = search::key_variables().map(str::to_owned);

@@ -182,7 +182,7 @@ impl Sessions {
         let Some(mut resting) = resting.filter(|_| !matches!(error, SessionError::NotFound(_))) else {
             return;
         };
-        if is_registered && resting.counts().0 > 0 {
+        if is_registered && !resting.present().0.is_empty() {
             live.remove(session);
             self.resting().insert(session.clone(), resting);
         } else {

@@ -1,7 +1,7 @@
 //! Clients on other machines: `epitome serve`, `epitome token`, and `epitome acp --remote`.
 
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex};
 
 use epitome_test_harness::agent::{Agent, agent_text, is_question, obey, stop_reason};
 use epitome_test_harness::user::User;
+use epitome_test_harness::within;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::user;
@@ -38,6 +40,27 @@ fn serve(user: &User, arguments: &[&str]) -> Server {
     let address = line.trim().strip_prefix("listening on ").and_then(|at| at.strip_suffix("/acp"));
     let (_, address) = address.and_then(|at| at.split_once("://")).unwrap_or_else(|| panic!("{line:?}"));
     Server { address: address.to_owned(), child }
+}
+
+impl Server {
+    fn signal(&self, signal: Signal) {
+        let process = Pid::from_raw(self.child.id().cast_signed()).expect("a process");
+        kill_process(process, signal).expect("it runs");
+    }
+
+    /// The status of the answer at a path.
+    fn status(&self, path: &str) -> u16 {
+        let mut stream = TcpStream::connect(&self.address).expect("it listens");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .expect("it reads");
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).expect("it answers");
+        line.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{line:?}"))
+    }
+
+    fn exit_code(mut self) -> Option<i32> {
+        self.child.wait().expect("it is a child").code()
+    }
 }
 
 fn token(user: &User, name: &str, scope: &str) -> String {
@@ -226,4 +249,96 @@ fn nothing_is_served_or_dialled_without_encryption_by_accident() {
     token(&user, "anna", "read");
     let server = serve(&user, &["--listen", "127.0.0.1:0"]);
     assert!(with_file(&format!("ws://{}", server.address)).contains("does not accept the token"));
+}
+
+/// A rolling update: the server of the old version lets its turns end, while a new prompt is for the next server.
+#[test]
+fn a_server_that_is_terminated_lets_running_turns_end_and_gives_sessions_back() {
+    let (build, laptop) = (user(obey), User::new());
+    let secret = token(&build, "anna", "approve");
+    let server = serve(&build, &["--listen", "127.0.0.1:0"]);
+    let address = server.address.clone();
+    let mut working = editor(&laptop, &format!("ws://{address}"), &secret, &[]);
+    let session = build.new_session(&mut working);
+    let prompt = working.prompt(&session, "half");
+    working.hear("The first half, ");
+    let mut idle = editor(&laptop, &format!("ws://{address}"), &secret, &[]);
+    let other = build.new_session(&mut idle);
+    assert_eq!((server.status("/healthz"), server.status("/readyz")), (200, 200));
+
+    server.signal(Signal::TERM);
+    within("the server is not ready", || (server.status("/readyz") == 503).then_some(()));
+    assert_eq!(server.status("/healthz"), 200, "it is alive");
+    let bearer = format!("Bearer {secret}");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let refused = runtime.block_on(connect(&address, "/acp", &[("authorization", &bearer)]));
+    assert_eq!(refused.err(), Some(503), "it begins no connection");
+    let later = idle.prompt(&other, "say later");
+    build.model().release();
+    let (rest, answer) = working.answer(prompt);
+    assert_eq!((agent_text(&rest).as_str(), stop_reason(&answer).as_str()), ("the second half.", "end_turn"));
+    assert_eq!(server.exit_code(), Some(0));
+    within("the daemon has ended, because nobody else uses it", || build.daemon().is_none().then_some(()));
+
+    let _next = serve(&build, &["--listen", &address]);
+    let (said, answer) = idle.answer(later);
+    assert_eq!((agent_text(&said).as_str(), stop_reason(&answer).as_str()), ("You said later.", "end_turn"));
+    assert_eq!(agent_text(&working.turn(&session, "say on").0), "You said on.");
+}
+
+#[test]
+fn a_turn_that_takes_too_long_is_cancelled_and_recorded_when_its_server_ends() {
+    let (build, laptop) = (user(obey), User::new());
+    let secret = token(&build, "anna", "approve");
+    let server = serve(&build, &["--listen", "127.0.0.1:0", "--drain-timeout", "0"]);
+    let mut agent = editor(&laptop, &format!("ws://{}", server.address), &secret, &[]);
+    let session = build.new_session(&mut agent);
+    agent.prompt(&session, "half");
+    agent.hear("The first half, ");
+    server.signal(Signal::TERM);
+    assert_eq!(server.exit_code(), Some(0));
+    within("the daemon has ended", || build.daemon().is_none().then_some(()));
+    let shown = build.run(&["sessions", "show", &session]).ok();
+    assert!(shown.contains("The first half, "), "what had arrived is kept: {shown}");
+    build.model().release();
+}
+
+#[test]
+fn a_second_signal_ends_a_server_at_once_and_its_turn_goes_on() {
+    let (build, laptop) = (user(obey), User::new());
+    let secret = token(&build, "anna", "approve");
+    let server = serve(&build, &["--listen", "127.0.0.1:0", "--drain-timeout", "600"]);
+    let mut agent = editor(&laptop, &format!("ws://{}", server.address), &secret, &[]);
+    let session = build.new_session(&mut agent);
+    agent.prompt(&session, "half");
+    agent.hear("The first half, ");
+    server.signal(Signal::TERM);
+    within("the server is not ready", || (server.status("/readyz") == 503).then_some(()));
+    server.signal(Signal::TERM);
+    assert_eq!(server.exit_code(), Some(1));
+    assert!(build.daemon().is_some(), "the client may return to another server");
+    build.model().release();
+}
+
+/// Who has a session open: the control API, and `epitome sessions list`.
+#[test]
+fn the_clients_of_a_session_are_listed_with_their_token_and_program() {
+    let (build, laptop) = (user(obey), User::new());
+    let secret = token(&build, "anna", "prompt");
+    let server = serve(&build, &["--listen", "127.0.0.1:0"]);
+    let mut command = laptop.command(&["acp", "--remote", &format!("ws://{}", server.address)]);
+    command.env("EPITOME_REMOTE_TOKEN", &secret).stdin(Stdio::piped());
+    let mut agent = Agent::spawn(command);
+    let client = json!({ "name": "zed", "version": "1" });
+    agent.call("initialize", json!({ "protocolVersion": 1, "clientInfo": client }));
+    let session = build.new_session(&mut agent);
+    let (_, _) = agent.turn(&session, "say hello");
+    let listed = build.run(&["sessions", "list", "--json"]).objects();
+    let present = &listed[0]["present"][0];
+    assert_eq!(
+        (&present["token"], &present["scope"], &present["name"]),
+        (&json!("anna"), &json!("prompt"), &json!("zed"))
+    );
+    let shown = build.run(&["sessions", "list"]).ok();
+    assert!(shown.contains(" · live with anna\n"), "{shown}");
 }

@@ -48,9 +48,17 @@ fn collector() -> (String, mpsc::Receiver<(String, Vec<u8>)>) {
 
 #[test]
 fn spans_arrive_at_the_collector_without_message_contents() {
+    let in_file = |user: &mut User, url: &str| {
+        user.write(".epitome/config.toml", &format!("telemetry.endpoint = \"{url}\"\n"));
+    };
+    sends_spans(in_file);
+    sends_spans(|user, url| user.set("OTEL_EXPORTER_OTLP_ENDPOINT", url));
+}
+
+fn sends_spans(configure: impl Fn(&mut User, &str)) {
     let (url, requests) = collector();
     let mut user = User::with_replies(vec![vec![ModelStep::Text("PLANTED reply".into())]]);
-    user.set("OTEL_EXPORTER_OTLP_ENDPOINT", &url);
+    configure(&mut user, &url);
     user.run(&["run", "a PLANTED prompt"]).ok();
     let mut all = Vec::new();
     for (path, body) in requests.try_iter() {

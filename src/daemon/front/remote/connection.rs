@@ -1,12 +1,15 @@
 //! The messages of one client. A connection outlives its sockets for a while: what was sent last is kept, so that a
 //! client whose network failed can continue without a gap.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use epitome_platform::local::{OwnedReadHalf, OwnedWriteHalf};
+use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::Notify;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
@@ -49,6 +52,8 @@ pub struct RemoteConnection {
     changed: Notify,
     /// Sends lines to the front end; `None` once the connection has ended. Locked while a line is being written.
     to_front: Arc<tokio::sync::Mutex<Option<OwnedWriteHalf>>>,
+    /// Whether the server is being shut down.
+    draining: Arc<AtomicBool>,
 }
 
 /// The streams of a connection, and what has arrived.
@@ -234,10 +239,12 @@ impl RemoteConnection {
         carrier: Carrier,
         token: AdmittedToken,
         to_front: OwnedWriteHalf,
+        draining: Arc<AtomicBool>,
     ) -> RemoteConnection {
         RemoteConnection {
             token,
             to_front: Arc::new(tokio::sync::Mutex::new(Some(to_front))),
+            draining,
             ..RemoteConnection::without_front(id, carrier)
         }
     }
@@ -256,6 +263,7 @@ impl RemoteConnection {
             state: Mutex::new(state),
             changed: Notify::new(),
             to_front: Arc::default(),
+            draining: Arc::default(),
         }
     }
 
@@ -381,8 +389,13 @@ impl RemoteConnection {
     /// none. A message whose writing has begun is written to its end even if the caller does not wait for it: half a
     /// line would spoil the next one.
     ///
-    /// Fails if `is_wanted` is false once it is this message's turn: a client that has returned sends it again.
+    /// Fails if `is_wanted` is false once it is this message's turn: a client that has returned sends it again. While the
+    /// server is being shut down, a prompt waits for the end of the connection: its client sends it to the next server.
     pub async fn forward(self: &Arc<Self>, text: &str, is_wanted: impl FnOnce() -> bool) -> io::Result<()> {
+        if self.is_draining() && is_prompt(text) {
+            self.ended().await;
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
         let mut line = text.as_bytes().to_vec();
         for byte in &mut line {
             if matches!(*byte, b'\n' | b'\r') {
@@ -464,9 +477,24 @@ impl RemoteConnection {
         }
     }
 
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
     pub fn has_ended(&self) -> bool {
         self.state().ended
     }
+}
+
+/// Whether a message begins a turn.
+fn is_prompt(message: &str) -> bool {
+    #[derive(Deserialize)]
+    struct MethodName<'a> {
+        #[serde(borrow)]
+        method: Option<Cow<'a, str>>,
+    }
+    let name = serde_json::from_str::<MethodName<'_>>(message);
+    name.is_ok_and(|name| name.method.as_deref() == Some("session/prompt"))
 }
 
 #[cfg(test)]
@@ -514,7 +542,13 @@ mod tests {
     async fn a_message_is_passed_on_whole_after_its_sender_has_gone() {
         let (ours, mut front) = epitome_platform::local::async_pair().expect("a pair");
         let (_reader, to_front) = ours.into_split();
-        let connection = Arc::new(RemoteConnection::new(String::new(), Carrier::WebSocket, None, to_front));
+        let connection = Arc::new(RemoteConnection::new(
+            String::new(),
+            Carrier::WebSocket,
+            None,
+            to_front,
+            Arc::default(),
+        ));
         let long = "x".repeat(1 << 20);
         {
             let mut forwarded = std::pin::pin!(connection.forward(&long, || true));
@@ -572,7 +606,13 @@ mod tests {
     async fn a_message_that_nobody_takes_does_not_keep_an_ended_connection_open() {
         let (ours, mut front) = epitome_platform::local::async_pair().expect("a pair");
         let (_reader, to_front) = ours.into_split();
-        let connection = Arc::new(RemoteConnection::new(String::new(), Carrier::WebSocket, None, to_front));
+        let connection = Arc::new(RemoteConnection::new(
+            String::new(),
+            Carrier::WebSocket,
+            None,
+            to_front,
+            Arc::default(),
+        ));
         let long = "x".repeat(1 << 20);
         {
             let mut forwarded = std::pin::pin!(connection.forward(&long, || true));

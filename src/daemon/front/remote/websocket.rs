@@ -184,7 +184,8 @@ async fn serve(
                 None => return tracing::info!("a client that does not read is disconnected"),
             }
         }
-        if reader.is_current() {
+        // Without a farewell, the client looks for the next server.
+        if reader.is_current() && !connection.is_draining() {
             // Everything is sent. The client may be gone already.
             drop(sink.close().await);
         }

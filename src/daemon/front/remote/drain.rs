@@ -1,0 +1,137 @@
+//! Ends a server without breaking what runs: no connection and no turn begins any more, running turns end, and the daemon
+//! gives its sessions back, so that other machines can open them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::{RemoteClients, RemoteServer};
+use crate::control::ControlClient;
+use crate::runtime_dir::END_TIME_MAX;
+
+/// Interval of looks at the running turns.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Time limit for the daemon to record turns that are cancelled, and to close the sessions of clients that have gone.
+const CLOSE_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// What ends a server.
+pub struct Drain {
+    clients: Arc<RemoteClients>,
+}
+
+impl RemoteServer {
+    pub fn drain(&self) -> Drain {
+        Drain { clients: self.clients.clone() }
+    }
+}
+
+impl Drain {
+    /// Waits at most this long for running turns, and ends all connections. A daemon that nobody else uses ends as well.
+    /// Returns how many turns were cancelled. An error is a sentence.
+    pub async fn run(self, limit: Duration) -> Result<usize, String> {
+        self.clients.draining.store(true, Ordering::Relaxed);
+        let runtime_dir = (self.clients.connector)()?.runtime_dir().clone();
+        let Some(control) = ControlClient::connect(&runtime_dir).await.map_err(|fault| fault.message)? else {
+            return Ok(0);
+        };
+        let over = Instant::now() + limit;
+        let mut now = DaemonNow::read(&control).await?;
+        while now.running > 0 && Instant::now() < over {
+            sleep(LOOK_EVERY).await;
+            now = DaemonNow::read(&control).await?;
+        }
+        let cancelled = now.running;
+        let connections: Vec<_> = self.clients.connections().values().cloned().collect();
+        let closed = Instant::now() + CLOSE_TIME_MAX;
+        for connection in &connections {
+            // What the daemon still sends is passed on. One that takes nothing is ended below.
+            drop(timeout_at(closed, connection.close_front()).await);
+        }
+        while now.clients > 0 && Instant::now() < closed {
+            sleep(LOOK_EVERY).await;
+            now = DaemonNow::read(&control).await?;
+        }
+        connections.iter().for_each(|connection| connection.end());
+        if !now.has_others {
+            control.call("stop", json!({ "force": true })).await.map_err(|fault| fault.message)?;
+            drop(control);
+            if !runtime_dir.ended_within(END_TIME_MAX).await {
+                return Err("the daemon does not exit".to_owned());
+            }
+        }
+        Ok(cancelled)
+    }
+}
+
+/// What a daemon does for this server.
+struct DaemonNow {
+    /// The clients of this server.
+    clients: usize,
+    /// Sessions of these clients with a running turn.
+    running: usize,
+    /// Whether there are windows of other programs.
+    has_others: bool,
+}
+
+impl DaemonNow {
+    async fn read(control: &ControlClient) -> Result<DaemonNow, String> {
+        let within = Instant::now() + CLOSE_TIME_MAX;
+        let status = timeout_at(within, control.call("status", json!({}))).await;
+        let status = status.map_err(|_| "the daemon does not answer")?.map_err(|fault| fault.message)?;
+        Ok(DaemonNow::of(&status, std::process::id()))
+    }
+
+    /// `server`: the process of this server.
+    fn of(status: &Value, server: u32) -> DaemonNow {
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let (own, others): (Vec<Value>, Vec<Value>) = list(&status["attachments"])
+            .into_iter()
+            .filter(|attached| attached["kind"] == "editor")
+            .partition(|attached| attached["pid"] == server);
+        let own: HashSet<u64> = own.iter().filter_map(|attached| attached["client"].as_u64()).collect();
+        let is_own = |id: &Value| id.as_u64().is_some_and(|id| own.contains(&id));
+        let sessions = list(&status["sessions"]);
+        let running = sessions.iter().filter(|session| session["running"] == true);
+        DaemonNow {
+            clients: own.len(),
+            running: running.filter(|session| list(&session["client_ids"]).iter().any(is_own)).count(),
+            has_others: !others.is_empty(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_turns_of_the_servers_own_clients_are_waited_for() {
+        let attached =
+            |client: u64, kind: &str, pid: u32| json!({ "client": client, "kind": kind, "pid": pid });
+        let session = |running: bool, clients: &[u64]| json!({ "running": running, "client_ids": clients });
+        for (attachments, sessions, wanted) in [
+            (vec![attached(1, "control", 7)], vec![], (0, 0, false)),
+            (vec![attached(1, "editor", 7)], vec![session(true, &[1])], (1, 1, false)),
+            (vec![attached(1, "editor", 7)], vec![session(false, &[1])], (1, 0, false)),
+            (
+                vec![attached(1, "editor", 7), attached(2, "editor", 8)],
+                vec![session(true, &[2])],
+                (1, 0, true),
+            ),
+            (
+                vec![attached(1, "editor", 7), attached(2, "editor", 8)],
+                vec![session(true, &[1, 2]), session(true, &[2])],
+                (1, 1, true),
+            ),
+        ] {
+            let status = json!({ "attachments": attachments, "sessions": sessions });
+            let now = DaemonNow::of(&status, 7);
+            assert_eq!((now.clients, now.running, now.has_others), wanted, "{status}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The policy of a machine, `/etc/epitome/policy.toml`, as its users meet it. Each program runs in a mount namespace with
+//! its own `/etc`, whose owner is root there.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use epitome_scripted_model::ModelStep;
+use epitome_test_harness::user::{Ran, User};
+use epitome_test_harness::{call, text as say};
+use serde_json::json;
+
+/// A machine with a policy.
+struct Managed {
+    user: User,
+    etc: tempfile::TempDir,
+}
+
+impl Managed {
+    /// `None`, with a message, if this system has no such namespaces.
+    fn new(policy: &str, replies: Vec<Vec<ModelStep>>) -> Option<Managed> {
+        let probe = Command::new("unshare").args(["--user", "--map-root-user", "--mount", "true"]).status();
+        if !probe.is_ok_and(|status| status.success()) {
+            eprintln!("skipped: this system lets no user make mount namespaces");
+            return None;
+        }
+        let etc = tempfile::tempdir().expect("a directory");
+        std::fs::set_permissions(etc.path(), std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let managed = Managed { user: User::with_replies(replies), etc };
+        managed.prescribe(policy);
+        Some(managed)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.etc.path().join("epitome/policy.toml")
+    }
+
+    fn prescribe(&self, policy: &str) {
+        epitome_test_harness::write_file(&self.file(), policy);
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ran {
+        let plain = self.user.command(arguments);
+        let mut command = Command::new("unshare");
+        command.args([
+            "--user",
+            "--map-root-user",
+            "--mount",
+            "sh",
+            "-c",
+            "mount --bind \"$0\" /etc && exec \"$@\"",
+        ]);
+        command.arg(self.etc.path()).arg(plain.get_program()).args(plain.get_args());
+        let variables = plain.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        command.env_clear().envs(variables).current_dir(plain.get_current_dir().unwrap_or(Path::new("/")));
+        Ran::from(command.output().expect("the program starts"))
+    }
+}
+
+const POLICY: &str = "\
+[policy]
+modes = [\"ask\", \"auto\"]
+models = [\"local/*\"]
+
+[permissions]
+deny = [\"Read(secret.txt)\"]
+
+[budget]
+session_tokens = 1000000
+";
+
+#[test]
+fn what_the_policy_sets_counts_over_files_variables_and_options() {
+    let Some(mut managed) = Managed::new(POLICY, Vec::new()) else { return };
+    let own = "mode = \"full\"\n[budget]\nsession_tokens = 2000000\nday_tokens = 5\n";
+    managed.user.write(".epitome/config.toml", own);
+    let shown = managed.run(&["config", "show"]).ok();
+    let line = |key: &str| {
+        let found = shown.lines().find(|line| line.starts_with(key));
+        found.unwrap_or_else(|| panic!("{key} in {shown}")).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(line("mode = "), "mode = \"ask\" policy /etc/epitome/policy.toml");
+    assert_eq!(
+        line("budget.session_tokens"),
+        "budget.session_tokens = 1000000 policy /etc/epitome/policy.toml:9"
+    );
+    assert!(line("budget.day_tokens").ends_with(".epitome/config.toml:4"), "{shown}");
+    assert_eq!(
+        line("permissions.deny"),
+        "permissions.deny = \"Read(secret.txt)\" policy /etc/epitome/policy.toml:6"
+    );
+    let set = managed.run(&["config", "show", "policy.models", "--json"]).json();
+    let setting = &set["settings"][0];
+    assert_eq!((&setting["source"], &setting["line"]), (&json!("policy"), &json!(3)));
+
+    managed.user.set("OPENAI_API_KEY", "made-up");
+    let ran = managed.run(&["run", "--model", "openai/gpt-6-sol", "hello"]).exited(1);
+    let why =
+        "The policy /etc/epitome/policy.toml does not allow the model openai/gpt-6-sol; it allows local/*.";
+    assert!(ran.err.contains(why), "{ran:?}");
+    let models = managed.run(&["models"]).ok();
+    assert!(!models.contains("openai/"), "{models}");
+}
+
+#[test]
+fn a_rule_of_the_policy_denies_in_a_session_that_was_in_full_mode_before() {
+    let read = || vec![call("file_read", json!({ "file_path": "secret.txt" }))];
+    let script = vec![vec![say("Hello.")], read(), vec![say("I can't.")]];
+    let Some(managed) = Managed::new("", script) else { return };
+    managed.user.write("project/secret.txt", "made-up");
+    managed.run(&["run", "--mode", "full", "hello"]).ok();
+    managed.prescribe(POLICY);
+    let ran = managed.run(&["run", "--follow", "--allow", "file_read", "read secret.txt"]);
+    assert!(ran.out.contains("● Read secret.txt → denied"), "{ran:?}");
+    let told = managed.user.model().requests()[2].body.to_string();
+    assert!(told.contains("in /etc/epitome/policy.toml:6 forbids this in every mode"), "{told}");
+    let shown = managed.run(&["sessions", "show", &managed.user.session(), "--json"]).json();
+    assert_eq!(shown["mode"], "ask", "the session has left the mode that is not allowed");
+}
+
+#[test]
+fn a_policy_that_is_broken_or_not_of_root_stops_runs() {
+    let Some(managed) = Managed::new("[permission]\ndeny = [\"bash\"]\n", Vec::new()) else { return };
+    let why = "/etc/epitome/policy.toml:1:2: unknown key \"permission\" (did you mean \"permissions\"?)";
+    let ran = managed.run(&["run", "hello"]).exited(1);
+    assert!(ran.err.contains("No model is called") && ran.err.contains(why), "{ran:?}");
+    assert!(managed.run(&["config", "check"]).exited(1).out.contains(why));
+
+    managed.prescribe(POLICY);
+    std::fs::set_permissions(managed.file(), std::fs::Permissions::from_mode(0o666)).expect("it is ours");
+    let ran = managed.run(&["run", "hello"]).exited(1);
+    assert!(ran.err.contains("`chmod go-w /etc/epitome/policy.toml` prevents that"), "{ran:?}");
+    assert!(managed.user.model().requests().is_empty());
+
+    managed.prescribe(POLICY);
+    assert_eq!(managed.run(&["run", "hello"]).ok(), "ok\n");
+}
+
+#[test]
+fn the_example_of_the_documentation_is_valid() {
+    let page = include_str!("../../docs/policy.md");
+    let example =
+        page.split_once("```toml\n").and_then(|(_, rest)| rest.split_once("```")).expect("an example").0;
+    let Some(managed) = Managed::new(example, Vec::new()) else { return };
+    assert_eq!(managed.run(&["config", "check"]).ok(), "The settings have no problems.\n");
+}
+
+#[test]
+fn hooks_of_the_machine_run_for_every_user() {
+    let Some(managed) = Managed::new("[hooks]\nenabled = true\n", Vec::new()) else { return };
+    let hook = managed.etc.path().join("epitome/hooks/audit");
+    let script = "#!/bin/sh\n[ \"$1\" = hook ] && { echo turn_end; exit 0; }\ntouch \"$HOME/audited\"\n";
+    epitome_test_harness::write_file(&hook, script);
+    managed.run(&["run", "--no-hooks", "hello"]).ok();
+    assert!(managed.user.home().join("audited").exists());
+}
