@@ -6,12 +6,15 @@ use std::sync::Arc;
 
 use super::overrides::OverrideArgs;
 use super::{CliError, log, serve};
+use crate::config::Settings;
 use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front::access::{AcceptedTokens, RemoteAccess};
 use crate::daemon::front::attach::Connector;
+use crate::daemon::front::forward::Forwarding;
 use crate::daemon::front::remote::{PATH, RemoteServer, SocketSecurity};
 use crate::daemon::front::tls;
 use crate::daemon::remote_tokens::RemoteTokens;
+use crate::paths::Paths;
 use crate::session::registry::Overrides;
 
 /// Serve clients on other machines
@@ -35,6 +38,14 @@ pub struct ServeArgs {
     /// Origin of a web page that may connect; may be repeated
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Vec<String>,
+    /// Address at which other servers with the same `store` reach this one, for example wss://node-a:4711
+    ///
+    /// They forward clients to it that use a session which is open here, and this server does the same with theirs.
+    #[arg(long, value_name = "ADDRESS")]
+    advertise: Option<String>,
+    /// PEM file with the authority of the certificates of these servers
+    #[arg(long, value_name = "FILE", requires = "advertise", value_hint = clap::ValueHint::FilePath)]
+    peer_ca: Option<PathBuf>,
     #[command(flatten)]
     overrides: OverrideArgs,
 }
@@ -50,20 +61,42 @@ pub fn main(args: ServeArgs) -> Result<i32, CliError> {
     if tokens.list().map_err(failed)?.is_empty() {
         note!("nobody can connect yet: `epitome token create` makes a token");
     }
+    let forwarding =
+        args.advertise.as_deref().map(|address| forwarding(address, &args, &paths)).transpose()?;
     let overrides = Overrides::from(args.overrides);
+    let advertised = args.advertise;
     let connector = move || {
-        Connector::new(&paths, EnvironmentObject::current(), overrides.clone())
-            .map_err(|error| format!("this program is not found: {error}"))
+        let connector = Connector::new(&paths, EnvironmentObject::current(), overrides.clone());
+        let mut connector = connector.map_err(|error| format!("this program is not found: {error}"))?;
+        if let Some(address) = &advertised {
+            connector.advertise(address);
+        }
+        Ok(connector)
     };
     let access = RemoteAccess { tokens: AcceptedTokens::Stored(tokens), origins: args.allow_origin };
     serve::runtime()?.block_on(async {
-        let server = RemoteServer::listen(args.listen, security, access, Arc::new(connector));
+        let server = RemoteServer::listen(args.listen, security, access, Arc::new(connector), forwarding);
         let server = server.await.map_err(failed)?;
         let address = server.address().map_err(|error| failed(error.to_string()))?;
         note!("listening on {scheme}://{address}{PATH}");
         server.serve().await;
         Ok(0)
     })
+}
+
+/// How clients are forwarded to the servers that have their sessions open.
+fn forwarding(address: &str, args: &ServeArgs, paths: &Paths) -> Result<Arc<Forwarding>, CliError> {
+    let (settings, _) = Settings::load(paths, None, |_| None);
+    if settings.store.is_none() {
+        let hint = format!(
+            "name the database that the servers share as `store` in {}",
+            paths.config_file().display()
+        );
+        return Err(CliError::failed("--advertise is for servers that share their sessions", Some(hint)));
+    }
+    let authority = args.peer_ca.as_deref().map(read).transpose()?;
+    let forwarding = Forwarding::new(address, authority);
+    forwarding.map(Arc::new).map_err(|why| CliError::failed(format!("--advertise {address}: {why}"), None))
 }
 
 fn security(args: &ServeArgs) -> Result<SocketSecurity, CliError> {

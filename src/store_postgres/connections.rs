@@ -30,7 +30,7 @@ const EXISTS: [SqlState; 3] =
     [SqlState::UNIQUE_VIOLATION, SqlState::DUPLICATE_TABLE, SqlState::DUPLICATE_OBJECT];
 
 /// The statements that make the tables, in the order of their versions. Never change one; add one.
-const MIGRATIONS: [&str; 2] = [
+const MIGRATIONS: [&str; 3] = [
     "
     create table epitome_session (
         id text primary key,
@@ -77,6 +77,8 @@ const MIGRATIONS: [&str; 2] = [
     create index epitome_session_prompted on epitome_session (updated_at desc, id desc) where has_prompt;
     create index epitome_session_cwd on epitome_session (cwd, updated_at desc, id desc);
 ",
+    // Where a process serves clients of other machines, if it does.
+    "alter table epitome_process add column address text;",
 ];
 
 pub(crate) type Param = (Box<dyn ToSql + Sync + Send>, Type);
