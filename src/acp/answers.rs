@@ -129,6 +129,9 @@ pub fn result(
     }
 }
 
+/// In `data` of an error: the address of the server that has the session open.
+pub const OPEN_AT: &str = "openAt";
+
 /// Converts a session error for the client: a sentence, and a hint as `data.details`.
 pub fn session_error(error: &SessionError) -> wire::Error {
     let sentence = error.to_string();
@@ -142,9 +145,15 @@ pub fn session_error(error: &SessionError) -> wire::Error {
         SessionError::Provider { hint: None, .. }
         | SessionError::TooLong(_)
         | SessionError::OverBudget(_)
-        | SessionError::InUse(_)
         | SessionError::Store(_)
         | SessionError::Internal(_) => wire::Error::new(INTERNAL, sentence),
+        SessionError::InUse(_, holder) => {
+            let error = wire::Error::new(INTERNAL, sentence);
+            match &holder.address {
+                Some(address) => error.data(json!({ OPEN_AT: address })),
+                None => error,
+            }
+        }
         SessionError::Busy(_) => wire::Error::new(BUSY, sentence),
         SessionError::Interrupted(_) => wire::Error::new(INTERRUPTED, sentence),
     }

@@ -254,7 +254,8 @@ fn listen(address: SocketAddr, origins: Vec<String>, overrides: Overrides) -> Re
     let access = RemoteAccess { tokens: AcceptedTokens::One(token.value.clone()), origins };
     serve::runtime()?.block_on(async {
         let failed = |why| CliError::failed(why, None);
-        let server = RemoteServer::listen(address, SocketSecurity::Loopback, access, Arc::new(connector));
+        let server =
+            RemoteServer::listen(address, SocketSecurity::Loopback, access, Arc::new(connector), None);
         let server = server.await.map_err(failed)?;
         let address = server.address().map_err(|error| failed(error.to_string()))?;
         note!("listening on ws://{address}{PATH}");

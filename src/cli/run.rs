@@ -325,7 +325,7 @@ fn catch_interrupts(runtime: &Runtime, queue: &Arc<InputQueue>) -> Result<(), Cl
 fn failed(error: &SessionError) -> CliError {
     let hint = match error {
         SessionError::NotFound(_) => Some("`epitome sessions list` shows all".to_owned()),
-        SessionError::InUse(_) => Some(IN_USE_HINT.to_owned()),
+        SessionError::InUse(..) => Some(IN_USE_HINT.to_owned()),
         SessionError::Provider { hint, .. } => hint.clone(),
         SessionError::AuthRequired(_)
         | SessionError::Invalid(_)

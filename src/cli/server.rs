@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use super::overrides::OverrideArgs;
 use super::{CliError, log, serve};
+use crate::config::Settings;
 use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front::access::{AcceptedTokens, RemoteAccess};
 use crate::daemon::front::attach::Connector;
+use crate::daemon::front::forward::Forwarding;
 use crate::daemon::front::remote::{Drain, PATH, RemoteServer, SocketSecurity};
 use crate::daemon::front::tls;
 use crate::daemon::remote_tokens::RemoteTokens;
+use crate::paths::Paths;
 use crate::session::registry::Overrides;
 use epitome_platform::signals::EndRequests;
 
@@ -40,6 +43,14 @@ pub struct ServeArgs {
     /// Seconds that running turns get to end after SIGTERM
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     drain_timeout: u32,
+    /// Address at which other servers with the same `store` reach this one, for example wss://node-a:4711
+    ///
+    /// They forward clients to it that use a session which is open here, and this server does the same with theirs.
+    #[arg(long, value_name = "ADDRESS")]
+    advertise: Option<String>,
+    /// PEM file with the authority of the certificates of these servers
+    #[arg(long, value_name = "FILE", requires = "advertise", value_hint = clap::ValueHint::FilePath)]
+    peer_ca: Option<PathBuf>,
     #[command(flatten)]
     overrides: OverrideArgs,
 }
@@ -55,17 +66,24 @@ pub fn main(args: ServeArgs) -> Result<i32, CliError> {
     if tokens.list().map_err(failed)?.is_empty() {
         note!("nobody can connect yet: `epitome token create` makes a token");
     }
+    let forwarding =
+        args.advertise.as_deref().map(|address| forwarding(address, &args, &paths)).transpose()?;
     let overrides = Overrides::from(args.overrides);
+    let advertised = args.advertise;
     let connector = move || {
-        Connector::new(&paths, EnvironmentObject::current(), overrides.clone())
-            .map_err(|error| format!("this program is not found: {error}"))
+        let connector = Connector::new(&paths, EnvironmentObject::current(), overrides.clone());
+        let mut connector = connector.map_err(|error| format!("this program is not found: {error}"))?;
+        if let Some(address) = &advertised {
+            connector.advertise(address);
+        }
+        Ok(connector)
     };
     let access = RemoteAccess { tokens: AcceptedTokens::Stored(tokens), origins: args.allow_origin };
     let drain_timeout = Duration::from_secs(args.drain_timeout.into());
     let runtime = serve::runtime()?;
     let ended = runtime.block_on(async {
         let mut signals = EndRequests::new().map_err(|error| failed(error.to_string()))?;
-        let server = RemoteServer::listen(args.listen, security, access, Arc::new(connector));
+        let server = RemoteServer::listen(args.listen, security, access, Arc::new(connector), forwarding);
         let server = server.await.map_err(failed)?;
         let address = server.address().map_err(|error| failed(error.to_string()))?;
         note!("listening on {scheme}://{address}{PATH}");
@@ -95,6 +113,21 @@ async fn end(signals: &mut EndRequests, drain: Drain, limit: Duration) -> Result
         () = signals.recv() => return Ok(1),
     }
     Ok(0)
+}
+
+/// How clients are forwarded to the servers that have their sessions open.
+fn forwarding(address: &str, args: &ServeArgs, paths: &Paths) -> Result<Arc<Forwarding>, CliError> {
+    let (settings, _) = Settings::load(paths, None, |_| None);
+    if settings.store.is_none() {
+        let hint = format!(
+            "name the database that the servers share as `store` in {}",
+            paths.config_file().display()
+        );
+        return Err(CliError::failed("--advertise is for servers that share their sessions", Some(hint)));
+    }
+    let authority = args.peer_ca.as_deref().map(read).transpose()?;
+    let forwarding = Forwarding::new(address, authority);
+    forwarding.map(Arc::new).map_err(|why| CliError::failed(format!("--advertise {address}: {why}"), None))
 }
 
 fn security(args: &ServeArgs) -> Result<SocketSecurity, CliError> {

@@ -309,6 +309,9 @@ impl Frontends {
         if hello.build.is_newer(Build::current()) {
             self.0.newer.send_replace(Some(hello.build.clone()));
         }
+        if let Some(address) = &hello.served_at {
+            daemon.store.advertise(address);
+        }
         let probe = hello.grant.is_some().then(|| stream.try_clone()).transpose()?;
         let environment = hello.environment.shared();
         let login = ClientLogin::new(daemon.paths.clone(), hello.overrides, environment.clone());

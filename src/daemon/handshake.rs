@@ -44,6 +44,9 @@ pub struct Hello {
     /// The highest id of a daemon request that this front end has seen; the daemon must use higher ones.
     #[serde(default)]
     pub ids_above: u64,
+    /// Where the server that this front end belongs to serves clients of other machines, if others may forward to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served_at: Option<String>,
     /// The rights of a client on another machine. `None` for the user, who has all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<AccessGrant>,
@@ -184,6 +187,7 @@ mod tests {
             ]),
             overrides: Overrides { model: Some("a/b".into()), ..Overrides::default() },
             ids_above: 12,
+            served_at: None,
             grant: None,
         }
     }

@@ -96,6 +96,27 @@ pub struct FrontendMessage<'a> {
     pub steps: &'a [PositionStep],
 }
 
+impl<'a> FrontendMessage<'a> {
+    /// A message as the daemon wrote it: one line, or a step with its updates.
+    pub fn raw(lines: &'a [u8]) -> FrontendMessage<'a> {
+        let (kind, id) = classify(lines);
+        // An id that is not UTF-8 is that of no request.
+        FrontendMessage { kind, id: str::from_utf8(id).unwrap_or_default(), lines, steps: &[] }
+    }
+}
+
+/// The number of updates that follow a line and belong to it; none unless it is a step.
+pub fn updates_after(line: &[u8]) -> io::Result<usize> {
+    let Some(rest) = line.strip_prefix(POSITION) else { return Ok(0) };
+    read_step(rest).map(|step| step.lines)
+}
+
+/// The step of a line, without what such lines begin with.
+fn read_step(rest: &[u8]) -> io::Result<PositionStep> {
+    let step = rest.trim_ascii_end().strip_suffix(b"}").and_then(|json| serde_json::from_slice(json).ok());
+    step.ok_or_else(|| invalid("a position can't be read"))
+}
+
 /// Determines the kind and id of a line written by the daemon from how it begins.
 fn classify(line: &[u8]) -> (MessageKind, &[u8]) {
     if let Some(rest) = line.strip_prefix(REQUEST_OR_RESPONSE) {
@@ -217,12 +238,8 @@ impl<R: Read> MessageReader<R> {
                 return Ok(None);
             }
             let kind = classify(&self.lines[self.line_at..]).0;
-            if kind == MessageKind::Step {
-                let step: PositionStep = self.lines[self.line_at..]
-                    .trim_ascii_end()
-                    .strip_prefix(POSITION)
-                    .and_then(|rest| serde_json::from_slice(rest.strip_suffix(b"}")?).ok())
-                    .ok_or_else(|| invalid("a position can't be read"))?;
+            if let Some(rest) = self.lines[self.line_at..].strip_prefix(POSITION) {
+                let step = read_step(rest)?;
                 self.lines.truncate(self.line_at);
                 let left = step.lines;
                 self.step = Some((step, left));

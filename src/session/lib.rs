@@ -119,6 +119,7 @@ pub use epitome_mcp::{ClientMcp, FromClient};
 use epitome_problem::Problem;
 pub use epitome_provider::endpoint::provider_title;
 pub use epitome_recipe::command::CommandInfo;
+use epitome_store::SessionHolder;
 use epitome_thread::{
     CallDisplay, CallId, CallOutput, Change, ClientInstructions, Content, Entry, MessageId, Mode, ModelName,
     SessionId, StopReason, ThoughtLevel, ToolDisplay, ToolOutcome, Usage,
@@ -788,8 +789,8 @@ pub enum SessionError {
     #[error("{0}")]
     Interrupted(String),
     /// Another process has its log open.
-    #[error("session {0} is open in another process")]
-    InUse(SessionId),
+    #[error("session {0} is open in {1}")]
+    InUse(SessionId, SessionHolder),
     #[error("{0}")]
     Store(String),
     #[error("the session is busy: {0} commands are already waiting")]

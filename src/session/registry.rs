@@ -474,7 +474,7 @@ impl Sessions {
 fn store_error(session: &SessionId, error: StoreError) -> SessionError {
     match error {
         StoreError::NotFound(_) => SessionError::NotFound(session.clone()),
-        StoreError::InUse(_) => SessionError::InUse(session.clone()),
+        StoreError::InUse(_, holder) => SessionError::InUse(session.clone(), holder),
         other => SessionError::Store(other.to_string()),
     }
 }

@@ -61,7 +61,7 @@ pub const IN_USE_HINT: &str = "close it in the editor or the other terminal firs
 pub fn hint_of(error: &StoreError) -> Option<&'static str> {
     match error {
         StoreError::NotFound(_) => Some("`epitome sessions list` shows all"),
-        StoreError::InUse(_) => Some(IN_USE_HINT),
+        StoreError::InUse(..) => Some(IN_USE_HINT),
         StoreError::FutureFormat { .. } => Some("install the newer version to read it"),
         StoreError::Damaged { .. }
         | StoreError::BodiesLost { .. }

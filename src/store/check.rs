@@ -121,7 +121,7 @@ pub(super) fn unreadable(paths: &StorePaths, session: &SessionId, error: &StoreE
         | StoreError::BodiesLost { .. }
         | StoreError::NotFound(_)
         | StoreError::Exists(_)
-        | StoreError::InUse(_)
+        | StoreError::InUse(..)
         | StoreError::Unstorable { .. }
         | StoreError::SyncFailed(_)
         | StoreError::Replaced(_)

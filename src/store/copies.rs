@@ -15,7 +15,7 @@ use super::line::{self, Bodies};
 use super::log::{StoredLog, WholeLog};
 use super::scan::{self, Scan};
 use super::sync_mark::SyncMark;
-use super::{Header, Store, StoreError, StorePaths, io_error, now};
+use super::{Header, SessionHolder, Store, StoreError, StorePaths, io_error, now};
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
 
 /// A session forked from another.
@@ -152,7 +152,7 @@ impl Store {
         let unfit =
             |reason: &str| StoreError::Unstorable { session: session.clone(), reason: reason.to_owned() };
         if self.is_in_use(session) {
-            return Err(StoreError::InUse(session.clone()));
+            return Err(StoreError::InUse(session.clone(), SessionHolder::default()));
         }
         let stored = self.logs.read(session)?;
         let scan = stored.scan_with(session, Bodies::Inline)?;

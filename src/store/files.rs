@@ -18,7 +18,7 @@ use super::line::{self, JournalLine};
 use super::log::{Log, LogStore, StoredLog, WholeLog};
 use super::scan::{self, Scan, ScannedLine};
 use super::sync_mark::{Reached, SyncMark};
-use super::{Listing, StoreError, StorePaths, io_error, now};
+use super::{Listing, SessionHolder, StoreError, StorePaths, io_error, now};
 use epitome_thread::{Seq, SessionId};
 
 /// How long to wait for the lock of a journal. A process that released one may just have forked a child, which has
@@ -434,7 +434,7 @@ pub(super) fn lock(file: &dyn DiskFile, session: &SessionId, path: &Path) -> Res
     let until = Instant::now() + JUST_HELD;
     while !file.try_lock().map_err(|source| io_error("lock", path, source))? {
         if Instant::now() >= until {
-            return Err(StoreError::InUse(session.clone()));
+            return Err(StoreError::InUse(session.clone(), SessionHolder::default()));
         }
         std::thread::sleep(JUST_HELD / 50);
     }

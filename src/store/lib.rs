@@ -47,6 +47,7 @@ mod scan;
 mod simulation;
 mod sync_mark;
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -58,6 +59,7 @@ use epitome_files::paths::Paths;
 use epitome_thread::{Change, Entry, FORMAT_VERSION, SessionId};
 use files::Files;
 use index::Index;
+use serde::{Deserialize, Serialize};
 
 pub use blobs::{Blobs, digest};
 pub use copies::{ForkedSession, Outside};
@@ -90,8 +92,8 @@ pub enum StoreError {
     #[error("session {0} exists already")]
     Exists(SessionId),
     /// Two writers would corrupt the log.
-    #[error("session {0} is open in another process")]
-    InUse(SessionId),
+    #[error("session {0} is open in {1}")]
+    InUse(SessionId, SessionHolder),
     #[error(
         "session {session} was written by a newer Epitome (format {found}, this one reads up to {}); \
          its file was not changed",
@@ -153,6 +155,22 @@ pub enum StoreError {
     Io { doing: &'static str, path: PathBuf, source: io::Error },
 }
 
+/// The process that has a session open, as far as it is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionHolder {
+    /// Where it runs, for people.
+    pub process: Option<String>,
+    /// Where it serves clients of other machines.
+    pub address: Option<String>,
+}
+
+impl fmt::Display for SessionHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("another process")?;
+        self.process.as_ref().map_or(Ok(()), |process| write!(f, " ({process})"))
+    }
+}
+
 /// Path of the data of a session that is not in its log yet; deleted with the session.
 pub fn draft_path(data: &Path, session: &SessionId) -> PathBuf {
     data.join("drafts").join(&session.0)
@@ -197,6 +215,11 @@ impl Store {
     /// Where the logs are, if they are not in files.
     pub fn place(&self) -> Option<&str> {
         self.elsewhere.as_deref()
+    }
+
+    /// Makes known where this process serves clients of other machines. Matters only for logs that several machines use.
+    pub fn advertise(&self, address: &str) {
+        self.logs.advertise(address);
     }
 
     /// Fails if the logs are not in files.

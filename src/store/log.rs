@@ -62,6 +62,9 @@ pub trait LogStore: Send + Sync + fmt::Debug {
         self.blobs(to).put(hash, &body).map(|()| true)
     }
 
+    /// Makes known to the processes of other machines where this one serves clients.
+    fn advertise(&self, _address: &str) {}
+
     /// Finishes what may be done after a call has returned, before the process ends.
     fn settle(&self);
 }

@@ -110,7 +110,7 @@ impl Store {
 
     fn refusal(&self, session: &SessionId, error: &StoreError) -> Repaired {
         let what = match error {
-            StoreError::InUse(_) => {
+            StoreError::InUse(..) => {
                 let who = self.holder(session).unwrap_or_else(|| "another process".to_owned());
                 format!("session {session} is damaged, and open in {who}: close it there and repair again")
             }

@@ -32,7 +32,7 @@ const EXISTS: [SqlState; 3] =
     [SqlState::UNIQUE_VIOLATION, SqlState::DUPLICATE_TABLE, SqlState::DUPLICATE_OBJECT];
 
 /// The statements that make the tables, in the order of their versions. Never change one; add one.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     "
     create table epitome_session (
         id text primary key,
@@ -82,6 +82,8 @@ const MIGRATIONS: [&str; 3] = [
     "
     alter table epitome_blob add column stored_at timestamptz not null default now();
 ",
+    // Where a process serves clients of other machines, if it does.
+    "alter table epitome_process add column address text;",
 ];
 
 pub(crate) type Param = (Box<dyn ToSql + Sync + Send>, Type);

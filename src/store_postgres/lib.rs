@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! epitome_session   one row a session: who may write it, how many entries it has, its header
-//! epitome_process   one row a process that has sessions open: until when it has them
+//! epitome_process   one row a process that has sessions open: until when it has them, and where it serves clients
 //! epitome_entry     the lines of the logs, as they would be in a file, without newlines
 //! epitome_blob      large bodies, by their digest
 //! epitome_schema    the version of these tables
@@ -42,7 +42,8 @@ use tokio_postgres::types::{ToSql, Type};
 pub use address::StoreAddress;
 use connections::{Connections, SqlFailure};
 use epitome_store::{
-    Blobs, Header, JournalLine, Listing, Log, LogStore, Scan, SessionQuery, StoreError, StoredLog, WholeLog,
+    Blobs, Header, JournalLine, Listing, Log, LogStore, Scan, SessionHolder, SessionQuery, StoreError,
+    StoredLog, WholeLog,
 };
 use epitome_thread::SessionId;
 use header_row::HeaderRow;
@@ -89,10 +90,23 @@ pub(crate) struct Shared {
     renewals: Connections,
     /// Names this process: where it runs, for people, and what makes it unique.
     process: String,
+    /// Where this process serves clients of other machines.
+    address: Mutex<Option<String>>,
     /// The open logs by the name under which they have their lease.
     open: Mutex<BTreeMap<String, Weak<OpenLog>>>,
     /// Leases that are being given back.
     releasing: watch::Sender<usize>,
+}
+
+/// Who has a session.
+#[derive(Clone, PartialEq)]
+struct HeldLease {
+    /// The name under which its process has it.
+    name: String,
+    /// `None` if its process is not known any longer, as the process itself.
+    until: Option<String>,
+    process: Option<String>,
+    address: Option<String>,
 }
 
 impl Postgres {
@@ -110,6 +124,7 @@ impl Postgres {
             connections: Connections::new(address.clone(), CONNECTIONS_MAX),
             renewals: Connections::new(address, 1),
             process: format!("{host}, process {} ({})", std::process::id(), epitome_store::new_id()),
+            address: Mutex::default(),
             open: Mutex::default(),
             releasing: watch::Sender::new(0),
             runtime: Some(runtime),
@@ -175,6 +190,10 @@ impl Shared {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn address(&self) -> MutexGuard<'_, Option<String>> {
+        self.address.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Renews the lease of this process, and finds out which sessions it still has; false if the database can't be reached.
     async fn renew(self: &Arc<Self>) -> bool {
         let logs: Vec<Arc<OpenLog>> = self.open().values().filter_map(Weak::upgrade).collect();
@@ -207,14 +226,18 @@ impl Shared {
     /// Takes or renews the lease of this process, and removes those of processes that ended long ago. Returns the names
     /// under which it has sessions.
     async fn lease_process(&self) -> Result<BTreeSet<String>, StoreError> {
-        let sql = "with renewed as (insert into epitome_process (id, lease_until) \
-                   values ($1, now() + $2::int8 * interval '1 second') \
-                   on conflict (id) do update set lease_until = excluded.lease_until), \
+        let sql = "with renewed as (insert into epitome_process (id, lease_until, address) \
+                   values ($1, now() + $2::int8 * interval '1 second', $3) \
+                   on conflict (id) do update set lease_until = excluded.lease_until, address = excluded.address), \
                    gone as (delete from epitome_process \
                    where id <> $1 and lease_until < now() - interval '1 day') \
                    select holder from epitome_session where process = $1";
         let params = || -> connections::Params {
-            vec![(Box::new(self.process.clone()), Type::TEXT), (Box::new(LEASE.as_secs() as i64), Type::INT8)]
+            vec![
+                (Box::new(self.process.clone()), Type::TEXT),
+                (Box::new(LEASE.as_secs() as i64), Type::INT8),
+                (Box::new(self.address().clone()), Type::TEXT),
+            ]
         };
         let rows = self.renewals.query("renew a lease", sql, params).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
@@ -257,7 +280,7 @@ impl Shared {
                    where id = $1 and (holder is null or holder = $2 or not exists (select 1 from epitome_process p \
                    where p.id = s.process and p.lease_until >= now() - $4::int8 * interval '1 second')) \
                    returning epoch";
-        let mut seen: Option<((String, String), tokio::time::Instant)> = None;
+        let mut seen: Option<(HeldLease, tokio::time::Instant)> = None;
         loop {
             let over = seen.as_ref().is_some_and(|(_, since)| since.elapsed() >= LOOK_FOR);
             let over_for = if over { 0 } else { LONG_OVER.as_secs() as i64 };
@@ -276,21 +299,35 @@ impl Shared {
             let Some(lease) = self.lease(session).await? else { continue };
             let (first, _) = seen.get_or_insert_with(|| (lease.clone(), tokio::time::Instant::now()));
             // Its holder is alive if it renews the lease. That of a process that was killed runs out.
-            if self.open().contains_key(&lease.0) || *first != lease {
-                return Err(StoreError::InUse(session.clone()));
+            if self.open().contains_key(&lease.name) || *first != lease {
+                return Err(self.in_use(session, Some(lease)));
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 
-    /// Who has a session, and until when; `None` if nobody has.
-    async fn lease(&self, session: &SessionId) -> Result<Option<(String, String)>, StoreError> {
-        let sql = "select s.holder, coalesce(p.lease_until::text, '') from epitome_session s \
+    fn in_use(&self, session: &SessionId, lease: Option<HeldLease>) -> StoreError {
+        let holder = lease.filter(|lease| lease.process.as_ref() != Some(&self.process)).map(|lease| {
+            // Without what makes it unique.
+            let process = lease.process.map(|name| name.split(" (").next().unwrap_or_default().to_owned());
+            SessionHolder { process, address: lease.address }
+        });
+        StoreError::InUse(session.clone(), holder.unwrap_or_default())
+    }
+
+    /// Who has a session; `None` if nobody has.
+    async fn lease(&self, session: &SessionId) -> Result<Option<HeldLease>, StoreError> {
+        let sql = "select s.holder, p.lease_until::text, p.id, p.address from epitome_session s \
                    left join epitome_process p on p.id = s.process where s.id = $1";
         let params = || -> connections::Params { vec![(Box::new(session.0.clone()), Type::TEXT)] };
         let rows = self.connections.query("look up a lease", sql, params).await?;
         let row = rows.first().ok_or_else(|| StoreError::NotFound(session.clone()))?;
-        Ok(row.get::<_, Option<String>>(0).map(|holder| (holder, row.get(1))))
+        Ok(row.get::<_, Option<String>>(0).map(|name| HeldLease {
+            name,
+            until: row.get(1),
+            process: row.get(2),
+            address: row.get(3),
+        }))
     }
 
     /// Reads a log by page. Lines are only ever added, except that a writer may replace its last one.
@@ -500,7 +537,11 @@ impl LogStore for Postgres {
         })?;
         match self.header(session) {
             Err(StoreError::NotFound(_)) => Ok(()),
-            Ok(_) if gone.is_empty() => Err(StoreError::InUse(session.clone())),
+            Ok(_) if gone.is_empty() => {
+                let (shared, id) = (self.0.clone(), session.clone());
+                let lease = self.run(async move { shared.lease(&id).await })?;
+                Err(self.0.in_use(session, lease))
+            }
             other => other.map(|_| ()),
         }
     }
@@ -516,6 +557,11 @@ impl LogStore for Postgres {
 
     fn blobs(&self, session: &SessionId) -> Box<dyn Blobs> {
         Box::new(PostgresBlobs { postgres: self.clone(), session: session.clone() })
+    }
+
+    /// Others read it in the row of this process, from its next renewal on.
+    fn advertise(&self, address: &str) {
+        *self.0.address() = Some(address.to_owned());
     }
 
     fn settle(&self) {

@@ -17,7 +17,7 @@ mod orphans;
 mod deaths;
 mod lives;
 mod over_http;
-mod remote;
+pub mod remote;
 mod websocket;
 mod windows;
 

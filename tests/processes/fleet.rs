@@ -1,6 +1,8 @@
 //! Sessions in a database that several machines use, with failures of each part: the primary, a daemon, a whole machine,
 //! and the network of one. `cargo test --test processes fleet -- --nocapture` prints what was measured.
 
+mod forwarding;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};

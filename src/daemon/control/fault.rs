@@ -143,13 +143,13 @@ impl From<SessionError> for Fault {
             SessionError::OverBudget(_) => FaultKind::OverBudget,
             SessionError::Store(_) => FaultKind::Store,
             SessionError::Busy(_) => FaultKind::Busy,
-            SessionError::InUse(_) => FaultKind::InUse,
+            SessionError::InUse(..) => FaultKind::InUse,
             SessionError::Interrupted(_) | SessionError::Internal(_) => FaultKind::Internal,
         };
         let message = error.to_string();
         let hint = match error {
             SessionError::NotFound(_) => Some(LIST_HINT.to_owned()),
-            SessionError::InUse(_) => Some(IN_USE_HINT.to_owned()),
+            SessionError::InUse(..) => Some(IN_USE_HINT.to_owned()),
             SessionError::Provider { hint, .. } => hint,
             _ => None,
         };
@@ -168,7 +168,7 @@ impl From<StoreError> for Fault {
     fn from(error: StoreError) -> Fault {
         match error {
             StoreError::NotFound(_) => Fault::new(FaultKind::NotFound, error.to_string()).hint(LIST_HINT),
-            StoreError::InUse(_) => Fault::new(FaultKind::InUse, error.to_string()).hint(IN_USE_HINT),
+            StoreError::InUse(..) => Fault::new(FaultKind::InUse, error.to_string()).hint(IN_USE_HINT),
             other => {
                 let hint = hint_of(&other).map(str::to_owned);
                 Fault { kind: FaultKind::Store, message: other.to_string(), hint }

@@ -50,18 +50,14 @@ impl RemoteAccess {
         }
     }
 
-    /// Checks the token: the one in the address, if the protocol has it there, else that of the header `Authorization`,
-    /// else one that is offered as a subprotocol.
+    /// Checks the token: the one in the address, if the protocol has it there, else that of the headers.
     pub fn check_token(
         &self,
         headers: &HeaderMap,
         in_address: Option<&str>,
     ) -> Result<AdmittedToken, AccessRefusal> {
-        let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let bearer = authorization.and_then(|value| value.strip_prefix("Bearer "));
-        let offered = || subprotocols(headers).find_map(|name| name.strip_prefix(TOKEN_SUBPROTOCOL));
         let refused = (StatusCode::UNAUTHORIZED, "A valid bearer token is required");
-        let token = in_address.or(bearer).or_else(offered).map(str::trim).ok_or(refused)?;
+        let token = in_address.map(str::trim).or_else(|| presented_token(headers)).ok_or(refused)?;
         match &self.tokens {
             AcceptedTokens::One(accepted) if is_same(token, accepted) => Ok(None),
             AcceptedTokens::One(_) => Err(refused),
@@ -89,6 +85,14 @@ impl RemoteAccess {
             (AcceptedTokens::Stored(_) | AcceptedTokens::One(_), _) => true,
         }
     }
+}
+
+/// The token in the header `Authorization`, or else one that is offered as a subprotocol.
+pub fn presented_token(headers: &HeaderMap) -> Option<&str> {
+    let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let bearer = authorization.and_then(|value| value.strip_prefix("Bearer "));
+    let offered = || subprotocols(headers).find_map(|name| name.strip_prefix(TOKEN_SUBPROTOCOL));
+    bearer.or_else(offered).map(str::trim)
 }
 
 /// The subprotocols that a client of WebSocket offers.

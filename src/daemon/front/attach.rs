@@ -71,6 +71,12 @@ pub struct DaemonLink {
 }
 
 impl DaemonLink {
+    /// A link through a socket over which nothing was sent.
+    pub fn new(stream: local::Stream, version: String) -> io::Result<DaemonLink> {
+        let writer = Arc::new(stream.try_clone()?);
+        Ok(DaemonLink { writer, reader: MessageReader::new(stream), version })
+    }
+
     /// The socket, in non-blocking mode, for a relay that passes on what the daemon sends.
     pub fn into_stream(self) -> io::Result<local::Stream> {
         let stream = self.writer.try_clone()?;
@@ -98,6 +104,7 @@ impl Connector {
             environment,
             overrides,
             ids_above: 0,
+            served_at: None,
             grant: None,
         };
         let (runtime_dir, program) = (RuntimeDir::new(paths), start::this_program()?);
@@ -112,6 +119,11 @@ impl Connector {
     /// Restricts the connection to these rights.
     pub fn restrict(&mut self, grant: AccessGrant) {
         self.hello.grant = Some(grant);
+    }
+
+    /// Lets the daemon know where its sessions can be reached from other machines.
+    pub fn advertise(&mut self, address: &str) {
+        self.hello.served_at = Some(address.to_owned());
     }
 
     /// Reports slow daemons only in the log from now on, so that nothing is written over a full-screen program.

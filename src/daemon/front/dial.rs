@@ -16,6 +16,7 @@ use futures_util::{SinkExt, StreamExt};
 use hyper::StatusCode;
 use hyper::header::{self, HeaderName, HeaderValue};
 use rustls::pki_types::ServerName;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
@@ -31,11 +32,11 @@ use super::LAST_WORDS_TIME_MAX;
 use super::attach::{DaemonLink, FindDaemon};
 use super::progress::{CountedSocket, SocketProgress};
 use super::remote::{
-    CONNECTION_HEADER, IDS_HEADER, PATH, RECEIVED_HEADER, RETURN_TIME_MAX, SILENCE_MAX, WRITE_TIME_MAX,
-    front_protocol,
+    CONNECTION_HEADER, FORWARDED_HEADER, IDS_HEADER, PATH, RECEIVED_HEADER, RETURN_TIME_MAX, SILENCE_MAX,
+    WRITE_TIME_MAX, front_protocol,
 };
 use super::tls;
-use crate::messages::{MESSAGE_BYTES_MAX, MessageReader};
+use crate::messages::MESSAGE_BYTES_MAX;
 use epitome_platform::local::{self, OwnedReadHalf, OwnedWriteHalf};
 
 /// Time limit for each step of connecting: the network, the encryption, the handshake.
@@ -50,6 +51,12 @@ const TRY_AGAIN_MAX: Duration = Duration::from_secs(3);
 /// Bytes of frames kept to send them again after a socket has failed.
 const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
+/// A server that forwards notices within this time that the machine of another one has gone.
+const PEER_SILENCE_MAX: Duration = Duration::from_secs(4);
+
+/// Interval of the probes of a silent connection between servers, and their number.
+const PEER_PROBES: (Duration, u32) = (Duration::from_secs(1), 3);
+
 /// Longest text of a refusal that is shown, in characters.
 const REFUSAL_CHARS_MAX: usize = 300;
 
@@ -60,6 +67,9 @@ pub struct RemoteServerAddress {
     port: u16,
     tls: Option<TlsConnector>,
     token: HeaderValue,
+    /// Whether a server dials for one of its own clients. It does not return after a failure: its client is served by
+    /// whoever has the session then.
+    is_peer: bool,
 }
 
 /// The link between the front end and a server.
@@ -143,7 +153,35 @@ impl RemoteServerAddress {
         let mut token = HeaderValue::from_str(&format!("Bearer {token}"))
             .map_err(|_| "the token has characters that no token has".to_owned())?;
         token.set_sensitive(true);
-        Ok(RemoteServerAddress { uri, host, port, tls, token })
+        Ok(RemoteServerAddress { uri, host, port, tls, token, is_peer: false })
+    }
+
+    /// For a server that forwards one of its own clients.
+    pub fn for_peer(self) -> RemoteServerAddress {
+        RemoteServerAddress { is_peer: true, ..self }
+    }
+
+    /// Connects. Returns the end for the front end, and what carries its lines as long as it is polled. The daemon numbers
+    /// its requests above `ids_above`.
+    pub async fn link(
+        self: Arc<Self>,
+        ids_above: u64,
+    ) -> Result<(local::Stream, impl Future<Output = ()> + Send), String> {
+        let dialed = self.dial(vec![(IDS_HEADER, HeaderValue::from(ids_above))]).await;
+        self.linked(dialed.map_err(|error| error.to_string())?)
+    }
+
+    fn linked(
+        self: Arc<Self>,
+        dialed: DialedSocket,
+    ) -> Result<(local::Stream, impl Future<Output = ()> + Send), String> {
+        let linked = || {
+            let (front, relay) = local::pair()?;
+            relay.set_nonblocking(true)?;
+            Ok::<_, io::Error>((front, local::AsyncStream::from_std(relay)?))
+        };
+        let (front, relay) = linked().map_err(|error| format!("a socket can't be made: {error}"))?;
+        Ok((front, carry(self, dialed, relay)))
     }
 
     async fn dial(&self, headers: Vec<(HeaderName, HeaderValue)>) -> Result<DialedSocket, DialError> {
@@ -154,6 +192,9 @@ impl RemoteServerAddress {
         let stream = stream.map_err(|error| unreachable(error.to_string()))?;
         // Messages are small, and each is waited for.
         drop(stream.set_nodelay(true));
+        if self.is_peer {
+            notice_silence(&stream).map_err(|error| unreachable(error.to_string()))?;
+        }
         let stream: Box<dyn Transport> = match &self.tls {
             None => Box::new(stream),
             Some(tls) => {
@@ -167,6 +208,9 @@ impl RemoteServerAddress {
             self.uri.clone().into_client_request().map_err(|error| unreachable(error.to_string()))?;
         let protocol = HeaderValue::from_str(&front_protocol()).expect("letters and digits");
         request.headers_mut().extend(headers);
+        if self.is_peer {
+            request.headers_mut().insert(FORWARDED_HEADER, HeaderValue::from_static("1"));
+        }
         request.headers_mut().insert(header::AUTHORIZATION, self.token.clone());
         request.headers_mut().insert(header::SEC_WEBSOCKET_PROTOCOL, protocol);
         let limits = WebSocketConfig::default()
@@ -219,21 +263,22 @@ impl FindDaemon for RemoteConnector {
             dialed => dialed,
         };
         let dialed = dialed.map_err(|error| error.to_string())?;
-        let linked = || {
-            let (front, relay) = local::pair()?;
-            relay.set_nonblocking(true)?;
-            let _entered = self.runtime.enter();
-            let relay = local::AsyncStream::from_std(relay)?;
-            Ok::<_, io::Error>((front.try_clone()?, front, relay))
-        };
-        let (writer, reader, relay) = linked().map_err(|error| format!("a socket can't be made: {error}"))?;
-        self.runtime.spawn(carry(self.server.clone(), dialed, relay));
-        Ok(DaemonLink {
-            writer: Arc::new(writer),
-            reader: MessageReader::new(reader),
-            version: self.server.host.clone(),
-        })
+        let _entered = self.runtime.enter();
+        let (front, carrying) = self.server.clone().linked(dialed)?;
+        self.runtime.spawn(carrying);
+        DaemonLink::new(front, self.server.host.clone())
+            .map_err(|error| format!("a socket can't be used: {error}"))
     }
+}
+
+/// Lets the system end a connection whose other machine is silent.
+fn notice_silence(stream: &TcpStream) -> io::Result<()> {
+    let (every, probes) = PEER_PROBES;
+    let keepalive = TcpKeepalive::new().with_time(PEER_SILENCE_MAX - every * probes).with_interval(every);
+    let socket = SockRef::from(stream);
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(PEER_SILENCE_MAX))?;
+    socket.set_tcp_keepalive(&keepalive.with_retries(probes))
 }
 
 /// The lines of the front end that the server may lack.
@@ -370,6 +415,9 @@ async fn carry(server: Arc<RemoteServerAddress>, dialed: DialedSocket, relay: lo
             SocketEnd::Cut => {}
         }
         tracing::info!(server = %server.uri, "the connection failed");
+        if server.is_peer {
+            return;
+        }
         let headers =
             vec![(CONNECTION_HEADER, id.clone()), (RECEIVED_HEADER, HeaderValue::from(received.received))];
         let Some(next) = dial_again(&server, headers).await else { return };

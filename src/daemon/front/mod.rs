@@ -15,11 +15,13 @@
 //! - `signals`: waits for SIGTERM, SIGHUP and SIGINT.
 //! - `dial`: connects to a daemon on another machine instead.
 //! - `remote`: the same for clients that connect over WebSocket or HTTP; `access` decides who may.
-//! - `tls`: encryption for both.
+//! - `forward`: passes sessions on that are open at another server.
+//! - `tls`: encryption for all of them.
 
 pub mod access;
 pub mod attach;
 pub mod dial;
+pub mod forward;
 mod progress;
 pub mod reconnect;
 #[cfg(test)]
@@ -35,7 +37,7 @@ use std::time::{Duration, Instant};
 use super::build::Build;
 use super::messages::{Farewell, MessageKind};
 use crate::start::is_timeout;
-use attach::{Connector, DaemonLink, FindDaemon};
+use attach::{DaemonLink, FindDaemon};
 use epitome_acp::connection::{LINE_BYTES_MAX, LineDirection, Tap};
 use epitome_acp::envelope::{self, Incoming};
 pub use epitome_platform::signals;
@@ -88,7 +90,7 @@ pub fn run(
 /// Relays the protocol through a socket, whose other end is returned in non-blocking mode. Calls `ended` once the relay
 /// has ended, because that end was closed or no daemon can be reached any more.
 pub fn through_socket(
-    connector: Connector,
+    connector: impl FindDaemon + 'static,
     link: DaemonLink,
     ended: impl FnOnce() + Send + 'static,
 ) -> io::Result<local::Stream> {

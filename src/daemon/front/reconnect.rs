@@ -97,10 +97,10 @@ pub struct ReconnectState {
 
 /// How the connection was initialized.
 #[derive(Debug)]
-struct AgreedInitialize {
-    params: String,
+pub(super) struct AgreedInitialize {
+    pub(super) params: String,
     /// The version in the answer, which all lines since have.
-    version: u64,
+    pub(super) version: u64,
 }
 
 #[derive(Debug)]
@@ -168,8 +168,8 @@ enum OwedAnswer {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct NamesSession {
-    session_id: String,
+pub(super) struct NamesSession {
+    pub(super) session_id: String,
 }
 
 #[derive(Deserialize)]
@@ -354,7 +354,7 @@ impl ReconnectState {
             RequestEffect::Initialize => {
                 let line = request.line.unwrap_or_default();
                 if let (Some(version), Incoming::Request { params, .. }) =
-                    (version_in(message), envelope::read(&line))
+                    (version_in(message.lines), envelope::read(&line))
                 {
                     let params = params.map_or("{}", RawValue::get).to_owned();
                     self.initialize = Some(AgreedInitialize { params, version });
@@ -397,7 +397,7 @@ impl ReconnectState {
         match own {
             OwnRequest::Initialize => {
                 let agreed = self.initialize.as_ref().map(|initialize| initialize.version);
-                match version_in(message) == agreed {
+                match version_in(message.lines) == agreed {
                     true => DaemonMessage::Instead(Vec::new()),
                     false => DaemonMessage::Unusable,
                 }
@@ -721,7 +721,7 @@ impl WaitingRequest {
 
 impl AgreedInitialize {
     /// The params with which another daemon chooses the same version, whatever the user has set since.
-    fn pinned(&self) -> String {
+    pub(super) fn pinned(&self) -> String {
         let mut params: BTreeMap<String, Value> = serde_json::from_str(&self.params).unwrap_or_default();
         params.insert("protocolVersion".to_owned(), self.version.into());
         if self.version >= 2 {
@@ -754,14 +754,14 @@ pub fn line_too_long() -> Vec<u8> {
     error("null", answers::line_too_long())
 }
 
-fn error(id: &str, error: answers::Error) -> Vec<u8> {
+pub(super) fn error(id: &str, error: answers::Error) -> Vec<u8> {
     let mut line = Vec::new();
     writer::response(&mut line, id, Err(error));
     line
 }
 
 /// The provider that a `providers/set` names.
-fn routed(params: &RawValue) -> Option<String> {
+pub(super) fn routed(params: &RawValue) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Named {
@@ -783,7 +783,7 @@ fn is_replay(method: &str, params: &RawValue) -> bool {
 }
 
 /// Whether a response has a result. In our own lines it directly follows the id.
-fn succeeded(message: &FrontendMessage<'_>) -> bool {
+pub(super) fn succeeded(message: &FrontendMessage<'_>) -> bool {
     let head = br#"{"jsonrpc":"2.0","id":"#.len() + message.id.len();
     message.lines.get(head..).is_some_and(|rest| rest.starts_with(br#","result":"#))
 }
@@ -801,8 +801,8 @@ fn session_made(response: &[u8]) -> Option<String> {
 }
 
 /// The version in the response to an `initialize`; `None` if it is an error.
-fn version_in(response: &FrontendMessage<'_>) -> Option<u64> {
-    let response = serde_json::from_slice::<SuccessfulResponse<NamesVersion>>(response.lines);
+pub(super) fn version_in(response: &[u8]) -> Option<u64> {
+    let response = serde_json::from_slice::<SuccessfulResponse<NamesVersion>>(response);
     response.ok().map(|response| response.result.protocol_version)
 }
 
@@ -817,7 +817,7 @@ fn continued(opened: &RawValue, session: Option<&str>, rest: String) -> String {
     serde_json::to_string(&params).expect("it is made of JSON")
 }
 
-fn request(id: &str, method: &str, params: &str) -> String {
+pub(super) fn request(id: &str, method: &str, params: &str) -> String {
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{params}}}\n")
 }
 

@@ -37,9 +37,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_rustls::TlsAcceptor;
 
 use super::access::{
-    ACCEPT_AGAIN, AccessRefusal, AdmittedToken, RemoteAccess, listen_on, listen_on_loopback,
+    ACCEPT_AGAIN, AccessRefusal, AdmittedToken, RemoteAccess, listen_on, listen_on_loopback, presented_token,
 };
-use super::attach::Connector;
+use super::attach::{Connector, FindDaemon};
+use super::forward::{Forwarding, ForwardingConnector};
 use super::through_socket;
 use crate::remote_tokens::StoredToken;
 use crate::token::secret;
@@ -72,6 +73,9 @@ const SESSION_HEADER: HeaderName = HeaderName::from_static("acp-session-id");
 
 /// The number of frames that the sender has received over WebSocket.
 pub const RECEIVED_HEADER: HeaderName = HeaderName::from_static("acp-received");
+
+/// Marks a connection of a server that forwards one of its own clients. It is not forwarded again.
+pub const FORWARDED_HEADER: HeaderName = HeaderName::from_static("epitome-forwarded");
 
 /// Maximum number of connections. Each has four threads.
 const CONNECTIONS_MAX: usize = 64;
@@ -125,6 +129,8 @@ pub struct RemoteServer {
 struct RemoteClients {
     access: RemoteAccess,
     connector: NewConnector,
+    /// How sessions are reached that are open at other servers, if they are.
+    forwarding: Option<Arc<Forwarding>>,
     connections: Mutex<HashMap<String, Arc<RemoteConnection>>>,
     slots: Arc<Semaphore>,
     /// The sockets without a valid token, oldest first: dropping one's sender closes it.
@@ -149,6 +155,7 @@ impl RemoteServer {
         security: SocketSecurity,
         access: RemoteAccess,
         connector: NewConnector,
+        forwarding: Option<Arc<Forwarding>>,
     ) -> Result<RemoteServer, String> {
         let listener = match security {
             SocketSecurity::Loopback => listen_on_loopback(address).await?,
@@ -161,6 +168,7 @@ impl RemoteServer {
         let clients = Arc::new(RemoteClients {
             access,
             connector,
+            forwarding,
             connections: Mutex::default(),
             slots: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             newcomers: Mutex::default(),
@@ -179,6 +187,15 @@ impl RemoteServer {
     /// Serves until it is dropped.
     pub async fn serve(self) {
         tokio::spawn(end_invalid(Arc::downgrade(&self.clients)));
+        if self.clients.forwarding.is_some() {
+            // A daemon that runs already learns at which address its sessions can be reached.
+            let connector = self.clients.connector.clone();
+            tokio::task::spawn_blocking(move || {
+                if let Err(why) = connector().and_then(|mut connector| connector.attach(0)) {
+                    tracing::warn!(why, "the daemon does not know the address of this server yet");
+                }
+            });
+        }
         loop {
             match self.listener.accept().await {
                 Ok((stream, _)) => {
@@ -361,6 +378,7 @@ impl RemoteClients {
         carrier: Carrier,
         token: AdmittedToken,
         front: Option<u64>,
+        headers: &HeaderMap,
     ) -> Result<Arc<RemoteConnection>, String> {
         if self.draining.load(Ordering::Relaxed) {
             return Err(DRAINING.to_owned());
@@ -369,12 +387,16 @@ impl RemoteClients {
         let permit = self.slots.clone().try_acquire_owned();
         let permit = permit.map_err(|_| format!("there are {CONNECTIONS_MAX} connections already"))?;
         let (connector, grant) = (self.connector.clone(), token.as_ref().map(StoredToken::grant));
+        let forwarding = self.forwarding.clone().filter(|_| !headers.contains_key(FORWARDED_HEADER));
+        let forwarding = forwarding.zip(presented_token(headers).map(str::to_owned));
+        let runtime = tokio::runtime::Handle::current();
         let attached = tokio::task::spawn_blocking(move || {
             let mut connector = connector()?;
             if let Some(grant) = grant {
                 connector.restrict(grant);
             }
-            let link = connector.attach(front.unwrap_or(0))?;
+            let mut connector = ForwardingConnector::new(connector, forwarding, runtime);
+            let link = connector.find(front.unwrap_or(0), false)?;
             Ok::<_, String>((connector, link))
         });
         let (connector, link) = attached.await.map_err(|error| error.to_string())??;

@@ -49,13 +49,12 @@ impl Sessions {
             let (store, name) = (self.inner.services.store.clone(), session.clone());
             match blocking::run(move || store.delete(&name)).await {
                 // A concurrent load has opened it again.
-                Err(StoreError::InUse(_))
+                Err(StoreError::InUse(..))
                     if attempts < DELETE_ATTEMPTS_MAX && self.live().contains_key(session) =>
                 {
                     attempts += 1;
                 }
-                Err(StoreError::InUse(session)) => return Err(SessionError::InUse(session)),
-                deleted => return deleted.map_err(|error| SessionError::Store(error.to_string())),
+                deleted => return deleted.map_err(|error| store_error(session, error)),
             }
         }
     }

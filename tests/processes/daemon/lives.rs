@@ -36,6 +36,7 @@ fn hello(user: &User, version: &str, protocol: u32) -> Hello {
         environment: Default::default(),
         overrides: Default::default(),
         ids_above: 0,
+        served_at: None,
         grant: None,
     }
 }

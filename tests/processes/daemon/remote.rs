@@ -18,10 +18,10 @@ use super::user;
 use super::websocket::{Socket, connect};
 
 /// `epitome serve`, killed when dropped.
-struct Server {
+pub struct Server {
     child: Child,
     /// Host and port.
-    address: String,
+    pub address: String,
 }
 
 impl Drop for Server {
@@ -31,7 +31,7 @@ impl Drop for Server {
     }
 }
 
-fn serve(user: &User, arguments: &[&str]) -> Server {
+pub fn serve(user: &User, arguments: &[&str]) -> Server {
     let mut command = user.command(&[&["serve"][..], arguments].concat());
     let mut child = command.stderr(Stdio::piped()).spawn().expect("the program starts");
     let mut errors = BufReader::new(child.stderr.take().expect("it is a pipe"));
@@ -63,17 +63,17 @@ impl Server {
     }
 }
 
-fn token(user: &User, name: &str, scope: &str) -> String {
+pub fn token(user: &User, name: &str, scope: &str) -> String {
     user.run(&["token", "create", "--name", name, "--scope", scope]).ok().trim().to_owned()
 }
 
-fn certificate(name: &str) -> PathBuf {
+pub fn certificate(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/services/providers_network/certificates");
     folder.join(name)
 }
 
 /// An editor on another machine, with a token of that name.
-fn editor(laptop: &User, address: &str, token: &str, arguments: &[&str]) -> Agent {
+pub fn editor(laptop: &User, address: &str, token: &str, arguments: &[&str]) -> Agent {
     let mut command = laptop.command(&[&["acp", "--remote", address][..], arguments].concat());
     command.env("EPITOME_REMOTE_TOKEN", token).stdin(Stdio::piped());
     let mut agent = Agent::spawn(command);

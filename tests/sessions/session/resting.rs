@@ -111,7 +111,7 @@ fn a_session_that_cannot_be_resumed_stays_suspended() {
     for _ in 0..2 {
         let ticket = test.prompt("Second");
         match test.client.answer(ticket) {
-            Err(SessionError::InUse(session)) => assert_eq!(session, test.session),
+            Err(SessionError::InUse(session, _)) => assert_eq!(session, test.session),
             other => panic!("an error was expected: {other:?}"),
         }
         rests(&test);

@@ -164,7 +164,7 @@ pub async fn post(
         Err(refused) => return *refused,
     };
     if !head.headers.contains_key(&CONNECTION_HEADER) {
-        return initialize(clients, message, token).await;
+        return initialize(clients, message, token, &head.headers).await;
     }
     let connection = match clients.find(&head.headers, &token) {
         Ok(connection) => connection,
@@ -245,6 +245,7 @@ async fn initialize(
     clients: &Arc<RemoteClients>,
     message: ClientMessage,
     token: AdmittedToken,
+    headers: &HeaderMap,
 ) -> RemoteResponse {
     let (Some(id), Some("initialize")) = (message.id, message.method.as_deref()) else {
         let why = "Only `initialize` opens a connection; all other messages name theirs in Acp-Connection-Id";
@@ -253,7 +254,7 @@ async fn initialize(
     let (sender, answered) = oneshot::channel();
     let answers = HashMap::from([(id, AnswerRoute::Initialize)]);
     let routes = HttpRoutes { answers, initialize: Some(sender), ..HttpRoutes::default() };
-    let connection = match clients.open(Carrier::Http(routes), token, None).await {
+    let connection = match clients.open(Carrier::Http(routes), token, None, headers).await {
         Ok(connection) => connection,
         Err(why) => {
             tracing::warn!(why, "a connection is not served");

@@ -1,0 +1,439 @@
+//! Forwarding between servers whose daemons share the logs of sessions: a client uses a session through its own server,
+//! although the daemon of another server has it open.
+//!
+//! ```text
+//!                                       ┌─► daemon of this server (home)
+//!  client ── front end ── forwarding ───┼─► server A ─► its daemon, which has session 1 open
+//!                                       └─► server B ─► its daemon, which has sessions 2 and 3 open
+//! ```
+//!
+//! To its front end, which may be on the client's machine, all of them are one daemon. `routes` decides which of them gets a
+//! message. A request to open a session is sent home; if that daemon answers which server has the session open, the request
+//! is sent there, over a connection with the client's own token. So that server applies the rights of the token, and
+//! servers trust each other with nothing.
+//!
+//! If one of the daemons or servers ends, the link to the front end ends like that to a daemon that died. The front end
+//! then begins it again and resumes its sessions where they were, wherever they can be opened now (`reconnect`). Turns go
+//! on in the meantime, like those of a client whose server was killed.
+
+mod routes;
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::LAST_WORDS_TIME_MAX;
+use super::attach::{Connector, DaemonLink, FindDaemon};
+use super::dial::RemoteServerAddress;
+use crate::messages::{FrontendMessage, MESSAGE_BYTES_MAX, MessageKind, updates_after};
+use epitome_acp::connection::LINE_BYTES_MAX;
+use epitome_platform::local::{self, AsyncStream, OwnedReadHalf, OwnedWriteHalf};
+use routes::{ClientRoute, DaemonRoute, ForwardRoutes, HOME, OWN_INITIALIZE, Unreached};
+
+/// Maximum number of connections to other servers, for all clients.
+const LINKS_MAX: usize = 128;
+
+/// Maximum number of connections to other servers for one client.
+const LINKS_OF_CLIENT_MAX: usize = 8;
+
+/// Time limit for another server to answer the first messages.
+const GREETING_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Delay before the own daemon is asked again about a session whose server could not be used.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+
+/// Messages are written together up to about this many bytes.
+const SHARED_BYTES: usize = 64 * 1024;
+
+/// How a server reaches others, for all its clients.
+pub struct Forwarding {
+    /// Where others reach this server.
+    address: String,
+    /// The certificates, in PEM, that the others' have to be signed with.
+    authority: Option<Vec<u8>>,
+    links: Arc<Semaphore>,
+    connections: Mutex<Vec<Weak<ForwardedConnection>>>,
+}
+
+impl Forwarding {
+    /// For a server that others reach at this address. Tokens are sent to no server whose certificate is not signed with
+    /// `authority`: whoever can write to the database could name any. An error is a sentence for the user.
+    pub fn new(address: &str, authority: Option<Vec<u8>>) -> Result<Forwarding, String> {
+        let forwarding = Forwarding {
+            address: address.to_owned(),
+            authority,
+            links: Arc::new(Semaphore::new(LINKS_MAX)),
+            connections: Mutex::default(),
+        };
+        if forwarding.authority.is_none() && address.starts_with("wss:") {
+            return Err(
+                "the authority of the servers' certificates has to be known (--peer-ca FILE), because \
+                        the tokens of clients are sent to them"
+                    .to_owned(),
+            );
+        }
+        forwarding.server(address, "").map(|_| forwarding)
+    }
+
+    /// Where others reach this server.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Number of sessions that are forwarded.
+    pub fn sessions(&self) -> usize {
+        let connections: Vec<_> = lock(&self.connections).iter().filter_map(Weak::upgrade).collect();
+        connections.iter().map(|connection| connection.routes().sessions_elsewhere()).sum()
+    }
+
+    fn enter(&self, connection: &Arc<ForwardedConnection>) {
+        let mut connections = lock(&self.connections);
+        connections.retain(|connection| connection.strong_count() > 0);
+        connections.push(Arc::downgrade(connection));
+    }
+
+    fn server(&self, address: &str, token: &str) -> Result<RemoteServerAddress, String> {
+        let scheme = |address: &str| address.split("://").next().unwrap_or_default().to_owned();
+        if scheme(address) != scheme(&self.address) {
+            return Err(format!("its address has another scheme than {}", self.address));
+        }
+        RemoteServerAddress::parse(address, token, self.authority.as_deref())
+            .map(RemoteServerAddress::for_peer)
+    }
+}
+
+/// Finds the daemon of this server, and forwards to others if `forwarding` says how, with the client's token.
+pub struct ForwardingConnector {
+    daemon: Connector,
+    forwarding: Option<(Arc<Forwarding>, String)>,
+    runtime: Handle,
+}
+
+impl ForwardingConnector {
+    pub fn new(
+        daemon: Connector,
+        forwarding: Option<(Arc<Forwarding>, String)>,
+        runtime: Handle,
+    ) -> ForwardingConnector {
+        ForwardingConnector { daemon, forwarding, runtime }
+    }
+}
+
+impl FindDaemon for ForwardingConnector {
+    fn find(&mut self, ids_above: u64, to_newer: bool) -> Result<DaemonLink, String> {
+        let link = self.daemon.find(ids_above, to_newer)?;
+        let Some((forwarding, token)) = &self.forwarding else { return Ok(link) };
+        let version = link.version.clone();
+        let between = || {
+            let (front, client) = local::pair()?;
+            client.set_nonblocking(true)?;
+            let _entered = self.runtime.enter();
+            let (client, home) =
+                (AsyncStream::from_std(client)?, AsyncStream::from_std(link.into_stream()?)?);
+            let connection = ForwardedConnection::new(forwarding.clone(), token.clone(), ids_above);
+            self.runtime.spawn(connection.serve(client, home));
+            DaemonLink::new(front, version)
+        };
+        between().map_err(|error| format!("a connection can't be relayed: {error}"))
+    }
+}
+
+/// A task that ends with its owner.
+struct OwnedTask(JoinHandle<()>);
+
+impl Drop for OwnedTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The link to one daemon.
+struct ForwardLink {
+    /// That of its server; `None` for the own one.
+    address: Option<String>,
+    to_daemon: tokio::sync::Mutex<OwnedWriteHalf>,
+    /// What the daemon sends.
+    copying: Mutex<Option<OwnedTask>>,
+    /// What a link to another server needs as long as it exists.
+    _remote: Option<(OwnedTask, OwnedSemaphorePermit)>,
+}
+
+/// The connection of one client.
+struct ForwardedConnection {
+    forwarding: Arc<Forwarding>,
+    token: String,
+    routes: Mutex<ForwardRoutes>,
+    /// The first is that to the daemon of this server.
+    links: Mutex<Vec<Arc<ForwardLink>>>,
+    to_client: tokio::sync::Mutex<Option<OwnedWriteHalf>>,
+    /// Only one link is opened at a time, so that there is one for each server.
+    opening: tokio::sync::Mutex<()>,
+    /// Set once a daemon is gone.
+    over: watch::Sender<bool>,
+}
+
+impl ForwardedConnection {
+    fn new(forwarding: Arc<Forwarding>, token: String, ids_above: u64) -> Arc<ForwardedConnection> {
+        let connection = Arc::new(ForwardedConnection {
+            forwarding: forwarding.clone(),
+            token,
+            routes: Mutex::new(ForwardRoutes::new(ids_above)),
+            links: Mutex::default(),
+            to_client: tokio::sync::Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+            over: watch::Sender::new(false),
+        });
+        forwarding.enter(&connection);
+        connection
+    }
+
+    /// Serves the client until it closes its end, or a daemon is gone.
+    async fn serve(self: Arc<Self>, client: AsyncStream, home: AsyncStream) {
+        let (from_client, to_client) = client.into_split();
+        *self.to_client.lock().await = Some(to_client);
+        let (from_home, to_home) = home.into_split();
+        self.add(None, BufReader::new(from_home), to_home, None);
+        let mut over = self.over.subscribe();
+        // The sender is owned by `self`, so waiting can't fail.
+        let over = async { drop(over.wait_for(|over| *over).await) };
+        tokio::select! {
+            () = self.copy_up(from_client) => self.close().await,
+            () = over => {}
+        }
+        // Links that were not closed are cut, so that turns go on until the client returns.
+        drop(std::mem::take(&mut *self.links()));
+        drop(self.to_client.lock().await.take());
+    }
+
+    /// Closes the links and passes on what the daemons send last.
+    async fn close(&self) {
+        let links = self.links().clone();
+        for link in &links {
+            // Fails if the daemon is gone already.
+            drop(link.to_daemon.lock().await.shutdown().await);
+        }
+        let copying = links.iter().filter_map(|link| lock(&link.copying).take());
+        let all = copying.collect::<Vec<_>>();
+        let ended = async {
+            for mut task in all {
+                drop((&mut task.0).await);
+            }
+        };
+        drop(timeout(LAST_WORDS_TIME_MAX, ended).await);
+    }
+
+    /// Adds a link and copies what its daemon sends. Returns its number.
+    fn add(
+        self: &Arc<Self>,
+        address: Option<String>,
+        from_daemon: BufReader<OwnedReadHalf>,
+        to_daemon: OwnedWriteHalf,
+        remote: Option<(OwnedTask, OwnedSemaphorePermit)>,
+    ) -> usize {
+        let to_daemon = tokio::sync::Mutex::new(to_daemon);
+        let link = Arc::new(ForwardLink { address, to_daemon, copying: Mutex::default(), _remote: remote });
+        let mut links = self.links();
+        let number = links.len();
+        links.push(link.clone());
+        let connection = self.clone();
+        let copying = async move {
+            if let Err(error) = connection.copy_down(number, from_daemon).await {
+                tracing::debug!(number, %error, "a daemon's messages can't be passed on");
+            }
+            connection.over.send_replace(true);
+        };
+        *lock(&link.copying) = Some(OwnedTask(tokio::spawn(copying)));
+        number
+    }
+
+    /// Routes the client's lines until it closes its end.
+    async fn copy_up(self: &Arc<Self>, from_client: OwnedReadHalf) {
+        let mut reader = BufReader::new(from_client);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            // The front end bounds its lines.
+            match (&mut reader).take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line).await {
+                Ok(0) | Err(_) => return,
+                Ok(_) => self.route(&line).await,
+            }
+        }
+    }
+
+    async fn route(&self, line: &[u8]) {
+        let route = self.routes().from_client(line);
+        match route {
+            ClientRoute::To(number) => self.send(number, line).await,
+            ClientRoute::ToAll => {
+                let count = self.links().len();
+                for number in 0..count {
+                    self.send(number, line).await;
+                }
+            }
+            ClientRoute::Nowhere => {}
+            ClientRoute::Answer(answer) => self.show(&answer).await,
+        }
+    }
+
+    /// Sends lines to a daemon. If it is gone, the connection is begun again.
+    async fn send(&self, number: usize, lines: &[u8]) {
+        let link = self.links().get(number).cloned();
+        if let Some(link) = link
+            && link.to_daemon.lock().await.write_all(lines).await.is_err()
+        {
+            self.over.send_replace(true);
+        }
+    }
+
+    /// A client that does not read is noticed by its front end.
+    async fn show(&self, lines: &[u8]) {
+        if let Some(client) = &mut *self.to_client.lock().await {
+            drop(client.write_all(lines).await);
+        }
+    }
+
+    /// Passes on what a daemon sends, until it ends or the connection has to be begun again.
+    async fn copy_down(
+        self: &Arc<Self>,
+        number: usize,
+        mut reader: BufReader<OwnedReadHalf>,
+    ) -> io::Result<()> {
+        let (mut lines, mut shown) = (Vec::new(), Vec::new());
+        while read_message(&mut reader, &mut lines).await? {
+            let route = self.routes().from_daemon(number, &FrontendMessage::raw(&lines));
+            match &route {
+                DaemonRoute::Show | DaemonRoute::Settled(_) => shown.append(&mut lines),
+                DaemonRoute::Drop | DaemonRoute::Elsewhere { .. } | DaemonRoute::BeginAgain => {}
+            }
+            let continues =
+                matches!(route, DaemonRoute::Show) && memchr::memchr(b'\n', reader.buffer()).is_some();
+            if !continues || shown.len() >= SHARED_BYTES {
+                self.show(&shown).await;
+                shown.clear();
+            }
+            match route {
+                DaemonRoute::Show | DaemonRoute::Drop => {}
+                DaemonRoute::Settled(session) => {
+                    // Not here: a daemon whose messages wait takes none.
+                    tokio::spawn(self.clone().send_waiting(session));
+                }
+                DaemonRoute::Elsewhere { session, address } => {
+                    tokio::spawn(self.clone().forward(session, address));
+                }
+                DaemonRoute::BeginAgain => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the request to open a session to the server that has it open.
+    async fn forward(self: Arc<Self>, session: String, address: String) {
+        let why = match self.link_to(&address).await {
+            Ok(number) => {
+                let line = self.routes().reached(&session, number);
+                return if let Some(line) = line {
+                    self.send(number, &line).await
+                };
+            }
+            Err(why) => why,
+        };
+        tracing::info!(session, address, why, "a session can't be forwarded");
+        sleep(ASK_AGAIN).await;
+        let next = self.routes().unreached(&session, &address, &why);
+        match next {
+            Some(Unreached::Ask(line)) => self.send(HOME, &line).await,
+            Some(Unreached::GiveUp(answer)) => {
+                self.show(&answer).await;
+                self.send_waiting(session).await;
+            }
+            None => {}
+        }
+    }
+
+    /// Sends what waited for a session.
+    async fn send_waiting(self: Arc<Self>, session: String) {
+        loop {
+            let next = self.routes().next_waiting(&session);
+            let Some((number, line)) = next else { return };
+            self.send(number, &line).await;
+        }
+    }
+
+    /// The number of the link to a server, which is opened if there is none.
+    async fn link_to(self: &Arc<Self>, address: &str) -> Result<usize, String> {
+        let _opening = self.opening.lock().await;
+        let known = self.links().iter().position(|link| link.address.as_deref() == Some(address));
+        if let Some(number) = known {
+            return Ok(number);
+        }
+        if self.links().len() > LINKS_OF_CLIENT_MAX {
+            return Err(format!("this client uses {LINKS_OF_CLIENT_MAX} other servers already"));
+        }
+        let permit = self.forwarding.links.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| format!("{LINKS_MAX} connections are forwarded already"))?;
+        let server = Arc::new(self.forwarding.server(address, &self.token)?);
+        let ids_above = self.routes().ids_for_next();
+        let (stream, carrying) = server.link(ids_above).await?;
+        let carrying = OwnedTask(tokio::spawn(carrying));
+        let failed = |error: io::Error| format!("its messages can't be read: {error}");
+        stream.set_nonblocking(true).map_err(failed)?;
+        let (from_server, mut to_server) = AsyncStream::from_std(stream).map_err(failed)?.into_split();
+        let mut from_server = BufReader::new(from_server);
+        let greeting = self.routes().greeting().ok_or("the client has not initialized the connection")?;
+        let greeted = async {
+            to_server.write_all(&greeting).await?;
+            let mut lines = Vec::new();
+            while read_message(&mut from_server, &mut lines).await? {
+                let message = FrontendMessage::raw(&lines);
+                if message.kind == MessageKind::Response && message.id == OWN_INITIALIZE {
+                    return Ok(self.routes().is_agreed(&lines));
+                }
+            }
+            Err(io::ErrorKind::ConnectionAborted.into())
+        };
+        let greeted = timeout(GREETING_TIME_MAX, greeted).await.map_err(|_| "no answer in time")?;
+        if !greeted.map_err(failed)? {
+            return Err("it does not offer the version of the protocol that this client uses".to_owned());
+        }
+        tracing::info!(address, "a client is forwarded");
+        Ok(self.add(Some(address.to_owned()), from_server, to_server, Some((carrying, permit))))
+    }
+}
+
+impl ForwardedConnection {
+    fn routes(&self) -> MutexGuard<'_, ForwardRoutes> {
+        lock(&self.routes)
+    }
+
+    fn links(&self) -> MutexGuard<'_, Vec<Arc<ForwardLink>>> {
+        lock(&self.links)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads a message as the daemon wrote it: a line, or a step with its updates. False at the end.
+async fn read_message(reader: &mut BufReader<OwnedReadHalf>, lines: &mut Vec<u8>) -> io::Result<bool> {
+    lines.clear();
+    let mut left = 1;
+    while left > 0 {
+        let begin = lines.len();
+        let room = MESSAGE_BYTES_MAX.saturating_sub(begin) as u64;
+        (&mut *reader).take(room).read_until(b'\n', lines).await?;
+        match lines.ends_with(b"\n") && lines.len() > begin {
+            true => left += updates_after(&lines[begin..])?,
+            false if lines.len() >= MESSAGE_BYTES_MAX => return Err(io::ErrorKind::InvalidData.into()),
+            false => return Ok(false),
+        }
+        left -= 1;
+    }
+    Ok(true)
+}
