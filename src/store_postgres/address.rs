@@ -3,18 +3,24 @@
 use epitome_platform::os::PermissionsExt;
 use std::fmt;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::time::timeout;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Connection, Error, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::connections::SqlFailure;
 use super::tls::{TlsChoice, tls_error};
 
 /// How long one attempt to connect takes, unless the address says otherwise.
 const CONNECT_FOR: Duration = Duration::from_secs(3);
+
+/// Multiple of that time for the network, the encryption and the login together.
+const STEPS_OF_CONNECTING: u32 = 2;
 
 /// A connection is given up if the server's machine is silent for about this time, unless the address says otherwise. How
 /// long the server works on a statement does not matter.
@@ -28,7 +34,10 @@ const KEEPALIVES_IDLE_DEFAULT: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// Where the logs are. Without the password in messages.
 pub struct StoreAddress {
-    config: Config,
+    /// One for each host, in the order of the address.
+    hosts: Vec<Config>,
+    /// The host of the last connection.
+    last: AtomicUsize,
     tls: MakeRustlsConnect,
     place: String,
 }
@@ -47,60 +56,40 @@ impl StoreAddress {
             return Err("the store must be an address like postgres://user@host/database".to_owned());
         }
         let (url, choice) = TlsChoice::taken_from(url, &variable);
-        let mut config: Config =
-            url.parse().map_err(|_| "the address of the store is not one of PostgreSQL".to_owned())?;
-        if config.get_password().is_some() {
-            let where_to = "put it into PGPASSWORD or ~/.pgpass";
-            return Err(format!("the address of the store contains a password; {where_to}"));
-        }
         let (mode, tls) = choice.connector().map_err(|why| format!("the address of the store: {why}"))?;
-        // There is no TLS over a Unix socket, whatever is asked for.
-        let is_local = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
-        config.ssl_mode(if is_local { SslMode::Disable } else { mode });
-        if config.get_application_name().is_none() {
-            config.application_name("epitome");
-        }
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT_FOR);
-        }
-        if config.get_tcp_user_timeout().is_none() {
-            config.tcp_user_timeout(SILENT_FOR);
-        }
-        if config.get_keepalives_idle() == KEEPALIVES_IDLE_DEFAULT {
-            let (every, probes) = PROBES;
-            let idle = SILENT_FOR - every * probes;
-            config.keepalives_idle(idle).keepalives_interval(every).keepalives_retries(probes);
-        }
-        let hosts: Vec<String> = config
-            .get_hosts()
-            .iter()
-            .map(|host| match host {
-                Host::Tcp(name) => name.clone(),
-                #[cfg(unix)]
-                Host::Unix(path) => path.display().to_string(),
-            })
-            .collect();
-        let database = config.get_dbname().or(config.get_user()).unwrap_or_default().to_owned();
-        let place = format!("the database {database} at {}", hosts.join(", "));
-        let file = variable("PGPASSFILE").or_else(|| variable("HOME").map(|home| format!("{home}/.pgpass")));
-        let password = variable("PGPASSWORD").or_else(|| {
-            let (user, port) = (config.get_user()?, config.get_ports().first().copied().unwrap_or(5432));
-            let port = port.to_string();
-            let text = read_private(Path::new(&file?))?;
-            hosts.iter().find_map(|host| password_in(&text, [host, &port, &database, user]))
-        });
-        if let Some(password) = password {
-            config.password(password);
-        }
-        Ok(StoreAddress { config, tls, place })
+        let hosts: Vec<Config> =
+            for_each_host(&url).iter().map(|url| config(url, mode, &variable)).collect::<Result<_, _>>()?;
+        let names: Vec<String> = hosts.iter().flat_map(Config::get_hosts).map(host_name).collect();
+        let database = hosts.first().map(database_of).unwrap_or_default();
+        let place = format!("the database {database} at {}", names.join(", "));
+        Ok(StoreAddress { hosts, last: AtomicUsize::new(0), tls, place })
     }
 
-    pub(crate) async fn connect(&self) -> Result<(Client, StoreConnection), Error> {
-        let connected = self.config.connect(self.tls.clone()).await;
-        match connected {
+    /// Connects to the first host that can be used, beginning with the one of the last connection. A host that accepts
+    /// connections and then is silent does not keep us from the next one.
+    pub(crate) async fn connect(&self) -> Result<(Client, StoreConnection), SqlFailure> {
+        let last = self.last.load(Ordering::Relaxed);
+        let mut failure = SqlFailure::Silent;
+        for at in (0..self.hosts.len()).map(|next| (last + next) % self.hosts.len()) {
+            let config = &self.hosts[at];
+            let limit = config.get_connect_timeout().copied().unwrap_or(CONNECT_FOR) * STEPS_OF_CONNECTING;
+            match timeout(limit, self.connect_to(config)).await {
+                Ok(Ok(connected)) => {
+                    self.last.store(at, Ordering::Relaxed);
+                    return Ok(connected);
+                }
+                Ok(Err(error)) => failure = SqlFailure::Sql(error),
+                Err(_) => failure = SqlFailure::Silent,
+            }
+        }
+        Err(failure)
+    }
+
+    async fn connect_to(&self, config: &Config) -> Result<(Client, StoreConnection), Error> {
+        match config.connect(self.tls.clone()).await {
             // `prefer` does without TLS where the server can't agree on it, or admits only connections without it.
-            Err(error) if self.config.get_ssl_mode() == SslMode::Prefer && is_refused(&error) => {
-                self.config.clone().ssl_mode(SslMode::Disable).connect(self.tls.clone()).await
+            Err(error) if config.get_ssl_mode() == SslMode::Prefer && is_refused(&error) => {
+                config.clone().ssl_mode(SslMode::Disable).connect(self.tls.clone()).await
             }
             connected => connected,
         }
@@ -114,6 +103,70 @@ impl StoreAddress {
     pub fn place(&self) -> &str {
         &self.place
     }
+}
+
+/// The address of each host that an address with several of them names.
+fn for_each_host(url: &str) -> Vec<String> {
+    let Some((scheme, rest)) = url.split_once("://") else { return vec![url.to_owned()] };
+    let (authority, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let hosts_at = authority.rfind('@').map_or(0, |at| at + 1);
+    let (user, hosts) = authority.split_at(hosts_at);
+    hosts.split(',').map(|host| format!("{scheme}://{user}{host}{rest}")).collect()
+}
+
+/// The configuration of one host. The error is a sentence without any part of the address.
+fn config(
+    url: &str,
+    mode: SslMode,
+    variable: &impl Fn(&str) -> Option<String>,
+) -> Result<Config, String> {
+    let mut config: Config =
+        url.parse().map_err(|_| "the address of the store is not one of PostgreSQL".to_owned())?;
+    if config.get_password().is_some() {
+        let where_to = "put it into PGPASSWORD or ~/.pgpass";
+        return Err(format!("the address of the store contains a password; {where_to}"));
+    }
+    // There is no TLS over a Unix socket, whatever is asked for.
+    let is_local = !config.get_hosts().iter().any(|host| matches!(host, Host::Tcp(_)));
+    config.ssl_mode(if is_local { SslMode::Disable } else { mode });
+    if config.get_application_name().is_none() {
+        config.application_name("epitome");
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(CONNECT_FOR);
+    }
+    if config.get_tcp_user_timeout().is_none() {
+        config.tcp_user_timeout(SILENT_FOR);
+    }
+    if config.get_keepalives_idle() == KEEPALIVES_IDLE_DEFAULT {
+        let (every, probes) = PROBES;
+        let idle = SILENT_FOR - every * probes;
+        config.keepalives_idle(idle).keepalives_interval(every).keepalives_retries(probes);
+    }
+    let file = variable("PGPASSFILE").or_else(|| variable("HOME").map(|home| format!("{home}/.pgpass")));
+    let password = variable("PGPASSWORD").or_else(|| {
+        let (user, port) = (config.get_user()?, config.get_ports().first().copied().unwrap_or(5432));
+        let (port, database) = (port.to_string(), database_of(&config));
+        let text = read_private(Path::new(&file?))?;
+        let mut hosts = config.get_hosts().iter().map(host_name);
+        hosts.find_map(|host| password_in(&text, [&host, &port, &database, user]))
+    });
+    if let Some(password) = password {
+        config.password(password);
+    }
+    Ok(config)
+}
+
+fn host_name(host: &Host) -> String {
+    match host {
+        Host::Tcp(name) => name.clone(),
+        #[cfg(unix)]
+        Host::Unix(path) => path.display().to_string(),
+    }
+}
+
+fn database_of(config: &Config) -> String {
+    config.get_dbname().or(config.get_user()).unwrap_or_default().to_owned()
 }
 
 /// Moves the bytes of a client.
@@ -172,7 +225,7 @@ mod tests {
             };
             let address = StoreAddress::parse("postgres://me@db/work", variable).unwrap();
             assert_eq!(format!("{address:?}"), "the database work at db");
-            address.config.get_password().map(|password| String::from_utf8_lossy(password).into_owned())
+            address.hosts[0].get_password().map(|password| String::from_utf8_lossy(password).into_owned())
         };
         let mode = |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
         mode(0o644);
@@ -182,5 +235,20 @@ mod tests {
         assert_eq!(given(Some("c")).as_deref(), Some("c"));
         let refused = StoreAddress::parse("postgres://me:secret@db/work", |_| None).unwrap_err();
         assert!(refused.contains("PGPASSWORD") && !refused.contains("secret"), "{refused}");
+    }
+
+    #[test]
+    fn each_host_has_an_address() {
+        for (url, expected) in [
+            ("postgres://db/work", &["postgres://db/work"][..]),
+            ("postgres:///work?host=/run", &["postgres:///work?host=/run"]),
+            (
+                "postgres://me@a:1,[::1]:2/work?x=1,2",
+                &["postgres://me@a:1/work?x=1,2", "postgres://me@[::1]:2/work?x=1,2"],
+            ),
+            ("postgres://a,b", &["postgres://a", "postgres://b"]),
+        ] {
+            assert_eq!(for_each_host(url), expected, "{url}");
+        }
     }
 }

@@ -104,6 +104,8 @@ pub(crate) enum SqlFailure {
     Sql(tokio_postgres::Error),
     /// There was no answer in time.
     Late,
+    /// No host accepted a connection in time.
+    Silent,
     /// The tables are those of a newer version.
     Newer(i64),
 }
@@ -132,6 +134,7 @@ impl SqlFailure {
                 ]
                 .contains(code),
             },
+            SqlFailure::Silent => true,
             SqlFailure::Late | SqlFailure::Newer(_) => false,
         }
     }
@@ -188,6 +191,7 @@ impl Connections {
                 (None, None) => error.to_string(),
             },
             SqlFailure::Late => format!("there was no answer within {} s", TRY_FOR.as_secs()),
+            SqlFailure::Silent => "no host accepted a connection in time".to_owned(),
             SqlFailure::Newer(found) => format!(
                 "its tables have version {found}, and this Epitome knows versions up to {}",
                 MIGRATIONS.len()
@@ -273,7 +277,11 @@ impl Connections {
             }
             done
         });
-        done.await.unwrap_or(Err(SqlFailure::Late))
+        done.await.unwrap_or_else(|_| {
+            // The other connections may lead to the same server, which may be hung.
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            Err(SqlFailure::Late)
+        })
     }
 
     async fn connection(&self) -> Result<DatabaseConnection, SqlFailure> {

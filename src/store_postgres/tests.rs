@@ -236,6 +236,21 @@ fn a_call_that_is_given_up_leaves_no_connection() {
     });
 }
 
+/// Regression test: a primary that was stopped, not dead, still accepted connections, which its system did. Each attempt to
+/// connect waited for it until the time of the call was over, and the second host was never tried.
+#[test]
+fn a_host_that_accepts_connections_and_is_silent_is_passed_over() {
+    let Some(server) = PostgresServer::start() else { return };
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let both = format!("@{},", silent.local_addr().unwrap());
+    let address = PostgresServer::address(&[&server]).replacen('@', &both, 1) + "&connect_timeout=1";
+    let address = StoreAddress::parse(&address, |_| None).expect("an address");
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let connections = Connections::new(Arc::new(address), 1);
+    let found = runtime.block_on(connections.query("look", "select 1", Vec::new));
+    assert_eq!(found.expect("the second host answers").len(), 1);
+}
+
 /// The primary is killed while writers append, and the synchronous standby is promoted. `EPITOME_APPENDS=5000` for a longer
 /// run.
 #[test]
