@@ -21,7 +21,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::form::{FormDialog, FormReply};
 
-/// Messages that wait for the chat. While they do, nothing more is read from the agent.
+/// Messages that wait for the chat, and requests that wait to be sent. While it is reached, nothing more is read from
+/// the agent, or typed by the user.
 const WAITING_MAX: usize = 256;
 
 /// Larger files are not sent with a prompt.
@@ -110,7 +111,7 @@ pub enum AgentMessage {
 
 /// The end of the connection that the chat holds.
 pub struct ChatConnection {
-    pub requests: mpsc::UnboundedSender<ChatRequest>,
+    pub requests: mpsc::Sender<ChatRequest>,
     pub messages: mpsc::Receiver<AgentMessage>,
     /// Whether a model can be used, or the user has to log in first.
     pub has_login: bool,
@@ -120,7 +121,7 @@ pub struct ChatConnection {
 pub async fn connect(stream: local::Stream) -> Result<ChatConnection, String> {
     let stream = stream.set_nonblocking(true).and_then(|()| AsyncStream::from_std(stream));
     let stream = stream.map_err(|error| format!("the connection to the daemon can't be used: {error}"))?;
-    let (requests, wanted) = mpsc::unbounded_channel();
+    let (requests, wanted) = mpsc::channel(WAITING_MAX);
     let (sender, messages) = mpsc::channel(WAITING_MAX);
     let (ready, is_ready) = oneshot::channel();
     tokio::spawn(async move {
@@ -144,7 +145,7 @@ type OpenCards = Arc<Mutex<HashMap<u64, oneshot::Sender<CardReply>>>>;
 
 async fn serve(
     stream: AsyncStream,
-    wanted: mpsc::UnboundedReceiver<ChatRequest>,
+    wanted: mpsc::Receiver<ChatRequest>,
     sender: &mpsc::Sender<AgentMessage>,
     ready: oneshot::Sender<Result<bool, String>>,
 ) -> Result<(), Error> {
@@ -242,7 +243,7 @@ async fn initialize(connection: &ConnectionTo<Agent>) -> Result<bool, String> {
 
 async fn perform(
     connection: &ConnectionTo<Agent>,
-    mut wanted: mpsc::UnboundedReceiver<ChatRequest>,
+    mut wanted: mpsc::Receiver<ChatRequest>,
     cards: &OpenCards,
     sender: &mpsc::Sender<AgentMessage>,
 ) -> Result<(), Error> {

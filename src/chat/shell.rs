@@ -96,7 +96,7 @@ impl FullScreen {
             for effect in std::mem::take(&mut effects) {
                 match effect {
                     // It fails if the connection has ended, which is a message.
-                    ChatEffect::Request(request) => drop(link.requests.send(request)),
+                    ChatEffect::Request(request) => drop(link.requests.send(request).await),
                     ChatEffect::Redraw => self.0.clear()?,
                     ChatEffect::Notify => {
                         if let Some(sequence) = setup.notification {

@@ -30,6 +30,7 @@ use super::{ClientId, Opening, SessionCommand, SessionEvent};
 use super::{budget, diagnostics, optional_tools};
 use epitome_hooks::hook_context::EventData;
 use epitome_mcp::McpEvent;
+use epitome_platform::blocking;
 use epitome_store::Journal;
 use epitome_thread::{CallId, CallOutput, Thread};
 use epitome_tools::ask_user::AskUser;
@@ -71,7 +72,21 @@ enum ActorEvent {
     Background(Result<BackgroundResult, tokio::task::JoinError>),
 }
 
+/// Creates a session on a blocking thread: it reads the settings and the working directory, which may be in a
+/// network file system that does not answer.
+pub(super) async fn open_session(
+    services: SessionServices,
+    thread: Thread,
+    journal: Journal,
+    channel: Channel,
+    opening: &Opening,
+) -> Box<Session> {
+    let opening = opening.clone();
+    blocking::run(move || Box::new(Session::new(services, thread, journal, channel, &opening))).await
+}
+
 impl Session {
+    /// Blocks on the disk.
     pub(super) fn new(
         services: SessionServices,
         thread: Thread,

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::actor::Session;
+use super::actor::{Session, open_session};
 use super::complete::find_endpoint;
 use super::core::Core;
 use super::cross_session_edit::{HandedHistory, Handover};
@@ -375,7 +375,7 @@ impl PreparedChild {
             choices: Vec::new(),
         };
         let channel = (commands.downgrade(), receiver);
-        let mut session = Box::new(Session::new(services.clone(), thread, journal, channel, &opening));
+        let mut session = open_session(services.clone(), thread, journal, channel, &opening).await;
         // Exactly the given tools: a new session offers some on its own, which the child may not be allowed.
         session.core.services.toolbox = services.toolbox.clone();
         session.core.log.draft = ReplyDraft::default();

@@ -195,18 +195,20 @@ impl Core {
         })
     }
 
-    /// Sends the answer once all commits are on disk; sends an error at once.
+    /// Sends the answer once all commits are on disk, even if the session has ended by then; sends an error at once.
     pub fn answer_when_synced(&mut self, responder: Responder, answer: Result<SessionAnswer, SessionError>) {
         let answer = match answer {
             Ok(answer) => answer,
             Err(error) => return responder.answer(Err(error)),
         };
         let syncer = self.log.syncer();
-        self.background.spawn(async move {
+        let answered = tokio::spawn(async move {
             let synced = syncer.sync().await;
             responder.answer(synced.as_ref().map(|()| answer).map_err(|error| log_error(error)));
-            BackgroundResult::Synced(synced)
+            synced
         });
+        self.background
+            .spawn(async move { BackgroundResult::Synced(answered.await.expect("a sync does not panic")) });
     }
 
     /// Starts syncing the log, without waiting for it.

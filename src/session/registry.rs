@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 
 use lives::{TaskOrigin, TaskStart, create_log};
 
-use super::actor::Session;
+use super::actor::open_session;
 use super::client_list::{Activity, ActivityNow, Watcher};
 use super::core::{HostProcess, settle};
 use super::counts::{Counts, CountsSnapshot};
@@ -27,6 +27,7 @@ use epitome_config::{CompactionThreshold, HookTrust, ProviderSettings, Settings}
 use epitome_diagnostics::LanguageServers;
 use epitome_files::paths::Paths;
 use epitome_hooks::functions::Functions;
+use epitome_platform::blocking;
 use epitome_platform::reaper::Reaper;
 use epitome_provider::http::Http;
 use epitome_provider::learned::Learned;
@@ -225,13 +226,14 @@ impl Sessions {
         self.run(id.clone(), alive, async move {
             let opened =
                 Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: opening.cwd.clone() };
-            let made = match opening.check_cwd() {
+            let place = opening.clone();
+            let made = match blocking::run(move || place.check_cwd()).await {
                 Ok(()) => create_log(&services.store, &session, opened).await,
                 Err(error) => Err(error),
             };
             match made {
                 Ok((journal, thread)) => {
-                    let mut live = Box::new(Session::new(services, thread, journal, channel, &opening));
+                    let mut live = open_session(services, thread, journal, channel, &opening).await;
                     live.join_process(again.process(), activity);
                     live.core.adopt_settings();
                     // A failed write is logged there; the settings then apply only while the session is live.

@@ -183,8 +183,8 @@ fn open_calls(turn: &[Arc<Entry>]) -> Vec<ToolCall> {
 
 /// Finds the entry of each prompt. A client's prompts enter the log in the order in which it sent them, and after
 /// everything that it had been shown by then. Answered prompts are in the log, except for those that were cancelled
-/// before. The prompts that it still waits for are its newest: the assignment that finds most of them counts, and
-/// for each the newest entry with the same text. Each entry belongs to one prompt.
+/// before. Of the prompts that it still waits for, the assignment that finds most of them counts, and for each the newest
+/// entry with the same text. Each entry belongs to one prompt.
 fn find(entries: &[Arc<Entry>], prompts: &[PendingPrompt]) -> Vec<Option<Seq>> {
     let queued = entries.iter().filter_map(|entry| match &entry.change {
         Change::Queued { message } => Some(message.id),
@@ -209,26 +209,41 @@ fn find(entries: &[Arc<Entry>], prompts: &[PendingPrompt]) -> Vec<Option<Seq>> {
             answered.insert(entry.seq);
         }
     }
-    let candidates: Vec<&Arc<Entry>> =
-        entries.iter().filter(|entry| prompts.iter().any(|prompt| is_of(prompt, entry))).collect();
-    // The last prompts may be missing in the log. They must not take the entries of older ones with the same text.
-    let find_first = |count: usize| {
-        let mut end = candidates.len();
-        let find_one = |(nth, prompt): (usize, &PendingPrompt)| {
-            prompt.ticket?;
-            if let Some(key) = &prompt.key {
-                return keyed(entries, key);
-            }
-            let is_it = |entry: &&Arc<Entry>| !answered.contains(&entry.seq) && is_of(prompt, entry);
-            end = candidates[..end].iter().rposition(is_it).filter(|_| nth < count)?;
-            Some(candidates[end].seq)
-        };
-        let mut found: Vec<Option<Seq>> = prompts.iter().enumerate().rev().map(find_one).collect();
-        found.reverse();
-        found
+    let by_key = |prompt: &PendingPrompt| {
+        prompt.ticket?;
+        keyed(entries, prompt.key.as_ref()?)
     };
-    let all = (0..=prompts.len()).map(find_first);
-    all.max_by_key(|found| found.iter().flatten().count()).unwrap_or_default()
+    let mut found: Vec<Option<Seq>> = prompts.iter().map(by_key).collect();
+    let open = prompts.iter().enumerate();
+    let open: Vec<_> = open.filter(|(_, prompt)| prompt.ticket.is_some() && prompt.key.is_none()).collect();
+    let is_candidate = |entry: &&Arc<Entry>| {
+        !answered.contains(&entry.seq) && open.iter().any(|(_, prompt)| is_of(prompt, entry))
+    };
+    let candidates: Vec<&Arc<Entry>> = entries.iter().filter(is_candidate).collect();
+    // The longest common subsequence: any prompts may be missing in the log, and must not take the entries of others with
+    // the same text. `longest[i][j]` is its length for the first prompts and candidates.
+    let mut longest = vec![vec![0; candidates.len() + 1]; open.len() + 1];
+    for (i, (_, prompt)) in open.iter().enumerate() {
+        for (j, entry) in candidates.iter().enumerate() {
+            longest[i + 1][j + 1] = match is_of(prompt, entry) {
+                true => longest[i][j] + 1,
+                false => longest[i][j + 1].max(longest[i + 1][j]),
+            };
+        }
+    }
+    let (mut i, mut j) = (open.len(), candidates.len());
+    while i > 0 && j > 0 {
+        let (at, prompt) = open[i - 1];
+        if is_of(prompt, candidates[j - 1]) {
+            found[at] = Some(candidates[j - 1].seq);
+            (i, j) = (i - 1, j - 1);
+        } else if longest[i][j - 1] >= longest[i - 1][j] {
+            j -= 1;
+        } else {
+            i -= 1;
+        }
+    }
+    found
 }
 
 /// The first entry of the message that was sent with this key.
@@ -469,6 +484,20 @@ mod tests {
         let rest = rest(&entries, &Position::default(), &[sent("again"), sent("other"), sent("again")]);
         let ended = Fate::Ended { reason: StopReason::EndTurn, usage: Usage::default() };
         assert_eq!(rest.fates, [ended.clone(), ended, Fate::Lost]);
+    }
+
+    /// Regression: a daemon died before it had begun a second `/rewind files`; the next one did a later prompt, and died
+    /// before its answers had arrived. The second `/rewind files` was taken for the first one, so the prompt between them
+    /// was reported as not begun, although it was done.
+    #[test]
+    fn a_prompt_that_an_earlier_daemon_lost_does_not_take_the_place_of_an_older_one() {
+        let end = || ended(StopReason::EndTurn);
+        let entries = log(vec![said("again"), end(), said("other"), end(), said("later"), end()]);
+        let sent = |text: &str| PendingPrompt { sent_after: None, ..prompt(text, 0) };
+        let prompts = ["again", "other", "again", "undo", "later"].map(sent);
+        let rest = rest(&entries, &Position::default(), &prompts);
+        let ended = || Fate::Ended { reason: StopReason::EndTurn, usage: Usage::default() };
+        assert_eq!(rest.fates, [ended(), ended(), Fate::Lost, Fate::Lost, ended()]);
     }
 
     #[test]

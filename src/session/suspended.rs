@@ -127,8 +127,8 @@ impl Session {
 }
 
 impl SuspendedSession {
-    /// Resumes with the log, which was read again. Entries written by others in the meantime are shown to the
-    /// clients.
+    /// Resumes with the log, which was read again; blocks on the disk. Entries written by others in the meantime are shown
+    /// to the clients.
     pub(super) fn resume(
         self,
         services: SessionServices,

@@ -32,6 +32,7 @@ mod mcp_http;
 mod mcp_lifecycle;
 pub mod mcp_server;
 mod numbers;
+mod opening;
 mod optional_tools;
 mod permissions;
 mod recall;

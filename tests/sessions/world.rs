@@ -33,7 +33,7 @@ use serde_json::json;
 use self::process::{Machine, Process};
 use self::window::{Request, Shown, Window};
 
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 100;
 
 /// Steps of a world before it comes to rest. In each, one user does one thing, some bytes arrive, some time passes, some
 /// tasks go on, a disk fault is planned, or the daemon or the machine dies. In some, there is nothing to do, such as a card to
@@ -142,6 +142,7 @@ impl World {
             executions: Arc::new(Mutex::default()),
             written: Arc::default(),
             hooks: hooks::functions(seed, is_calm.clone(), hook_acts.clone()),
+            read: Arc::default(),
         };
         let windows = (0..rng.usize(1..4)).map(|name| {
             let version = if rng.u8(..3) == 0 { AcpVersion::V2 } else { AcpVersion::V1 };
@@ -407,6 +408,7 @@ impl World {
         self.count("the power was lost", 1);
         self.take_answers();
         self.machine.disk.restart();
+        *self.machine.read.lock().expect("no panic under it") = oracle::ReadLogs::default();
         oracle::check_acknowledged(self);
         self.windows =
             self.windows.iter().map(|window| Window::new(window.name + 10, window.version)).collect();

@@ -9,6 +9,8 @@ use epitome_test_harness::user::User;
 
 use crate::Run;
 
+pub const WHAT: &str = "kills of the daemon";
+
 /// A session is left for a new one after this many prompts.
 const PROMPTS_MAX: usize = 200;
 
@@ -22,6 +24,8 @@ struct KilledProgram {
     /// The prompts of the session that were answered.
     answered: Vec<String>,
     kills: u64,
+    /// Prompts that were answered in all sessions.
+    all_answered: u64,
     /// Prompts that were looked for after a kill.
     checked: u64,
 }
@@ -35,6 +39,7 @@ pub fn run(until: Instant) -> Run {
         session: String::new(),
         answered: Vec::new(),
         kills: 0,
+        all_answered: 0,
         checked: 0,
     };
     let mut failures = Vec::new();
@@ -50,8 +55,9 @@ pub fn run(until: Instant) -> Run {
     if let Some(mut agent) = program.agent.take() {
         agent.close_input();
     }
-    let how = format!("{} answered prompts were looked for", program.checked);
-    Run { what: "kills of the daemon", how, amount: program.kills, time: began.elapsed(), failures }
+    let KilledProgram { kills: amount, all_answered, checked, .. } = program;
+    let how = format!("{all_answered} prompts were answered, and looked for {checked} times");
+    Run { what: WHAT, how, amount, time: began.elapsed(), failures }
 }
 
 impl KilledProgram {
@@ -73,6 +79,7 @@ impl KilledProgram {
             assert_eq!(agent_text(&updates), format!("You said {number}."));
         }
         self.answered.push(words);
+        self.all_answered += 1;
         if fastrand::u8(..KILL_EVERY) == 0 {
             self.kill();
         }

@@ -10,6 +10,8 @@ use epitome_test_harness::user::User;
 
 use crate::Run;
 
+pub const WHAT: &str = "prompts of one session";
+
 /// Prompts between two compactions.
 const COMPACT_EVERY: u32 = 50;
 
@@ -58,8 +60,7 @@ pub fn run(prompts: u32) -> (Vec<Sample>, Run) {
     agent.close_input();
     user.end_daemon();
     let how = format!("compacted every {COMPACT_EVERY} prompts");
-    let what = "prompts of one session";
-    (samples, Run { what, how, amount: prompts.into(), time: began.elapsed(), failures })
+    (samples, Run { what: WHAT, how, amount: prompts.into(), time: began.elapsed(), failures })
 }
 
 /// As asked; a summary where one is wanted.

@@ -25,20 +25,9 @@ pub fn write(to: &Path, samples: &[Sample], runs: &[Run]) -> anyhow::Result<()> 
     for (what, (amount, time, failures)) in sums {
         writeln!(text, "| {what} | {amount} | {:.0} s | {failures} |", time.as_secs_f64())?;
     }
-    let ms = |sample: &Sample| sample.latency.as_secs_f64() * 1000.0;
-    let (first, last) = long::ends(samples, |sample| sample.megabytes);
-    let (fast, slow) = long::ends(samples, ms);
-    writeln!(
-        text,
-        "\nIn the one session, the daemon's memory was {first:.1} MB after the warm-up and {last:.1} MB at the end, and a \
-         prompt took {fast:.0} and {slow:.0} ms (medians).\n",
-    )?;
-    for (file, title, values) in [
-        ("memory.svg", "Megabytes of the daemon, by prompts", samples.iter().map(|s| s.megabytes).collect()),
-        ("latency.svg", "Milliseconds from a prompt to its answer", samples.iter().map(ms).collect()),
-    ] {
-        std::fs::write(to.join(file), plot(title, values))?;
-        writeln!(text, "![{title}]({file})\n")?;
+    text.push('\n');
+    if !samples.is_empty() {
+        text += &session(to, samples)?;
     }
     for Run { how, amount, failures, what, .. } in runs {
         let result = if failures.is_empty() { "ok" } else { "FAILED" };
@@ -49,6 +38,25 @@ pub fn write(to: &Path, samples: &[Sample], runs: &[Run]) -> anyhow::Result<()> 
     }
     std::fs::write(to.join("report.md"), text)?;
     Ok(())
+}
+
+/// The figures and the plots of the one session.
+fn session(to: &Path, samples: &[Sample]) -> anyhow::Result<String> {
+    let ms = |sample: &Sample| sample.latency.as_secs_f64() * 1000.0;
+    let (first, last) = long::ends(samples, |sample| sample.megabytes);
+    let (fast, slow) = long::ends(samples, ms);
+    let mut text = format!(
+        "In the one session, the daemon's memory was {first:.1} MB after the warm-up and {last:.1} MB at the end, and a \
+         prompt took {fast:.0} and {slow:.0} ms (medians).\n\n",
+    );
+    for (file, title, values) in [
+        ("memory.svg", "Megabytes of the daemon, by prompts", samples.iter().map(|s| s.megabytes).collect()),
+        ("latency.svg", "Milliseconds from a prompt to its answer", samples.iter().map(ms).collect()),
+    ] {
+        std::fs::write(to.join(file), plot(title, values))?;
+        writeln!(text, "![{title}]({file})\n")?;
+    }
+    Ok(text)
 }
 
 /// A line chart.

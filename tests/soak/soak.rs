@@ -38,6 +38,9 @@ struct Arguments {
     /// Length of the long session.
     #[arg(long, default_value = "1000", value_parser = clap::value_parser!(u32).range(10..))]
     prompts: u32,
+    /// Only what contains these words, such as "kills".
+    #[arg(long, default_value = "")]
+    only: String,
 }
 
 /// A run that is over.
@@ -64,26 +67,36 @@ fn main() -> anyhow::Result<()> {
     std::fs::create_dir_all(&arguments.report)
         .with_context(|| format!("{} can't be created", arguments.report.display()))?;
     let until = Instant::now() + time;
-    println!("one session with {} prompts", arguments.prompts);
-    let (samples, session) = long::run(arguments.prompts);
-    let mut runs = vec![session];
+    let wanted = |what: &str| what.contains(&arguments.only);
+    let (mut samples, mut runs) = (Vec::new(), Vec::new());
+    if wanted(long::WHAT) {
+        println!("one session with {} prompts", arguments.prompts);
+        let (measured, session) = long::run(arguments.prompts);
+        (samples, runs) = (measured, vec![session]);
+    }
     let first = fastrand::u32(..).into();
     for turn in 0.. {
         report::write(&arguments.report, &samples, &runs)?;
-        if Instant::now() >= until {
-            break;
+        let before = runs.len();
+        if Instant::now() < until && wanted(kills::WHAT) {
+            println!("turn {turn}: kills");
+            runs.push(kills::run(until.min(Instant::now() + time / KILLS_SHARE)));
         }
-        println!("turn {turn}: kills");
-        runs.push(kills::run(until.min(Instant::now() + time / KILLS_SHARE)));
         for planned in runs::planned(turn, first) {
-            if Instant::now() < until {
+            if Instant::now() < until && wanted(planned.what) {
                 println!("turn {turn}: {}", planned.what);
                 runs.push(runs::run(planned));
             }
         }
+        if runs.len() == before {
+            break;
+        }
     }
     let report = arguments.report.join("report.md");
     println!("{}", report.display());
+    if runs.is_empty() {
+        bail!("nothing that can be run is called {:?}", arguments.only);
+    }
     match runs.iter().map(|run| run.failures.len()).sum::<usize>() {
         0 => Ok(()),
         failed => bail!("{failed} failures are in {}", report.display()),

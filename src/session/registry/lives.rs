@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use tokio::sync::{mpsc, watch};
 
 use super::{COMMANDS_MAX, LiveTask, Sessions, store_error};
-use crate::actor::Session;
+use crate::actor::{Session, open_session};
 use crate::client_list::Activity;
 use crate::ending::end_interrupted_turn;
 use crate::inbox::Channel;
@@ -45,7 +45,7 @@ impl Sessions {
                 // Its journal is locked until it ends. The error is the end that is awaited.
                 drop(before.ended.changed().await);
             }
-            let read = match origin.check() {
+            let read = match origin.check().await {
                 Ok(()) => read_log(&services.store, &session).await,
                 Err(error) => Err(error),
             };
@@ -55,18 +55,19 @@ impl Sessions {
             };
             let (mut live, attach) = match origin {
                 TaskOrigin::Client(attaching) => {
-                    let mut live =
-                        Box::new(Session::new(services, thread, journal, channel, &attaching.opening));
+                    let mut live = open_session(services, thread, journal, channel, &attaching.opening).await;
                     live.hooks.set_source(match attaching.replay {
                         Replay::Everything => "load",
                         Replay::Nothing | Replay::Rest { .. } => "resume",
                     });
                     (live, Some(attaching))
                 }
-                TaskOrigin::Rest(resting) => match resting.resume(services, thread, journal, channel) {
-                    Some(live) => (live, None),
-                    None => return,
-                },
+                TaskOrigin::Rest(resting) => {
+                    match blocking::run(move || resting.resume(services, thread, journal, channel)).await {
+                        Some(live) => (live, None),
+                        None => return,
+                    }
+                }
             };
             end_interrupted_turn(&mut live.core).await;
             live.join_process(again.process(), activity);
@@ -222,9 +223,12 @@ impl TaskOrigin {
     }
 
     /// Whether the client may attach.
-    fn check(&self) -> Result<(), SessionError> {
+    async fn check(&self) -> Result<(), SessionError> {
         match self {
-            TaskOrigin::Client(Attaching { opening, replay, .. }) => opening.check_for(replay),
+            TaskOrigin::Client(Attaching { opening, replay, .. }) => {
+                let (opening, replay) = (opening.clone(), replay.clone());
+                blocking::run(move || opening.check_for(&replay)).await
+            }
             TaskOrigin::Rest(_) => Ok(()),
         }
     }

@@ -21,14 +21,32 @@ use super::{DEATHS_SURVIVED, Reached, World};
 const PROMPTS_MAX: usize = 64;
 const COMMANDS_MAX: usize = 256;
 
-pub type Log = Vec<Arc<Entry>>;
+pub type Log = Arc<Vec<Arc<Entry>>>;
+
+/// What was read from the disk, and what windows should show of it. Few logs change between two checks.
+#[derive(Default)]
+pub struct ReadLogs {
+    /// With the bytes that they were read from, by session.
+    logs: BTreeMap<String, (Vec<u8>, Log)>,
+    /// By session, and whether the window speaks version 2.
+    shown: BTreeMap<(String, bool), (Log, Arc<Shown>)>,
+}
 
 /// The logs on the disk, as processes see them.
 pub fn logs(machine: &Machine) -> BTreeMap<String, Log> {
-    let store = machine.stored();
-    let headers = store.list().expect("a copy of the disk can be read").headers;
-    let read = |session: SessionId| Some((session.0.clone(), store.read(&session).ok()?));
-    headers.into_iter().filter_map(|header| read(header.session)).collect()
+    let known = &mut machine.read.lock().expect("no panic under it").logs;
+    let (store, journals) = (machine.stored(), machine.journals());
+    known.retain(|session, _| journals.contains_key(session));
+    for (session, bytes) in journals {
+        if known.get(&session).is_some_and(|(read, _)| *read == bytes) {
+            continue;
+        }
+        match store.read(&SessionId(session.clone())) {
+            Ok(log) => known.insert(session, (bytes, Arc::new(log))),
+            Err(_) => known.remove(&session),
+        };
+    }
+    known.iter().map(|(session, (_, log))| (session.clone(), log.clone())).collect()
 }
 
 /// Number of prompts with this text whose turn ended successfully.
@@ -98,7 +116,7 @@ pub fn check_windows_show_a_prefix(world: &World) {
     for window in &world.windows {
         for (session, shown) in &window.sessions {
             let Some(log) = logs.get(session) else { continue };
-            let expected = shown_of(session, log, window.version);
+            let expected = shown_of(&world.machine, session, log, window.version);
             let texts: BTreeMap<&str, &str> =
                 expected.texts.iter().map(|(id, text)| (id.as_str(), text.as_str())).collect();
             let cut = cut_by_a_death(log);
@@ -226,7 +244,8 @@ pub fn check_at_rest(world: &mut World) {
             // Its windows are not shown what others do with it later.
             let was_archived = world.archived.contains(session);
             if !window.partial.contains(session) && !may_have_lost_it && !was_archived {
-                check_shown(window, session, shown, log, &mut reached);
+                let expected = shown_of(&world.machine, session, log, window.version);
+                check_shown(window, session, (shown, &*expected), log, &mut reached);
             }
         }
     }
@@ -348,7 +367,20 @@ fn check_prompts(window: &Window, session: &str, log: &[Arc<Entry>]) {
 }
 
 /// The expected content of a window that has seen the complete log.
-fn shown_of(session: &str, log: &[Arc<Entry>], version: AcpVersion) -> Shown {
+fn shown_of(machine: &Machine, session: &str, log: &Log, version: AcpVersion) -> Arc<Shown> {
+    let known = &mut machine.read.lock().expect("no panic under it").shown;
+    let key = (session.to_owned(), version == AcpVersion::V2);
+    match known.get(&key) {
+        Some((of, shown)) if Arc::ptr_eq(of, log) => shown.clone(),
+        Some(_) | None => {
+            let shown = Arc::new(translated(session, log, version));
+            known.insert(key, (log.clone(), shown.clone()));
+            shown
+        }
+    }
+}
+
+fn translated(session: &str, log: &[Arc<Entry>], version: AcpVersion) -> Shown {
     let mut expected = Shown::default();
     let traits = match version {
         AcpVersion::V1 => ClientTraits::default(),
@@ -397,8 +429,13 @@ fn is_part_of(id: &str, messages: &BTreeSet<String>) -> bool {
 }
 
 /// A window shows the log: the complete text of each message once, in order, and the outcome of each call.
-fn check_shown(window: &Window, session: &str, shown: &Shown, log: &[Arc<Entry>], reached: &mut Reached) {
-    let expected = shown_of(session, log, window.version);
+fn check_shown(
+    window: &Window,
+    session: &str,
+    (shown, expected): (&Shown, &Shown),
+    log: &[Arc<Entry>],
+    reached: &mut Reached,
+) {
     let who = format!("window {} of {session}", window.name);
     let texts: BTreeMap<&str, &str> =
         shown.texts.iter().map(|(id, text)| (id.as_str(), text.as_str())).collect();

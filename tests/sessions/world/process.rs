@@ -1,6 +1,7 @@
 //! A daemon's process without its sockets: real sessions on a separate runtime whose clock is paused. Dropping it acts
 //! like `kill -9`: every task stops at its current await.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -20,6 +21,7 @@ use epitome_tools::task::Task;
 use epitome_tools::{RunningCommands, Toolbox};
 use tokio::runtime::{Builder, Handle, Runtime};
 
+use super::oracle::ReadLogs;
 use super::tool::{Executions, Work, Write, Written};
 
 /// Idle time after which a session is suspended.
@@ -37,6 +39,8 @@ pub struct Machine {
     pub executions: Arc<Mutex<Executions>>,
     pub written: Written,
     pub hooks: Functions,
+    /// For the checks.
+    pub read: Arc<Mutex<ReadLogs>>,
 }
 
 /// A daemon's process; see the module.
@@ -54,6 +58,15 @@ impl Machine {
     /// The current store, without faults.
     pub fn stored(&self) -> Store {
         Store::on_disk(self.data(), Arc::new(self.disk.copy()))
+    }
+
+    /// The bytes of each session's journal, as processes see them.
+    pub fn journals(&self) -> BTreeMap<String, Vec<u8>> {
+        let journals = self.data().join("journals");
+        let files = self.disk.files().into_iter().filter(|(path, _)| {
+            path.parent() == Some(journals.as_path()) && path.extension().is_some_and(|end| end == "jsonl")
+        });
+        files.filter_map(|(path, bytes)| Some((path.file_stem()?.to_str()?.to_owned(), bytes))).collect()
     }
 
     /// The workspace of the sessions.

@@ -10,7 +10,7 @@ use epitome::acp::answers::{LoginNeed, LoginState};
 use epitome::acp::connection::Inline;
 use epitome::acp::model::AcpVersion;
 use epitome::acp::server::{ConnectionConfig, ProviderRoute, UserLogin};
-use epitome::acp::writer::Positions;
+use epitome::acp::writer::{POSITION, Positions};
 use epitome::daemon::front::reconnect::{DaemonMessage, LineAction, ReconnectState};
 use epitome::daemon::messages::MessageReader;
 use epitome::session::registry::{Overrides, Sessions};
@@ -267,15 +267,34 @@ impl Window {
     }
 
     fn arrive(&mut self, most: usize) {
-        let Some(link) = &mut self.link else { return };
-        let count = most.min(link.written.len());
-        if std::env::var_os("EPITOME_TRACE").is_some() {
-            eprintln!("to window {}: {}", self.name, String::from_utf8_lossy(&link.written[..count]));
+        let mut left = most.min(self.link.as_ref().map_or(0, |link| link.written.len()));
+        while let Some(link) = &mut self.link {
+            let count = next_replay(&link.written[..left]).unwrap_or(left);
+            if std::env::var_os("EPITOME_TRACE").is_some() {
+                eprintln!("to window {}: {}", self.name, String::from_utf8_lossy(&link.written[..count]));
+            }
+            link.pipe.0.borrow_mut().0.extend(link.written.drain(..count));
+            self.read();
+            left -= count;
+            if left == 0 {
+                return;
+            }
         }
-        link.pipe.0.borrow_mut().0.extend(link.written.drain(..count));
+    }
+
+    /// The front end forwards the messages that are complete.
+    fn read(&mut self) {
         while let Some(link) = &mut self.link
             && let Ok(Some(message)) = link.reader.message()
         {
+            // What others did between the request to load a session and its replay is in both. An editor can't know; the
+            // front end sees where the replay begins.
+            for step in message.steps.iter().filter(|step| step.begins) {
+                let loads = |open: &Request| open.method == "session/load" && open.session == step.session;
+                if self.open.values().any(loads) {
+                    self.sessions.insert(step.session.clone(), Shown::default());
+                }
+            }
             let lines = match self.front.from_daemon(&message) {
                 DaemonMessage::Show => message.lines.to_vec(),
                 DaemonMessage::Instead(lines) => lines,
@@ -359,4 +378,17 @@ impl Window {
             other => panic!("an unknown method: {other}"),
         }
     }
+}
+
+/// Where the next replay begins within what the daemon has written, behind other lines.
+fn next_replay(written: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    for line in written.split_inclusive(|byte| *byte == b'\n') {
+        let begins = line.starts_with(POSITION) && String::from_utf8_lossy(line).contains(r#""begins":true"#);
+        if begins && at > 0 {
+            return Some(at);
+        }
+        at += line.len();
+    }
+    None
 }
