@@ -115,11 +115,7 @@ fn for_each_host(url: &str) -> Vec<String> {
 }
 
 /// The configuration of one host. The error is a sentence without any part of the address.
-fn config(
-    url: &str,
-    mode: SslMode,
-    variable: &impl Fn(&str) -> Option<String>,
-) -> Result<Config, String> {
+fn config(url: &str, mode: SslMode, variable: &impl Fn(&str) -> Option<String>) -> Result<Config, String> {
     let mut config: Config =
         url.parse().map_err(|_| "the address of the store is not one of PostgreSQL".to_owned())?;
     if config.get_password().is_some() {

@@ -112,8 +112,7 @@ mod tests {
         let program = r#"{"mcpServers":[{"name":"a","command":"/bin/sh","args":[],"env":[]}]}"#;
         let options = r#"{"configOptions":[{"configId":"mode","value":"allow"}]}"#;
         // Regression: texts that only the reader of requests accepts were not seen here, and the program was started.
-        let half_a_pair =
-            r#"{"mcpServers":[{"name":"a","command":"/bin/sh","args":["\ud800"],"env":[]}]}"#;
+        let half_a_pair = r#"{"mcpServers":[{"name":"a","command":"/bin/sh","args":["\ud800"],"env":[]}]}"#;
         let too_large = r#"{"configOptions":[{"configId":"mode","value":"allow","x":1e999}]}"#;
         assert!(refused(AccessScope::Read, "session/load", half_a_pair));
         for params in [program, options, half_a_pair, too_large] {

@@ -409,7 +409,8 @@ fn images_and_documents_cost_what_their_tokens_do() {
     let data = "A".repeat(2_000_000);
     for endpoint in endpoints() {
         let image = Content::Image { mime_type: "image/png".into(), data: data.clone(), uri: None };
-        let document = Content::Document { mime_type: "application/pdf".into(), data: data.clone(), name: None };
+        let document =
+            Content::Document { mime_type: "application/pdf".into(), data: data.clone(), name: None };
         for (part, priced_max) in [(image, 20_000), (document, 250_000)] {
             let view = OwnedView::default().user(vec![text("look"), part]);
             let encoded = encode(&endpoint, &view.request());

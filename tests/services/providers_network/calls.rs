@@ -52,8 +52,9 @@ fn endpoint_with(
 
 /// A request in pieces, like the output of an encoder.
 pub fn encoded(pieces: &[&'static str]) -> Encoded {
-    let body = pieces.iter().map(|piece| bytes::Bytes::from_static(piece.as_bytes())).collect();
-    Encoded { body, prefix: "p".into(), fresh: 0 }
+    let body: Vec<_> = pieces.iter().map(|piece| bytes::Bytes::from_static(piece.as_bytes())).collect();
+    let priced = body.iter().map(bytes::Bytes::len).sum();
+    Encoded { body, prefix: "p".into(), fresh: 0, priced }
 }
 
 /// Collects all events of a reply.

@@ -26,8 +26,8 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use super::connection::{Carrier, ClientStream, NoStream, RETURN_TIME_MAX, RemoteConnection, StreamReader};
 use super::{CONNECTION_HEADER, RECEIVED_HEADER, RemoteClients, RemoteResponse, text, value};
 use crate::front::LAST_WORDS_TIME_MAX;
-use crate::front::progress::{CountedSocket, SocketProgress};
 use crate::front::access::{AdmittedToken, frame_limits, subprotocols};
+use crate::front::progress::{CountedSocket, SocketProgress};
 use crate::handshake::PROTOCOL;
 
 /// The subprotocol that a client may offer and that is then selected.
