@@ -267,7 +267,7 @@ impl ForwardedConnection {
     }
 
     async fn route(&self, line: &[u8]) {
-        let route = self.routes().from_client(line);
+        let route = self.routes().client_sent(line);
         match route {
             ClientRoute::To(number) => self.send(number, line).await,
             ClientRoute::ToAll => {
@@ -306,7 +306,7 @@ impl ForwardedConnection {
     ) -> io::Result<()> {
         let (mut lines, mut shown) = (Vec::new(), Vec::new());
         while read_message(&mut reader, &mut lines).await? {
-            let route = self.routes().from_daemon(number, &FrontendMessage::raw(&lines));
+            let route = self.routes().daemon_sent(number, &FrontendMessage::raw(&lines));
             match &route {
                 DaemonRoute::Show | DaemonRoute::Settled(_) => shown.append(&mut lines),
                 DaemonRoute::Drop | DaemonRoute::Elsewhere { .. } | DaemonRoute::BeginAgain => {}

@@ -163,7 +163,7 @@ impl ForwardRoutes {
     }
 
     /// Routes a line of the client.
-    pub fn from_client(&mut self, line: &[u8]) -> ClientRoute {
+    pub fn client_sent(&mut self, line: &[u8]) -> ClientRoute {
         let (id, method, params) = match envelope::read(line) {
             Incoming::Request { id, method, params } => (Some(id), method, params),
             Incoming::Notification { method, params } => (None, method, params),
@@ -242,7 +242,7 @@ impl ForwardRoutes {
     }
 
     /// Routes a message of a daemon.
-    pub fn from_daemon(&mut self, link: usize, message: &FrontendMessage<'_>) -> DaemonRoute {
+    pub fn daemon_sent(&mut self, link: usize, message: &FrontendMessage<'_>) -> DaemonRoute {
         match message.kind {
             MessageKind::Notifications | MessageKind::Step => {
                 if link != HOME {
@@ -473,7 +473,7 @@ mod tests {
     }
 
     fn hear(routes: &mut ForwardRoutes, link: usize, lines: &str) -> DaemonRoute {
-        routes.from_daemon(link, &FrontendMessage::raw(lines.as_bytes()))
+        routes.daemon_sent(link, &FrontendMessage::raw(lines.as_bytes()))
     }
 
     fn elsewhere(session: &str) -> DaemonRoute {
@@ -483,7 +483,7 @@ mod tests {
     /// A connection whose session `s` is open at A.
     fn forwarded() -> ForwardRoutes {
         let mut routes = ForwardRoutes::new(0);
-        assert_eq!(routes.from_client(&load(1, "s")), ClientRoute::To(HOME));
+        assert_eq!(routes.client_sent(&load(1, "s")), ClientRoute::To(HOME));
         assert_eq!(hear(&mut routes, HOME, &open_at_a(1)), elsewhere("s"));
         assert_eq!(routes.reached("s", A), Some(load(1, "s")));
         assert_eq!(hear(&mut routes, A, &done(1)), DaemonRoute::Settled("s".to_owned()));
@@ -494,31 +494,31 @@ mod tests {
     #[test]
     fn only_sessions_that_are_open_elsewhere_are_forwarded() {
         let mut routes = forwarded();
-        assert_eq!(routes.from_client(&prompt(2, "s")), ClientRoute::To(A));
-        assert_eq!(routes.from_client(&prompt(3, "other")), ClientRoute::To(HOME));
+        assert_eq!(routes.client_sent(&prompt(2, "s")), ClientRoute::To(A));
+        assert_eq!(routes.client_sent(&prompt(3, "other")), ClientRoute::To(HOME));
         let list = json!({ "jsonrpc": "2.0", "id": 4, "method": "session/list", "params": {} });
-        assert_eq!(routes.from_client(&line(&list)), ClientRoute::To(HOME));
+        assert_eq!(routes.client_sent(&line(&list)), ClientRoute::To(HOME));
         assert_eq!(routes.sessions_elsewhere(), 1);
         let close =
             json!({ "jsonrpc": "2.0", "id": 5, "method": "session/close", "params": { "sessionId": "s" } });
-        assert_eq!(routes.from_client(&line(&close)), ClientRoute::To(A));
+        assert_eq!(routes.client_sent(&line(&close)), ClientRoute::To(A));
         hear(&mut routes, A, &done(5));
         assert_eq!(routes.next_waiting("s"), None);
-        assert_eq!(routes.from_client(&load(6, "s")), ClientRoute::To(HOME), "it may be open anywhere now");
+        assert_eq!(routes.client_sent(&load(6, "s")), ClientRoute::To(HOME), "it may be open anywhere now");
     }
 
     #[test]
     fn what_follows_a_load_waits_until_it_is_known_who_has_the_session() {
         let mut routes = ForwardRoutes::new(0);
-        routes.from_client(&load(1, "s"));
+        routes.client_sent(&load(1, "s"));
         for id in [2, 3] {
-            assert_eq!(routes.from_client(&prompt(id, "s")), ClientRoute::Nowhere);
+            assert_eq!(routes.client_sent(&prompt(id, "s")), ClientRoute::Nowhere);
         }
-        assert_eq!(routes.from_client(&load(4, "s")), ClientRoute::Nowhere);
-        assert_eq!(routes.from_client(&prompt(5, "s")), ClientRoute::Nowhere);
+        assert_eq!(routes.client_sent(&load(4, "s")), ClientRoute::Nowhere);
+        assert_eq!(routes.client_sent(&prompt(5, "s")), ClientRoute::Nowhere);
         let cancel = json!({ "jsonrpc": "2.0", "method": "$/cancel_request", "params": { "requestId": 3 } });
-        assert!(matches!(routes.from_client(&line(&cancel)), ClientRoute::Answer(_)), "it was not sent");
-        assert_eq!(routes.from_client(&line(&cancel)), ClientRoute::ToAll);
+        assert!(matches!(routes.client_sent(&line(&cancel)), ClientRoute::Answer(_)), "it was not sent");
+        assert_eq!(routes.client_sent(&line(&cancel)), ClientRoute::ToAll);
         hear(&mut routes, HOME, &open_at_a(1));
         routes.reached("s", A);
         hear(&mut routes, A, &done(1));
@@ -534,7 +534,7 @@ mod tests {
     #[test]
     fn the_own_daemon_is_asked_again_if_a_server_is_gone_but_not_for_ever() {
         let mut routes = ForwardRoutes::new(0);
-        routes.from_client(&load(1, "s"));
+        routes.client_sent(&load(1, "s"));
         for _ in 1..SEARCHES_MAX {
             assert_eq!(hear(&mut routes, HOME, &open_at_a(1)), elsewhere("s"));
             let asked = routes.unreached("s", "wss://a", "it refuses");
@@ -563,8 +563,8 @@ mod tests {
         assert!(next > 10 + IDS_APART);
         assert!(routes.ids_for_next() >= next + IDS_APART, "a third daemon has other ids");
         assert_eq!(hear(&mut routes, A, &asks(next)), DaemonRoute::Show);
-        assert_eq!(routes.from_client(&answer(10)), ClientRoute::To(HOME));
-        assert_eq!(routes.from_client(&answer(next)), ClientRoute::To(A));
+        assert_eq!(routes.client_sent(&answer(10)), ClientRoute::To(HOME));
+        assert_eq!(routes.client_sent(&answer(next)), ClientRoute::To(A));
         assert_eq!(hear(&mut routes, HOME, &asks(next)), DaemonRoute::BeginAgain);
     }
 
@@ -572,7 +572,7 @@ mod tests {
     #[test]
     fn the_connection_begins_again_if_a_session_has_moved() {
         let mut routes = forwarded();
-        routes.from_client(&prompt(2, "s"));
+        routes.client_sent(&prompt(2, "s"));
         assert_eq!(hear(&mut routes, A, &open_at_a(2)), DaemonRoute::BeginAgain);
     }
 
@@ -585,7 +585,7 @@ mod tests {
         let params = json!({ "sessionId": "s", "_meta": meta });
         let resume =
             line(&json!({ "jsonrpc": "2.0", "id": 1, "method": "session/resume", "params": params }));
-        routes.from_client(&resume);
+        routes.client_sent(&resume);
         assert_eq!(hear(&mut routes, HOME, &open_at_a(7)), DaemonRoute::Drop);
         assert_eq!(hear(&mut routes, HOME, &open_at_a(1)), elsewhere("s"));
         assert_eq!(routes.reached("s", A), Some(resume));
@@ -602,7 +602,7 @@ mod tests {
         );
         let cancel =
             json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": "agent" } });
-        assert_eq!(routes.from_client(&line(&cancel)), ClientRoute::To(A));
+        assert_eq!(routes.client_sent(&line(&cancel)), ClientRoute::To(A));
         assert_eq!(routes.sessions_elsewhere(), 1);
     }
 }
