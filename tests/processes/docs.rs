@@ -177,9 +177,9 @@ fn pages() -> Vec<String> {
 /// describe, `tests/processes/worktrees.rs` the same for `docs/worktrees.md`, `tests/sessions/inspect` checks the
 /// examples of `docs/inspect.md`, `tests/processes/packaging.rs` makes and installs what `docs/install.md` lists, and
 /// `src/chat/keys.rs` looks for all keys and commands of the chat in `docs/chat.md`. `src/store_postgres/tests.rs` does
-/// what `docs/fleet.md` describes, with real servers, and `tests/processes/daemon/remote.rs` what `docs/remote.md`
-/// describes. `docs/speed.md` reports dated measurements, which no test can
-/// repeat.
+/// what `docs/fleet.md` describes, with real servers, `tests/processes/daemon/remote.rs` what `docs/remote.md`
+/// describes, and `tests/processes/policy.rs` what `docs/policy.md` does. `docs/speed.md` reports dated measurements, which no
+/// test can repeat.
 #[test]
 fn every_page_is_tested() {
     assert_eq!(
@@ -213,6 +213,7 @@ fn every_page_is_tested() {
             "migrating.md",
             "observe.md",
             "permissions.md",
+            "policy.md",
             "privacy.md",
             "programs.md",
             "providers.md",
