@@ -1,6 +1,6 @@
 //! One running language server.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout};
 
 use super::finding::Diagnostic;
-use super::known::Installed;
+use super::known::{Installed, RUST_ANALYZER};
 use super::wire;
 use epitome_platform::file_uri;
 use epitome_platform::group::{EndPolicy, RunningCommand};
@@ -32,13 +32,17 @@ const INITIALIZE_TIME_MAX: Duration = Duration::from_secs(45);
 /// Timeout for other requests.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
 /// Findings count as complete when none have been published for this long.
-const QUIET: Duration = Duration::from_millis(400);
+pub(super) const QUIET: Duration = Duration::from_millis(400);
 /// Maximum queued messages to the server. A message may contain a whole file.
 pub(super) const OUTBOX_MAX: usize = 16;
 /// Maximum files that are open in the server; the least recently checked one is closed first.
 pub(super) const OPEN_MAX: usize = 200;
 /// Maximum pending requests.
 const PENDING_MAX: usize = 64;
+/// Maximum tokens of work that are kept.
+const WORKING_MAX: usize = 256;
+/// The token for rust-analyzer's own report of its state, which begins before its first work.
+const STATUS: &str = "status";
 /// Maximum files whose findings are kept.
 const FILES_MAX: usize = 2_000;
 
@@ -58,6 +62,9 @@ struct LanguageServerState {
     /// Keyed by URI.
     findings: HashMap<String, Published>,
     last_used: Option<Instant>,
+    /// Tokens of work that the server reports, such as loading the workspace, and when it last reported any.
+    working: HashSet<String>,
+    worked_at: Option<Instant>,
     /// The version of the text that was sent last. Counts for all files, so that no reopened file gets an old number.
     version: i64,
 }
@@ -139,12 +146,16 @@ impl LanguageServer {
                 },
                 "workspace": { "configuration": true, "workspaceFolders": true },
                 "window": { "workDoneProgress": true },
+                "experimental": { "serverStatusNotification": true },
             },
         });
         let initialized = timeout(INITIALIZE_TIME_MAX, client.request("initialize", asked)).await;
         initialized
             .unwrap_or_else(|_| Err(format!("no answer within {} s", INITIALIZE_TIME_MAX.as_secs())))
             .map_err(|why| failed(&why))?;
+        if name == RUST_ANALYZER {
+            client.report_work(STATUS, true);
+        }
         client.send(&json!({ "jsonrpc": "2.0", "method": "initialized", "params": {} })).await;
         Ok(client)
     }
@@ -212,6 +223,31 @@ impl LanguageServer {
             notify("textDocument/didClose", json!({ "textDocument": { "uri": file_uri::of(&oldest) } }));
         }
         Some((version, now))
+    }
+
+    /// Waits until the server reports no work in progress: before, its findings are incomplete, and so are places. Returns
+    /// `false` if that takes longer than `wait`.
+    pub async fn is_idle_within(&self, wait: Duration) -> bool {
+        let until = Instant::now() + wait;
+        loop {
+            let news = self.published.notified();
+            let quiet_at = {
+                let state = self.state();
+                let quiet_at = state.worked_at.map_or_else(Instant::now, |at| at + QUIET);
+                state.working.is_empty().then_some(quiet_at)
+            };
+            let now = Instant::now();
+            if quiet_at.is_some_and(|at| at <= now) {
+                return true;
+            }
+            if now >= until || self.has_ended() {
+                return false;
+            }
+            tokio::select! {
+                () = news => {}
+                () = tokio::time::sleep_until(quiet_at.map_or(until, |at| at.min(until))) => {}
+            }
+        }
     }
 
     /// Waits until the findings for a text have been published and no more follow.
@@ -299,6 +335,17 @@ impl LanguageServer {
         match (message["method"].as_str(), message.get("id")) {
             (Some(method), Some(id)) => self.answer(method, id, &message["params"]),
             (Some("textDocument/publishDiagnostics"), None) => self.publish(&message["params"]),
+            (Some("$/progress"), None) => {
+                let params = &message["params"];
+                match params["value"]["kind"].as_str() {
+                    Some("begin") => self.report_work(&params["token"].to_string(), true),
+                    Some("end") => self.report_work(&params["token"].to_string(), false),
+                    _ => {}
+                }
+            }
+            (Some("experimental/serverStatus"), None) => {
+                self.report_work(STATUS, message["params"]["quiescent"] == false);
+            }
             (Some(_), None) => {}
             (None, Some(id)) => {
                 let pending = id.as_i64().and_then(|id| self.state().pending.remove(&id));
@@ -342,6 +389,18 @@ impl LanguageServer {
         drop(self.outbox.try_send(wire::frame(&answer)));
     }
 
+    fn report_work(&self, token: &str, begins: bool) {
+        let mut state = self.state();
+        match begins {
+            true if state.working.len() < WORKING_MAX => drop(state.working.insert(token.to_owned())),
+            true => {}
+            false => drop(state.working.remove(token)),
+        }
+        state.worked_at = Some(Instant::now());
+        drop(state);
+        self.published.notify_waiters();
+    }
+
     fn publish(&self, params: &Value) {
         let Some(uri) = params["uri"].as_str() else { return };
         let listed = params["diagnostics"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -378,7 +437,7 @@ impl Drop for LanguageServer {
 fn options(server: &str) -> Value {
     match server {
         // By default, its checks and the agent's builds block each other on the target directory.
-        "rust-analyzer" => json!({ "cargo": { "targetDir": true } }),
+        RUST_ANALYZER => json!({ "cargo": { "targetDir": true } }),
         // By default, while a project is loaded, a second process answers that knows only the open files: uses in
         // other files are missing then, without a sign of it.
         "typescript-language-server" => json!({ "tsserver": { "useSyntaxServer": "never" } }),

@@ -16,6 +16,9 @@ pub struct KnownServer {
     languages: &'static [(&'static str, &'static str)],
 }
 
+/// Also known by what it needs beyond the protocol.
+pub const RUST_ANALYZER: &str = "rust-analyzer";
+
 const PYTHON: &[(&str, &str)] = &[("py", "python"), ("pyi", "python")];
 const C: &[(&str, &str)] =
     &[("c", "c"), ("h", "c"), ("cc", "cpp"), ("cpp", "cpp"), ("cxx", "cpp"), ("hh", "cpp"), ("hpp", "cpp")];
@@ -32,7 +35,7 @@ const TYPESCRIPT: &[(&str, &str)] = &[
 
 /// If several support a language, the first that is installed is used.
 pub static KNOWN: [KnownServer; 9] = [
-    KnownServer { name: "rust-analyzer", command: &["rust-analyzer"], languages: &[("rs", "rust")] },
+    KnownServer { name: RUST_ANALYZER, command: &[RUST_ANALYZER], languages: &[("rs", "rust")] },
     KnownServer { name: "gopls", command: &["gopls"], languages: &[("go", "go")] },
     KnownServer { name: "basedpyright", command: &["basedpyright-langserver", "--stdio"], languages: PYTHON },
     KnownServer { name: "pyright", command: &["pyright-langserver", "--stdio"], languages: PYTHON },

@@ -52,6 +52,27 @@ while :; do
 done
 "#;
 
+/// Reports that it loads the workspace, and publishes an empty list for the first text. Finds an error, and has loaded the
+/// workspace, with the second one.
+const LOADING_SERVER: &str = r#"#!/bin/sh
+emit() { printf 'Content-Length: %d\r\n\r\n%s' "${#1}" "$1"; }
+progress() { emit '{"jsonrpc":"2.0","method":"$/progress","params":{"token":"load","value":{"kind":"'"$1"'"}}}'; }
+emit '{"jsonrpc":"2.0","id":1,"result":{"capabilities":{}}}'
+progress begin
+while IFS= read -r line; do
+  found=
+  case "$line" in
+  *textDocument/didOpen*) ;;
+  *textDocument/didChange*)
+    found='{"range":{"start":{"line":0,"character":0},"end":{"line":0,"character":3}},"severity":1,"code":"E7","message":"this is bad"}'
+    progress end ;;
+  *) continue ;;
+  esac
+  uri=$(printf '%s' "$line" | sed 's/.*"uri":"\([^"]*\)".*/\1/')
+  emit '{"jsonrpc":"2.0","method":"textDocument/publishDiagnostics","params":{"uri":"'"$uri"'","diagnostics":['"$found"']}}'
+done
+"#;
+
 /// Answers `initialize`, and reads nothing.
 const DEAF_SERVER: &str = r#"#!/bin/sh
 echo $$ > "$0.pid"
@@ -309,4 +330,24 @@ async fn a_question_about_one_workspace_does_not_delay_another() {
     assert!(unasked.findings(&path).await.is_err_and(|why| why.contains("did not agree")));
     drop(unanswered);
     assert!(!waiting.await.expect("no panic"));
+}
+
+/// Regression test: rust-analyzer publishes an empty list before it has looked. The model read that a file had no errors,
+/// and that a name was used nowhere else.
+#[tokio::test]
+async fn an_empty_list_of_a_server_that_loads_the_workspace_says_nothing() {
+    let project = GoProject::with(LOADING_SERVER);
+    let watch = project.watch(StartServers::Always, QuestionSender::new().0);
+    let path = project.file("fine()\n");
+    let (_, client, text) = watch.open(&path).await.expect("it starts");
+    client.check(&path, "go", &text, client::QUIET * 100).await.expect("it publishes an empty list");
+    assert!(!client.is_idle_within(Duration::ZERO).await);
+    // From here on, each timeout passes at once.
+    tokio::time::pause();
+    assert!(watch.findings(&path).await.expect("an answer").1.is_none());
+    tokio::time::resume();
+    project.file("bad()\n");
+    let (_, found) = watch.findings(&path).await.expect("an answer");
+    assert_eq!(found.expect("it was checked").len(), 1);
+    assert!(client.is_idle_within(Duration::ZERO).await);
 }

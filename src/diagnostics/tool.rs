@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::EditWatch;
-use super::watch::FILE_BYTES_MAX;
+use super::watch::{CHECK_TIME_MAX, FILE_BYTES_MAX};
 use epitome_platform::file_uri;
 use epitome_platform::root::read_regular_text;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
@@ -145,6 +145,7 @@ async fn places(
     let turn = turn.lock().await;
     client.check(path, installed.language, &text, std::time::Duration::ZERO).await;
     drop(turn);
+    let is_complete = client.is_idle_within(CHECK_TIME_MAX).await;
     let params = json!({
         "textDocument": {"uri": file_uri::of(path)},
         "position": {"line": line - 1, "character": before.encode_utf16().count()},
@@ -153,11 +154,14 @@ async fn places(
     let answer = client.request(method, params).await;
     let answer = answer.map_err(|why| format!("{} could not answer: {why}.", installed.server.name))?;
     let listed = tokio::task::spawn_blocking(move || lines_of(&answer, &workspace)).await;
-    let lines = listed.map_err(|error| error.to_string())?;
-    match lines.is_empty() {
-        true => Ok(format!("{} finds none for {name}.", installed.server.name)),
-        false => Ok(lines.join("\n")),
+    let mut lines = listed.map_err(|error| error.to_string())?;
+    if lines.is_empty() {
+        lines.push(format!("{} finds none for {name}.", installed.server.name));
     }
+    if !is_complete {
+        lines.push(format!("({} is still loading, so some may be missing.)", installed.server.name));
+    }
+    Ok(lines.join("\n"))
 }
 
 /// Formats the locations in a response, with their lines of code if the files are in the workspace. Reads files.

@@ -17,7 +17,7 @@ use epitome_config::StartServers;
 use epitome_platform::root::read_regular_text;
 
 /// Timeout for checking a file in the background. A server that is starting loads the workspace first.
-const CHECK_TIME_MAX: Duration = Duration::from_secs(60);
+pub(super) const CHECK_TIME_MAX: Duration = Duration::from_secs(60);
 /// Timeout for checking the state of a file before its first edit.
 const BASELINE_TIME_MAX: Duration = Duration::from_secs(30);
 /// Maximum errors reported to the model, per file and in total.
@@ -178,7 +178,11 @@ impl EditWatch {
         let turn = self.turn(path);
         let _turn = turn.lock().await;
         let (installed, client, text) = self.open(path).await?;
+        client.check(path, installed.language, &text, Duration::ZERO).await;
+        let is_complete = client.is_idle_within(CHECK_TIME_MAX).await;
         let found = client.check(path, installed.language, &text, CHECK_TIME_MAX).await;
+        // Servers publish an empty list before they have looked.
+        let found = found.filter(|found| is_complete || !found.is_empty());
         Ok((installed, found))
     }
 

@@ -112,8 +112,8 @@ fn a_rule_of_the_policy_denies_in_a_session_that_was_in_full_mode_before() {
     managed.prescribe(POLICY);
     let ran = managed.run(&["run", "--follow", "--allow", "file_read", "read secret.txt"]);
     assert!(ran.out.contains("● Read secret.txt → denied"), "{ran:?}");
-    let told = managed.user.model().requests()[2].body.to_string();
-    assert!(told.contains("in /etc/epitome/policy.toml:6 forbids this in every mode"), "{told}");
+    let sent = managed.user.model().requests()[2].body.to_string();
+    assert!(sent.contains("in /etc/epitome/policy.toml:6 forbids this in every mode"), "{sent}");
     let shown = managed.run(&["sessions", "show", &managed.user.session(), "--json"]).json();
     assert_eq!(shown["mode"], "ask", "the session has left the mode that is not allowed");
 }

@@ -59,7 +59,7 @@ const HEALTH_PATH: &str = "/healthz";
 /// The path at which a load balancer learns whether new connections are accepted.
 const READY_PATH: &str = "/readyz";
 
-/// What a client is told that comes while the server ends.
+/// The answer to a client that comes while the server is being shut down.
 const DRAINING: &str = "This server is being shut down; connect again";
 
 /// The path of figures for Prometheus, for clients with any token.
