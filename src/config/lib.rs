@@ -1,9 +1,10 @@
 //! Settings: the user's configuration, merged from several layers, as plain data. Read once per session.
 //!
 //! Layers, in increasing precedence: defaults, `config.toml` in Epitome's home directory, `.epitome/config.toml` of
-//! the repository, environment variables, the policy of the machine. An invalid value is reported as a problem and leaves the value of the lower
-//! layer in effect; it never aborts loading. A repository's file can neither widen the agent's permissions nor choose
-//! where the conversation is sent: such keys are refused with a hint that names the file where they belong.
+//! the repository, environment variables, the policy of the machine. An invalid value is reported as a problem and leaves
+//! the value of the lower layer in effect; it never aborts loading. A repository's file can neither widen the agent's
+//! permissions nor choose where the conversation is sent: such keys are refused with a hint that names the file where they
+//! belong.
 
 mod agents;
 mod budget;

@@ -205,7 +205,7 @@ fn chain_of(path: &Path) -> Result<Vec<Owned>, String> {
         let metadata = path.metadata().map_err(failed)?;
         Ok((path.to_path_buf(), metadata.uid(), metadata.mode()))
     };
-    // Whoever can change the root directory needs to change no policy.
+    // A user who can change the root directory does not need to change a policy.
     real.ancestors().filter(|path| path.parent().is_some()).map(owned).collect()
 }
 

@@ -92,7 +92,7 @@ fn models_and_modes_that_are_not_listed_are_refused_with_those_that_are() {
     assert_eq!((free.refuses_model(Some("b/cd")), free.refuses_mode(Mode::Full)), (None, None));
 }
 
-/// Whoever writes `permission.deny` for `permissions.deny` must not believe that it applies.
+/// A policy with `permission.deny` for `permissions.deny` must not seem to apply.
 #[test]
 fn a_policy_with_a_mistake_stops_everything() {
     for (policy, place) in [

@@ -207,8 +207,14 @@ impl Core {
             responder.answer(synced.as_ref().map(|()| answer).map_err(|error| log_error(error)));
             synced
         });
-        self.background
-            .spawn(async move { BackgroundResult::Synced(answered.await.expect("a sync does not panic")) });
+        self.background.spawn(async move {
+            match answered.await {
+                Ok(synced) => BackgroundResult::Synced(synced),
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                // The process ends.
+                Err(_) => std::future::pending().await,
+            }
+        });
     }
 
     /// Starts syncing the log, without waiting for it.

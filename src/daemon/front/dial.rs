@@ -68,7 +68,7 @@ pub struct RemoteServerAddress {
     tls: Option<TlsConnector>,
     token: HeaderValue,
     /// Whether a server dials for one of its own clients. It does not return after a failure: its client is served by
-    /// whoever has the session then.
+    /// the daemon that has the session then.
     is_peer: bool,
 }
 

@@ -20,7 +20,7 @@ mod routes;
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::runtime::Handle;
@@ -63,7 +63,7 @@ pub struct Forwarding {
 
 impl Forwarding {
     /// For a server that others reach at this address. Tokens are sent to no server whose certificate is not signed with
-    /// `authority`: whoever can write to the database could name any. An error is a sentence for the user.
+    /// `authority`: a writer to the database could name any. An error is a sentence for the user.
     pub fn new(address: &str, authority: Option<Vec<u8>>) -> Result<Forwarding, String> {
         let forwarding = Forwarding {
             address: address.to_owned(),
@@ -378,7 +378,8 @@ impl ForwardedConnection {
         let permit = self.forwarding.links.clone().try_acquire_owned();
         let permit = permit.map_err(|_| format!("{LINKS_MAX} connections are forwarded already"))?;
         let server = Arc::new(self.forwarding.server(address, &self.token)?);
-        let ids_above = self.routes().ids_for_next();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let ids_above = self.routes().ids_for_next(now.as_secs());
         let (stream, carrying) = server.link(ids_above).await?;
         let carrying = OwnedTask(tokio::spawn(carrying));
         let failed = |error: io::Error| format!("its messages can't be read: {error}");

@@ -363,7 +363,7 @@ impl AsRef<AsyncStream> for OwnedReadHalf {
     }
 }
 
-/// The writing side of a connection. Dropping it tells the other end that nothing follows.
+/// The writing side of a connection. Once it is dropped, the other end reads the end of the stream.
 #[derive(Debug)]
 pub struct OwnedWriteHalf(Arc<AsyncStream>);
 

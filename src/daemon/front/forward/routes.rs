@@ -10,7 +10,6 @@
 //! is begun again: the late answer to a question of one daemon must not become the answer to a question of another.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -73,7 +72,7 @@ impl SessionEffect {
 #[derive(Debug, PartialEq, Eq)]
 pub enum ClientRoute {
     To(usize),
-    /// Whoever it concerns knows it, and all others ignore it.
+    /// The daemon that it is for knows it, and the others ignore it.
     ToAll,
     /// It waits until its session is open, or is dropped.
     Nowhere,
@@ -127,8 +126,8 @@ pub struct ForwardRoutes {
 }
 
 struct PendingSession {
-    /// Empty once it is answered, while what waited for it is being sent.
-    id: Box<str>,
+    /// `None` once it is answered, while what waited for it is being sent.
+    id: Option<Box<str>>,
     line: Vec<u8>,
     effect: SessionEffect,
     /// The ids of prompts whose fate the daemon that opens the session has to find out. One that can't open it answers
@@ -144,7 +143,7 @@ struct PendingSession {
 
 impl PendingSession {
     fn new(id: &str, line: &[u8], effect: SessionEffect, link: usize) -> PendingSession {
-        let (id, prompts, line) = (id.into(), resumed_prompts(line), line.to_vec());
+        let (id, prompts, line) = (Some(id.into()), resumed_prompts(line), line.to_vec());
         let waiting = VecDeque::new();
         PendingSession { id, line, effect, prompts, link, searches: 0, why: String::new(), waiting }
     }
@@ -295,7 +294,8 @@ impl ForwardRoutes {
         }
         let succeeded = succeeded(message);
         let elsewhere = if succeeded { None } else { open_elsewhere(message.lines) };
-        let is_it = |pending: &PendingSession| pending.link == link && *pending.id == *message.id;
+        let is_it =
+            |pending: &PendingSession| pending.link == link && pending.id.as_deref() == Some(&*message.id);
         let Some(session) = self.pending.iter().find(|(_, it)| is_it(it)).map(|(session, _)| session.clone())
         else {
             let is_resumed = |it: &PendingSession| it.prompts.iter().any(|id| id.get() == message.id);
@@ -328,7 +328,7 @@ impl ForwardRoutes {
     /// Records that a request has its answer.
     fn settle(&mut self, session: &str) -> Option<SessionEffect> {
         let pending = self.pending.get_mut(session)?;
-        pending.id = Box::default();
+        pending.id = None;
         self.kept_bytes -= std::mem::take(&mut pending.line).len();
         Some(pending.effect)
     }
@@ -336,7 +336,7 @@ impl ForwardRoutes {
     /// The next line that waited for a session, and its link; `None` if there is none, or if it has to wait again.
     pub fn next_waiting(&mut self, session: &str) -> Option<(usize, Vec<u8>)> {
         let link = self.link_of(session);
-        let pending = self.pending.get_mut(session).filter(|pending| pending.id.is_empty())?;
+        let pending = self.pending.get_mut(session).filter(|pending| pending.id.is_none())?;
         let Some(line) = pending.waiting.pop_front() else {
             self.pending.remove(session);
             return None;
@@ -367,14 +367,13 @@ impl ForwardRoutes {
             return Some(Unreached::Ask(pending.line.clone()));
         }
         let sentence = format!("{}; its server {address} can't be used: {why}", pending.why);
-        let answer = error(&pending.id, answers::internal(sentence));
+        let answer = error(pending.id.as_deref()?, answers::internal(sentence));
         self.settle(session);
         Some(Unreached::GiveUp(answer))
     }
 
-    /// The id above which a further daemon has to number its requests.
-    pub fn ids_for_next(&mut self) -> u64 {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    /// The id above which a further daemon has to number its requests. `now`: seconds since the Unix epoch.
+    pub fn ids_for_next(&mut self, now: u64) -> u64 {
         self.ids_above = first_id(now, self.ids_above) + IDS_APART;
         self.ids_above
     }
@@ -559,9 +558,9 @@ mod tests {
         let answer = |id: u64| line(&json!({ "jsonrpc": "2.0", "id": id, "result": {} }));
         let mut routes = forwarded();
         assert_eq!(hear(&mut routes, HOME, &asks(10)), DaemonRoute::Show);
-        let next = routes.ids_for_next() + 1;
+        let next = routes.ids_for_next(1_800_000_000) + 1;
         assert!(next > 10 + IDS_APART);
-        assert!(routes.ids_for_next() >= next + IDS_APART, "a third daemon has other ids");
+        assert!(routes.ids_for_next(1_800_000_000) >= next + IDS_APART, "a third daemon has other ids");
         assert_eq!(hear(&mut routes, A, &asks(next)), DaemonRoute::Show);
         assert_eq!(routes.client_sent(&answer(10)), ClientRoute::To(HOME));
         assert_eq!(routes.client_sent(&answer(next)), ClientRoute::To(A));

@@ -509,6 +509,12 @@ mod tests {
         Arc::new(connection)
     }
 
+    fn over_websocket(to_front: OwnedWriteHalf) -> Arc<RemoteConnection> {
+        let connection =
+            RemoteConnection::new(String::new(), Carrier::WebSocket, None, to_front, Arc::default());
+        Arc::new(connection)
+    }
+
     fn buffer(connection: &RemoteConnection, with: impl FnOnce(&mut StreamBuffer)) {
         with(connection.state().stream(&ClientStream::Connection));
     }
@@ -542,13 +548,7 @@ mod tests {
     async fn a_message_is_passed_on_whole_after_its_sender_has_gone() {
         let (ours, mut front) = epitome_platform::local::async_pair().expect("a pair");
         let (_reader, to_front) = ours.into_split();
-        let connection = Arc::new(RemoteConnection::new(
-            String::new(),
-            Carrier::WebSocket,
-            None,
-            to_front,
-            Arc::default(),
-        ));
+        let connection = over_websocket(to_front);
         let long = "x".repeat(1 << 20);
         {
             let mut forwarded = std::pin::pin!(connection.forward(&long, || true));
@@ -606,13 +606,7 @@ mod tests {
     async fn a_message_that_nobody_takes_does_not_keep_an_ended_connection_open() {
         let (ours, mut front) = epitome_platform::local::async_pair().expect("a pair");
         let (_reader, to_front) = ours.into_split();
-        let connection = Arc::new(RemoteConnection::new(
-            String::new(),
-            Carrier::WebSocket,
-            None,
-            to_front,
-            Arc::default(),
-        ));
+        let connection = over_websocket(to_front);
         let long = "x".repeat(1 << 20);
         {
             let mut forwarded = std::pin::pin!(connection.forward(&long, || true));
