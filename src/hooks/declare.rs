@@ -1,5 +1,7 @@
 //! Reads what a hook candidate declares, and describes candidates that are not trusted yet.
 
+use serde_json::{Map, Value};
+
 use super::claude::action::ClaudeAction;
 use super::discover::{Declaration, HookCandidate, HookFinder};
 use super::hook::{Hook, HookKind};
@@ -67,11 +69,20 @@ impl HookFinder<'_> {
         (hook, notes)
     }
 
-    /// Parses a candidate's declaration, from its file or its answer to `hook`.
-    fn declared(&self, candidate: &HookCandidate, answer: &str) -> Result<ParsedManifest, Problem> {
+    /// The fields that replace those of a candidate. The administrator's hooks keep theirs: without its events, a hook would
+    /// be switched off.
+    fn overrides(&self, candidate: &HookCandidate) -> Option<&Map<String, Value>> {
+        if candidate.path.starts_with(self.search.paths.policy_hooks()) {
+            return None;
+        }
         let overrides = &self.search.settings.overrides;
         let by_alias = || candidate.alias.as_ref().and_then(|alias| overrides.get(alias));
-        let fields = overrides.get(&candidate.name).or_else(by_alias);
+        overrides.get(&candidate.name).or_else(by_alias)
+    }
+
+    /// Parses a candidate's declaration, from its file or its answer to `hook`.
+    fn declared(&self, candidate: &HookCandidate, answer: &str) -> Result<ParsedManifest, Problem> {
+        let fields = self.overrides(candidate);
         let file = self.search.paths.config_file();
         let given = Given {
             timeout: self.search.settings.timeout,

@@ -39,6 +39,13 @@ impl Managed {
         epitome_test_harness::write_file(&self.file(), policy);
     }
 
+    /// Adds a hook that creates a file at the end of each turn.
+    fn install_audit(&self) {
+        let hook = self.etc.path().join("epitome/hooks/audit");
+        let script = "#!/bin/sh\n[ \"$1\" = hook ] && { echo turn_end; exit 0; }\ntouch \"$HOME/audited\"\n";
+        epitome_test_harness::write_file(&hook, script);
+    }
+
     fn run(&self, arguments: &[&str]) -> Ran {
         let plain = self.user.command(arguments);
         let mut command = Command::new("unshare");
@@ -148,9 +155,18 @@ fn the_example_of_the_documentation_is_valid() {
 #[test]
 fn hooks_of_the_machine_run_for_every_user() {
     let Some(managed) = Managed::new("[hooks]\nenabled = true\n", Vec::new()) else { return };
-    let hook = managed.etc.path().join("epitome/hooks/audit");
-    let script = "#!/bin/sh\n[ \"$1\" = hook ] && { echo turn_end; exit 0; }\ntouch \"$HOME/audited\"\n";
-    epitome_test_harness::write_file(&hook, script);
+    managed.install_audit();
     managed.run(&["run", "--no-hooks", "hello"]).ok();
+    assert!(managed.user.home().join("audited").exists());
+}
+
+/// Regression: a user's `hooks.overrides` gave the administrator's hook other events, at which it never ran.
+#[test]
+fn hooks_of_the_machine_keep_their_events_whatever_a_user_overrides() {
+    let Some(managed) = Managed::new("[hooks]\nenabled = true\n", Vec::new()) else { return };
+    managed.install_audit();
+    let own = "[hooks.overrides.audit]\nevents = [\"pre_compact\"]\n";
+    managed.user.write(".epitome/config.toml", own);
+    managed.run(&["run", "hello"]).ok();
     assert!(managed.user.home().join("audited").exists());
 }
