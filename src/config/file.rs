@@ -364,6 +364,10 @@ impl<'a> ConfigReader<'a> {
                     self.problem(name.span(), message, Some(hint.to_owned()));
                     return;
                 }
+                if let FileOwner::Policy { .. } = self.owner {
+                    // The user's entry would be used first.
+                    settings.providers.remove(&name_text);
+                }
                 settings.built_in.insert(name_text, BuiltInSettings { wire, key_variable, headers });
             }
             (wire, _) => {

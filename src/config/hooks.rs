@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
+use super::FileOwner;
 use super::file::{ConfigReader, TomlValue, fields};
 use super::kind::{Kind, between, milliseconds, one_of, seconds, truth};
 use super::values::{any, header_map};
@@ -110,7 +111,15 @@ impl ConfigReader<'_> {
             "callback_timeout_s" => self.set(value, &mut hooks.callback_timeout, seconds(CALLBACK_TIMEOUT_S)),
             "cross_session" => self.set(value, &mut hooks.cross_session, truth()),
             "compat_dirs" => self.set(value, &mut hooks.compat_dirs, truth()),
-            "functions" => self.set(value, &mut hooks.functions, header_map()),
+            "functions" => {
+                let users = hooks.functions.clone();
+                self.set(value, &mut hooks.functions, header_map());
+                if let FileOwner::Policy { .. } = self.owner {
+                    for (name, line) in users {
+                        hooks.functions.entry(name).or_insert(line);
+                    }
+                }
+            },
             "overrides" => self.overrides(value, &mut hooks.overrides),
         });
     }
@@ -119,7 +128,11 @@ impl ConfigReader<'_> {
         let Some(table) = self.table(value, "hooks.overrides") else { return };
         for (name, value) in self.entries(table, &[]) {
             self.enter(&name);
-            self.override_manifest(value, overrides.entry(name.get_ref().to_string()).or_default());
+            let manifest = overrides.entry(name.get_ref().to_string()).or_default();
+            if let FileOwner::Policy { .. } = self.owner {
+                manifest.clear();
+            }
+            self.override_manifest(value, manifest);
             self.leave();
         }
     }

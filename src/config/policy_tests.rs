@@ -73,6 +73,32 @@ fn a_server_of_the_policy_replaces_that_of_the_user() {
     assert_eq!((places, problems), (vec!["theirs".to_owned()], Vec::new()));
 }
 
+/// Regression: a policy changed a built-in provider, which needs no address. The address in the user's entry of the same name
+/// stayed in effect, and the prompts and the key were sent there.
+#[test]
+fn a_provider_of_the_policy_replaces_that_of_the_user() {
+    let user = "[providers.anthropic]\nwire = \"anthropic\"\nbase_url = \"http://127.0.0.1:9\"\n";
+    let (settings, problems) = under("[providers.anthropic]\nheaders = { X-Corp = \"1\" }\n", user);
+    assert_eq!(problems, Vec::<String>::new());
+    assert!(settings.providers.is_empty(), "{:?}", settings.providers);
+    assert!(settings.built_in.contains_key("anthropic"));
+}
+
+/// Regression: a policy with one function took all of the user's functions away, and overrides of a hook with the same name
+/// were mixed.
+#[test]
+fn functions_and_overrides_of_the_policy_are_added_to_those_of_the_user() {
+    let policy = "[hooks.functions]\nshared = \"theirs\"\n[hooks.overrides.lint]\ntimeout_ms = 500\n";
+    let user = "[hooks.functions]\nshared = \"own\"\nmine = \"own\"\n\
+                [hooks.overrides.lint]\nfail_mode = \"open\"\n[hooks.overrides.other]\npriority = 1\n";
+    let (settings, problems) = under(policy, user);
+    assert_eq!(problems, Vec::<String>::new());
+    let functions = json!(settings.hooks.functions);
+    assert_eq!(functions, json!({ "mine": "own", "shared": "theirs" }));
+    let overrides = json!(settings.hooks.overrides);
+    assert_eq!(overrides, json!({ "lint": { "timeout_ms": 500 }, "other": { "priority": 1 } }));
+}
+
 #[test]
 fn models_and_modes_that_are_not_listed_are_refused_with_those_that_are() {
     let (settings, _) = under("policy.models = [\"a/*\", \"b/c\"]\npolicy.modes = [\"ask\"]", "");
