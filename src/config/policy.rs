@@ -70,6 +70,11 @@ impl Policy {
         self.file.as_ref().map(|file| file.path.as_path())
     }
 
+    /// Whether it can't be used, so that nothing may run.
+    pub fn is_unusable(&self) -> bool {
+        self.fault.is_some()
+    }
+
     /// Why a model is not called; `None` if it may be. Without a name, about any model.
     pub fn refuses_model(&self, name: Option<&str>) -> Option<String> {
         if let Some(fault) = &self.fault {
@@ -123,7 +128,7 @@ impl Settings {
                 values.push(SetValue { key: vec!["mode".to_owned()], value, path, line: None });
             }
         }
-        if self.policy.fault.is_some() {
+        if self.policy.is_unusable() {
             self.hooks.enabled = false;
             self.hooks.trust = HookTrust::Never;
             self.mcp.servers.clear();

@@ -143,9 +143,9 @@ impl McpHost {
     /// Starts to connect to the servers that the client gave and the user configured, without waiting. Servers of a
     /// later client are not started; a notice says so. `client` provides those of its servers that it carries over its
     /// own connection; a later client that gives the same ones takes its place
-    /// while it is connected.
+    /// while it is connected. Does nothing if the policy of the machine can't be used.
     pub(super) fn begin(&mut self, core: &mut Core, given: &[McpServer], client: Option<Arc<dyn ClientMcp>>) {
-        if core.lineage.is_child() {
+        if core.lineage.is_child() || core.settings.policy.is_unusable() {
             return;
         }
         let provides = |server: &McpServer| matches!(server.way, McpTransport::Client { .. });

@@ -3,9 +3,10 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use epitome_scripted_model::ModelStep;
+use epitome_test_harness::agent::{Agent, agent_text};
 use epitome_test_harness::user::{Ran, User};
 use epitome_test_harness::{call, text as say};
 use serde_json::json;
@@ -46,7 +47,7 @@ impl Managed {
         epitome_test_harness::write_file(&hook, script);
     }
 
-    fn run(&self, arguments: &[&str]) -> Ran {
+    fn command(&self, arguments: &[&str]) -> Command {
         let plain = self.user.command(arguments);
         let mut command = Command::new("unshare");
         command.args([
@@ -60,7 +61,11 @@ impl Managed {
         command.arg(self.etc.path()).arg(plain.get_program()).args(plain.get_args());
         let variables = plain.get_envs().filter_map(|(name, value)| Some((name, value?)));
         command.env_clear().envs(variables).current_dir(plain.get_current_dir().unwrap_or(Path::new("/")));
-        Ran::from(command.output().expect("the program starts"))
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ran {
+        Ran::from(self.command(arguments).output().expect("the program starts"))
     }
 }
 
@@ -141,6 +146,27 @@ fn a_policy_that_is_broken_or_not_of_root_stops_runs() {
 
     managed.prescribe(POLICY);
     assert_eq!(managed.run(&["run", "hello"]).ok(), "ok\n");
+}
+
+/// Regression: with a broken policy, the configured MCP servers were not started, but those that an editor brought were.
+#[test]
+fn a_broken_policy_stops_the_servers_of_an_editor() {
+    let Some(managed) = Managed::new("[permission]\ndeny = [\"bash\"]\n", Vec::new()) else { return };
+    let listed = || {
+        let mut command = managed.command(&["acp", "--standalone"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut agent = Agent::spawn(command);
+        agent.call("initialize", json!({ "protocolVersion": 1 }));
+        let server = json!({ "name": "tickets", "command": "/bin/cat", "args": [], "env": [] });
+        let opened = json!({ "cwd": managed.user.project(), "mcpServers": [server] });
+        let session = agent.call("session/new", opened)["sessionId"].as_str().expect("an id").to_owned();
+        agent_text(&agent.turn(&session, "/mcp").0)
+    };
+    let none = listed();
+    assert!(none.starts_with("No MCP server is configured."), "{none}");
+    managed.prescribe(POLICY);
+    let started = listed();
+    assert!(started.contains("**tickets**"), "{started}");
 }
 
 #[test]
