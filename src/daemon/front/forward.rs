@@ -174,7 +174,7 @@ struct ForwardedConnection {
     to_client: tokio::sync::Mutex<Option<OwnedWriteHalf>>,
     /// Only one link is opened at a time, so that there is one for each server.
     opening: tokio::sync::Mutex<()>,
-    /// Set once a daemon is gone.
+    /// Set once the client or a daemon is gone. No link is added from then on.
     over: watch::Sender<bool>,
 }
 
@@ -206,6 +206,7 @@ impl ForwardedConnection {
             () = self.copy_up(from_client) => self.close().await,
             () = over => {}
         }
+        self.over.send_replace(true);
         // Links that were not closed are cut, so that turns go on until the client returns.
         drop(std::mem::take(&mut *self.links()));
         drop(self.to_client.lock().await.take());
@@ -228,17 +229,21 @@ impl ForwardedConnection {
         drop(timeout(LAST_WORDS_TIME_MAX, ended).await);
     }
 
-    /// Adds a link and copies what its daemon sends. Returns its number.
+    /// Adds a link and copies what its daemon sends. Returns its number; `None` if the connection is over: nobody would take
+    /// the link out again.
     fn add(
         self: &Arc<Self>,
         address: Option<String>,
         from_daemon: BufReader<OwnedReadHalf>,
         to_daemon: OwnedWriteHalf,
         remote: Option<(OwnedTask, OwnedSemaphorePermit)>,
-    ) -> usize {
+    ) -> Option<usize> {
         let to_daemon = tokio::sync::Mutex::new(to_daemon);
         let link = Arc::new(ForwardLink { address, to_daemon, copying: Mutex::default(), _remote: remote });
         let mut links = self.links();
+        if *self.over.borrow() {
+            return None;
+        }
         let number = links.len();
         links.push(link.clone());
         let connection = self.clone();
@@ -249,7 +254,7 @@ impl ForwardedConnection {
             connection.over.send_replace(true);
         };
         *lock(&link.copying) = Some(OwnedTask(tokio::spawn(copying)));
-        number
+        Some(number)
     }
 
     /// Routes the client's lines until it closes its end.
@@ -402,8 +407,10 @@ impl ForwardedConnection {
         if !greeted.map_err(failed)? {
             return Err("it does not offer the version of the protocol that this client uses".to_owned());
         }
+        let added = self.add(Some(address.to_owned()), from_server, to_server, Some((carrying, permit)));
+        let number = added.ok_or("the client has gone")?;
         tracing::info!(address, "a client is forwarded");
-        Ok(self.add(Some(address.to_owned()), from_server, to_server, Some((carrying, permit))))
+        Ok(number)
     }
 }
 
@@ -437,4 +444,31 @@ async fn read_message(reader: &mut BufReader<OwnedReadHalf>, lines: &mut Vec<u8>
         left -= 1;
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a client left while its server was still connecting to the one that had its session open. The link was
+    /// added to a connection that had ended, and nothing closed it: the other server went on asking a client that was gone.
+    #[tokio::test]
+    async fn a_link_that_is_ready_after_its_client_has_gone_is_closed() {
+        let forwarding = Forwarding::new("ws://127.0.0.1:4711", None).expect("an address");
+        let connection = ForwardedConnection::new(Arc::new(forwarding), "made-up".to_owned(), 0);
+        let pair = || local::async_pair().expect("two sockets");
+        let ((client, from_client), (home, mut daemon)) = (pair(), pair());
+        let serving = tokio::spawn(connection.clone().serve(from_client, home));
+        drop(client);
+        daemon.read_to_end(&mut Vec::new()).await.expect("the client's end is passed on");
+        drop(daemon);
+        serving.await.expect("it does not panic");
+
+        let (late, mut server) = pair();
+        let (from_server, to_server) = late.into_split();
+        let address = Some("ws://127.0.0.1:4712".to_owned());
+        assert_eq!(connection.add(address, BufReader::new(from_server), to_server, None), None);
+        let read = server.read_to_end(&mut Vec::new()).await.expect("it is closed");
+        assert_eq!(read, 0);
+    }
 }
