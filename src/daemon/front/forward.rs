@@ -19,6 +19,7 @@
 mod routes;
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -59,6 +60,8 @@ pub struct Forwarding {
     authority: Option<Vec<u8>>,
     links: Arc<Semaphore>,
     connections: Mutex<Vec<Weak<ForwardedConnection>>>,
+    /// Whether this server is being ended, and its clients continue with another one.
+    ending: AtomicBool,
 }
 
 impl Forwarding {
@@ -70,6 +73,7 @@ impl Forwarding {
             authority,
             links: Arc::new(Semaphore::new(LINKS_MAX)),
             connections: Mutex::default(),
+            ending: AtomicBool::new(false),
         };
         if forwarding.authority.is_none() && address.starts_with("wss:") {
             return Err(
@@ -90,6 +94,12 @@ impl Forwarding {
     pub fn sessions(&self) -> usize {
         let connections: Vec<_> = lock(&self.connections).iter().filter_map(Weak::upgrade).collect();
         connections.iter().map(|connection| connection.routes().sessions_elsewhere()).sum()
+    }
+
+    /// From now on, sessions at other servers are not closed with their connections: their turns go on until the clients have
+    /// returned.
+    pub fn end(&self) {
+        self.ending.store(true, Ordering::Relaxed);
     }
 
     fn enter(&self, connection: &Arc<ForwardedConnection>) {
@@ -212,9 +222,13 @@ impl ForwardedConnection {
         drop(self.to_client.lock().await.take());
     }
 
-    /// Closes the links and passes on what the daemons send last.
+    /// Closes the links and passes on what the daemons send last. Those to other servers are left to be cut if this server is
+    /// being ended.
     async fn close(&self) {
-        let links = self.links().clone();
+        let mut links = self.links().clone();
+        if self.forwarding.ending.load(Ordering::Relaxed) {
+            links.truncate(HOME + 1);
+        }
         for link in &links {
             // Fails if the daemon is gone already.
             drop(link.to_daemon.lock().await.shutdown().await);

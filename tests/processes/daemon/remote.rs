@@ -43,7 +43,7 @@ pub fn serve(user: &User, arguments: &[&str]) -> Server {
 }
 
 impl Server {
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         let process = Pid::from_raw(self.child.id().cast_signed()).expect("a process");
         kill_process(process, signal).expect("it runs");
     }
@@ -58,7 +58,7 @@ impl Server {
         line.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{line:?}"))
     }
 
-    fn exit_code(mut self) -> Option<i32> {
+    pub fn exit_code(mut self) -> Option<i32> {
         self.child.wait().expect("it is a child").code()
     }
 }

@@ -24,6 +24,10 @@ impl Node {
         // Free a moment ago. The address has to be known before the server listens.
         let port =
             TcpListener::bind("127.0.0.1:0").expect("loopback").local_addr().expect("an address").port();
+        Node::start_at(user, port)
+    }
+
+    fn start_at(user: User, port: u16) -> Node {
         let address = format!("wss://localhost:{port}");
         let [chain, key, ca] = ["server.pem", "server.key", "ca.pem"].map(certificate);
         let [chain, key, ca] = [&chain, &key, &ca].map(|path| path.to_str().expect("text"));
@@ -43,6 +47,14 @@ impl Node {
     fn window(&self, laptop: &User, token: &str) -> Agent {
         let ca = certificate("ca.pem");
         editor(laptop, &self.address, token, &["--tls-ca", ca.to_str().expect("text")])
+    }
+
+    /// The server is ended as by a rolling update, and the next one takes its place.
+    fn updated(self) -> Node {
+        let port = self.address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).expect("a port");
+        self.server.signal(Signal::TERM);
+        assert_eq!(self.server.exit_code(), Some(0));
+        Node::start_at(self.user, port)
     }
 
     /// The machine is gone.
@@ -145,6 +157,29 @@ fn a_window_at_one_server_uses_a_session_that_is_open_at_another() {
     assert!(!b.user.model().requests().is_empty(), "the session is B's now");
     assert!(b.metrics(&anna).contains("epitome_remote_forwarded_sessions 0\n"), "{}", b.metrics(&anna));
     drop(a);
+}
+
+/// Regression: a server that was shut down closed the sessions that its clients had open at other servers. Their turns were
+/// cancelled at once, although they would have got 30 seconds at their own server.
+#[test]
+fn a_turn_at_another_server_goes_on_while_its_windows_server_is_updated() {
+    let Some(database) = PostgresServer::start() else { return };
+    let (a, b, [anna, _]) = nodes(&database);
+    let laptop = User::new();
+    let mut at_a = a.window(&laptop, &anna);
+    let session = a.user.new_session(&mut at_a);
+    at_a.turn(&session, "say hello");
+    let mut at_b = b.window(&laptop, &anna);
+    load(&a.user, &mut at_b, &session);
+    // Only the window at B has it open now.
+    at_a.call("session/close", json!({ "sessionId": session }));
+
+    let half = at_b.prompt(&session, "half");
+    at_b.hear("The first half, ");
+    let _b = b.updated();
+    a.user.model().release();
+    let (rest, answer) = at_b.answer(half);
+    assert_eq!((agent_text(&rest).as_str(), stop_reason(&answer).as_str()), ("the second half.", "end_turn"));
 }
 
 /// A session of a process that does not serve can't be reached. The error names the process.

@@ -35,6 +35,9 @@ impl Drain {
     /// Returns how many turns were cancelled. An error is a sentence.
     pub async fn run(self, limit: Duration) -> Result<usize, String> {
         self.clients.draining.store(true, Ordering::Relaxed);
+        if let Some(forwarding) = &self.clients.forwarding {
+            forwarding.end();
+        }
         let runtime_dir = (self.clients.connector)()?.runtime_dir().clone();
         let Some(control) = ControlClient::connect(&runtime_dir).await.map_err(|fault| fault.message)? else {
             return Ok(0);
