@@ -392,7 +392,7 @@ impl RemoteConnection {
     /// Fails if `is_wanted` is false once it is this message's turn: a client that has returned sends it again. While the
     /// server is being shut down, a prompt waits for the end of the connection: its client sends it to the next server.
     pub async fn forward(self: &Arc<Self>, text: &str, is_wanted: impl FnOnce() -> bool) -> io::Result<()> {
-        if self.is_draining() && is_prompt(text) {
+        if self.withholds(text) {
             self.ended().await;
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
@@ -424,6 +424,29 @@ impl RemoteConnection {
             written
         });
         written.await.unwrap_or_else(|error| Err(io::Error::other(error)))
+    }
+
+    /// Like `forward`, for a client that sends all its messages one after the other: a prompt that waits for the end of the
+    /// connection is received, but keeps none of the later messages waiting. A running turn may need one of them.
+    pub async fn forward_in_order(
+        self: &Arc<Self>,
+        text: &str,
+        is_wanted: impl FnOnce() -> bool,
+    ) -> io::Result<()> {
+        if !self.withholds(text) {
+            return self.forward(text, is_wanted).await;
+        }
+        let _passed_on = self.to_front.lock().await;
+        if !is_wanted() {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        self.state().received += 1;
+        Ok(())
+    }
+
+    /// Whether a message is not passed on, because the server is being shut down.
+    fn withholds(&self, message: &str) -> bool {
+        self.is_draining() && is_prompt(message)
     }
 
     /// Closes the input of the front end, which then ends.
@@ -564,6 +587,25 @@ mod tests {
         tokio::io::AsyncReadExt::read_exact(&mut front, &mut line).await.expect("all of it");
         assert!(line.ends_with(b"x\n"));
         assert_eq!(received.await.expect("it ends"), 1);
+    }
+
+    /// Regression: while a server was shut down, a prompt kept the client's later messages waiting. The turn of another
+    /// session never got the permission that its user had given, and was cancelled after 30 seconds.
+    #[tokio::test]
+    async fn a_prompt_that_waits_for_the_next_server_keeps_no_other_message_waiting() {
+        let (ours, mut front) = epitome_platform::local::async_pair().expect("a pair");
+        let (_reader, to_front) = ours.into_split();
+        let draining = Arc::new(AtomicBool::new(true));
+        let connection = RemoteConnection::new(String::new(), Carrier::WebSocket, None, to_front, draining);
+        let connection = Arc::new(connection);
+        let (prompt, permission) = (r#"{"id":1,"method":"session/prompt"}"#, r#"{"id":7,"result":{}}"#);
+        let mut withheld = std::pin::pin!(connection.forward_in_order(prompt, || true));
+        assert!(futures_util::poll!(&mut withheld).is_ready(), "it does not wait for the end");
+        connection.forward_in_order(permission, || true).await.expect("it is passed on");
+        connection.close_front().await;
+        let mut read = String::new();
+        tokio::io::AsyncReadExt::read_to_string(&mut front, &mut read).await.expect("it ends");
+        assert_eq!((read, connection.received().await), (format!("{permission}\n"), 2));
     }
 
     /// Regression: a client left one of its sessions unread. Once four megabytes waited for it, no other session got

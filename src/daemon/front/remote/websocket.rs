@@ -199,7 +199,7 @@ async fn serve(
             };
             match next {
                 Some(Ok(Message::Text(text))) => {
-                    let passed_on = connection.forward(text.as_str(), || reader.is_current());
+                    let passed_on = connection.forward_in_order(text.as_str(), || reader.is_current());
                     if passed_on.await.is_err() {
                         return true;
                     }
