@@ -13,7 +13,7 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Connection, Error, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::connections::SqlFailure;
+use super::connections::{SqlFailure, TRY_FOR};
 use super::tls::{TlsChoice, tls_error};
 
 /// How long one attempt to connect takes, unless the address says otherwise.
@@ -72,8 +72,7 @@ impl StoreAddress {
         let mut failure = SqlFailure::Silent;
         for at in (0..self.hosts.len()).map(|next| (last + next) % self.hosts.len()) {
             let config = &self.hosts[at];
-            let limit = config.get_connect_timeout().copied().unwrap_or(CONNECT_FOR) * STEPS_OF_CONNECTING;
-            match timeout(limit, self.connect_to(config)).await {
+            match timeout(connect_limit(config, self.hosts.len()), self.connect_to(config)).await {
                 Ok(Ok(connected)) => {
                     self.last.store(at, Ordering::Relaxed);
                     return Ok(connected);
@@ -102,6 +101,16 @@ impl StoreAddress {
     /// Names it in messages.
     pub fn place(&self) -> &str {
         &self.place
+    }
+}
+
+/// How long one of these hosts may take. Several of them together leave a call the time to come to the last one, whatever
+/// the address says.
+fn connect_limit(config: &Config, hosts: usize) -> Duration {
+    let asked = config.get_connect_timeout().copied().unwrap_or(CONNECT_FOR) * STEPS_OF_CONNECTING;
+    match hosts {
+        1 => asked,
+        _ => asked.min(TRY_FOR / u32::try_from(hosts + 1).unwrap_or(u32::MAX)),
     }
 }
 
@@ -231,6 +240,18 @@ mod tests {
         assert_eq!(given(Some("c")).as_deref(), Some("c"));
         let refused = StoreAddress::parse("postgres://me:secret@db/work", |_| None).unwrap_err();
         assert!(refused.contains("PGPASSWORD") && !refused.contains("secret"), "{refused}");
+    }
+
+    /// Regression: the primary's machine was lost, and `connect_timeout=10` in the address is as long as a call may take. Each
+    /// call spent its time on the lost machine, and none ever came to the standby.
+    #[test]
+    fn a_call_has_the_time_to_come_to_the_last_host() {
+        for (hosts, more) in [("a,b", ""), ("a,b", "?connect_timeout=10"), ("a,b,c,d", "")] {
+            let address =
+                StoreAddress::parse(&format!("postgres://me@{hosts}/work{more}"), |_| None).unwrap();
+            let limits = address.hosts.iter().map(|config| connect_limit(config, address.hosts.len()));
+            assert!(limits.sum::<Duration>() < TRY_FOR, "{hosts}{more}");
+        }
     }
 
     #[test]
