@@ -431,20 +431,23 @@ impl LogStore for Postgres {
 
     fn open(&self, session: &SessionId) -> Result<(Arc<dyn Log>, Scan), StoreError> {
         let (shared, id, token) = (self.0.clone(), session.clone(), self.0.token());
-        let name = token.clone();
+        let (postgres, name) = (self.clone(), token.clone());
         let opened: Result<_, StoreError> = self.run(async move {
             // Sessions of this process that are being given back must not be in its own way.
             shared.released().await;
             shared.lease_process().await?;
             let epoch = shared.take(&id, &name).await?;
-            Ok((epoch, shared.read(&id).await?))
+            // The lease is renewed from now on. Reading a long log takes longer than it lasts.
+            let log = postgres.add(&id, name, epoch, 0);
+            Ok((log, shared.read(&id).await?))
         });
-        let scanned = opened.and_then(|(epoch, stored)| {
+        let scanned = opened.and_then(|(log, stored)| {
             let scan = stored.scan(session, &*self.blobs(session))?;
-            Ok((epoch, stored.bytes.len() as u64, scan))
+            log.set_bytes(stored.bytes.len() as u64);
+            Ok((log, scan))
         });
         match scanned {
-            Ok((epoch, bytes, scan)) => Ok((self.add(session, token, epoch, bytes), scan)),
+            Ok((log, scan)) => Ok((log, scan)),
             Err(error) => {
                 // Perhaps it was opened.
                 self.0.release(session, token);

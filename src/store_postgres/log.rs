@@ -57,6 +57,11 @@ impl OpenLog {
         &self.token
     }
 
+    /// The length of the log, once it was read.
+    pub fn set_bytes(&self, bytes: u64) {
+        self.state().bytes = bytes;
+    }
+
     pub fn confirmed(&self, asked: Instant) {
         self.state().confirmed = asked;
     }

@@ -178,6 +178,31 @@ fn opening_waits_for_the_lease_of_a_process_that_was_killed() {
     assert!(matches!(store.load(&session).map(drop), Err(StoreError::InUse(..))), "this process has it");
 }
 
+/// Regression: nothing renewed the lease of a process that was still reading the log that it had opened. If that took longer
+/// than the lease, another one took the session, and the window that had opened it became read-only.
+#[test]
+fn a_session_whose_log_is_still_being_read_is_in_use() {
+    let Some(server) = PostgresServer::start() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let (reading, other) = (store(&[&server], home.path()), store(&[&server], home.path()));
+    let (session, journal) = create(&reading);
+    drop(journal);
+    reading.settle();
+    let is_one = |sql: &str| (server.sql(sql).trim() == "1").then_some(());
+    // Reading waits for it, as for a long log.
+    let lock = "begin; lock table epitome_entry; select pg_sleep(6); commit";
+    let locked = "select count(*) from pg_locks where granted and mode = 'AccessExclusiveLock' \
+                  and relation = 'epitome_entry'::regclass";
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.sql(lock));
+        within("the lock", || is_one(locked));
+        let opening = scope.spawn(|| reading.load(&session).map(drop));
+        within("the lease", || is_one("select count(*) from epitome_session where holder is not null"));
+        assert!(matches!(other.load(&session).map(drop), Err(StoreError::InUse(..))));
+        opening.join().unwrap().expect("it is open here");
+    });
+}
+
 /// A lease that has run out while nobody else took it is simply renewed.
 #[test]
 fn a_holder_continues_if_nobody_has_taken_over() {
