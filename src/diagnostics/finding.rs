@@ -8,6 +8,9 @@ use serde_json::Value;
 /// Maximum characters of a message.
 const MESSAGE_CHARS_MAX: usize = 240;
 
+/// Maximum characters of a code.
+const CODE_CHARS_MAX: usize = 60;
+
 /// An error or a warning at a position of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
@@ -28,13 +31,11 @@ impl Diagnostic {
             start[name].as_u64().and_then(|at| u32::try_from(at).ok()).unwrap_or(0).saturating_add(1)
         };
         let code = match &diagnostic["code"] {
-            Value::String(code) => code.clone(),
+            Value::String(code) => one_line(code, CODE_CHARS_MAX),
             Value::Number(code) => code.to_string(),
             _ => String::new(),
         };
-        let message = diagnostic["message"].as_str().unwrap_or_default();
-        let message: Vec<&str> = message.split_whitespace().collect();
-        let message: String = message.join(" ").chars().take(MESSAGE_CHARS_MAX).collect();
+        let message = one_line(diagnostic["message"].as_str().unwrap_or_default(), MESSAGE_CHARS_MAX);
         // If the severity is missing, the client chooses one.
         let is_error = diagnostic["severity"].as_u64().unwrap_or(1) == 1;
         Diagnostic { line: at("line"), column: at("character"), is_error, code, message }
@@ -53,6 +54,10 @@ impl Diagnostic {
         let line = text.lines().nth(self.line as usize - 1).unwrap_or_default();
         (&self.code, &self.message, line.trim())
     }
+}
+
+fn one_line(text: &str, chars_max: usize) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(chars_max).collect()
 }
 
 /// Returns the errors of a text that its earlier version did not have.
@@ -104,5 +109,16 @@ mod tests {
     fn a_finding_is_one_line() {
         let shown = finding(3, "mismatched\n   types", 1).shown(Path::new("src/a.rs"));
         assert_eq!(shown, "src/a.rs:3:5: error [E1]: mismatched types");
+    }
+
+    /// Regression: a plugin of the repository chose codes, which were shown to the model without a limit and with their line
+    /// breaks.
+    #[test]
+    fn a_code_is_part_of_the_line_too() {
+        let code = format!("E\n{}", "1".repeat(1_000_000));
+        let read = Diagnostic::read(&json!({ "code": code, "message": "bad" }));
+        let shown = read.shown(Path::new("a.py"));
+        assert!(shown.starts_with("a.py:1:1: error [E 1") && shown.ends_with("1]: bad"), "{shown}");
+        assert!(shown.len() < 200, "{}", shown.len());
     }
 }
