@@ -16,7 +16,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout};
 
 use super::finding::Diagnostic;
-use super::known::{Installed, RUST_ANALYZER};
+use super::known::{Installed, LOAD_FAILED, RUST_ANALYZER};
 use super::wire;
 use epitome_platform::file_uri;
 use epitome_platform::group::{EndPolicy, RunningCommand};
@@ -338,6 +338,7 @@ impl LanguageServer {
             (Some("$/progress"), None) => {
                 let params = &message["params"];
                 match params["value"]["kind"].as_str() {
+                    Some("begin") if params["value"]["title"] == LOAD_FAILED => {}
                     Some("begin") => self.report_work(&params["token"].to_string(), true),
                     Some("end") => self.report_work(&params["token"].to_string(), false),
                     _ => {}

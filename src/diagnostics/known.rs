@@ -19,6 +19,9 @@ pub struct KnownServer {
 /// Also known by what it needs beyond the protocol.
 pub const RUST_ANALYZER: &str = "rust-analyzer";
 
+/// The title of the progress by which gopls shows that it can't load the workspace. It ends once the cause is corrected.
+pub const LOAD_FAILED: &str = "Error loading workspace";
+
 const PYTHON: &[(&str, &str)] = &[("py", "python"), ("pyi", "python")];
 const C: &[(&str, &str)] =
     &[("c", "c"), ("h", "c"), ("cc", "cpp"), ("cpp", "cpp"), ("cxx", "cpp"), ("hh", "cpp"), ("hpp", "cpp")];

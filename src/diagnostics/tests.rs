@@ -351,3 +351,21 @@ async fn an_empty_list_of_a_server_that_loads_the_workspace_says_nothing() {
     assert_eq!(found.expect("it was checked").len(), 1);
     assert!(client.is_idle_within(Duration::ZERO).await);
 }
+
+/// Regression test: gopls shows an error of `go.mod` as progress, until it is corrected. Each answer waited a minute for the end
+/// of that, and said that the workspace was still being loaded.
+#[tokio::test]
+async fn a_workspace_that_can_not_be_loaded_is_not_waited_for() {
+    let failure = r#"{"kind":"begin","title":"Error loading workspace","message":"unknown directive"}"#;
+    let progress =
+        format!(r#"{{"jsonrpc":"2.0","method":"$/progress","params":{{"token":"1","value":{failure}}}}}"#);
+    let server = SERVER.replace("while IFS", &format!("emit '{progress}'\nwhile IFS"));
+    let project = GoProject::with(&server);
+    let watch = project.watch(StartServers::Always, QuestionSender::new().0);
+    let path = project.file("bad()\n");
+    let (_, client, text) = watch.open(&path).await.expect("it starts");
+    client.check(&path, "go", &text, client::QUIET * 100).await.expect("it publishes an error");
+    assert!(client.is_idle_within(Duration::ZERO).await);
+    let (_, found) = watch.findings(&path).await.expect("an answer");
+    assert_eq!(found.expect("it was checked").len(), 1);
+}
