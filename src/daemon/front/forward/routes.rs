@@ -110,8 +110,10 @@ pub struct ForwardRoutes {
     /// The `initialize` that is not answered: its id and its params.
     initializing: Option<(Box<str>, String)>,
     initialized: Option<AgreedInitialize>,
-    /// The newest `providers/set` of each provider.
+    /// The newest `providers/set` of each provider that the own daemon has accepted.
     providers: BTreeMap<String, Box<RawValue>>,
+    /// Those that are not answered: their ids, providers and params.
+    setting: Vec<(Box<str>, String, Box<RawValue>)>,
     /// The links of sessions that are open elsewhere.
     sessions: HashMap<String, usize>,
     /// Those of their subagents.
@@ -173,9 +175,9 @@ impl ForwardRoutes {
             (Some(id), "initialize") => {
                 self.initializing = Some((id.into(), params.map_or("{}", RawValue::get).to_owned()));
             }
-            (Some(_), "providers/set") => {
+            (Some(id), "providers/set") => {
                 if let Some((provider, params)) = params.and_then(|params| Some((routed(params)?, params))) {
-                    self.providers.insert(provider, params.to_owned());
+                    self.setting.push((id.into(), provider, params.to_owned()));
                 }
             }
             (None, "$/cancel_request") => {
@@ -293,6 +295,15 @@ impl ForwardRoutes {
             return DaemonRoute::Show;
         }
         let succeeded = succeeded(message);
+        if link == HOME
+            && let Some(at) = self.setting.iter().position(|(id, ..)| **id == *message.id)
+        {
+            let (_, provider, params) = self.setting.remove(at);
+            if succeeded {
+                self.providers.insert(provider, params);
+            }
+            return DaemonRoute::Show;
+        }
         let elsewhere = if succeeded { None } else { open_elsewhere(message.lines) };
         let is_it =
             |pending: &PendingSession| pending.link == link && pending.id.as_deref() == Some(&*message.id);
@@ -565,6 +576,27 @@ mod tests {
         assert_eq!(routes.client_sent(&answer(10)), ClientRoute::To(HOME));
         assert_eq!(routes.client_sent(&answer(next)), ClientRoute::To(A));
         assert_eq!(hear(&mut routes, HOME, &asks(next)), DaemonRoute::BeginAgain);
+    }
+
+    /// Regression: each `providers/set` was kept for other servers, even if the daemon had refused it. A client that may only
+    /// read could use up the memory of the server with them.
+    #[test]
+    fn other_servers_get_what_the_own_daemon_has_accepted() {
+        let mut routes = ForwardRoutes::new(0);
+        let initialize = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {} });
+        routes.client_sent(&line(&initialize));
+        hear(&mut routes, HOME, "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"protocolVersion\":1}}\n");
+        for (id, provider) in [(2, "accepted"), (3, "refused")] {
+            let params = json!({ "providerId": provider });
+            let set = json!({ "jsonrpc": "2.0", "id": id, "method": "providers/set", "params": params });
+            assert_eq!(routes.client_sent(&line(&set)), ClientRoute::To(HOME));
+        }
+        assert_eq!(hear(&mut routes, HOME, &done(2)), DaemonRoute::Show);
+        let refused = "{\"jsonrpc\":\"2.0\",\"id\":3,\"error\":{\"code\":1,\"message\":\"no\"}}\n";
+        assert_eq!(hear(&mut routes, HOME, refused), DaemonRoute::Show);
+        let greeting = String::from_utf8(routes.greeting().expect("it is initialized")).expect("text");
+        assert!(greeting.contains("accepted") && !greeting.contains("refused"), "{greeting}");
+        assert!(routes.setting.is_empty());
     }
 
     /// A session rested at its server and was opened at another one: the next prompt must reach it there.
