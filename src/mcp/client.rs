@@ -48,6 +48,8 @@ const REFUSED: ErrorCode = ErrorCode(-1);
 const LOG_LINES_MAX: usize = 10;
 /// Maximum bytes kept of one log message.
 const LOG_LINE_BYTES_MAX: usize = 300;
+/// Maximum bytes of one that are searched for secrets.
+const LOG_READ_BYTES_MAX: usize = 16 * 1024;
 
 /// Words that indicate a secret. Forms must not ask for secrets: the answer passes through a model's tools.
 const SECRET_WORDS: [&str; 12] = [
@@ -191,8 +193,7 @@ impl ClientHandler for McpClient {
             other => other.to_string(),
         };
         let level = format!("{:?}", params.level).to_lowercase();
-        let cut = &said[..said.floor_char_boundary(LOG_LINE_BYTES_MAX)];
-        let line = self.redactor.redact(&format!("{level}: {}", cut.replace('\n', " ")));
+        let line = log_line(&level, &said, &self.redactor);
         tracing::debug!(server = %self.server, "{line}");
         self.shared.keep_log_line(line);
     }
@@ -442,6 +443,14 @@ impl McpClient {
     }
 }
 
+/// A log message on one line. It is cut after its secrets are redacted: a part of one would not be recognized.
+fn log_line(level: &str, said: &str, redactor: &ServerRedactor) -> String {
+    let read = &said[..said.floor_char_boundary(LOG_READ_BYTES_MAX)];
+    let mut line = redactor.redact(&format!("{level}: {}", read.replace('\n', " ")));
+    line.truncate(line.floor_char_boundary(LOG_LINE_BYTES_MAX));
+    line
+}
+
 /// Whether a form asks for a secret, judging by its fields' names, titles, descriptions and formats.
 fn wants_secret(schema: &Value) -> bool {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return false };
@@ -470,6 +479,7 @@ mod tests {
     use rmcp::model::{ContentBlock, NumberOrString};
 
     use super::*;
+    use epitome_config::McpTransport;
 
     /// Regression: the calls of a connection shared one flag for progress. Of two long calls at the same time that both
     /// reported progress every second, the first one to look cleared the flag, and the other was cancelled as silent.
@@ -493,6 +503,19 @@ mod tests {
         drop(open);
         assert_eq!(moved(), [true, true], "the answer begins a new period of silence");
         assert_eq!(moved(), [false, false]);
+    }
+
+    /// Regression: a message was cut first, so that half of a key at the cut was shown and logged.
+    #[test]
+    fn log_messages_are_cut_after_their_secrets_are_redacted() {
+        let env = vec![("KEY".to_owned(), "sk-made-up-key-of-the-server".to_owned())];
+        let way = McpTransport::Stdio { command: String::new(), args: Vec::new(), env };
+        let redactor = ServerRedactor::new(&way);
+        for before in 270..300 {
+            let said = format!("{}sk-made-up-key-of-the-server\n{}", "x".repeat(before), "y".repeat(100_000));
+            let line = log_line("info", &said, &redactor);
+            assert!(line.len() <= LOG_LINE_BYTES_MAX && !line.contains("sk-"), "{before}: {line}");
+        }
     }
 
     #[test]
