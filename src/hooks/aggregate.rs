@@ -29,6 +29,8 @@ pub(super) struct Aggregate {
     pub changed_by: Option<String>,
     /// Checks changed inputs; `None` accepts all.
     pub takes: Option<ToolInputCheck>,
+    /// Bytes of context that may still be added.
+    context_room: usize,
 }
 
 /// The trail record of one run while its output is processed.
@@ -61,6 +63,7 @@ impl Aggregate {
             is_concurrent: false,
             changed_by: None,
             takes: None,
+            context_room: words::CONTEXT_BYTES_MAX,
         }
     }
 

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::hook::PayloadMessages;
 use super::output::Utterance;
+use super::words;
 use epitome_thread::{Origin, Role, View, ViewPart};
 
 /// Maximum bytes of content in one payload. A shell script should not have to parse 100 MB of JSON.
@@ -71,9 +72,7 @@ fn cut(messages: &mut [HookMessage], bytes_max: usize) {
             left -= size;
             continue;
         }
-        let end = message.content.floor_char_boundary(left);
-        message.content.truncate(end);
-        message.content.push_str(&format!("[cut here: {} of {size} bytes left out]", size - end));
+        words::cut(&mut message.content, left);
         left = 0;
     }
 }

@@ -47,6 +47,20 @@ pub fn metadata(metadata: &Value) -> String {
     text.map_or_else(|| metadata.to_string(), str::to_owned)
 }
 
+/// Maximum bytes of the context that the hooks of one event add. It stays in the conversation, and that of a session's
+/// start is part of every request.
+pub const CONTEXT_BYTES_MAX: usize = 64 * 1024;
+
+/// Cuts a text that is longer than this many bytes, with a note.
+pub fn cut(text: &mut String, bytes_max: usize) {
+    let size = text.len();
+    if size > bytes_max {
+        text.truncate(text.floor_char_boundary(bytes_max));
+        let left_out = size - text.len();
+        text.push_str(&format!("[cut here: {left_out} of {size} bytes left out]"));
+    }
+}
+
 /// A hook's note for the model, appended to the result of a call.
 pub fn note(hook: &str, text: &str) -> String {
     format!("[Note by the hook {hook}: {text}]")

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rmcp::ServiceError;
@@ -85,7 +84,7 @@ impl ReadyConnection {
         let sending = self.peer.send_request_with_option(request, PeerRequestOptions::no_options());
         let mut handle =
             tokio::time::timeout(quiet, sending).await.map_err(|_| CallFailure::Late)?.map_err(failed)?;
-        self.shared.listen(handle.progress_token.clone(), progress);
+        let mut activity = self.shared.listen(handle.progress_token.clone(), progress);
         let mut cancel = CancelCall {
             peer: self.peer.clone(),
             shared: self.shared.clone(),
@@ -99,8 +98,7 @@ impl ReadyConnection {
                 came = &mut handle.rx => break came,
                 () = tokio::time::sleep(quiet) => {
                     // Progress resets the timer, and so does a question that the user has not answered yet.
-                    let moved = self.shared.moved.swap(false, Ordering::Relaxed);
-                    if !moved && self.shared.asking.load(Ordering::Relaxed) == 0 {
+                    if !activity.has_moved(&self.shared) {
                         cancel.reason = "no answer in time";
                         return Err(CallFailure::Late);
                     }

@@ -33,6 +33,8 @@ pub const LINES_MAX: u32 = 20_000;
 const LINES_WITHIN: Duration = Duration::from_secs(10);
 /// Bytes of stderr that are kept, from the end.
 const STDERR_BYTES_MAX: usize = 2 * 1024;
+/// Maximum bytes of a line of stderr that are read at once.
+const STDERR_READ_BYTES_MAX: usize = 64 * 1024;
 /// Maximum bytes of one logged line of stderr.
 const STDERR_LINE_BYTES_MAX: usize = 1_024;
 /// Maximum lines of stderr logged per process.
@@ -157,7 +159,7 @@ async fn follow_stderr(
     let mut lines = 0;
     loop {
         line.clear();
-        let piece = (&mut stderr).take(STDERR_LINE_BYTES_MAX as u64).read_until(b'\n', &mut line).await;
+        let piece = (&mut stderr).take(STDERR_READ_BYTES_MAX as u64).read_until(b'\n', &mut line).await;
         match piece {
             Ok(0) | Err(_) => return diagnostics.read.notify_one(),
             Ok(_) => {
@@ -165,7 +167,9 @@ async fn follow_stderr(
                 let text = redact(text.trim_end());
                 lines += 1;
                 if lines <= STDERR_LINES_MAX {
-                    tracing::info!(server = %name, "{text}");
+                    // Cut only now: a part of a secret would not be recognized.
+                    let shown = &text[..text.floor_char_boundary(STDERR_LINE_BYTES_MAX)];
+                    tracing::info!(server = %name, "{shown}");
                 }
                 diagnostics.record_line(&text);
             }

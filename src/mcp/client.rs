@@ -48,6 +48,8 @@ const REFUSED: ErrorCode = ErrorCode(-1);
 const LOG_LINES_MAX: usize = 10;
 /// Maximum bytes kept of one log message.
 const LOG_LINE_BYTES_MAX: usize = 300;
+/// Maximum bytes of one that are searched for secrets.
+const LOG_READ_BYTES_MAX: usize = 16 * 1024;
 
 /// Words that indicate a secret. Forms must not ask for secrets: the answer passes through a model's tools.
 const SECRET_WORDS: [&str; 12] = [
@@ -71,11 +73,12 @@ type ProgressListener = Arc<dyn Fn(String) + Send + Sync>;
 /// State shared by a connection and its calls.
 #[derive(Default)]
 pub struct ClientShared {
-    listeners: Mutex<HashMap<ProgressToken, ProgressListener>>,
-    /// Set when progress arrives or a question closes; cleared by the call's inactivity timer.
-    pub moved: AtomicBool,
+    /// Each with the flag that is set when progress arrives.
+    listeners: Mutex<HashMap<ProgressToken, (ProgressListener, Arc<AtomicBool>)>>,
     /// Questions that the user has not answered yet.
-    pub asking: AtomicU32,
+    asking: AtomicU32,
+    /// Questions that are closed.
+    closed: AtomicU32,
     asked: AtomicU32,
     unanswered: AtomicU32,
     /// Whether the user allows all calls of the model for this server.
@@ -86,8 +89,19 @@ pub struct ClientShared {
 }
 
 impl ClientShared {
-    pub fn listen(&self, token: ProgressToken, listener: ProgressListener) {
-        self.listeners().insert(token, listener);
+    /// Passes the progress of a call to its listener, until the call is forgotten.
+    pub fn listen(&self, token: ProgressToken, listener: ProgressListener) -> CallActivity {
+        let moved = Arc::new(AtomicBool::new(false));
+        self.listeners().insert(token, (listener, moved.clone()));
+        CallActivity { moved, closed: self.closed.load(Ordering::Relaxed) }
+    }
+
+    fn progressed(&self, token: &ProgressToken, text: String) {
+        let listener = self.listeners().get(token).cloned();
+        if let Some((listener, moved)) = listener {
+            moved.store(true, Ordering::Relaxed);
+            listener(text);
+        }
     }
 
     pub fn forget(&self, token: &ProgressToken) {
@@ -107,9 +121,28 @@ impl ClientShared {
         }
     }
 
-    fn listeners(&self) -> MutexGuard<'_, HashMap<ProgressToken, ProgressListener>> {
+    fn listeners(&self) -> MutexGuard<'_, HashMap<ProgressToken, (ProgressListener, Arc<AtomicBool>)>> {
         // Nothing that could panic runs under this lock.
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What keeps one call alive. Each call has its own: several may run at the same time, and one that looks must not take
+/// another one's progress.
+pub struct CallActivity {
+    moved: Arc<AtomicBool>,
+    /// Number of closed questions when it was last asked.
+    closed: u32,
+}
+
+impl CallActivity {
+    /// Whether progress has arrived or a question was closed since the last time, or a question is open: a server's
+    /// question does not say to which call it belongs.
+    pub fn has_moved(&mut self, shared: &ClientShared) -> bool {
+        let has_progress = self.moved.swap(false, Ordering::Relaxed);
+        let closed = shared.closed.load(Ordering::Relaxed);
+        let has_closed = std::mem::replace(&mut self.closed, closed) != closed;
+        has_progress || has_closed || shared.asking.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -160,8 +193,7 @@ impl ClientHandler for McpClient {
             other => other.to_string(),
         };
         let level = format!("{:?}", params.level).to_lowercase();
-        let cut = &said[..said.floor_char_boundary(LOG_LINE_BYTES_MAX)];
-        let line = self.redactor.redact(&format!("{level}: {}", cut.replace('\n', " ")));
+        let line = log_line(&level, &said, &self.redactor);
         tracing::debug!(server = %self.server, "{line}");
         self.shared.keep_log_line(line);
     }
@@ -171,11 +203,7 @@ impl ClientHandler for McpClient {
     }
 
     async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
-        self.shared.moved.store(true, Ordering::Relaxed);
-        let listener = self.shared.listeners().get(&params.progress_token).cloned();
-        if let Some(listener) = listener {
-            listener(progress(&params));
-        }
+        self.shared.progressed(&params.progress_token, progress(&params));
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
@@ -289,8 +317,8 @@ struct OpenQuestionGuard<'a>(&'a ClientShared);
 
 impl Drop for OpenQuestionGuard<'_> {
     fn drop(&mut self) {
+        self.0.closed.fetch_add(1, Ordering::Relaxed);
         self.0.asking.fetch_sub(1, Ordering::Relaxed);
-        self.0.moved.store(true, Ordering::Relaxed);
     }
 }
 
@@ -415,6 +443,14 @@ impl McpClient {
     }
 }
 
+/// A log message on one line. It is cut after its secrets are redacted: a part of one would not be recognized.
+fn log_line(level: &str, said: &str, redactor: &ServerRedactor) -> String {
+    let read = &said[..said.floor_char_boundary(LOG_READ_BYTES_MAX)];
+    let mut line = redactor.redact(&format!("{level}: {}", read.replace('\n', " ")));
+    line.truncate(line.floor_char_boundary(LOG_LINE_BYTES_MAX));
+    line
+}
+
 /// Whether a form asks for a secret, judging by its fields' names, titles, descriptions and formats.
 fn wants_secret(schema: &Value) -> bool {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return false };
@@ -440,9 +476,47 @@ fn progress(params: &ProgressNotificationParam) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rmcp::model::ContentBlock;
+    use rmcp::model::{ContentBlock, NumberOrString};
 
     use super::*;
+    use epitome_config::McpTransport;
+
+    /// Regression: the calls of a connection shared one flag for progress. Of two long calls at the same time that both
+    /// reported progress every second, the first one to look cleared the flag, and the other was cancelled as silent.
+    #[test]
+    fn calls_at_the_same_time_have_progress_of_their_own() {
+        let shared = ClientShared::default();
+        let token = |number| ProgressToken(NumberOrString::Number(number));
+        let mut calls = [1, 2].map(|number| shared.listen(token(number), Arc::new(|_: String| {})));
+        let mut moved = || calls.each_mut().map(|call| call.has_moved(&shared));
+        for number in [1, 2] {
+            shared.progressed(&token(number), "half".to_owned());
+        }
+        assert_eq!(moved(), [true, true]);
+        assert_eq!(moved(), [false, false]);
+        // One call's progress does not keep the other alive.
+        shared.progressed(&token(2), "nearly".to_owned());
+        assert_eq!(moved(), [false, true]);
+        let open = OpenQuestionGuard(&shared);
+        shared.asking.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(moved(), [true, true]);
+        drop(open);
+        assert_eq!(moved(), [true, true], "the answer begins a new period of silence");
+        assert_eq!(moved(), [false, false]);
+    }
+
+    /// Regression: a message was cut first, so that half of a key at the cut was shown and logged.
+    #[test]
+    fn log_messages_are_cut_after_their_secrets_are_redacted() {
+        let env = vec![("KEY".to_owned(), "sk-made-up-key-of-the-server".to_owned())];
+        let way = McpTransport::Stdio { command: String::new(), args: Vec::new(), env };
+        let redactor = ServerRedactor::new(&way);
+        for before in 270..300 {
+            let said = format!("{}sk-made-up-key-of-the-server\n{}", "x".repeat(before), "y".repeat(100_000));
+            let line = log_line("info", &said, &redactor);
+            assert!(line.len() <= LOG_LINE_BYTES_MAX && !line.contains("sk-"), "{before}: {line}");
+        }
+    }
 
     #[test]
     fn the_model_is_called_with_bounded_texts_only() {

@@ -3,10 +3,10 @@
 
 use rmcp::model;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::names;
-use super::schema::prune_definitions;
+use super::schema::{make_acceptable, prune_definitions};
 use epitome_thread::ToolSpec;
 
 /// Maximum tools used per server; some servers have a hundred.
@@ -119,9 +119,7 @@ fn validate_tools(
     let mut known = Vec::new();
     for (tool, name) in wanted.into_iter().zip(names) {
         let mut schema = (*tool.input_schema).clone();
-        // Providers require an explicit type.
-        schema.insert("type".to_owned(), json!("object"));
-        schema.remove("$schema");
+        make_acceptable(&mut schema);
         prune_definitions(&mut schema);
         let schema = Value::Object(schema);
         if schema.to_string().len() > SCHEMA_BYTES_MAX {
@@ -199,6 +197,8 @@ pub fn short(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+
+    use serde_json::json;
 
     use super::*;
 

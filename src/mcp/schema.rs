@@ -1,11 +1,106 @@
-//! Removes unused definitions from a tool's schema: some servers attach all their definitions to every tool. Pure.
+//! Adapts a tool's schema to what all providers accept, and removes its unused definitions: some servers attach all
+//! their definitions to every tool. Pure.
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// The keys of definitions in JSON Schema: since draft 2019-09, and before.
 const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
+
+/// Keys that combine schemas.
+const COMBINATIONS: [&str; 3] = ["oneOf", "anyOf", "allOf"];
+
+/// Keys whose values are data instead of schemas.
+const DATA: [&str; 5] = ["const", "default", "enum", "example", "examples"];
+
+/// Makes a tool's schema one that every provider accepts: a provider that rejects one tool's schema rejects every
+/// request of the conversation. What is lost here is only known to the server, which checks the arguments itself.
+///
+/// - Anthropic and OpenAI accept no combinations (`oneOf` and so on) at the top level, so their properties are merged.
+/// - OpenAI requires `properties`, even if a tool has no parameters, and `items` in each array.
+/// - Servers write absent fields as `null`.
+pub fn make_acceptable(schema: &mut Map<String, Value>) {
+    schema.remove("$schema");
+    complete(schema);
+    if COMBINATIONS.iter().chain(&["$ref"]).any(|key| schema.contains_key(*key)) {
+        let mut merged = MergedProperties::default();
+        merged.add(schema, schema, true);
+        let MergedProperties { properties, mut required, .. } = merged;
+        required.retain(|name| properties.contains_key(name));
+        schema.insert("properties".to_owned(), Value::Object(properties));
+        schema.remove("required");
+        if !required.is_empty() {
+            schema.insert("required".to_owned(), json!(required));
+        }
+    }
+    for key in COMBINATIONS.into_iter().chain(["$ref", "not", "enum", "const"]) {
+        schema.remove(key);
+    }
+    schema.insert("type".to_owned(), json!("object"));
+    if !schema.get("properties").is_some_and(Value::is_object) {
+        schema.insert("properties".to_owned(), json!({}));
+    }
+}
+
+/// Removes fields that are `null`, and adds `items` to arrays without it, at all levels.
+fn complete(schema: &mut Map<String, Value>) {
+    schema.retain(|key, field| !field.is_null() || DATA.contains(&key.as_str()));
+    let is_array = match schema.get("type") {
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "array"),
+        Some(kind) => kind == "array",
+        None => false,
+    };
+    if is_array && !schema.contains_key("items") {
+        schema.insert("items".to_owned(), json!({}));
+    }
+    for (key, field) in schema.iter_mut() {
+        match field {
+            _ if DATA.contains(&key.as_str()) => {}
+            Value::Object(inner) => complete(inner),
+            Value::Array(parts) => parts.iter_mut().filter_map(Value::as_object_mut).for_each(complete),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+}
+
+/// The properties of a schema and of everything that it combines.
+#[derive(Default)]
+struct MergedProperties {
+    properties: Map<String, Value>,
+    /// The properties that are required in any case.
+    required: Vec<String>,
+    /// The definitions that have been added, as they may refer to each other.
+    added: BTreeSet<(&'static str, String)>,
+}
+
+impl MergedProperties {
+    /// Adds the properties of a part of the whole schema. `is_certain` is whether the part applies in any case.
+    fn add(&mut self, part: &Map<String, Value>, whole: &Map<String, Value>, is_certain: bool) {
+        for (name, property) in part.get("properties").and_then(Value::as_object).into_iter().flatten() {
+            self.properties.entry(name.clone()).or_insert_with(|| property.clone());
+        }
+        let required = part.get("required").and_then(Value::as_array).into_iter().flatten();
+        for name in required.filter_map(Value::as_str).filter(|_| is_certain) {
+            if !self.required.iter().any(|known| known == name) {
+                self.required.push(name.to_owned());
+            }
+        }
+        let reference = part.get("$ref").and_then(Value::as_str).and_then(parse_reference).flatten();
+        if let Some((key, name)) = reference
+            && let Some(definition) = whole.get(key).and_then(|all| all.get(&name)).and_then(Value::as_object)
+            && self.added.insert((key, name))
+        {
+            self.add(definition, whole, is_certain);
+        }
+        for key in COMBINATIONS {
+            let parts = part.get(key).and_then(Value::as_array).into_iter().flatten();
+            for inner in parts.filter_map(Value::as_object) {
+                self.add(inner, whole, is_certain && key == "allOf");
+            }
+        }
+    }
+}
 
 /// Removes unreachable definitions. A schema with references of another form than `#/$defs/NAME` is left unchanged.
 pub fn prune_definitions(schema: &mut Map<String, Value>) {
@@ -73,9 +168,75 @@ fn parse_reference(reference: &str) -> Option<Option<(&'static str, String)>> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+
+    fn acceptable(schema: Value) -> Value {
+        let Value::Object(mut schema) = schema else { panic!("an object") };
+        make_acceptable(&mut schema);
+        Value::Object(schema)
+    }
+
+    /// Regression: a server's tool without parameters had the schema `{"type": "object"}`, and OpenAI answered every
+    /// request of the conversation with "object schema missing properties" until the server was switched off.
+    #[test]
+    fn parts_that_providers_require_are_added() {
+        for (schema, wanted) in [
+            (json!({"type": "object"}), json!({"type": "object", "properties": {}})),
+            (json!({"properties": null, "required": null}), json!({"properties": {}, "type": "object"})),
+            (
+                json!({"type": "object", "properties": {"rows": {"type": "array"}}}),
+                json!({"type": "object", "properties": {"rows": {"type": "array", "items": {}}}}),
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {"anyOf": [{"type": ["array", "null"]}]}}}),
+                json!({"type": "object", "properties": {"a": {"anyOf": [{"type": ["array", "null"], "items": {}}]}}}),
+            ),
+            // Neither a property called `type` nor data is a schema.
+            (
+                json!({"type": "object", "properties": {
+                    "type": {"type": "string", "default": null},
+                    "shape": {"default": {"type": "array", "fill": null}},
+                }}),
+                json!({"type": "object", "properties": {
+                    "type": {"type": "string", "default": null},
+                    "shape": {"default": {"type": "array", "fill": null}},
+                }}),
+            ),
+        ] {
+            assert_eq!(acceptable(schema.clone()), wanted, "{schema}");
+        }
+    }
+
+    /// Regression: a server had a tool whose arguments are one of two objects, and Anthropic answered every request of
+    /// the conversation with "input_schema does not support oneOf, allOf, or anyOf at the top level".
+    #[test]
+    fn combinations_at_the_top_level_are_merged() {
+        let by_id = json!({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]});
+        let by_name = json!({"properties": {"name": {"type": "string"}}, "required": ["name", "missing"]});
+        for (schema, wanted) in [
+            (
+                json!({"type": "object", "properties": {"x": {}}, "required": ["x"], "oneOf": [by_id, by_name]}),
+                json!({"type": "object", "required": ["x"],
+                    "properties": {"x": {}, "id": {"type": "integer"}, "name": {"type": "string"}}}),
+            ),
+            (
+                json!({"allOf": [by_id, by_name], "not": {"required": ["x"]}}),
+                json!({"type": "object", "required": ["id", "name"],
+                    "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}),
+            ),
+            (
+                json!({"$ref": "#/definitions/a", "definitions": {
+                    "a": {"properties": {"id": {}}, "required": ["id"], "anyOf": [{"$ref": "#/definitions/b"}]},
+                    "b": {"properties": {"deep": {}}, "allOf": [{"$ref": "#/definitions/a"}]},
+                }}),
+                json!({"type": "object", "required": ["id"], "properties": {"id": {}, "deep": {}}}),
+            ),
+        ] {
+            let mut found = acceptable(schema.clone());
+            prune_definitions(found.as_object_mut().expect("an object"));
+            assert_eq!(found, wanted, "{schema}");
+        }
+    }
 
     /// Regression: of 82 KiB of a server's tools, 56 KiB were definitions that the tools did not use.
     #[test]

@@ -4,8 +4,24 @@
 use super::endpoint::Endpoint;
 use epitome_config::WireFormat;
 use epitome_thread::Content;
+use epitome_tokens::image_sides;
+use epitome_tokens::model_name::Family;
 
 const PDF: &str = "application/pdf";
+
+/// Maximum pixels of a side of an image that Claude accepts. A longer screenshot makes the service reject every later
+/// request of the conversation.
+pub const IMAGE_SIDE_MAX: u32 = 8_000;
+
+/// Whether an image is larger than the model accepts. `data` is its base64.
+pub fn is_image_too_large(endpoint: &Endpoint, data: &str) -> bool {
+    Family::detect(&endpoint.model) == Family::Claude && longer_side(data) > IMAGE_SIDE_MAX
+}
+
+/// The pixels of an image's longer side; 0 if they can't be found.
+pub(super) fn longer_side(data: &str) -> u32 {
+    image_sides(data).map_or(0, |(width, height)| width.max(height))
+}
 
 /// Whether an image of this type can be sent as an image.
 pub fn takes_image(endpoint: &Endpoint, mime_type: &str) -> bool {
@@ -64,6 +80,9 @@ pub fn left_out(endpoint: &Endpoint, content: &[Content]) -> Option<String> {
                     true => format!("no images of type {mime_type}"),
                     false => "no images".to_owned(),
                 }
+            }
+            Content::Image { data, .. } if is_image_too_large(endpoint, data) => {
+                format!("no images with more than {IMAGE_SIDE_MAX} pixels on a side")
             }
             Content::Document { mime_type, .. } if !takes_document(endpoint, mime_type) => {
                 match mime_type.as_str() {

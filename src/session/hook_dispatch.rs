@@ -11,6 +11,7 @@ use super::NoticeSeverity;
 use super::actor::Session;
 use super::core::Core;
 use super::effects;
+use super::hook_host::HookNews;
 use super::replies::with_full_stop;
 use super::work::JobResult;
 use epitome_config::CompactionThreshold;
@@ -214,8 +215,21 @@ impl Session {
         let perform = run::perform(&runner, Chain::new(hook_context, links))
             .instrument(self.core.trace.session().clone());
         let limit = if event == HookEvent::SessionEnd { END_TIME_MAX } else { FAILURE_TIME_MAX };
-        let ended = tokio::time::timeout(limit, perform).await;
-        let Ok(mut resolution) = ended else {
+        let until = tokio::time::Instant::now() + limit;
+        tokio::pin!(perform);
+        // The session's task waits here, so it has to answer the calls of resident hooks itself.
+        let ended = loop {
+            tokio::select! {
+                biased;
+                resolution = &mut perform => break Some(resolution),
+                () = tokio::time::sleep_until(until) => break None,
+                Some(news) = self.hooks.next_news() => match news {
+                    HookNews::Call(call) => self.serve(call),
+                    HookNews::Late(news) => self.hooks.late().take_in(&self.core, news),
+                },
+            }
+        };
+        let Some(mut resolution) = ended else {
             tracing::warn!(session = %self.core.id(), %event, "hooks did not end in time");
             return;
         };

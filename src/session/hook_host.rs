@@ -160,6 +160,11 @@ impl HookHost {
         self.runner.as_ref().is_some_and(|runner| !runner.residents.is_empty())
     }
 
+    /// Whether hooks run in the background. They end with the runner.
+    pub(super) fn has_any_aside(&self) -> bool {
+        self.runner.as_ref().is_some_and(|runner| runner.aside.running() > 0)
+    }
+
     // ── State while they run ───────────────────────────────────────────────────────────────────
 
     /// A recipe is being invoked: its `once` hooks may run again.

@@ -11,9 +11,10 @@ pub(super) use epitome_hooks::guards::refuse;
 use epitome_hooks::hook_context::{EventData, HookCall, HookCallResult, PromptAttachment};
 use epitome_hooks::output::Resolution;
 use epitome_hooks::words;
+use epitome_thread::visible::fenced;
 use epitome_thread::{
     CallId, Change, Content, Decider, HookRun, HookRunResult, Message, Origin, OutcomeContent, OutcomeStatus,
-    RecordedDecision, ToolCall, ToolOutcome, Withheld,
+    RecordedDecision, ToolCall, ToolDisplay, ToolOutcome, Withheld,
 };
 use epitome_turn::EffectResult;
 
@@ -236,8 +237,14 @@ fn result_of(call: &ToolCall, outcome: &ToolOutcome, took: Duration) -> HookCall
 }
 
 /// Applies a hook's result to an outcome. The user sees the same text as the model, because the tool's own display may
-/// contain something that a hook removed.
+/// contain something that a hook removed. Where hooks only added something, that display stays.
 fn apply_result(outcome: &mut ToolOutcome, result: HookCallResult) {
+    let is_success = outcome.status == OutcomeStatus::Completed;
+    let is_same = result.success == is_success && result.metadata == outcome.raw;
+    let text = outcome.model_text();
+    if let Some(added) = result.text.strip_prefix(text.as_str()).filter(|_| is_same && !text.is_empty()) {
+        return append(outcome, added);
+    }
     outcome.content.retain(|content| match content {
         OutcomeContent::Text { .. } => false,
         OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => true,
@@ -250,6 +257,20 @@ fn apply_result(outcome: &mut ToolOutcome, result: HookCallResult) {
         (false, OutcomeStatus::Completed) => OutcomeStatus::Failed,
         (false, status) => status,
     };
+}
+
+/// Appends to the text of an outcome, and to what the user sees.
+fn append(outcome: &mut ToolOutcome, added: &str) {
+    if !outcome.shown.is_empty() && !added.trim().is_empty() {
+        outcome.shown.push(ToolDisplay::Text { text: fenced("", added.trim()) });
+    }
+    let last = outcome.content.iter_mut().rev().find_map(|content| match content {
+        OutcomeContent::Text { text } => Some(text),
+        OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => None,
+    });
+    if let Some(text) = last {
+        text.push_str(added);
+    }
 }
 
 fn attachments(message: &Message) -> Vec<PromptAttachment> {

@@ -2,8 +2,8 @@
 //! that is not in the log stays, a few hundred bytes, until the session is used again.
 //!
 //! Clients notice nothing: they stay attached, and the next command finds the session as it was. A session is never
-//! suspended while something depends on its task (a turn, a question, a resident hook, a callback or a background
-//! command).
+//! suspended while something depends on its task (a turn, a question, a resident hook, a hook or callback in the
+//! background, or a background command).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +71,8 @@ impl Session {
             || self.questions.are_open()
             || self.tools.background().running() > 0
             || self.core.lineage.is_child()
-            || self.hooks.has_residents();
+            || self.hooks.has_residents()
+            || self.hooks.has_any_aside();
         !holds
             && !self.core.clients.are_closing()
             && self.core.clients.idle_for() >= self.core.services.suspend_after

@@ -16,7 +16,7 @@ mod vocabulary;
 pub use calibration::Calibration;
 pub use counter::{Count, Counter};
 pub use estimate::estimate;
-pub use media::{document_tokens, image_tokens};
+pub use media::{document_tokens, image_sides, image_tokens};
 pub use ruler::Ruler;
 pub use rulers::Rulers;
 pub use tally::Tally;

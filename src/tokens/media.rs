@@ -25,7 +25,7 @@ const SIDE_MAX: u32 = 100_000;
 
 /// Tokens of an image. `data` is its base64.
 pub fn image_tokens(family: Family, data: &str) -> u64 {
-    let Some((width, height)) = sides(data) else { return IMAGE_TOKENS };
+    let Some((width, height)) = image_sides(data) else { return IMAGE_TOKENS };
     let (width, height) = (f64::from(width), f64::from(height));
     let tokens = match family {
         // The longer side is reduced to 1,568 pixels, and 750 pixels are a token.
@@ -69,8 +69,9 @@ fn tiles(width: f64, height: f64, side: f64) -> f64 {
     ((width / side).ceil() * (height / side).ceil()).clamp(1.0, 16.0)
 }
 
-/// Returns the width and height in pixels of a PNG, GIF, WebP or JPEG.
-fn sides(data: &str) -> Option<(u32, u32)> {
+/// Returns the width and height in pixels of a PNG, GIF, WebP or JPEG; `None` if they can't be found. `data` is its
+/// base64.
+pub fn image_sides(data: &str) -> Option<(u32, u32)> {
     let head = data.as_bytes().get(..data.len().min(HEADER_BYTES_MAX) / 4 * 4)?;
     let lenient = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
     let bytes = GeneralPurpose::new(&STANDARD, lenient).decode(head).ok()?;
@@ -169,9 +170,9 @@ mod tests {
             (b"\xff\xd8\xff\xe0\0\0".to_vec(), None),
             (b"not an image".to_vec(), None),
         ] {
-            assert_eq!(sides(&STANDARD.encode(&bytes)), sides_of_it, "{bytes:?}");
+            assert_eq!(image_sides(&STANDARD.encode(&bytes)), sides_of_it, "{bytes:?}");
         }
-        assert_eq!(sides("%%%%"), None);
+        assert_eq!(image_sides("%%%%"), None);
         assert_eq!(image_tokens(Family::Claude, &png(0, 7)), IMAGE_TOKENS);
     }
 }

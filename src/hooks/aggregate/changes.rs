@@ -77,7 +77,16 @@ impl Aggregate {
             return;
         }
         account.done("add context");
-        for text in texts {
+        for mut text in texts {
+            let size = text.len();
+            if size > self.context_room {
+                let most = words::CONTEXT_BYTES_MAX / 1024;
+                account.remarks.push(format!(
+                    "its context of {size} bytes was cut: the hooks of one event may add {most} KiB"
+                ));
+            }
+            words::cut(&mut text, self.context_room);
+            self.context_room = self.context_room.saturating_sub(size);
             match &mut self.hook_context.what {
                 // A tool result is one text for the model, so the note becomes part of it.
                 EventData::AfterToolCall { result, .. } => {

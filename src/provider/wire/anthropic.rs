@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::anthropic_search::{self as search, Searches};
+use super::images::OldestImages;
 use super::parts::{Sendable, said, shown};
 use super::turns::{
     CallAnswer, NO_OUTCOME, NO_OUTPUT, WireTurn, call_name, without_blanks, without_thinking_at_end,
@@ -53,9 +54,11 @@ impl Format for Anthropic {
                     (Some(_) | None, _) => false,
                 };
                 let parts = &parts[usize::from(repeated)..];
-                let results = answers.iter().map(|answer| result(answer, endpoint));
-                let said = parts.iter().filter_map(|part| said(part, endpoint)).map(block);
-                let content: Vec<Value> = results.chain(said).collect();
+                let images = &mut prefix.images;
+                let mut content: Vec<Value> = Vec::with_capacity(answers.len() + parts.len());
+                content.extend(answers.iter().map(|answer| result(answer, endpoint, images)));
+                let said = parts.iter().filter_map(|part| said(part, endpoint));
+                content.extend(said.map(|part| block(images.admit(part))));
                 put(&json!({ "role": "user", "content": content }), prefix, out);
                 // The mark goes before the closing brace of the last block, which precedes the ends of list and
                 // message.
@@ -160,11 +163,12 @@ fn mark(here: bool) -> Option<Value> {
     here.then(|| json!({ "type": "ephemeral" }))
 }
 
-fn result(answer: &CallAnswer<'_>, endpoint: &Endpoint) -> Value {
+fn result(answer: &CallAnswer<'_>, endpoint: &Endpoint, images: &mut OldestImages) -> Value {
     let (content, is_error) = match answer.outcome {
         None => (vec![text_block(NO_OUTCOME)], true),
         Some(outcome) => {
-            let mut blocks: Vec<Value> = shown(outcome, endpoint).map(block).collect();
+            let mut blocks: Vec<Value> =
+                shown(outcome, endpoint).map(|part| block(images.admit(part))).collect();
             if blocks.is_empty() {
                 blocks.push(text_block(NO_OUTPUT));
             }

@@ -7,7 +7,8 @@ use crate::ModelRequest;
 use crate::abilities::Abilities;
 use crate::endpoint::test_endpoint;
 use crate::wire::views_tests::{
-    OwnedView, body, call, document, encode, image, outcome, outcome_document, text, thinking as thought,
+    OwnedView, body, call, document, encode, image, outcome, outcome_document, picture, text,
+    thinking as thought,
 };
 use epitome_thread::{OutcomeContent, ThoughtLevel};
 
@@ -108,6 +109,50 @@ fn user_files_links_and_images() {
             {"type": "text", "text": "(An image of type image/tiff was attached here and left out: this model does not take it.)"},
         ])
     );
+}
+
+/// Regression: after the 21st screenshot of a large screen, the service answered every request of the conversation with
+/// "image dimensions exceed max allowed size for many-image requests: 2000 pixels", even that for a summary.
+#[test]
+fn the_oldest_of_many_images_are_left_out_if_any_is_large() {
+    let sent = |endpoint: &Endpoint, images: Vec<Content>| {
+        let body = body(endpoint, &OwnedView::default().user(images).request());
+        let blocks = body["messages"][0]["content"].as_array().cloned().unwrap_or_default();
+        blocks.iter().map(|block| block["type"] == "image").collect::<Vec<bool>>()
+    };
+    let (large, small) = (picture(2_880, 1_800), picture(1_280, 2_000));
+    let claude = test_endpoint(SONNET);
+    let other = Endpoint { model: "kimi-k2".into(), own_api: false, ..test_endpoint(SONNET) };
+    let then = |first: &[Content], count: usize, more: &Content| {
+        [first, vec![more.clone(); count].as_slice()].concat()
+    };
+    for (images, left_out) in [
+        (then(&[], 20, &large), 0),
+        (then(&[], 21, &large), 10),
+        (then(&[], 30, &large), 10),
+        (then(&[], 31, &large), 20),
+        (then(&[], 100, &small), 0),
+        (then(&[], 101, &small), 10),
+        // Without the large one, the others are not too many.
+        (then(std::slice::from_ref(&large), 40, &small), 10),
+        (then(&vec![small.clone(); 40], 1, &large), 30),
+    ] {
+        let count = images.len();
+        let wanted: Vec<bool> = (0..count).map(|at| at >= left_out).collect();
+        assert_eq!(sent(&claude, images.clone()), wanted, "{count} images");
+        assert_eq!(sent(&other, images), vec![true; count], "{count} images for another model");
+    }
+}
+
+/// Regression: a screenshot of an entire web page was longer than the service accepts, and it rejected every later
+/// request of the conversation.
+#[test]
+fn images_that_are_too_large_are_left_out() {
+    let view = OwnedView::default().user(vec![picture(1_280, 8_001), picture(1_280, 8_000)]);
+    let content = &body(&test_endpoint(SONNET), &view.request())["messages"][0]["content"];
+    assert_eq!(content[0]["type"], "text", "{content}");
+    assert!(content[0]["text"].as_str().is_some_and(|text| text.contains("8000 pixels")), "{content}");
+    assert_eq!(content[1]["type"], "image", "{content}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
+use super::images::OldestImages;
 use super::turns::{WireTurn, turns};
 use super::{BodyEnvelope, EncodedTurn, Format, Prefix, Purpose, RequestMeta, format_of};
 use crate::budget::BYTES_PER_TOKEN;
@@ -62,6 +63,8 @@ pub struct Encoding {
 struct CachedEncoding {
     endpoint: Endpoint,
     basis: Basis,
+    /// The images of the conversation that are left out.
+    images: OldestImages,
     tools: Bytes,
     prefix: Prefix,
     /// Turns, oldest first. In each piece, every message is preceded by a comma.
@@ -95,7 +98,7 @@ struct EncodedPiece {
 
 impl Encoding {
     /// Encodes a request. Turns that were encoded for an earlier request with the same endpoint and basis are reused.
-    /// Without a basis, or if it differs, everything is encoded again.
+    /// Without a basis, or if it or the images to leave out differ, everything is encoded again.
     pub fn encode(
         &mut self,
         endpoint: &Endpoint,
@@ -103,12 +106,13 @@ impl Encoding {
         purpose: Purpose<'_>,
     ) -> Encoded {
         let format = format_of(endpoint.wire);
-        let mut cached = self.take(format, endpoint, request);
+        let images = OldestImages::of_request(endpoint, &request.items);
+        let mut cached = self.take(format, endpoint, request, images);
         let mut from = cached.continuation;
         let (mut all, mut begin) = turns(request.items.get(from.item..).unwrap_or_default());
         // The newest turn may still grow before the model replies, so it is not cached.
         if from.item >= request.items.len() || cached.turns > from.turns + all.len() - 1 {
-            cached = CachedEncoding::new(format, endpoint, request);
+            cached = CachedEncoding::new(format, endpoint, request, images);
             from = EncodingStart::default();
             (all, begin) = turns(&request.items);
         }
@@ -144,17 +148,25 @@ impl Encoding {
         encoded
     }
 
-    /// Takes the cached encoding if it has the same endpoint and basis, else returns an empty one.
+    /// Whether images of the conversation are left out of its requests.
+    pub fn leaves_images_out(&self) -> bool {
+        self.cached.as_ref().is_some_and(|cached| cached.images != OldestImages::default())
+    }
+
+    /// Takes the cached encoding if it has the same endpoint, basis and images, else returns an empty one.
     fn take(
         &mut self,
         format: &dyn Format,
         endpoint: &Endpoint,
         request: &ModelRequest<'_>,
+        images: OldestImages,
     ) -> CachedEncoding {
         let basis = request.basis.unwrap_or_default();
-        let is_same = |cached: &mut CachedEncoding| cached.endpoint == *endpoint && cached.basis == basis;
+        let is_same = |cached: &mut CachedEncoding| {
+            cached.endpoint == *endpoint && cached.basis == basis && cached.images == images
+        };
         let cached = request.basis.and_then(|_| self.cached.take_if(is_same));
-        cached.unwrap_or_else(|| CachedEncoding::new(format, endpoint, request))
+        cached.unwrap_or_else(|| CachedEncoding::new(format, endpoint, request, images))
     }
 }
 
@@ -172,12 +184,18 @@ fn offered<'a>(endpoint: &Endpoint, tools: &'a [ToolSpec]) -> Cow<'a, [ToolSpec]
 }
 
 impl CachedEncoding {
-    fn new(format: &dyn Format, endpoint: &Endpoint, request: &ModelRequest<'_>) -> CachedEncoding {
+    fn new(
+        format: &dyn Format,
+        endpoint: &Endpoint,
+        request: &ModelRequest<'_>,
+        images: OldestImages,
+    ) -> CachedEncoding {
         let tools = Bytes::from(format.tools(endpoint, &offered(endpoint, request.tools)));
-        let prefix = Prefix::new(request.system, &tools);
+        let prefix = Prefix::new(request.system, &tools, images);
         CachedEncoding {
             endpoint: endpoint.clone(),
             basis: request.basis.unwrap_or_default(),
+            images,
             tools,
             prefix,
             joined: Vec::new(),
@@ -243,7 +261,8 @@ fn write_turn(
 ) -> EncodedPiece {
     let mut bytes = vec![b','];
     let written = format.turn(endpoint, turn, prefix, &mut bytes);
-    let free = free_bytes(turn, Family::detect(&endpoint.model));
+    // Those that are left out have no bytes here.
+    let free = free_bytes(turn, Family::detect(&endpoint.model)).min(bytes.len());
     EncodedPiece { bytes: Bytes::from(bytes), written, of_user: matches!(turn, WireTurn::User { .. }), free }
 }
 

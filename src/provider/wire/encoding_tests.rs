@@ -7,7 +7,7 @@ use super::*;
 use crate::abilities::Thinking;
 use crate::endpoint::{test_chat_endpoint, test_endpoint};
 use crate::wire::views_tests::{
-    OwnedItem, OwnedView, body, call, encode, hooks_wishes, outcome, text, thinking, views,
+    OwnedItem, OwnedView, body, call, encode, hooks_wishes, outcome, picture, text, thinking, views,
 };
 use epitome_config::WireFormat;
 use epitome_scripted_model::valid;
@@ -54,6 +54,26 @@ fn models_get_the_edit_tool_that_they_were_trained_with() {
         assert_eq!(names(&endpoint, &both[..1]), ["apply_patch"], "{}", endpoint.name);
         let all = Endpoint { edit_tools: EditTools::All, ..endpoint };
         assert_eq!(names(&all, &both).len(), 3, "{}", all.name);
+    }
+}
+
+/// Which images are left out depends on the newer ones, but what is cached must equal a fresh encoding.
+#[test]
+fn a_conversation_with_many_images_is_cached_correctly() {
+    let mut view = OwnedView::default();
+    for round in 0..35 {
+        let id = format!("c{round}");
+        let mut seen = outcome(&id, OutcomeStatus::Completed, "a screenshot");
+        if let Content::Image { mime_type, data, .. } = picture(2_880, 1_800) {
+            seen.content.push(OutcomeContent::Image { mime_type, data });
+        }
+        view = view.user(vec![text("look")]).agent(vec![call(&id, json!({}))]).outcomes(vec![seen]);
+    }
+    for endpoint in endpoints() {
+        let mut encoding = Encoding::default();
+        grow(&mut encoding, &endpoint, &view, 1).expect("both are the same");
+        let is_claude = Family::detect(&endpoint.model) == Family::Claude;
+        assert_eq!(encoding.leaves_images_out(), is_claude, "{}", endpoint.name);
     }
 }
 

@@ -1,9 +1,9 @@
 //! The wire formats: an encoder file and a decoder file for each, all pure.
 //!
-//! Code shared by the formats is here and in these files: `turns` converts a view into alternating turns, `parts`
-//! decides which parts an endpoint accepts, `encoding` caches encoded turns so that each message is encoded only once,
-//! `compaction` handles compactions by providers, and `stream` decodes a reply's bytes. A format defines how a turn is
-//! written (`Format`) and what an event means (`Decode`).
+//! Code shared by the formats is here and in these files: `turns` converts a view into alternating turns, `parts` and
+//! `images` decide which parts an endpoint accepts, `encoding` caches encoded turns so that each message is encoded
+//! only once, `compaction` handles compactions by providers, and `stream` decodes a reply's bytes. A format defines how
+//! a turn is written (`Format`) and what an event means (`Decode`).
 
 mod anthropic;
 mod anthropic_search;
@@ -16,6 +16,7 @@ mod gemini;
 mod gemini_stream;
 #[cfg(test)]
 mod hosted_search_tests;
+mod images;
 mod parts;
 mod responses;
 mod responses_events;
@@ -39,13 +40,14 @@ use super::{ModelRequest, ProviderEvent};
 use epitome_config::WireFormat;
 use epitome_thread::{HostedSearch, Native, SEARCH_TOOL, ToolSpec};
 pub use gemini::is_before_gemini_3;
+use images::OldestImages;
 use stream::{DecodeError, Unfinished};
 use turns::WireTurn;
 
 /// How a format writes a request.
 ///
-/// A turn is written once and cached. Its encoding may therefore depend only on the endpoint, the turn and the
-/// preceding turns, not on anything that may differ in another call of the same conversation.
+/// A turn is written once and cached. Its encoding may therefore depend only on the endpoint, the turn, the preceding
+/// turns and the images to leave out, not on anything else that may differ in another call of the same conversation.
 trait Format {
     /// The tools as a JSON list in this format. The prefix digest starts with the system prompt and this list.
     fn tools(&self, endpoint: &Endpoint, tools: &[ToolSpec]) -> Vec<u8>;
@@ -157,24 +159,28 @@ fn decoder_of(endpoint: &Endpoint, prefix: String) -> Box<dyn Decode> {
 /// The running digest of system prompt, tools and messages as sent, without cache marks. Signed thinking is only sent
 /// back after the same prefix.
 #[derive(Clone, Debug)]
-pub(super) struct Prefix(Sha256);
+pub(super) struct Prefix {
+    digest: Sha256,
+    /// The images of the following messages that are left out.
+    images: OldestImages,
+}
 
 impl Prefix {
-    fn new(system: &str, tools: &[u8]) -> Prefix {
+    fn new(system: &str, tools: &[u8], images: OldestImages) -> Prefix {
         let mut digest = Sha256::new();
         digest.update(system);
         digest.update([0]);
         digest.update(tools);
-        Prefix(digest)
+        Prefix { digest, images }
     }
 
     fn add(&mut self, message: &[u8]) {
-        self.0.update(message);
+        self.digest.update(message);
     }
 
     /// 16 bytes in hexadecimal: only accidental collisions matter, not deliberate ones.
     fn digest(&self) -> String {
-        self.0.clone().finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+        self.digest.clone().finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 

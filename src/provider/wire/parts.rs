@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use super::turns::NO_OUTPUT;
-use crate::attachments::{takes_document, takes_image};
+use crate::attachments::{IMAGE_SIDE_MAX, is_image_too_large, takes_document, takes_image};
 use crate::endpoint::Endpoint;
 use epitome_thread::{Content, OutcomeContent, ToolOutcome};
 
@@ -89,6 +89,13 @@ pub fn document_left_out(mime_type: &str, name: Option<&str>) -> String {
 
 fn image<'a>(mime_type: &'a str, data: &'a str, endpoint: &Endpoint) -> Sendable<'a> {
     match takes_image(endpoint, mime_type) {
+        true if is_image_too_large(endpoint, data) => Sendable::Text(
+            format!(
+                "(An image was attached here and left out: one of its sides has more than {IMAGE_SIDE_MAX} pixels, which \
+                 this model does not take. A smaller copy can be looked at.)"
+            )
+            .into(),
+        ),
         true => Sendable::Image { mime_type, data },
         false => Sendable::Text(image_left_out(mime_type).into()),
     }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -91,6 +93,14 @@ pub fn text(text: &str) -> Content {
 
 pub fn image(mime_type: &str) -> Content {
     Content::Image { mime_type: mime_type.into(), data: "aGk=".into(), uri: None }
+}
+
+/// A PNG file of this size, without its pixels.
+pub fn picture(width: u32, height: u32) -> Content {
+    let mut bytes = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
+    bytes.extend(width.to_be_bytes());
+    bytes.extend(height.to_be_bytes());
+    Content::Image { mime_type: "image/png".into(), data: STANDARD.encode(bytes), uri: None }
 }
 
 pub fn document(mime_type: &str, name: Option<&str>) -> Content {

@@ -2,6 +2,7 @@
 //! model call.
 
 use epitome_hooks::aside::LateNews;
+use epitome_hooks::words;
 use tokio::sync::mpsc;
 
 use crate::NoticeSeverity;
@@ -39,7 +40,8 @@ impl LateHooks {
         if let Some(notice) = output.notice {
             core.notify(NoticeSeverity::Info, format!("{hook}: {notice}"));
         }
-        if let Some(context) = output.context.filter(|_| self.contexts.len() < CONTEXTS_MAX) {
+        if let Some(mut context) = output.context.filter(|_| self.contexts.len() < CONTEXTS_MAX) {
+            words::cut(&mut context, words::CONTEXT_BYTES_MAX);
             self.contexts.push((hook, context));
         }
     }

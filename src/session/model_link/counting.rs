@@ -84,6 +84,10 @@ impl ModelLink {
         // The vocabulary is loaded in the background; numbers already shown do not change.
         self.counts_exactly = self.rulers.ready().is_some();
         let (Some(usage), None) = (usage, cut) else { return };
+        // The counter takes those for sent.
+        if self.encoding.leaves_images_out() {
+            return;
+        }
         let ruler = self.rulers.for_model(Some(model));
         if let Some(sent) = self.counter.request(&ruler, thread) {
             let calibration = self.rulers.learn(model, sent, usage.input);

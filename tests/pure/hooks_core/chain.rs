@@ -349,6 +349,32 @@ fn a_changed_prompt_is_passed_on_and_context_accumulates() {
     assert_eq!(trail(&resolution, "a").asked, "changed message, add context");
 }
 
+/// Regression: a hook of the session's start printed a log of 700 KB. It became part of the system prompt, so that every
+/// request of every session of the project was too long for the model, and no compaction could help.
+#[test]
+fn the_context_of_the_hooks_of_one_event_is_bounded() {
+    const MOST: usize = 64 * 1024;
+    for hook_context in [at(EventData::SessionStart { source: "startup" }), prompt("hi"), after_call("done")]
+    {
+        let event = hook_context.what.event();
+        let (first, second) = ("ü".repeat(MOST / 4), "x".repeat(1_000_000));
+        let resolution = two(
+            hook_context,
+            json!({"context": first.as_str()}),
+            json!({"context": [second.as_str(), "a third text"]}),
+        );
+        let result = resolution.result.iter().map(|result| result.text.as_str());
+        let added: String = resolution.context.iter().map(|(_, text)| text.as_str()).chain(result).collect();
+        assert!(added.contains(&first) && added.len() < MOST + 500, "{event}: {} bytes", added.len());
+        let left_out = second.len() - (MOST - first.len());
+        assert!(added.contains(&format!("[cut here: {left_out} of 1000000 bytes left out]")), "{event}");
+        assert!(!added.contains("a third text"), "{event}");
+        assert_eq!(trail(&resolution, "a").remarks, [""; 0], "{event}");
+        let run = trail(&resolution, "b");
+        assert_eq!((run.verdict, run.remarks.len()), (HookRunResult::Done, 2), "{event}");
+    }
+}
+
 #[test]
 fn the_first_of_two_changes_within_a_group_wins() {
     let resolution = resolve(

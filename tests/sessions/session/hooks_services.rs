@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::stage::{count, flood, notices, script, trail, with_hooks};
 
-/// A hook that makes the calls in `calls`, one per line, writes the responses to `answers`, and returns no
-/// result.
-fn resident() -> String {
-    let declares = r#"{"protocol": 2, "events": ["turn_end"], "mode": "resident"}"#;
+/// A hook of this event that makes the calls in `calls`, one per line, writes the responses to `answers`, and returns
+/// no result.
+fn resident(event: &str) -> String {
+    let declares = format!(r#"{{"protocol": 2, "events": ["{event}"], "mode": "resident"}}"#);
     let body = r#"cd "$EPITOME_CWD"
 while read -r line; do
   case "$line" in
@@ -26,11 +26,11 @@ while read -r line; do
       echo "{\"id\":$id,\"result\":{}}";;
   esac
 done"#;
-    script(declares, body)
+    script(&declares, body)
 }
 
 fn started(more: &[(&str, &str)], replies: Vec<Vec<ModelStep>>) -> TestSession {
-    with_hooks(&[("at-work", resident())], more, replies)
+    with_hooks(&[("at-work", resident("turn_end"))], more, replies)
 }
 
 /// Has the hook make these calls during the next prompt; returns the responses.
@@ -76,6 +76,21 @@ fn context_read_returns_the_view_and_the_log() {
     let first = answers[0]["result"]["messages"][0]["id"].clone();
     let one = ask(&mut test, &[read(json!({"ids": [first]}))]);
     assert_eq!(contents(&one[0]).len(), 1);
+}
+
+/// Regression: after a failed prompt, the session waited for its hooks without answering their calls. A resident hook
+/// that wanted to show a notice waited for ten seconds, and the session with it, and then counted as too late.
+#[test]
+fn calls_are_answered_after_a_failed_prompt() {
+    let refused = ModelStep::Error { status: 400, retry_after: None, message: Some("no such thing".into()) };
+    let mut test = with_hooks(&[("at-work", resident("turn_failed"))], &[], vec![vec![refused]]);
+    let call = json!({"id": "c0", "method": "notice", "params": {"text": "It went wrong."}});
+    write_file(&test.cwd().join("calls"), &format!("{call}\n"));
+    let ticket = test.prompt("Go on");
+    test.client.answer(ticket).expect_err("the prompt failed");
+    let answers = std::fs::read_to_string(test.cwd().join("answers")).expect("it was answered in time");
+    assert_eq!(answers, "{\"id\":\"c0\",\"result\":null}\n");
+    assert!(notices(&mut test).iter().any(|text| text.contains("It went wrong.")));
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Changes of tool calls and outcomes by hooks.
 
 use epitome::session::{SessionCommand, SessionEvent, UserDecision};
-use epitome::thread::{Change, OutcomeContent, OutcomeStatus, StopReason, ToolOutcome};
+use epitome::thread::{Change, OutcomeContent, OutcomeStatus, StopReason, ToolDisplay, ToolOutcome};
 use epitome_scripted_model::{ModelStep, SeenPart};
-use epitome_test_harness::session::{TestSession, call};
+use epitome_test_harness::in_turn;
+use epitome_test_harness::session::{Setup, TestSession, call};
 use serde_json::{Value, json};
 
 use super::stage::{notices, payloads, recorder, refused, script, sent, with_hooks};
@@ -144,6 +145,25 @@ fn context_of_a_hook_follows_the_outcome() {
     test.ask("Go");
     let text = outcomes(&test)[0].model_text();
     assert!(text.starts_with("written") && text.contains("Run the linter."), "{text}");
+}
+
+/// Regression: a hook added what a linter had found, and the editor no longer showed what had changed in the file.
+#[test]
+fn a_note_leaves_the_shown_change_of_a_file() {
+    let note = declared("after_tool_call", json!({"context": "The linter found nothing."}));
+    let files = [("home/hooks/note.json", note.as_str()), ("home/config.toml", "mode = \"full\"\n")];
+    let input = json!({"file_path": "a.txt", "text": "new\n"});
+    let write = ModelStep::Call { name: "file_write".into(), input };
+    let mut test = Setup::with_files(&files).built_in_tools().start(in_turn(vec![vec![write]]));
+    assert_eq!(test.ask("Go"), StopReason::EndTurn);
+    let outcome = &outcomes(&test)[0];
+    let [ToolDisplay::Diff { new, .. }, ToolDisplay::Text { text }] = &outcome.shown[..] else {
+        panic!("{:?}", outcome.shown)
+    };
+    assert_eq!(new, "new\n");
+    assert!(text.contains("The linter found nothing."), "{text}");
+    let read = outcome.model_text();
+    assert!(read.starts_with("Created a.txt") && read.contains("The linter found nothing."), "{read}");
 }
 
 /// Regression: context that a hook provided before the call was marked as done in the trail, but never reached the

@@ -145,6 +145,33 @@ fn what_hooks_of_the_start_export_survives_a_suspension() {
     }
 }
 
+/// A hook that ran the tests in the background after each reply was killed when the user read for five minutes, although
+/// it had ten; neither the user nor the model ever learned the result.
+#[test]
+fn a_hook_in_the_background_is_not_ended_by_a_suspension() {
+    let output = json!({
+        "systemMessage": "the checks have ended",
+        "hookSpecificOutput": {"additionalContext": "All 7 checks passed."},
+    });
+    // Ten times as long as the session may be idle.
+    let hook = json!({"type": "command", "async": true, "command": format!("sleep 0.3; echo '{output}'")});
+    let settings = json!({"hooks": {"Stop": [{"hooks": [hook]}]}});
+    let config = "[hooks]\ntrust = \"run\"\n";
+    let mut test = quick(&[
+        (".claude/settings.json".to_owned(), settings.to_string()),
+        ("home/config.toml".to_owned(), config.to_owned()),
+    ]);
+    test.ask("First");
+    test.client.until(|out| match out {
+        SessionEvent::Notice { text, .. } => text.contains("the checks have ended").then_some(()),
+        _ => None,
+    });
+    rests(&test);
+    test.ask("Second");
+    let sent = test.last_request().body.to_string();
+    assert!(sent.contains("All 7 checks passed."), "{sent}");
+}
+
 /// A hook that cleans up at the end of a session did not run if the session was idle when its window was closed.
 #[test]
 fn hooks_for_the_end_run_when_the_last_client_leaves_a_suspended_session() {
