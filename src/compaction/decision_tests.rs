@@ -471,6 +471,48 @@ fn the_share_is_of_the_tokens_that_clients_see() {
     }
 }
 
+/// Regression: in a long session in a small window, the user's words filled all that compactions left. Each of them gave
+/// up the outcome that the model was about to read to quote more of these, so the model made the same call again, until
+/// the turn's limit of calls. The next compaction was due a call later.
+#[test]
+fn words_of_the_user_leave_room_for_the_current_round() {
+    const WINDOW: u64 = 24_000;
+    let mut conversation = TestConversation::new();
+    let (ruler, budget) = (Ruler::for_model(None), budget(WINDOW));
+    let mut compactions = 0;
+    for number in 0..400 {
+        conversation.add_prompt(format!("Instruction {number}: {}", words(60)));
+        conversation.replies(words(20));
+        conversation.calls("file_read", words(2_500));
+        let before = ruler.view(conversation.0.view());
+        if before < budget.due_at {
+            conversation.replies(words(20));
+            conversation.ends_turn();
+            continue;
+        }
+        let outcome = conversation.0.view().entries().last().expect("an outcome").seq;
+        match conversation.decide(WINDOW, Trigger::Threshold, KeptTail::Ratio(0.1)) {
+            CompactionDecision::Prune(masks) => {
+                let change = pruned(&ruler, &conversation.0, masks, Trigger::Threshold);
+                conversation.add(change);
+            }
+            CompactionDecision::Summarise(plan) => {
+                let change = conversation.made(WINDOW, &plan, Some("Read on.")).expect("it gains something");
+                conversation.add(change);
+                compactions += 1;
+                let after = ruler.view(conversation.0.view());
+                assert!(after <= before * 2 / 3, "prompt {number}: {before} tokens, {after} after");
+            }
+            CompactionDecision::Nothing(why) => panic!("prompt {number}: {why}"),
+        }
+        let last = conversation.0.view().entries().last().expect("an outcome").seq;
+        assert_eq!(last, outcome, "prompt {number}: the model does not see the outcome");
+        conversation.replies(words(20));
+        conversation.ends_turn();
+    }
+    assert!((10..200).contains(&compactions), "{compactions} compactions");
+}
+
 /// Regression: a server ignored the limit for the summary. `/compact` was refused because such a summary is not
 /// shorter than what it replaces, and an automatic compaction left out the user's messages to make room for it. A
 /// hook's summary or addition may be as long.

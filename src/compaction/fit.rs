@@ -5,7 +5,7 @@ use super::carryover::{CarriedText, Carryover};
 use super::input::CompactionInput;
 use super::material::{LastRequest, Material};
 use super::parts::{CompactionMessage, Measure, SummaryPart};
-use super::plan::CompactionPlan;
+use super::plan::{CompactionPlan, is_automatic};
 use super::prune::{PruneCuts, SAID_BYTES_MIN};
 use epitome_thread::{Content, Mask, Message, MessageId, ModelName, Seq, Trigger};
 
@@ -14,6 +14,15 @@ const SUMMARY_BYTES_MIN: usize = 1_000;
 
 /// Divisor: the largest expected share of the window, and of the conversation, for a summary.
 const SUMMARY_PART: u64 = 4;
+
+/// An automatic compaction should leave at most this share, in percent, of the view. With less room, the next one would
+/// be due after a few rounds, and each costs a call with a full window.
+const LEFT_PERCENT_MAX: u64 = 66;
+
+/// What is given up for that room: what a summary has beyond its expected size, pastes, then the user's oldest words down
+/// to their guaranteed share. Everything else is bounded anyway.
+const TO_MAKE_ROOM: [ShrinkablePart; 3] =
+    [ShrinkablePart::Summary, ShrinkablePart::Pastes, ShrinkablePart::User];
 
 /// Divisor: the minimum share by which the user's words or the tables are shortened in a step.
 const STEP_PART: u64 = 8;
@@ -53,20 +62,21 @@ enum ShrinkablePart {
     AllOfUser,
 }
 
-/// The order if the result does not fit. The user's messages come after everything that was computed or can be read
-/// from the log again.
+/// The order if the result does not fit. The guaranteed share of the user's messages comes after everything that was
+/// computed or can be read from the log again. What they take beyond it comes before the current round: a model that never
+/// sees the outcomes of its calls repeats them without end.
 const TO_FIT: [ShrinkablePart; 14] = [
     ShrinkablePart::Carried,
     ShrinkablePart::Summary,
     ShrinkablePart::Pastes,
     ShrinkablePart::Outcomes,
     ShrinkablePart::Recalled,
+    ShrinkablePart::User,
     ShrinkablePart::Attached,
     ShrinkablePart::Request,
     ShrinkablePart::Kept,
     ShrinkablePart::WholeSummary,
     ShrinkablePart::Context,
-    ShrinkablePart::User,
     ShrinkablePart::Goal,
     ShrinkablePart::Instructions,
     ShrinkablePart::AllOfUser,
@@ -100,9 +110,9 @@ fn to_gain(trigger: Trigger) -> &'static [ShrinkablePart] {
             ShrinkablePart::Attached,
             ShrinkablePart::Context,
             ShrinkablePart::Pastes,
+            ShrinkablePart::User,
             ShrinkablePart::Request,
             ShrinkablePart::Kept,
-            ShrinkablePart::User,
             ShrinkablePart::AllOfUser,
         ],
     }
@@ -281,17 +291,16 @@ impl<'a> FitSearch<'a> {
                 tokens_after.max(self.input.ruler.message(&message) + self.kept.tokens + self.reserve);
             self.fits = self.after <= self.input.limit;
             let fits = self.fits;
-            let before = self.input.before;
-            let is_smaller = self.after < before;
-            let enough = match self.trigger {
-                Trigger::Must => self.after < before,
-                Trigger::Manual | Trigger::Hook | Trigger::Threshold | Trigger::Overflow => {
-                    self.after * 100 <= before * (100 - GAIN_MIN_PERCENT)
-                }
-            };
+            let is_smaller = self.after < self.input.before;
+            let target = self.target_size();
             let steps: &[ShrinkablePart] = if fits { to_gain(self.trigger) } else { &TO_FIT };
-            let is_done = fits && enough;
-            if !is_done && steps.iter().any(|step| self.give(*step)) {
+            let is_done = self.after <= target;
+            if !is_done && steps.iter().any(|step| self.give(*step, target)) {
+                continue;
+            }
+            let roomy = self.input.before * LEFT_PERCENT_MAX / 100;
+            let is_cramped = is_automatic(self.trigger) && self.after > roomy;
+            if is_cramped && TO_MAKE_ROOM.iter().any(|step| self.give(*step, roomy)) {
                 continue;
             }
             // The provider refused the view, so any smaller one is worth an attempt.
@@ -304,21 +313,23 @@ impl<'a> FitSearch<'a> {
         }
     }
 
-    /// Shortens a part by one step; `false` if it has nothing left to give.
-    fn give(&mut self, step: ShrinkablePart) -> bool {
+    /// Shortens a part by one step, by what the result exceeds `target` if that is possible; `false` if it has nothing left
+    /// to give.
+    fn give(&mut self, step: ShrinkablePart, target: u64) -> bool {
         let input = self.input;
+        let excess = self.after.saturating_sub(target);
         match step {
             ShrinkablePart::Carried => {
                 let is_there = !self.carried.text.is_empty();
                 if is_there {
                     let taken = input.ruler.text(&self.carried.text);
-                    self.measure.carried = lessened(self.measure.carried.min(taken), self.excess());
+                    self.measure.carried = lessened(self.measure.carried.min(taken), excess);
                     self.carried = self.carryover.within(&input.ruler, self.measure.carried);
                 }
                 is_there
             }
             ShrinkablePart::Pastes => {
-                let is_cut = self.material.cut_pastes(input, self.excess().max(1));
+                let is_cut = self.material.cut_pastes(input, excess.max(1));
                 self.measure.user = self.measure.user.min(self.material.user_tokens());
                 is_cut
             }
@@ -326,13 +337,13 @@ impl<'a> FitSearch<'a> {
                 let guaranteed = input.budget.user_min.min(self.material.user_tokens());
                 let is_more = self.measure.user > guaranteed;
                 if is_more {
-                    self.measure.user = lessened(self.measure.user, self.excess()).max(guaranteed);
+                    self.measure.user = lessened(self.measure.user, excess).max(guaranteed);
                 }
                 is_more
             }
             ShrinkablePart::AllOfUser => {
                 let is_there = self.measure.user > 0;
-                self.measure.user = lessened(self.measure.user, self.excess());
+                self.measure.user = lessened(self.measure.user, excess);
                 is_there
             }
             ShrinkablePart::Summary => {
@@ -351,13 +362,13 @@ impl<'a> FitSearch<'a> {
             }
             ShrinkablePart::Outcomes => {
                 let before = self.kept.tokens;
-                let tokens_max = self.room_for_kept();
+                let tokens_max = self.room_for_kept(target);
                 self.kept.outcomes(input, self.cut, tokens_max);
                 self.kept.tokens < before
             }
             ShrinkablePart::Recalled => {
                 let before = self.kept.tokens;
-                let tokens_max = self.room_for_kept();
+                let tokens_max = self.room_for_kept(target);
                 self.kept.recalled(input, self.cut, tokens_max);
                 self.kept.tokens < before
             }
@@ -375,22 +386,24 @@ impl<'a> FitSearch<'a> {
                     return true;
                 }
                 let before = self.kept.tokens;
-                let tokens_max = self.room_for_kept();
+                let tokens_max = self.room_for_kept(target);
                 self.kept.messages(input, self.cut, tokens_max);
                 self.kept.tokens < before
             }
             ShrinkablePart::Kept => {
-                let end = input.entries().len();
-                // Recalled outcomes are given up for room, but not for a gain.
+                // The current round and recalled outcomes are given up for room, but not for a gain: the model would repeat
+                // calls whose outcomes it never sees, without end.
                 let keeps_recalled = self.fits && input.recalled.range(self.cut..).next().is_some();
-                if self.cut == end || keeps_recalled {
+                let through =
+                    input.thread.through(if self.fits { input.round() } else { input.entries().len() });
+                let cut = input.cut(through);
+                if self.cut >= cut || keeps_recalled {
                     return false;
                 }
                 // There is room again for the parts that were shortened for it.
-                self.cut = end;
-                self.through = input.thread.through(end);
-                self.kept = PruneCuts::new(input, end);
-                (self.material, self.summary) = self.given.material(input, end);
+                (self.through, self.cut) = (through, cut);
+                self.kept = PruneCuts::new(input, self.cut);
+                (self.material, self.summary) = self.given.material(input, self.cut);
                 self.measure = full_measure(input, &self.material, &self.summary, self.trigger);
                 self.carryover = Carryover::compute(input, &self.material.kept);
                 self.carried = self.carryover.within(&input.ruler, self.measure.carried);
@@ -422,14 +435,8 @@ impl<'a> FitSearch<'a> {
     }
 
     /// The room for the kept part next to the current message.
-    fn room_for_kept(&self) -> u64 {
-        let message = self.after.saturating_sub(self.kept.tokens);
-        self.target_size().saturating_sub(message)
-    }
-
-    /// How far the result exceeds the wanted size.
-    fn excess(&self) -> u64 {
-        self.after.saturating_sub(self.target_size())
+    fn room_for_kept(&self, target: u64) -> u64 {
+        target.saturating_sub(self.after.saturating_sub(self.kept.tokens))
     }
 
     /// The size at which the result fits and gains enough.
