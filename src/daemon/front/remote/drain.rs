@@ -35,11 +35,15 @@ impl Drain {
     /// Returns how many turns were cancelled. An error is a sentence.
     pub async fn run(self, limit: Duration) -> Result<usize, String> {
         self.clients.draining.store(true, Ordering::Relaxed);
+        let over = Instant::now() + limit;
+        let calls = || self.clients.gateway.as_ref().map_or(0, |gateway| gateway.running());
+        while calls() > 0 && Instant::now() < over {
+            sleep(LOOK_EVERY).await;
+        }
         let runtime_dir = (self.clients.connector)()?.runtime_dir().clone();
         let Some(control) = ControlClient::connect(&runtime_dir).await.map_err(|fault| fault.message)? else {
             return Ok(0);
         };
-        let over = Instant::now() + limit;
         let mut now = DaemonNow::read(&control).await?;
         while now.running > 0 && Instant::now() < over {
             sleep(LOOK_EVERY).await;
