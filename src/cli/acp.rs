@@ -1,9 +1,9 @@
 //! `epitome acp`: speaks the Agent Client Protocol on stdin and stdout. It is a thin front end of the daemon, or runs
 //! the entire agent in this process if requested or if no daemon can be started.
 
-use epitome_platform::os::{OpenOptionsExt, PermissionsExt};
+use epitome_platform::os::OpenOptionsExt;
 use std::fs::{File, OpenOptions};
-use std::io::{self, IsTerminal as _, Read as _};
+use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +14,8 @@ use super::{CliError, EXIT_USAGE, log, login, serve, server, terminal};
 use crate::acp::connection::{Connection, ConnectionCloser, LineDirection, Tap};
 use crate::acp::server::ConnectionConfig;
 use crate::acp::writer::Positions;
+use crate::atomic_file::read_private;
+use crate::config::REMOTE_TOKEN_VARIABLE;
 use crate::daemon::ClientLogin;
 use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front;
@@ -148,9 +150,6 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
     standalone(paths, overrides, (reader, writer), tap)
 }
 
-/// The environment variable that contains the token for `--remote`.
-const REMOTE_TOKEN_VARIABLE: &str = "EPITOME_REMOTE_TOKEN";
-
 /// Serves the editor by the daemon of another machine.
 fn remote(
     address: &str,
@@ -160,7 +159,7 @@ fn remote(
 ) -> Result<i32, CliError> {
     let failed = |why: String| CliError::failed(why, None);
     let token = match &args.remote_token_file {
-        Some(path) => private_text(path)?,
+        Some(path) => read_private(path).map_err(|why| failed(format!("{} {why}", path.display())))?,
         None => std::env::var(REMOTE_TOKEN_VARIABLE).unwrap_or_default(),
     };
     if token.trim().is_empty() {
@@ -178,20 +177,6 @@ fn remote(
         .map_err(|error| failed(format!("the threads of the front end can't be started: {error}")))?;
     // Returning from main would wait for a thread that may still read.
     std::process::exit(0)
-}
-
-/// Reads a file with a secret, which others must not be able to read.
-fn private_text(path: &Path) -> Result<String, CliError> {
-    let failed = |why: String| CliError::failed(format!("{} {why}", path.display()), None);
-    let unreadable = |error: io::Error| failed(format!("can't be read: {error}"));
-    let mut file = File::open(path).map_err(unreadable)?;
-    let mode = file.metadata().map_err(unreadable)?.permissions().mode();
-    if mode & 0o077 != 0 {
-        return Err(failed(format!("can be read by others: `chmod 600 {}` changes that", path.display())));
-    }
-    let mut text = String::new();
-    file.read_to_string(&mut text).map_err(unreadable)?;
-    Ok(text)
 }
 
 /// Finds or starts the daemon, and then blocks signals, which later threads inherit: a signal ends a window that waits
@@ -255,7 +240,7 @@ fn listen(address: SocketAddr, origins: Vec<String>, overrides: Overrides) -> Re
     serve::runtime()?.block_on(async {
         let failed = |why| CliError::failed(why, None);
         let server =
-            RemoteServer::listen(address, SocketSecurity::Loopback, access, Arc::new(connector), None);
+            RemoteServer::listen(address, SocketSecurity::Loopback, access, Arc::new(connector), None, None);
         let server = server.await.map_err(failed)?;
         let address = server.address().map_err(|error| failed(error.to_string()))?;
         note!("listening on ws://{address}{PATH}");

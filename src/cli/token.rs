@@ -33,7 +33,7 @@ struct CreateTokenArgs {
     #[arg(long)]
     name: String,
     /// What it allows: `read` to list and watch sessions; `prompt` also to create sessions, prompt and cancel; `approve`
-    /// everything, such as to answer permission requests
+    /// everything, such as to answer permission requests; `work` only to call the server's models
     #[arg(long, value_parser = scopes())]
     scope: AccessScope,
     /// How long it is valid, for example 30d or 12h [default: until it is revoked]

@@ -221,6 +221,10 @@ impl<'a> ConfigReader<'a> {
             "telemetry" => if self.is_users(&key) { self.telemetry(value, settings); },
             "models" => self.models(value, settings),
             "providers" => if self.is_users(&key) { self.providers(value, settings); },
+            "gateway" => if self.is_users(&key) {
+                let home = self.owner.home();
+                self.gateway(value, &mut settings.gateway, home);
+            },
             "compaction" => self.compaction(value, &mut settings.compaction),
             "environment" => if self.is_users(&key) { self.exposure(value, &mut settings.exposure); },
             "hooks" => if self.is_users(&key) { self.hooks(value, &mut settings.hooks); },
@@ -233,10 +237,7 @@ impl<'a> ConfigReader<'a> {
             "permissions" => self.permissions(value, &mut settings.permissions),
             "policy" => if self.is_policys(&key) { self.policy(value, &mut settings.policy); },
             "sandbox" => if self.is_users(&key) {
-                let home = match self.owner {
-                    FileOwner::User { home } | FileOwner::Policy { home } => home,
-                    FileOwner::Repository { .. } => None,
-                };
+                let home = self.owner.home();
                 self.sandbox(value, &mut settings.sandbox, home);
             },
             "secrets" => if self.is_users(&key) { self.secrets(value, &mut settings.mask_secrets); },

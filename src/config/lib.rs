@@ -11,6 +11,7 @@ mod budget;
 mod diagnostics;
 mod exposure;
 mod file;
+mod gateway;
 mod hooks;
 mod keys;
 mod kind;
@@ -43,6 +44,7 @@ pub use epitome_settings::{
 use epitome_thread::{Mode, ThoughtLevel};
 pub use exposure::ExposureSettings;
 pub use file::BUILT_IN as BUILT_IN_PROVIDERS;
+pub use gateway::{GatewayModels, GatewaySettings, REMOTE_TOKEN_VARIABLE};
 pub use hooks::MANIFEST_KEYS;
 pub use hooks::{HookSettings, HookTrust};
 pub use keys::{ANY_NAME, ConfigKey, SetValue, schema};
@@ -73,6 +75,8 @@ pub struct Settings {
     pub providers: BTreeMap<String, ProviderSettings>,
     /// Overrides for built-in providers, by the same names.
     pub built_in: BTreeMap<String, BuiltInSettings>,
+    /// The server whose models are called from this machine. Only the user can set it.
+    pub gateway: Option<GatewaySettings>,
     /// `models.small`: the model for small tasks; `None` selects the cheapest current model of the session's
     /// provider, if that is known.
     pub small_model: Option<String>,
@@ -137,6 +141,7 @@ impl Default for Settings {
             models: BTreeMap::new(),
             providers: BTreeMap::new(),
             built_in: BTreeMap::new(),
+            gateway: None,
             small_model: None,
             compaction: CompactionSettings::default(),
             hooks: HookSettings::default(),
@@ -173,6 +178,16 @@ enum FileOwner<'a> {
     Repository { instead: &'a Path },
     /// The administrator of the machine, for a user with this home directory.
     Policy { home: Option<&'a Path> },
+}
+
+impl<'a> FileOwner<'a> {
+    /// The directory that `~` expands to.
+    fn home(self) -> Option<&'a Path> {
+        match self {
+            FileOwner::User { home } | FileOwner::Policy { home } => home,
+            FileOwner::Repository { .. } => None,
+        }
+    }
 }
 
 /// Settings with their origins.
@@ -241,6 +256,9 @@ impl LoadedSettings {
         let (values, problems) = loaded.settings.enforce_policy();
         loaded.values.extend(values);
         loaded.problems.extend(unusable.into_iter().chain(problems));
+        if let Some(gateway) = &mut loaded.settings.gateway {
+            gateway.read_offered(&paths.data);
+        }
         loaded
     }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toml::de::DeValue;
 
@@ -39,7 +39,8 @@ pub struct ModelSettings {
 }
 
 /// The tools with which a model edits files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum EditTools {
     Patch,
     Replace,
@@ -70,7 +71,7 @@ pub enum ThinkingSettings {
 }
 
 /// US dollars per million tokens.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PriceSettings {
     pub input: f64,
     pub output: f64,

@@ -90,7 +90,7 @@ fn places(home: Option<&Path>) -> Kind<Vec<PathBuf>> {
     )
 }
 
-fn place(name: String, home: Option<&Path>) -> Result<PathBuf, ValueError> {
+pub(super) fn place(name: String, home: Option<&Path>) -> Result<PathBuf, ValueError> {
     match (name.strip_prefix("~/"), home) {
         (Some(below), Some(home)) => Ok(home.join(below)),
         (_, _) if Path::new(&name).is_absolute() => Ok(PathBuf::from(name)),

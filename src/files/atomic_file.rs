@@ -6,10 +6,10 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
-use epitome_platform::os::{DirBuilderExt as _, OpenOptionsExt as _};
+use epitome_platform::os::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use epitome_platform::root::DirectoryHandle;
 
 /// A file that is being written. Its directory stays the one that was opened, even if that is moved.
@@ -134,6 +134,19 @@ pub fn replace_private_unsynced(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Like `replace_private`, but fails if the file exists.
 pub fn create_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_private(path, bytes)?.put_new(path)
+}
+
+/// Reads a file with a secret, which others must not be able to read. An error is a clause without the path.
+pub fn read_private(path: &Path) -> Result<String, String> {
+    let unreadable = |error: io::Error| format!("can't be read: {error}");
+    let mut file = File::open(path).map_err(unreadable)?;
+    let mode = file.metadata().map_err(unreadable)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        return Err(format!("can be read by others: `chmod 600 {}` changes that", path.display()));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(unreadable)?;
+    Ok(text)
 }
 
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<AtomicFile> {

@@ -2,6 +2,8 @@
 
 use std::net::Ipv4Addr;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
 /// Whether the host is this machine.
 pub(super) fn is_loopback(host: &str) -> bool {
     host == "localhost" || host == "[::1]" || host.parse::<Ipv4Addr>().is_ok_and(|host| host.is_loopback())
@@ -80,6 +82,12 @@ pub(super) fn beneath(url: &str, path: &str) -> String {
 /// Appends one or more `name=value` pairs to the URL's query.
 pub(super) fn with_query(url: &str, query: &str) -> String {
     format!("{url}{}{query}", if url.contains('?') { '&' } else { '?' })
+}
+
+/// Percent-encodes a value for a query or a part of a path, as it may contain anything.
+pub(super) fn escaped(value: &str) -> String {
+    const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+    utf8_percent_encode(value, PLAIN).to_string()
 }
 
 /// Replaces the part of a URL that may contain a password.

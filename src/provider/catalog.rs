@@ -191,13 +191,24 @@ impl ModelCatalog<'_> {
         endpoint::resolve_local(name, self.local?, self.settings, self.environment).ok()
     }
 
+    fn resolve(&self, name: &ModelName) -> Option<Endpoint> {
+        match endpoint::is_searched(name, self.settings) {
+            true => self.local_endpoint(name),
+            false => endpoint::resolve(name, self.settings, self.environment).ok(),
+        }
+    }
+
+    /// The endpoint of a model, with what was learned about it; `None` if it can't be called.
+    pub fn endpoint(&self, name: &ModelName) -> Option<Endpoint> {
+        let mut endpoint = self.resolve(name)?;
+        self.learned.apply(self.settings, &mut endpoint);
+        Some(endpoint)
+    }
+
     fn offer(&self, name: ModelName) -> OfferedModel {
         let known = models::known(&name);
         let is_searched = endpoint::is_searched(&name, self.settings);
-        let resolved = match is_searched {
-            true => self.local_endpoint(&name),
-            false => endpoint::resolve(&name, self.settings, self.environment).ok(),
-        };
+        let resolved = self.resolve(&name);
         let price = models::price(self.settings, &name);
         let announced = known.and_then(|known| known.retires);
         let announced =

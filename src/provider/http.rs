@@ -6,6 +6,7 @@ mod clients;
 mod limits;
 mod logged;
 pub mod page;
+mod passed;
 mod reply;
 mod simulated;
 mod trouble;
@@ -36,6 +37,7 @@ use trouble::{is_untrusted, no_first_byte, reason, unreachable_now, unreadable, 
 
 pub use clients::CLIENTS_MAX;
 pub use limits::CallTimeouts;
+pub use passed::PassedReply;
 pub use reply::{ERROR_BODY_BYTES_MAX, ReplyStream};
 pub use simulated::{SimulatedNetwork, SimulatedRequest, SimulatedResponse};
 
@@ -223,6 +225,7 @@ impl Http {
             network: self.network.clone(),
             direct: self.network.is_direct(url),
             connect,
+            http1_only: false,
         };
         Ok(self.shared.clients.get(key)?.client)
     }
@@ -257,6 +260,9 @@ impl Http {
             network: endpoint.network.clone(),
             direct: endpoint.network.is_direct(&asked.url),
             connect: limits.connect,
+            // A server passes on each piece as it comes. Clients of HTTP/2 end connections with many small frames, as
+            // they arrive after the network was interrupted for some seconds.
+            http1_only: endpoint.credential.gateway().is_some(),
         };
         let made = self.shared.clients.get(key.clone()).map_err(|why| unusable(endpoint, &why))?;
         Ok(Sending { asked, key, made, limits, http: self.clone() })

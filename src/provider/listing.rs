@@ -7,12 +7,12 @@ mod read;
 
 use std::time::Duration;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-
 pub use facts::{Lifecycle, ListedModel, ModelFacts};
 
-use super::address::{beneath, host_of, is_loopback, with_query, without_v1};
+use super::ProviderError;
+use super::address::{beneath, escaped, host_of, is_loopback, with_query, without_v1};
 use super::endpoint::{Endpoint, Secret};
+use super::gateway;
 use super::http::Http;
 use epitome_config::WireFormat;
 use read::ListPage;
@@ -44,6 +44,15 @@ pub enum ListError {
 /// Lists the models of the endpoint's provider with their facts. If a server of the user's own lists no context
 /// windows, also queries Ollama's API for the loaded models and for details of the endpoint's model.
 pub async fn list(http: &Http, endpoint: &Endpoint) -> Result<Vec<ListedModel>, ListError> {
+    if let Some(gateway) = endpoint.credential.gateway() {
+        // Its list is not one of a provider, and has all facts.
+        let refreshed = gateway::refresh(http, gateway, &endpoint.network).await;
+        let failed = |error: ProviderError| ListError::Unreachable {
+            place: gateway.settings().address.clone(),
+            reason: error.message,
+        };
+        return refreshed.map(|_| Vec::new()).map_err(failed);
+    }
     let mut models: Vec<ListedModel> = Vec::new();
     let mut after = None;
     for _ in 0..PAGES_MAX {
@@ -68,7 +77,8 @@ pub async fn list(http: &Http, endpoint: &Endpoint) -> Result<Vec<ListedModel>, 
 
 /// Whether the server is the user's own: requests to it are free, and its loaded models change from hour to hour.
 pub fn is_near(endpoint: &Endpoint) -> bool {
-    endpoint.provider() == "local" || is_loopback(host_of(&endpoint.base_url))
+    let is_here = endpoint.provider() == "local" || is_loopback(host_of(&endpoint.base_url));
+    is_here && endpoint.credential.gateway().is_none()
 }
 
 /// Parses the list of an OpenAI-compatible server: names, and context windows if included.
@@ -136,12 +146,6 @@ fn page_url(endpoint: &Endpoint, after: Option<&str>) -> String {
         Some(after) => with_query(&url, &format!("{size}&{cursor}={}", escaped(after))),
         None => with_query(&url, size),
     }
-}
-
-/// Percent-encodes a query value, as cursors may contain anything.
-fn escaped(value: &str) -> String {
-    const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-    utf8_percent_encode(value, PLAIN).to_string()
 }
 
 #[cfg(test)]

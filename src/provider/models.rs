@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use super::abilities::{Abilities, Effort, Thinking};
 use super::endpoint::Endpoint;
+use super::gateway;
 use super::search::search_price;
 use epitome_config::{ModelSettings, PriceSettings, Settings};
 use epitome_thread::{ModelName, Usage};
@@ -137,6 +138,8 @@ pub fn configured_window(model: &ModelName, configured: Option<&ModelSettings>) 
 /// A model's prices: configured by the user, otherwise from the table.
 pub fn price(settings: &Settings, model: &ModelName) -> Option<ModelPrice> {
     let configured = settings.models.get(&model.0).and_then(|configured| configured.price);
+    let of_server = || gateway::price(settings.gateway.as_ref()?, model);
+    let configured = configured.or_else(of_server);
     let is_plan = model.0.starts_with(PLAN);
     let of_table = || known(model).filter(|_| !is_plan).map(|known| known.price);
     configured.map(ModelPrice::from).or_else(of_table)
@@ -169,7 +172,11 @@ pub fn small(settings: &Settings, main: Option<&Endpoint>) -> Option<ModelName> 
         let main = main.filter(|main| main.own_api)?;
         let may_be_called = |known: &&KnownModel| settings.policy.refuses_model(Some(known.name)).is_none();
         let current = provider_models(main.provider()).filter(|known| known.retires.is_none());
-        let current = current.filter(may_be_called);
+        let is_there = |known: &&KnownModel| match (main.credential.gateway(), &settings.gateway) {
+            (Some(_), Some(gateway)) => gateway.offered.find(known.name).is_some(),
+            _ => true,
+        };
+        let current = current.filter(may_be_called).filter(is_there);
         let cheapest = current.min_by(|one, other| one.price.input.total_cmp(&other.price.input))?;
         Some(ModelName(cheapest.name.to_owned()))
     };

@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base64::Engine;
@@ -32,7 +32,7 @@ const PROXY_SCHEMES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5"
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Network(Arc<Routes>);
 
-#[derive(Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Routes {
     http: Option<Proxy>,
     https: Option<Proxy>,
@@ -80,6 +80,14 @@ impl Network {
             }
         }
         routes.direct = direct.join(",");
+        Network(Arc::new(routes))
+    }
+
+    /// The network with a file of certificates that are trusted in addition.
+    pub(super) fn trusting(&self, file: Option<&Path>) -> Network {
+        let Some(path) = file else { return self.clone() };
+        let mut routes = Routes::clone(&self.0);
+        routes.certificates.push(Certificates { variable: "gateway.tls_ca", path: path.to_owned() });
         Network(Arc::new(routes))
     }
 

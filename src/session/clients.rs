@@ -12,7 +12,7 @@ use super::ending::{cancelled, withdraw};
 use super::hooks_aside;
 use super::instructions;
 use super::mcp::prompts;
-use super::model_link::Located;
+use super::model_link::{Located, ModelSearch};
 use super::replies::{save_draft, sentence};
 use super::resumed::{self, Fate, PendingPrompt, Position, Seen};
 use super::session_state;
@@ -601,7 +601,7 @@ impl Session {
             }
             BackgroundResult::ServerPrompt(ticket, fetched) => prompts::prompt_fetched(self, ticket, fetched),
             BackgroundResult::Attached(ticket, content) => prompts::resources_fetched(self, ticket, content),
-            BackgroundResult::LocalServer(server) => self.local_server_found(server),
+            BackgroundResult::ModelSearch(found) => self.models_found(found),
             BackgroundResult::Hooks(look, found, trust, watch) => {
                 if self.hooks.take_found(&mut self.core, look, *found, *trust, watch) {
                     self.mcp.start_trusted(&mut self.core, &self.hooks);
@@ -654,7 +654,7 @@ impl Session {
             rendering.prompt.responder.answer(Err(SessionError::Internal(message)));
         }
         if self.core.model.is_searching() {
-            self.local_server_found(None);
+            self.models_found(ModelSearch::Local(None));
         }
         self.recipes.give_up_reading();
         self.hooks.set_read(true);

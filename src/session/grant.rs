@@ -2,10 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a token allows. Each scope includes the ones before it.
+/// What a token allows. Each scope for clients includes the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AccessScope {
+    /// Serve clients of the server as its worker, and call its models, and nothing that a client may do.
+    Work,
     /// List, load and watch sessions.
     Read,
     /// Also create sessions, send prompts and cancel turns.
@@ -15,10 +17,12 @@ pub enum AccessScope {
 }
 
 impl AccessScope {
-    pub const ALL: [AccessScope; 3] = [AccessScope::Read, AccessScope::Prompt, AccessScope::Approve];
+    pub const ALL: [AccessScope; 4] =
+        [AccessScope::Work, AccessScope::Read, AccessScope::Prompt, AccessScope::Approve];
 
     pub fn name(self) -> &'static str {
         match self {
+            AccessScope::Work => "work",
             AccessScope::Read => "read",
             AccessScope::Prompt => "prompt",
             AccessScope::Approve => "approve",

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::actor::Session;
 use super::core::Core;
-use super::model_link::{Choices, LocalSearch, Located, ModelEffect, ModelLink};
+use super::model_link::{Choices, LocalSearch, Located, ModelEffect, ModelLink, ModelSearch};
 use super::provider_error;
 use super::registry::{Overrides, SessionServices};
 use super::work::BackgroundResult;
 use super::{NoticeSeverity, SessionAnswer, SessionError, SessionEvent, SessionOptions};
 use epitome_config::Settings;
-use epitome_provider::endpoint::{EnvironmentPairs, LocalServer};
+use epitome_provider::endpoint::EnvironmentPairs;
 use epitome_recipe::render::ShellOutputs;
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Mode, ModelName, Seq, SessionId, ThoughtLevel, Thread};
 use epitome_tokens::Ruler;
@@ -133,7 +133,7 @@ impl Core {
                     self.background.spawn(async move { BackgroundResult::ModelsAsked(Box::new(ask.await)) });
                 }
                 ModelEffect::Search(search) => {
-                    self.background.spawn(async move { BackgroundResult::LocalServer(search.await) });
+                    self.background.spawn(async move { BackgroundResult::ModelSearch(search.await) });
                 }
             }
         }
@@ -180,9 +180,30 @@ impl Session {
         Ok(SessionAnswer::Options(options))
     }
 
-    pub(super) fn local_server_found(&mut self, server: Option<LocalServer>) {
+    pub(super) fn models_found(&mut self, found: ModelSearch) {
+        let failed = match &found {
+            ModelSearch::Gateway(Ok(offered)) => {
+                self.core.settings.change(|settings| {
+                    if let Some(gateway) = &mut settings.gateway {
+                        gateway.offered = offered.clone();
+                    }
+                });
+                None
+            }
+            ModelSearch::Gateway(Err(error)) => Some(error.clone()),
+            ModelSearch::Local(_) => None,
+        };
         let choices = Choices::new(&self.core.thread, &self.core.settings, &self.core.workspace);
-        let searched = self.core.model.searched(server, choices);
+        let searched = match found {
+            ModelSearch::Local(server) => self.core.model.searched(server, choices),
+            ModelSearch::Gateway(_) => {
+                let (searched, effects) = self.core.model.gateway_answered(failed, choices);
+                self.core.model_learned(effects);
+                // Otherwise, a local server is looked for now.
+                let Some(searched) = searched else { return };
+                searched
+            }
+        };
         let postponed = self.work.as_mut().and_then(|work| work.postponed.take());
         let error = match searched {
             LocalSearch::Found { effects, renamed } => {

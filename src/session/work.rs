@@ -12,7 +12,7 @@ use super::commands::DiskResult;
 use super::editor_buffers::Waited;
 use super::effects::ModelCall;
 use super::instructions::ScannedInstructions;
-use super::model_link::ModelListQuery;
+use super::model_link::{ModelListQuery, ModelSearch};
 use super::recipes::Previewed;
 use super::services::ServiceReply;
 use super::summary::Attempt;
@@ -28,7 +28,7 @@ use epitome_hooks::handlers::HandlerTable;
 use epitome_hooks::output::{CallbackRequest, Resolution};
 use epitome_hooks::servers::ServerRecord;
 use epitome_hooks::trust::{TrustStore, TrustSubject};
-use epitome_provider::endpoint::{Endpoint, LocalServer};
+use epitome_provider::endpoint::Endpoint;
 use epitome_provider::{ErrorClass, ProviderError};
 use epitome_recipe::catalog::RecipeCatalog;
 use epitome_recipe::parse::Recipe;
@@ -297,7 +297,7 @@ pub enum BackgroundResult {
     ServerPrompt(Ticket, Result<Vec<Content>, String>),
     /// A prompt with the server resources that it names.
     Attached(Ticket, Vec<Content>),
-    LocalServer(Option<LocalServer>),
+    ModelSearch(ModelSearch),
     /// The hooks found by the search with this number.
     Hooks(u64, Box<FoundHooks>, Box<TrustStore>, Option<Arc<Registration>>),
     /// A summary that was written in advance.

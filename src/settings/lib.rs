@@ -46,7 +46,8 @@ impl fmt::Debug for BuiltInSettings {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum WireFormat {
     AnthropicMessages,
     OpenAiResponses,

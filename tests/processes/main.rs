@@ -10,6 +10,7 @@ mod config;
 mod daemon;
 mod docs;
 mod fleet;
+mod gateway;
 mod hooks_unchanged;
 mod login;
 mod mcp_servers;

@@ -5,11 +5,13 @@
 //! - `connection`: the messages of one client, kept for a while so that it can continue after its network failed.
 //! - `websocket`: a connection with one socket at a time.
 //! - `http`: a connection of many requests.
+//! - `gateway`: model calls for other machines.
 //! - `metrics`: figures for Prometheus.
 //! - `drain`: the end of a server.
 
 mod connection;
 mod drain;
+mod gateway;
 mod http;
 mod metrics;
 mod websocket;
@@ -48,6 +50,9 @@ pub use connection::RETURN_TIME_MAX;
 use connection::{Carrier, RemoteConnection};
 pub use drain::Drain;
 use epitome_platform::local::AsyncStream;
+use epitome_session::AccessScope;
+use gateway::GATEWAY_PATH;
+pub use gateway::ModelGateway;
 pub use websocket::{IDS_HEADER, SILENCE_MAX, WRITE_TIME_MAX, front_protocol};
 
 /// The path that is served.
@@ -131,6 +136,8 @@ struct RemoteClients {
     connector: NewConnector,
     /// How sessions are reached that are open at other servers, if they are.
     forwarding: Option<Arc<Forwarding>>,
+    /// Calls models for other machines, if it does.
+    gateway: Option<Arc<ModelGateway>>,
     connections: Mutex<HashMap<String, Arc<RemoteConnection>>>,
     slots: Arc<Semaphore>,
     /// The sockets without a valid token, oldest first: dropping one's sender closes it.
@@ -145,7 +152,8 @@ struct RemoteClients {
 /// A socket's place among those with a valid token; `None` until its first request with one.
 type SocketPlace = Mutex<Option<OwnedSemaphorePermit>>;
 
-type RemoteResponse = Response<UnsyncBoxBody<Bytes, Infallible>>;
+/// An error of a body ends the response without its proper end.
+type RemoteResponse = Response<UnsyncBoxBody<Bytes, io::Error>>;
 
 impl RemoteServer {
     /// Listens on an address, which is one of this machine alone unless the sockets are encrypted. An error is a sentence
@@ -156,6 +164,7 @@ impl RemoteServer {
         access: RemoteAccess,
         connector: NewConnector,
         forwarding: Option<Arc<Forwarding>>,
+        gateway: Option<Arc<ModelGateway>>,
     ) -> Result<RemoteServer, String> {
         let listener = match security {
             SocketSecurity::Loopback => listen_on_loopback(address).await?,
@@ -169,6 +178,7 @@ impl RemoteServer {
             access,
             connector,
             forwarding,
+            gateway,
             connections: Mutex::default(),
             slots: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             newcomers: Mutex::default(),
@@ -299,8 +309,16 @@ impl RemoteClients {
         }
         let (origin, token) = match self.admit(&request, place) {
             Ok(admitted) => admitted,
-            Err(refused) => return *refused,
+            Err(refused) => {
+                if is_of_gateway(&request) {
+                    gateway::discard(request.into_body()).await;
+                }
+                return *refused;
+            }
         };
+        if let (Some(gateway), Some(token), true) = (&self.gateway, &token, is_of_gateway(&request)) {
+            return gateway::answer(&self, gateway, request, token).await;
+        }
         let is_websocket = value(request.headers(), &header::UPGRADE)
             .is_some_and(|upgrade| upgrade.eq_ignore_ascii_case("websocket"));
         let mut response = match *request.method() {
@@ -328,7 +346,8 @@ impl RemoteClients {
         place: &SocketPlace,
     ) -> Result<(Option<HeaderValue>, AdmittedToken), Box<RemoteResponse>> {
         let is_metrics = request.uri().path() == METRICS_PATH && request.method() == Method::GET;
-        if request.uri().path() != PATH && !is_metrics {
+        let is_call = self.gateway.is_some() && is_of_gateway(request);
+        if request.uri().path() != PATH && !is_metrics && !is_call {
             return Err(Box::new(text(StatusCode::NOT_FOUND, "ACP is served at /acp")));
         }
         let refused = |(status, why): AccessRefusal| Box::new(text(status, why));
@@ -343,6 +362,16 @@ impl RemoteClients {
             self.refused.fetch_add(1, Ordering::Relaxed);
         }
         let token = token.map_err(refused)?;
+        if let Some(token) = &token
+            && (token.scope == AccessScope::Work) != is_call
+        {
+            let (name, scope) = (&token.name, token.scope.name());
+            let about = format!("and the token {name:?} has the scope `{scope}`");
+            return Err(Box::new(match is_call {
+                true => gateway::refused_token(&format!("This needs a token with the scope `work`, {about}")),
+                false => text(StatusCode::FORBIDDEN, &format!("This is for tokens of clients, {about}")),
+            }));
+        }
         let mut place = lock(place);
         if place.is_none() {
             let permit = self.sockets.clone().try_acquire_owned();
@@ -460,6 +489,9 @@ async fn end_invalid(clients: Weak<RemoteClients>) {
             );
             connection.cut();
         }
+        if let Some(gateway) = &clients.gateway {
+            gateway.end_invalid(&clients.access);
+        }
     }
 }
 
@@ -477,13 +509,23 @@ async fn begins_http2(stream: &TcpStream) -> io::Result<bool> {
     }
 }
 
+/// Whether a request is about calling a model for another machine.
+fn is_of_gateway(request: &Request<Incoming>) -> bool {
+    let below = request.uri().path().strip_prefix(GATEWAY_PATH);
+    below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+}
+
 /// The value of a header, if it is text.
 fn value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
+fn full(bytes: Bytes) -> UnsyncBoxBody<Bytes, io::Error> {
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}
+
 fn text(status: StatusCode, text: &str) -> RemoteResponse {
-    let mut response = Response::new(Full::new(Bytes::from(text.to_owned())).boxed_unsync());
+    let mut response = Response::new(full(Bytes::from(text.to_owned())));
     *response.status_mut() = status;
     if !text.is_empty() {
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");

@@ -30,9 +30,9 @@ impl Endpoint {
             ToolForm::Responses => WireFormat::OpenAiResponses,
             ToolForm::WithoutReasoning => WireFormat::OpenAiChat,
         };
-        let (base, quirks) = (std::mem::take(&mut self.base_url), self.quirks);
+        let (base, quirks, own_api) = (std::mem::take(&mut self.base_url), self.quirks, self.own_api);
         self.set_place(wire, &base);
-        self.quirks = quirks;
+        (self.quirks, self.own_api) = (quirks, own_api);
         self.set_what_is_known(configured);
         self.form = form;
     }

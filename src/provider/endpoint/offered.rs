@@ -14,6 +14,8 @@ pub fn offered(settings: &Settings, env: &EnvironmentPairs) -> Vec<ModelName> {
         names.push(model);
     }
     names.extend(settings.models.keys().map(|name| ModelName(name.clone())));
+    let of_server = settings.gateway.iter().flat_map(|gateway| &gateway.offered.models);
+    names.extend(of_server.map(|(name, _)| ModelName(name.clone())));
     for hosted in HOSTED.iter().filter(|hosted| hosted.is_there(settings, env)) {
         let of_table = models::provider_models(hosted.name).map(|known| ModelName(known.name.into()));
         let of_table = of_table.chain([ModelName(hosted.default_model.into())]);

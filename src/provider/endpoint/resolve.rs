@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use super::errors::{missing_key, nothing_configured, unknown_provider};
+use super::errors::{missing_key, not_offered, nothing_configured, unknown_gateway, unknown_provider};
 use super::{Endpoint, LocalServer, Quirks, ToolForm};
 use crate::abilities::{Abilities, Thinking, usual_edit_tools};
 use crate::address::{beneath, host_of, is_loopback, port_of, without_v1};
@@ -19,7 +19,9 @@ use crate::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use crate::network::Network;
 use crate::search::{self, ProviderSearch};
 use crate::{ErrorClass, ProviderError};
-use epitome_config::{BuiltInSettings, ModelSettings, Settings, WireFormat};
+use epitome_config::{
+    BuiltInSettings, GatewaySettings, ModelSettings, REMOTE_TOKEN_VARIABLE, Settings, WireFormat,
+};
 use epitome_secrets::exposure::Exposure;
 use epitome_thread::ModelName;
 
@@ -57,6 +59,16 @@ const LOOPBACK_CONNECT_MAX: Duration = Duration::from_millis(50);
 pub fn is_searched(model: &ModelName, settings: &Settings) -> bool {
     model.split().is_some_and(|(provider, _)| provider == "local")
         && !settings.providers.contains_key("local")
+        && offered_by_server(model, settings).is_none()
+}
+
+/// The server that calls this model for this machine, and how it describes the model.
+fn offered_by_server<'a>(
+    model: &ModelName,
+    settings: &'a Settings,
+) -> Option<(&'a GatewaySettings, &'a serde_json::Value)> {
+    let gateway = settings.gateway.as_ref()?;
+    Some((gateway, gateway.offered.find(&model.0)?))
 }
 
 /// Chooses the model: the one in the settings (flag, else `EPITOME_MODEL`, else a file), else the one in the variable
@@ -66,7 +78,11 @@ pub fn choose(settings: &Settings, env: &EnvironmentPairs) -> ConfiguredModel {
     if let Some(name) = settings.model.clone().or_else(|| get(env, "EPITOME_MODEL")) {
         return ConfiguredModel::Named(ModelName::parse(&name));
     }
-    let may_be_called = |name| settings.policy.refuses_model(Some(name)).is_none();
+    let may_be_called = |name: &str| settings.policy.refuses_model(Some(name)).is_none();
+    let of_server = settings.gateway.as_ref().and_then(|gateway| gateway.offered.default.clone());
+    if let Some(name) = of_server.filter(|name| may_be_called(name)) {
+        return ConfiguredModel::Named(ModelName(name));
+    }
     let usable = |hosted: &&Hosted| hosted.is_there(settings, env) && may_be_called(hosted.default_model);
     match HOSTED.iter().find(usable) {
         Some(hosted) => ConfiguredModel::Named(ModelName(hosted.default_model.into())),
@@ -81,10 +97,17 @@ pub fn resolve(
     settings: &Settings,
     env: &EnvironmentPairs,
 ) -> Result<Endpoint, ProviderError> {
-    match place(model, settings, env)? {
-        (endpoint, None) => Ok(endpoint),
-        (_, Some(missing)) => Err(missing),
-    }
+    let why = match place(model, settings, env) {
+        Ok((endpoint, None)) => return Ok(endpoint),
+        Ok((_, Some(missing))) => missing,
+        Err(error) => error,
+    };
+    let is_elsewhere = offered_by_server(model, settings).is_some()
+        || settings.policy.refuses_model(Some(&model.0)).is_some();
+    Err(match settings.gateway.as_ref().filter(|gateway| !is_elsewhere && !gateway.is_unknown()) {
+        Some(gateway) => not_offered(gateway, model, why),
+        None => why,
+    })
 }
 
 /// Whether the policy of the machine allows a call of this model, or of any.
@@ -125,6 +148,16 @@ fn place(
     check_policy((name != NO_MODEL).then_some(model), settings)?;
     let model_settings = settings.models.get(&model.0);
     let mut endpoint = Endpoint::without_place(model, name, model_settings);
+    let network = Network::read(env);
+    if let Some((gateway, description)) = offered_by_server(model, settings) {
+        endpoint.behind_gateway(gateway, description, model_settings, env)?;
+        endpoint.search = ProviderSearch::of(&endpoint, settings);
+        endpoint.network = network.trusting(gateway.tls_ca.as_deref());
+        return Ok((endpoint, None));
+    }
+    if let Some(gateway) = settings.gateway.as_ref().filter(|it| it.is_unknown() && name != NO_MODEL) {
+        return Err(unknown_gateway(gateway));
+    }
     let mut missing = None;
     if let Some(configured) = settings.providers.get(provider) {
         endpoint.set_place(configured.wire, &configured.base_url);
@@ -157,7 +190,7 @@ fn place(
     }
     endpoint.set_what_is_known(model_settings);
     endpoint.search = ProviderSearch::of(&endpoint, settings);
-    endpoint.network = Network::read(env);
+    endpoint.network = network;
     Ok((endpoint, missing))
 }
 
@@ -189,6 +222,10 @@ pub fn resolve_local(
 /// provider's key is set, or a local server accepts connections. Otherwise the error describes what is missing. Takes
 /// at most a tenth of a second and sends nothing.
 pub fn configured(settings: &Settings, env: &EnvironmentPairs) -> Result<(), ProviderError> {
+    if settings.gateway.as_ref().is_some_and(GatewaySettings::is_unknown) {
+        // A session asks for its models.
+        return check_policy(None, settings);
+    }
     match choose(settings, env) {
         ConfiguredModel::Named(model) => resolve(&model, settings, env).map(drop),
         ConfiguredModel::SearchLocal(bases) if bases.iter().any(|base| listens(base)) => Ok(()),
@@ -204,7 +241,12 @@ pub fn exposure(settings: &Settings) -> Exposure {
     let configured = settings.providers.values().filter_map(|provider| provider.key_variable.clone());
     let searches = search::key_variables().map(str::to_owned);
     Exposure {
-        provider_keys: hosted.chain(built_in).chain(configured).chain(searches).collect(),
+        provider_keys: hosted
+            .chain(built_in)
+            .chain(configured)
+            .chain(searches)
+            .chain([REMOTE_TOKEN_VARIABLE.to_owned()])
+            .collect(),
         commands: settings.exposure.commands.clone(),
         hooks: settings.exposure.hooks.clone(),
     }
@@ -226,7 +268,11 @@ pub fn local_urls(settings: &Settings, env: &EnvironmentPairs) -> Vec<String> {
 
 impl Endpoint {
     /// An endpoint with the model's limits; wire format and URL are placeholders until `set_place`.
-    fn without_place(model: &ModelName, name: &str, configured: Option<&ModelSettings>) -> Endpoint {
+    pub(crate) fn without_place(
+        model: &ModelName,
+        name: &str,
+        configured: Option<&ModelSettings>,
+    ) -> Endpoint {
         let known = models::known(model);
         let configured_window = models::configured_window(model, configured);
         let window = configured_window.or(known.map(|known| known.window)).unwrap_or(WINDOW_DEFAULT);
@@ -293,7 +339,7 @@ impl Endpoint {
     }
 
     /// Sets the properties that follow from the URL, the wire format and the model's settings: abilities, betas, etc.
-    pub(super) fn set_what_is_known(&mut self, configured: Option<&ModelSettings>) {
+    pub(crate) fn set_what_is_known(&mut self, configured: Option<&ModelSettings>) {
         self.abilities = match models::known(&self.name) {
             Some(known) if self.is_spoken_to_as_usual() => known.abilities(),
             Some(_) | None => Abilities::likely(self.wire, &self.model),

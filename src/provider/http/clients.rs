@@ -50,6 +50,8 @@ pub(super) struct ClientKey {
     /// Whether to bypass the network's proxies.
     pub direct: bool,
     pub connect: Duration,
+    /// Whether HTTP/2 is not used.
+    pub http1_only: bool,
 }
 
 /// The cached clients, least recently used first.
@@ -109,7 +111,8 @@ fn builder(key: &ClientKey) -> Result<(ClientBuilder, Vec<String>), String> {
         .map_err(|error| error.to_string())?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let protocols: &[&[u8]] = if key.http1_only { &[b"http/1.1"] } else { &[b"h2", b"http/1.1"] };
+    tls.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     let builder = Client::builder()
         .user_agent(USER_AGENT)
         .connect_timeout(key.connect)
@@ -186,7 +189,8 @@ mod tests {
 
     fn key(provider: usize) -> ClientKey {
         let provider = format!("p{provider}");
-        ClientKey { provider, network: Network::default(), direct: false, connect: Duration::from_secs(1) }
+        let connect = Duration::from_secs(1);
+        ClientKey { provider, network: Network::default(), direct: false, connect, http1_only: false }
     }
 
     #[test]

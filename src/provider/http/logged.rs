@@ -55,7 +55,7 @@ impl Logged {
         error
     }
 
-    fn end(&mut self, outcome: &str) {
+    pub(super) fn end(&mut self, outcome: &str) {
         self.timed.span().record("received_bytes", self.received);
         self.timed.end(outcome);
     }

@@ -159,6 +159,7 @@ async fn ask(address: &Address, network: &Network, private: bool) -> Result<Resp
         network: network.clone(),
         direct: network.is_direct(address.url()),
         connect: CONNECT_MAX,
+        http1_only: false,
     };
     let host = address.0.host_str().unwrap_or_default();
     let failed = |why: String| format!("{} could not be reached: {why}.", address.host());

@@ -228,7 +228,7 @@ fn request_id(headers: &HeaderMap) -> Option<&str> {
     header("request-id").or_else(|| header("x-request-id"))
 }
 
-async fn read_error(response: &mut Response) -> String {
+pub(super) async fn read_error(response: &mut Response) -> String {
     let mut body = Vec::new();
     let reading = async {
         while let Ok(Some(piece)) = response.chunk().await {

@@ -39,6 +39,11 @@ pub(super) fn unreachable_now(
     };
     let is_refused_by_proxy = why.contains("proxy authorization required");
     let (class, hint) = match proxy {
+        _ if is_untrusted(error) && endpoint.credential.gateway().is_some() => (
+            ErrorClass::Refused,
+            "If it is not from a public authority, name a file with it (PEM) as tls_ca of [gateway] in config.toml."
+                .to_owned(),
+        ),
         _ if is_untrusted(error) => (ErrorClass::Refused, untrusted(faults)),
         Some(variable) if is_refused_by_proxy => (
             ErrorClass::Refused,

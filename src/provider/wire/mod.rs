@@ -27,7 +27,7 @@ mod turns;
 #[cfg(test)]
 mod usage_tests;
 #[cfg(test)]
-mod views_tests;
+pub(crate) mod views_tests;
 
 use std::fmt;
 
@@ -153,6 +153,57 @@ fn decoder_of(endpoint: &Endpoint, prefix: String) -> Box<dyn Decode> {
         WireFormat::OpenAiResponses => Box::new(responses_stream::ResponsesDecoder::new(prefix)),
         WireFormat::OpenAiChat => Box::new(chat_stream::ChatDecoder::new(endpoint.quirks.reasoning_back)),
         WireFormat::Gemini => Box::new(gemini_stream::GeminiDecoder::new(prefix)),
+    }
+}
+
+/// The names of all fields that a request's body may have.
+pub(crate) fn field_names(wire: WireFormat) -> &'static [&'static str] {
+    match wire {
+        WireFormat::AnthropicMessages => &[
+            "model",
+            "anthropic_version",
+            "max_tokens",
+            "stream",
+            "cache_control",
+            "thinking",
+            "output_config",
+            "compaction",
+            "system",
+            "tools",
+            "messages",
+        ],
+        WireFormat::OpenAiResponses => &[
+            "model",
+            "store",
+            "stream",
+            "max_output_tokens",
+            "include",
+            "prompt_cache_key",
+            "reasoning",
+            "parallel_tool_calls",
+            "instructions",
+            "tools",
+            "input",
+        ],
+        WireFormat::OpenAiChat => &[
+            "model",
+            "stream",
+            "stream_options",
+            "max_completion_tokens",
+            "max_tokens",
+            "reasoning_effort",
+            "prompt_cache_key",
+            "tools",
+            "messages",
+        ],
+        WireFormat::Gemini => &[
+            "generateContentRequest",
+            "systemInstruction",
+            "tools",
+            "toolConfig",
+            "generationConfig",
+            "contents",
+        ],
     }
 }
 

@@ -1,11 +1,14 @@
-//! Finds the endpoint of the chosen model.
+//! Finds the endpoint of the chosen model: in the settings, at a local server, or at the server of `[gateway]`, which is
+//! asked for its models if it has never been.
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 
-use super::{Choices, ModelEffect, ModelLink};
-use epitome_provider::ProviderError;
+use super::{Choices, ModelEffect, ModelLink, ModelSearch};
+use epitome_provider::credential::GatewayAccess;
 use epitome_provider::endpoint::{self, ConfiguredModel, LocalServer};
 use epitome_provider::network::Network;
+use epitome_provider::{ProviderError, gateway};
 
 /// Whether a model call can be made.
 pub(in super::super) enum Located {
@@ -30,13 +33,19 @@ impl ModelLink {
             return (Located::Ready, Vec::new());
         }
         let Choices { thread, settings, environment } = choices;
+        if let Some(gateway) = settings.gateway.as_ref().filter(|gateway| gateway.is_unknown()) {
+            let (http, network) = (self.http.clone(), Network::read(environment));
+            let access = GatewayAccess::of(gateway, environment);
+            let ask = async move { ModelSearch::Gateway(gateway::refresh(&http, &access, &network).await) };
+            return self.search(ask.boxed());
+        }
         let name = match (thread.model(), endpoint::choose(settings, environment)) {
             (Some(name), _) => name.clone(),
             (None, ConfiguredModel::Named(name)) => name,
-            (None, ConfiguredModel::SearchLocal(urls)) => return self.search(urls, choices),
+            (None, ConfiguredModel::SearchLocal(urls)) => return self.search_local(urls, choices),
         };
         if endpoint::is_searched(&name, settings) {
-            return self.search(endpoint::local_urls(settings, environment), choices);
+            return self.search_local(endpoint::local_urls(settings, environment), choices);
         }
         match endpoint::resolve(&name, settings, environment) {
             Ok(endpoint) => (Located::Ready, Vec::from_iter(self.use_endpoint(endpoint, settings))),
@@ -44,13 +53,34 @@ impl ModelLink {
         }
     }
 
-    fn search(&mut self, urls: Vec<String>, choices: Choices<'_>) -> (Located, Vec<ModelEffect>) {
-        if std::mem::replace(&mut self.searching, true) {
-            return (Located::Searching, Vec::new());
-        }
+    fn search_local(&mut self, urls: Vec<String>, choices: Choices<'_>) -> (Located, Vec<ModelEffect>) {
         let http = self.http.within(Network::read(choices.environment));
-        let search = async move { endpoint::find_local(&http, &urls).await }.boxed();
-        (Located::Searching, vec![ModelEffect::Search(search)])
+        self.search(async move { ModelSearch::Local(endpoint::find_local(&http, &urls).await) }.boxed())
+    }
+
+    fn search(&mut self, search: BoxFuture<'static, ModelSearch>) -> (Located, Vec<ModelEffect>) {
+        match std::mem::replace(&mut self.searching, true) {
+            true => (Located::Searching, Vec::new()),
+            false => (Located::Searching, vec![ModelEffect::Search(search)]),
+        }
+    }
+
+    /// Locates the model again, after what the gateway offers has arrived in the settings, or an error. `None` if another
+    /// search has begun.
+    pub fn gateway_answered(
+        &mut self,
+        failed: Option<ProviderError>,
+        choices: Choices<'_>,
+    ) -> (Option<LocalSearch>, Vec<ModelEffect>) {
+        self.searching = false;
+        if let Some(error) = failed {
+            return (Some(LocalSearch::Missing(error)), Vec::new());
+        }
+        match self.locate(choices) {
+            (Located::Ready, effects) => (Some(LocalSearch::Found { effects, renamed: true }), Vec::new()),
+            (Located::Nowhere(error), effects) => (Some(LocalSearch::Missing(error)), effects),
+            (Located::Searching, effects) => (None, effects),
+        }
     }
 
     pub fn is_searching(&self) -> bool {

@@ -38,11 +38,15 @@ impl Drain {
         if let Some(forwarding) = &self.clients.forwarding {
             forwarding.end();
         }
+        let over = Instant::now() + limit;
+        let calls = || self.clients.gateway.as_ref().map_or(0, |gateway| gateway.running());
+        while calls() > 0 && Instant::now() < over {
+            sleep(LOOK_EVERY).await;
+        }
         let runtime_dir = (self.clients.connector)()?.runtime_dir().clone();
         let Some(control) = ControlClient::connect(&runtime_dir).await.map_err(|fault| fault.message)? else {
             return Ok(0);
         };
-        let over = Instant::now() + limit;
         let mut now = DaemonNow::read(&control).await?;
         while now.running > 0 && Instant::now() < over {
             sleep(LOOK_EVERY).await;

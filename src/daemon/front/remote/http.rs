@@ -4,13 +4,13 @@
 //! Each event has a number as its id. A client whose stream broke continues with `Last-Event-ID`.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
-use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use http_body_util::{BodyExt, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Response, StatusCode};
@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
 use super::connection::{Carrier, ClientStream, NoStream, RemoteConnection};
-use super::{CONNECTION_HEADER, RemoteClients, RemoteResponse, SESSION_HEADER, text, value};
+use super::{CONNECTION_HEADER, RemoteClients, RemoteResponse, SESSION_HEADER, full, text, value};
 use crate::front::access::AdmittedToken;
 use epitome_acp::connection::LINE_BYTES_MAX;
 
@@ -202,15 +202,7 @@ async fn read(headers: &HeaderMap, body: Incoming) -> Result<ClientMessage, Box<
     if !is_json {
         return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json");
     }
-    let body = tokio::time::timeout(BODY_TIME_MAX, Limited::new(body, LINE_BYTES_MAX - 1).collect());
-    let bytes = match body.await {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-            return refused(StatusCode::PAYLOAD_TOO_LARGE, "The message is longer than 64 MiB");
-        }
-        Ok(Err(_)) => return refused(StatusCode::BAD_REQUEST, "The message did not arrive whole"),
-        Err(_) => return refused(StatusCode::REQUEST_TIMEOUT, "The message took too long to arrive"),
-    };
+    let bytes = collect(body, BODY_TIME_MAX).await?;
     let Ok(message) = String::from_utf8(bytes.into()) else {
         return refused(StatusCode::BAD_REQUEST, "The message is not UTF-8");
     };
@@ -238,6 +230,19 @@ async fn read(headers: &HeaderMap, body: Incoming) -> Result<ClientMessage, Box<
     let id = head.id.filter(|_| head.method.is_some()).map(|id| id.get().to_owned());
     let method = head.method;
     Ok(ClientMessage { id, method, session, text: message })
+}
+
+/// Reads the body of a request within this time.
+pub async fn collect(body: Incoming, time: Duration) -> Result<Bytes, Box<RemoteResponse>> {
+    let refused = |status, why: &str| Err(Box::new(text(status, why)));
+    match tokio::time::timeout(time, Limited::new(body, LINE_BYTES_MAX - 1).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+            refused(StatusCode::PAYLOAD_TOO_LARGE, "The message is longer than 64 MiB")
+        }
+        Ok(Err(_)) => refused(StatusCode::BAD_REQUEST, "The message did not arrive whole"),
+        Err(_) => refused(StatusCode::REQUEST_TIMEOUT, "The message took too long to arrive"),
+    }
 }
 
 /// Opens a connection with its first message, and answers with the response to it.
@@ -271,7 +276,7 @@ async fn initialize(
     };
     let is_opened =
         serde_json::from_str::<MessageHead<'_>>(answer.as_str()).is_ok_and(|head| head.result.is_some());
-    let mut response = Response::new(Full::new(Bytes::from(answer.to_string())).boxed_unsync());
+    let mut response = Response::new(full(Bytes::from(answer.to_string())));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if is_opened {
         ends.keep();
@@ -342,7 +347,7 @@ pub fn events(clients: &RemoteClients, request: &Request<Incoming>, token: &Admi
             Ok(None) => return None,
             Err(_) => ":\n\n".to_owned(),
         };
-        Some((Ok::<_, Infallible>(Frame::data(Bytes::from(event))), reader))
+        Some((Ok::<_, io::Error>(Frame::data(Bytes::from(event))), reader))
     });
     let mut response = Response::new(BodyExt::boxed_unsync(StreamBody::new(frames)));
     let headers = response.headers_mut();
