@@ -24,6 +24,7 @@ use crate::daemon::front::attach::{Connector, DaemonLink, FindDaemon};
 use crate::daemon::front::dial::{RemoteConnector, RemoteServerAddress};
 use crate::daemon::front::remote::{PATH, RemoteServer, SocketSecurity};
 use crate::daemon::front::signals::BlockedSignals;
+use crate::daemon::front::worker::WorkerName;
 use crate::daemon::token::secret;
 use crate::paths::Paths;
 use crate::session::ClientId;
@@ -70,12 +71,40 @@ struct RemoteArgs {
     /// The token is that of EPITOME_REMOTE_TOKEN.
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["standalone", "listen"])]
     remote: Option<String>,
+    /// Name of a worker of that server, whose files and commands are used (see `epitome worker`)
+    #[arg(long, value_name = "NAME", requires = "remote")]
+    worker: Option<WorkerName>,
+    #[command(flatten)]
+    credentials: RemoteCredentials,
+}
+
+/// How a server is authenticated, and this side to it.
+#[derive(Debug, clap::Args)]
+pub struct RemoteCredentials {
     /// File with the token for --remote, which only you can read
     #[arg(long, value_name = "FILE", requires = "remote", value_hint = clap::ValueHint::FilePath)]
     remote_token_file: Option<PathBuf>,
     /// PEM file with the certificates to trust for --remote, instead of the public ones
     #[arg(long, value_name = "FILE", requires = "remote", value_hint = clap::ValueHint::FilePath)]
     tls_ca: Option<PathBuf>,
+}
+
+impl RemoteCredentials {
+    /// The server at an address.
+    pub fn server(&self, address: &str) -> Result<RemoteServerAddress, CliError> {
+        let token = match &self.remote_token_file {
+            Some(path) => read_private(path)
+                .map_err(|why| CliError::failed(format!("{} {why}", path.display()), None))?,
+            None => std::env::var(REMOTE_TOKEN_VARIABLE).unwrap_or_default(),
+        };
+        if token.trim().is_empty() {
+            let hint = format!("set {REMOTE_TOKEN_VARIABLE}, or name a file with --remote-token-file");
+            return Err(CliError::failed("--remote needs a token of the server", Some(hint)));
+        }
+        let authorities = self.tls_ca.as_deref().map(server::read).transpose()?;
+        RemoteServerAddress::parse(address, token.trim(), authorities.as_deref())
+            .map_err(|why| CliError::failed(why, None))
+    }
 }
 
 /// Subcommands that editors run in a terminal by appending them to the command that starts the agent.
@@ -158,17 +187,8 @@ fn remote(
     tap: Option<Tap>,
 ) -> Result<i32, CliError> {
     let failed = |why: String| CliError::failed(why, None);
-    let token = match &args.remote_token_file {
-        Some(path) => read_private(path).map_err(|why| failed(format!("{} {why}", path.display())))?,
-        None => std::env::var(REMOTE_TOKEN_VARIABLE).unwrap_or_default(),
-    };
-    if token.trim().is_empty() {
-        let hint = format!("set {REMOTE_TOKEN_VARIABLE}, or name a file with --remote-token-file");
-        return Err(CliError::failed("--remote needs a token of the server", Some(hint)));
-    }
-    let authorities = args.tls_ca.as_deref().map(server::read).transpose()?;
-    let server = RemoteServerAddress::parse(address, token.trim(), authorities.as_deref()).map_err(failed)?;
-    let connector = RemoteConnector::new(server);
+    let server = args.credentials.server(address)?;
+    let connector = RemoteConnector::new(server, args.worker.clone());
     let mut connector = connector.map_err(|error| failed(format!("no thread can be started: {error}")))?;
     let link = connector.find(0, false).map_err(|why| failed(format!("the server can't be used: {why}")))?;
     let signals = BlockedSignals::new();

@@ -12,7 +12,13 @@ use crate::problem::nearest;
 /// The groups of the help, with their commands in order. Add new commands here.
 pub const GROUPS: [(&str, &[&str]); 5] = [
     ("Start", &["demo", "login", "logout", "doctor", "models", "config"]),
-    ("Work", &["acp", "ahp", "serve", "token", "run", "sessions", "rename", "store", "worktree", "inspect"]),
+    (
+        "Work",
+        &[
+            "acp", "ahp", "serve", "worker", "token", "run", "sessions", "rename", "store", "worktree",
+            "inspect",
+        ],
+    ),
     ("History", &["compact", "undo", "redo", "history", "pin", "unpin", "rewind", "checkpoints"]),
     ("Extend", &["recipes", "hooks", "agents", "plugins", "mcp", "permissions", "memory", "inventory"]),
     ("Maintain", &["daemon", "bug-report", "check", "completions", "man"]),

@@ -12,7 +12,7 @@ use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front::access::{AcceptedTokens, RemoteAccess};
 use crate::daemon::front::attach::Connector;
 use crate::daemon::front::forward::Forwarding;
-use crate::daemon::front::remote::{Drain, ModelGateway, PATH, RemoteServer, SocketSecurity};
+use crate::daemon::front::remote::{ModelGateway, PATH, RemoteServer, SocketSecurity};
 use crate::daemon::front::tls;
 use crate::daemon::remote_tokens::RemoteTokens;
 use crate::paths::Paths;
@@ -97,24 +97,31 @@ pub fn main(args: ServeArgs) -> Result<i32, CliError> {
         let address = server.address().map_err(|error| failed(error.to_string()))?;
         note!("listening on {scheme}://{address}{PATH}");
         let drain = server.drain();
+        let ending = async {
+            signals.recv().await;
+            end_in_time(&mut signals, drain.run(drain_timeout), drain_timeout).await
+        };
         tokio::select! {
             () = server.serve() => Ok(0),
-            code = end(&mut signals, drain, drain_timeout) => code,
+            code = ending => code,
         }
     });
     runtime.shutdown_background();
     ended
 }
 
-/// Waits for a signal, and for the end of running turns. Another signal ends at once.
-async fn end(signals: &mut EndRequests, drain: Drain, limit: Duration) -> Result<i32, CliError> {
-    signals.recv().await;
+/// Waits for the end of running turns after a signal. Another signal ends at once.
+pub async fn end_in_time(
+    signals: &mut EndRequests,
+    draining: impl Future<Output = Result<usize, String>>,
+    limit: Duration,
+) -> Result<i32, CliError> {
     note!(
         "ending within {} s, when the running turns have ended; another signal ends at once",
         limit.as_secs()
     );
     tokio::select! {
-        drained = drain.run(limit) => match drained.map_err(|why| CliError::failed(why, None))? {
+        drained = draining => match drained.map_err(|why| CliError::failed(why, None))? {
             0 => {}
             1 => note!("a turn had not ended and was cancelled"),
             turns => note!("{turns} turns had not ended and were cancelled"),

@@ -33,7 +33,7 @@ struct CreateTokenArgs {
     #[arg(long)]
     name: String,
     /// What it allows: `read` to list and watch sessions; `prompt` also to create sessions, prompt and cancel; `approve`
-    /// everything, such as to answer permission requests; `work` only to call the server's models
+    /// everything, such as to answer permission requests; `work` only to be a worker and to call the server's models
     #[arg(long, value_parser = scopes())]
     scope: AccessScope,
     /// How long it is valid, for example 30d or 12h [default: until it is revoked]
@@ -122,7 +122,7 @@ fn as_text(token: &StoredToken, width: usize) -> String {
     format!("{:width$}  {:7}  created {}  {end}", token.name, token.scope.name(), date(token.created_at))
 }
 
-fn date(seconds: u64) -> String {
+pub fn date(seconds: u64) -> String {
     let at = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
     at.map_or_else(|| seconds.to_string(), |at| at.to_string())
 }

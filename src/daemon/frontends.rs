@@ -269,6 +269,7 @@ impl Frontends {
             pid: std::process::id(),
             refused,
             restricts: true,
+            confines: true,
         };
         let read = match refused {
             Some(why) => Err(why),

@@ -45,7 +45,7 @@ impl StoredToken {
     }
 
     pub fn grant(&self) -> AccessGrant {
-        AccessGrant { name: self.name.clone(), scope: self.scope }
+        AccessGrant { name: self.name.clone(), scope: self.scope, directories: Vec::new() }
     }
 }
 
@@ -87,7 +87,7 @@ impl RemoteTokens {
         scope: AccessScope,
         lifetime: Option<Duration>,
     ) -> Result<(StoredToken, String), String> {
-        check_name(name)?;
+        check_name("a token", name)?;
         let secret = secret().map_err(|error| format!("no token can be made: {error}"))?;
         let secret = format!("{PREFIX}{secret}");
         let token = StoredToken {
@@ -158,16 +158,16 @@ impl RemoteTokens {
     }
 }
 
-/// A name is shown next to prompts and in logs.
-fn check_name(name: &str) -> Result<(), String> {
+/// Checks the name of a token or a worker (`whose`), which is shown next to prompts and in logs.
+pub fn check_name(whose: &str, name: &str) -> Result<(), String> {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
     match name {
-        "" => Err("a token needs a name".to_owned()),
+        "" => Err(format!("{whose} needs a name")),
         _ if name.chars().count() > NAME_CHARS_MAX => {
-            Err(format!("a token's name has at most {NAME_CHARS_MAX} characters"))
+            Err(format!("{whose}'s name has at most {NAME_CHARS_MAX} characters"))
         }
         _ if !name.chars().all(is_plain) => Err(format!(
-            "a token's name has letters, digits and the characters - _ . @, and {name:?} has others"
+            "{whose}'s name has letters, digits and the characters - _ . @, and {name:?} has others"
         )),
         _ => Ok(()),
     }
@@ -216,9 +216,9 @@ mod tests {
 
     #[test]
     fn names_are_short_and_plain() {
-        assert!(check_name("anna@build-1.example").is_ok());
+        assert!(check_name("a token", "anna@build-1.example").is_ok());
         for bad in ["", "a b", "a\nb", "\u{202e}a", &"a".repeat(41)] {
-            assert!(check_name(bad).is_err(), "{bad:?}");
+            assert!(check_name("a token", bad).is_err(), "{bad:?}");
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What a client from another machine may do, by the token with which it connected.
 
+use std::path::{Path, PathBuf};
+
 use serde::{Deserialize, Serialize};
 
 /// What a token allows. Each scope for clients includes the ones before it.
@@ -18,7 +20,7 @@ pub enum AccessScope {
 
 impl AccessScope {
     pub const ALL: [AccessScope; 4] =
-        [AccessScope::Work, AccessScope::Read, AccessScope::Prompt, AccessScope::Approve];
+        [AccessScope::Read, AccessScope::Prompt, AccessScope::Approve, AccessScope::Work];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -36,6 +38,9 @@ pub struct AccessGrant {
     /// The name of its token.
     pub name: String,
     pub scope: AccessScope,
+    /// The real paths of the directories below which its sessions may work; everywhere if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub directories: Vec<PathBuf>,
 }
 
 impl AccessGrant {
@@ -50,6 +55,24 @@ impl AccessGrant {
             needed.name(),
             self.name,
             self.scope.name()
+        ))
+    }
+
+    /// Checks that sessions may work in a directory. The error is a sentence.
+    pub fn check_directory(&self, directory: &Path) -> Result<(), String> {
+        if self.directories.is_empty() {
+            return Ok(());
+        }
+        let real = directory.canonicalize();
+        let real = real.map_err(|error| format!("{} can't be used: {error}", directory.display()))?;
+        if self.directories.iter().any(|allowed| real.starts_with(allowed)) {
+            return Ok(());
+        }
+        let allowed: Vec<String> = self.directories.iter().map(|path| path.display().to_string()).collect();
+        Err(format!(
+            "{} is not below {}, where this worker allows sessions",
+            real.display(),
+            allowed.join(" or ")
         ))
     }
 }

@@ -2,6 +2,7 @@
 //! and the network of one. `cargo test --test processes fleet -- --nocapture` prints what was measured.
 
 mod forwarding;
+mod workers;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

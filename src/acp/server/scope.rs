@@ -6,8 +6,9 @@ use serde_json::value::RawValue;
 
 use super::AcpServer;
 use crate::answers;
-use crate::from_wire::RequestParams;
+use crate::from_wire::{self, RequestParams};
 use epitome_session::port::StoredSessionPort;
+use epitome_session::registry::SessionQuery;
 use epitome_session::{AccessGrant, AccessScope, SessionEvent};
 
 /// Params of requests that open a session, with the scope that each needs. MCP servers are programs that the server
@@ -42,7 +43,39 @@ impl<P: StoredSessionPort> AcpServer<P> {
     /// Refuses a message that the client has no right to send.
     pub(super) fn check_scope(&self, method: &str, params: Option<&RawValue>) -> Result<(), wire::Error> {
         let Some(grant) = self.config.grant.as_deref() else { return Ok(()) };
-        check(grant, method, params).map_err(answers::forbidden)
+        check(grant, method, params).map_err(answers::forbidden)?;
+        match grant.directories.is_empty() {
+            true => Ok(()),
+            false => self.check_directories(grant, method, &RequestParams::read(params)?),
+        }
+    }
+
+    /// Refuses a message about a session that works where this client's sessions may not.
+    fn check_directories(
+        &self,
+        grant: &AccessGrant,
+        method: &str,
+        params: &RequestParams<'_>,
+    ) -> Result<(), wire::Error> {
+        let mut directories = Vec::new();
+        match method {
+            "session/new" | "session/options" => directories.push(params.cwd()?),
+            // Messages for sessions that the client has open.
+            "session/prompt" | "session/cancel" | "session/close" | "_session/steering" => return Ok(()),
+            _ => {}
+        }
+        if let Ok(named) = params.session_id()
+            && let Some(session) = from_wire::session_id(&named)
+            && self.outbox.requests().root_of(&session).is_none()
+            && self.finished_agent(&session).is_none()
+        {
+            let query = SessionQuery { prefix: named.clone(), ..SessionQuery::default() };
+            let found = self.config.sessions.list(&query).map_err(|error| answers::session_error(&error))?;
+            let found = found.into_iter().find(|header| header.session == session);
+            directories.push(found.ok_or_else(|| answers::not_found(&named))?.cwd);
+        }
+        directories.extend(params.directories()?);
+        directories.iter().try_for_each(|it| grant.check_directory(it)).map_err(answers::forbidden)
     }
 }
 
@@ -84,7 +117,7 @@ mod tests {
     use super::*;
 
     fn refused(scope: AccessScope, method: &str, params: &str) -> bool {
-        let grant = AccessGrant { name: "laptop".to_owned(), scope };
+        let grant = AccessGrant { name: "laptop".to_owned(), scope, directories: Vec::new() };
         let params = RawValue::from_string(params.to_owned()).expect("the test's JSON is valid");
         check(&grant, method, Some(&params)).is_err()
     }

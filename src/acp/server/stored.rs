@@ -8,9 +8,9 @@ use crate::from_wire::{self, BadParams, RequestParams};
 use crate::model::AcpVersion;
 use crate::requests::RequestKind;
 use crate::v2_answers;
-use epitome_session::SessionError;
 use epitome_session::port::{OptionsQuery, SessionStatus, StoredSessionPort};
 use epitome_session::registry::{Header, SessionQuery};
+use epitome_session::{AccessGrant, SessionError};
 use epitome_thread::SessionId;
 
 /// Sessions per page of a listing.
@@ -39,6 +39,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
                 return Err(answers::bad_params(&BadParams(why.to_owned())));
             }
         };
+        let grant = self.config.grant.clone();
         self.in_background(id, RequestKind::List, None, move |sessions| {
             let query = SessionQuery {
                 cwd,
@@ -49,7 +50,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
                 limit: Some(PAGE_SESSIONS + 1),
                 ..SessionQuery::default()
             };
-            answers::raw(&page(&sessions.list(&query).map_err(|error| answers::session_error(&error))?))
+            let headers = sessions.list(&query).map_err(|error| answers::session_error(&error))?;
+            answers::raw(&page(&headers, grant.as_deref()))
         })
     }
 
@@ -152,7 +154,8 @@ impl PageKey {
     }
 }
 
-fn page(headers: &[Header]) -> wire::ListSessionsResponse {
+/// A page without the sessions that the client may not open because of where they work.
+fn page(headers: &[Header], grant: Option<&AccessGrant>) -> wire::ListSessionsResponse {
     let shown = &headers[..headers.len().min(PAGE_SESSIONS)];
     let next = match shown.last() {
         Some(last) if shown.len() < headers.len() => {
@@ -160,5 +163,7 @@ fn page(headers: &[Header]) -> wire::ListSessionsResponse {
         }
         Some(_) | None => None,
     };
-    wire::ListSessionsResponse::new(shown.iter().map(answers::session_info).collect()).next_cursor(next)
+    let is_allowed = |header: &&Header| grant.is_none_or(|grant| grant.check_directory(&header.cwd).is_ok());
+    let shown = shown.iter().filter(is_allowed).map(answers::session_info);
+    wire::ListSessionsResponse::new(shown.collect()).next_cursor(next)
 }

@@ -54,6 +54,18 @@ pub trait FindDaemon: Send {
     /// An error is a sentence saying why none was found. `to_newer`: another front end is about to start a newer daemon,
     /// which is waited for.
     fn find(&mut self, ids_above: u64, to_newer: bool) -> Result<DaemonLink, String>;
+
+    /// Has this called with a sentence when finding a daemon takes long.
+    fn report_to(&mut self, _report: WaitReport) {}
+}
+
+/// Shows the user what is waited for.
+pub type WaitReport = Box<dyn Fn(&str) + Send>;
+
+impl FindDaemon for Box<dyn FindDaemon> {
+    fn find(&mut self, ids_above: u64, to_newer: bool) -> Result<DaemonLink, String> {
+        (**self).find(ids_above, to_newer)
+    }
 }
 
 impl FindDaemon for Connector {
@@ -250,7 +262,8 @@ impl Connector {
         if let Some(why) = answer.refused {
             return Ok(Greeting::Refused(why));
         }
-        if self.hello.grant.is_some() && !answer.restricts {
+        let is_confined = self.hello.grant.as_ref().is_some_and(|grant| !grant.directories.is_empty());
+        if (self.hello.grant.is_some() && !answer.restricts) || (is_confined && !answer.confines) {
             let why =
                 "the running daemon is of an earlier version, which can't restrict clients of other machines";
             return Ok(Greeting::Refused(why.to_owned()));

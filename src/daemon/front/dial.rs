@@ -10,11 +10,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
-use hyper::StatusCode;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::client::conn::http1;
 use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::{HeaderMap, Request, StatusCode};
+use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
@@ -29,13 +32,14 @@ use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
 use super::LAST_WORDS_TIME_MAX;
-use super::attach::{DaemonLink, FindDaemon};
+use super::attach::{DaemonLink, FindDaemon, WaitReport};
 use super::progress::{CountedSocket, SocketProgress};
 use super::remote::{
     CONNECTION_HEADER, FORWARDED_HEADER, IDS_HEADER, PATH, RECEIVED_HEADER, RETURN_TIME_MAX, SILENCE_MAX,
-    WRITE_TIME_MAX, front_protocol,
+    WORKER_HEADER, WRITE_TIME_MAX, front_protocol,
 };
 use super::tls;
+use super::worker::WorkerName;
 use crate::messages::MESSAGE_BYTES_MAX;
 use epitome_platform::local::{self, OwnedReadHalf, OwnedWriteHalf};
 
@@ -57,6 +61,12 @@ const PEER_SILENCE_MAX: Duration = Duration::from_secs(4);
 /// Interval of the probes of a silent connection between servers, and their number.
 const PEER_PROBES: (Duration, u32) = (Duration::from_secs(1), 3);
 
+/// Why a server that is slow is given up.
+const NO_ANSWER: &str = "no answer in time";
+
+/// Longest text that a server is asked for, in bytes.
+const REPORT_BYTES_MAX: usize = 1024 * 1024;
+
 /// Longest text of a refusal that is shown, in characters.
 const REFUSAL_CHARS_MAX: usize = 300;
 
@@ -72,16 +82,20 @@ pub struct RemoteServerAddress {
     is_peer: bool,
 }
 
-/// The link between the front end and a server.
+/// The link between the front end and a server, or one of its workers.
 pub struct RemoteConnector {
     server: Arc<RemoteServerAddress>,
+    worker: Option<WorkerName>,
+    /// Whether there was a link already.
+    was_linked: bool,
+    report: Option<WaitReport>,
     runtime: Runtime,
 }
 
-trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
 
-type ServerSocket = WebSocketStream<CountedSocket<Box<dyn Transport>>>;
+pub type ServerSocket = WebSocketStream<CountedSocket<Box<dyn Transport>>>;
 
 /// A socket that has just been connected.
 struct DialedSocket {
@@ -94,9 +108,20 @@ struct DialedSocket {
 }
 
 /// Why no socket was connected.
-enum DialError {
+pub enum DialError {
     Unreachable(String),
     Refused(StatusCode, String),
+}
+
+impl DialError {
+    /// Whether another server or worker may take the place of one that has answered like this.
+    fn may_pass(&self, was_linked: bool) -> bool {
+        match self {
+            DialError::Refused(StatusCode::NOT_FOUND, _) => was_linked,
+            DialError::Refused(status, _) => *status == StatusCode::SERVICE_UNAVAILABLE,
+            DialError::Unreachable(_) => false,
+        }
+    }
 }
 
 impl fmt::Display for DialError {
@@ -185,30 +210,26 @@ impl RemoteServerAddress {
     }
 
     async fn dial(&self, headers: Vec<(HeaderName, HeaderValue)>) -> Result<DialedSocket, DialError> {
-        let unreachable = |why: String| DialError::Unreachable(format!("{}: {why}", self.uri));
-        let late = |_| unreachable("no answer in time".to_owned());
-        let connecting = TcpStream::connect((self.host.as_str(), self.port));
-        // A lost machine is noticed as soon as one that falls silent later.
-        let limit = if self.is_peer { PEER_SILENCE_MAX } else { STEP_TIME_MAX };
-        let stream = timeout(limit, connecting).await.map_err(late)?;
-        let stream = stream.map_err(|error| unreachable(error.to_string()))?;
-        // Messages are small, and each is waited for.
-        drop(stream.set_nodelay(true));
-        if self.is_peer {
-            notice_silence(&stream).map_err(|error| unreachable(error.to_string()))?;
+        let (socket, progress, headers) = self.connect(&front_protocol(), headers).await?;
+        let arrived = headers.get(&RECEIVED_HEADER).and_then(|count| count.to_str().ok()?.parse().ok());
+        match (headers.get(&CONNECTION_HEADER), arrived) {
+            (Some(id), Some(arrived)) => Ok(DialedSocket { socket, progress, id: id.clone(), arrived }),
+            _ => Err(DialError::Unreachable(format!("{}: the server is no `epitome serve`", self.uri))),
         }
-        let stream: Box<dyn Transport> = match &self.tls {
-            None => Box::new(stream),
-            Some(tls) => {
-                let name = ServerName::try_from(self.host.clone())
-                    .map_err(|error| unreachable(error.to_string()))?;
-                let encrypted = timeout(STEP_TIME_MAX, tls.connect(name, stream)).await.map_err(late)?;
-                Box::new(encrypted.map_err(|error| unreachable(format!("no encrypted connection: {error}")))?)
-            }
-        };
+    }
+
+    /// Opens a WebSocket of this subprotocol. Returns it with the headers of the answer.
+    pub async fn connect(
+        &self,
+        protocol: &str,
+        headers: Vec<(HeaderName, HeaderValue)>,
+    ) -> Result<(ServerSocket, SocketProgress, HeaderMap), DialError> {
+        let unreachable = |why: String| self.unreachable(&why);
+        let late = |_| unreachable(NO_ANSWER.to_owned());
+        let stream = self.stream().await?;
         let mut request =
             self.uri.clone().into_client_request().map_err(|error| unreachable(error.to_string()))?;
-        let protocol = HeaderValue::from_str(&front_protocol()).expect("letters and digits");
+        let protocol = HeaderValue::from_str(protocol).expect("letters and digits");
         request.headers_mut().extend(headers);
         if self.is_peer {
             request.headers_mut().insert(FORWARDED_HEADER, HeaderValue::from_static("1"));
@@ -234,42 +255,109 @@ impl RemoteServerAddress {
             }
             Err(error) => return Err(unreachable(error.to_string())),
         };
-        let headers = response.headers();
-        let arrived = headers.get(&RECEIVED_HEADER).and_then(|count| count.to_str().ok()?.parse().ok());
-        match (headers.get(&CONNECTION_HEADER), arrived) {
-            (Some(id), Some(arrived)) => Ok(DialedSocket { socket, progress, id: id.clone(), arrived }),
-            _ => Err(unreachable("the server is no `epitome serve`".to_owned())),
+        Ok((socket, progress, response.into_parts().0.headers))
+    }
+
+    /// Asks for a text next to the path of clients.
+    pub async fn get(&self, name: &str) -> Result<String, DialError> {
+        let unreachable = |why: String| self.unreachable(&why);
+        let late = |_| unreachable(NO_ANSWER.to_owned());
+        let io = TokioIo::new(self.stream().await?);
+        let handshake =
+            timeout(STEP_TIME_MAX, http1::handshake::<_, Empty<Bytes>>(io)).await.map_err(late)?;
+        let (mut sender, connection) = handshake.map_err(|error| unreachable(error.to_string()))?;
+        tokio::spawn(connection);
+        let directory = self.uri.path().rsplit_once('/').map_or("", |(directory, _)| directory);
+        let request = Request::get(format!("{directory}/{name}"))
+            .header(header::HOST, self.uri.authority().map_or("", |authority| authority.as_str()))
+            .header(header::AUTHORIZATION, self.token.clone())
+            .body(Empty::new())
+            .map_err(|error| unreachable(error.to_string()))?;
+        let answered = async {
+            let response =
+                sender.send_request(request).await.map_err(|error| unreachable(error.to_string()))?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), REPORT_BYTES_MAX).collect().await;
+            let body = body.map_err(|error| unreachable(error.to_string()))?.to_bytes();
+            match (status, String::from_utf8_lossy(&body).into_owned()) {
+                (StatusCode::OK, text) => Ok(text),
+                (status, text) => {
+                    Err(DialError::Refused(status, text.chars().take(REFUSAL_CHARS_MAX).collect()))
+                }
+            }
+        };
+        timeout(STEP_TIME_MAX, answered).await.map_err(late)?
+    }
+
+    fn unreachable(&self, why: &str) -> DialError {
+        DialError::Unreachable(format!("{}: {why}", self.uri))
+    }
+
+    /// Connects, with encryption if the address asks for it.
+    async fn stream(&self) -> Result<Box<dyn Transport>, DialError> {
+        let unreachable = |why: String| self.unreachable(&why);
+        let late = |_| unreachable(NO_ANSWER.to_owned());
+        let connecting = TcpStream::connect((self.host.as_str(), self.port));
+        // A lost machine is noticed as soon as one that falls silent later.
+        let limit = if self.is_peer { PEER_SILENCE_MAX } else { STEP_TIME_MAX };
+        let stream = timeout(limit, connecting).await.map_err(late)?;
+        let stream = stream.map_err(|error| unreachable(error.to_string()))?;
+        // Messages are small, and each is waited for.
+        drop(stream.set_nodelay(true));
+        if self.is_peer {
+            notice_silence(&stream).map_err(|error| unreachable(error.to_string()))?;
         }
+        let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
+        let name = ServerName::try_from(self.host.clone()).map_err(|error| unreachable(error.to_string()))?;
+        let encrypted = timeout(STEP_TIME_MAX, tls.connect(name, stream)).await.map_err(late)?;
+        let encrypted =
+            encrypted.map_err(|error| unreachable(format!("no encrypted connection: {error}")))?;
+        Ok(Box::new(encrypted))
     }
 }
 
 impl RemoteConnector {
-    pub fn new(server: RemoteServerAddress) -> io::Result<RemoteConnector> {
+    /// `worker`: the server's worker whose daemon is used instead of the server's own.
+    pub fn new(server: RemoteServerAddress, worker: Option<WorkerName>) -> io::Result<RemoteConnector> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("front-remote")
             .enable_all()
             .build()?;
-        Ok(RemoteConnector { server: Arc::new(server), runtime })
+        Ok(RemoteConnector { server: Arc::new(server), worker, was_linked: false, report: None, runtime })
     }
 }
 
 impl FindDaemon for RemoteConnector {
     fn find(&mut self, ids_above: u64, _to_newer: bool) -> Result<DaemonLink, String> {
-        let headers = vec![(IDS_HEADER, HeaderValue::from(ids_above))];
+        let mut headers = vec![(IDS_HEADER, HeaderValue::from(ids_above))];
+        headers.extend(self.worker.clone().map(|name| (WORKER_HEADER, name.0)));
         let dialed = match self.runtime.block_on(self.server.dial(headers.clone())) {
-            // The server is being shut down, and another one takes its place.
-            Err(error @ DialError::Refused(StatusCode::SERVICE_UNAVAILABLE, _)) => {
+            // The server is being shut down, and another one takes its place; or the worker has vanished.
+            Err(error) if error.may_pass(self.was_linked) => {
+                let why = match &error {
+                    DialError::Refused(_, text) | DialError::Unreachable(text) => text,
+                };
+                let text = format!("{why}. Waiting at most {} s", RETURN_TIME_MAX.as_secs());
+                eprintln!("epitome: {text}");
+                if let Some(report) = &self.report {
+                    report(&text);
+                }
                 self.runtime.block_on(dial_again(&self.server, headers)).ok_or(error)
             }
             dialed => dialed,
         };
         let dialed = dialed.map_err(|error| error.to_string())?;
+        self.was_linked = true;
         let _entered = self.runtime.enter();
         let (front, carrying) = self.server.clone().linked(dialed)?;
         self.runtime.spawn(carrying);
         DaemonLink::new(front, self.server.host.clone())
             .map_err(|error| format!("a socket can't be used: {error}"))
+    }
+
+    fn report_to(&mut self, report: WaitReport) {
+        self.report = Some(report);
     }
 }
 
@@ -436,6 +524,7 @@ async fn dial_again(
     headers: Vec<(HeaderName, HeaderValue)>,
 ) -> Option<DialedSocket> {
     let until = Instant::now() + RETURN_TIME_MAX;
+    let is_new = headers.iter().all(|(name, _)| name != CONNECTION_HEADER);
     let mut pause = TRY_AGAIN;
     loop {
         match timeout_at(until, server.dial(headers.clone())).await.ok()? {
@@ -444,6 +533,10 @@ async fn dial_again(
             // The server is full or is being ended, or a proxy is waiting for the next one.
             Err(DialError::Refused(status, text)) if is_passing(status) => {
                 tracing::info!(%status, text, "the server can't be used yet");
+            }
+            // A worker connects again, or another one takes its place.
+            Err(DialError::Refused(StatusCode::NOT_FOUND, text)) if is_new => {
+                tracing::info!(text, "the worker can't be used yet");
             }
             Err(error @ DialError::Refused(..)) => {
                 tracing::info!(%error, "the connection can't be continued");
@@ -456,7 +549,7 @@ async fn dial_again(
 }
 
 /// Whether a server that answers like this may accept the same request later.
-fn is_passing(status: StatusCode) -> bool {
+pub fn is_passing(status: StatusCode) -> bool {
     matches!(
         status,
         StatusCode::REQUEST_TIMEOUT

@@ -12,6 +12,8 @@
 //! is sent there, over a connection with the client's own token. So that server applies the rights of the token, and
 //! servers trust each other with nothing.
 //!
+//! The same with workers: home is the daemon of the worker that the client uses, and the others are those of other workers.
+//!
 //! If one of the daemons or servers ends, the link to the front end ends like that to a daemon that died. The front end
 //! then begins it again and resumes its sessions where they were, wherever they can be opened now (`reconnect`). Turns go
 //! on in the meantime, like those of a client whose server was killed.
@@ -30,11 +32,13 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::LAST_WORDS_TIME_MAX;
-use super::attach::{Connector, DaemonLink, FindDaemon};
+use super::attach::{DaemonLink, FindDaemon};
 use super::dial::RemoteServerAddress;
+use super::remote::Workers;
 use crate::messages::{FrontendMessage, MESSAGE_BYTES_MAX, MessageKind, updates_after};
 use epitome_acp::connection::LINE_BYTES_MAX;
 use epitome_platform::local::{self, AsyncStream, OwnedReadHalf, OwnedWriteHalf};
+use epitome_session::AccessGrant;
 use routes::{ClientRoute, DaemonRoute, ForwardRoutes, HOME, OWN_INITIALIZE, Unreached};
 
 /// Maximum number of connections to other servers, for all clients.
@@ -48,6 +52,13 @@ const GREETING_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Delay before the own daemon is asked again about a session whose server could not be used.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
+
+/// How often a session is looked for before its client gets an error.
+const SEARCHES_MAX: u32 = 6;
+
+/// The same for sessions of a worker that can't be reached: its daemon keeps them for a minute, in which the worker may
+/// connect again. Each search takes a second or two.
+const SEARCHES_OF_WORKERS_MAX: u32 = 60;
 
 /// Messages are written together up to about this many bytes.
 const SHARED_BYTES: usize = 64 * 1024;
@@ -118,27 +129,54 @@ impl Forwarding {
     }
 }
 
-/// Finds the daemon of this server, and forwards to others if `forwarding` says how, with the client's token.
-pub struct ForwardingConnector {
-    daemon: Connector,
-    forwarding: Option<(Arc<Forwarding>, String)>,
-    runtime: Handle,
+/// The other daemons at which sessions of a client may be open.
+#[derive(Clone)]
+pub enum Peers {
+    /// Those of other servers, which are shown the client's token.
+    Servers(Arc<Forwarding>, String),
+    /// Those of workers of this server.
+    Workers(Arc<Workers>, AccessGrant),
 }
 
-impl ForwardingConnector {
-    pub fn new(
-        daemon: Connector,
-        forwarding: Option<(Arc<Forwarding>, String)>,
-        runtime: Handle,
-    ) -> ForwardingConnector {
-        ForwardingConnector { daemon, forwarding, runtime }
+impl Peers {
+    /// Connects to a daemon by the address that it has in the database. Returns its socket, and what the link needs as
+    /// long as it exists.
+    async fn link(&self, address: &str, ids_above: u64) -> Result<(local::Stream, KeptForLink), String> {
+        match self {
+            Peers::Servers(forwarding, token) => {
+                let permit = forwarding.links.clone().try_acquire_owned();
+                let permit = permit.map_err(|_| format!("{LINKS_MAX} connections are forwarded already"))?;
+                let server = Arc::new(forwarding.server(address, token)?);
+                let (stream, carrying) = server.link(ids_above).await?;
+                Ok((stream, Some((OwnedTask(tokio::spawn(carrying)), permit))))
+            }
+            Peers::Workers(workers, grant) => {
+                Ok((workers.link_to_address(address, grant, ids_above).await?, None))
+            }
+        }
     }
 }
 
-impl FindDaemon for ForwardingConnector {
+/// The task and the place of a link to another server.
+type KeptForLink = Option<(OwnedTask, OwnedSemaphorePermit)>;
+
+/// Finds the daemon that a client uses, and forwards to others if it is known how.
+pub struct ForwardingConnector<D> {
+    home: D,
+    peers: Option<Peers>,
+    runtime: Handle,
+}
+
+impl<D> ForwardingConnector<D> {
+    pub fn new(home: D, peers: Option<Peers>, runtime: Handle) -> ForwardingConnector<D> {
+        ForwardingConnector { home, peers, runtime }
+    }
+}
+
+impl<D: FindDaemon> FindDaemon for ForwardingConnector<D> {
     fn find(&mut self, ids_above: u64, to_newer: bool) -> Result<DaemonLink, String> {
-        let link = self.daemon.find(ids_above, to_newer)?;
-        let Some((forwarding, token)) = &self.forwarding else { return Ok(link) };
+        let link = self.home.find(ids_above, to_newer)?;
+        let Some(peers) = self.peers.clone() else { return Ok(link) };
         let version = link.version.clone();
         let between = || {
             let (front, client) = local::pair()?;
@@ -146,7 +184,7 @@ impl FindDaemon for ForwardingConnector {
             let _entered = self.runtime.enter();
             let (client, home) =
                 (AsyncStream::from_std(client)?, AsyncStream::from_std(link.into_stream()?)?);
-            let connection = ForwardedConnection::new(forwarding.clone(), token.clone(), ids_above);
+            let connection = ForwardedConnection::new(peers, ids_above);
             self.runtime.spawn(connection.serve(client, home));
             DaemonLink::new(front, version)
         };
@@ -170,14 +208,12 @@ struct ForwardLink {
     to_daemon: tokio::sync::Mutex<OwnedWriteHalf>,
     /// What the daemon sends.
     copying: Mutex<Option<OwnedTask>>,
-    /// What a link to another server needs as long as it exists.
-    _remote: Option<(OwnedTask, OwnedSemaphorePermit)>,
+    _kept: KeptForLink,
 }
 
 /// The connection of one client.
 struct ForwardedConnection {
-    forwarding: Arc<Forwarding>,
-    token: String,
+    peers: Peers,
     routes: Mutex<ForwardRoutes>,
     /// The first is that to the daemon of this server.
     links: Mutex<Vec<Arc<ForwardLink>>>,
@@ -189,17 +225,22 @@ struct ForwardedConnection {
 }
 
 impl ForwardedConnection {
-    fn new(forwarding: Arc<Forwarding>, token: String, ids_above: u64) -> Arc<ForwardedConnection> {
+    fn new(peers: Peers, ids_above: u64) -> Arc<ForwardedConnection> {
+        let searches_max = match &peers {
+            Peers::Servers(..) => SEARCHES_MAX,
+            Peers::Workers(..) => SEARCHES_OF_WORKERS_MAX,
+        };
         let connection = Arc::new(ForwardedConnection {
-            forwarding: forwarding.clone(),
-            token,
-            routes: Mutex::new(ForwardRoutes::new(ids_above)),
+            peers,
+            routes: Mutex::new(ForwardRoutes::new(ids_above, searches_max)),
             links: Mutex::default(),
             to_client: tokio::sync::Mutex::default(),
             opening: tokio::sync::Mutex::default(),
             over: watch::Sender::new(false),
         });
-        forwarding.enter(&connection);
+        if let Peers::Servers(forwarding, _) = &connection.peers {
+            forwarding.enter(&connection);
+        }
         connection
     }
 
@@ -250,10 +291,10 @@ impl ForwardedConnection {
         address: Option<String>,
         from_daemon: BufReader<OwnedReadHalf>,
         to_daemon: OwnedWriteHalf,
-        remote: Option<(OwnedTask, OwnedSemaphorePermit)>,
+        kept: KeptForLink,
     ) -> Option<usize> {
         let to_daemon = tokio::sync::Mutex::new(to_daemon);
-        let link = Arc::new(ForwardLink { address, to_daemon, copying: Mutex::default(), _remote: remote });
+        let link = Arc::new(ForwardLink { address, to_daemon, copying: Mutex::default(), _kept: kept });
         let mut links = self.links();
         if *self.over.borrow() {
             return None;
@@ -394,13 +435,9 @@ impl ForwardedConnection {
         if self.links().len() > LINKS_OF_CLIENT_MAX {
             return Err(format!("this client uses {LINKS_OF_CLIENT_MAX} other servers already"));
         }
-        let permit = self.forwarding.links.clone().try_acquire_owned();
-        let permit = permit.map_err(|_| format!("{LINKS_MAX} connections are forwarded already"))?;
-        let server = Arc::new(self.forwarding.server(address, &self.token)?);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let ids_above = self.routes().ids_for_next(now.as_secs());
-        let (stream, carrying) = server.link(ids_above).await?;
-        let carrying = OwnedTask(tokio::spawn(carrying));
+        let (stream, kept) = self.peers.link(address, ids_above).await?;
         let failed = |error: io::Error| format!("its messages can't be read: {error}");
         stream.set_nonblocking(true).map_err(failed)?;
         let (from_server, mut to_server) = AsyncStream::from_std(stream).map_err(failed)?.into_split();
@@ -421,7 +458,7 @@ impl ForwardedConnection {
         if !greeted.map_err(failed)? {
             return Err("it does not offer the version of the protocol that this client uses".to_owned());
         }
-        let added = self.add(Some(address.to_owned()), from_server, to_server, Some((carrying, permit)));
+        let added = self.add(Some(address.to_owned()), from_server, to_server, kept);
         let number = added.ok_or("the client has gone")?;
         tracing::info!(address, "a client is forwarded");
         Ok(number)

@@ -16,6 +16,7 @@
 //! - `dial`: connects to a daemon on another machine instead.
 //! - `remote`: the same for clients that connect over WebSocket or HTTP; `access` decides who may.
 //! - `forward`: passes sessions on that are open at another server.
+//! - `worker`: offers the daemon of this machine to clients of a server; `tunnel` carries them.
 //! - `tls`: encryption for all of them.
 
 pub mod access;
@@ -28,6 +29,8 @@ pub mod reconnect;
 mod reconnect_tests;
 pub mod remote;
 pub mod tls;
+mod tunnel;
+pub mod worker;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -109,7 +112,7 @@ pub fn through_socket(
 
 /// Starts the threads that copy.
 fn start(
-    connector: impl FindDaemon + 'static,
+    mut connector: impl FindDaemon + 'static,
     link: DaemonLink,
     from_editor: impl Read + Send + 'static,
     to_editor: impl Write + Send + 'static,
@@ -127,7 +130,12 @@ fn start(
         editor: Mutex::new(Box::new(to_editor)),
         tap: tap.map(Mutex::new),
     });
-    let (up, down) = (shared.clone(), shared.clone());
+    let (up, down, waiting) = (shared.clone(), shared.clone(), shared.clone());
+    connector.report_to(Box::new(move |text| {
+        let lines = waiting.state().reconnect.shown_waiting(text);
+        // An editor that does not read is noticed when a daemon's messages are shown.
+        drop(waiting.show(&lines));
+    }));
     thread("front-down", move || {
         let _ended = OnDrop(|| down.end());
         Downstream { shared: &down, connector, early_deaths: 0 }.run(link);

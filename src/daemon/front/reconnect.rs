@@ -436,10 +436,25 @@ impl ReconnectState {
         if self.initialize.as_ref().is_none_or(|initialize| initialize.version < 2) {
             return Vec::new();
         }
-        let update = json!({ "sessionUpdate": "state_update", "state": "idle" });
-        let params = json!({ "sessionId": session, "update": update });
-        let line = json!({ "jsonrpc": "2.0", "method": "session/update", "params": params });
-        format!("{line}\n").into_bytes()
+        updated(session, &json!({ "sessionUpdate": "state_update", "state": "idle" }))
+    }
+
+    /// What shows in the sessions with a running turn what is waited for.
+    pub fn shown_waiting(&self, text: &str) -> Vec<u8> {
+        let update = match &self.initialize {
+            Some(initialize) if initialize.version >= 2 => {
+                json!({ "sessionUpdate": "notice", "severity": "warning", "title": text })
+            }
+            _ => {
+                let content = json!({ "type": "text", "text": format!("{text}\n\n") });
+                json!({ "sessionUpdate": "agent_thought_chunk", "content": content })
+            }
+        };
+        let running = self.waiting.iter().filter_map(|waiting| match &waiting.wants {
+            RequestEffect::Prompt { session, .. } => Some(session),
+            _ => None,
+        });
+        running.collect::<BTreeSet<_>>().into_iter().flat_map(|session| updated(session, &update)).collect()
     }
 
     /// Gives up on prompts whose fate no daemon has reported.
@@ -758,6 +773,13 @@ pub(super) fn error(id: &str, error: answers::Error) -> Vec<u8> {
     let mut line = Vec::new();
     writer::response(&mut line, id, Err(error));
     line
+}
+
+/// The update of a session, as a line.
+fn updated(session: &str, update: &Value) -> Vec<u8> {
+    let params = json!({ "sessionId": session, "update": update });
+    let line = json!({ "jsonrpc": "2.0", "method": "session/update", "params": params });
+    format!("{line}\n").into_bytes()
 }
 
 /// The provider that a `providers/set` names.

@@ -340,6 +340,18 @@ fn a_session_that_cannot_be_resumed_is_shown_as_idle_in_version_2() {
 /// Regression: a user cancelled a prompt that waited in the queue, and sent the same words again. The next daemon took the
 /// cancelled prompt for the one in the log, and reported the kept one as not begun.
 #[test]
+fn sessions_with_a_running_turn_show_what_is_waited_for() {
+    let mut fixture = ReconnectFixture::with_session();
+    assert!(fixture.reconnect.shown_waiting("No worker").is_empty(), "no turn runs");
+    fixture.request(2, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
+    fixture.reconnect.lost();
+    let [shown] = &messages(&fixture.reconnect.shown_waiting("No worker"))[..] else { panic!("one message") };
+    assert_eq!(shown["params"]["sessionId"], "s_1");
+    assert_eq!(shown["params"]["update"]["sessionUpdate"], "agent_thought_chunk");
+    assert_eq!(shown["params"]["update"]["content"]["text"], "No worker\n\n");
+}
+
+#[test]
 fn the_next_daemon_learns_which_prompts_were_cancelled() {
     let mut fixture = ReconnectFixture::with_session();
     for id in [5, 6, 7] {

@@ -8,6 +8,7 @@
 //! - `gateway`: model calls for other machines.
 //! - `metrics`: figures for Prometheus.
 //! - `drain`: the end of a server.
+//! - `workers`: other machines that serve clients of this server.
 
 mod connection;
 mod drain;
@@ -15,6 +16,7 @@ mod gateway;
 mod http;
 mod metrics;
 mod websocket;
+mod workers;
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
@@ -42,18 +44,20 @@ use super::access::{
     ACCEPT_AGAIN, AccessRefusal, AdmittedToken, RemoteAccess, listen_on, listen_on_loopback, presented_token,
 };
 use super::attach::{Connector, FindDaemon};
-use super::forward::{Forwarding, ForwardingConnector};
+use super::forward::{Forwarding, ForwardingConnector, Peers};
 use super::through_socket;
 use crate::remote_tokens::StoredToken;
 use crate::token::secret;
 pub use connection::RETURN_TIME_MAX;
 use connection::{Carrier, RemoteConnection};
-pub use drain::Drain;
+pub use drain::{Drain, end_clients};
 use epitome_platform::local::AsyncStream;
 use epitome_session::AccessScope;
 use gateway::GATEWAY_PATH;
 pub use gateway::ModelGateway;
 pub use websocket::{IDS_HEADER, SILENCE_MAX, WRITE_TIME_MAX, front_protocol};
+use workers::WorkerConnector;
+pub use workers::{INSTANCE_HEADER, WORKER_HEADER, Workers, address_of};
 
 /// The path that is served.
 pub const PATH: &str = "/acp";
@@ -67,8 +71,11 @@ const READY_PATH: &str = "/readyz";
 /// The answer to a client that comes while the server is being shut down.
 const DRAINING: &str = "This server is being shut down; connect again";
 
-/// The path of figures for Prometheus, for clients with any token.
+/// The path of figures for Prometheus, for clients.
 const METRICS_PATH: &str = "/metrics";
+
+/// The path of the list of workers, for clients.
+const WORKERS_PATH: &str = "/workers";
 
 /// Names the connection, in the response that begins it and in later requests.
 pub const CONNECTION_HEADER: HeaderName = HeaderName::from_static("acp-connection-id");
@@ -138,6 +145,7 @@ struct RemoteClients {
     forwarding: Option<Arc<Forwarding>>,
     /// Calls models for other machines, if it does.
     gateway: Option<Arc<ModelGateway>>,
+    workers: Arc<Workers>,
     connections: Mutex<HashMap<String, Arc<RemoteConnection>>>,
     slots: Arc<Semaphore>,
     /// The sockets without a valid token, oldest first: dropping one's sender closes it.
@@ -179,6 +187,7 @@ impl RemoteServer {
             connector,
             forwarding,
             gateway,
+            workers: Arc::default(),
             connections: Mutex::default(),
             slots: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             newcomers: Mutex::default(),
@@ -319,10 +328,24 @@ impl RemoteClients {
         if let (Some(gateway), Some(token), true) = (&self.gateway, &token, is_of_gateway(&request)) {
             return gateway::answer(&self, gateway, request, token).await;
         }
-        let is_websocket = value(request.headers(), &header::UPGRADE)
-            .is_some_and(|upgrade| upgrade.eq_ignore_ascii_case("websocket"));
+        let headers = request.headers();
+        let is_websocket =
+            value(headers, &header::UPGRADE).is_some_and(|upgrade| upgrade.eq_ignore_ascii_case("websocket"));
+        let token = match token {
+            Some(token) if workers::is_offer(&request) => {
+                return workers::accept(&self, request, token).await;
+            }
+            token => token,
+        };
+        if let Some(name) = value(headers, &WORKER_HEADER)
+            && !headers.contains_key(&CONNECTION_HEADER)
+            && let Err(why) = self.workers.check(name)
+        {
+            return text(StatusCode::NOT_FOUND, &why);
+        }
         let mut response = match *request.method() {
             Method::GET if request.uri().path() == METRICS_PATH => metrics::answer(&self).await,
+            Method::GET if request.uri().path() == WORKERS_PATH => workers::listed(&self),
             Method::GET if is_websocket => websocket::accept(&self, request, token).await,
             Method::GET => http::events(&self, &request, &token),
             Method::POST => http::post(&self, request, token).await,
@@ -345,9 +368,10 @@ impl RemoteClients {
         request: &Request<Incoming>,
         place: &SocketPlace,
     ) -> Result<(Option<HeaderValue>, AdmittedToken), Box<RemoteResponse>> {
-        let is_metrics = request.uri().path() == METRICS_PATH && request.method() == Method::GET;
+        let is_read = request.method() == Method::GET;
+        let is_report = is_read && [METRICS_PATH, WORKERS_PATH].contains(&request.uri().path());
         let is_call = self.gateway.is_some() && is_of_gateway(request);
-        if request.uri().path() != PATH && !is_metrics && !is_call {
+        if request.uri().path() != PATH && !is_report && !is_call {
             return Err(Box::new(text(StatusCode::NOT_FOUND, "ACP is served at /acp")));
         }
         let refused = |(status, why): AccessRefusal| Box::new(text(status, why));
@@ -362,15 +386,15 @@ impl RemoteClients {
             self.refused.fetch_add(1, Ordering::Relaxed);
         }
         let token = token.map_err(refused)?;
-        if let Some(token) = &token
-            && (token.scope == AccessScope::Work) != is_call
-        {
-            let (name, scope) = (&token.name, token.scope.name());
-            let about = format!("and the token {name:?} has the scope `{scope}`");
-            return Err(Box::new(match is_call {
-                true => gateway::refused_token(&format!("This needs a token with the scope `work`, {about}")),
-                false => text(StatusCode::FORBIDDEN, &format!("This is for tokens of clients, {about}")),
-            }));
+        match (&token, is_call) {
+            (Some(token), true) if token.scope != AccessScope::Work => {
+                let (name, scope) = (&token.name, token.scope.name());
+                return Err(Box::new(gateway::refused_token(&format!(
+                    "This needs a token with the scope `work`, and the token {name:?} has the scope `{scope}`"
+                ))));
+            }
+            (_, true) => {}
+            (_, false) => workers::check_scope(request, &token).map_err(refused)?,
         }
         let mut place = lock(place);
         if place.is_none() {
@@ -415,16 +439,9 @@ impl RemoteClients {
         let id = secret().map_err(|error| error.to_string())?;
         let permit = self.slots.clone().try_acquire_owned();
         let permit = permit.map_err(|_| format!("there are {CONNECTIONS_MAX} connections already"))?;
-        let (connector, grant) = (self.connector.clone(), token.as_ref().map(StoredToken::grant));
-        let forwarding = self.forwarding.clone().filter(|_| !headers.contains_key(FORWARDED_HEADER));
-        let forwarding = forwarding.zip(presented_token(headers).map(str::to_owned));
-        let runtime = tokio::runtime::Handle::current();
+        let connector = self.connector_for(&token, headers);
         let attached = tokio::task::spawn_blocking(move || {
             let mut connector = connector()?;
-            if let Some(grant) = grant {
-                connector.restrict(grant);
-            }
-            let mut connector = ForwardingConnector::new(connector, forwarding, runtime);
             let link = connector.find(front.unwrap_or(0), false)?;
             Ok::<_, String>((connector, link))
         });
@@ -454,6 +471,33 @@ impl RemoteClients {
         Ok(connection)
     }
 
+    /// Makes what finds a daemon for a client: that of this machine, or of the worker that the client names.
+    fn connector_for(
+        &self,
+        token: &AdmittedToken,
+        headers: &HeaderMap,
+    ) -> impl FnOnce() -> Result<Box<dyn FindDaemon>, String> + Send + use<> {
+        let (connector, grant) = (self.connector.clone(), token.as_ref().map(StoredToken::grant));
+        let forwarding = self.forwarding.clone().filter(|_| !headers.contains_key(FORWARDED_HEADER));
+        let peers = forwarding
+            .zip(presented_token(headers))
+            .map(|(forwarding, token)| Peers::Servers(forwarding, token.to_owned()));
+        let (worker, workers) = (value(headers, &WORKER_HEADER).map(str::to_owned), self.workers.clone());
+        let runtime = tokio::runtime::Handle::current();
+        move || {
+            if let Some((name, grant)) = worker.zip(grant.clone()) {
+                let peers = Some(Peers::Workers(workers.clone(), grant.clone()));
+                let home = WorkerConnector { workers, name, grant, runtime: runtime.clone() };
+                return Ok(Box::new(ForwardingConnector::new(home, peers, runtime)));
+            }
+            let mut connector = connector()?;
+            if let Some(grant) = grant {
+                connector.restrict(grant);
+            }
+            Ok(Box::new(ForwardingConnector::new(connector, peers, runtime)))
+        }
+    }
+
     fn enter(&self, connection: &Arc<RemoteConnection>) -> Result<(), String> {
         let mut connections = self.connections();
         if connection.token.is_some() {
@@ -480,6 +524,7 @@ async fn end_invalid(clients: Weak<RemoteClients>) {
     loop {
         tokio::time::sleep(CHECK_TOKENS_EVERY).await;
         let Some(clients) = clients.upgrade() else { return };
+        clients.workers.end_invalid(&clients.access);
         let connections: Vec<_> = clients.connections().values().cloned().collect();
         for connection in connections.iter().filter(|connection| !clients.access.is_valid(&connection.token))
         {

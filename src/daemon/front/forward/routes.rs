@@ -39,9 +39,6 @@ enum SessionEffect {
 /// Lines kept of all sessions that are being opened, in bytes.
 const KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// How often a session is looked for before its client gets an error.
-const SEARCHES_MAX: u32 = 6;
-
 /// Subagents with a known link. Further ones can't be cancelled one by one.
 const AGENTS_MAX: usize = 4096;
 
@@ -125,6 +122,7 @@ pub struct ForwardRoutes {
     ids: BTreeMap<usize, (u64, u64)>,
     /// Above all ids so far, and those that other daemons may use.
     ids_above: u64,
+    searches_max: u32,
 }
 
 struct PendingSession {
@@ -158,9 +156,10 @@ struct OpenElsewhere {
 }
 
 impl ForwardRoutes {
-    /// For a client that has seen requests with ids up to this one.
-    pub fn new(ids_above: u64) -> ForwardRoutes {
-        ForwardRoutes { ids_above, ..ForwardRoutes::default() }
+    /// For a client that has seen requests with ids up to this one, and whose sessions are looked for this often before it
+    /// gets an error.
+    pub fn new(ids_above: u64, searches_max: u32) -> ForwardRoutes {
+        ForwardRoutes { ids_above, searches_max, ..ForwardRoutes::default() }
     }
 
     /// Routes a line of the client.
@@ -319,7 +318,7 @@ impl ForwardRoutes {
         };
         if let Some(pending) = self.pending.get_mut(&session)
             && let Some(elsewhere) = elsewhere
-            && pending.searches < SEARCHES_MAX
+            && pending.searches < self.searches_max
         {
             pending.searches += 1;
             pending.why = elsewhere.message;
@@ -373,7 +372,7 @@ impl ForwardRoutes {
     pub fn unreached(&mut self, session: &str, address: &str, why: &str) -> Option<Unreached> {
         self.sessions.remove(session);
         let pending = self.pending.get_mut(session)?;
-        if pending.searches < SEARCHES_MAX {
+        if pending.searches < self.searches_max {
             pending.link = HOME;
             return Some(Unreached::Ask(pending.line.clone()));
         }
@@ -456,6 +455,7 @@ mod tests {
     use super::*;
 
     const A: usize = 1;
+    const SEARCHES_MAX: u32 = 6;
 
     fn line(message: &Value) -> Vec<u8> {
         format!("{message}\n").into_bytes()
@@ -492,7 +492,7 @@ mod tests {
 
     /// A connection whose session `s` is open at A.
     fn forwarded() -> ForwardRoutes {
-        let mut routes = ForwardRoutes::new(0);
+        let mut routes = ForwardRoutes::new(0, SEARCHES_MAX);
         assert_eq!(routes.client_sent(&load(1, "s")), ClientRoute::To(HOME));
         assert_eq!(hear(&mut routes, HOME, &open_at_a(1)), elsewhere("s"));
         assert_eq!(routes.reached("s", A), Some(load(1, "s")));
@@ -519,7 +519,7 @@ mod tests {
 
     #[test]
     fn what_follows_a_load_waits_until_it_is_known_who_has_the_session() {
-        let mut routes = ForwardRoutes::new(0);
+        let mut routes = ForwardRoutes::new(0, SEARCHES_MAX);
         routes.client_sent(&load(1, "s"));
         for id in [2, 3] {
             assert_eq!(routes.client_sent(&prompt(id, "s")), ClientRoute::Nowhere);
@@ -543,7 +543,7 @@ mod tests {
 
     #[test]
     fn the_own_daemon_is_asked_again_if_a_server_is_gone_but_not_for_ever() {
-        let mut routes = ForwardRoutes::new(0);
+        let mut routes = ForwardRoutes::new(0, SEARCHES_MAX);
         routes.client_sent(&load(1, "s"));
         for _ in 1..SEARCHES_MAX {
             assert_eq!(hear(&mut routes, HOME, &open_at_a(1)), elsewhere("s"));
@@ -611,7 +611,7 @@ mod tests {
     /// daemon refused both, and the refused prompt began the connection again, until the front end gave up.
     #[test]
     fn a_prompt_waits_with_its_session() {
-        let mut routes = ForwardRoutes::new(0);
+        let mut routes = ForwardRoutes::new(0, SEARCHES_MAX);
         let meta = json!({ "epitome": { "rest": {}, "prompts": [{ "id": 7, "params": {} }] } });
         let params = json!({ "sessionId": "s", "_meta": meta });
         let resume =

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{RemoteClients, RemoteServer};
 use crate::control::ControlClient;
-use crate::runtime_dir::END_TIME_MAX;
+use crate::runtime_dir::{END_TIME_MAX, RuntimeDir};
 
 /// Interval of looks at the running turns.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -44,40 +44,57 @@ impl Drain {
             sleep(LOOK_EVERY).await;
         }
         let runtime_dir = (self.clients.connector)()?.runtime_dir().clone();
-        let Some(control) = ControlClient::connect(&runtime_dir).await.map_err(|fault| fault.message)? else {
-            return Ok(0);
-        };
-        let mut now = DaemonNow::read(&control).await?;
-        while now.running > 0 && Instant::now() < over {
-            sleep(LOOK_EVERY).await;
-            now = DaemonNow::read(&control).await?;
-        }
-        let cancelled = now.running;
-        let connections: Vec<_> = self.clients.connections().values().cloned().collect();
-        let closed = Instant::now() + CLOSE_TIME_MAX;
-        for connection in &connections {
-            // What the daemon still sends is passed on. One that takes nothing is ended below.
-            drop(timeout_at(closed, connection.close_front()).await);
-        }
-        while now.clients > 0 && Instant::now() < closed {
-            sleep(LOOK_EVERY).await;
-            now = DaemonNow::read(&control).await?;
-        }
-        connections.iter().for_each(|connection| connection.end());
-        if !now.has_others {
-            control.call("stop", json!({ "force": true })).await.map_err(|fault| fault.message)?;
-            drop(control);
-            if !runtime_dir.ended_within(END_TIME_MAX).await {
-                return Err("the daemon does not exit".to_owned());
+        let connections = || self.clients.connections().values().cloned().collect::<Vec<_>>();
+        let closing = async |closed: Instant| {
+            // Turns at workers go on for clients that return to the next server.
+            self.clients.workers.cut();
+            for connection in connections() {
+                // What the daemon still sends is passed on. One that takes nothing is ended below.
+                drop(timeout_at(closed, connection.close_front()).await);
             }
-        }
-        Ok(cancelled)
+        };
+        let cancelled = end_clients(&runtime_dir, over, closing).await;
+        connections().iter().for_each(|connection| connection.end());
+        cancelled
     }
 }
 
-/// What a daemon does for this server.
+/// Waits until `over` at most for the running turns of the clients that this process has at a daemon, and has `close` close
+/// their connections until the time that it is given. A daemon that nobody else uses ends as well. Returns how many turns
+/// were cancelled. An error is a sentence.
+pub async fn end_clients(
+    runtime_dir: &RuntimeDir,
+    over: Instant,
+    close: impl AsyncFnOnce(Instant),
+) -> Result<usize, String> {
+    let Some(control) = ControlClient::connect(runtime_dir).await.map_err(|fault| fault.message)? else {
+        return Ok(0);
+    };
+    let mut now = DaemonNow::read(&control).await?;
+    while now.running > 0 && Instant::now() < over {
+        sleep(LOOK_EVERY).await;
+        now = DaemonNow::read(&control).await?;
+    }
+    let cancelled = now.running;
+    let closed = Instant::now() + CLOSE_TIME_MAX;
+    close(closed).await;
+    while now.clients > 0 && Instant::now() < closed {
+        sleep(LOOK_EVERY).await;
+        now = DaemonNow::read(&control).await?;
+    }
+    if !now.has_others {
+        control.call("stop", json!({ "force": true })).await.map_err(|fault| fault.message)?;
+        drop(control);
+        if !runtime_dir.ended_within(END_TIME_MAX).await {
+            return Err("the daemon does not exit".to_owned());
+        }
+    }
+    Ok(cancelled)
+}
+
+/// What a daemon does for this process.
 struct DaemonNow {
-    /// The clients of this server.
+    /// The clients of this process.
     clients: usize,
     /// Sessions of these clients with a running turn.
     running: usize,
@@ -93,7 +110,7 @@ impl DaemonNow {
         Ok(DaemonNow::of(&status, std::process::id()))
     }
 
-    /// `server`: the process of this server.
+    /// `server`: this process.
     fn of(status: &Value, server: u32) -> DaemonNow {
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let (own, others): (Vec<Value>, Vec<Value>) = list(&status["attachments"])

@@ -75,18 +75,10 @@ pub async fn accept(
         Ok(opened) => opened,
         Err(refused) => return *refused,
     };
-    let mut response = text(StatusCode::SWITCHING_PROTOCOLS, "");
-    let answered = |text: &str| HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""));
-    let headers = response.headers_mut();
-    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-    headers.insert(header::SEC_WEBSOCKET_ACCEPT, answered(&key));
-    headers.insert(CONNECTION_HEADER, answered(&connection.id));
     // A browser ends a socket whose server selects none of the subprotocols that the page offered.
     let selected = is_front.then_some(front_protocol.as_str()).or(is_acp.then_some(SUBPROTOCOL));
-    if let Some(selected) = selected {
-        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, answered(selected));
-    }
+    let mut response = switching(&key, selected);
+    response.headers_mut().insert(CONNECTION_HEADER, header_value(&connection.id));
     let upgrade = hyper::upgrade::on(&mut request);
     let carried = connection.clone();
     // Begun before anything is waited for: the client may give up in the meantime, and then this ends the connection.
@@ -114,8 +106,25 @@ pub async fn accept(
         connection.end();
     });
     let received = connection.received().await.to_string();
-    response.headers_mut().insert(RECEIVED_HEADER, answered(&received));
+    response.headers_mut().insert(RECEIVED_HEADER, header_value(&received));
     response
+}
+
+/// The response that begins a WebSocket, with the subprotocol that was selected.
+pub fn switching(key: &str, selected: Option<&str>) -> RemoteResponse {
+    let mut response = text(StatusCode::SWITCHING_PROTOCOLS, "");
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(header::SEC_WEBSOCKET_ACCEPT, header_value(key));
+    if let Some(selected) = selected {
+        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, header_value(selected));
+    }
+    response
+}
+
+fn header_value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""))
 }
 
 type OpenedSocket = (Arc<RemoteConnection>, StreamReader);
