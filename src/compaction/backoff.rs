@@ -100,7 +100,7 @@ pub(super) fn last_swap(thread: &Thread) -> Option<Seq> {
         }
         change => is_swap(change) && !thread.is_undone(entry.seq) && !thread.is_taken_back(entry.seq),
     };
-    thread.entries().iter().rev().find(|entry| swaps(entry)).map(|entry| entry.seq)
+    thread.view_changes().iter().rev().find(|entry| swaps(entry)).map(|entry| entry.seq)
 }
 
 #[cfg(test)]

@@ -141,6 +141,7 @@ fn account(
         shortened: parts.shortened.clone(),
         facts: made.carried.lines,
         left_out,
+        left_out_earlier: parts.left_out_earlier.map(Box::new),
         fallback,
         ..CompactionStats::default()
     };

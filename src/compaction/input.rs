@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::budget::Budget;
-use super::carryover::user_reply;
+use super::carryover::{is_question, user_reply};
 use super::prune::RECALL;
 use super::text::{shortened, shortened_to_chars};
 use epitome_thread::{Change, Content, Entry, OutcomeContent, Seq, Thread};
@@ -56,11 +56,10 @@ impl<'a> CompactionInput<'a> {
         let limit = u64::try_from(limit).unwrap_or(u64::MAX);
         let whole = thread.pinned().into_iter().filter(|part| part.part.is_none());
         let pinned = whole.map(|part| part.entry).collect();
-        let names = tools(entries);
+        let asked = asked(entries);
         let is_answer = |entry: &&Arc<Entry>| match &entry.change {
             Change::ToolFinished { outcome } => {
-                let tool = names.get(outcome.call.0.as_str()).copied().unwrap_or_default();
-                user_reply(tool, outcome).is_some()
+                user_reply(asked.contains(outcome.call.0.as_str()), outcome).is_some()
             }
             _ => false,
         };
@@ -204,6 +203,15 @@ fn text_bytes(entry: &Entry) -> usize {
         }
         _ => 0,
     }
+}
+
+/// The ids of the calls in these entries that asked the user something.
+pub(super) fn asked(entries: &[Arc<Entry>]) -> HashSet<&str> {
+    let calls = entries.iter().filter_map(|entry| match &entry.change {
+        Change::Replied { message, .. } => Some(message.calls()),
+        _ => None,
+    });
+    calls.flatten().filter(|call| is_question(&call.name)).map(|call| call.id.0.as_str()).collect()
 }
 
 /// The tool name of each call in these entries, by call id.

@@ -16,7 +16,7 @@ pub(super) fn words(thread: &Thread) -> Option<(Seq, Vec<String>)> {
         Change::Compacted { .. } => rewritten.contains(seq),
         _ => false,
     };
-    let layer = thread.active_entries().filter(|entry| is_by_hook(&entry.change, entry.seq)).last()?;
+    let layer = thread.active_view_changes().rfind(|entry| is_by_hook(&entry.change, entry.seq))?;
     let texts: Vec<String> = match &layer.change {
         Change::Mutated { messages, .. } => {
             let numbered = (1..).zip(messages).filter(|(_, spoken)| spoken.role == Role::User);
@@ -33,11 +33,11 @@ pub(super) fn words(thread: &Thread) -> Option<(Seq, Vec<String>)> {
 
 /// The text that the newest edit gave to a part of a hook's history; `Some(None)` if it removed the part.
 fn edited(thread: &Thread, part: PartId) -> Option<Option<String>> {
-    let edits = thread.active_entries().filter_map(|entry| match &entry.change {
+    let edits = thread.active_view_changes().filter_map(|entry| match &entry.change {
         Change::Edited { edits, .. } => Some(edits),
         _ => None,
     });
-    let newest = edits.flatten().filter(|edit| edit.rewrites() && edit.at() == Some(part)).last()?;
+    let newest = edits.flatten().rfind(|edit| edit.rewrites() && edit.at() == Some(part))?;
     Some(match newest {
         ViewEdit::Replace { content, .. } => Some(said(content)),
         _ => None,

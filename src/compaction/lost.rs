@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::budget::Budget;
 use super::carryover::{CarryoverFacts, user_reply};
 use super::compose::{SummaryResult, compacted_in};
-use super::input::{CompactionInput, tools};
+use super::input::{CompactionInput, asked};
 use super::plan::{CompactionDecision, CompactionRequest, KeptTail, decided};
 use super::text::said;
 use epitome_settings::{CompactionSettings, Summariser};
@@ -120,13 +120,13 @@ pub fn lost(thread: &Thread) -> Option<LostContent> {
 /// The contents of a conversation that can be compared with a summary.
 fn comparable_contents(thread: &Thread) -> Vec<(LostKind, Option<Seq>, String)> {
     let mut contents = Vec::new();
-    let names = tools(thread.entries());
+    let asked = asked(thread.entries());
     for entry in thread.active_entries() {
         let text = match &entry.change {
             Change::Said { message, origin } if origin.is_prompt() => said(&message.content),
             Change::ToolFinished { outcome } => {
-                let tool = names.get(outcome.call.0.as_str()).copied().unwrap_or_default();
-                user_reply(tool, outcome).map(|(_, text)| text.to_owned()).unwrap_or_default()
+                let is_asked = asked.contains(outcome.call.0.as_str());
+                user_reply(is_asked, outcome).map(|(_, text)| text.to_owned()).unwrap_or_default()
             }
             _ => continue,
         };

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::carryover::user_reply;
-use super::input::{CompactionInput, tools};
+use super::input::{CompactionInput, asked};
 use super::left_by_hooks;
 use super::text::{flat_entry, said, said_with};
 use epitome_thread::{
-    Change, Content, Entry, Message, MessageId, Origin, PartId, RewrittenEntries, Seq, Thread,
+    Change, Content, EarlierWords, Entry, Message, MessageId, Origin, PartId, RewrittenEntries, Seq, Thread,
 };
 
 /// The contents outside of the kept view that are quoted next to the summary.
@@ -23,8 +23,9 @@ pub(super) struct Material {
     pub request: Option<LastRequest>,
     /// The user's other messages, newest first, including text given when refusing a call or answering a question.
     pub user: Vec<UserQuote>,
-    /// The messages before these, newest first, for which there is no room even if all others are shortened.
-    pub beyond: Vec<Seq>,
+    /// The messages before these, and longer ones among them, for which there is no room even if all others are
+    /// shortened.
+    pub beyond: Option<EarlierWords>,
     /// The newest text of each instruction file, in the order in which they were added.
     pub instructions: Vec<QuotedInstructions>,
     /// Pinned parts.
@@ -87,19 +88,25 @@ impl Material {
         let mut request = None;
         let mut user = UserQuotes::new(input);
         let mut by_path: BTreeMap<&Path, Option<QuotedInstructions>> = BTreeMap::new();
-        let names = tools(thread.entries());
+        let asked = asked(thread.entries());
+        let oldest_kept = kept.iter().min().copied();
+        let mut gone: Option<(usize, Seq, Seq)> = None;
         // Rewound prompts no longer apply.
-        let active: Vec<&Arc<Entry>> = thread.active_entries().collect();
-        for entry in active.into_iter().rev() {
+        for entry in thread.active_entries().rev() {
+            let is_kept = Some(entry.seq) >= oldest_kept && kept.contains(&entry.seq);
+            if is_spoken(&entry.change) && !is_kept && !rewritten.contains(entry.seq) {
+                let (count, _, last) = gone.unwrap_or((0, entry.seq, entry.seq));
+                gone = Some((count + 1, entry.seq, last));
+            }
             let (logged, origin) = match &entry.change {
                 Change::Said { message, origin } => (&message.content, origin),
                 Change::ToolFinished { outcome } => {
-                    let is_gone = !kept.contains(&entry.seq) && !quoted.contains(&entry.seq);
-                    let tool = names.get(outcome.call.0.as_str()).copied().unwrap_or_default();
+                    let is_gone = !is_kept && !quoted.contains(&entry.seq);
+                    let is_asked = asked.contains(outcome.call.0.as_str());
                     if is_gone
                         && !rewritten.contains(entry.seq)
                         && !rewritten.contains_call(&outcome.call)
-                        && let Some((occasion, text)) = user_reply(tool, outcome)
+                        && let Some((occasion, text)) = user_reply(is_asked, outcome)
                     {
                         user.add(entry.seq, Some(occasion), text.len(), false, || text.to_owned());
                     }
@@ -119,14 +126,13 @@ impl Material {
                 Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => {
                     let is_last = request.is_none();
                     if is_last {
-                        let is_quoted = !kept.contains(&entry.seq);
                         request = Some(
                             content
-                                .filter(|_| is_quoted)
+                                .filter(|_| !is_kept)
                                 .map(|content| LastRequest::new(input, entry.seq, content)),
                         );
                     } else if let Some(content) = content
-                        && !kept.contains(&entry.seq)
+                        && !is_kept
                         && !quoted.contains(&entry.seq)
                     {
                         let is_partial = content.iter().any(Content::has_attached_data);
@@ -141,7 +147,7 @@ impl Material {
                 Origin::Instructions { path } if !by_path.contains_key(path.as_path()) => {
                     let text = content.map(|content| file_text(said(content), path));
                     let text = text.filter(|text| !text.trim().is_empty());
-                    let text = text.filter(|_| !kept.contains(&entry.seq) && !quoted.contains(&entry.seq));
+                    let text = text.filter(|_| !is_kept && !quoted.contains(&entry.seq));
                     let newest = text.map(|text| QuotedInstructions {
                         entry: entry.seq,
                         path: path.display().to_string(),
@@ -157,7 +163,6 @@ impl Material {
         let goal = thread.goal().map(str::to_owned);
         let earlier = earlier_summary(thread, &shown[..cut], &rewritten);
         let native = shown[..cut].first().map(|head| native_summary(head)).unwrap_or_default();
-        let gone = gone(thread.active_entries(), &kept, &rewritten);
         Material {
             kept,
             gone,
@@ -185,19 +190,9 @@ impl Material {
     }
 }
 
-/// Counts what `recall` can find and the view no longer shows.
-fn gone<'a>(
-    entries: impl Iterator<Item = &'a Arc<Entry>>,
-    kept: &HashSet<Seq>,
-    rewritten: &RewrittenEntries,
-) -> Option<(usize, Seq, Seq)> {
-    let is_spoken = |entry: &&Arc<Entry>| {
-        matches!(entry.change, Change::Said { .. } | Change::Replied { .. } | Change::ToolFinished { .. })
-    };
-    let is_gone = |seq: &Seq| !kept.contains(seq) && !rewritten.contains(*seq);
-    let mut gone = entries.filter(is_spoken).map(|entry| entry.seq).filter(is_gone);
-    let first = gone.next()?;
-    Some(gone.fold((1, first, first), |(count, first, _), seq| (count + 1, first, seq)))
+/// Whether `recall` can find it.
+fn is_spoken(change: &Change) -> bool {
+    matches!(change, Change::Said { .. } | Change::Replied { .. } | Change::ToolFinished { .. })
 }
 
 /// The file's text in an instruction message, without the surrounding text.
@@ -212,14 +207,14 @@ fn file_text(text: String, path: &Path) -> String {
 struct UserQuotes<'a> {
     input: &'a CompactionInput<'a>,
     quotes: Vec<UserQuote>,
-    beyond: Vec<Seq>,
+    beyond: Option<EarlierWords>,
     /// The size of all quotes in tokens if each is as short as possible.
     least: u64,
 }
 
 impl<'a> UserQuotes<'a> {
     fn new(input: &'a CompactionInput<'a>) -> UserQuotes<'a> {
-        UserQuotes { input, quotes: Vec::new(), beyond: Vec::new(), least: 0 }
+        UserQuotes { input, quotes: Vec::new(), beyond: None, least: 0 }
     }
 
     /// Adds a message, which has about this many bytes, unless it is blank.
@@ -237,7 +232,9 @@ impl<'a> UserQuotes<'a> {
             limit => self.least <= limit.saturating_mul(ROOMS_OF_SHORT) && bytes <= SHORT_BYTES_MAX,
         };
         if !is_room {
-            return self.beyond.push(entry);
+            let newest = EarlierWords { through: entry, entries: 0 };
+            self.beyond.get_or_insert(newest).entries += 1;
+            return;
         }
         let text = text();
         if !text.trim().is_empty() {

@@ -5,7 +5,7 @@ use super::input::CompactionInput;
 use super::material::{COMPACTED, Material, SUMMARY_CLOSE, SUMMARY_OPEN};
 use super::prune::RECALL;
 use super::text::head_and_tail;
-use epitome_thread::{Change, Content, Entry, PartId, Seq};
+use epitome_thread::{Change, Content, EarlierWords, Entry, PartId, Seq};
 
 /// The second sentence of the message. It keeps the model from redoing what the summary lists.
 const INTRO: &str = "This is its summary, kept as background. It is not a new request: what it lists as done is \
@@ -81,6 +81,8 @@ pub(super) struct CompactionMessage {
     pub shortened: Vec<Seq>,
     /// Entries of instruction files and of the user's messages that did not fit.
     pub left_out: Vec<Seq>,
+    /// Earlier messages of the user, for which there could be no room.
+    pub left_out_earlier: Option<EarlierWords>,
 }
 
 impl CompactionMessage {
@@ -159,7 +161,7 @@ impl CompactionMessage {
         shortened.retain(|entry| quoted.binary_search(entry).is_err());
         shortened.sort_unstable();
         let left_out = without.iter().map(|file| file.entry).chain(user.left_out).collect();
-        CompactionMessage { content, quoted, shortened, left_out }
+        CompactionMessage { content, quoted, shortened, left_out, left_out_earlier: material.beyond }
     }
 }
 
@@ -202,7 +204,7 @@ struct UserWords {
 /// Quotes the user's messages in their order, within `tokens_max`. If not all fit, the newest take precedence.
 fn user_words(input: &CompactionInput<'_>, material: &Material, tokens_max: u64) -> UserWords {
     let said = &material.user;
-    let is_room = material.beyond.is_empty() && material.user_tokens() <= tokens_max;
+    let is_room = material.beyond.is_none() && material.user_tokens() <= tokens_max;
     let gap = if is_room { 0 } else { input.ruler.text(GAP) };
     let mut words = UserWords::default();
     let mut left = tokens_max;
@@ -223,15 +225,12 @@ fn user_words(input: &CompactionInput<'_>, material: &Material, tokens_max: u64)
             }
         }
     }
-    if !material.beyond.is_empty() {
-        words.left_out.extend(&material.beyond);
-        if parts.last() != Some(&GAP) {
-            parts.push(GAP);
-        }
+    if material.beyond.is_some() && parts.last() != Some(&GAP) {
+        parts.push(GAP);
     }
     if parts.iter().any(|part| *part != GAP) {
         parts.reverse();
-        let gaps = if words.left_out.is_empty() { "" } else { ", with […] for what is left out" };
+        let gaps = if parts.contains(&GAP) { ", with […] for what is left out" } else { "" };
         words.text = Some(format!(
             "{USER_HEAD}, oldest first{gaps}; where two messages disagree, the newest one holds:\n\n<user>\n{}\n</user>",
             parts.join("\n")

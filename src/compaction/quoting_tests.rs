@@ -252,6 +252,29 @@ fn one_step_cuts_as_many_pastes_as_necessary() {
     assert!(material.user.iter().all(|words| words.is_cut()));
 }
 
+/// Regression: each compaction listed all messages of the user that it had no room for. In a conversation of 16,000 turns
+/// that were 97 kB in the log, and as much memory, every 300 turns.
+#[test]
+fn what_a_compaction_left_out_takes_no_more_room_in_a_longer_conversation() {
+    let stored = |messages: u32| {
+        let mut conversation = TestConversation::new();
+        for number in 0..messages {
+            conversation.add_prompt(format!("{number:05} {}", words(400)));
+            conversation.replies("Yes.");
+        }
+        let (_, text, account) = accounted(&conversation, 40_000);
+        let earlier = account.left_out_earlier.as_deref().expect("there is no room for the first ones");
+        let listed = account.quoted.len() + account.shortened.len() + account.left_out_count();
+        assert_eq!(listed, messages as usize, "{account:?}");
+        let known = account.left_out.iter().chain(&account.quoted).chain(&account.shortened);
+        assert!(known.into_iter().all(|entry| *entry > earlier.through), "{account:?}");
+        assert!(text.contains("[…]"), "{text}");
+        serde_json::to_string(&account).expect("it can be stored").len()
+    };
+    let (short, long) = (stored(1_000), stored(4_000));
+    assert!(long < short + 100, "{short} and {long} bytes");
+}
+
 /// Regression: an editor's attached files disappeared. A pinned message lost the rules attached to it, even their
 /// name, and a message was reported as quoted word for word although only the name of its file was left.
 #[test]

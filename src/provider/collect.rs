@@ -37,6 +37,22 @@ pub enum ReplyPiece {
     },
 }
 
+impl ReplyPiece {
+    /// Appends the next piece if it continues the text of this one; otherwise returns it.
+    pub fn extend(&mut self, next: ReplyPiece) -> Option<ReplyPiece> {
+        match (self, next) {
+            (
+                ReplyPiece::Text { part, kind, text },
+                ReplyPiece::Text { part: next_part, kind: next_kind, text: more },
+            ) if (*part, *kind) == (next_part, next_kind) => {
+                text.push_str(&more);
+                None
+            }
+            (_, next) => Some(next),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PieceKind {
     Reply,
@@ -404,6 +420,19 @@ mod tests {
             (0u32..3, r#"[{}":a]{0,3}"#)
                 .prop_map(|(index, json)| ProviderEvent::CallArguments { index, json }),
         ]
+    }
+
+    #[test]
+    fn a_piece_takes_what_continues_its_text_and_returns_anything_else() {
+        let text = |part, kind, text: &str| ReplyPiece::Text { part, kind, text: text.to_owned() };
+        let mut piece = text(0, PieceKind::Reply, "a");
+        assert_eq!(piece.extend(text(0, PieceKind::Reply, "b")), None);
+        assert_eq!(piece, text(0, PieceKind::Reply, "ab"));
+        let opened = ReplyPiece::CallOpened { part: 1, name: "t".into() };
+        for other in [text(1, PieceKind::Reply, "c"), text(0, PieceKind::Thinking, "c"), opened] {
+            assert_eq!(piece.extend(other.clone()), Some(other));
+        }
+        assert_eq!(piece, text(0, PieceKind::Reply, "ab"));
     }
 
     proptest! {

@@ -93,6 +93,8 @@ impl Compactor {
             (core.ruler(), core.thread.clone(), self.budget(core), plan.clone());
         async move {
             let tables = compaction::tables(&ruler, &thread, &budget, &plan);
+            // While the summary is written, the session would copy what it shares with the clone.
+            drop(thread);
             let instruction = summary::with_tables(instruction, &tables);
             let tokens = snapshot.tokens();
             let writer = summary::writer(&services, &settings, &environment, &main, tokens).await;

@@ -72,7 +72,7 @@ impl Core {
         ContextFacts {
             entries: shown.len(),
             since_compaction: shown.iter().filter(|entry| entry.seq > last).count(),
-            compactions: self.thread.entries().iter().filter(is_compaction).count(),
+            compactions: self.thread.view_changes().iter().filter(is_compaction).count(),
             pinned: self.thread.pinned(),
         }
     }

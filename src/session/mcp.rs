@@ -422,7 +422,7 @@ fn is_ready(status: &ServerStatus) -> bool {
 /// Whether a compaction has replaced the conversation since the frame was set.
 fn prefix_is_new(core: &Core) -> bool {
     let since = core.thread.frame_entry().map(|frame| frame.seq);
-    let newer = core.thread.entries().iter().rev().take_while(|entry| Some(entry.seq) > since);
+    let newer = core.thread.view_changes().iter().rev().take_while(|entry| Some(entry.seq) > since);
     newer.into_iter().any(|entry| matches!(entry.change, Change::Compacted { .. }))
 }
 

@@ -13,9 +13,8 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
-use lives::{TaskOrigin, TaskStart, create_log};
+use lives::{TaskOrigin, TaskStart, create_session};
 
-use super::actor::open_session;
 use super::client_list::{Activity, ActivityNow, Watcher};
 use super::core::{HostProcess, settle};
 use super::counts::{Counts, CountsSnapshot};
@@ -27,14 +26,13 @@ use epitome_config::{CompactionThreshold, HookTrust, ProviderSettings, Settings}
 use epitome_diagnostics::LanguageServers;
 use epitome_files::paths::Paths;
 use epitome_hooks::functions::Functions;
-use epitome_platform::blocking;
 use epitome_platform::reaper::Reaper;
 use epitome_provider::http::Http;
 use epitome_provider::learned::Learned;
 use epitome_recipe::watch::RecipeWatch;
 pub use epitome_store::{Header, SessionQuery};
 use epitome_store::{Store, StoreError};
-use epitome_thread::{Change, FORMAT_VERSION, Mode, Seq, SessionId, ThoughtLevel};
+use epitome_thread::{Mode, Seq, SessionId, ThoughtLevel};
 use epitome_tokens::Rulers;
 use epitome_tools::{RunningCommands, Toolbox};
 
@@ -224,16 +222,8 @@ impl Sessions {
         let TaskStart { channel, alive, activity, before: _ } = self.enter(&mut self.live(), &id, attached);
         let (services, again, session) = (self.inner.services.clone(), self.clone(), id.clone());
         self.run(id.clone(), alive, async move {
-            let opened =
-                Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: opening.cwd.clone() };
-            let place = opening.clone();
-            let made = match blocking::run(move || place.check_cwd()).await {
-                Ok(()) => create_log(&services.store, &session, opened).await,
-                Err(error) => Err(error),
-            };
-            match made {
-                Ok((journal, thread)) => {
-                    let mut live = open_session(services, thread, journal, channel, &opening).await;
+            match create_session(services, &session, channel, &opening).await {
+                Ok(mut live) => {
                     live.join_process(again.process(), activity);
                     live.core.adopt_settings();
                     // A failed write is logged there; the settings then apply only while the session is live.

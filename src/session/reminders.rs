@@ -12,7 +12,7 @@ pub(super) mod logs_tests;
 use std::sync::Arc;
 
 use epitome_compaction::{GOAL_HEAD, goal_words};
-use epitome_thread::{Change, Entry, Mode, Origin, Seq, Thread, View};
+use epitome_thread::{Change, Content, Entry, Mode, Origin, Seq, Thread, View};
 
 const GOAL_ENDED: &str = "The goal of the work is ended; there is none now.";
 
@@ -89,8 +89,10 @@ impl Topic {
         let lines = match self.what {
             ReminderText::State { now, over: (before, over), summary_head } => {
                 let newest = view.iter().rev().find_map(|entry| match (&entry.change, summary_head) {
+                    // A summary is long, and seldom has the topic.
                     (Change::Compacted { summary, .. }, Some(head)) => {
-                        Some(summary.text()).filter(|text| text.contains(head))
+                        let mut texts = summary.content.iter().filter_map(Content::as_text);
+                        texts.any(|text| text.contains(head)).then(|| summary.text())
                     }
                     (change, _) => text_by(by, change),
                 });

@@ -263,10 +263,15 @@ impl Session {
         match step {
             ModelCallEvent::Events(events) => {
                 let message = call.message;
-                let mut pieces = Vec::new();
+                let mut pieces: Vec<ReplyPiece> = Vec::new();
                 for event in events {
                     call.seen |= event.is_shown();
-                    pieces.extend(call.collector.feed(event));
+                    let piece = call.collector.feed(event);
+                    let more = piece.and_then(|piece| match pieces.last_mut() {
+                        Some(last) => last.extend(piece),
+                        None => Some(piece),
+                    });
+                    pieces.extend(more);
                 }
                 let shown: Vec<SessionEvent> =
                     pieces.into_iter().filter_map(|piece| live(message, piece)).collect();

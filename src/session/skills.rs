@@ -3,8 +3,8 @@
 //! when the user types its name, and if the session's mode and rules also allow them as commands of the model. They run
 //! in the sandbox, because files that they start may have been changed by the model.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::core::Core;
@@ -16,7 +16,7 @@ use epitome_recipe::command::RecipeArguments;
 use epitome_recipe::parse::Recipe;
 use epitome_recipe::render::{NOT_DECIDED, NOT_RUN};
 use epitome_secrets::Masker;
-use epitome_thread::{Change, Entry};
+use epitome_thread::{CallDisplay, CallId, Change};
 use epitome_tools::skill_tool::{self, Skill, SkillText, SkillTool};
 use epitome_tools::{BoxFuture, ToolContext, listing};
 
@@ -140,13 +140,21 @@ fn with_text(free: String) -> RecipeArguments {
 /// The files that calls of the conversation have touched, relative to the session's directory.
 fn touched(core: &Core) -> BTreeSet<PathBuf> {
     let cwd = &core.workspace.cwd;
-    let of_call = |entry: &Arc<Entry>| match &entry.change {
-        Change::ToolFinished { outcome } => {
-            let card = core.thread.input_of(&outcome.call).map(|(_, card)| card.locations.as_slice());
-            outcome.locations.iter().chain(card.unwrap_or_default()).map(|at| at.path.clone()).collect()
+    let mut cards: HashMap<&CallId, &CallDisplay> = HashMap::new();
+    let mut paths = BTreeSet::new();
+    for entry in core.thread.entries() {
+        match &entry.change {
+            Change::Replied { message, .. } => {
+                cards.extend(message.calls().map(|call| (&call.id, &call.card)));
+            }
+            Change::CallChanged { call, card, .. } => drop(cards.insert(call, card)),
+            Change::ToolFinished { outcome } => {
+                let of_call = cards.remove(&outcome.call).into_iter().flat_map(|card| &card.locations);
+                let all = outcome.locations.iter().chain(of_call);
+                paths.extend(all.map(|at| at.path.strip_prefix(cwd).unwrap_or(&at.path).to_path_buf()));
+            }
+            _ => {}
         }
-        _ => Vec::new(),
-    };
-    let all = core.thread.entries().iter().flat_map(of_call);
-    all.map(|path| path.strip_prefix(cwd).map(Path::to_path_buf).unwrap_or(path)).collect()
+    }
+    paths
 }

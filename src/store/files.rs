@@ -18,7 +18,7 @@ use super::line::{self, JournalLine};
 use super::log::{Log, LogStore, StoredLog, WholeLog};
 use super::scan::{self, Scan, ScannedLine};
 use super::sync_mark::{Reached, SyncMark};
-use super::{Listing, SessionHolder, StoreError, StorePaths, io_error, now};
+use super::{Listing, SessionHolder, SessionQuery, StoreError, StorePaths, io_error, now};
 use epitome_thread::{Seq, SessionId};
 
 /// How long to wait for the lock of a journal. A process that released one may just have forked a child, which has
@@ -174,33 +174,49 @@ impl LogStore for Files {
     /// Headers come from sled where it is up to date, and otherwise from the journals, so that the listing is the same
     /// without sled. Damage that does not change a journal's length is not noticed here.
     fn list(&self) -> Result<Listing, StoreError> {
+        self.page(&SessionQuery::default())
+    }
+
+    fn page(&self, query: &SessionQuery) -> Result<Listing, StoreError> {
         let found = self.paths.session_files()?;
-        let mut listing = Listing::default();
         let known = if found.is_empty() { Arc::default() } else { self.index.headers() };
-        let deleted = |session: &&SessionId| found.binary_search_by_key(session, |(found, _)| found).is_err();
-        known.keys().filter(deleted).for_each(|session| self.index.catch_up(session));
         let now = now();
+        // Only the headers of the page are copied.
+        let mut all: Vec<(u64, Arc<MarkedHeader>)> = Vec::with_capacity(found.len());
+        let mut problems = Vec::new();
+        // Both are sorted by session.
+        let mut rows = known.iter().peekable();
         for (session, stat) in found {
-            // A wrong clock must not keep a session at the top of the list forever.
-            let mut add = |header: Header| {
-                let times = [header.updated_at, stat.changed_at, header.created_at];
-                let updated_at = times.into_iter().find(|time| *time <= now).unwrap_or(0);
-                listing.headers.push(Header { updated_at, ..header });
-            };
-            match known.get(&session) {
-                Some(marked) if marked.mark.bytes == stat.bytes => add(marked.header.clone()),
-                Some(_) | None => match scan::read_header(&self.paths, &session) {
-                    Ok(marked) => {
-                        add(marked.header);
-                        self.index.catch_up(&session);
-                    }
-                    Err(StoreError::NotFound(_)) => {}
-                    Err(problem) => listing.problems.push((session, problem)),
-                },
+            while let Some((deleted, _)) = rows.next_if(|(row, _)| **row < session) {
+                self.index.catch_up(deleted);
             }
+            let row = rows.next_if(|(row, _)| **row == session).map(|(_, marked)| marked);
+            let marked = match row.filter(|marked| marked.mark.bytes == stat.bytes) {
+                Some(marked) => marked.clone(),
+                None => match scan::read_header(&self.paths, &session) {
+                    Ok(marked) => {
+                        self.index.catch_up(&session);
+                        Arc::new(marked)
+                    }
+                    Err(StoreError::NotFound(_)) => continue,
+                    Err(problem) => {
+                        problems.push((session, problem));
+                        continue;
+                    }
+                },
+            };
+            // A wrong clock must not keep a session at the top of the list forever.
+            let times = [marked.header.updated_at, stat.changed_at, marked.header.created_at];
+            all.push((times.into_iter().find(|time| *time <= now).unwrap_or(0), marked));
         }
-        listing.headers.sort_by(|a, b| (b.updated_at, &b.session).cmp(&(a.updated_at, &a.session)));
-        Ok(listing)
+        rows.for_each(|(deleted, _)| self.index.catch_up(deleted));
+        all.sort_unstable_by(|a, b| (b.0, &b.1.header.session).cmp(&(a.0, &a.1.header.session)));
+        let mut wants = query.wants();
+        let page = all.iter().filter(|(updated_at, marked)| wants(&marked.header, *updated_at));
+        let page = page.take(query.limit.unwrap_or(usize::MAX));
+        let headers =
+            page.map(|(updated_at, marked)| Header { updated_at: *updated_at, ..marked.header.clone() });
+        Ok(Listing { headers: headers.collect(), problems })
     }
 
     fn publish(&self, session: &SessionId, log: &WholeLog, _: &Header) -> Result<(), StoreError> {

@@ -27,23 +27,28 @@ pub struct SessionQuery {
 impl SessionQuery {
     /// Selects from all sessions, which are sorted already.
     pub fn select(&self, headers: Vec<Header>) -> Vec<Header> {
+        let mut wants = self.wants();
+        let selected = headers.into_iter().filter(|header| wants(header, header.updated_at));
+        selected.take(self.limit.unwrap_or(usize::MAX)).collect()
+    }
+
+    /// Whether a session that was updated at this time is selected, without regard to the limit.
+    pub(super) fn wants(&self) -> impl FnMut(&Header, u64) -> bool {
         let cwd = self.cwd.as_deref().map(|cwd| cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf()));
         // Many sessions share a directory, which is resolved once.
         let mut compared: HashMap<PathBuf, bool> = HashMap::new();
-        let mut is_in = |directory: &Path, wanted: &Path| {
+        let mut is_in = move |directory: &Path, wanted: &Path| {
             compared.get(directory).copied().unwrap_or_else(|| {
                 *compared.entry(directory.to_owned()).or_insert(is_same_directory(directory, wanted))
             })
         };
-        let mut wanted = |header: &Header| {
+        move |header, updated_at| {
             (header.has_prompt || !self.has_prompt)
                 && self.archived.is_none_or(|archived| header.archived == archived)
                 && header.session.0.starts_with(&self.prefix)
-                && self.after.as_ref().is_none_or(|(at, id)| (header.updated_at, &header.session) < (*at, id))
+                && self.after.as_ref().is_none_or(|(at, id)| (updated_at, &header.session) < (*at, id))
                 && cwd.as_ref().is_none_or(|cwd| is_in(&header.cwd, cwd))
-        };
-        let selected = headers.into_iter().filter(|header| wanted(header));
-        selected.take(self.limit.unwrap_or(usize::MAX)).collect()
+        }
     }
 }
 

@@ -445,6 +445,11 @@ impl Change {
         }
     }
 
+    /// Whether it changes the view other than by appending, or could if its edits were more than pins.
+    pub fn concerns_view(&self) -> bool {
+        self.can_be_undone() || self.rewrites()
+    }
+
     /// Whether it changes the view other than by appending.
     pub fn rewrites(&self) -> bool {
         match self {
@@ -583,15 +588,26 @@ pub struct CompactionStats {
     pub shortened: Vec<Seq>,
     /// Lines of the tables computed from the log. In older logs, the number of facts listed.
     pub facts: u32,
-    /// Entries with instructions or the user's words that did not fit.
+    /// Entries with instructions or the user's words that did not fit. In older logs, also those of `left_out_earlier`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<Seq>,
+    /// Earlier words of the user, for which there could be no room. Their number grows with the conversation, so they
+    /// are not listed. Boxed, because each entry of a log takes as much memory as the largest change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out_earlier: Option<Box<EarlierWords>>,
     /// Why there is no model-written summary although one was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<String>,
     /// Whether the model's summary reached its limit before its end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_cut_off: bool,
+}
+
+/// The user's words up to an entry, without those that are kept or quoted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlierWords {
+    pub through: Seq,
+    pub entries: u32,
 }
 
 /// The size of a part of the view.
@@ -606,6 +622,11 @@ impl CompactionStats {
         *self == CompactionStats::default()
     }
 
+    /// The number of entries that did not fit.
+    pub fn left_out_count(&self) -> usize {
+        self.left_out.len() + self.left_out_earlier.as_ref().map_or(0, |earlier| earlier.entries as usize)
+    }
+
     /// The numbers as JSON: entries kept, masked and so on, table lines as `facts`, and the reason if there
     /// is no model-written summary.
     pub fn counts(&self) -> serde_json::Value {
@@ -616,7 +637,7 @@ impl CompactionStats {
             "quoted": self.quoted.len(),
             "shortened": self.shortened.len(),
             "facts": self.facts,
-            "left_out": self.left_out.len(),
+            "left_out": self.left_out_count(),
         });
         if let Some(why) = &self.fallback {
             counts["fallback"] = why.as_str().into();

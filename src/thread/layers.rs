@@ -36,7 +36,7 @@ pub enum EntryVisibility {
 impl Thread {
     /// All layers of the log, oldest first, including undone ones.
     pub fn layers(&self) -> Vec<Layer> {
-        let layers = self.entries().iter().filter(|entry| entry.change.is_layer());
+        let layers = self.view_changes().iter().filter(|entry| entry.change.is_layer());
         layers.map(|entry| self.layer_of(entry)).collect()
     }
 
@@ -48,7 +48,7 @@ impl Thread {
 
     /// The layer that was undone last and not redone since.
     pub fn last_undone(&self) -> Option<Seq> {
-        self.entries().iter().rev().find_map(|entry| match &entry.change {
+        self.view_changes().iter().rev().find_map(|entry| match &entry.change {
             Change::Undone { entry: layer } if self.is_undone(*layer) && self.layer(*layer).is_some() => {
                 Some(*layer)
             }
@@ -152,7 +152,7 @@ impl Thread {
     /// The next active compaction or mutation. It always replaces what an older one put in front, and was
     /// made from the view that a rewind had left.
     fn next_replacement(&self, layer: Seq) -> Option<Seq> {
-        let later = self.active_entries().filter(|later| later.seq > layer);
+        let later = self.active_view_changes().filter(|later| later.seq > layer);
         let replaces = |change: &Change| matches!(change, Change::Compacted { .. } | Change::Mutated { .. });
         later.into_iter().find(|later| replaces(&later.change)).map(|later| later.seq)
     }
@@ -160,7 +160,7 @@ impl Thread {
     /// The active rewind that removed this entry from the conversation.
     pub(super) fn rewound_by(&self, seq: Seq) -> Option<Seq> {
         let mut below = Seq(u64::MAX);
-        for entry in self.entries().iter().rev().take_while(|entry| entry.seq > seq) {
+        for entry in self.view_changes().iter().rev().take_while(|entry| entry.seq > seq) {
             if let Change::Rewound { to } = &entry.change
                 && entry.seq < below
                 && !self.is_undone(entry.seq)
@@ -239,13 +239,13 @@ impl Thread {
             Change::Mutated { .. } => covered.quotes,
             _ => false,
         };
-        self.entries().iter().filter(holds_newly).find(|edit| rewrites(edit)).map(|edit| edit.seq)
+        self.view_changes().iter().filter(holds_newly).find(|edit| rewrites(edit)).map(|edit| edit.seq)
     }
 
     /// The layers that were undone when this entry was appended.
     fn undone_before(&self, seq: Seq) -> HashSet<Seq> {
         let mut undone = HashSet::new();
-        for entry in self.entries().iter().take(seq.0 as usize) {
+        for entry in self.view_changes().iter().take_while(|entry| entry.seq < seq) {
             match &entry.change {
                 Change::Undone { entry } => {
                     undone.insert(*entry);

@@ -77,15 +77,19 @@ pub use view::{View, ViewItem, ViewPart};
 const IN_FLIGHT_MESSAGES_MAX: u64 = 64;
 
 /// The state of a conversation, updated with each entry of its log.
+///
+/// A clone shares what grows with the log, until one of the two changes: each compaction works on a clone.
 #[derive(Clone, Debug)]
 pub struct Thread {
-    entries: Vec<Arc<Entry>>,
+    entries: Arc<Vec<Arc<Entry>>>,
+    /// The entries that change the view other than by appending, and those that undo or redo them.
+    view_changes: Vec<Arc<Entry>>,
     view: View,
     undone: HashSet<Seq>,
-    calls: HashSet<CallId>,
+    calls: Arc<HashSet<CallId>>,
     open_calls: Vec<CallId>,
     queued: Vec<Arc<Entry>>,
-    prompt_keys: PromptKeys,
+    prompt_keys: Arc<PromptKeys>,
     next_message: u64,
     session: SessionId,
     cwd: PathBuf,
@@ -139,10 +143,10 @@ impl Thread {
         let mut thread = Thread {
             view: View::default(),
             undone: HashSet::new(),
-            calls: HashSet::new(),
+            calls: Arc::default(),
             open_calls: Vec::new(),
             queued: Vec::new(),
-            prompt_keys: PromptKeys::default(),
+            prompt_keys: Arc::default(),
             next_message: 0,
             session: session.clone(),
             cwd: cwd.clone(),
@@ -161,7 +165,8 @@ impl Thread {
             in_turn: false,
             reads_prompts: false,
             goal: None,
-            entries: vec![first],
+            entries: Arc::new(vec![first]),
+            view_changes: Vec::new(),
         };
         for entry in entries {
             if entry.seq != thread.next_seq() {
@@ -175,9 +180,12 @@ impl Thread {
     /// Applies the next entry. Only the session's `commit` and `replay` call this.
     pub fn apply(&mut self, entry: Arc<Entry>) {
         assert_eq!(entry.seq, self.next_seq(), "entries are applied in the order of their log");
-        self.entries.push(entry.clone());
+        Arc::make_mut(&mut self.entries).push(entry.clone());
+        if entry.change.concerns_view() {
+            self.view_changes.push(entry.clone());
+        }
         self.view.take(&entry);
-        self.prompt_keys.take(&entry.change);
+        Arc::make_mut(&mut self.prompt_keys).take(&entry.change);
         match &entry.change {
             Change::Opened { .. } => unreachable!("an opening entry is only ever the first"),
             Change::Framed { .. } => self.framed = Some(entry),
@@ -210,7 +218,7 @@ impl Thread {
                     self.spent.add(usage);
                 }
                 for call in message.calls() {
-                    self.calls.insert(call.id.clone());
+                    Arc::make_mut(&mut self.calls).insert(call.id.clone());
                     self.open_calls.push(call.id.clone());
                 }
             }
@@ -314,6 +322,12 @@ impl Thread {
 
     pub fn entries(&self) -> &[Arc<Entry>] {
         &self.entries
+    }
+
+    /// The entries that change the view other than by appending (compactions, edits, rewinds and so on), and those that
+    /// undo or redo them, oldest first. A long log has few of these.
+    pub fn view_changes(&self) -> &[Arc<Entry>] {
+        &self.view_changes
     }
 
     /// The entries with instructions and other context that Epitome added for the model, oldest first.
@@ -517,15 +531,28 @@ impl Thread {
         self.view.set_revision(revision);
     }
 
-    /// The newest active entry that matches: neither undone nor rewound.
+    /// The newest active change of the view that matches: neither undone nor rewound.
     fn newest_active(&self, is_one: impl Fn(&Change) -> bool) -> Option<&Arc<Entry>> {
         let holds = |entry: &&Arc<Entry>| !self.undone.contains(&entry.seq) && !self.is_taken_back(entry.seq);
-        self.entries.iter().rev().filter(|entry| is_one(&entry.change)).find(holds)
+        self.view_changes.iter().rev().filter(|entry| is_one(&entry.change)).find(holds)
     }
 
     /// The entries that make up the view, oldest first.
-    pub fn active_entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
-        view::active_entries(&self.entries, |seq| !self.undone.contains(&seq))
+    pub fn active_entries(&self) -> impl DoubleEndedIterator<Item = &Arc<Entry>> {
+        self.active_among(&self.entries)
+    }
+
+    /// The active compactions, edits and other changes of the view, oldest first.
+    pub fn active_view_changes(&self) -> impl DoubleEndedIterator<Item = &Arc<Entry>> {
+        self.active_among(&self.view_changes)
+    }
+
+    fn active_among<'a>(
+        &'a self,
+        entries: &'a [Arc<Entry>],
+    ) -> impl DoubleEndedIterator<Item = &'a Arc<Entry>> {
+        let is_active = |seq: Seq| !self.undone.contains(&seq);
+        view::active_among(entries, view::rewound(&self.view_changes, is_active), is_active)
     }
 
     fn saw_message(&mut self, id: MessageId) {

@@ -35,7 +35,7 @@ pub(super) fn compaction(trigger: Trigger, sizes: &str, account: &CompactionStat
     ];
     let shortened = count(account.masked.entries as usize, "entry shortened", "entries shortened");
     let left_out =
-        count(account.left_out.len(), "entry only found by recall", "entries only found by recall");
+        count(account.left_out_count(), "entry only found by recall", "entries only found by recall");
     let details = details.into_iter().flatten().collect::<Vec<_>>().join(", ");
     let details = [Some(details).filter(|details| !details.is_empty()), shortened, left_out];
     let details = details.into_iter().flatten().collect::<Vec<_>>().join("; ");

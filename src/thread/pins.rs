@@ -17,7 +17,7 @@ impl Thread {
     /// Pinned parts, in the order in which they were pinned.
     pub fn pinned(&self) -> Vec<PartId> {
         let mut pinned: Vec<PartId> = Vec::new();
-        for entry in self.entries() {
+        for entry in self.view_changes() {
             let Change::Edited { edits, .. } = &entry.change else { continue };
             if self.is_undone(entry.seq) {
                 continue;

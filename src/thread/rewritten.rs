@@ -79,7 +79,7 @@ impl Thread {
     /// What the active edits and histories of hooks have rewritten.
     pub fn rewritten(&self) -> RewrittenEntries {
         let mut rewritten = RewrittenEntries::default();
-        self.active_entries().for_each(|entry| rewritten.take(self, entry));
+        self.active_view_changes().for_each(|entry| rewritten.take(self, entry));
         rewritten
     }
 

@@ -4,6 +4,7 @@
 //! log.
 
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::change::{Change, Entry, Origin, Seq};
@@ -319,24 +320,46 @@ impl View {
 }
 
 /// The entries that make up the view, oldest first: without inactive layers, and without entries that an
-/// active rewind removes. A rewind that a later one removes has no effect.
+/// active rewind removes.
 pub(super) fn active_entries(
     entries: &[Arc<Entry>],
     holds: impl Fn(Seq) -> bool,
-) -> impl Iterator<Item = &Arc<Entry>> {
-    let mut below = Seq(u64::MAX);
-    let mut active: Vec<&Arc<Entry>> = Vec::with_capacity(entries.len());
-    for entry in entries.iter().rev().filter(|entry| !entry.change.can_be_undone() || holds(entry.seq)) {
-        if entry.seq >= below {
-            continue;
-        }
-        match &entry.change {
+) -> impl DoubleEndedIterator<Item = &Arc<Entry>> {
+    let rewound = rewound(entries, &holds);
+    active_among(entries, rewound, holds)
+}
+
+/// Those of the entries that are neither inactive nor in one of the `rewound` ranges.
+pub(super) fn active_among(
+    entries: &[Arc<Entry>],
+    rewound: Vec<RangeInclusive<Seq>>,
+    holds: impl Fn(Seq) -> bool,
+) -> impl DoubleEndedIterator<Item = &Arc<Entry>> {
+    let is_rewound = move |seq: Seq| {
+        let at = rewound.partition_point(|range| *range.end() < seq);
+        rewound.get(at).is_some_and(|range| range.contains(&seq))
+    };
+    let is_active = move |entry: &&Arc<Entry>| {
+        !is_rewound(entry.seq) && (!entry.change.can_be_undone() || holds(entry.seq))
+    };
+    entries.iter().filter(is_active)
+}
+
+/// The ranges of entries that active rewinds remove, each with its rewind, oldest first. A rewind that a later one
+/// removes has no effect.
+pub(super) fn rewound(entries: &[Arc<Entry>], holds: impl Fn(Seq) -> bool) -> Vec<RangeInclusive<Seq>> {
+    let mut ranges: Vec<RangeInclusive<Seq>> = Vec::new();
+    for entry in entries.iter().rev() {
+        if let Change::Rewound { to } = &entry.change
+            && ranges.last().is_none_or(|later| entry.seq < *later.start())
+            && holds(entry.seq)
+        {
             // An imported log may name an entry that comes later; then there is nothing to remove.
-            Change::Rewound { to } => below = (*to).min(entry.seq),
-            _ => active.push(entry),
+            ranges.push((*to).min(entry.seq)..=entry.seq);
         }
     }
-    active.into_iter().rev()
+    ranges.reverse();
+    ranges
 }
 
 impl PartNumbers {

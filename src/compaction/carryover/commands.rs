@@ -36,7 +36,7 @@ struct CommandRuns<'a> {
 /// The commands whose last run failed, newest first.
 fn failing<'a>(
     history: &ConversationHistory<'a>,
-    deadline: Deadline,
+    deadline: &Deadline,
 ) -> Result<Vec<(String, CommandRuns<'a>)>, TimedOut> {
     let mut failed: Vec<(String, CommandRuns)> = runs(history, deadline)?;
     failed.retain(|(_, runs)| runs.result == CallStatus::Failed);
@@ -48,7 +48,7 @@ fn failing<'a>(
 /// The failing commands, each with the entry of its last result.
 pub(super) fn failing_commands(
     history: &ConversationHistory<'_>,
-    deadline: Deadline,
+    deadline: &Deadline,
 ) -> Result<Vec<(Seq, String)>, TimedOut> {
     let failing = failing(history, deadline)?;
     Ok(failing.into_iter().map(|(command, runs)| (runs.last.entry, command)).collect())
@@ -56,7 +56,7 @@ pub(super) fn failing_commands(
 
 pub(super) fn failed<'a>(
     history: &ConversationHistory<'a>,
-    deadline: Deadline,
+    deadline: &Deadline,
 ) -> Result<Render<'a>, TimedOut> {
     let failed = failing(history, deadline)?;
     Ok(Box::new(move |bytes_max| {
@@ -75,7 +75,7 @@ pub(super) fn failed<'a>(
 
 pub(super) fn others<'a>(
     history: &ConversationHistory<'a>,
-    deadline: Deadline,
+    deadline: &Deadline,
 ) -> Result<Render<'a>, TimedOut> {
     let mut others: Vec<(String, CommandRuns)> = runs(history, deadline)?;
     // Results of git are listed under version control.
@@ -103,7 +103,7 @@ pub(super) fn others<'a>(
 /// The runs of each command, with the result of the last one.
 fn runs<'a>(
     history: &ConversationHistory<'a>,
-    deadline: Deadline,
+    deadline: &Deadline,
 ) -> Result<Vec<(String, CommandRuns<'a>)>, TimedOut> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut all: Vec<(String, CommandRuns)> = Vec::new();

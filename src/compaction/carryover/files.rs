@@ -52,7 +52,7 @@ struct FileActivity {
 
 pub(super) fn touched<'a>(
     history: &ConversationHistory<'a>,
-    deadline: Deadline,
+    deadline: &Deadline,
 ) -> Result<Render<'a>, TimedOut> {
     let files = touched_files(history, deadline)?;
     let cwd = history.cwd;
@@ -131,7 +131,7 @@ fn shared_directory<'a>(paths: impl Iterator<Item = &'a str>) -> &'a str {
 /// The files that calls changed, created or deleted, each with the entry that last touched it, oldest first.
 pub(super) fn changed_files(
     history: &ConversationHistory<'_>,
-    deadline: Deadline,
+    deadline: &Deadline,
 ) -> Result<Vec<(Seq, String)>, TimedOut> {
     let files = touched_files(history, deadline)?.into_iter();
     let files =
@@ -162,7 +162,7 @@ fn joined(names: &[String], bytes_max: usize) -> String {
 /// Every file that a successful call touched, by its path relative to the working directory.
 fn touched_files(
     history: &ConversationHistory<'_>,
-    deadline: Deadline,
+    deadline: &Deadline,
 ) -> Result<HashMap<String, FileActivity>, TimedOut> {
     let mut files: HashMap<String, FileActivity> = HashMap::new();
     for call in &history.calls {
@@ -306,7 +306,7 @@ fn removed(command: &str) -> Vec<(String, FileAction)> {
 
 pub(super) fn mentioned<'a>(
     history: &ConversationHistory<'a>,
-    deadline: Deadline,
+    deadline: &Deadline,
 ) -> Result<Render<'a>, TimedOut> {
     struct Mentions {
         count: u32,
@@ -407,7 +407,7 @@ static DEFINITION: LazyLock<Regex> = LazyLock::new(|| {
 
 pub(super) fn defined<'a>(
     history: &ConversationHistory<'a>,
-    deadline: Deadline,
+    deadline: &Deadline,
 ) -> Result<Render<'a>, TimedOut> {
     // For each file, the entry in which each name was defined last.
     let mut files: BTreeMap<String, HashMap<&str, Seq>> = BTreeMap::new();

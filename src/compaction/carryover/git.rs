@@ -49,7 +49,7 @@ struct GitState {
 
 pub(super) fn compute<'a>(
     history: &ConversationHistory<'a>,
-    deadline: Deadline,
+    deadline: &Deadline,
 ) -> Result<Render<'a>, TimedOut> {
     let mut found = GitState::default();
     for call in history.calls.iter().rev() {

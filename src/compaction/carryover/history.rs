@@ -1,4 +1,4 @@
-//! A single pass over the log that collects tool calls with their results, and the agent's messages.
+//! A single pass over the newest part of the log that collects tool calls with their results, and the agent's messages.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -11,6 +11,10 @@ use epitome_thread::{
     CallDisplay, CallId, Change, Content, Message, OutcomeContent, OutcomeStatus, PlanStep, REFUSED_BECAUSE,
     Seq, Thread, ToolCall, ToolOutcome,
 };
+
+/// The newest entries of the log that the tables are about. Without a limit, the cost of a compaction would grow with the
+/// conversation until the tables exceed their time, although there is only room for the newest of what they find.
+pub(super) const ENTRIES_MAX: usize = 20_000;
 
 /// Claude Code's result for a call that the user refused, and the text in it that precedes the user's message.
 const REFUSED: &str = "The user doesn't want to proceed with this tool use.";
@@ -60,7 +64,7 @@ impl<'a> ConversationHistory<'a> {
     pub fn collect(
         thread: &'a Thread,
         kept: &HashSet<Seq>,
-        deadline: Deadline,
+        deadline: &Deadline,
     ) -> Result<ConversationHistory<'a>, TimedOut> {
         let rewritten = thread.rewritten();
         let mut history = ConversationHistory {
@@ -70,7 +74,8 @@ impl<'a> ConversationHistory<'a> {
             plan: thread.plan(),
         };
         let mut open: HashMap<&CallId, usize> = HashMap::new();
-        for entry in thread.active_entries() {
+        let newest: Vec<_> = thread.active_entries().rev().take(ENTRIES_MAX).collect();
+        for entry in newest.into_iter().rev() {
             deadline.check()?;
             let is_hidden = rewritten.contains(entry.seq);
             match &entry.change {
@@ -192,17 +197,24 @@ impl<'a> CallRecord<'a> {
 }
 
 /// The user's message in a tool result: given when refusing a call, or as the answer to a question.
-pub(crate) fn user_reply<'a>(tool: &str, outcome: &'a ToolOutcome) -> Option<(&'static str, &'a str)> {
+///
+/// `is_asked`: whether the call asked the user something ([`is_question`]).
+pub(crate) fn user_reply(is_asked: bool, outcome: &ToolOutcome) -> Option<(&'static str, &str)> {
     let text = first_text(outcome)?;
     let reply = if is_refusal(outcome) {
         let foreign = || text.split_once(REFUSED_WITH).map(|(_, reason)| reason);
         ("refusing a call", text.strip_prefix(REFUSED_BECAUSE).or_else(foreign)?)
-    } else if QUESTION_TOOLS.contains(&tool) && outcome.status == OutcomeStatus::Completed {
+    } else if is_asked && outcome.status == OutcomeStatus::Completed {
         ("answering a question", text)
     } else {
         return None;
     };
     (!reply.1.trim().is_empty()).then_some(reply)
+}
+
+/// Whether a tool asks the user something.
+pub(crate) fn is_question(tool: &str) -> bool {
+    QUESTION_TOOLS.contains(&tool)
 }
 
 fn is_refusal(outcome: &ToolOutcome) -> bool {

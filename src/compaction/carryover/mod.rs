@@ -20,6 +20,7 @@ mod newest;
 mod plan;
 mod quote;
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ use epitome_tokens::Ruler;
 use history::ConversationHistory;
 use std::collections::HashSet;
 
-pub(super) use history::user_reply;
+pub(super) use history::{is_question, user_reply};
 
 /// CPU time limit for computing a part. All parts together take a few milliseconds for a million tokens.
 const PART_TIME_MAX: Duration = Duration::from_millis(500);
@@ -66,7 +67,7 @@ struct CarryoverPart<'a> {
 type Render<'a> = Box<dyn Fn(usize) -> String + 'a>;
 
 /// Computes a part, or reports a timeout.
-type Compute = for<'a> fn(&ConversationHistory<'a>, Deadline) -> Result<Render<'a>, TimedOut>;
+type Compute = for<'a> fn(&ConversationHistory<'a>, &Deadline) -> Result<Render<'a>, TimedOut>;
 
 /// The parts in the order of the message, each with its share of the room. Unused room is left to the last one, the
 /// agent's messages, which have no share.
@@ -113,20 +114,29 @@ impl PartShare {
 }
 
 /// The CPU time of this thread by which a part must be finished.
-#[derive(Clone, Copy)]
-struct Deadline(Duration);
+struct Deadline {
+    at: Duration,
+    /// How often it was checked.
+    checks: Cell<u32>,
+}
+
+/// Reading the clock is a system call, and a log has a hundred thousand entries.
+const CHECKS_PER_CLOCK: u32 = 64;
 
 /// The time limit of a part was exceeded.
 struct TimedOut;
 
 impl Deadline {
     fn after(time: Duration) -> Deadline {
-        Deadline(thread_time() + time)
+        Deadline { at: thread_time() + time, checks: Cell::new(0) }
     }
 
     /// Called once per call or message.
-    fn check(self) -> Result<(), TimedOut> {
-        if thread_time() > self.0 { Err(TimedOut) } else { Ok(()) }
+    fn check(&self) -> Result<(), TimedOut> {
+        let checks = self.checks.get();
+        self.checks.set(checks.wrapping_add(1));
+        let is_over = checks.is_multiple_of(CHECKS_PER_CLOCK) && thread_time() > self.at;
+        if is_over { Err(TimedOut) } else { Ok(()) }
     }
 }
 
@@ -147,12 +157,12 @@ impl<'a> Carryover<'a> {
     pub fn compute(input: &CompactionInput<'a>, kept: &HashSet<Seq>) -> Carryover<'a> {
         let mut carryover = Carryover { parts: Vec::new(), failed: Vec::new() };
         let deadline = Deadline::after(PART_TIME_MAX);
-        let Some(history) = guarded(|| ConversationHistory::collect(input.thread, kept, deadline)) else {
+        let Some(history) = guarded(|| ConversationHistory::collect(input.thread, kept, &deadline)) else {
             carryover.failed.extend(PARTS.map(|(heading, ..)| heading));
             return carryover;
         };
         for (heading, share, compute) in PARTS {
-            match guarded(|| compute(&history, Deadline::after(PART_TIME_MAX))) {
+            match guarded(|| compute(&history, &Deadline::after(PART_TIME_MAX))) {
                 Some(render) => carryover.parts.push(CarryoverPart { heading, share, render }),
                 None => carryover.failed.push(heading),
             }
@@ -217,15 +227,15 @@ impl CarryoverFacts {
     /// Collects the facts of a complete conversation.
     pub fn collect(thread: &Thread) -> CarryoverFacts {
         let deadline = || Deadline::after(PART_TIME_MAX);
-        let Some(history) = guarded(|| ConversationHistory::collect(thread, &HashSet::new(), deadline()))
+        let Some(history) = guarded(|| ConversationHistory::collect(thread, &HashSet::new(), &deadline()))
         else {
             return CarryoverFacts::default();
         };
         CarryoverFacts {
-            changed_files: guarded(|| files::changed_files(&history, deadline())).unwrap_or_default(),
-            failing_commands: guarded(|| commands::failing_commands(&history, deadline()))
+            changed_files: guarded(|| files::changed_files(&history, &deadline())).unwrap_or_default(),
+            failing_commands: guarded(|| commands::failing_commands(&history, &deadline()))
                 .unwrap_or_default(),
-            open_steps: guarded(|| plan::open_steps(&history, deadline())).unwrap_or_default(),
+            open_steps: guarded(|| plan::open_steps(&history, &deadline())).unwrap_or_default(),
         }
     }
 }

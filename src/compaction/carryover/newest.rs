@@ -28,7 +28,7 @@ const ROOM_BYTES_MIN: usize = 80;
 
 pub(super) fn calls<'a>(
     history: &ConversationHistory<'a>,
-    deadline: Deadline,
+    deadline: &Deadline,
 ) -> Result<Render<'a>, TimedOut> {
     let mut newest: Vec<String> = Vec::new();
     let gone = history.calls.iter().rev().filter(|call| call.has_left && !call.is_planning());
@@ -75,7 +75,7 @@ fn input_line(call: &CallRecord<'_>, cwd: &Path) -> String {
     line
 }
 
-pub(super) fn results<'a>(history: &ConversationHistory<'a>, _: Deadline) -> Result<Render<'a>, TimedOut> {
+pub(super) fn results<'a>(history: &ConversationHistory<'a>, _: &Deadline) -> Result<Render<'a>, TimedOut> {
     let newest: Vec<CallRecord> = history
         .calls
         .iter()
@@ -101,7 +101,7 @@ pub(super) fn results<'a>(history: &ConversationHistory<'a>, _: Deadline) -> Res
 
 pub(super) fn words<'a>(
     history: &ConversationHistory<'a>,
-    deadline: Deadline,
+    deadline: &Deadline,
 ) -> Result<Render<'a>, TimedOut> {
     let mut said: Vec<(Seq, String)> = Vec::new();
     let mut bytes = 0;

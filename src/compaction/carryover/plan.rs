@@ -32,7 +32,7 @@ impl TrackedStep {
 /// The current steps, and the last approved plan with its entry.
 type PlanState<'a> = (Vec<TrackedStep>, Option<(Seq, &'a str)>);
 
-fn state<'a>(history: &ConversationHistory<'a>, deadline: Deadline) -> Result<PlanState<'a>, TimedOut> {
+fn state<'a>(history: &ConversationHistory<'a>, deadline: &Deadline) -> Result<PlanState<'a>, TimedOut> {
     let mut steps: Vec<TrackedStep> = Vec::new();
     let mut approved = None;
     for call in &history.calls {
@@ -62,7 +62,7 @@ fn state<'a>(history: &ConversationHistory<'a>, deadline: Deadline) -> Result<Pl
 /// The steps of the plan that are not done.
 pub(super) fn open_steps(
     history: &ConversationHistory<'_>,
-    deadline: Deadline,
+    deadline: &Deadline,
 ) -> Result<Vec<String>, TimedOut> {
     let (steps, _) = state(history, deadline)?;
     Ok(steps.into_iter().filter(|step| !step.is_done()).map(|step| step.text).collect())
@@ -70,7 +70,7 @@ pub(super) fn open_steps(
 
 pub(super) fn compute<'a>(
     history: &ConversationHistory<'a>,
-    deadline: Deadline,
+    deadline: &Deadline,
 ) -> Result<Render<'a>, TimedOut> {
     let (steps, approved) = state(history, deadline)?;
     Ok(Box::new(move |bytes_max| {

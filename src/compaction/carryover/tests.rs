@@ -46,6 +46,21 @@ fn a_command_is_listed_as_failed_if_its_last_run_failed() {
     assert!(others[0].starts_with("- `cargo test` (2×") && others[0].ends_with("succeeded"), "{others:?}");
 }
 
+/// The tables of a log of a hundred thousand entries took longer with each compaction, and would have exceeded their time.
+#[test]
+fn the_tables_are_about_the_newest_entries() {
+    let mut conversation = TestConversation::new();
+    shell(&mut conversation, "make old", FAILED, "error");
+    (0..history::ENTRIES_MAX / 2).for_each(|_| {
+        conversation.add_prompt("Go on.");
+        conversation.replies("Yes.");
+    });
+    let new = shell(&mut conversation, "make new", FAILED, "error");
+    let text = carried(&conversation, 5_000);
+    let failed = part(&text, "Commands that failed when last run, newest first");
+    assert_eq!(failed, [format!("- `make new` (last {new}): error")]);
+}
+
 /// A refused or interrupted command says nothing about its result.
 #[test]
 fn a_refused_command_is_neither_failed_nor_succeeded() {

@@ -45,7 +45,7 @@ impl ProcessConfinement {
         let file = |name: &str| -> io::Result<File> {
             Ok(File::from(openat(&process, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?))
         };
-        let mut status = String::new();
+        let mut status = String::with_capacity(stragglers::READ_AT_ONCE_BYTES);
         file("status")?.take(STATUS_BYTES_MAX).read_to_string(&mut status)?;
         let field = |name: &str| field(&status, name);
         Ok(ProcessConfinement {
@@ -60,7 +60,8 @@ impl ProcessConfinement {
     /// running and visible. `is_command` knows more commands than the marks show. A process can remove the mark from
     /// its own environment, but not from that of its ancestors.
     pub fn lacks_ancestor_of(&self, process: Pid, is_command: impl Fn(Pid) -> bool) -> bool {
-        let lineage = std::iter::successors(Some(process), |process| parent(*process));
+        let parent = |process: &Pid| Pid::from_raw(stragglers::parent(process.as_raw_nonzero().get())?);
+        let lineage = std::iter::successors(Some(process), parent);
         lineage.take(ANCESTORS_MAX).any(|process| {
             // Those of other users can't be read.
             let environment = File::open(format!("/proc/{}/environ", process.as_raw_nonzero()));
@@ -88,14 +89,6 @@ impl ProcessConfinement {
 /// A field of a status file.
 fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
-}
-
-/// The parent of a process; `None` if it is not visible.
-fn parent(process: Pid) -> Option<Pid> {
-    let mut status = String::new();
-    let file = File::open(format!("/proc/{}/status", process.as_raw_nonzero())).ok()?;
-    file.take(STATUS_BYTES_MAX).read_to_string(&mut status).ok()?;
-    field(&status, "PPid")?.parse().ok().and_then(Pid::from_raw)
 }
 
 #[cfg(test)]

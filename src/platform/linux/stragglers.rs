@@ -30,6 +30,10 @@ const KERNEL_THREAD_FLAG: u64 = 0x0020_0000;
 /// Maximum bytes of an environment that are searched. Linux allows larger ones; a mark beyond this limit isn't found.
 const ENVIRONMENT_BYTES_MAX: u64 = 1 << 20;
 
+/// Bytes that are read at once of a file of a process: as a rule all of it. Files in `/proc` have no size, and reading
+/// them in growing pieces takes twice as long.
+pub(super) const READ_AT_ONCE_BYTES: usize = 8 * 1024;
+
 impl ProcessMark {
     /// The entry in the environment: name and value.
     pub fn variable(&self) -> OsString {
@@ -121,7 +125,7 @@ impl ProcessMark {
 }
 
 fn environment(number: i32) -> io::Result<Vec<u8>> {
-    let mut environment = Vec::new();
+    let mut environment = Vec::with_capacity(READ_AT_ONCE_BYTES);
     File::open(format!("/proc/{number}/environ"))?
         .take(ENVIRONMENT_BYTES_MAX)
         .read_to_end(&mut environment)?;
@@ -130,7 +134,17 @@ fn environment(number: i32) -> io::Result<Vec<u8>> {
 
 /// Reads the fields of a process from `/proc/PID/stat`, as proc_pid_stat(5) describes them.
 fn status_line(number: i32) -> io::Result<String> {
-    std::fs::read(format!("/proc/{number}/stat")).map(|line| String::from_utf8_lossy(&line).into_owned())
+    let mut line = Vec::with_capacity(READ_AT_ONCE_BYTES);
+    File::open(format!("/proc/{number}/stat"))?.read_to_end(&mut line)?;
+    Ok(String::from_utf8_lossy(&line).into_owned())
+}
+
+/// The parent of a process; `None` if it is not visible.
+pub(super) fn parent(number: i32) -> Option<i32> {
+    let line = status_line(number).ok()?;
+    // The name, field 2, is in parentheses and may contain spaces and parentheses.
+    let (_, fields) = line.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 /// Whether a process without an environment is in the middle of an exec: it is neither a zombie nor a kernel thread,
@@ -146,7 +160,7 @@ fn is_starting(status_line: &str) -> bool {
 
 /// Returns the mark in an environment, as read from `/proc`.
 pub(crate) fn mark_in(environment: File) -> io::Result<Option<Vec<u8>>> {
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(READ_AT_ONCE_BYTES);
     environment.take(ENVIRONMENT_BYTES_MAX).read_to_end(&mut bytes)?;
     let mut variables = bytes.split(|byte| *byte == 0);
     let mark = |one: &[u8]| one.strip_prefix(VARIABLE.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);

@@ -1,5 +1,6 @@
 //! A streamed reply, read chunk by chunk, or an error response in its place.
 
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -26,11 +27,18 @@ const ERROR_BODY_TIME_MAX: Duration = Duration::from_secs(10);
 /// that, and a server that keeps the transfer open delays the caller no longer than this.
 const END_OF_TRANSFER_MAX: Duration = Duration::from_millis(100);
 
+/// How often a call of `ReplyStream::next` lets the connection's task run before it returns. That task passes on only one
+/// chunk at a time, and a fast model sends thousands of tiny ones, each of which would otherwise take the way to the
+/// client on its own.
+const TURNS_MAX: u32 = 64;
+
 /// A streamed reply. Dropping it closes the HTTP stream.
 #[derive(Debug)]
 pub struct ReplyStream {
     response: Response,
     decoding: Decoding,
+    /// Events that have arrived and were not returned yet.
+    events: Vec<ProviderEvent>,
     state: StreamState,
     silence_max: Duration,
     content_silence_max: Duration,
@@ -67,7 +75,7 @@ impl ReplyStream {
     }
 
     async fn arrived(&mut self) -> Result<Option<Vec<ProviderEvent>>, ProviderError> {
-        let mut events = Vec::new();
+        let mut turns = 0;
         loop {
             match std::mem::replace(&mut self.state, StreamState::Open) {
                 StreamState::Open => {}
@@ -87,30 +95,38 @@ impl ReplyStream {
                     return Err(self.logged.failed(error));
                 }
             }
-            let arrived = match events.is_empty() {
+            let arrived = match self.events.is_empty() {
                 true => timeout_at(self.silent_until(), self.response.chunk()).await,
                 // Takes what has arrived, without waiting. The runtime's cooperative budget bounds how much that is
                 // before other tasks run.
-                false => match self.response.chunk().now_or_never() {
-                    Some(arrived) => Ok(arrived),
-                    None => return Ok(Some(events)),
-                },
+                false => {
+                    let mut arrived = self.response.chunk().now_or_never();
+                    if arrived.is_none() && turns < TURNS_MAX {
+                        turns += 1;
+                        let_others_run().await;
+                        arrived = self.response.chunk().now_or_never();
+                    }
+                    match arrived {
+                        Some(arrived) => Ok(arrived),
+                        None => return Ok(Some(std::mem::take(&mut self.events))),
+                    }
+                }
             };
             let result = match arrived {
                 Ok(Ok(Some(piece))) => {
                     self.heard = Instant::now();
                     self.logged.count_chunk(piece.len());
-                    let known = events.len();
-                    let result = self.decoding.push(&piece, &mut events);
+                    let known = self.events.len();
+                    let result = self.decoding.push(&piece, &mut self.events);
                     // Some services repeat the usage while the model is busy, which is not progress.
                     let is_progress = |event: &ProviderEvent| !matches!(event, ProviderEvent::Usage(_));
-                    if events[known..].iter().any(is_progress) {
+                    if self.events[known..].iter().any(is_progress) {
                         self.moved_on = self.heard;
                     }
                     result
                 }
                 Ok(Ok(None)) => {
-                    let result = self.decoding.end(&mut events);
+                    let result = self.decoding.end(&mut self.events);
                     if result.is_ok() {
                         self.state = StreamState::Ended;
                     }
@@ -128,8 +144,8 @@ impl ReplyStream {
                 }
                 Ok(()) => {}
             }
-            if !matches!(self.state, StreamState::Open) && !events.is_empty() {
-                return Ok(Some(events));
+            if !matches!(self.state, StreamState::Open) && !self.events.is_empty() {
+                return Ok(Some(std::mem::take(&mut self.events)));
             }
         }
     }
@@ -158,6 +174,7 @@ impl ReplyStream {
             return Ok(ReplyStream {
                 response,
                 decoding,
+                events: Vec::new(),
                 state: StreamState::Open,
                 silence_max: limits.silence,
                 content_silence_max: limits.content,
@@ -208,6 +225,19 @@ impl ReplyStream {
         // On a timeout the connection is closed instead.
         let _ = timeout(END_OF_TRANSFER_MAX, to_end).await;
     }
+}
+
+/// Runs the tasks that are ready. Unlike `yield_now`, it makes no system call.
+async fn let_others_run() {
+    let mut is_again = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut is_again, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Classifies an error response.

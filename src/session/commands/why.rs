@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use epitome_thread::text::{sizes, tokens as short, verdict};
 use epitome_thread::{
-    Change, CompactionStats, Entry, EntryVisibility, HookRun, Mask, Origin, PINNED_BY_PERSON, PartId,
-    PartSize, Seq, Thread, ToolCall, Trigger, ViewEdit, Withheld, describe, text as words,
+    Change, CompactionStats, EarlierWords, Entry, EntryVisibility, HookRun, Mask, Origin, PINNED_BY_PERSON,
+    PartId, PartSize, Seq, Thread, ToolCall, Trigger, ViewEdit, Withheld, describe, text as words,
 };
 
 /// Maximum number of items in an answer.
@@ -336,6 +336,7 @@ fn accounted(account: &CompactionStats, masks: &[Mask]) -> String {
     };
     let facts = (account.facts > 0)
         .then(|| format!("- computed from the log: {}\n", counted(account.facts as usize, "line")));
+    let earlier = account.left_out_earlier.as_deref();
     let parts = [
         share("kept unchanged", account.kept),
         share("shortened", account.masked),
@@ -345,6 +346,12 @@ fn accounted(account: &CompactionStats, masks: &[Mask]) -> String {
         list("quoted, shortened", account.shortened.clone()),
         facts,
         list("left out for lack of room", account.left_out.clone()),
+        earlier.map(|EarlierWords { through, entries }| {
+            format!(
+                "- left out as well: {} of the user up to {through}\n",
+                counted(*entries as usize, "message")
+            )
+        }),
         account.fallback.as_ref().map(|why| format!("- no model's summary: {}\n", line(why))),
         account.is_cut_off.then(|| "- the model's summary reached its limit before its end\n".to_owned()),
     ];

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::prompt;
 use epitome_compaction::NO_ROOM_FOR_INSTRUCTIONS;
@@ -105,7 +106,8 @@ fn text_of(entry: &Entry) -> Option<String> {
 /// Whether a hook's edit of this entry is in effect.
 fn is_edited(thread: &Thread, entry: Seq) -> bool {
     let names = |edit: &ViewEdit| edit.rewrites() && edit.at().is_some_and(|part| part.entry == entry);
-    let later = thread.entries().iter().skip(entry.0 as usize).filter(|later| !thread.is_undone(later.seq));
+    let is_later = |later: &&Arc<Entry>| later.seq > entry && !thread.is_undone(later.seq);
+    let later = thread.view_changes().iter().filter(is_later);
     later.into_iter().any(|later| match &later.change {
         Change::Edited { edits, .. } => edits.iter().any(names),
         _ => false,

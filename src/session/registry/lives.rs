@@ -6,17 +6,17 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, watch};
 
-use super::{COMMANDS_MAX, LiveTask, Sessions, store_error};
+use super::{COMMANDS_MAX, LiveTask, SessionServices, Sessions, store_error};
 use crate::actor::{Session, open_session};
 use crate::client_list::Activity;
 use crate::ending::end_interrupted_turn;
 use crate::inbox::Channel;
 use crate::suspended::SuspendedSession;
 use crate::work::{Attaching, Responder};
-use crate::{ClientId, Replay, SessionCommand, SessionError};
+use crate::{ClientId, Opening, Replay, SessionCommand, SessionError};
 use epitome_platform::blocking;
 use epitome_store::{Journal, Store};
-use epitome_thread::{Change, SessionId, Thread};
+use epitome_thread::{Change, FORMAT_VERSION, SessionId, Thread};
 
 impl Sessions {
     /// Registers a session that is about to start. Returns its channels, and the previous task of that id, which must
@@ -247,17 +247,23 @@ async fn read_log(store: &Store, session: &SessionId) -> Result<(Journal, Thread
     read.await.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))
 }
 
-/// Creates a session's log with its first entry, on a blocking thread.
-pub(super) async fn create_log(
-    store: &Store,
+/// Creates a session and its log with the first entry, on a blocking thread: all of it on one, because the client waits
+/// for each change of threads.
+pub(super) async fn create_session(
+    services: SessionServices,
     session: &SessionId,
-    opened: Change,
-) -> Result<(Journal, Thread), SessionError> {
-    let (store, name) = (store.clone(), session.clone());
+    channel: Channel,
+    opening: &Opening,
+) -> Result<Box<Session>, SessionError> {
+    let (name, opening) = (session.clone(), opening.clone());
     let created = blocking::start(move || {
-        let (journal, entry) = store.create(&name, opened).map_err(|error| store_error(&name, error))?;
+        opening.check_cwd()?;
+        let opened =
+            Change::Opened { format: FORMAT_VERSION, session: name.clone(), cwd: opening.cwd.clone() };
+        let created = services.store.create(&name, opened);
+        let (journal, entry) = created.map_err(|error| store_error(&name, error))?;
         let thread = Thread::replay([entry]).map_err(|error| SessionError::Internal(error.to_string()))?;
-        Ok((journal, thread))
+        Ok(Box::new(Session::new(services, thread, journal, channel, &opening)))
     });
     created.await.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))
 }
