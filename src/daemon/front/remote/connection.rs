@@ -16,6 +16,8 @@ use tokio_tungstenite::tungstenite::Utf8Bytes;
 
 use super::http::HttpRoutes;
 use crate::front::access::AdmittedToken;
+use epitome_acp::envelope::{self, Incoming};
+use epitome_acp::{answers, writer};
 
 /// How long a connection waits for its client to return after its sockets have failed. Turns continue in the meantime.
 pub const RETURN_TIME_MAX: Duration = Duration::from_secs(60);
@@ -54,6 +56,8 @@ pub struct RemoteConnection {
     to_front: Arc<tokio::sync::Mutex<Option<OwnedWriteHalf>>>,
     /// Whether the server is being shut down.
     draining: Arc<AtomicBool>,
+    /// Whether the client sends prompts that are returned to it to the next server.
+    sends_again: bool,
 }
 
 /// The streams of a connection, and what has arrived.
@@ -240,11 +244,13 @@ impl RemoteConnection {
         token: AdmittedToken,
         to_front: OwnedWriteHalf,
         draining: Arc<AtomicBool>,
+        sends_again: bool,
     ) -> RemoteConnection {
         RemoteConnection {
             token,
             to_front: Arc::new(tokio::sync::Mutex::new(Some(to_front))),
             draining,
+            sends_again,
             ..RemoteConnection::without_front(id, carrier)
         }
     }
@@ -264,6 +270,7 @@ impl RemoteConnection {
             changed: Notify::new(),
             to_front: Arc::default(),
             draining: Arc::default(),
+            sends_again: false,
         }
     }
 
@@ -390,9 +397,19 @@ impl RemoteConnection {
     /// line would spoil the next one.
     ///
     /// Fails if `is_wanted` is false once it is this message's turn: a client that has returned sends it again. While the
-    /// server is being shut down, a prompt waits for the end of the connection: its client sends it to the next server.
+    /// server is being shut down, a prompt is returned to a front end, which sends it to the next server. Other prompts wait
+    /// for the end of the connection.
     pub async fn forward(self: &Arc<Self>, text: &str, is_wanted: impl FnOnce() -> bool) -> io::Result<()> {
         if self.is_draining() && is_prompt(text) {
+            if let (true, Incoming::Request { id, .. }) = (self.sends_again, envelope::read(text.as_bytes()))
+            {
+                let mut answer = Vec::new();
+                writer::response(&mut answer, id, Err(answers::returned()));
+                let answer = String::from_utf8_lossy(answer.trim_ascii_end()).into_owned();
+                self.state().stream(&ClientStream::Connection).put(answer.into());
+                self.changed.notify_waiters();
+                return Ok(());
+            }
             self.ended().await;
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
@@ -511,7 +528,7 @@ mod tests {
 
     fn over_websocket(to_front: OwnedWriteHalf) -> Arc<RemoteConnection> {
         let connection =
-            RemoteConnection::new(String::new(), Carrier::WebSocket, None, to_front, Arc::default());
+            RemoteConnection::new(String::new(), Carrier::WebSocket, None, to_front, Arc::default(), false);
         Arc::new(connection)
     }
 
