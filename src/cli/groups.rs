@@ -14,7 +14,10 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
     ("Start", &["demo", "login", "logout", "doctor", "models", "config"]),
     ("Work", &["acp", "ahp", "serve", "token", "run", "sessions", "rename", "store", "worktree", "inspect"]),
     ("History", &["compact", "undo", "redo", "history", "pin", "unpin", "rewind", "checkpoints"]),
-    ("Extend", &["recipes", "hooks", "agents", "plugins", "mcp", "permissions", "memory", "inventory"]),
+    (
+        "Extend",
+        &["recipes", "hooks", "agents", "plugins", "mcp", "permissions", "memory", "policy", "inventory"],
+    ),
     ("Maintain", &["daemon", "bug-report", "check", "completions", "man"]),
 ];
 

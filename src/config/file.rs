@@ -62,6 +62,7 @@ pub(super) fn apply(
         reader.problem(span, format!("not valid TOML: {}", error.message()), None);
         reader.unreadable.insert(line);
     }
+    reader.refuse_of_store(table.get_ref());
     reader.root(settings, table.get_ref());
     reader.problems.sort_by_key(|problem| problem.place);
     (reader.values, reader.problems)
@@ -234,7 +235,7 @@ impl<'a> ConfigReader<'a> {
             "policy" => if self.is_policys(&key) { self.policy(value, &mut settings.policy); },
             "sandbox" => if self.is_users(&key) {
                 let home = match self.owner {
-                    FileOwner::User { home } | FileOwner::Policy { home } => home,
+                    FileOwner::User { home } | FileOwner::Policy { home, .. } => home,
                     FileOwner::Repository { .. } => None,
                 };
                 self.sandbox(value, &mut settings.sandbox, home);
