@@ -30,6 +30,7 @@ const BUSY: i32 = -31001;
 /// Epitome's error code: the daemon died while handling the request. Not the internal-error code, because some clients
 /// hide such errors.
 const INTERRUPTED: i32 = -31002;
+const RETURNED: i32 = -31004;
 
 /// Up to this many models are shown in one flat list, even from several providers.
 const MODELS_FLAT_MAX: usize = 8;
@@ -215,6 +216,25 @@ pub fn cancelled() -> wire::Error {
 pub fn interrupted(details: &str) -> wire::Error {
     let sentence = "Interrupted: Epitome's daemon ended before it could answer. Please send it again";
     wire::Error::new(INTERRUPTED, sentence).data(json!({ "details": details }))
+}
+
+/// The error for a prompt that a server does not pass on, because it is being ended.
+pub fn returned() -> wire::Error {
+    let details = "The server is being ended. Please send it again: it had not begun.";
+    wire::Error::new(RETURNED, "Interrupted: the server is being ended").data(json!({ "details": details }))
+}
+
+/// Whether a response is that error.
+pub fn is_returned(response: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct FailedResponse {
+        error: ErrorCode,
+    }
+    #[derive(serde::Deserialize)]
+    struct ErrorCode {
+        code: i32,
+    }
+    serde_json::from_slice::<FailedResponse>(response).is_ok_and(|failure| failure.error.code == RETURNED)
 }
 
 /// A result without content.

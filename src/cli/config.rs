@@ -76,7 +76,14 @@ pub fn main(args: ConfigArgs) -> Result<i32, CliError> {
 }
 
 fn load(paths: &Paths, cwd: &Path) -> LoadedSettings {
+    let unread = serve::read_policy(paths).err();
     let mut loaded = LoadedSettings::load(paths, Some(cwd), |name| std::env::var_os(name));
+    loaded.problems.extend(unread.map(|message| Problem {
+        path: paths.config_file(),
+        place: None,
+        message,
+        hint: Some("the policy in the database is unknown".to_owned()),
+    }));
     let endpoint = loaded.values.iter().find(|set| set.key == ["telemetry", "endpoint"]);
     if let (Some(set), false) = (endpoint, cfg!(feature = "otel")) {
         let message = "telemetry.endpoint is ignored: this epitome was built without the feature `otel`";

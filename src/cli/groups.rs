@@ -20,7 +20,10 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
         ],
     ),
     ("History", &["compact", "undo", "redo", "history", "pin", "unpin", "rewind", "checkpoints"]),
-    ("Extend", &["recipes", "hooks", "agents", "plugins", "mcp", "permissions", "memory", "inventory"]),
+    (
+        "Extend",
+        &["recipes", "hooks", "agents", "plugins", "mcp", "permissions", "memory", "policy", "inventory"],
+    ),
     ("Maintain", &["daemon", "bug-report", "check", "completions", "man"]),
 ];
 

@@ -36,6 +36,7 @@ mod methods;
 mod models;
 mod overrides;
 mod plugins;
+mod policy;
 mod printer;
 mod queue;
 mod recipes;
@@ -126,6 +127,7 @@ enum CliCommand {
     Logout(login::LogoutArgs),
     Sessions(sessions::SessionsArgs),
     Store(store::StoreArgs),
+    Policy(policy::PolicyArgs),
     Worktree(worktree::WorktreeArgs),
     Daemon(daemon::DaemonArgs),
     Models(models::ModelsArgs),
@@ -254,6 +256,7 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
         CliCommand::Logout(args) => login::logout(args),
         CliCommand::Sessions(args) => sessions::main(args),
         CliCommand::Store(args) => store::main(args),
+        CliCommand::Policy(args) => policy::main(args),
         CliCommand::Worktree(args) => worktree::main(args),
         CliCommand::Daemon(args) => daemon::main(args),
         CliCommand::Models(args) => models::main(args),

@@ -55,10 +55,47 @@ pub fn store(paths: &Paths) -> Store {
         None => Ok(Store::new(paths)),
         Some(address) => store_at(paths, address),
     };
-    opened.unwrap_or_else(|why| {
-        eprintln!("epitome: {why}: see `store` in {}", visible(&paths.config_file().to_string_lossy()));
-        std::process::exit(1)
-    })
+    opened.unwrap_or_else(|why| end(paths, &why))
+}
+
+/// Opens the store of the settings, and applies the policy in it to this process, from now on. Ends the process if that is
+/// not possible: a policy that can't be read might forbid what would be done.
+fn governed_store(paths: &Paths) -> Store {
+    let (settings, _) = Settings::load(paths, None, |_| None);
+    let opened = match &settings.store {
+        None => Ok(Store::new(paths)),
+        Some(address) => governed_store_at(paths, address),
+    };
+    opened.unwrap_or_else(|why| end(paths, &why))
+}
+
+fn end(paths: &Paths, why: &str) -> ! {
+    eprintln!("epitome: {why}: see `store` in {}", visible(&paths.config_file().to_string_lossy()));
+    std::process::exit(1)
+}
+
+#[cfg(feature = "postgres")]
+fn governed_store_at(paths: &Paths, address: &str) -> Result<Store, String> {
+    let (postgres, place) = database_at(address)?;
+    let known = postgres.policy().map_err(|error| error.to_string())?;
+    let of = place.clone();
+    let apply = move |policy: Option<&epitome_store_postgres::StoredPolicy>| {
+        crate::config::set_policy_of_store(&of, policy.map(|policy| &*policy.text));
+    };
+    apply(known.as_ref());
+    postgres.watch_policy(known, apply);
+    Ok(Store::elsewhere(paths, Arc::new(postgres), &place))
+}
+
+/// Applies the policy in the store of the settings to this process.
+#[cfg(feature = "postgres")]
+pub fn read_policy(paths: &Paths) -> Result<(), String> {
+    let (settings, _) = Settings::load(paths, None, |_| None);
+    let Some(address) = &settings.store else { return Ok(()) };
+    let (postgres, place) = database_at(address)?;
+    let policy = postgres.policy().map_err(|error| error.to_string())?;
+    crate::config::set_policy_of_store(&place, policy.as_ref().map(|policy| &*policy.text));
+    Ok(())
 }
 
 /// Opens a store in a database. The error is a sentence without the address.
@@ -75,7 +112,7 @@ pub fn clean(address: &str) -> Result<i64, String> {
 }
 
 #[cfg(feature = "postgres")]
-fn database_at(address: &str) -> Result<(epitome_store_postgres::Postgres, String), String> {
+pub fn database_at(address: &str) -> Result<(epitome_store_postgres::Postgres, String), String> {
     use epitome_store_postgres::{Postgres, StoreAddress};
     let address = StoreAddress::parse(address, |name| std::env::var(name).ok())?;
     let place = address.place().to_owned();
@@ -85,7 +122,7 @@ fn database_at(address: &str) -> Result<(epitome_store_postgres::Postgres, Strin
 
 /// The error of a program that was built without databases.
 #[cfg(not(feature = "postgres"))]
-const WITHOUT_DATABASES: &str = "this epitome was built without the feature `postgres`";
+pub const WITHOUT_DATABASES: &str = "this epitome was built without the feature `postgres`";
 
 #[cfg(not(feature = "postgres"))]
 pub fn store_at(_: &Paths, _: &str) -> Result<Store, String> {
@@ -95,6 +132,16 @@ pub fn store_at(_: &Paths, _: &str) -> Result<Store, String> {
 #[cfg(not(feature = "postgres"))]
 pub fn clean(_: &str) -> Result<i64, String> {
     Err(WITHOUT_DATABASES.to_owned())
+}
+
+#[cfg(not(feature = "postgres"))]
+fn governed_store_at(paths: &Paths, address: &str) -> Result<Store, String> {
+    store_at(paths, address)
+}
+
+#[cfg(not(feature = "postgres"))]
+pub fn read_policy(_: &Paths) -> Result<(), String> {
+    Ok(())
 }
 
 /// Creates the runtime for sessions.
@@ -115,7 +162,7 @@ pub fn sessions(paths: Paths, runtime: &tokio::runtime::Handle) -> Sessions {
 
 /// Creates the services that the sessions of a process share.
 pub fn services(paths: Paths) -> SessionServices {
-    let store = store(&paths);
+    let store = governed_store(&paths);
     let reaper = Arc::new(Reaper::for_this_executable());
     SessionServices {
         learned: Learned::below(&paths.data),

@@ -62,6 +62,7 @@ pub(super) fn apply(
         reader.problem(span, format!("not valid TOML: {}", error.message()), None);
         reader.unreadable.insert(line);
     }
+    reader.refuse_of_store(table.get_ref());
     reader.root(settings, table.get_ref());
     reader.problems.sort_by_key(|problem| problem.place);
     (reader.values, reader.problems)

@@ -54,7 +54,7 @@ pub use mcp::{
 };
 pub use mcp_variables::{VariableUse, variable};
 pub use models::{EditTools, Effort, ModelSettings, PriceSettings, ThinkingSettings};
-pub use policy::Policy;
+pub use policy::{Policy, check_policy_of_store, set_policy_of_store};
 pub use sandbox::SandboxSettings;
 pub use values::MAX_ROUNDS_MAX;
 
@@ -176,8 +176,8 @@ enum FileOwner<'a> {
     User { home: Option<&'a Path> },
     /// `instead` is the user's file, where a refused key belongs.
     Repository { instead: &'a Path },
-    /// The administrator of the machine, for a user with this home directory.
-    Policy { home: Option<&'a Path> },
+    /// The administrator of the machine, for a user with this home directory, or whoever may change the policy of a database.
+    Policy { home: Option<&'a Path>, is_of_store: bool },
 }
 
 impl<'a> FileOwner<'a> {

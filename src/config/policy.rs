@@ -1,11 +1,12 @@
-//! What an organisation prescribes on its machines: `policy.toml`, in a directory that only the administrator can change.
+//! What an organisation prescribes on its machines: `policy.toml`, in a directory that only the administrator can change, and
+//! the policy in the database that has the sessions.
 //!
-//! It is read like the user's file, and applied after all files, variables and command lines, so that nothing loosens what
-//! it sets. Rules add up, and the strictest counts. Of two limits, the lower one counts. `[policy]` lists the modes and
+//! They are read like the user's file, and applied after all files, variables and command lines, so that nothing loosens what
+//! they set. The file is applied last, so that nobody changes in the database what the administrator of the machine sets. Rules add up, and the strictest counts. Of two limits, the lower one counts. `[policy]` lists the modes and
 //! models that may be chosen. With a mistake in the policy, no model is called.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use epitome_platform::os::MetadataExt;
 use serde_json::json;
@@ -18,6 +19,7 @@ use super::{FileOwner, HookTrust, Settings, text_of};
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
 use epitome_thread::Mode;
+use toml::de::DeTable;
 
 /// The user who may change policies.
 const ADMINISTRATOR: u32 = 0;
@@ -25,49 +27,104 @@ const ADMINISTRATOR: u32 = 0;
 /// Permissions of others than the owner to write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// The policy of a machine. By default there is none.
+/// What the database that has the sessions of this process prescribes. Whoever opens it reads that.
+static OF_STORE: RwLock<Option<PolicyFile>> = RwLock::new(None);
+
+/// Keys that the policy of a database can't set: they would start programs on all machines, allow them, or send something
+/// elsewhere.
+const NOT_OF_STORES: [&[&str]; 10] = [
+    &["store"],
+    &["telemetry"],
+    &["providers"],
+    &["mcp"],
+    &["environment"],
+    &["diagnostics"],
+    &["web_search"],
+    &["hooks", "functions"],
+    &["hooks", "overrides"],
+    &["permissions", "allow"],
+];
+
+/// The policies of a machine. By default there is none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policy {
-    file: Option<PolicyFile>,
+    /// In the order in which they are applied.
+    files: Vec<PolicyFile>,
+    /// What each of them allows.
+    choices: Vec<PolicyChoices>,
+    /// Why they can't be used.
+    fault: Option<String>,
+}
+
+/// What may be chosen, in one policy.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct PolicyChoices {
+    /// Where it is.
+    path: PathBuf,
     /// The modes that may be chosen, in addition to `read_only`; `None` for all.
     modes: Option<Vec<Mode>>,
     /// The models that may be called; `None` for all.
     models: Option<Vec<String>>,
-    /// Why the policy can't be used.
-    fault: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct PolicyFile {
+    /// Of the policy of a database: its name in messages.
     path: PathBuf,
     text: Arc<str>,
+    is_of_store: bool,
     /// What `~` means.
     home: Option<PathBuf>,
 }
 
-impl Policy {
-    pub(super) fn new(path: PathBuf, text: &str, home: Option<&Path>) -> Policy {
-        let file = PolicyFile { path, text: text.into(), home: home.map(Path::to_path_buf) };
-        Policy { file: Some(file), ..Policy::default() }
+impl PolicyFile {
+    fn of_store(place: &str, text: &str) -> PolicyFile {
+        let path = PathBuf::from(format!("the policy in {place}"));
+        PolicyFile { path, text: text.into(), is_of_store: true, home: None }
     }
+}
 
+/// Sets what a database prescribes to this process, from the next session on.
+pub fn set_policy_of_store(place: &str, text: Option<&str>) {
+    let policy = text.map(|text| PolicyFile::of_store(place, text));
+    *OF_STORE.write().unwrap_or_else(PoisonError::into_inner) = policy;
+}
+
+/// The mistakes in a text that is to be the policy of a database.
+pub fn check_policy_of_store(place: &str, text: &str) -> Vec<Problem> {
+    let files = vec![PolicyFile::of_store(place, text)];
+    let policy = Policy { files, ..Policy::default() };
+    Settings { policy, ..Settings::default() }.enforce_policy().1
+}
+
+impl Policy {
     /// Reads the policy of this machine. Blocks on disk I/O.
     pub(super) fn read(paths: &Paths) -> (Policy, Option<Problem>) {
         let (file, hooks) = (paths.policy_file(), paths.policy_hooks());
         let trusted =
             [&file, &hooks].into_iter().try_for_each(|path| mistrust(&chain_of(path)?, ADMINISTRATOR));
-        let fault = match trusted.and_then(|()| text_of(&file)) {
-            Ok(Some(text)) => return (Policy::new(file, &text, paths.user_home.as_deref()), None),
-            Ok(None) => return (Policy::default(), None),
-            Err(fault) => fault,
-        };
-        let problem = Problem { path: file, place: None, message: fault, hint: None };
-        (Policy { fault: Some(problem.to_string()), ..Policy::default() }, Some(problem))
+        let mut files = Vec::from_iter(OF_STORE.read().unwrap_or_else(PoisonError::into_inner).clone());
+        match trusted.and_then(|()| text_of(&file)) {
+            Ok(text) => {
+                let home = paths.user_home.clone();
+                files.extend(text.map(|text| PolicyFile {
+                    path: file,
+                    text: text.into(),
+                    is_of_store: false,
+                    home,
+                }));
+                (Policy { files, ..Policy::default() }, None)
+            }
+            Err(message) => {
+                let problem = Problem { path: file, place: None, message, hint: None };
+                (Policy { files, fault: Some(problem.to_string()), ..Policy::default() }, Some(problem))
+            }
+        }
     }
 
-    /// The file, if it could be read.
-    pub fn path(&self) -> Option<&Path> {
-        self.file.as_ref().map(|file| file.path.as_path())
+    /// Where the policies are that could be read: paths of files, and the names of others.
+    pub fn places(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|file| file.path.as_path())
     }
 
     /// Whether it can't be used, so that nothing may run.
@@ -82,51 +139,73 @@ impl Policy {
                 "No model is called, because the policy of this machine can't be used: {fault}."
             ));
         }
-        let (name, models) = (name?, self.models.as_ref()?);
+        let name = name?;
         let is_it = |pattern: &String| match pattern.strip_suffix('*') {
             Some(start) => name.starts_with(start),
             None => name == pattern,
         };
-        let listed = models.join(", ");
-        let why = || format!("{} does not allow the model {name}; it allows {listed}.", self.name());
-        (!models.iter().any(is_it)).then(why)
+        let refuses = |choices: &PolicyChoices| {
+            let models = choices.models.as_ref().filter(|models| !models.iter().any(is_it))?;
+            let listed = models.join(", ");
+            Some(format!("{} does not allow the model {name}; it allows {listed}.", choices.name()))
+        };
+        self.choices.iter().find_map(refuses)
     }
 
     /// Why a mode can't be chosen; `None` if it can.
     pub fn refuses_mode(&self, wanted: Mode) -> Option<String> {
-        let modes = self.modes.as_ref()?;
-        let listed: Vec<&str> = modes.iter().map(|mode| mode.id()).chain([Mode::ReadOnly.id()]).collect();
-        let why = || {
-            format!(
-                "{} does not allow the mode {}; it allows {}.",
-                self.name(),
-                wanted.id(),
-                listed.join(", ")
-            )
+        let refuses = |choices: &PolicyChoices| {
+            let modes = choices.modes.as_ref().filter(|modes| !modes.contains(&wanted))?;
+            let listed: Vec<&str> = modes.iter().map(|mode| mode.id()).chain([Mode::ReadOnly.id()]).collect();
+            let listed = listed.join(", ");
+            Some(format!("{} does not allow the mode {}; it allows {listed}.", choices.name(), wanted.id()))
         };
-        (wanted != Mode::ReadOnly && !modes.contains(&wanted)).then(why)
+        self.choices.iter().filter(|_| wanted != Mode::ReadOnly).find_map(refuses)
     }
 
+    /// The mode that takes the place of one that is refused, and which policy names it.
+    fn first_mode(&self) -> (Mode, PathBuf) {
+        let named = self
+            .choices
+            .iter()
+            .flat_map(|choices| choices.modes.iter().flatten().map(|mode| (*mode, choices.path.clone())));
+        let last = || (Mode::ReadOnly, self.choices.last().map(|last| last.path.clone()).unwrap_or_default());
+        { named }.find(|(mode, _)| self.refuses_mode(*mode).is_none()).unwrap_or_else(last)
+    }
+}
+
+impl PolicyChoices {
     fn name(&self) -> String {
-        self.path().map_or_else(|| "The policy".to_owned(), |path| format!("The policy {}", path.display()))
+        let path = self.path.display().to_string();
+        match path.strip_prefix("the ") {
+            Some(name) => format!("The {name}"),
+            None => format!("The policy {path}"),
+        }
     }
 }
 
 impl Settings {
-    /// Applies the policy over what is set so far. Pure, and the same however often it is repeated. Returns what the policy
-    /// sets, and the mistakes in it.
+    /// Applies the policies over what is set so far. Pure, and the same however often it is repeated. Returns what they
+    /// set, and the mistakes in them.
     pub fn enforce_policy(&mut self) -> (Vec<SetValue>, Vec<Problem>) {
-        let (mut values, mut problems) = Default::default();
-        if let Some(PolicyFile { path, text, home }) = self.policy.file.clone() {
+        let (mut values, mut problems) = (Vec::new(), Vec::new());
+        self.policy.choices.clear();
+        for PolicyFile { path, text, is_of_store, home } in self.policy.files.clone() {
             // Those of the last time.
             self.permissions.retain(|rule| rule.path != path);
-            (values, problems) = file::apply(self, &path, &text, FileOwner::Policy { home: home.as_deref() });
-            self.policy.fault = problems.first().map(Problem::to_string);
-            if self.policy.refuses_mode(self.mode).is_some() {
-                self.mode = self.policy.modes.iter().flatten().next().copied().unwrap_or(Mode::ReadOnly);
-                let value = self.mode.id().into();
-                values.push(SetValue { key: vec!["mode".to_owned()], value, path, line: None });
-            }
+            self.policy.choices.push(PolicyChoices { path: path.clone(), ..PolicyChoices::default() });
+            let owner = FileOwner::Policy { home: home.as_deref(), is_of_store };
+            let (set, found) = file::apply(self, &path, &text, owner);
+            values.extend(set);
+            problems.extend(found);
+        }
+        if let Some(problem) = problems.first() {
+            self.policy.fault.get_or_insert_with(|| problem.to_string());
+        }
+        if self.policy.refuses_mode(self.mode).is_some() {
+            let (mode, path) = self.policy.first_mode();
+            self.mode = mode;
+            values.push(SetValue { key: vec!["mode".to_owned()], value: mode.id().into(), path, line: None });
         }
         if self.policy.is_unusable() {
             self.hooks.enabled = false;
@@ -142,10 +221,28 @@ impl Settings {
 impl ConfigReader<'_> {
     pub(super) fn policy(&mut self, value: &TomlValue<'_>, policy: &mut Policy) {
         let Some(table) = self.table(value, "policy") else { return };
+        let mut unused = PolicyChoices::default();
+        let choices = policy.choices.last_mut().unwrap_or(&mut unused);
         fields!(self, table, key, value, {
-            "modes" => self.set(value, &mut policy.modes, modes()),
-            "models" => self.set(value, &mut policy.models, models()),
+            "modes" => self.set(value, &mut choices.modes, modes()),
+            "models" => self.set(value, &mut choices.models, models()),
         });
+    }
+
+    /// Reports what the policy of a database can't set.
+    pub(super) fn refuse_of_store(&mut self, root: &DeTable<'_>) {
+        if !matches!(self.owner, FileOwner::Policy { is_of_store: true, .. }) {
+            return;
+        }
+        for names in NOT_OF_STORES {
+            let (last, tables) = names.split_last().expect("a key has a name");
+            let table = tables.iter().try_fold(root, |table, name| table.get(*name)?.get_ref().as_table());
+            if let Some(value) = table.and_then(|table| table.get(*last)) {
+                let message = format!("a policy in a database can't set {:?}", names.join("."));
+                let hint = "set it in the policy of each machine, see docs/policy.md".to_owned();
+                self.problem(value.span(), message, Some(hint));
+            }
+        }
     }
 
     /// Sets a limit, unless a policy would raise it.

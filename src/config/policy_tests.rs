@@ -4,13 +4,17 @@ use super::*;
 
 const POLICY: &str = "/etc/epitome/policy.toml";
 
+fn of_machine(text: &str) -> PolicyFile {
+    PolicyFile { path: POLICY.into(), text: text.into(), is_of_store: false, home: None }
+}
+
 /// The settings of a user's file under a policy, and the mistakes in the policy.
 fn under(policy: &str, user: &str) -> (Settings, Vec<String>) {
     let mut settings = Settings::default();
     let (_, problems) =
         file::apply(&mut settings, Path::new("config.toml"), user, FileOwner::User { home: None });
     assert_eq!(problems, [], "{user}");
-    settings.policy = Policy::new(POLICY.into(), policy, None);
+    settings.policy = Policy { files: vec![of_machine(policy)], ..Policy::default() };
     let (_, problems) = settings.enforce_policy();
     // A second time, as over the options of a command line.
     let mut again = settings.clone();
@@ -178,4 +182,57 @@ fn a_policy_of_the_user_is_reported_and_stops_model_calls() {
     let (policy, problem) = Policy::read(&paths);
     assert_eq!(problem.expect("it is not trusted").path, paths.policy_file());
     assert!(policy.refuses_model(None).is_some());
+}
+
+/// Of the policy of a machine and that of a database, neither loosens the other.
+#[test]
+fn policies_of_a_database_and_of_the_machine_add_up() {
+    let under_both = |of_store: &str, machine: &str| {
+        let files = vec![PolicyFile::of_store("the database work at db", of_store), of_machine(machine)];
+        let mut settings = Settings { policy: Policy { files, ..Policy::default() }, ..Settings::default() };
+        let (values, problems) = settings.enforce_policy();
+        assert_eq!(problems, [], "{of_store}, {machine}");
+        (settings, values)
+    };
+    for (of_store, machine, mode, model) in [
+        ("policy.modes = [\"ask\", \"full\"]", "policy.modes = [\"auto\", \"ask\"]", Mode::Ask, None),
+        ("policy.modes = [\"full\"]", "policy.modes = [\"auto\"]", Mode::ReadOnly, None),
+        (
+            "policy.models = [\"a/*\"]",
+            "policy.models = [\"*\"]",
+            Mode::Ask,
+            Some("the policy in the database"),
+        ),
+        ("policy.models = [\"b/c\"]", "policy.models = [\"a/*\"]", Mode::Ask, Some(POLICY)),
+    ] {
+        let machine = machine.replace("\"*\"", "\"b/*\"");
+        let (settings, _) = under_both(of_store, &machine);
+        assert_eq!(settings.mode, mode, "{of_store}, {machine}");
+        let why = settings.policy.refuses_model(Some("b/c"));
+        let names = |model: &str| why.as_ref().is_some_and(|why| why.to_lowercase().contains(model));
+        assert!(model.is_none_or(names), "{of_store}, {machine}: {why:?}");
+    }
+    let (settings, values) = under_both(
+        "max_rounds = 9\nsandbox.network = true\nbudget.day_usd = 1\npermissions.deny = [\"bash(a)\"]",
+        "max_rounds = 20\nsandbox.network = false\nbudget.day_usd = 3\npermissions.deny = [\"bash(b)\"]",
+    );
+    assert_eq!((settings.max_rounds, settings.sandbox.network, settings.permissions.len()), (9, false, 2));
+    let rounds = values.iter().find(|set| set.key == ["max_rounds"]).expect("it is set");
+    assert_eq!(rounds.path, Path::new("the policy in the database work at db"));
+}
+
+#[test]
+fn a_policy_in_a_database_starts_no_programs() {
+    for (text, key) in [
+        ("mcp.servers.a.command = \"a\"", "mcp"),
+        ("[hooks.functions]", "hooks.functions"),
+        ("permissions.allow = [\"bash\"]", "permissions.allow"),
+        ("store = \"postgres://db/other\"", "store"),
+    ] {
+        let problems = check_policy_of_store("the database work at db", text);
+        let why = problems.iter().map(Problem::to_string).collect::<String>();
+        assert!(why.contains(&format!("a policy in a database can't set {key:?}")), "{text}: {why}");
+    }
+    let text = "hooks.trust = \"never\"\npermissions.deny = [\"bash(a)\"]\nbudget.day_usd = 1";
+    assert_eq!(check_policy_of_store("the database work at db", text), []);
 }

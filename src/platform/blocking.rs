@@ -1,33 +1,50 @@
-//! Work that may block: runs on a pool of threads or, in a simulation, as tasks of the simulation's only thread.
+//! Work that may block: runs on a pool of threads or, in a simulation, as the simulation determines.
 //!
 //! With several threads, the scheduler determines the order in which work ends. A simulation must be deterministic,
-//! so it calls [`as_tasks`] on the thread of its runtime.
+//! so it calls [`simulate`] on the thread of its runtime.
 
 use std::cell::Cell;
 use std::panic::resume_unwind;
+use std::pin::Pin;
+use std::sync::mpsc;
 
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
+/// How a simulation runs work that may block.
+#[derive(Clone, Copy)]
+pub struct Simulation {
+    /// Runs work as a task.
+    pub run: fn(Box<dyn FnOnce() + Send>) -> WorkFuture,
+    /// Waits for a task, within such work.
+    pub wait: fn(&Handle, WorkFuture),
+}
+
+pub type WorkFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 thread_local! {
-    static AS_TASKS: Cell<bool> = const { Cell::new(false) };
+    static SIMULATION: Cell<Option<Simulation>> = const { Cell::new(None) };
 }
 
-/// From now on, runs the work that this thread starts as tasks of its runtime, in the order in which it was started.
-pub fn as_tasks() {
-    AS_TASKS.set(true);
+/// From now on, runs the work that this thread starts in this way.
+pub fn simulate(simulation: Simulation) {
+    SIMULATION.set(Some(simulation));
 }
 
-/// Whether `as_tasks` was called on this thread.
-pub fn are_tasks() -> bool {
-    AS_TASKS.get()
+/// Whether `simulate` was called on this thread.
+pub fn is_simulated() -> bool {
+    SIMULATION.get().is_some()
 }
 
 /// Starts work that may block. Must be called within a runtime. Dropping the handle does not stop the work.
 pub fn start<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-    match AS_TASKS.get() {
-        true => tokio::spawn(async move { work() }),
-        false => tokio::task::spawn_blocking(work),
-    }
+    let Some(simulation) = SIMULATION.get() else { return tokio::task::spawn_blocking(work) };
+    let (answer, answered) = mpsc::sync_channel(1);
+    let work = Box::new(move || drop(answer.send(work())));
+    tokio::spawn(async move {
+        (simulation.run)(work).await;
+        answered.recv().expect("a panic was propagated")
+    })
 }
 
 /// Runs work that may block, and waits for it. Panics are propagated.
@@ -40,4 +57,15 @@ pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -
             Err(_) => std::future::pending().await,
         },
     }
+}
+
+/// Waits for a task of a runtime, within work that may block.
+pub fn wait<T: Send + 'static>(runtime: &Handle, task: impl Future<Output = T> + Send + 'static) -> T {
+    let (answer, answered) = mpsc::sync_channel(1);
+    let task = async move { drop(answer.send(task.await)) };
+    match SIMULATION.get() {
+        None => drop(runtime.spawn(task)),
+        Some(simulation) => (simulation.wait)(runtime, Box::pin(task)),
+    }
+    answered.recv().expect("the task does not panic")
 }

@@ -40,6 +40,8 @@ pub(super) struct ClientList {
     /// How each client was opened, with its directories and environment.
     openings: Vec<Opening>,
     observers: Vec<Observer>,
+    /// Clients that were refused. What they have sent meanwhile needs an answer.
+    refused: Vec<Attachment>,
     /// Clients without a user who could answer an open question.
     absences: Vec<(ClientId, AskId)>,
     /// The sender of the newest prompt, which is not sent to it again.
@@ -68,6 +70,7 @@ impl ClientList {
             session,
             openings: Vec::new(),
             observers: Vec::new(),
+            refused: Vec::new(),
             absences: Vec::new(),
             prompt_author: None,
             queued_by: BTreeMap::new(),
@@ -134,7 +137,23 @@ impl ClientList {
     }
 
     /// Adds a client, or replaces its opening.
+    /// Remembers a client that is not attached.
+    pub fn refuse(&mut self, attachment: Attachment) {
+        self.forget_refused(attachment.client);
+        self.refused.push(attachment);
+    }
+
+    /// A client that was refused and has not been attached since.
+    pub fn refused(&self, client: ClientId) -> Option<&Attachment> {
+        self.refused.iter().find(|attachment| attachment.client == client)
+    }
+
+    pub fn forget_refused(&mut self, client: ClientId) {
+        self.refused.retain(|attachment| attachment.client != client);
+    }
+
     pub fn join(&mut self, opening: Opening) {
+        self.forget_refused(opening.attachment.client);
         self.leave(opening.attachment.client);
         self.openings.push(opening);
     }

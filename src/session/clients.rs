@@ -14,7 +14,7 @@ use super::instructions;
 use super::mcp::prompts;
 use super::model_link::{Located, ModelSearch};
 use super::replies::{save_draft, sentence};
-use super::resumed::{self, Fate, PendingPrompt, Position, Seen};
+use super::resumed::{self, Fate, PendingPrompt, Position, Seen, TextShown};
 use super::session_state;
 use super::subagents::lost_agent;
 use super::suggestions;
@@ -50,13 +50,20 @@ impl Session {
         if let SessionCommand::Detach { client } | SessionCommand::Unwatch { client } = command
             && !self.core.clients.know(client)
         {
-            return;
+            return self.core.clients.forget_refused(client);
+        }
+        if !matches!(command, SessionCommand::Attach { .. })
+            && let Some((ticket, client)) = command.asker()
+            && let Some(attachment) = self.core.clients.refused(client)
+        {
+            let responder = Responder::new(ticket, self.core.id().clone(), attachment.clone());
+            return responder.answer(Err(SessionError::NotFound(self.core.id().clone())));
         }
         self.core.clients.note_activity();
         match command {
             SessionCommand::Attach { ticket, opening, replay } => match opening.check_for(&replay) {
                 Ok(()) => self.attach(ticket, opening, replay),
-                Err(error) => Attaching { ticket, opening, replay }.refuse(self.core.id(), &error),
+                Err(error) => refuse_client(&mut self.core, Attaching { ticket, opening, replay }, &error),
             },
             SessionCommand::Prompt { ticket, client, content, key } => {
                 let Some(mut responder) = self.core.responder(ticket, client) else { return };
@@ -125,9 +132,18 @@ impl Session {
     pub(super) fn attach(&mut self, ticket: Ticket, opening: Opening, replay: Replay) {
         let attachment = self.core.clients.gated(&opening.attachment);
         let opening = Opening { attachment: attachment.clone(), ..opening };
+        if let Replay::Rest { position, .. } = &replay
+            && position.after > self.core.thread.entries().last().map(|entry| entry.seq)
+        {
+            let error = SessionError::Store(format!(
+                "Session {} was continued elsewhere: not everything that was shown of it is known here. Load it again",
+                self.core.id()
+            ));
+            return refuse_client(&mut self.core, Attaching { ticket, opening, replay }, &error);
+        }
         // A client whose instructions can't be stored is not attached.
         if let Err(error) = instructions::client::take(&mut self.core, opening.instructions.as_ref()) {
-            return Attaching { ticket, opening, replay }.refuse(self.core.id(), &error);
+            return refuse_client(&mut self.core, Attaching { ticket, opening, replay }, &error);
         }
         for (option, value) in &opening.choices {
             if let Err(error) = self.choose(option, value) {
@@ -137,6 +153,10 @@ impl Session {
         super::models::adopt_policy(&mut self.core);
         let follows_already = self.core.clients.leave(attachment.client);
         let is_alone = self.core.clients.is_empty();
+        let shown = match &replay {
+            Replay::Rest { position, .. } => position.text.clone(),
+            Replay::Everything | Replay::Nothing => None,
+        };
         let is_replay = match &replay {
             Replay::Everything => {
                 for entry in self.core.thread.entries() {
@@ -160,7 +180,7 @@ impl Session {
             }
         };
         if is_replay {
-            self.show_live_text(&attachment);
+            self.show_live_text(&attachment, shown.as_ref());
             self.subagents.show_at_work(&attachment, true);
         }
         let responder = Responder::new(ticket, self.core.id().clone(), attachment.clone());
@@ -172,7 +192,7 @@ impl Session {
         }));
         // Without a replay, the answer must precede all events of the conversation.
         if !is_replay && !follows_already {
-            self.show_live_text(&attachment);
+            self.show_live_text(&attachment, shown.as_ref());
             self.subagents.show_at_work(&attachment, false);
         }
         self.core.clients.join(opening.clone());
@@ -215,9 +235,11 @@ impl Session {
         }
     }
 
-    /// Sends what was streamed so far of the running reply or summary, for a client that attaches in the middle of it.
-    pub(super) fn show_live_text(&self, attachment: &Attachment) {
-        for out in self.live_text().into_iter().chain(self.compactor.live()) {
+    /// Sends what was streamed so far of the running reply or summary, for a client that attaches in the middle of it and may
+    /// have been shown some of the reply.
+    pub(super) fn show_live_text(&self, attachment: &Attachment, shown: Option<&TextShown>) {
+        let text = self.live_text().into_iter().filter_map(|out| resumed::unseen(out, shown));
+        for out in text.chain(self.compactor.live()) {
             attachment.outlet.put(self.core.id(), out);
         }
     }
@@ -240,6 +262,13 @@ impl Session {
         }
         None
     }
+}
+
+fn refuse_client(core: &mut Core, attaching: Attaching, error: &SessionError) {
+    if !core.clients.know(attaching.opening.attachment.client) {
+        core.clients.refuse(attaching.opening.attachment.clone());
+    }
+    attaching.refuse(core.id(), error);
 }
 
 /// Sends a client of an earlier process everything after its position, and answers its pending prompts.
@@ -311,7 +340,7 @@ impl Session {
             let out = SessionEvent::Entry { entry: entry.clone(), replay: true, own: false };
             gated.outlet.put(self.core.id(), out);
         }
-        self.show_live_text(&gated);
+        self.show_live_text(&gated, None);
         self.subagents.show_at_work(&gated, true);
         self.show_open_asks(&gated);
         if let Some(usage) = self.core.usage_now() {

@@ -50,7 +50,7 @@ pub fn waiting() -> usize {
 /// Runs a job and returns its result; `None` if it panicked. A job whose caller has given up before it starts is
 /// skipped.
 pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let worker = if blocking::are_tasks() { &None } else { WORKER.get_or_init(start_worker) };
+    let worker = if blocking::is_simulated() { &None } else { WORKER.get_or_init(start_worker) };
     let Some(worker) = worker else { return blocking::start(work).await.ok() };
     let (answer, answered) = oneshot::channel();
     let work = move || {

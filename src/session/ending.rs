@@ -1,5 +1,6 @@
 //! Ends of things: of a turn with its answer, a cancelled prompt, a turn whose log can't be written, and the session.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::actor::Session;
@@ -11,7 +12,7 @@ use super::suggestions;
 use super::work::{Attaching, BackgroundResult, JobResult, Responder, RunningTurn, TurnFault};
 use super::{CompactionState, SessionAnswer, SessionCommand, SessionError, SessionEvent, Ticket, WorkEnd};
 use epitome_hooks::hook_context::EventData;
-use epitome_thread::{Change, MessageId, ReplyCut, Seq, StopReason, Thread, Usage};
+use epitome_thread::{Change, Entry, MessageId, ReplyCut, Seq, StopReason, Thread, Usage};
 use epitome_turn::{HookPoint, interrupted};
 
 /// How long the encoded conversation is kept after a turn: a user who replies soon benefits from it, and an idle
@@ -29,7 +30,7 @@ impl Core {
         }
         if self.thread.in_turn()
             && reason == StopReason::Interrupted
-            && let Some(replied) = self.log.draft.take(|id| has_reply(&self.thread, id))
+            && let Some(replied) = self.log.draft.take(|id| is_past(&self.thread, id))
         {
             self.commit(replied)?;
         }
@@ -257,6 +258,14 @@ pub(super) async fn settle_log(session: &mut Session) -> Result<(), SessionError
         session.command(SessionCommand::Detach { client });
     }
     Err(error)
+}
+
+/// Whether a reply is in the log, or is older than the newest prompt: then its turn has been ended by another machine.
+fn is_past(thread: &Thread, id: MessageId) -> bool {
+    let is_later =
+        |entry: &Arc<Entry>| matches!(&entry.change, Change::Said { message, .. } if message.id > id);
+    let is_of_turn = |entry: &&Arc<Entry>| !matches!(entry.change, Change::TurnEnded { .. });
+    has_reply(thread, id) || thread.entries().iter().rev().take_while(is_of_turn).any(is_later)
 }
 
 fn has_reply(thread: &Thread, id: MessageId) -> bool {

@@ -168,6 +168,17 @@ pub fn rest(entries: &[Arc<Entry>], position: &Position, prompts: &[PendingPromp
     }
 }
 
+/// What a client lacks of a piece of the running reply; `None` if nothing.
+pub(super) fn unseen(piece: SessionEvent, shown: Option<&TextShown>) -> Option<SessionEvent> {
+    let SessionEvent::Text { message, part, kind, mut text } = piece else { return Some(piece) };
+    let shown = shown.filter(|shown| shown.message == message);
+    let parts = shown.map_or(&[][..], |shown| &shown.parts);
+    let seen =
+        parts.iter().find(|(index, of, _)| (*index, *of) == (part, kind)).map_or(0, |(.., bytes)| *bytes);
+    let text = text.split_off(text.floor_char_boundary(seen));
+    (!text.is_empty()).then_some(SessionEvent::Text { message, part, kind, text })
+}
+
 /// The calls of a turn without an outcome.
 fn open_calls(turn: &[Arc<Entry>]) -> Vec<ToolCall> {
     let mut open: Vec<ToolCall> = Vec::new();
@@ -446,6 +457,35 @@ mod tests {
         let rest = rest(&entries, &after(1), &[prompt("mine", 1)]);
         assert_eq!(shown(&rest), ["said", "turn_ended", "said*", "turn_ended"]);
         assert!(matches!(rest.fates[..], [Fate::Ended { reason: StopReason::Interrupted, .. }]));
+    }
+
+    /// Regression: the server of a window was killed while a reply was streamed, and its daemon went on. At the next server, the
+    /// window showed the beginning of the reply twice.
+    #[test]
+    fn a_client_that_returns_to_a_streaming_reply_gets_the_rest_of_it() {
+        let piece = |text: &str| SessionEvent::Text {
+            message: MessageId(3),
+            part: 1,
+            kind: TextKind::Reply,
+            text: text.to_owned(),
+        };
+        let shown = |message, bytes| TextShown {
+            message: MessageId(message),
+            parts: vec![(0, TextKind::Thinking, 9), (1, TextKind::Reply, bytes)],
+        };
+        for (shown, wanted) in [
+            (None, Some("one two")),
+            (Some(shown(3, 4)), Some("two")),
+            (Some(shown(3, 7)), None),
+            (Some(shown(3, 99)), None),
+            (Some(shown(2, 4)), Some("one two")),
+        ] {
+            let rest = match unseen(piece("one two"), shown.as_ref()) {
+                Some(SessionEvent::Text { text, .. }) => Some(text),
+                _ => None,
+            };
+            assert_eq!(rest.as_deref(), wanted, "{shown:?}");
+        }
     }
 
     /// The same text was answered earlier; the second prompt never reached the log.

@@ -6,7 +6,9 @@
 //! without a log.
 
 use std::sync::Arc;
+use std::time::Instant;
 
+use super::append_times;
 use super::blobs::Blobs;
 use super::header::Header;
 use super::line::{self, LineLink};
@@ -240,7 +242,10 @@ impl JournalWriter {
             let line = line::encode(&self.session, entry, chain, &**blobs)?;
             let mut header = self.header.clone();
             header.apply(entry);
-            log.append(entry.seq, &line, &header)?;
+            let began = Instant::now();
+            let appended = log.append(entry.seq, &line, &header);
+            append_times::record(began.elapsed());
+            appended?;
             (*crc, self.header) = (line.crc, header);
         } else {
             self.header.apply(entry);

@@ -27,6 +27,7 @@
 //! listings wait for sled, and only for a bounded time. All calls block on the disk and belong on a blocking thread,
 //! except those of `JournalHead`, which only numbers entries.
 
+mod append_times;
 mod blobs;
 mod check;
 mod copies;
@@ -61,6 +62,7 @@ use files::Files;
 use index::Index;
 use serde::{Deserialize, Serialize};
 
+pub use append_times::AppendTimes;
 pub use blobs::{Blobs, digest};
 pub use copies::{ForkedSession, Outside};
 pub use epitome_files::disk;
@@ -215,6 +217,11 @@ impl Store {
     /// Where the logs are, if they are not in files.
     pub fn place(&self) -> Option<&str> {
         self.elsewhere.as_deref()
+    }
+
+    /// How long appends of this process took.
+    pub fn append_times(&self) -> AppendTimes {
+        AppendTimes::now(if self.elsewhere.is_some() { "postgres" } else { "files" })
     }
 
     /// Makes known where this process serves clients of other machines. Matters only for logs that several machines use.

@@ -3,14 +3,16 @@
 use epitome_platform::os::PermissionsExt;
 use std::fmt;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::io::DuplexStream;
 use tokio::time::timeout;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{Client, Config, Connection, Error, Socket};
+use tokio_postgres::{Client, Config, Connection, Error, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::connections::{SqlFailure, TRY_FOR};
@@ -40,6 +42,7 @@ pub struct StoreAddress {
     last: AtomicUsize,
     tls: MakeRustlsConnect,
     place: String,
+    simulated: Option<Dial>,
 }
 
 impl fmt::Debug for StoreAddress {
@@ -62,7 +65,12 @@ impl StoreAddress {
         let names: Vec<String> = hosts.iter().flat_map(Config::get_hosts).map(host_name).collect();
         let database = hosts.first().map(database_of).unwrap_or_default();
         let place = format!("the database {database} at {}", names.join(", "));
-        Ok(StoreAddress { hosts, last: AtomicUsize::new(0), tls, place })
+        Ok(StoreAddress { hosts, last: AtomicUsize::new(0), tls, place, simulated: None })
+    }
+
+    /// Connects to a server of a simulation instead.
+    pub fn simulated(self, dial: Dial) -> StoreAddress {
+        StoreAddress { simulated: Some(dial), ..self }
     }
 
     /// Connects to the first host that can be used, beginning with the one of the last connection. A host that accepts
@@ -85,6 +93,15 @@ impl StoreAddress {
     }
 
     async fn connect_to(&self, config: &Config) -> Result<(Client, StoreConnection), Error> {
+        if let Some(dial) = &self.simulated {
+            let (client, connection) = config.connect_raw(dial().await, NoTls).await?;
+            return Ok((client, Box::pin(connection)));
+        }
+        let (client, connection) = self.connect_to_socket(config).await?;
+        Ok((client, Box::pin(connection)))
+    }
+
+    async fn connect_to_socket(&self, config: &Config) -> Result<(Client, SocketConnection), Error> {
         match config.connect(self.tls.clone()).await {
             // `prefer` does without TLS where the server can't agree on it, or admits only connections without it.
             Err(error) if config.get_ssl_mode() == SslMode::Prefer && is_refused(&error) => {
@@ -175,7 +192,12 @@ fn database_of(config: &Config) -> String {
 }
 
 /// Moves the bytes of a client.
-type StoreConnection = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+pub(crate) type StoreConnection = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+
+type SocketConnection = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+
+/// Connects to the server of a simulation. One that can't be reached never answers, or closes the connection.
+pub type Dial = Box<dyn Fn() -> Pin<Box<dyn Future<Output = DuplexStream> + Send>> + Send + Sync>;
 
 fn is_refused(error: &Error) -> bool {
     let is_of_tls = |cause| tls_error(cause).is_some();

@@ -32,7 +32,7 @@ const EXISTS: [SqlState; 3] =
     [SqlState::UNIQUE_VIOLATION, SqlState::DUPLICATE_TABLE, SqlState::DUPLICATE_OBJECT];
 
 /// The statements that make the tables, in the order of their versions. Never change one; add one.
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 5] = [
     "
     create table epitome_session (
         id text primary key,
@@ -84,6 +84,15 @@ const MIGRATIONS: [&str; 4] = [
 ",
     // Where a process serves clients of other machines, if it does.
     "alter table epitome_process add column address text;",
+    // One row, or none. Its own table, so that users can be denied to change it.
+    "
+    create table epitome_policy (
+        is_only boolean primary key default true check (is_only),
+        text text not null,
+        changed_by text not null default current_user,
+        changed_at timestamptz not null default now()
+    );
+",
 ];
 
 pub(crate) type Param = (Box<dyn ToSql + Sync + Send>, Type);
@@ -317,8 +326,12 @@ impl Connections {
     async fn migrate(&self) -> Result<(), SqlFailure> {
         let mut connection = self.connection().await?;
         connection.is_busy = true;
-        let create = "create table if not exists epitome_schema (version bigint primary key)";
-        connection.client.batch_execute(create).await?;
+        // Users who may not create tables can use those that are there.
+        let is_there = connection.client.query_typed("select to_regclass('epitome_schema') is not null", &[]);
+        if !is_there.await?[0].get::<_, bool>(0) {
+            let create = "create table if not exists epitome_schema (version bigint primary key)";
+            connection.client.batch_execute(create).await?;
+        }
         let migrating = connection.client.transaction().await?;
         let row = migrating.query_typed("select coalesce(max(version), 0) from epitome_schema", &[]).await?;
         let found: i64 = row[0].get(0);

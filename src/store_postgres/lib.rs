@@ -5,6 +5,7 @@
 //! epitome_process   one row a process that has sessions open: until when it has them, and where it serves clients
 //! epitome_entry     the lines of the logs, as they would be in a file, without newlines
 //! epitome_blob      large bodies, by their digest
+//! epitome_policy    what is prescribed to everybody who uses it
 //! epitome_schema    the version of these tables
 //! ```
 //!
@@ -27,6 +28,7 @@ mod connections;
 mod header_row;
 mod listing;
 mod log;
+mod policy;
 mod tls;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,12 +36,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::runtime::Runtime;
+use epitome_platform::blocking;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 
-pub use address::StoreAddress;
+pub use address::{Dial, StoreAddress};
 use connections::{Connections, SqlFailure};
 use epitome_store::{
     Blobs, Header, JournalLine, Listing, Log, LogStore, Scan, SessionHolder, SessionQuery, StoreError,
@@ -48,6 +51,7 @@ use epitome_store::{
 use epitome_thread::SessionId;
 use header_row::HeaderRow;
 use log::OpenLog;
+pub use policy::StoredPolicy;
 
 /// Connections at a time. Commits of several connections share a write to the server's disk.
 const CONNECTIONS_MAX: usize = 8;
@@ -83,8 +87,9 @@ const SETTLE_WAITS: Duration = Duration::from_secs(3);
 pub struct Postgres(Arc<Shared>);
 
 pub(crate) struct Shared {
-    /// `None` only while it is dropped.
-    runtime: Option<Runtime>,
+    runtime: Handle,
+    /// The same, if it is its own. `None` while it is dropped.
+    own_runtime: Option<Runtime>,
     connections: Connections,
     /// Renewals don't queue behind appends.
     renewals: Connections,
@@ -118,6 +123,15 @@ impl Postgres {
             .thread_name("epitome-postgres")
             .enable_all()
             .build()?;
+        Ok(Postgres::on(runtime.handle().clone(), Some(runtime), address))
+    }
+
+    /// Works on a simulation's runtime. Its calls must come from work in steps (`blocking::in_steps`).
+    pub fn simulated(address: StoreAddress, runtime: Handle) -> Postgres {
+        Postgres::on(runtime, None, address)
+    }
+
+    fn on(runtime: Handle, own_runtime: Option<Runtime>, address: StoreAddress) -> Postgres {
         let address = Arc::new(address);
         let host = epitome_platform::os::host_name();
         let shared = Arc::new(Shared {
@@ -127,7 +141,8 @@ impl Postgres {
             address: Mutex::default(),
             open: Mutex::default(),
             releasing: watch::Sender::new(0),
-            runtime: Some(runtime),
+            runtime,
+            own_runtime,
         });
         let weak = Arc::downgrade(&shared);
         shared.spawn(async move {
@@ -139,11 +154,11 @@ impl Postgres {
                 pause = if shared.renew().await { RENEW_EVERY } else { RENEW_AGAIN_AFTER };
             }
         });
-        Ok(Postgres(shared))
+        Postgres(shared)
     }
 
     fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
-        self.0.block_on(work)
+        blocking::wait(&self.0.runtime, work)
     }
 
     /// Removes bodies that were stored more than a day ago and that no line names. A body is stored before its line, which
@@ -171,19 +186,8 @@ impl Postgres {
 }
 
 impl Shared {
-    fn runtime(&self) -> &Runtime {
-        self.runtime.as_ref().expect("it is not dropped")
-    }
-
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        drop(self.runtime().spawn(work));
-    }
-
-    /// Waits for work on the runtime, from any thread.
-    fn block_on<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
-        let (answer, answered) = std::sync::mpsc::sync_channel(1);
-        self.spawn(async move { drop(answer.send(work.await)) });
-        answered.recv().expect("the work does not panic")
+        drop(self.runtime.spawn(work));
     }
 
     fn open(&self) -> MutexGuard<'_, BTreeMap<String, Weak<OpenLog>>> {
@@ -200,7 +204,7 @@ impl Shared {
         if logs.is_empty() {
             return true;
         }
-        let asked = std::time::Instant::now();
+        let asked = tokio::time::Instant::now();
         match self.lease_process().await {
             Ok(tokens) => {
                 for log in logs {
@@ -254,8 +258,9 @@ impl Shared {
         self.releasing.send_modify(|count| *count += 1);
         let (shared, id) = (self.clone(), session.0.clone());
         self.spawn(async move {
-            let sql =
-                "update epitome_session set holder = null, process = null where id = $1 and holder = $2";
+            // An append that is still on its way would otherwise be written although it has failed.
+            let sql = "update epitome_session set holder = null, process = null, epoch = epoch + 1 \
+                       where id = $1 and holder = $2";
             let params = || -> connections::Params {
                 vec![(Box::new(id.clone()), Type::TEXT), (Box::new(token.clone()), Type::TEXT)]
             };
@@ -374,7 +379,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
+        if let Some(runtime) = self.own_runtime.take() {
             runtime.shutdown_background();
         }
     }

@@ -1,8 +1,10 @@
 //! One log that is open for appending, under its lease.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use epitome_platform::blocking;
+use tokio::time::Instant;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::Shared;
@@ -97,7 +99,7 @@ impl OpenLog {
     /// One statement; false if it wrote nothing, because the epoch or the number is another.
     async fn insert(
         &self,
-        until: tokio::time::Instant,
+        until: Instant,
         seq: i64,
         line: &str,
         header: &Header,
@@ -150,7 +152,7 @@ impl OpenLog {
 
     async fn write(&self, seq: i64, line: &str, header: &Header) -> Result<(), StoreError> {
         let doing = "append to a log";
-        let until = tokio::time::Instant::now() + APPEND_FOR;
+        let until = Instant::now() + APPEND_FOR;
         let mut was_reclaimed = false;
         loop {
             if let Some(error) = self.taken_over() {
@@ -185,7 +187,7 @@ impl OpenLog {
                     Err(failure) => failure,
                 }
             };
-            if !failure.is_passing() || tokio::time::Instant::now() >= until {
+            if !failure.is_passing() || Instant::now() >= until {
                 return Err(self.shared.connections.error(doing, failure));
             }
             was_reclaimed = false;
@@ -200,7 +202,7 @@ impl Log for OpenLog {
         let (text, header) = (text_of(line), header.clone());
         let log = self.shared.open().get(&self.token).and_then(std::sync::Weak::upgrade);
         let log = log.ok_or_else(|| StoreError::SyncFailed(self.session.clone()))?;
-        self.shared.block_on(async move { log.write(seq.0 as i64, &text, &header).await })?;
+        blocking::wait(&self.shared.runtime, async move { log.write(seq.0 as i64, &text, &header).await })?;
         self.state().bytes += line.bytes.len() as u64;
         Ok(())
     }

@@ -7,8 +7,9 @@ use std::process::{Command, Stdio};
 
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::agent::{Agent, agent_text};
+use epitome_test_harness::postgres::PostgresServer;
 use epitome_test_harness::user::{Ran, User};
-use epitome_test_harness::{call, text as say};
+use epitome_test_harness::{call, text as say, within};
 use serde_json::json;
 
 /// A machine with a policy.
@@ -196,3 +197,57 @@ fn hooks_of_the_machine_keep_their_events_whatever_a_user_overrides() {
     managed.run(&["run", "hello"]).ok();
     assert!(managed.user.home().join("audited").exists());
 }
+/// The administrator of a database prescribes to everybody who has sessions in it.
+#[test]
+fn a_policy_in_the_database_counts_for_everybody_who_uses_it() {
+    let Some(mut server) = PostgresServer::start() else { return };
+    let address = PostgresServer::address(&[&server]);
+    let users = [address.clone(), address.replace("//epitome@", "//member@")].map(|address| {
+        let user = User::new();
+        user.write(".epitome/config.toml", &format!("store = {address:?}\nmode = \"full\"\n"));
+        user
+    });
+    let [administrator, member] = &users;
+    let set = |user: &User, policy: &str| {
+        user.write("project/policy.toml", policy);
+        user.run(&["policy", "set", "policy.toml"])
+    };
+    let refused = set(administrator, "[mcp.servers.tickets]\ncommand = \"tickets\"\n").exited(1);
+    assert!(refused.err.contains("a policy in a database can't set \"mcp\""), "{refused:?}");
+    set(administrator, "[policy]\nmodes = [\"ask\"]\nmodels = [\"local/*\"]\n").ok();
+    let shown = administrator.run(&["policy", "show"]).exited(0);
+    assert!(shown.out.contains("modes = [\"ask\"]") && shown.err.contains("set by epitome, 2"), "{shown:?}");
+
+    server.sql(GRANTS);
+    let shown = member.run(&["config", "show", "policy"]).ok();
+    assert!(
+        shown.contains("policy.modes = [\"ask\"]") && shown.contains("the policy in the database"),
+        "{shown}"
+    );
+    let ran = member.run(&["run", "--model", "openai/gpt-6-sol", "hello"]).exited(1);
+    assert!(ran.err.contains("does not allow the model openai/gpt-6-sol; it allows local/*."), "{ran:?}");
+    let denied = set(member, "").exited(1);
+    assert!(denied.err.contains("permission denied for table epitome_policy"), "{denied:?}");
+
+    let mut agent = member.start_trusted();
+    let mut mode = || {
+        let made = agent.call("session/new", json!({ "cwd": member.project(), "mcpServers": [] }));
+        made["modes"]["currentModeId"].as_str().expect("a mode").to_owned()
+    };
+    assert_eq!(mode(), "ask");
+    set(administrator, "policy.modes = [\"accept_edits\"]").ok();
+    within("the daemon has read the policy again", || (mode() == "accept_edits").then_some(()));
+    administrator.run(&["policy", "remove"]).ok();
+    within("the daemon has no policy any longer", || (mode() == "full").then_some(()));
+
+    server.kill();
+    let ran = administrator.run(&["run", "hello"]).exited(1);
+    assert!(ran.err.contains("cannot read the policy in the database"), "{ran:?}");
+}
+
+/// As in `docs/policy.md`.
+const GRANTS: &str = "
+    create role member login;
+    grant select on epitome_policy, epitome_schema to member;
+    grant select, insert, update, delete on epitome_session, epitome_process, epitome_entry, epitome_blob to member;
+";

@@ -3,11 +3,14 @@
 mod acp_connection;
 mod control;
 mod failing_disk;
+#[cfg(feature = "postgres")]
+mod fleet;
 mod full_disk;
 mod inspect;
 mod logged;
 mod redteam;
 mod session;
+mod steps;
 mod world;
 
 #[global_allocator]

@@ -10,11 +10,11 @@
 //! has them on a simulated disk).
 
 mod hooks;
-mod model;
-mod oracle;
-mod process;
+pub mod model;
+pub mod oracle;
+pub mod process;
 mod tool;
-mod window;
+pub mod window;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,6 @@ use std::time::{Duration, Instant};
 
 use epitome::acp::model::AcpVersion;
 use epitome::session::ClientId;
-use epitome_platform::blocking;
 use epitome_simulated_disk::{InjectedFault, SimDisk};
 use serde_json::json;
 
@@ -50,7 +49,7 @@ const RESTS_MAX: u32 = 60;
 const LOOK_EVERY: usize = 8;
 
 /// How often rare states were reached.
-type Reached = BTreeMap<&'static str, u64>;
+pub type Reached = BTreeMap<&'static str, u64>;
 
 /// States that a run of `SEEDS` worlds must reach; otherwise it does not test them.
 const RARE: [&str; 37] = [
@@ -93,7 +92,7 @@ const RARE: [&str; 37] = [
     "the power was lost",
 ];
 
-struct World {
+pub struct World {
     machine: Machine,
     process: Option<Process>,
     windows: Vec<Window>,
@@ -121,7 +120,7 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> World {
-        blocking::as_tasks();
+        crate::steps::as_tasks();
         note_panics();
         // Also determines session ids and retry delays.
         fastrand::seed(seed);
@@ -477,7 +476,7 @@ impl World {
         self.count("a card was withdrawn", withdrawn);
     }
 
-    fn play(&mut self, steps: &[u64]) {
+    fn play_steps(&mut self, steps: &[u64]) {
         for (number, choice) in steps.iter().enumerate() {
             let events = self.trace.len();
             self.step(*choice);
@@ -494,7 +493,7 @@ impl World {
 }
 
 /// The params of an editor's request.
-fn params(
+pub fn params(
     machine: &Machine,
     version: AcpVersion,
     method: &str,
@@ -534,10 +533,10 @@ fn params(
 
 thread_local! {
     /// Panics on this thread. The runtime catches panics of tasks, which would hide them.
-    static PANICS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    pub static PANICS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-fn note_panics() {
+pub fn note_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let usual = std::panic::take_hook();
@@ -549,19 +548,57 @@ fn note_panics() {
     PANICS.take();
 }
 
+/// A world that a seed and decisions determine.
+pub trait SimulatedWorld {
+    /// Decisions before a world comes to rest.
+    const STEPS: u32;
+
+    fn new(seed: u64) -> Self;
+
+    /// Makes the decisions, and checks everything.
+    fn play(&mut self, steps: &[u64]);
+
+    fn reached(&self) -> Reached;
+
+    fn trace(&self) -> Vec<String>;
+}
+
+impl SimulatedWorld for World {
+    const STEPS: u32 = STEPS;
+
+    fn new(seed: u64) -> World {
+        World::new(seed)
+    }
+
+    fn play(&mut self, steps: &[u64]) {
+        self.play_steps(steps);
+    }
+
+    fn reached(&self) -> Reached {
+        self.reached.clone()
+    }
+
+    fn trace(&self) -> Vec<String> {
+        self.trace.clone()
+    }
+}
+
 /// The decisions of a seed, one number per step, so that a failure can be reduced to a few steps.
-fn steps_of(seed: u64) -> Vec<u64> {
+pub fn steps_of<W: SimulatedWorld>(seed: u64) -> Vec<u64> {
     let mut rng = fastrand::Rng::with_seed(seed ^ 0x5eed);
-    (0..STEPS).map(|_| rng.u64(..)).collect()
+    (0..W::STEPS).map(|_| rng.u64(..)).collect()
 }
 
 /// Plays a world. Returns how often rare states were reached; the error is the log of events and the failure.
-fn play(seed: u64, steps: &[u64]) -> Result<(Reached, Vec<String>), (Vec<String>, String)> {
+pub fn play<W: SimulatedWorld>(
+    seed: u64,
+    steps: &[u64],
+) -> Result<(Reached, Vec<String>), (Vec<String>, String)> {
     let mut world = None;
-    let played = catch_unwind(AssertUnwindSafe(|| world.insert(World::new(seed)).play(steps)));
-    let trace = |world: &Option<World>| world.as_ref().map(|world| world.trace.clone()).unwrap_or_default();
+    let played = catch_unwind(AssertUnwindSafe(|| world.insert(W::new(seed)).play(steps)));
+    let trace = |world: &Option<W>| world.as_ref().map(W::trace).unwrap_or_default();
     match played {
-        Ok(()) => Ok((world.as_ref().map(|world| world.reached.clone()).unwrap_or_default(), trace(&world))),
+        Ok(()) => Ok((world.as_ref().map(W::reached).unwrap_or_default(), trace(&world))),
         Err(panic) => {
             let texts = [
                 panic.downcast_ref::<String>().cloned(),
@@ -574,15 +611,15 @@ fn play(seed: u64, steps: &[u64]) -> Result<(Reached, Vec<String>), (Vec<String>
 }
 
 /// Removes steps as long as the world still fails.
-fn shrink(seed: u64) -> Option<(Vec<u64>, Vec<String>, String)> {
-    let mut steps = steps_of(seed);
-    let (mut trace, mut why) = play(seed, &steps).err()?;
+fn shrink<W: SimulatedWorld>(seed: u64) -> Option<(Vec<u64>, Vec<String>, String)> {
+    let mut steps = steps_of::<W>(seed);
+    let (mut trace, mut why) = play::<W>(seed, &steps).err()?;
     let mut length = steps.len() / 2;
     while length > 0 {
         let mut at = 0;
         while at < steps.len() {
             let fewer = [&steps[..at], &steps[(at + length).min(steps.len())..]].concat();
-            match play(seed, &fewer) {
+            match play::<W>(seed, &fewer) {
                 Err((shorter, reason)) => (steps, trace, why) = (fewer, shorter, reason),
                 Ok(_) => at += length,
             }
@@ -593,7 +630,7 @@ fn shrink(seed: u64) -> Option<(Vec<u64>, Vec<String>, String)> {
 }
 
 /// Plays these seeds, each core one after the other, until one fails.
-fn play_all(seeds: Range<u64>) -> (Reached, Option<String>) {
+fn play_all<W: SimulatedWorld>(seeds: Range<u64>) -> (Reached, Option<String>) {
     let (next, all) = (AtomicU64::new(seeds.start), Mutex::new((Reached::new(), None)));
     let play_some = || {
         loop {
@@ -601,11 +638,13 @@ fn play_all(seeds: Range<u64>) -> (Reached, Option<String>) {
             if seed >= seeds.end {
                 return;
             }
-            let played = play(seed, &steps_of(seed));
+            let played = play::<W>(seed, &steps_of::<W>(seed));
             let failure = played.as_ref().err().map(|(trace, why)| {
                 next.store(seeds.end, Ordering::Relaxed);
-                let (steps, trace, why) = shrink(seed).unwrap_or((Vec::new(), trace.clone(), why.clone()));
-                format!("EPITOME_SEED={seed}, {} of {STEPS} steps:\n{}\n{why}", steps.len(), trace.join("\n"))
+                let (steps, trace, why) =
+                    shrink::<W>(seed).unwrap_or((Vec::new(), trace.clone(), why.clone()));
+                let (count, trace) = (steps.len(), trace.join("\n"));
+                format!("EPITOME_SEED={seed}, {count} of {} steps:\n{trace}\n{why}", W::STEPS)
             });
             let mut all = all.lock().expect("no panic under it");
             for (what, times) in played.map(|(reached, _)| reached).unwrap_or_default() {
@@ -619,25 +658,30 @@ fn play_all(seeds: Range<u64>) -> (Reached, Option<String>) {
     all.into_inner().expect("no panic under it")
 }
 
+/// Plays the seeds that the environment names, or the first `seeds`. These must reach all rare states.
+pub fn play_seeds<W: SimulatedWorld>(seeds: u64, rare: &[&str]) {
+    let (first, wanted) = (number("EPITOME_SEED"), number("EPITOME_SEEDS"));
+    let count = wanted.unwrap_or(if first.is_some() { 1 } else { seeds });
+    let first = first.unwrap_or(0);
+    let begun = Instant::now();
+    let (reached, failure) = play_all::<W>(first..first + count);
+    if let Some(failure) = failure {
+        panic!("{failure}");
+    }
+    println!("{count} worlds of {} steps in {:?}: {reached:#?}", W::STEPS, begun.elapsed());
+    if count >= seeds {
+        let missing: Vec<_> = rare.iter().filter(|state| !reached.contains_key(**state)).collect();
+        assert!(missing.is_empty(), "never reached: {missing:?}");
+    }
+}
+
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
 #[test]
 fn windows_agree_with_the_log_whatever_happens() {
-    let (first, seeds) = (number("EPITOME_SEED"), number("EPITOME_SEEDS"));
-    let count = seeds.unwrap_or(if first.is_some() { 1 } else { SEEDS });
-    let first = first.unwrap_or(0);
-    let begun = Instant::now();
-    let (reached, failure) = play_all(first..first + count);
-    if let Some(failure) = failure {
-        panic!("{failure}");
-    }
-    println!("{count} worlds of {STEPS} steps in {:?}: {reached:#?}", begun.elapsed());
-    if count >= SEEDS {
-        let missing: Vec<_> = RARE.iter().filter(|state| !reached.contains_key(**state)).collect();
-        assert!(missing.is_empty(), "never reached: {missing:?}");
-    }
+    play_seeds::<World>(SEEDS, &RARE);
 }
 
 /// Without this, a failing seed could not be reproduced.
@@ -646,7 +690,7 @@ fn a_seed_plays_the_same_way_each_time() {
     for seed in 0..5 {
         let shown = || {
             let mut world = World::new(seed);
-            world.play(&steps_of(seed));
+            world.play(&steps_of::<World>(seed));
             let answered = world.windows.iter().flat_map(|window| &window.answered);
             let answered = answered.map(|(request, answer)| {
                 let error = answer["error"]["message"].to_string();

@@ -91,8 +91,8 @@ fn settings_of(
     sets: &[&SetValue],
 ) -> Vec<ShownSetting> {
     let is_chosen = key.path.iter().any(|name| name == crate::config::ANY_NAME);
-    // Rules of all files are combined, so each has a separate source.
-    let adds_up = key.path.first().is_some_and(|table| table == "permissions");
+    // Rules of all files are combined, and so are policies, so each has a separate source.
+    let adds_up = key.path.first().is_some_and(|table| table == "permissions" || table == "policy");
     match sets {
         [] if is_chosen => Vec::new(),
         [] => {
@@ -111,10 +111,10 @@ fn settings_of(
 }
 
 fn set_by(loaded: &LoadedSettings, name: &str, set: &SetValue) -> ShownSetting {
-    let source = match loaded.settings.policy.path() {
-        Some(policy) if policy == set.path => SettingOrigin::Policy,
-        _ if set.path.to_string_lossy().starts_with('$') => SettingOrigin::Environment,
-        _ => SettingOrigin::File,
+    let source = match () {
+        () if loaded.settings.policy.places().any(|policy| policy == set.path) => SettingOrigin::Policy,
+        () if set.path.to_string_lossy().starts_with('$') => SettingOrigin::Environment,
+        () => SettingOrigin::File,
     };
     let mut value = set.value.clone();
     if let Value::String(text) = &mut value {
@@ -138,8 +138,10 @@ fn visible_lines(settings: &[ShownSetting], style: Style) -> String {
             (Some(path), None) => path.display().to_string(),
             (Some(path), Some(number)) => format!("{}:{number}", path.display()),
         };
-        let source =
-            if setting.source == SettingOrigin::Policy { format!("policy {source}") } else { source };
+        let source = match setting.source {
+            SettingOrigin::Policy if !source.starts_with("the policy") => format!("policy {source}"),
+            _ => source,
+        };
         let _ = writeln!(out, "{line:width$}  {}", style.paint(Color::Dim, &visible(&source)));
     }
     out

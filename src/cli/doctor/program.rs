@@ -11,6 +11,7 @@ use crate::cli::{CliError, serve};
 use crate::config::{GatewaySettings, Settings};
 use crate::daemon::runtime_dir::RuntimeDir;
 use crate::paths::Paths;
+use crate::problem::Problem;
 use crate::provider::credential::GatewayAccess;
 use crate::provider::endpoint::EnvironmentPairs;
 use crate::provider::gateway;
@@ -135,15 +136,21 @@ pub(super) fn files(
     paths: &Paths,
     get: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Vec<DoctorLine>, CliError> {
+    let unread = serve::read_policy(paths).err();
     let project = Project::load(paths.clone())?;
     let Project { cwd, settings, settings_problems: problems, .. } = &project;
     let mut lines = Vec::new();
+    lines.extend(unread.map(|message| {
+        let problem = Problem { path: paths.config_file(), place: None, message, hint: None };
+        DoctorLine::problem("policy", &problem)
+    }));
     lines.extend(problems.iter().map(|problem| DoctorLine::problem("settings", problem)));
     if problems.is_empty() {
         lines.push(DoctorLine::ok("settings", settings_file(&paths.config_file())));
     }
-    if let (Some(file), None) = (settings.policy.path(), settings.policy.refuses_model(None)) {
-        lines.push(DoctorLine::ok("policy", format!("{} applies", file.display())));
+    if settings.policy.refuses_model(None).is_none() {
+        let applies = |place: &Path| DoctorLine::ok("policy", format!("{} applies", place.display()));
+        lines.extend(settings.policy.places().map(applies));
     }
     let catalog = RecipeCatalog::load(cwd, paths, &[]);
     lines.push(DoctorLine::ok(

@@ -155,6 +155,7 @@ fn metrics(daemon: &Arc<Daemon>, wanted: MetricsParams) -> MethodResult {
         "session_clients": live.iter().map(|live| live.clients).sum::<usize>(),
         "session_watchers": live.iter().map(|live| live.watchers).sum::<usize>(),
         "waiting": json_of(&QueueSizes::now(daemon))?,
+        "appends": json_of(&daemon.store.append_times())?,
     });
     if let (Value::Object(figures), Value::Object(counted)) =
         (&mut figures, json_of(&daemon.sessions.counts())?)
@@ -215,7 +216,21 @@ fn prometheus(figures: &Value) -> String {
     for kind in ["input", "output", "cache_read", "cache_write", "thinking"] {
         let _ = writeln!(text, "epitome_tokens_total{{kind=\"{kind}\"}} {}", figures["tokens"][kind]);
     }
+    histogram(&mut text, &figures["appends"]);
     text
+}
+
+fn histogram(text: &mut String, appends: &Value) {
+    let (name, backend) = ("epitome_append_seconds", &appends["backend"]);
+    let _ = writeln!(text, "# HELP {name} Time to append an entry to a log.\n# TYPE {name} histogram");
+    let within = appends["within"].as_array().into_iter().flatten();
+    let within = within.map(|within| (within[0].to_string(), &within[1]));
+    for (bound, count) in within.chain([("+Inf".to_owned(), &appends["count"])]) {
+        let _ = writeln!(text, "{name}_bucket{{backend={backend},le=\"{bound}\"}} {count}");
+    }
+    for (part, value) in [("sum", &appends["sum_seconds"]), ("count", &appends["count"])] {
+        let _ = writeln!(text, "{name}_{part}{{backend={backend}}} {value}");
+    }
 }
 
 fn milliseconds(time: SystemTime) -> u64 {

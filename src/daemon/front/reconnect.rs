@@ -8,7 +8,7 @@
 //!
 //! | request | with the next daemon |
 //! |---|---|
-//! | `session/prompt` | resumed with its session, whose log shows how its turn ended |
+//! | `session/prompt` | resumed with its session, whose log shows how its turn ended; sent again if a server returned it |
 //! | `session/fork`, `_session/steering` | answered as interrupted: doing it twice would be wrong |
 //! | `session/close` | answered: the session ended with its daemon. If a prompt of it waits, sent again |
 //! | all others | sent again; a `session/load` continues where it was |
@@ -137,6 +137,8 @@ enum RequestEffect {
         is_resuming: bool,
         /// Whether it was answered as cancelled.
         was_cancelled: bool,
+        /// Whether a server that is being ended has not passed it on.
+        is_returned: bool,
     },
     Steer,
     /// Where a provider's requests go from now on.
@@ -174,6 +176,13 @@ pub(super) struct NamesSession {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
+struct NamesRequest<'a> {
+    #[serde(borrow)]
+    request_id: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct NamesVersion {
     protocol_version: u64,
 }
@@ -199,8 +208,29 @@ impl ReconnectState {
                 // A response to a request that was withdrawn or that came from a dead daemon.
                 Ok(_) | Err(_) => LineAction::Drop,
             },
-            Incoming::Notification { .. } | Incoming::Invalid { .. } => LineAction::Forward,
+            Incoming::Notification { method, params } => {
+                if matches!(&*method, "session/cancel" | "$/cancel_request") {
+                    self.keep_cancelled(params);
+                }
+                LineAction::Forward
+            }
+            Incoming::Invalid { .. } => LineAction::Forward,
             Incoming::Blank => LineAction::Drop,
+        }
+    }
+
+    /// Prompts that were returned and then cancelled are not sent again.
+    fn keep_cancelled(&mut self, params: Option<&RawValue>) {
+        let Some(params) = params.map(RawValue::get) else { return };
+        let session = serde_json::from_str::<NamesSession>(params).ok().map(|named| named.session_id);
+        let request =
+            serde_json::from_str::<NamesRequest<'_>>(params).ok().map(|named| named.request_id.get());
+        for waiting in &mut self.waiting {
+            if let RequestEffect::Prompt { session: of, is_returned: true, .. } = &waiting.wants
+                && (session.as_ref() == Some(of) || request == Some(&*waiting.id))
+            {
+                self.kept_bytes -= waiting.line.take().map_or(0, |line| line.len());
+            }
         }
     }
 
@@ -233,7 +263,13 @@ impl ReconnectState {
             }
             ("session/prompt", _) => session().map_or(RequestEffect::Other, |session| {
                 let sent_at = self.positions.get(&session).cloned();
-                RequestEffect::Prompt { session, sent_at, is_resuming: false, was_cancelled: false }
+                RequestEffect::Prompt {
+                    session,
+                    sent_at,
+                    is_resuming: false,
+                    was_cancelled: false,
+                    is_returned: false,
+                }
             }),
             ("_session/steering", _) => RequestEffect::Steer,
             _ => RequestEffect::Other,
@@ -319,6 +355,9 @@ impl ReconnectState {
                     return DaemonMessage::Instead(Vec::new());
                 }
                 if let Some(at) = self.waiting.iter().position(|waiting| *waiting.id == *message.id) {
+                    if self.waiting[at].is_returned_by(message) {
+                        return DaemonMessage::Instead(Vec::new());
+                    }
                     let mut waiting = self.remove(at);
                     match &mut waiting.wants {
                         RequestEffect::Prompt { session, was_cancelled, .. } => {
@@ -492,9 +531,11 @@ impl ReconnectState {
                     self.wait_on(waiting);
                     continue;
                 }
-                RequestEffect::Prompt { session, is_resuming, .. } if self.open.contains_key(session) => {
+                RequestEffect::Prompt { session, is_resuming, is_returned, .. }
+                    if self.open.contains_key(session) =>
+                {
                     if waiting.line.is_some() {
-                        *is_resuming = true;
+                        *is_resuming = !*is_returned;
                         self.wait_on(waiting);
                         continue;
                     }
@@ -586,6 +627,13 @@ impl ReconnectState {
         }
         for at in 0..self.waiting.len() {
             self.waiting[at].repeats += 1;
+            if let WaitingRequest {
+                wants: RequestEffect::Prompt { is_returned, .. }, line: Some(line), ..
+            } = &mut self.waiting[at]
+                && std::mem::take(is_returned)
+            {
+                lines.extend_from_slice(line);
+            }
             let waiting = &self.waiting[at];
             match (&waiting.wants, &waiting.line) {
                 (RequestEffect::Attach { session, params, begun, .. }, Some(line)) => {
@@ -633,7 +681,7 @@ impl ReconnectState {
     /// The position at which to continue a session, and the prompts whose fate its log shows, as JSON for `_meta`.
     fn rest(&self, name: &str, at: &str) -> String {
         let prompt = |waiting: &WaitingRequest, id: Option<&str>| {
-            let RequestEffect::Prompt { session, sent_at, is_resuming, was_cancelled } = &waiting.wants
+            let RequestEffect::Prompt { session, sent_at, is_resuming, was_cancelled, .. } = &waiting.wants
             else {
                 return None;
             };
@@ -726,6 +774,13 @@ impl ReconnectState {
 impl WaitingRequest {
     fn may_repeat(&self) -> bool {
         self.line.is_some() && self.repeats < REPEATS_MAX
+    }
+
+    /// Whether it is a prompt that a server returns with this answer, to be sent to the next one.
+    fn is_returned_by(&mut self, answer: &FrontendMessage<'_>) -> bool {
+        let RequestEffect::Prompt { is_returned, .. } = &mut self.wants else { return false };
+        *is_returned = self.line.is_some() && answers::is_returned(answer.lines);
+        *is_returned
     }
 
     /// Whether it is a prompt whose fate a daemon has to find out.

@@ -525,6 +525,40 @@ fn a_line_that_a_daemon_did_not_receive_goes_to_the_next() {
     assert_eq!(methods(&early.reconnect.replay()), ["initialize"]);
 }
 
+/// A rolling update: a prompt that was sent to a server which was just being ended had to be sent again by its user.
+#[test]
+fn a_prompt_that_a_server_returns_goes_to_the_next_unless_it_is_cancelled() {
+    let returned = |fixture: &mut ReconnectFixture, id: &str| {
+        let mut line = Vec::new();
+        epitome_acp::writer::response(&mut line, id, Err(epitome_acp::answers::returned()));
+        fixture.frame(MessageKind::Response, id, str::from_utf8(line.trim_ascii_end()).expect("text"))
+    };
+    for (cancel, wanted) in [
+        ("", &["initialize", "session/resume", "session/prompt"][..]),
+        (
+            r#"{"method":"session/cancel","params":{"sessionId":"s_2"}}"#,
+            &["initialize", "session/resume", "session/prompt"],
+        ),
+        (r#"{"method":"session/cancel","params":{"sessionId":"s_1"}}"#, &["initialize", "session/resume"]),
+        (r#"{"method":"$/cancel_request","params":{"requestId":5}}"#, &["initialize", "session/resume"]),
+    ] {
+        let mut fixture = ReconnectFixture::with_session();
+        fixture.request(5, "session/prompt", r#"{"sessionId":"s_1"}"#);
+        assert_eq!(returned(&mut fixture, "5"), DaemonMessage::Instead(Vec::new()));
+        fixture.editor(cancel);
+        assert!(fixture.reconnect.wants_daemon());
+        fixture.reconnect.lost();
+        let replay = fixture.reconnect.replay();
+        assert_eq!(methods(&replay), wanted, "{cancel}");
+        assert!(!String::from_utf8_lossy(&replay).contains("\"prompts\":[{"), "no daemon has had it");
+        let owed = fixture.reconnect.answers_overdue();
+        assert_eq!(interrupted(&owed).len(), usize::from(wanted.len() == 2), "{cancel}");
+        if wanted.len() == 3 {
+            assert_eq!(fixture.answered("5", r#"{"stopReason":"end_turn"}"#), DaemonMessage::Show);
+        }
+    }
+}
+
 #[test]
 fn invalid_lines_are_left_to_the_daemon_to_answer() {
     let mut fixture = ReconnectFixture::with_session();

@@ -453,8 +453,10 @@ impl RemoteClients {
         };
         let failed = |error: io::Error| format!("a connection can't be relayed: {error}");
         let (from_front, to_front) = relayed.and_then(AsyncStream::from_std).map_err(failed)?.into_split();
-        let connection =
-            Arc::new(RemoteConnection::new(id.clone(), carrier, token, to_front, self.draining.clone()));
+        let sends_again = front.is_some() && !headers.contains_key(FORWARDED_HEADER);
+        let draining = self.draining.clone();
+        let connection = RemoteConnection::new(id.clone(), carrier, token, to_front, draining, sends_again);
+        let connection = Arc::new(connection);
         self.enter(&connection)?;
         let (clients, ended) = (self.clone(), connection.clone());
         tokio::spawn(async move {

@@ -49,9 +49,22 @@ async fn status_reports_the_daemons_state_and_counters() {
         "# TYPE epitome_attachments gauge",
         "epitome_waiting_prompts 0",
         "# TYPE epitome_loop_late_seconds gauge",
+        "# TYPE epitome_append_seconds histogram",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
+    // Those of all tests in this process.
+    let appends = |line: &str| -> u64 {
+        let found = text.lines().find_map(|found| found.strip_prefix(line));
+        found.unwrap_or_else(|| panic!("{line} is not in\n{text}")).trim().parse().expect("a number")
+    };
+    let within =
+        |bound: &str| appends(&format!("epitome_append_seconds_bucket{{backend=\"files\",le=\"{bound}\"}}"));
+    let all = appends("epitome_append_seconds_count{backend=\"files\"}");
+    assert!(
+        all >= 5 && within("+Inf") == all && within("10.0") <= all && within("0.001") <= within("10.0"),
+        "{text}"
+    );
 }
 
 #[tokio::test]

@@ -293,7 +293,7 @@ fn note(change: &Change, tasks: &BTreeSet<CallId>, reached: &mut Reached) {
 }
 
 /// A prompt whose text was sent once is in the log once.
-fn check_prompts_are_there_once(log: &[Arc<Entry>]) {
+pub fn check_prompts_are_there_once(log: &[Arc<Entry>]) {
     let own = log.iter().rposition(|entry| matches!(entry.change, Change::Forked { .. })).unwrap_or(0);
     let mut known = BTreeSet::new();
     for entry in &log[own..] {
@@ -308,7 +308,7 @@ fn check_prompts_are_there_once(log: &[Arc<Entry>]) {
 }
 
 /// The content of each file was written by a call, and rewinds leave no temporary files.
-fn check_files(world: &World) {
+pub fn check_files(world: &World) {
     let written = world.machine.written.lock().expect("no panic under it");
     for file in std::fs::read_dir(world.machine.project()).expect("it is there").flatten() {
         let name = file.file_name().to_string_lossy().into_owned();
@@ -319,7 +319,7 @@ fn check_files(world: &World) {
 }
 
 /// Each call has one outcome, after the reply that made it.
-fn check_outcomes(log: &[Arc<Entry>]) {
+pub fn check_outcomes(log: &[Arc<Entry>]) {
     let (mut made, mut ended) = (BTreeSet::new(), BTreeSet::new());
     for entry in log {
         match &entry.change {
@@ -367,7 +367,7 @@ fn check_prompts(window: &Window, session: &str, log: &[Arc<Entry>]) {
 }
 
 /// The expected content of a window that has seen the complete log.
-fn shown_of(machine: &Machine, session: &str, log: &Log, version: AcpVersion) -> Arc<Shown> {
+pub fn shown_of(machine: &Machine, session: &str, log: &Log, version: AcpVersion) -> Arc<Shown> {
     let known = &mut machine.read.lock().expect("no panic under it").shown;
     let key = (session.to_owned(), version == AcpVersion::V2);
     match known.get(&key) {
@@ -429,7 +429,7 @@ fn is_part_of(id: &str, messages: &BTreeSet<String>) -> bool {
 }
 
 /// A window shows the log: the complete text of each message once, in order, and the outcome of each call.
-fn check_shown(
+pub fn check_shown(
     window: &Window,
     session: &str,
     (shown, expected): (&Shown, &Shown),

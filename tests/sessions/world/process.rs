@@ -84,11 +84,16 @@ impl Machine {
     }
 
     pub fn start(&self) -> Process {
+        self.start_with(|_| Store::on_disk(self.data(), Arc::new(self.disk.clone())))
+    }
+
+    /// Starts a daemon with a store that works on its runtime.
+    pub fn start_with(&self, store: impl FnOnce(&Handle) -> Store) -> Process {
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
         let runtime = runtime.expect("a runtime");
         let paths = Paths::below(self.home.path());
         let services = SessionServices {
-            store: Store::on_disk(self.data(), Arc::new(self.disk.clone())),
+            store: store(runtime.handle()),
             http: HTTP.simulated(Arc::new(self.model.clone())),
             learned: Learned::below(&paths.data),
             toolbox: self.tools(),
@@ -116,6 +121,15 @@ impl Process {
     /// Runs all tasks for this much simulated time.
     pub fn run_for(&self, time: Duration) {
         self.runtime.block_on(async { tokio::time::sleep(time).await });
+    }
+
+    /// The process was stopped for this long.
+    pub fn jump(&self, time: Duration) {
+        self.runtime.block_on(tokio::time::advance(time));
+    }
+
+    pub fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
     }
 
     /// Lets all tasks that are ready run this many times.

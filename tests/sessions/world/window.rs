@@ -125,8 +125,10 @@ pub struct Window {
     pub withdrawn: u64,
     /// The protocol version of the editor.
     pub version: AcpVersion,
-    /// Forks, whose earlier history the window is not shown.
+    /// Sessions of which the window is not shown everything: forks, and those that could not be continued.
     pub partial: BTreeSet<String>,
+    /// The front end's own requests to continue sessions.
+    resuming: BTreeMap<String, String>,
 }
 
 struct Link {
@@ -166,6 +168,7 @@ impl Window {
             sessions: BTreeMap::new(),
             cards: BTreeMap::new(),
             partial: BTreeSet::new(),
+            resuming: BTreeMap::new(),
         }
     }
 
@@ -252,6 +255,13 @@ impl Window {
         let pipe = Pipe::default();
         let reader = MessageReader::new(pipe.clone());
         let replay = self.front.replay();
+        for line in replay.split_inclusive(|byte| *byte == b'\n') {
+            let request: Value = serde_json::from_slice(line).expect("each line is JSON");
+            if request["method"] == "session/resume" && request["id"].is_string() {
+                let session = request["params"]["sessionId"].as_str().expect("it names its session");
+                self.resuming.insert(request["id"].to_string(), session.to_owned());
+            }
+        }
         replay.split_inclusive(|byte| *byte == b'\n').for_each(|line| connection.receive(line));
         self.link = Some(Link { connection, written: Vec::new(), pipe, reader });
         let answers = self.front.answers_at_once();
@@ -294,6 +304,12 @@ impl Window {
                 if self.open.values().any(loads) {
                     self.sessions.insert(step.session.clone(), Shown::default());
                 }
+            }
+            if let Some(session) = self.resuming.remove(message.id)
+                && serde_json::from_slice::<Value>(message.lines)
+                    .is_ok_and(|answer| answer.get("error").is_some())
+            {
+                self.partial.insert(session);
             }
             let lines = match self.front.from_daemon(&message) {
                 DaemonMessage::Show => message.lines.to_vec(),

@@ -16,6 +16,8 @@ use tokio_tungstenite::tungstenite::Utf8Bytes;
 
 use super::http::HttpRoutes;
 use crate::front::access::AdmittedToken;
+use epitome_acp::envelope::{self, Incoming};
+use epitome_acp::{answers, writer};
 
 /// How long a connection waits for its client to return after its sockets have failed. Turns continue in the meantime.
 pub const RETURN_TIME_MAX: Duration = Duration::from_secs(60);
@@ -54,6 +56,8 @@ pub struct RemoteConnection {
     to_front: Arc<tokio::sync::Mutex<Option<OwnedWriteHalf>>>,
     /// Whether the server is being shut down.
     draining: Arc<AtomicBool>,
+    /// Whether the client sends prompts that are returned to it to the next server.
+    sends_again: bool,
 }
 
 /// The streams of a connection, and what has arrived.
@@ -240,11 +244,13 @@ impl RemoteConnection {
         token: AdmittedToken,
         to_front: OwnedWriteHalf,
         draining: Arc<AtomicBool>,
+        sends_again: bool,
     ) -> RemoteConnection {
         RemoteConnection {
             token,
             to_front: Arc::new(tokio::sync::Mutex::new(Some(to_front))),
             draining,
+            sends_again,
             ..RemoteConnection::without_front(id, carrier)
         }
     }
@@ -264,6 +270,7 @@ impl RemoteConnection {
             changed: Notify::new(),
             to_front: Arc::default(),
             draining: Arc::default(),
+            sends_again: false,
         }
     }
 
@@ -426,8 +433,9 @@ impl RemoteConnection {
         written.await.unwrap_or_else(|error| Err(io::Error::other(error)))
     }
 
-    /// Like `forward`, for a client that sends all its messages one after the other: a prompt that waits for the end of the
-    /// connection is received, but keeps none of the later messages waiting. A running turn may need one of them.
+    /// Like `forward`, for a client that sends all its messages one after the other: a prompt that is not passed on because the
+    /// server is being shut down is received, but keeps none of the later messages waiting. A running turn may need one of
+    /// them. It is returned to a front end, which sends it to the next server.
     pub async fn forward_in_order(
         self: &Arc<Self>,
         text: &str,
@@ -440,7 +448,16 @@ impl RemoteConnection {
         if !is_wanted() {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
-        self.state().received += 1;
+        let mut state = self.state();
+        state.received += 1;
+        if let (true, Incoming::Request { id, .. }) = (self.sends_again, envelope::read(text.as_bytes())) {
+            let mut answer = Vec::new();
+            writer::response(&mut answer, id, Err(answers::returned()));
+            let answer = String::from_utf8_lossy(answer.trim_ascii_end()).into_owned();
+            state.stream(&ClientStream::Connection).put(answer.into());
+            drop(state);
+            self.changed.notify_waiters();
+        }
         Ok(())
     }
 
@@ -534,7 +551,7 @@ mod tests {
 
     fn over_websocket(to_front: OwnedWriteHalf) -> Arc<RemoteConnection> {
         let connection =
-            RemoteConnection::new(String::new(), Carrier::WebSocket, None, to_front, Arc::default());
+            RemoteConnection::new(String::new(), Carrier::WebSocket, None, to_front, Arc::default(), false);
         Arc::new(connection)
     }
 

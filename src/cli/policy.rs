@@ -1,0 +1,95 @@
+//! `epitome policy`: the policy in the database that has the sessions.
+
+use std::path::PathBuf;
+
+#[cfg(feature = "postgres")]
+use super::terminal;
+use super::{CliError, log, serve};
+use crate::config::Settings;
+#[cfg(feature = "postgres")]
+use crate::config::{CONFIG_BYTES_MAX, check_policy_of_store};
+#[cfg(feature = "postgres")]
+use crate::thread::visible::visible;
+
+/// Show or change the policy in the database that has the sessions
+///
+/// It applies to everybody whose sessions are in this database, see docs/policy.md.
+#[derive(Debug, clap::Args)]
+pub struct PolicyArgs {
+    #[command(subcommand)]
+    command: PolicyCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum PolicyCommand {
+    /// Print the policy, and on stderr who has set it
+    Show,
+    /// Check a policy, and store it in place of the present one
+    Set {
+        /// A file like policy.toml
+        file: PathBuf,
+    },
+    /// Remove the policy
+    Remove,
+}
+
+pub fn main(PolicyArgs { command }: PolicyArgs) -> Result<i32, CliError> {
+    let paths = serve::paths();
+    log::to_file(&paths);
+    let Some(address) = Settings::load(&paths, None, |_| None).0.store else {
+        let hint = format!(
+            "set `store` in {} (docs/fleet.md); the policy of this machine is {}",
+            paths.config_file().display(),
+            paths.policy_file().display()
+        );
+        return Err(CliError::failed("the sessions are not in a database", Some(hint)));
+    };
+    run(command, &address).map(|()| 0)
+}
+
+#[cfg(not(feature = "postgres"))]
+fn run(_: PolicyCommand, _: &str) -> Result<(), CliError> {
+    Err(CliError::failed(serve::WITHOUT_DATABASES, None))
+}
+
+#[cfg(feature = "postgres")]
+fn run(command: PolicyCommand, address: &str) -> Result<(), CliError> {
+    let (database, place) = serve::database_at(address).map_err(|why| CliError::failed(why, None))?;
+    match command {
+        PolicyCommand::Show => match database.policy()? {
+            Some(policy) => {
+                note!("epitome: set by {} in {place}", visible(&policy.changed));
+                terminal::print(&visible(&policy.text))?;
+            }
+            None => note!("epitome: there is no policy in {place}"),
+        },
+        PolicyCommand::Set { file } => {
+            let text = read(&file)?;
+            let problems = check_policy_of_store(&place, &text);
+            if !problems.is_empty() {
+                let list: Vec<String> = problems.iter().map(|problem| format!("  {problem}")).collect();
+                let message = format!("{} was not stored:\n{}", file.display(), list.join("\n"));
+                return Err(CliError::failed(visible(&message).into_owned(), None));
+            }
+            database.set_policy(Some(&text))?;
+            note!(
+                "epitome: the policy is in {place}; running daemons apply it to new sessions within 5 seconds"
+            );
+        }
+        PolicyCommand::Remove => {
+            database.set_policy(None)?;
+            note!("epitome: there is no policy in {place} any longer");
+        }
+    }
+    Ok(())
+}
+
+#[cfg(feature = "postgres")]
+fn read(file: &std::path::Path) -> Result<String, CliError> {
+    let failed = |why: String| CliError::failed(format!("{} can't be read: {why}", file.display()), None);
+    let length = file.metadata().map_err(|error| failed(error.to_string()))?.len();
+    if length > CONFIG_BYTES_MAX {
+        return Err(failed(format!("it has {length} bytes, and a policy at most {CONFIG_BYTES_MAX}")));
+    }
+    std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))
+}
