@@ -10,6 +10,7 @@ use super::acp::RemoteCredentials;
 use super::overrides::OverrideArgs;
 use super::token::date;
 use super::{CliError, log, serve, terminal};
+use crate::config::REMOTE_TOKEN_VARIABLE;
 use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front::attach::Connector;
 use crate::daemon::front::worker::{Worker, WorkerName};

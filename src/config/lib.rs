@@ -184,7 +184,7 @@ impl<'a> FileOwner<'a> {
     /// The directory that `~` expands to.
     fn home(self) -> Option<&'a Path> {
         match self {
-            FileOwner::User { home } | FileOwner::Policy { home } => home,
+            FileOwner::User { home } | FileOwner::Policy { home, .. } => home,
             FileOwner::Repository { .. } => None,
         }
     }

@@ -267,7 +267,9 @@ impl ForwardedConnection {
     /// being ended.
     async fn close(&self) {
         let mut links = self.links().clone();
-        if self.forwarding.ending.load(Ordering::Relaxed) {
+        if let Peers::Servers(forwarding, _) = &self.peers
+            && forwarding.ending.load(Ordering::Relaxed)
+        {
             links.truncate(HOME + 1);
         }
         for link in &links {
@@ -506,7 +508,8 @@ mod tests {
     #[tokio::test]
     async fn a_link_that_is_ready_after_its_client_has_gone_is_closed() {
         let forwarding = Forwarding::new("ws://127.0.0.1:4711", None).expect("an address");
-        let connection = ForwardedConnection::new(Arc::new(forwarding), "made-up".to_owned(), 0);
+        let peers = Peers::Servers(Arc::new(forwarding), "made-up".to_owned());
+        let connection = ForwardedConnection::new(peers, 0);
         let pair = || local::async_pair().expect("two sockets");
         let ((client, from_client), (home, mut daemon)) = (pair(), pair());
         let serving = tokio::spawn(connection.clone().serve(from_client, home));

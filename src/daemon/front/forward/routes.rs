@@ -582,7 +582,7 @@ mod tests {
     /// read could use up the memory of the server with them.
     #[test]
     fn other_servers_get_what_the_own_daemon_has_accepted() {
-        let mut routes = ForwardRoutes::new(0);
+        let mut routes = ForwardRoutes::new(0, SEARCHES_MAX);
         let initialize = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {} });
         routes.client_sent(&line(&initialize));
         hear(&mut routes, HOME, "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"protocolVersion\":1}}\n");

@@ -613,7 +613,8 @@ mod tests {
         let (ours, mut front) = epitome_platform::local::async_pair().expect("a pair");
         let (_reader, to_front) = ours.into_split();
         let draining = Arc::new(AtomicBool::new(true));
-        let connection = RemoteConnection::new(String::new(), Carrier::WebSocket, None, to_front, draining);
+        let connection =
+            RemoteConnection::new(String::new(), Carrier::WebSocket, None, to_front, draining, false);
         let connection = Arc::new(connection);
         let (prompt, permission) = (r#"{"id":1,"method":"session/prompt"}"#, r#"{"id":7,"result":{}}"#);
         let mut withheld = std::pin::pin!(connection.forward_in_order(prompt, || true));
