@@ -338,7 +338,8 @@ impl Fleet {
                 self.server.plan(daemon, statement, fault);
             }
             (114..117, _) => {
-                if self.server.deliver_late() {
+                let is_delivered = self.server.deliver_late();
+                if is_delivered {
                     self.note("a statement arrives late".to_owned());
                 }
             }
