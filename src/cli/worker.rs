@@ -10,7 +10,6 @@ use super::acp::RemoteCredentials;
 use super::overrides::OverrideArgs;
 use super::token::date;
 use super::{CliError, log, serve, terminal};
-use crate::config::REMOTE_TOKEN_VARIABLE;
 use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front::attach::Connector;
 use crate::daemon::front::worker::{Worker, WorkerName};
@@ -84,9 +83,7 @@ pub fn main(args: WorkerArgs) -> Result<i32, CliError> {
     let directories = directories.iter().map(|path| real(path)).collect::<Result<Vec<_>, _>>()?;
     let below = directories.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
     let overrides = Overrides::from(args.overrides);
-    let mut environment = EnvironmentObject::current();
-    // Commands of sessions have no use for it.
-    environment.0.retain(|(name, _)| name != REMOTE_TOKEN_VARIABLE);
+    let environment = EnvironmentObject::current();
     let connector = move || {
         Connector::new(&paths, environment.clone(), overrides.clone())
             .map_err(|error| format!("this program is not found: {error}"))
