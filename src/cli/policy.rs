@@ -11,7 +11,7 @@ use crate::config::{CONFIG_BYTES_MAX, check_policy_of_store};
 #[cfg(feature = "postgres")]
 use crate::thread::visible::visible;
 
-/// Show or change the policy in the database that has the sessions
+/// Show or change the policy of the database
 ///
 /// It applies to everybody whose sessions are in this database, see docs/policy.md.
 #[derive(Debug, clap::Args)]

@@ -17,7 +17,7 @@ use crate::session::registry::Overrides;
 use crate::thread::visible::visible_line;
 use epitome_platform::signals::EndRequests;
 
-/// Serve clients of a server with this machine's files
+/// Serve clients of a server with local files
 ///
 /// It connects to a machine with `epitome serve`, whose clients choose it with `epitome acp --worker NAME`. Tools, the
 /// sandbox and checkpoints work here. The token needs the scope `work`.

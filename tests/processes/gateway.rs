@@ -167,8 +167,8 @@ fn a_client_reaches_only_what_the_server_offers() {
         ("GET", "/gateway", "epitome-wrong", "", 401, "valid bearer token"),
         ("GET", "/gateway", read.as_str(), "", 403, "scope `work`"),
         ("POST", CALL, read.as_str(), plain.as_str(), 403, "scope `work`"),
-        ("POST", "/acp", work.as_str(), "{}", 403, "tokens of clients"),
-        ("GET", "/metrics", work.as_str(), "", 403, "tokens of clients"),
+        ("POST", "/acp", work.as_str(), "{}", 403, "nothing but to be a worker"),
+        ("GET", "/metrics", work.as_str(), "", 403, "nothing but to be a worker"),
         ("POST", "/gateway/anthropic%2Fnobody/v1/messages", work.as_str(), plain.as_str(), 404, "not offer"),
         (
             "POST",
