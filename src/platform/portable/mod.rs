@@ -27,8 +27,11 @@ pub const PATH_ONLY: OFlags = OFlags::RDONLY;
 /// Maximum number of open files of a process whose number is not limited: macOS refuses to raise it further.
 pub const DESCRIPTORS_MAX: Option<u64> = Some(10_240);
 
-/// The clock of file stamps.
+/// The clock of file stamps. That of Linux is coarse.
+#[cfg(not(target_os = "linux"))]
 pub const FILE_CLOCK: ClockId = ClockId::Realtime;
+#[cfg(target_os = "linux")]
+pub const FILE_CLOCK: ClockId = ClockId::RealtimeCoarse;
 
 pub fn this_program() -> io::Result<PathBuf> {
     std::env::current_exe()

@@ -1,5 +1,6 @@
 //! Paths that resolve to other locations than they appear to.
 
+use epitome_test_harness::does_without;
 use serde_json::json;
 
 use super::range::{Expect, Group, Place, SECRET, command, read, row, write};
@@ -60,7 +61,15 @@ pub fn group() -> Group {
             read("keys with a trailing dot", ".env/.", Asked),
             read("keys of a directory", "sub/.env.local", Asked),
             read("keys through a link with a harmless name", "env-link.txt", Asked),
-            read("a very long path", &"a/".repeat(3_000), Refused("Cannot read")),
+            read(
+                "a very long path",
+                &"a/".repeat(3_000),
+                Refused(if does_without("the reason why a path can't be opened") {
+                    ""
+                } else {
+                    "Cannot read"
+                }),
+            ),
             read("very many ..", &format!("{}a.txt", "x/../".repeat(1_000)), Shows("plain text")),
             read("a link to itself", "loop", Refused("symbolic link")),
             read("full-width dots", "\u{ff0e}\u{ff0e}/secret.txt", Refused("There is no file")),
