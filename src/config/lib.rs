@@ -176,7 +176,7 @@ enum FileOwner<'a> {
     User { home: Option<&'a Path> },
     /// `instead` is the user's file, where a refused key belongs.
     Repository { instead: &'a Path },
-    /// The administrator of the machine, for a user with this home directory, or whoever may change the policy of a database.
+    /// The administrator of the machine, for a user with this home directory, or the person who may change the policy of a database.
     Policy { home: Option<&'a Path>, is_of_store: bool },
 }
 

@@ -27,7 +27,7 @@ const ADMINISTRATOR: u32 = 0;
 /// Permissions of others than the owner to write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// What the database that has the sessions of this process prescribes. Whoever opens it reads that.
+/// What the database that has the sessions of this process prescribes. It is read when the database is opened.
 static OF_STORE: RwLock<Option<PolicyFile>> = RwLock::new(None);
 
 /// Keys that the policy of a database can't set: they would start programs on all machines, allow them, or send something

@@ -360,7 +360,7 @@ fn check_key(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody)
         return match failure.status {
             _ if said.is(&[TOKEN_ERROR]) => TOKEN_HINT.to_owned(),
             401 => TOKEN_HINT.to_owned(),
-            _ => "The server's own account or key has to be looked at: ask whoever runs it.".to_owned(),
+            _ => "The server's own account or key has to be looked at: ask its administrator.".to_owned(),
         };
     }
     let place = if endpoint.own_api { String::new() } else { format!(" at {}", endpoint.place()) };

@@ -143,7 +143,8 @@ fn the_other_forms_of_tools_are_called_too() {
     let client = resolve(&own.name, &clients, &[]).expect("it is offered");
     let other = learned.other_form(&clients, &client, &ErrorClass::ToolForm).expect("there is one");
     assert_eq!(path_of(&other.url()), "/gateway/openai%2Fgpt-6-sol/responses");
-    let (endpoint, url) = own.call_of_client(path_of(&other.url()), None).expect("it is one of ours");
+    let (endpoint, url) =
+        own.call_of_client(path_of(&other.url()), None).expect("this endpoint sends such requests");
     assert_eq!((endpoint.wire, url.as_str()), (other.wire, "https://api.openai.com/v1/responses"));
     assert!(other.own_api, "the service is still OpenAI's");
 }

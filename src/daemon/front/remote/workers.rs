@@ -448,7 +448,7 @@ mod tests {
         }
     }
 
-    /// Whoever has another token can't get the clients of a worker by using its id.
+    /// A worker with another token can't get the clients of this one by using its id.
     #[tokio::test]
     async fn the_sockets_of_a_worker_have_one_token() {
         let (workers, [token, other]) = (Workers::default(), tokens());
