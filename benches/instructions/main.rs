@@ -1,9 +1,10 @@
 //! Counts the instructions of hot paths with callgrind. Times depend on the machine and on what else it does; these
 //! numbers hardly do, so they can be compared with those of another commit.
 //!
-//! `cargo bench --bench instructions` prints them, next to the ones that were recorded with `-- --record`, and fails if a
-//! path needs more than `TOLERANCE_PERCENT` more than recorded. `--profile dev` compiles faster; numbers of different
-//! profiles can't be compared, and are recorded separately.
+//! `cargo bench --bench instructions -- --against HEAD^` counts them for that commit and for the working tree, and fails
+//! if a path needs more than `TOLERANCE_PERCENT` more than before. Without arguments it compares with the numbers that
+//! were recorded last, by that or by `-- --record`. `--profile dev` compiles faster; numbers of different profiles can't
+//! be compared, and are recorded separately.
 
 mod paths;
 
@@ -23,7 +24,11 @@ fn main() -> ExitCode {
         ["--run", path, times] => run(path, times).map(|()| true),
         [] => measure(false),
         ["--record"] => measure(true),
-        other => Err(anyhow::anyhow!("unknown arguments: {}; there is only --record", other.join(" "))),
+        ["--against", commit] => record_at(commit).and_then(|()| measure(false)),
+        other => Err(anyhow::anyhow!(
+            "unknown arguments: {}; there are only --record and --against COMMIT",
+            other.join(" ")
+        )),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -78,6 +83,27 @@ fn measure(is_recording: bool) -> Result<bool> {
         println!("nothing is recorded to compare with; `-- --record` does it");
     }
     Ok(is_fine)
+}
+
+/// Checks out this commit elsewhere, and records its numbers. It is built in the same target directory: that way other
+/// crates are built once, and it records where this program looks.
+fn record_at(commit: &str) -> Result<()> {
+    let tree = tempfile::tempdir()?;
+    let path = tree.path().to_str().context("the directory for temporary files is not named in UTF-8")?;
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().context("no target directory")?;
+    let profile = if cfg!(debug_assertions) { "dev" } else { "bench" };
+    let bench = ["bench", "--locked", "--profile", profile, "--bench", "instructions", "--", "--record"];
+    succeed(Command::new("git").args(["worktree", "add", "--detach", path, commit]))?;
+    let recorded =
+        succeed(Command::new("cargo").args(bench).current_dir(path).env("CARGO_TARGET_DIR", target));
+    succeed(Command::new("git").args(["worktree", "remove", "--force", path]))?;
+    recorded
+}
+
+fn succeed(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("start {command:?}"))?;
+    ensure!(status.success(), "{command:?}: {status}");
+    Ok(())
 }
 
 /// Where the numbers of this profile are recorded.
