@@ -430,6 +430,30 @@ fn sizes_are_extracted_from_every_services_wording() {
     }
 }
 
+/// With 30,000 tokens a minute, a longer conversation was sent six times, and then the turn failed: it looked like a rate
+/// limit, although no wait helps.
+#[test]
+fn a_request_that_exceeds_the_rate_limit_on_its_own_is_too_long() {
+    let openai = "Request too large for gpt-5.4 (for limit gpt-5) in organization org-1a2b3 on tokens per min (TPM): \
+                  Limit 30000, Requested 45234. The input or output tokens must be reduced in order to run successfully.";
+    let groq = "Request too large for model `llama-4-70b` in organization `org_01` service tier `on_demand` on tokens per \
+                minute (TPM): Limit 6000, Requested 8231, please reduce your message size and try again.";
+    let full = "Rate limit reached for gpt-5.4 in organization org-1a2b3 on tokens per min (TPM): Limit 30000, Used 25000, \
+                Requested 6000. Please try again in 2s.";
+    for (status, message, class) in [
+        (429, openai, too_long(45_234, 30_000)),
+        (200, openai, too_long(45_234, 30_000)),
+        (413, groq, too_long(8_231, 6_000)),
+        (429, full, RETRY),
+        (200, full, RETRY),
+    ] {
+        let error = serde_json::json!({ "type": "tokens", "code": "rate_limit_exceeded", "message": message });
+        let body = serde_json::json!({ "error": error }).to_string();
+        let found = classify(&test_endpoint("openai/gpt-5.4"), &plain(status, &body));
+        assert_eq!(found.class, class, "{message}");
+    }
+}
+
 #[test]
 fn upstream_errors_are_extracted_from_gateway_errors() {
     let raw = r#"{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"prompt is too long: 9 tokens > 8 maximum\"}}"#;

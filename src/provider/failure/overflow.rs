@@ -28,7 +28,7 @@ enum NumberLayout {
 }
 
 /// The services' wording in lower case; the first match applies.
-const SENTENCES: [(&str, NumberLayout); 19] = [
+const SENTENCES: [(&str, NumberLayout); 20] = [
     // Anthropic: "prompt is too long: 207791 tokens > 200000 maximum"
     ("prompt is too long", NumberLayout::UsedFirst),
     // "input length and `max_tokens` exceed context limit: 189136 + 20000 > 204648"
@@ -37,6 +37,9 @@ const SENTENCES: [(&str, NumberLayout); 19] = [
     ("input is too long for requested model", NumberLayout::Absent),
     // OpenAI.
     ("exceeds the context window", NumberLayout::Absent),
+    // A request that exceeds the rate limit on its own, of OpenAI (429) and Groq (413): "Request too large for gpt-5.4 (for
+    // limit gpt-5) in organization org-1 on tokens per min (TPM): Limit 30000, Requested 45234. The input or output …"
+    ("request too large for", NumberLayout::After { used: "requested", limit: "): limit" }),
     (
         "exceed the configured limit of",
         NumberLayout::After { used: "resulted in", limit: "configured limit of" },
@@ -76,7 +79,7 @@ pub(super) fn too_long(status: u16, said: &ErrorBody) -> Option<ErrorClass> {
     let known = said.is(&CODES) || status == 413;
     let message = said.message.to_lowercase();
     let sentence = SENTENCES.iter().find(|(sentence, _)| message.contains(sentence));
-    let by_words = matches!(status, 200 | 400 | 422 | 500) && sentence.is_some();
+    let by_words = matches!(status, 200 | 400 | 422 | 429 | 500) && sentence.is_some();
     (known || by_words).then(|| {
         let window = sentence.is_some() || said.is(&CODES);
         let (used, limit) = sentence.map_or((None, None), |(_, sizes)| read(*sizes, &message));
