@@ -657,6 +657,8 @@ impl Turn {
     fn swap(&mut self, compacted: Change, then: Continuation) {
         // Pruning alone leaves compaction as a further step, so it does not count as one.
         self.compacted |= !matches!(compacted, Change::Pruned { .. });
+        // The provider continues a paused reply only after the same conversation, with the reply's signed thinking.
+        self.paused = false;
         if let Change::Compacted { usage: Some(usage), .. } = &compacted {
             self.usage.add(usage);
         }
