@@ -152,6 +152,27 @@ fn a_request_that_is_still_too_long_after_a_compaction_is_compacted_again() {
     assert!(last.contains("Begin. ") && last.contains("count the words."), "{last}");
 }
 
+/// Regression: just after a compaction, the user chose a model with a smaller window. The next compaction waited until the
+/// conversation had grown by a tenth, so a request was sent that was larger than the window. Local servers silently drop
+/// the beginning of such a request.
+#[test]
+fn a_compacted_conversation_is_compacted_again_for_a_model_with_a_smaller_window() {
+    let config = "[compaction]\nmodel = \"none\"\n\n[models.\"anthropic/claude-haiku-4-5\"]\ncontext_window = 6000\n";
+    let mut test = Setup::with_config(config).start(|request| {
+        let reply = ModelStep::Flood { count: 2_000, text: "many words ".into() };
+        vec![reply, ModelStep::Usage { input: tokens(request) as u64, output: 5_500 }]
+    });
+    for _ in 0..6 {
+        assert_eq!(test.ask("Say many words"), StopReason::EndTurn);
+    }
+    assert_eq!(test.ask("/compact keep=4"), StopReason::EndTurn);
+    assert_eq!(compactions(&test), [Trigger::Manual]);
+    test.choose("model", "anthropic/claude-haiku-4-5").expect("it is offered");
+    assert_eq!(test.ask("And now?"), StopReason::EndTurn);
+    assert_eq!(compactions(&test)[..2], [Trigger::Manual, Trigger::Must]);
+    assert!(tokens(&test.last_request()) < WINDOW, "{:?}", test.last_request().seen());
+}
+
 #[test]
 fn the_outcome_of_compact_is_reported_with_its_tokens() {
     let flood = vec![ModelStep::Flood { count: 2000, text: "many words ".into() }];
