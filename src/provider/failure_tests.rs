@@ -424,6 +424,31 @@ fn sizes_are_extracted_from_every_services_wording() {
             too_long(5_000, 4_096),
         ),
         ("Input is too long for requested model.", UNSIZED),
+        // Regression: with these services, a conversation that had become too long failed with each prompt.
+        (
+            "The input (516368 tokens) is longer than the model's context length (262144 tokens).",
+            too_long(516_368, 262_144),
+        ),
+        (
+            "Input length 131393 exceeds the maximum allowed input length of 131040 tokens.",
+            too_long(131_393, 131_040),
+        ),
+        (
+            "Prompt has 5,000 tokens, but the configured context size is 4,096 tokens",
+            too_long(5_000, 4_096),
+        ),
+        ("prompt token count of 139424 exceeds the limit of 128000", too_long(139_424, 128_000)),
+        (
+            "Invalid request: Your request exceeded model token limit: 262144 (requested: 291351)",
+            too_long(291_351, 262_144),
+        ),
+        (
+            "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 202745]",
+            ErrorClass::TooLong { used: None, limit: Some(202_745), window: true },
+        ),
+        ("invalid params, context window exceeds limit (2013)", UNSIZED),
+        ("Prompt exceeds max length", UNSIZED),
+        ("prompt too long; exceeded max context length by 4093 tokens", UNSIZED),
     ] {
         let body = serde_json::json!({ "error": { "message": message } }).to_string();
         assert_eq!(classify(&local(), &plain(400, &body)).class, class, "{message}");

@@ -28,7 +28,7 @@ enum NumberLayout {
 }
 
 /// The services' wording in lower case; the first match applies.
-const SENTENCES: [(&str, NumberLayout); 20] = [
+const SENTENCES: [(&str, NumberLayout); 29] = [
     // Anthropic: "prompt is too long: 207791 tokens > 200000 maximum"
     ("prompt is too long", NumberLayout::UsedFirst),
     // "input length and `max_tokens` exceed context limit: 189136 + 20000 > 204648"
@@ -71,6 +71,24 @@ const SENTENCES: [(&str, NumberLayout); 20] = [
     ("exceeds the maximum number of tokens", NumberLayout::UsedFirst),
     // Ollama's cloud and several gateways.
     ("input exceeds the maximum context", NumberLayout::Absent),
+    // Ollama: "prompt too long; exceeded max context length by 4093 tokens"
+    ("prompt too long; exceeded", NumberLayout::Absent),
+    // Together: "The input (516368 tokens) is longer than the model's context length (262144 tokens)."
+    ("longer than the model's context length", NumberLayout::UsedFirst),
+    // Poolside: "Input length 131393 exceeds the maximum allowed input length of 131040 tokens."
+    ("exceeds the maximum allowed input length", NumberLayout::UsedFirst),
+    // "Prompt has 5000 tokens, but the configured context size is 4096 tokens"
+    ("but the configured context size is", NumberLayout::UsedFirst),
+    // GitHub Copilot: "prompt token count of 139424 exceeds the limit of 128000"
+    ("prompt token count of", NumberLayout::UsedFirst),
+    // Kimi: "Invalid request: Your request exceeded model token limit: 262144 (requested: 291351)"
+    ("exceeded model token limit", NumberLayout::After { used: "requested:", limit: "model token limit" }),
+    // Alibaba: "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 202745]"
+    ("range of input length should be", NumberLayout::After { used: "requested", limit: "should be [1," }),
+    // MiniMax: "invalid params, context window exceeds limit (2013)"
+    ("context window exceeds limit", NumberLayout::Absent),
+    // Z.AI.
+    ("prompt exceeds max length", NumberLayout::Absent),
     ("reduce the length of the messages", NumberLayout::Absent),
 ];
 
