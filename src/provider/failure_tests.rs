@@ -465,10 +465,12 @@ fn a_request_that_exceeds_the_rate_limit_on_its_own_is_too_long() {
                 minute (TPM): Limit 6000, Requested 8231, please reduce your message size and try again.";
     let full = "Rate limit reached for gpt-5.4 in organization org-1a2b3 on tokens per min (TPM): Limit 30000, Used 25000, \
                 Requested 6000. Please try again in 2s.";
+    let exceeds_rate =
+        |used, limit| ErrorClass::TooLong { used: Some(used), limit: Some(limit), window: false };
     for (status, message, class) in [
-        (429, openai, too_long(45_234, 30_000)),
-        (200, openai, too_long(45_234, 30_000)),
-        (413, groq, too_long(8_231, 6_000)),
+        (429, openai, exceeds_rate(45_234, 30_000)),
+        (200, openai, exceeds_rate(45_234, 30_000)),
+        (413, groq, exceeds_rate(8_231, 6_000)),
         (429, full, RETRY),
         (200, full, RETRY),
     ] {

@@ -39,7 +39,7 @@ const SENTENCES: [(&str, NumberLayout); 29] = [
     ("exceeds the context window", NumberLayout::Absent),
     // A request that exceeds the rate limit on its own, of OpenAI (429) and Groq (413): "Request too large for gpt-5.4 (for
     // limit gpt-5) in organization org-1 on tokens per min (TPM): Limit 30000, Requested 45234. The input or output …"
-    ("request too large for", NumberLayout::After { used: "requested", limit: "): limit" }),
+    (EXCEEDS_RATE, NumberLayout::After { used: "requested", limit: "): limit" }),
     (
         "exceed the configured limit of",
         NumberLayout::After { used: "resulted in", limit: "configured limit of" },
@@ -92,6 +92,9 @@ const SENTENCES: [(&str, NumberLayout); 29] = [
     ("reduce the length of the messages", NumberLayout::Absent),
 ];
 
+/// The wording of a request that exceeds the account's tokens per minute, which are not the model's window.
+const EXCEEDS_RATE: &str = "request too large for";
+
 /// Returns `ErrorClass::TooLong` if the request is too long, otherwise `None`.
 pub(super) fn too_long(status: u16, said: &ErrorBody) -> Option<ErrorClass> {
     let known = said.is(&CODES) || status == 413;
@@ -99,7 +102,7 @@ pub(super) fn too_long(status: u16, said: &ErrorBody) -> Option<ErrorClass> {
     let sentence = SENTENCES.iter().find(|(sentence, _)| message.contains(sentence));
     let by_words = matches!(status, 200 | 400 | 422 | 429 | 500) && sentence.is_some();
     (known || by_words).then(|| {
-        let window = sentence.is_some() || said.is(&CODES);
+        let window = sentence.is_some_and(|(words, _)| *words != EXCEEDS_RATE) || said.is(&CODES);
         let (used, limit) = sentence.map_or((None, None), |(_, sizes)| read(*sizes, &message));
         ErrorClass::TooLong { used: said.used.or(used), limit: said.limit.or(limit), window }
     })
