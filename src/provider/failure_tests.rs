@@ -474,8 +474,9 @@ fn a_request_that_exceeds_the_rate_limit_on_its_own_is_too_long() {
         (429, full, RETRY),
         (200, full, RETRY),
     ] {
-        let error = serde_json::json!({ "type": "tokens", "code": "rate_limit_exceeded", "message": message });
-        let body = serde_json::json!({ "error": error }).to_string();
+        let code = "rate_limit_exceeded";
+        let body = serde_json::json!({ "error": { "type": "tokens", "code": code, "message": message } });
+        let body = body.to_string();
         let found = classify(&test_endpoint("openai/gpt-5.4"), &plain(status, &body));
         assert_eq!(found.class, class, "{message}");
     }
