@@ -433,10 +433,7 @@ fn sizes_are_extracted_from_every_services_wording() {
             "Input length 131393 exceeds the maximum allowed input length of 131040 tokens.",
             too_long(131_393, 131_040),
         ),
-        (
-            "Prompt has 5,000 tokens, but the configured context size is 4,096 tokens",
-            too_long(5_000, 4_096),
-        ),
+        ("Prompt has 5,000 tokens, but the configured context size is 4,096 tokens", too_long(5_000, 4_096)),
         ("prompt token count of 139424 exceeds the limit of 128000", too_long(139_424, 128_000)),
         (
             "Invalid request: Your request exceeded model token limit: 262144 (requested: 291351)",

@@ -180,9 +180,10 @@ impl InstructionWatch {
         if core.lineage.is_child() || self.complete_at == Some(at) {
             return Ok(());
         }
-        let shown = core.thread.view().entries().iter().filter(|entry| {
-            matches!(entry.change, Change::Said { origin: Origin::Instructions { .. }, .. })
-        });
+        let shown =
+            core.thread.view().entries().iter().filter(|entry| {
+                matches!(entry.change, Change::Said { origin: Origin::Instructions { .. }, .. })
+            });
         let left = MESSAGES_MAX.saturating_sub(shown.count());
         let missing = self.missing(&core.thread).into_iter();
         let fitting: Vec<_> =

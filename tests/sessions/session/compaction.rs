@@ -157,7 +157,8 @@ fn a_request_that_is_still_too_long_after_a_compaction_is_compacted_again() {
 /// the beginning of such a request.
 #[test]
 fn a_compacted_conversation_is_compacted_again_for_a_model_with_a_smaller_window() {
-    let config = "[compaction]\nmodel = \"none\"\n\n[models.\"anthropic/claude-haiku-4-5\"]\ncontext_window = 6000\n";
+    let config =
+        "[compaction]\nmodel = \"none\"\n\n[models.\"anthropic/claude-haiku-4-5\"]\ncontext_window = 6000\n";
     let mut test = Setup::with_config(config).start(|request| {
         let reply = ModelStep::Flood { count: 2_000, text: "many words ".into() };
         vec![reply, ModelStep::Usage { input: tokens(request) as u64, output: 5_500 }]
