@@ -169,6 +169,17 @@ fn a_message_larger_than_the_window_is_cut_in_its_middle() {
     assert!(Ruler::for_model(None).view(conversation.0.view()) <= budget(8_192).room());
 }
 
+/// Regression: a hook added a long text to a longer prompt, and both together exceeded a small window. The prompt was cut to
+/// 512 bytes, so the model had all of the hook's text and hardly anything of what it was asked to do.
+#[test]
+fn what_hooks_added_is_cut_before_the_prompt() {
+    let mut conversation = TestConversation::new();
+    conversation.add_prompt(words(1_500));
+    let added = conversation.add_message_from(words(1_400), Origin::Context { by: "h".into() });
+    let cut = masks(conversation.decide(6_000, Trigger::Overflow, KeptTail::Nothing));
+    assert_eq!(cut.iter().map(|mask| mask.entry).collect::<Vec<_>>(), [added]);
+}
+
 #[test]
 fn a_compacted_view_without_new_entries_is_left_alone() {
     for (trigger, keep) in [(Trigger::Manual, KeptTail::Nothing), (Trigger::Threshold, KeptTail::Ratio(0.4))]
