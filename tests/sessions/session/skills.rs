@@ -141,7 +141,7 @@ fn a_skill_added_later_is_announced_once() {
 #[test]
 fn a_skill_added_later_is_announced_after_every_compaction() {
     let mut test = Setup::with_config("[compaction]\nmodel = \"none\"\n")
-        .start(|_| vec![ModelStep::Flood { count: 400, text: "many words ".into() }]);
+        .start(|_| vec![ModelStep::Flood { count: 2_000, text: "many words ".into() }]);
     test.ask("Hello");
     write_file(&test.cwd().join(PDF.0), PDF.1);
     test.reload(test.environment());
