@@ -1,6 +1,6 @@
 //! The token budget of a compaction.
 
-use epitome_settings::{CompactionSettings, CompactionThreshold, PruneSettings, Summariser};
+use epitome_settings::{CompactionSettings, PruneSettings, Summariser};
 
 /// The window of a model, and the shares of it that a compaction may use. All in tokens.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,18 +40,12 @@ impl Budget {
         let longest = u64::from(settings.max_summary_tokens).min(window / SUMMARY_PART);
         // Without a model, no room is needed for its summary.
         let summary_max = if settings.model == Summariser::None { 0 } else { longest };
-        let due_at = match settings.threshold {
-            CompactionThreshold::Never => window,
-            CompactionThreshold::Ratio(ratio) => share(ratio),
-            CompactionThreshold::Used(tokens) => tokens.min(window),
-            CompactionThreshold::Left(tokens) => window.saturating_sub(tokens),
-        };
         Budget {
             window,
             reserve,
             frame,
             used: None,
-            due_at,
+            due_at: settings.threshold.due_at(window).unwrap_or(window),
             summary_max,
             carried_max: u64::from(settings.max_summary_tokens).min(window / CARRIED_PART),
             user_min: share(settings.person_share),

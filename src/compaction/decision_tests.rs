@@ -169,6 +169,17 @@ fn a_message_larger_than_the_window_is_cut_in_its_middle() {
     assert!(Ruler::for_model(None).view(conversation.0.view()) <= budget(8_192).room());
 }
 
+/// Regression: a hook added a long text to a longer prompt, and both together exceeded a small window. The prompt was cut to
+/// 512 bytes, so the model had all of the hook's text and hardly anything of what it was asked to do.
+#[test]
+fn what_hooks_added_is_cut_before_the_prompt() {
+    let mut conversation = TestConversation::new();
+    conversation.add_prompt(words(1_500));
+    let added = conversation.add_message_from(words(1_400), Origin::Context { by: "h".into() });
+    let cut = masks(conversation.decide(6_000, Trigger::Overflow, KeptTail::Nothing));
+    assert_eq!(cut.iter().map(|mask| mask.entry).collect::<Vec<_>>(), [added]);
+}
+
 #[test]
 fn a_compacted_view_without_new_entries_is_left_alone() {
     for (trigger, keep) in [(Trigger::Manual, KeptTail::Nothing), (Trigger::Threshold, KeptTail::Ratio(0.4))]
@@ -423,6 +434,33 @@ fn an_automatic_compaction_leaves_the_share_of_the_window_that_is_promised() {
         }
     }
     assert!(off.is_empty(), "{off:?}");
+}
+
+/// Regression: with a threshold of 60,000 tokens in a window of 200,000, all of the conversation was within the share that
+/// stays. So nothing of it stayed but the current round.
+#[test]
+fn a_low_threshold_leaves_the_newest_part() {
+    let settings = epitome_settings::CompactionSettings {
+        threshold: epitome_settings::CompactionThreshold::Used(60_000),
+        ..epitome_settings::CompactionSettings::default()
+    };
+    let (mut conversation, ruler) = (TestConversation::new(), Ruler::for_model(None));
+    let budget = Budget::new(&settings, 200_000, 16_384, 4_000);
+    while budget.frame + ruler.view(conversation.0.view()) < budget.due_at {
+        conversation.add_prompt("Go on.");
+        conversation.calls("bash", words(60));
+        conversation.replies(words(1_000));
+    }
+    let before = ruler.view(conversation.0.view());
+    let wish = wish(Trigger::Threshold, KeptTail::Ratio(0.4));
+    let CompactionDecision::Summarise(plan) = decide(&ruler, &conversation.0, &budget, &wish) else {
+        panic!("nothing is summarised")
+    };
+    let (id, written) = (conversation.0.next_message(), SummaryResult::default());
+    let made = compacted(&ruler, &conversation.0, &budget, &plan, id, written);
+    conversation.add(made.expect("a compaction"));
+    let after = ruler.view(conversation.0.view());
+    assert!((before / 4..before * 2 / 3).contains(&after), "{before} tokens, {after} after");
 }
 
 /// Regression: if the provider's count differed from Epitome's, the share that clients see was missed by up to 4

@@ -19,6 +19,9 @@ const VIEW_TOKENS_MIN: u64 = 400;
 /// With less room, in tokens, not even the text around a summary fits, so no model is asked for one.
 const ROOM_TOKENS_MIN: u64 = 64;
 
+/// Divisor: the part of the view that an automatic compaction keeps if all of it is within the share to keep.
+const NEWEST_PART: u64 = 3;
+
 /// Divisor: the share of the room that is reserved for the compaction message, however much is kept after it.
 const MESSAGE_PART: u64 = 4;
 
@@ -75,9 +78,9 @@ pub struct CompactionPlan {
 /// round only if that is not enough. Outcomes that the running turn recalled are kept with it, and are cut only after
 /// all other outcomes. A compaction requested by the user or a hook keeps what the request specifies.
 ///
-/// If everything fits into the part to keep, everything is compacted, except for a view that was just compacted and has
-/// no new entries: compacting it again would gain nothing or lose what was just kept. [`KeptTail::From`] is always
-/// respected, even if then nothing can be compacted.
+/// If everything fits into the part to keep, an automatic compaction keeps a part of it, and a requested one compacts
+/// everything, except for a view that was just compacted and has no new entries: compacting it again would gain nothing
+/// or lose what was just kept. [`KeptTail::From`] is always respected, even if then nothing can be compacted.
 pub fn decide(
     ruler: &Ruler,
     thread: &Thread,
@@ -124,7 +127,10 @@ pub fn decided(input: &CompactionInput<'_>, wish: &CompactionRequest) -> Compact
     } else if is_automatic(wish.trigger) && !is_urgent && input.recalled_before_round().is_some() {
         return CompactionDecision::Nothing(NO_GAIN.to_owned());
     } else if is_automatic(wish.trigger) && gains(input, input.round(), is_urgent) {
-        (input.round(), Vec::new())
+        // Everything is within the share to keep, for example with a low threshold.
+        let newest = newest_within(input, input.before / NEWEST_PART).min(input.round());
+        let keeps_more = !is_urgent && gains(input, newest, is_urgent);
+        (if keeps_more { newest } else { input.round() }, Vec::new())
     } else if let Some(masks) = in_place(input, is_urgent) {
         return CompactionDecision::Prune(masks);
     } else if gains(input, end, is_urgent)

@@ -268,12 +268,16 @@ impl PruneCuts {
         self.tokens <= tokens_max
     }
 
-    /// Cuts the user's messages and answers to their head and tail, longest first, until the part takes at most
-    /// `tokens_max`. Returns whether that is enough.
+    /// Cuts messages and the user's answers to their head and tail until the part takes at most `tokens_max`: first what
+    /// hooks added, then what the user wrote, each longest first. Returns whether that is enough.
     pub fn messages(&mut self, input: &CompactionInput<'_>, from: usize, tokens_max: u64) -> bool {
         let mut places: Vec<usize> =
             (from..input.entries().len()).filter(|at| spoken(input, *at).is_some()).collect();
-        places.sort_by_key(|at| Reverse(input.weights[*at]));
+        let is_by_user = |at: usize| match &input.entries()[at].change {
+            Change::Said { origin, .. } => origin.is_prompt(),
+            _ => true,
+        };
+        places.sort_by_key(|at| (is_by_user(*at), Reverse(input.weights[*at])));
         for at in places {
             let Some(text) = spoken(input, at) else { continue };
             let mut bytes_max = text.len().max(SAID_BYTES_MIN);

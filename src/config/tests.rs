@@ -432,6 +432,22 @@ fn thresholds_are_ratios_tokens_used_or_tokens_left() {
     assert_eq!(problems.len(), 1);
 }
 
+/// Regression: with 30,000 tokens to be left, a local model with a window of 32,768 was compacted after each round. With
+/// 150,000 tokens to be used, it never was before its window was full.
+#[test]
+fn thresholds_in_tokens_leave_and_use_a_part_of_every_window() {
+    for (threshold, window, due_at) in [
+        (CompactionThreshold::Left(30_000), 200_000, Some(170_000)),
+        (CompactionThreshold::Left(30_000), 32_768, Some(16_384)),
+        (CompactionThreshold::Used(150_000), 200_000, Some(150_000)),
+        (CompactionThreshold::Used(150_000), 32_768, Some(31_130)),
+        (CompactionThreshold::Ratio(0.5), 32_768, Some(16_384)),
+        (CompactionThreshold::Never, 32_768, None),
+    ] {
+        assert_eq!(threshold.due_at(window), due_at, "{threshold:?} of {window}");
+    }
+}
+
 #[test]
 fn hook_settings_are_read() {
     let text = r#"

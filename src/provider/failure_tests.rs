@@ -424,9 +424,58 @@ fn sizes_are_extracted_from_every_services_wording() {
             too_long(5_000, 4_096),
         ),
         ("Input is too long for requested model.", UNSIZED),
+        // Regression: with these services, a conversation that had become too long failed with each prompt.
+        (
+            "The input (516368 tokens) is longer than the model's context length (262144 tokens).",
+            too_long(516_368, 262_144),
+        ),
+        (
+            "Input length 131393 exceeds the maximum allowed input length of 131040 tokens.",
+            too_long(131_393, 131_040),
+        ),
+        ("Prompt has 5,000 tokens, but the configured context size is 4,096 tokens", too_long(5_000, 4_096)),
+        ("prompt token count of 139424 exceeds the limit of 128000", too_long(139_424, 128_000)),
+        (
+            "Invalid request: Your request exceeded model token limit: 262144 (requested: 291351)",
+            too_long(291_351, 262_144),
+        ),
+        (
+            "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 202745]",
+            ErrorClass::TooLong { used: None, limit: Some(202_745), window: true },
+        ),
+        ("invalid params, context window exceeds limit (2013)", UNSIZED),
+        ("Prompt exceeds max length", UNSIZED),
+        ("prompt too long; exceeded max context length by 4093 tokens", UNSIZED),
     ] {
         let body = serde_json::json!({ "error": { "message": message } }).to_string();
         assert_eq!(classify(&local(), &plain(400, &body)).class, class, "{message}");
+    }
+}
+
+/// With 30,000 tokens a minute, a longer conversation was sent six times, and then the turn failed: it looked like a rate
+/// limit, although no wait helps.
+#[test]
+fn a_request_that_exceeds_the_rate_limit_on_its_own_is_too_long() {
+    let openai = "Request too large for gpt-5.4 (for limit gpt-5) in organization org-1a2b3 on tokens per min (TPM): \
+                  Limit 30000, Requested 45234. The input or output tokens must be reduced in order to run successfully.";
+    let groq = "Request too large for model `llama-4-70b` in organization `org_01` service tier `on_demand` on tokens per \
+                minute (TPM): Limit 6000, Requested 8231, please reduce your message size and try again.";
+    let full = "Rate limit reached for gpt-5.4 in organization org-1a2b3 on tokens per min (TPM): Limit 30000, Used 25000, \
+                Requested 6000. Please try again in 2s.";
+    let exceeds_rate =
+        |used, limit| ErrorClass::TooLong { used: Some(used), limit: Some(limit), window: false };
+    for (status, message, class) in [
+        (429, openai, exceeds_rate(45_234, 30_000)),
+        (200, openai, exceeds_rate(45_234, 30_000)),
+        (413, groq, exceeds_rate(8_231, 6_000)),
+        (429, full, RETRY),
+        (200, full, RETRY),
+    ] {
+        let code = "rate_limit_exceeded";
+        let body = serde_json::json!({ "error": { "type": "tokens", "code": code, "message": message } });
+        let body = body.to_string();
+        let found = classify(&test_endpoint("openai/gpt-5.4"), &plain(status, &body));
+        assert_eq!(found.class, class, "{message}");
     }
 }
 

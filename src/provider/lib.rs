@@ -149,7 +149,7 @@ pub enum ErrorClass {
     Auth,
     /// The request is too long. `used` and `limit` are in tokens, if the provider reports them. `window` is true if the
     /// provider reports that the model's context window is exceeded; otherwise this is an assumption, or the limit is
-    /// in bytes.
+    /// in bytes or that of the account's rate.
     TooLong { used: Option<u64>, limit: Option<u64>, window: bool },
     /// The provider rejects reasoning or a compaction that was sent back: altered, from another account, or expired.
     /// It would accept the same request without them.

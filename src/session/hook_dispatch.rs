@@ -56,12 +56,9 @@ impl Core {
         if !self.thread.auto_compact().unwrap_or(settings.auto) {
             return None;
         }
-        let share = |tokens: u64| tokens as f64 / size.max(1) as f64;
         match settings.threshold {
-            CompactionThreshold::Never => None,
             CompactionThreshold::Ratio(ratio) => Some(ratio),
-            CompactionThreshold::Used(tokens) => Some(share(tokens)),
-            CompactionThreshold::Left(tokens) => Some(share(size.saturating_sub(tokens))),
+            threshold => threshold.due_at(size).map(|tokens| tokens as f64 / size.max(1) as f64),
         }
     }
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use folders::{InstructionFile, InstructionFolder};
-use known::{instructed, known_paths, reminder, touched};
+use known::{known_paths, reminder, touched};
 
 use super::actor::Session;
 use super::core::Core;
@@ -30,7 +30,7 @@ use epitome_tools::Workspace;
 /// Maximum number of subdirectories whose instructions are used; a model that touches more is only browsing.
 const NESTED_MAX: usize = 32;
 
-/// Maximum number of messages with instructions in a thread, so that a file that changes constantly can't fill it.
+/// Maximum number of messages with instructions in a view, so that a file that changes constantly can't fill it.
 const MESSAGES_MAX: usize = 100;
 
 /// The files that may contain instructions, as of the last scan.
@@ -180,7 +180,11 @@ impl InstructionWatch {
         if core.lineage.is_child() || self.complete_at == Some(at) {
             return Ok(());
         }
-        let left = MESSAGES_MAX.saturating_sub(instructed(&core.thread).count());
+        let shown =
+            core.thread.view().entries().iter().filter(|entry| {
+                matches!(entry.change, Change::Said { origin: Origin::Instructions { .. }, .. })
+            });
+        let left = MESSAGES_MAX.saturating_sub(shown.count());
         let missing = self.missing(&core.thread).into_iter();
         let fitting: Vec<_> =
             missing.filter(|(path, text)| core.has_room_for(path, text)).take(left).collect();

@@ -32,18 +32,23 @@ they have agreed to a plan, carry it out.";
 #[derive(Debug, Default)]
 pub(super) struct RemindedEntries {
     revision: Option<Seq>,
-    /// Entries of the view that were read.
+    /// Entries of the view that were read, and the last of them.
     read: usize,
+    last: Option<Arc<Entry>>,
     entries: Vec<Arc<Entry>>,
 }
 
 impl RemindedEntries {
     pub fn of(&mut self, view: &View) -> &[Arc<Entry>] {
-        if self.revision != Some(view.revision()) || self.read > view.entries().len() {
+        let last = self.read.checked_sub(1).and_then(|last| view.entries().get(last));
+        // Entries that could not be written were removed, whatever was appended since.
+        let is_continued = last.map(Arc::as_ptr) == self.last.as_ref().map(Arc::as_ptr);
+        if self.revision != Some(view.revision()) || !is_continued {
             *self = RemindedEntries { revision: Some(view.revision()), ..RemindedEntries::default() };
         }
         let new = &view.entries()[self.read..];
         self.read += new.len();
+        self.last = view.entries().last().cloned();
         self.entries.extend(new.iter().filter(|entry| may_remind(&entry.change)).cloned());
         &self.entries
     }
@@ -175,6 +180,15 @@ mod tests {
             let cold = RemindedEntries::default().of(log.view()).to_vec();
             assert_eq!((found.len(), found == cold), (known, true), "behind {}", log.next_seq());
         }
+    }
+
+    /// Regression: the goal was added to the view before a call, and the disk was full. The turn ended, the goal was removed
+    /// again, and with the next prompt the view was as long as before, so the model was never sent its goal.
+    #[test]
+    fn a_reminder_that_could_not_be_written_is_sent_again() {
+        let mut reminded = RemindedEntries::default();
+        assert_eq!(reminded.of(thread(vec![person("hi"), context("/goal", "A")]).view()).len(), 1);
+        assert_eq!(reminded.of(thread(vec![person("hi"), person("again")]).view()).len(), 0);
     }
 
     /// Each row is a log after its opening entry, e0, and the expected reminder.

@@ -23,7 +23,7 @@ use epitome_tools::{BoxFuture, ToolContext, listing};
 /// The origin of messages about later skills.
 const BY: &str = "skills";
 
-/// Maximum number of messages about skills in a thread: directories that change constantly must not fill it.
+/// Maximum number of messages about skills in a view: directories that change constantly must not fill it.
 const MESSAGES_MAX: usize = 20;
 
 impl SessionRecipes {
@@ -45,7 +45,8 @@ impl SessionRecipes {
 
     /// The reminder about skills that the frame does not list.
     pub(super) fn late_skills(&self, core: &Core) -> Option<Topic> {
-        let said = core.thread.context().iter().filter(|entry| text_by(BY, &entry.change).is_some());
+        let shown = core.thread.view().entries().iter();
+        let said = shown.filter(|entry| text_by(BY, &entry.change).is_some());
         if core.lineage.is_child() || said.count() >= MESSAGES_MAX {
             return None;
         }

@@ -210,7 +210,7 @@ async fn by_some_way(order: &SummaryJob, tried: &mut Tried) -> Result<WrittenSum
 
 impl Tried {
     fn learn(&mut self, endpoint: &Endpoint, error: &ProviderError) {
-        if let ErrorClass::TooLong { limit: Some(limit), .. } = error.class {
+        if let ErrorClass::TooLong { limit: Some(limit), window: true, .. } = error.class {
             self.limits.push((endpoint.name.clone(), limit));
         }
     }

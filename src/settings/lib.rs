@@ -272,7 +272,22 @@ impl CompactionThreshold {
         let ratio = text.trim().parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio))?;
         Some(if ratio == 0.0 { CompactionThreshold::Never } else { CompactionThreshold::Ratio(ratio) })
     }
+
+    /// The tokens in context at which a compaction is due; `None` for never. Numbers of tokens may be meant for a larger
+    /// window than this one. Then a part of it must be usable before a compaction, and a part must be left after it.
+    pub fn due_at(self, window: u64) -> Option<u64> {
+        match self {
+            CompactionThreshold::Never => None,
+            CompactionThreshold::Ratio(ratio) => Some((window as f64 * ratio) as u64),
+            CompactionThreshold::Used(tokens) => Some(tokens.min(window - window / LEFT_PART)),
+            CompactionThreshold::Left(tokens) => Some(window.saturating_sub(tokens).max(window / USED_PART)),
+        }
+    }
 }
+
+/// Divisors: the parts of a window that are left at a threshold in tokens used, and used at one in tokens left.
+const LEFT_PART: u64 = 20;
+const USED_PART: u64 = 2;
 
 impl Default for CompactionSettings {
     fn default() -> CompactionSettings {

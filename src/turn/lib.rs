@@ -98,8 +98,7 @@ pub struct Turn {
     /// Whether the last reply reached the output limit.
     is_cut: bool,
     usage: Usage,
-    /// Whether the view was compacted since the last reply. A request that is still too long then ends the
-    /// turn, so overflows cannot loop.
+    /// Whether the view was compacted since the last reply.
     compacted: bool,
     /// Whether a compaction before the next call was attempted and freed nothing. The request is then sent unchanged,
     /// and the provider decides whether it fits.
@@ -540,16 +539,17 @@ impl Turn {
                     ReplyEnd::Refused | ReplyEnd::Filtered => round_end(StopReason::Refusal),
                 };
             }
+            // Also just after a compaction: the window may have turned out to be smaller than it was made for.
+            ModelResult::TooLong(message) if !self.overflows_again() => {
+                self.failure = Some(message);
+                self.compact_for(CompactionReason::Overflow, Continuation::CallModel);
+            }
             ModelResult::TooLong(message) if self.compacted => self.fail(message),
-            ModelResult::TooLong(message) if self.overflows_again() => {
+            ModelResult::TooLong(message) => {
                 self.fail(format!(
                     "{message} Compacting does not help: each time, what comes next fills the window again. \
                      A tool's output is probably larger than the window; ask for less of it at a time."
                 ));
-            }
-            ModelResult::TooLong(message) => {
-                self.failure = Some(message);
-                self.compact_for(CompactionReason::Overflow, Continuation::CallModel);
             }
             ModelResult::MustCompact => {
                 // The request was not sent, so it does not count as a round.
@@ -657,6 +657,8 @@ impl Turn {
     fn swap(&mut self, compacted: Change, then: Continuation) {
         // Pruning alone leaves compaction as a further step, so it does not count as one.
         self.compacted |= !matches!(compacted, Change::Pruned { .. });
+        // The provider continues a paused reply only after the same conversation, with the reply's signed thinking.
+        self.paused = false;
         if let Change::Compacted { usage: Some(usage), .. } = &compacted {
             self.usage.add(usage);
         }

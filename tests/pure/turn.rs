@@ -73,6 +73,30 @@ fn answers_after_a_cancel_change_nothing() {
     assert_eq!(play.thread.entries().len(), entries);
 }
 
+/// Regression: a long search filled the window, so the conversation was compacted while the provider had paused the reply.
+/// The reply was then sent back as the end of the request, but without its thinking, which is only valid after the
+/// conversation for which it was signed. Anthropic refused that, and the turn failed.
+#[test]
+fn a_reply_is_no_longer_paused_after_a_compaction() {
+    let mut play = Play::new("paused and compacted");
+    let is_paused = |play: &Play| play.turn.as_ref().is_some_and(Turn::is_paused);
+    for line in [
+        "> prompt \"go\"",
+        "< commit said \"go\"",
+        "< ask model",
+        "> reply \"searching on\" end=paused",
+        "< commit replied \"searching on\"",
+        "< ask model",
+    ] {
+        play.line(line);
+    }
+    assert!(is_paused(&play));
+    for line in ["> must compact", "< ask compact", "> compacted", "< commit compacted", "< ask model"] {
+        play.line(line);
+    }
+    assert!(!is_paused(&play));
+}
+
 /// The scripts by name, without comments and blank lines.
 fn scripts() -> Vec<(String, Vec<String>)> {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/turn");

@@ -28,7 +28,7 @@ enum NumberLayout {
 }
 
 /// The services' wording in lower case; the first match applies.
-const SENTENCES: [(&str, NumberLayout); 19] = [
+const SENTENCES: [(&str, NumberLayout); 29] = [
     // Anthropic: "prompt is too long: 207791 tokens > 200000 maximum"
     ("prompt is too long", NumberLayout::UsedFirst),
     // "input length and `max_tokens` exceed context limit: 189136 + 20000 > 204648"
@@ -37,6 +37,9 @@ const SENTENCES: [(&str, NumberLayout); 19] = [
     ("input is too long for requested model", NumberLayout::Absent),
     // OpenAI.
     ("exceeds the context window", NumberLayout::Absent),
+    // A request that exceeds the rate limit on its own, of OpenAI (429) and Groq (413): "Request too large for gpt-5.4 (for
+    // limit gpt-5) in organization org-1 on tokens per min (TPM): Limit 30000, Requested 45234. The input or output …"
+    (EXCEEDS_RATE, NumberLayout::After { used: "requested", limit: "): limit" }),
     (
         "exceed the configured limit of",
         NumberLayout::After { used: "resulted in", limit: "configured limit of" },
@@ -68,17 +71,38 @@ const SENTENCES: [(&str, NumberLayout); 19] = [
     ("exceeds the maximum number of tokens", NumberLayout::UsedFirst),
     // Ollama's cloud and several gateways.
     ("input exceeds the maximum context", NumberLayout::Absent),
+    // Ollama: "prompt too long; exceeded max context length by 4093 tokens"
+    ("prompt too long; exceeded", NumberLayout::Absent),
+    // Together: "The input (516368 tokens) is longer than the model's context length (262144 tokens)."
+    ("longer than the model's context length", NumberLayout::UsedFirst),
+    // Poolside: "Input length 131393 exceeds the maximum allowed input length of 131040 tokens."
+    ("exceeds the maximum allowed input length", NumberLayout::UsedFirst),
+    // "Prompt has 5000 tokens, but the configured context size is 4096 tokens"
+    ("but the configured context size is", NumberLayout::UsedFirst),
+    // GitHub Copilot: "prompt token count of 139424 exceeds the limit of 128000"
+    ("prompt token count of", NumberLayout::UsedFirst),
+    // Kimi: "Invalid request: Your request exceeded model token limit: 262144 (requested: 291351)"
+    ("exceeded model token limit", NumberLayout::After { used: "requested:", limit: "model token limit" }),
+    // Alibaba: "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 202745]"
+    ("range of input length should be", NumberLayout::After { used: "requested", limit: "should be [1," }),
+    // MiniMax: "invalid params, context window exceeds limit (2013)"
+    ("context window exceeds limit", NumberLayout::Absent),
+    // Z.AI.
+    ("prompt exceeds max length", NumberLayout::Absent),
     ("reduce the length of the messages", NumberLayout::Absent),
 ];
+
+/// The wording of a request that exceeds the account's tokens per minute, which are not the model's window.
+const EXCEEDS_RATE: &str = "request too large for";
 
 /// Returns `ErrorClass::TooLong` if the request is too long, otherwise `None`.
 pub(super) fn too_long(status: u16, said: &ErrorBody) -> Option<ErrorClass> {
     let known = said.is(&CODES) || status == 413;
     let message = said.message.to_lowercase();
     let sentence = SENTENCES.iter().find(|(sentence, _)| message.contains(sentence));
-    let by_words = matches!(status, 200 | 400 | 422 | 500) && sentence.is_some();
+    let by_words = matches!(status, 200 | 400 | 422 | 429 | 500) && sentence.is_some();
     (known || by_words).then(|| {
-        let window = sentence.is_some() || said.is(&CODES);
+        let window = sentence.is_some_and(|(words, _)| *words != EXCEEDS_RATE) || said.is(&CODES);
         let (used, limit) = sentence.map_or((None, None), |(_, sizes)| read(*sizes, &message));
         ErrorClass::TooLong { used: said.used.or(used), limit: said.limit.or(limit), window }
     })

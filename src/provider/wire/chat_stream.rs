@@ -241,6 +241,8 @@ impl ChatDecoder {
 fn stop(reason: &str) -> ReplyStop {
     match reason {
         "length" => ReplyStop::MaxTokens,
+        // Z.AI, instead of an error.
+        "model_context_window_exceeded" => ReplyStop::WindowExceeded,
         "content_filter" => ReplyStop::Refused { reason: "the provider's content filter".into() },
         // `stop`, `tool_calls`, `function_call` and the inventions of other servers.
         _ => ReplyStop::Finished,

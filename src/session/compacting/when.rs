@@ -40,6 +40,8 @@ impl Compactor {
             Some(_) => core.tokens_in_context(),
             None => core.tokens_at_most(),
         };
-        self.backoff.is_due(&core.ruler(), &core.thread, Fullness { used, size, at })
+        // Just after a compaction, a model with a smaller window may have been chosen.
+        let exceeds_window = used > size && !self.is_paused(core);
+        exceeds_window || self.backoff.is_due(&core.ruler(), &core.thread, Fullness { used, size, at })
     }
 }

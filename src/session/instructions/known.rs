@@ -29,7 +29,7 @@ pub(super) fn touched(thread: &Thread) -> BTreeSet<PathBuf> {
 }
 
 /// The entries that contain instructions, with their files, newest first.
-pub(super) fn instructed(thread: &Thread) -> impl Iterator<Item = (&Entry, &Path)> {
+fn instructed(thread: &Thread) -> impl Iterator<Item = (&Entry, &Path)> {
     thread.context().iter().rev().filter_map(|entry| match &entry.change {
         Change::Said { origin: Origin::Instructions { path }, .. } => Some((entry.as_ref(), path.as_path())),
         _ => None,

@@ -104,7 +104,13 @@ impl ModelLink {
         in_turn: bool,
     ) -> Vec<ModelEffect> {
         match *class {
-            ErrorClass::TooLong { limit: Some(limit), .. } => Vec::from_iter(self.narrow(model, limit)),
+            ErrorClass::TooLong { limit: Some(limit), window: true, .. } => {
+                Vec::from_iter(self.narrow(model, limit))
+            }
+            // The account's rate may be raised at any time, so it is not stored.
+            ErrorClass::TooLong { limit: Some(limit), window: false, .. } => {
+                Vec::from_iter(self.adopt(model, limit))
+            }
             ErrorClass::TooLong { used, limit: None, window: true } => {
                 // Only the provider knows how many tokens an image takes.
                 if used.is_none() && self.ruler(thread).media_of(thread) > 0 {
@@ -184,13 +190,21 @@ impl ModelLink {
 
     /// Adopts a smaller window than the known one, for this session and for others.
     pub fn narrow(&mut self, model: &ModelName, window: u64) -> Option<ModelEffect> {
+        let effect = self.adopt(model, window)?;
+        if let Some(endpoint) = &self.endpoint {
+            self.learned.learn_window(endpoint, window);
+        }
+        Some(effect)
+    }
+
+    /// Adopts a smaller window than the known one, for this session.
+    fn adopt(&mut self, model: &ModelName, window: u64) -> Option<ModelEffect> {
         let endpoint = self.endpoint.as_mut().filter(|endpoint| endpoint.name == *model)?;
         if !(WINDOW_TOKENS_MIN..endpoint.window).contains(&window) {
             return None;
         }
         tracing::info!(%model, window, "the window is smaller than was known");
         endpoint.set_window(window);
-        self.learned.learn_window(endpoint, window);
         self.window_from = FactSource::Overflow;
         Some(ModelEffect::WindowChanged)
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use epitome::session::{SessionAnswer, SessionEvent};
 use epitome::thread::{Change, Content, StopReason, Trigger};
 use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
-use epitome_test_harness::session::TestSession;
+use epitome_test_harness::session::{Setup, TestSession};
 use epitome_test_harness::text;
 
 /// Window in tokens, much smaller than the one in the model table.
@@ -120,6 +120,58 @@ fn a_single_message_longer_than_the_window_is_answered() {
     assert_eq!(test.ask(&paste), StopReason::EndTurn);
     let last = test.last_request().last_user_text();
     assert!(last.contains("Begin. ") && last.contains("count the words."), "{last}");
+}
+
+/// Regression: a server was restarted with a smaller window than the configured one. The next prompt was compacted for the
+/// old window before it was sent, and when the server refused it all the same, the turn failed: between two replies, only
+/// one compaction was made.
+#[test]
+fn a_request_that_is_still_too_long_after_a_compaction_is_compacted_again() {
+    let config = "[compaction]\nmodel = \"none\"\n\n[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = 20000\n";
+    let window = Arc::new(AtomicUsize::new(20_000));
+    let current = window.clone();
+    let mut test = Setup::with_config(config).start(move |request| {
+        let (used, window) = (tokens(request), current.load(Ordering::Relaxed));
+        if used > window {
+            let message = Some(format!("prompt is too long: {used} tokens > {window} maximum"));
+            return vec![ModelStep::Error { status: 400, retry_after: None, message }];
+        }
+        let count = if window == 20_000 { 1_500 } else { 10 };
+        let reply = ModelStep::Flood { count, text: "many words ".into() };
+        vec![reply, ModelStep::Usage { input: used as u64, output: 1_100 }]
+    });
+    for _ in 0..2 {
+        assert_eq!(test.ask("Say many words"), StopReason::EndTurn);
+    }
+    assert!(compactions(&test).is_empty());
+    window.store(4_000, Ordering::Relaxed);
+    let paste = format!("Begin. {}The end: count the words.", "some words of a paste ".repeat(3_000));
+    assert_eq!(test.ask(&paste), StopReason::EndTurn);
+    assert_eq!(compactions(&test).first(), Some(&Trigger::Must));
+    let last = test.last_request().last_user_text();
+    assert!(last.contains("Begin. ") && last.contains("count the words."), "{last}");
+}
+
+/// Regression: just after a compaction, the user chose a model with a smaller window. The next compaction waited until the
+/// conversation had grown by a tenth, so a request was sent that was larger than the window. Local servers silently drop
+/// the beginning of such a request.
+#[test]
+fn a_compacted_conversation_is_compacted_again_for_a_model_with_a_smaller_window() {
+    let config =
+        "[compaction]\nmodel = \"none\"\n\n[models.\"anthropic/claude-haiku-4-5\"]\ncontext_window = 6000\n";
+    let mut test = Setup::with_config(config).start(|request| {
+        let reply = ModelStep::Flood { count: 2_000, text: "many words ".into() };
+        vec![reply, ModelStep::Usage { input: tokens(request) as u64, output: 5_500 }]
+    });
+    for _ in 0..6 {
+        assert_eq!(test.ask("Say many words"), StopReason::EndTurn);
+    }
+    assert_eq!(test.ask("/compact keep=4"), StopReason::EndTurn);
+    assert_eq!(compactions(&test), [Trigger::Manual]);
+    test.choose("model", "anthropic/claude-haiku-4-5").expect("it is offered");
+    assert_eq!(test.ask("And now?"), StopReason::EndTurn);
+    assert_eq!(compactions(&test)[..2], [Trigger::Manual, Trigger::Must]);
+    assert!(tokens(&test.last_request()) < WINDOW, "{:?}", test.last_request().seen());
 }
 
 #[test]

@@ -89,6 +89,23 @@ fn instructions_are_in_the_view_once_even_after_a_compaction() {
     assert_eq!(texts.matches("Use spaces, always.").count(), 1, "{texts}");
 }
 
+/// Regression: at most 100 messages with instructions were sent in a conversation. In a long one, in which the agent often
+/// added something to its CLAUDE.md, newer rules were not sent any more.
+#[test]
+fn instructions_that_changed_often_are_sent_again_after_a_compaction() {
+    let mut test = Setup::with_config("[compaction]\nmodel = \"none\"\n").start(in_turn(Vec::new()));
+    for number in 0..=101 {
+        write(&test, "AGENTS.md", &format!("This is rule {number}."));
+        test.ask("Go");
+    }
+    assert_eq!(files(&test).len(), 100);
+    assert!(!user_texts(&test).contains("This is rule 101."));
+    test.ask("/compact");
+    test.ask("Go");
+    assert_eq!(files(&test).len(), 101);
+    assert_eq!(user_texts(&test).matches("This is rule 101.").count(), 1);
+}
+
 /// Otherwise a link in a repository could cause a key file to be sent to the provider.
 #[test]
 fn a_symlink_out_of_the_workspace_is_not_followed() {

@@ -136,6 +136,24 @@ fn a_skill_added_later_is_announced_once() {
     assert!(words.contains("read the file for their instructions"), "{words}");
 }
 
+/// Regression: at most 20 messages about later skills were sent in a conversation, and each compaction required another
+/// one. After the 20th, the model no longer knew of the skill.
+#[test]
+fn a_skill_added_later_is_announced_after_every_compaction() {
+    let mut test = Setup::with_config("[compaction]\nmodel = \"none\"\n")
+        .start(|_| vec![ModelStep::Flood { count: 2_000, text: "many words ".into() }]);
+    test.ask("Hello");
+    write_file(&test.cwd().join(PDF.0), PDF.1);
+    test.reload(test.environment());
+    for _ in 0..21 {
+        test.ask("And now?");
+        test.ask("/compact");
+    }
+    test.ask("And then?");
+    let words = last_words(&test);
+    assert_eq!(words.matches("- pdf: Fills PDF forms. (").count(), 1, "{words}");
+}
+
 fn outcome(test: &TestSession) -> String {
     let log = test.log();
     let given = log.iter().rev().find_map(|entry| match &entry.change {
