@@ -268,6 +268,17 @@ fn a_turn_goes_on_while_the_server_is_started_again() {
     let prompt = agent.prompt(&session, "half");
     agent.hear("The first half, ");
     drop(server);
+    let server = serve_at(&format!("127.0.0.1:{port}"));
+    machine.model().release();
+    let (rest, answer) = agent.answer(prompt);
+    assert_eq!((agent_text(&rest).as_str(), stop_reason(&answer).as_str()), ("the second half.", "end_turn"));
+
+    // Regression: a server without a daemon of its own that was terminated closed the sessions of its workers, as if their
+    // clients had left, instead of cutting the connections.
+    let prompt = agent.prompt(&session, "half");
+    agent.hear("The first half, ");
+    server.signal(Signal::TERM);
+    assert_eq!(server.exit_code(), Some(0));
     let _server = serve_at(&format!("127.0.0.1:{port}"));
     machine.model().release();
     let (rest, answer) = agent.answer(prompt);
