@@ -112,6 +112,11 @@ const SOCKETS_MAX: usize = 512;
 /// must not find it closed when they use it.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(120);
 
+/// Maximum bytes that the system takes of a socket and does not send yet. A client that is slow gets them in much less
+/// than [`SILENCE_MAX`].
+#[cfg(target_os = "linux")]
+const UNSENT_BYTES_MAX: u32 = 128 * 1024;
+
 /// Longest head of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
@@ -266,6 +271,9 @@ impl RemoteClients {
     ) {
         // Messages are small, and each is waited for.
         drop(stream.set_nodelay(true));
+        // What the system has taken of a long message counts as moved.
+        #[cfg(target_os = "linux")]
+        drop(socket2::SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX));
         let Some(acceptor) = tls else {
             let Ok(is_http2) = begins_http2(&stream).await else { return };
             return self.requests(stream, is_http2, place).await;
