@@ -55,6 +55,7 @@ use epitome_platform::local::AsyncStream;
 use epitome_session::AccessScope;
 use gateway::GATEWAY_PATH;
 pub use gateway::ModelGateway;
+use websocket::PING_EVERY;
 pub use websocket::{IDS_HEADER, SILENCE_MAX, WRITE_TIME_MAX, front_protocol};
 use workers::WorkerConnector;
 pub use workers::{INSTANCE_HEADER, WORKER_HEADER, Workers, address_of};
@@ -302,6 +303,8 @@ impl RemoteClients {
         let served = if is_http2 {
             let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
             server.timer(TokioTimer::new()).max_header_list_size(HEAD_BYTES_MAX as u32);
+            // A client whose machine has gone would keep its place for ever.
+            server.keep_alive_interval(PING_EVERY).keep_alive_timeout(SILENCE_MAX - PING_EVERY);
             server.serve_connection(io, service).await
         } else {
             let mut server = hyper::server::conn::http1::Builder::new();
