@@ -348,7 +348,9 @@ impl RemoteClients {
             }
             token => token,
         };
+        // Browsers ask with OPTIONS, without a token.
         if let Some(name) = value(headers, &WORKER_HEADER)
+            && *request.method() != Method::OPTIONS
             && !headers.contains_key(&CONNECTION_HEADER)
             && let Err(why) = self.workers.check(name)
         {
