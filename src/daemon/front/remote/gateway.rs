@@ -121,10 +121,15 @@ impl ModelGateway {
     pub(super) fn end_invalid(&self, access: &RemoteAccess) {
         let mut running = lock(&self.running);
         running.retain(|(_, running)| !running.is_closed());
-        let mut valid: BTreeMap<String, bool> = BTreeMap::new();
+        // Not by name: a token may have that of one that was revoked.
+        let mut checked: Vec<(StoredToken, bool)> = Vec::new();
         running.retain(|(token, _)| {
-            let is_valid = || access.is_valid(&Some(token.clone()));
-            *valid.entry(token.name.clone()).or_insert_with(is_valid)
+            if let Some((_, is_valid)) = checked.iter().find(|(known, _)| known == token) {
+                return *is_valid;
+            }
+            let is_valid = access.is_valid(&Some(token.clone()));
+            checked.push((token.clone(), is_valid));
+            is_valid
         });
     }
 
@@ -448,7 +453,12 @@ fn error(status: StatusCode, kind: &str, why: &str) -> RemoteResponse {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::oneshot::error::TryRecvError;
+
     use super::*;
+    use crate::front::access::AcceptedTokens;
+    use crate::remote_tokens::RemoteTokens;
+    use epitome_session::AccessScope;
 
     /// Regression: each of many calls that came at the same time read the settings, the policy and the lists on its own.
     #[tokio::test]
@@ -461,5 +471,26 @@ mod tests {
         let [_, second, third] = <[_; 3]>::from(lists).map(|list| list.expect("settings"));
         // The first one had begun when they came.
         assert!(Arc::ptr_eq(&second, &third));
+    }
+
+    /// Regression: a token was revoked and made again with the same name, as when it is rotated. The calls with the new one
+    /// ended with those of the old one.
+    #[tokio::test]
+    async fn only_calls_with_a_token_that_was_revoked_end() {
+        let home = tempfile::tempdir().expect("a directory");
+        let gateway = ModelGateway::new(Paths::below(home.path()), Overrides::default(), Vec::new());
+        let (gateway, tokens) = (Arc::new(gateway), RemoteTokens::below(home.path()));
+        let create = || tokens.create("box", AccessScope::Work, None).expect("a token").0;
+        let begin =
+            |token: &StoredToken| gateway.begin(token, "a/b".to_owned()).expect("there is room for a call");
+        let old = create();
+        let mut revoked = begin(&old);
+        tokens.revoke("box").expect("it is removed");
+        let mut valid = begin(&create());
+        let access =
+            RemoteAccess { tokens: AcceptedTokens::Stored(tokens.clone()), origins: Vec::new() };
+        gateway.end_invalid(&access);
+        assert_eq!(revoked.ended.try_recv(), Err(TryRecvError::Closed));
+        assert_eq!(valid.ended.try_recv(), Err(TryRecvError::Empty));
     }
 }
