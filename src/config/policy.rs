@@ -32,10 +32,11 @@ static OF_STORE: RwLock<Option<PolicyFile>> = RwLock::new(None);
 
 /// Keys that the policy of a database can't set: they would start programs on all machines, allow them, or send something
 /// elsewhere.
-const NOT_OF_STORES: [&[&str]; 10] = [
+const NOT_OF_STORES: [&[&str]; 11] = [
     &["store"],
     &["telemetry"],
     &["providers"],
+    &["gateway"],
     &["mcp"],
     &["environment"],
     &["diagnostics"],
@@ -242,6 +243,13 @@ impl ConfigReader<'_> {
                 let hint = "set it in the policy of each machine, see docs/policy.md".to_owned();
                 self.problem(value.span(), message, Some(hint));
             }
+        }
+        let hooks = root.get("hooks").and_then(|hooks| hooks.get_ref().as_table());
+        if let Some(trust) = hooks.and_then(|hooks| hooks.get("trust"))
+            && trust.get_ref().as_str() == Some(HookTrust::Run.id())
+        {
+            let message = "a policy in a database can't have the hooks of repositories run".to_owned();
+            self.problem(trust.span(), message, Some("trust is \"ask\" or \"never\"".to_owned()));
         }
     }
 
