@@ -196,8 +196,13 @@ impl Settings {
             self.permissions.retain(|rule| rule.path != path);
             self.policy.choices.push(PolicyChoices { path: path.clone(), ..PolicyChoices::default() });
             let owner = FileOwner::Policy { home: home.as_deref(), is_of_store };
+            let before = is_of_store.then(|| self.clone());
             let (set, found) = file::apply(self, &path, &text, owner);
-            values.extend(set);
+            match before.filter(|_| !found.is_empty()) {
+                // Whoever can write to the database must not get anything sent by what is refused.
+                Some(before) => *self = Settings { policy: std::mem::take(&mut self.policy), ..before },
+                None => values.extend(set),
+            }
             problems.extend(found);
         }
         if let Some(problem) = problems.first() {

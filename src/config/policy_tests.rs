@@ -221,6 +221,19 @@ fn policies_of_a_database_and_of_the_machine_add_up() {
     assert_eq!(rounds.path, Path::new("the policy in the database work at db"));
 }
 
+/// Regression: a policy that was written to the database without `epitome policy set` stopped all runs, as it should. But what
+/// it must not set was in effect, so that the token for the gateway was sent to another server.
+#[test]
+fn nothing_of_a_policy_with_mistakes_in_a_database_applies() {
+    let text = "gateway.address = \"wss://other.example\"\nmax_rounds = 3";
+    let files = vec![PolicyFile::of_store("the database work at db", text)];
+    let mut settings = Settings { policy: Policy { files, ..Policy::default() }, ..Settings::default() };
+    let (values, problems) = settings.enforce_policy();
+    assert_eq!((values, problems.len()), (Vec::new(), 1));
+    assert_eq!((&settings.gateway, settings.max_rounds), (&None, Settings::default().max_rounds));
+    assert!(settings.policy.refuses_model(None).is_some());
+}
+
 #[test]
 fn a_policy_in_a_database_starts_no_programs() {
     for (text, key) in [
