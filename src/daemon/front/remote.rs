@@ -272,9 +272,14 @@ impl RemoteClients {
     ) {
         // Messages are small, and each is waited for.
         drop(stream.set_nodelay(true));
-        // What the system has taken of a long message counts as moved.
         #[cfg(target_os = "linux")]
-        drop(socket2::SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX));
+        {
+            let socket = socket2::SockRef::from(&stream);
+            // What the system has taken of a long message counts as moved.
+            drop(socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX));
+            // The machine of a client has gone that confirms nothing of what it is sent.
+            drop(socket.set_tcp_user_timeout(Some(SILENCE_MAX)));
+        }
         let Some(acceptor) = tls else {
             let Ok(is_http2) = begins_http2(&stream).await else { return };
             return self.requests(stream, is_http2, place).await;
