@@ -183,6 +183,12 @@ fn a_token_for_workers_allows_nothing_else_and_no_other_allows_to_be_one() {
     let ran = machine.run(&["worker", "--remote", address, "--name", "two words"]).exited(2);
     assert!(ran.err.contains("a worker's name has letters"), "{}", ran.err);
 
+    // One that is for a worker is for no other one.
+    let arguments = ["token", "create", "--name", "own", "--scope", "work", "--worker", "own-box"];
+    let own = office.server_machine.run(&arguments).ok();
+    let why = fails(&machine, own.trim(), &as_worker);
+    assert!(why.contains("This token is for the worker \"own-box\""), "{why}");
+
     // A token that is revoked ends what was connected with it.
     office.server_machine.run(&["token", "revoke", "box"]).ok();
     within("the worker is gone", || office.workers().is_empty().then_some(()));

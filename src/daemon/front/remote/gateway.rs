@@ -480,7 +480,7 @@ mod tests {
         let home = tempfile::tempdir().expect("a directory");
         let gateway = ModelGateway::new(Paths::below(home.path()), Overrides::default(), Vec::new());
         let (gateway, tokens) = (Arc::new(gateway), RemoteTokens::below(home.path()));
-        let create = || tokens.create("box", AccessScope::Work, None).expect("a token").0;
+        let create = || tokens.create("box", AccessScope::Work, None, None).expect("a token").0;
         let begin =
             |token: &StoredToken| gateway.begin(token, "a/b".to_owned()).expect("there is room for a call");
         let old = create();

@@ -325,6 +325,9 @@ pub async fn accept(
     if let Err(why) = check_name("a worker", name) {
         return text(StatusCode::BAD_REQUEST, &why);
     }
+    if let Some(own) = token.worker.as_ref().filter(|own| *own != name) {
+        return text(StatusCode::FORBIDDEN, &format!("This token is for the worker {own:?}"));
+    }
     if clients.draining.load(Ordering::Relaxed) {
         return text(StatusCode::SERVICE_UNAVAILABLE, DRAINING);
     }
@@ -403,7 +406,7 @@ mod tests {
     fn tokens() -> [StoredToken; 2] {
         let scratch = tempfile::tempdir().expect("a temporary directory");
         let tokens = RemoteTokens::below(scratch.path());
-        ["box", "other"].map(|name| tokens.create(name, AccessScope::Work, None).expect("a token").0)
+        ["box", "other"].map(|name| tokens.create(name, AccessScope::Work, None, None).expect("a token").0)
     }
 
     fn enter(workers: &Workers, name: &str, instance: &str, token: &StoredToken) -> OfferedSocket {
