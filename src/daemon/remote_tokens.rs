@@ -215,7 +215,8 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a temporary directory");
         let tokens = RemoteTokens::below(scratch.path());
         let (laptop, secret) = tokens.create("laptop", AccessScope::Prompt, None, None).expect("a token");
-        let (old, expired) = tokens.create("old", AccessScope::Read, Some(Duration::ZERO), None).expect("a token");
+        let (old, expired) =
+            tokens.create("old", AccessScope::Read, Some(Duration::ZERO), None).expect("a token");
         assert!(tokens.create("laptop", AccessScope::Read, None, None).is_err(), "the name is taken");
         assert_eq!(tokens.find(&secret), Ok(Some(laptop.clone())));
         assert_eq!((tokens.find(&expired), tokens.is_valid(&old)), (Ok(None), Ok(false)));

@@ -487,8 +487,7 @@ mod tests {
         let mut revoked = begin(&old);
         tokens.revoke("box").expect("it is removed");
         let mut valid = begin(&create());
-        let access =
-            RemoteAccess { tokens: AcceptedTokens::Stored(tokens.clone()), origins: Vec::new() };
+        let access = RemoteAccess { tokens: AcceptedTokens::Stored(tokens.clone()), origins: Vec::new() };
         gateway.end_invalid(&access);
         assert_eq!(revoked.ended.try_recv(), Err(TryRecvError::Closed));
         assert_eq!(valid.ended.try_recv(), Err(TryRecvError::Empty));
