@@ -93,7 +93,7 @@ mod tests {
         let runtime = runtime.expect("a thread");
         let (other, others) = mpsc::sync_channel(1);
         let blocked = runtime.spawn(async move { in_place(|| others.recv_timeout(Duration::from_secs(30))) });
-        runtime.spawn(async move { other.send(()) });
+        drop(runtime.spawn(async move { other.send(()) }));
         let heard = runtime.block_on(blocked).expect("no panic");
         heard.expect("the other task runs");
     }
