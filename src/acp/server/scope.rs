@@ -58,8 +58,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
         method: &str,
         params: &RequestParams<'_>,
     ) -> Result<(), wire::Error> {
-        // Messages for sessions that the client has open.
-        if matches!(method, "session/prompt" | "session/cancel" | "session/close" | "_session/steering") {
+        // They are refused unless the client has the session open.
+        if matches!(method, "session/prompt" | "session/close" | "_session/steering") {
             return Ok(());
         }
         // Both the database that may have the sessions and the file system may be slow.
@@ -78,6 +78,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         }
         if let Ok(named) = params.session_id()
             && let Some(session) = from_wire::session_id(&named)
+            && !self.outbox.requests().has_opened(&session)
             && self.outbox.requests().root_of(&session).is_none()
             && self.finished_agent(&session).is_none()
         {

@@ -152,6 +152,13 @@ fn sessions_outside_of_a_workers_directories_are_refused() {
         refused(method, json!({ "sessionId": elsewhere }));
     }
     refused("session/set_title", json!({ "sessionId": elsewhere, "title": "Mine" }));
+    // Regression: a turn could be cancelled, because that is a notification, which needs no open session.
+    let prompt = owner.prompt(&elsewhere, "half");
+    owner.hear("The first half, ");
+    agent.cancel(&elsewhere);
+    agent.call("session/list", json!({}));
+    machine.model().release();
+    assert_eq!(stop_reason(&owner.answer(prompt).1), "end_turn");
     let made = agent.call("session/new", json!({ "cwd": inside, "mcpServers": [] }));
     let session = made["sessionId"].as_str().expect("an id");
     agent.turn(session, "say inside");
