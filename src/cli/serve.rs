@@ -58,15 +58,13 @@ pub fn store(paths: &Paths) -> Store {
     opened.unwrap_or_else(|why| end(paths, &why))
 }
 
-/// Opens the store of the settings, and applies the policy in it to this process, from now on. Ends the process if that is
-/// not possible: a policy that can't be read might forbid what would be done.
-fn governed_store(paths: &Paths) -> Store {
+/// Opens the store of the settings, and applies the policy in it to this process as long as it is open; `None` if it is
+/// that of files, which have none. Ends the process if that is not possible: a policy that can't be read might forbid what
+/// would be done.
+pub fn governed_store(paths: &Paths) -> Option<Store> {
     let (settings, _) = Settings::load(paths, None, |_| None);
-    let opened = match &settings.store {
-        None => Ok(Store::new(paths)),
-        Some(address) => governed_store_at(paths, address),
-    };
-    opened.unwrap_or_else(|why| end(paths, &why))
+    let opened = governed_store_at(paths, &settings.store?);
+    Some(opened.unwrap_or_else(|why| end(paths, &why)))
 }
 
 fn end(paths: &Paths, why: &str) -> ! {
@@ -162,7 +160,7 @@ pub fn sessions(paths: Paths, runtime: &tokio::runtime::Handle) -> Sessions {
 
 /// Creates the services that the sessions of a process share.
 pub fn services(paths: Paths) -> SessionServices {
-    let store = governed_store(&paths);
+    let store = governed_store(&paths).unwrap_or_else(|| Store::new(&paths));
     let reaper = Arc::new(Reaper::for_this_executable());
     SessionServices {
         learned: Learned::below(&paths.data),

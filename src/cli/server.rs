@@ -70,6 +70,8 @@ pub fn main(args: ServeArgs) -> Result<i32, CliError> {
         args.advertise.as_deref().map(|address| forwarding(address, &args, &paths)).transpose()?;
     let overrides = Overrides::from(args.overrides);
     let environment = epitome_platform::os::environment();
+    // The policy in the database counts for the models that this process calls for others.
+    let _governed = serve::governed_store(&paths);
     let gateway = Arc::new(ModelGateway::new(paths.clone(), overrides.clone(), environment));
     let advertised = args.advertise;
     let connector = move || {

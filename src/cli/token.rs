@@ -39,6 +39,9 @@ struct CreateTokenArgs {
     /// How long it is valid, for example 30d or 12h [default: until it is revoked]
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     expires: Option<Duration>,
+    /// The only name that a worker with it may have [default: any]
+    #[arg(long, value_name = "NAME")]
+    worker: Option<String>,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -67,7 +70,8 @@ pub fn main(TokenArgs { command }: TokenArgs) -> Result<i32, CliError> {
     let failed = |why| CliError::failed(why, None);
     match command {
         TokenCommand::Create(args) => {
-            let (token, secret) = tokens.create(&args.name, args.scope, args.expires).map_err(failed)?;
+            let created = tokens.create(&args.name, args.scope, args.expires, args.worker);
+            let (token, secret) = created.map_err(failed)?;
             if args.json {
                 let mut created = as_json(&token);
                 created["token"] = json!(secret);
@@ -110,6 +114,7 @@ fn as_json(token: &StoredToken) -> serde_json::Value {
         "created_at": date(token.created_at),
         "expires_at": token.expires_at.map(date),
         "expired": token.is_expired(),
+        "worker": token.worker,
     })
 }
 
@@ -119,7 +124,14 @@ fn as_text(token: &StoredToken, width: usize) -> String {
         Some(at) if token.is_expired() => format!("expired {}", date(at)),
         Some(at) => format!("expires {}", date(at)),
     };
-    format!("{:width$}  {:7}  created {}  {end}", token.name, token.scope.name(), date(token.created_at))
+    let worker = token.worker.as_ref().map(|worker| format!("  for the worker {worker}"));
+    format!(
+        "{:width$}  {:7}  created {}  {end}{}",
+        token.name,
+        token.scope.name(),
+        date(token.created_at),
+        worker.unwrap_or_default()
+    )
 }
 
 pub fn date(seconds: u64) -> String {

@@ -32,10 +32,11 @@ static OF_STORE: RwLock<Option<PolicyFile>> = RwLock::new(None);
 
 /// Keys that the policy of a database can't set: they would start programs on all machines, allow them, or send something
 /// elsewhere.
-const NOT_OF_STORES: [&[&str]; 10] = [
+const NOT_OF_STORES: [&[&str]; 11] = [
     &["store"],
     &["telemetry"],
     &["providers"],
+    &["gateway"],
     &["mcp"],
     &["environment"],
     &["diagnostics"],
@@ -195,8 +196,13 @@ impl Settings {
             self.permissions.retain(|rule| rule.path != path);
             self.policy.choices.push(PolicyChoices { path: path.clone(), ..PolicyChoices::default() });
             let owner = FileOwner::Policy { home: home.as_deref(), is_of_store };
+            let before = is_of_store.then(|| self.clone());
             let (set, found) = file::apply(self, &path, &text, owner);
-            values.extend(set);
+            match before.filter(|_| !found.is_empty()) {
+                // Whoever can write to the database must not get anything sent by what is refused.
+                Some(before) => *self = Settings { policy: std::mem::take(&mut self.policy), ..before },
+                None => values.extend(set),
+            }
             problems.extend(found);
         }
         if let Some(problem) = problems.first() {
@@ -242,6 +248,13 @@ impl ConfigReader<'_> {
                 let hint = "set it in the policy of each machine, see docs/policy.md".to_owned();
                 self.problem(value.span(), message, Some(hint));
             }
+        }
+        let hooks = root.get("hooks").and_then(|hooks| hooks.get_ref().as_table());
+        if let Some(trust) = hooks.and_then(|hooks| hooks.get("trust"))
+            && trust.get_ref().as_str() == Some(HookTrust::Run.id())
+        {
+            let message = "a policy in a database can't have the hooks of repositories run".to_owned();
+            self.problem(trust.span(), message, Some("trust is \"ask\" or \"never\"".to_owned()));
         }
     }
 

@@ -37,6 +37,9 @@ pub struct StoredToken {
     pub created_at: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<u64>,
+    /// The only name that a worker with it may have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
 }
 
 impl StoredToken {
@@ -80,14 +83,21 @@ impl RemoteTokens {
         Ok(content.tokens)
     }
 
-    /// Creates a token and returns its secret, which is not stored.
+    /// Creates a token and returns its secret, which is not stored. `worker`: the only name that a worker with it may have.
     pub fn create(
         &self,
         name: &str,
         scope: AccessScope,
         lifetime: Option<Duration>,
+        worker: Option<String>,
     ) -> Result<(StoredToken, String), String> {
         check_name("a token", name)?;
+        if let Some(worker) = &worker {
+            check_name("a worker", worker)?;
+            if scope != AccessScope::Work {
+                return Err("only a token with the scope `work` can be that of a worker".to_owned());
+            }
+        }
         let secret = secret().map_err(|error| format!("no token can be made: {error}"))?;
         let secret = format!("{PREFIX}{secret}");
         let token = StoredToken {
@@ -96,6 +106,7 @@ impl RemoteTokens {
             sha256: digest(&secret),
             created_at: now(),
             expires_at: lifetime.map(|lifetime| now().saturating_add(lifetime.as_secs())),
+            worker,
         };
         self.change(|tokens| {
             if tokens.iter().any(|token| token.name == name) {
@@ -191,7 +202,7 @@ mod tests {
     fn only_the_digest_of_a_token_is_stored_and_only_the_user_can_read_it() {
         let scratch = tempfile::tempdir().expect("a temporary directory");
         let tokens = RemoteTokens::below(scratch.path());
-        let (_, secret) = tokens.create("laptop", AccessScope::Read, None).expect("a token");
+        let (_, secret) = tokens.create("laptop", AccessScope::Read, None, None).expect("a token");
         let text = std::fs::read_to_string(&tokens.path).expect("a file");
         let random = secret.strip_prefix(PREFIX).expect("a prefix");
         assert!(random.len() == 64 && !text.contains(random), "{text}");
@@ -203,15 +214,19 @@ mod tests {
     fn a_token_is_valid_until_it_expires_or_is_revoked() {
         let scratch = tempfile::tempdir().expect("a temporary directory");
         let tokens = RemoteTokens::below(scratch.path());
-        let (laptop, secret) = tokens.create("laptop", AccessScope::Prompt, None).expect("a token");
-        let (old, expired) = tokens.create("old", AccessScope::Read, Some(Duration::ZERO)).expect("a token");
-        assert!(tokens.create("laptop", AccessScope::Read, None).is_err(), "the name is taken");
+        let (laptop, secret) = tokens.create("laptop", AccessScope::Prompt, None, None).expect("a token");
+        let (old, expired) =
+            tokens.create("old", AccessScope::Read, Some(Duration::ZERO), None).expect("a token");
+        assert!(tokens.create("laptop", AccessScope::Read, None, None).is_err(), "the name is taken");
         assert_eq!(tokens.find(&secret), Ok(Some(laptop.clone())));
         assert_eq!((tokens.find(&expired), tokens.is_valid(&old)), (Ok(None), Ok(false)));
         assert_eq!(tokens.find("epitome-"), Ok(None));
         assert_eq!(tokens.revoke("laptop"), Ok(true));
         assert_eq!((tokens.find(&secret), tokens.is_valid(&laptop)), (Ok(None), Ok(false)));
         assert_eq!(tokens.revoke("laptop"), Ok(false));
+        let of_worker = |scope| tokens.create("box", scope, None, Some("build-box".to_owned()));
+        assert!(of_worker(AccessScope::Approve).is_err(), "it is for a client");
+        assert_eq!(of_worker(AccessScope::Work).expect("a token").0.worker.as_deref(), Some("build-box"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::mpsc;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::JoinHandle;
 
 /// How a simulation runs work that may block.
@@ -59,6 +59,15 @@ pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -
     }
 }
 
+/// Does work that may block, on this thread. If the runtime can have another one, other tasks go on there.
+pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
+    let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    match flavor {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}
+
 /// Waits for a task of a runtime, within work that may block.
 pub fn wait<T: Send + 'static>(runtime: &Handle, task: impl Future<Output = T> + Send + 'static) -> T {
     let (answer, answered) = mpsc::sync_channel(1);
@@ -68,4 +77,24 @@ pub fn wait<T: Send + 'static>(runtime: &Handle, task: impl Future<Output = T> +
         Some(simulation) => (simulation.wait)(runtime, Box::pin(task)),
     }
     answered.recv().expect("the task does not panic")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Regression: a message of a worker's client had its session looked up in the database. While that did not answer, all
+    /// sessions of the daemon stood still, which has one thread for them.
+    #[test]
+    fn other_tasks_go_on_while_one_blocks() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build();
+        let runtime = runtime.expect("a thread");
+        let (other, others) = mpsc::sync_channel(1);
+        let blocked = runtime.spawn(async move { in_place(|| others.recv_timeout(Duration::from_secs(30))) });
+        drop(runtime.spawn(async move { other.send(()) }));
+        let heard = runtime.block_on(blocked).expect("no panic");
+        heard.expect("the other task runs");
+    }
 }

@@ -61,6 +61,12 @@ impl Session {
         }
         self.core.clients.note_activity();
         match command {
+            // What is here is of before. The session is opened from its log again, or refused with who has it.
+            command @ SessionCommand::Attach { .. } if self.core.log.is_taken_over() => {
+                self.inbox.put_off(command);
+                self.cancel();
+                self.core.clients.close();
+            }
             SessionCommand::Attach { ticket, opening, replay } => match opening.check_for(&replay) {
                 Ok(()) => self.attach(ticket, opening, replay),
                 Err(error) => refuse_client(&mut self.core, Attaching { ticket, opening, replay }, &error),

@@ -14,13 +14,16 @@ pub(super) type Channel = (mpsc::WeakSender<SessionCommand>, mpsc::Receiver<Sess
 pub(super) struct Inbox {
     sender: mpsc::WeakSender<SessionCommand>,
     commands: mpsc::Receiver<SessionCommand>,
+    /// For the next task of the session.
+    put_off: Vec<SessionCommand>,
     prompts: VecDeque<QueuedPrompt>,
     is_paused: bool,
 }
 
 impl Inbox {
     pub fn new((sender, commands): Channel) -> Inbox {
-        Inbox { sender, commands, prompts: VecDeque::new(), is_paused: false }
+        let (put_off, prompts) = (Vec::new(), VecDeque::new());
+        Inbox { sender, commands, put_off, prompts, is_paused: false }
     }
 
     // ── Commands ───────────────────────────────────────────────────────────────────────────────
@@ -39,10 +42,16 @@ impl Inbox {
         self.sender.clone()
     }
 
-    /// Closes the channel; returns the commands that were not received yet.
+    /// Leaves a command that was received to the next task of the session.
+    pub fn put_off(&mut self, command: SessionCommand) {
+        self.put_off.push(command);
+    }
+
+    /// Closes the channel; returns the commands that were not received yet, behind those that were put off.
     pub fn close(&mut self) -> Vec<SessionCommand> {
         self.commands.close();
-        std::iter::from_fn(|| self.commands.try_recv().ok()).collect()
+        let rest = std::iter::from_fn(|| self.commands.try_recv().ok());
+        std::mem::take(&mut self.put_off).into_iter().chain(rest).collect()
     }
 
     // ── Prompts ────────────────────────────────────────────────────────────────────────────────

@@ -116,6 +116,11 @@ impl SessionLog {
         self.head.can_append()
     }
 
+    /// Whether this process has noticed that another one writes the log now.
+    pub fn is_taken_over(&self) -> bool {
+        matches!(self.can_append(), Err(StoreError::TakenOver { .. }))
+    }
+
     // ── Syncing ────────────────────────────────────────────────────────────────────────────────
 
     /// Returns the handle that syncs the entries staged or written so far.

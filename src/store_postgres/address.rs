@@ -1,8 +1,7 @@
 //! The address of a database as it is configured, and the password, which is never part of it.
 
-use epitome_platform::os::PermissionsExt;
 use std::fmt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,6 +16,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::connections::{SqlFailure, TRY_FOR};
 use super::tls::{TlsChoice, tls_error};
+use epitome_files::atomic_file::read_private;
 
 /// How long one attempt to connect takes, unless the address says otherwise.
 const CONNECT_FOR: Duration = Duration::from_secs(3);
@@ -169,7 +169,12 @@ fn config(url: &str, mode: SslMode, variable: &impl Fn(&str) -> Option<String>) 
     let password = variable("PGPASSWORD").or_else(|| {
         let (user, port) = (config.get_user()?, config.get_ports().first().copied().unwrap_or(5432));
         let (port, database) = (port.to_string(), database_of(&config));
-        let text = read_private(Path::new(&file?))?;
+        let file = PathBuf::from(file?);
+        if !file.exists() {
+            return None;
+        }
+        let ignored = |why: &String| tracing::warn!(path = %file.display(), why, "the passwords are ignored");
+        let text = read_private(&file).inspect_err(ignored).ok()?;
         let mut hosts = config.get_hosts().iter().map(host_name);
         hosts.find_map(|host| password_in(&text, [&host, &port, &database, user]))
     });
@@ -205,16 +210,6 @@ fn is_refused(error: &Error) -> bool {
         || std::error::Error::source(error).is_some_and(is_of_tls)
 }
 
-/// A file of passwords counts only if nobody else can read it.
-fn read_private(path: &Path) -> Option<String> {
-    let mode = path.metadata().ok()?.permissions().mode();
-    if mode & 0o077 != 0 {
-        tracing::warn!(path = %path.display(), "others can read this file of passwords, so it is ignored");
-        return None;
-    }
-    std::fs::read_to_string(path).ok()
-}
-
 /// The password of the first line `host:port:database:user:password` that fits.
 fn password_in(text: &str, wanted: [&str; 4]) -> Option<String> {
     text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
@@ -236,6 +231,8 @@ fn password_in(text: &str, wanted: [&str; 4]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use epitome_platform::os::PermissionsExt;
+
     use super::*;
 
     #[test]

@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Row, Transaction};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::address::StoreAddress;
@@ -99,6 +99,14 @@ pub(crate) type Param = (Box<dyn ToSql + Sync + Send>, Type);
 pub(crate) type Params = Vec<Param>;
 pub(crate) type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, SqlFailure>> + Send + 'a>>;
 
+/// Begins a transaction that the server ends if its client is silent between two statements. One that was cut off would keep
+/// rows locked until the server's system gives the connection up, which may take hours, and nobody could open the session.
+pub(crate) async fn begin(client: &mut Client) -> Result<Transaction<'_>, SqlFailure> {
+    let begun = client.transaction().await?;
+    begun.batch_execute("set local idle_in_transaction_session_timeout = '3s'").await?;
+    Ok(begun)
+}
+
 /// Lets the compiler see that a closure works on any connection.
 pub(crate) fn works<T, F>(work: F) -> F
 where
@@ -140,6 +148,8 @@ impl SqlFailure {
                     SqlState::CANNOT_CONNECT_NOW,
                     SqlState::READ_ONLY_SQL_TRANSACTION,
                     SqlState::TOO_MANY_CONNECTIONS,
+                    // See `begin`.
+                    SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
                 ]
                 .contains(code),
             },

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::Shared;
-use super::connections::{Connections, Params, SqlFailure, TRY_FOR, works};
+use super::connections::{Connections, Params, SqlFailure, TRY_FOR, begin, works};
 use super::header_row::HeaderRow;
 use epitome_store::{Header, JournalLine, Log, StoreError};
 use epitome_thread::{Seq, SessionId};
@@ -128,7 +128,7 @@ impl OpenLog {
         let work = works(move |client: &mut tokio_postgres::Client| {
             let (id, token) = (id.clone(), token.clone());
             Box::pin(async move {
-                let reclaiming = client.transaction().await?;
+                let reclaiming = begin(client).await?;
                 let sql = "update epitome_session set epoch = epoch + 1, entries = least(entries, $3) \
                            where id = $1 and holder = $2 returning epoch";
                 let params: [(&(dyn ToSql + Sync), Type); 3] =

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::connections::{Connections, SqlFailure, TRY_FOR};
+use super::connections::{Connections, SqlFailure, TRY_FOR, begin, works};
 use super::{Postgres, StoreAddress};
 use epitome_files::paths::Paths;
 use epitome_store::{Journal, LogStore, SessionQuery, Store, StoreError, new_id};
@@ -258,6 +258,42 @@ fn a_call_that_is_given_up_leaves_no_connection() {
         let waiting =
             "select from pg_stat_activity where query like '%sleep(3600)' and pid <> pg_backend_pid()";
         while !connections.query_once(waiting, Vec::new).await.expect("an answer").is_empty() {}
+    });
+}
+
+/// Regression: the network of a writer was cut in the transaction in which it took its own session back. Its row stayed locked,
+/// and no other machine could open the session.
+#[test]
+fn a_transaction_of_a_client_that_is_silent_is_ended() {
+    let Some(server) = PostgresServer::start() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let (_, _journal) = create(&store(&[&server], home.path()));
+    let address = StoreAddress::parse(&PostgresServer::address(&[&server]), |_| None).expect("an address");
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let connections = Connections::new(Arc::new(address), 2);
+    let sql = "update epitome_session set epoch = epoch + 1 returning epoch";
+    let locked = Arc::new(tokio::sync::Notify::new());
+    let signal = locked.clone();
+    let work = works(move |client: &mut tokio_postgres::Client| {
+        let signal = signal.clone();
+        Box::pin(async move {
+            let begun = begin(client).await?;
+            begun.query_typed(sql, &[]).await?;
+            signal.notify_one();
+            std::future::pending::<Result<(), SqlFailure>>().await
+        })
+    });
+    runtime.block_on(async {
+        let other = async {
+            locked.notified().await;
+            // Sooner than the silent one is given up by its own side.
+            let until = tokio::time::Instant::now() + TRY_FOR - Duration::from_secs(1);
+            connections.query_until(until, sql, Vec::new()).await
+        };
+        tokio::select! {
+            updated = other => assert_eq!(updated.expect("the row is not locked any longer").len(), 1),
+            silent = connections.once(TRY_FOR, &work) => panic!("the row stayed locked: {silent:?}"),
+        }
     });
 }
 

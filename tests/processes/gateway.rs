@@ -9,6 +9,7 @@ use std::path::Path;
 
 use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel};
 use epitome_test_harness::agent::{agent_text, obey, stop_reason};
+use epitome_test_harness::postgres::PostgresServer;
 use epitome_test_harness::user::User;
 use epitome_test_harness::{in_turn, text, within};
 use serde_json::{Value, json};
@@ -207,6 +208,25 @@ fn a_client_reaches_only_what_the_server_offers() {
     assert_eq!(requests.len(), 1, "nothing else reached the provider");
     assert_eq!(requests[0].header("x-api-key"), Some(KEY), "a client's header is not passed on");
     assert_eq!(requests[0].bytes, plain.as_bytes(), "the body is passed on unchanged");
+}
+
+/// Regression: the process that calls models for others knew only the policy of its machine, so others could call what the
+/// policy in the database forbids.
+#[test]
+fn a_policy_in_the_database_counts_for_what_is_offered() {
+    let Some(database) = PostgresServer::start() else { return };
+    let machine = Machine::new(obey);
+    let store = PostgresServer::address(&[&database]);
+    machine.user.write(".epitome/config.toml", &format!("store = {store:?}\n"));
+    machine.user.write("project/policy.toml", "policy.models = [\"gemini/*\"]\n");
+    machine.user.run(&["policy", "set", "policy.toml"]).ok();
+    let server = serve(&machine.user, &["--listen", "127.0.0.1:0"]);
+    let machine = Machine { server, ..machine };
+    let work = token(&machine.user, "box", "work");
+    let (status, list) = machine.request("GET", "/gateway", &work, "");
+    assert!(status == 200 && list.contains("gemini/") && !list.contains("anthropic/"), "{list}");
+    let (status, answer) = machine.request("POST", CALL, &work, &body(json!({})));
+    assert!(status == 404 && answer.contains("not offer"), "{answer}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use super::AcpServer;
 use crate::answers;
 use crate::from_wire::{self, RequestParams};
+use epitome_platform::blocking;
 use epitome_session::port::StoredSessionPort;
 use epitome_session::registry::SessionQuery;
 use epitome_session::{AccessGrant, AccessScope, SessionEvent};
@@ -57,15 +58,27 @@ impl<P: StoredSessionPort> AcpServer<P> {
         method: &str,
         params: &RequestParams<'_>,
     ) -> Result<(), wire::Error> {
+        // They are refused unless the client has the session open.
+        if matches!(method, "session/prompt" | "session/close" | "_session/steering") {
+            return Ok(());
+        }
+        // Both the database that may have the sessions and the file system may be slow.
+        blocking::in_place(|| self.look_at_directories(grant, method, params))
+    }
+
+    fn look_at_directories(
+        &self,
+        grant: &AccessGrant,
+        method: &str,
+        params: &RequestParams<'_>,
+    ) -> Result<(), wire::Error> {
         let mut directories = Vec::new();
-        match method {
-            "session/new" | "session/options" => directories.push(params.cwd()?),
-            // Messages for sessions that the client has open.
-            "session/prompt" | "session/cancel" | "session/close" | "_session/steering" => return Ok(()),
-            _ => {}
+        if matches!(method, "session/new" | "session/options") {
+            directories.push(params.cwd()?);
         }
         if let Ok(named) = params.session_id()
             && let Some(session) = from_wire::session_id(&named)
+            && !self.outbox.requests().has_opened(&session)
             && self.outbox.requests().root_of(&session).is_none()
             && self.finished_agent(&session).is_none()
         {

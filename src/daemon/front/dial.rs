@@ -89,6 +89,8 @@ pub struct RemoteConnector {
     /// Whether there was a link already.
     was_linked: bool,
     report: Option<WaitReport>,
+    /// What was reported last, and when it was last so.
+    reported: Option<(String, Instant)>,
     runtime: Runtime,
 }
 
@@ -324,7 +326,8 @@ impl RemoteConnector {
             .thread_name("front-remote")
             .enable_all()
             .build()?;
-        Ok(RemoteConnector { server: Arc::new(server), worker, was_linked: false, report: None, runtime })
+        let (server, was_linked) = (Arc::new(server), false);
+        Ok(RemoteConnector { server, worker, was_linked, report: None, reported: None, runtime })
     }
 }
 
@@ -339,10 +342,15 @@ impl FindDaemon for RemoteConnector {
                     DialError::Refused(_, text) | DialError::Unreachable(text) => text,
                 };
                 let text = format!("{why}. Waiting at most {} s", RETURN_TIME_MAX.as_secs());
-                eprintln!("epitome: {text}");
-                if let Some(report) = &self.report {
-                    report(&text);
+                let is_same =
+                    |(last, at): &(String, Instant)| *last == text && at.elapsed() <= RETURN_TIME_MAX;
+                if !self.reported.as_ref().is_some_and(is_same) {
+                    eprintln!("epitome: {text}");
+                    if let Some(report) = &self.report {
+                        report(&text);
+                    }
                 }
+                self.reported = Some((text, Instant::now()));
                 self.runtime.block_on(dial_again(&self.server, headers)).ok_or(error)
             }
             dialed => dialed,
@@ -562,7 +570,9 @@ pub fn is_passing(status: StatusCode) -> bool {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use std::io::{BufRead as _, Write as _};
     use std::net::SocketAddr;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use socket2::{Domain, Socket, Type};
 
@@ -584,5 +594,34 @@ mod tests {
         let link = Arc::new(server.for_peer()).link(0).await;
         assert!(link.err().expect("nobody answers").contains("no answer in time"));
         assert!(began.elapsed() <= PEER_SILENCE_MAX + Duration::from_secs(1), "{:?}", began.elapsed());
+    }
+
+    /// Regression: a worker that was connected again, and vanished once more before its session could be used, had a window
+    /// show twice in a row that it waits for the worker.
+    #[test]
+    fn what_is_waited_for_is_said_once() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("an address");
+        let serving = std::thread::spawn(move || {
+            for status in ["503 Service Unavailable", "400 Bad Request"].repeat(2) {
+                let (mut stream, _) = listener.accept().expect("a client");
+                let mut head = std::io::BufReader::new(stream.try_clone().expect("a socket")).lines();
+                while head.next().is_some_and(|line| !line.expect("text").is_empty()) {}
+                write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").expect("it reads");
+            }
+        });
+        let server =
+            RemoteServerAddress::parse(&format!("ws://{address}"), "made-up", None).expect("an address");
+        let mut connector = RemoteConnector::new(server, None).expect("a runtime");
+        let said = Arc::new(AtomicUsize::new(0));
+        let counted = said.clone();
+        connector.report_to(Box::new(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }));
+        for _ in 0..2 {
+            assert!(connector.find(0, false).is_err(), "it is refused");
+        }
+        serving.join().expect("it answered each time");
+        assert_eq!(said.load(Ordering::Relaxed), 1);
     }
 }

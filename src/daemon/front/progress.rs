@@ -22,6 +22,8 @@ pub struct CountedSocket<S> {
 pub struct SocketProgress {
     read: Arc<AtomicU64>,
     written: Arc<AtomicU64>,
+    /// Those of `written` that were pings.
+    pings: Arc<AtomicU64>,
 }
 
 impl SocketProgress {
@@ -34,6 +36,15 @@ impl SocketProgress {
         while_growing(limit, || self.written.load(Ordering::Relaxed), write).await
     }
 
+    /// Waits for the write of a ping. Nothing has moved because of it: the system takes it although the peer has gone.
+    pub async fn while_pinging<T>(&self, limit: Duration, write: impl Future<Output = T>) -> Option<T> {
+        let before = self.written.load(Ordering::Relaxed);
+        let done = self.while_writing(limit, write).await;
+        let written = self.written.load(Ordering::Relaxed).wrapping_sub(before);
+        self.pings.fetch_add(written, Ordering::Relaxed);
+        done
+    }
+
     /// Waits for a message of a peer that sends something at least this often. `None` if nothing of it arrives.
     pub async fn while_reading<T>(&self, limit: Duration, read: impl Future<Output = T>) -> Option<T> {
         while_growing(limit, || self.read.load(Ordering::Relaxed), read).await
@@ -42,7 +53,8 @@ impl SocketProgress {
     /// Waits for a message. `None` if nothing moves for this long. A peer whose bytes are slow to arrive sends no more
     /// than these, and one that is sent a long message can't answer a ping behind it.
     pub async fn while_moving<T>(&self, limit: Duration, read: impl Future<Output = T>) -> Option<T> {
-        let moved = || self.read.load(Ordering::Relaxed).wrapping_add(self.written.load(Ordering::Relaxed));
+        let count = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
+        let moved = || count(&self.read) + count(&self.written).wrapping_sub(count(&self.pings));
         while_growing(limit, moved, read).await
     }
 }
@@ -101,7 +113,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for CountedSocket<S> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, split};
     use tokio::time::sleep;
 
     use super::*;
@@ -126,5 +138,25 @@ mod tests {
         let _far = reader.await.expect("no panic");
         assert!(progress.while_writing(LIMIT, near.write_all(&[7; 100])).await.is_none());
         assert!(progress.while_moving(LIMIT, near.read_u8()).await.is_none());
+    }
+
+    /// Regression: the machine of a client was gone. Its connection was kept for a quarter of an hour, until the system gave
+    /// it up, because the pings that it was sent counted as movement.
+    #[tokio::test(start_paused = true)]
+    async fn pings_are_no_movement() {
+        let (near, _far) = tokio::io::duplex(1024);
+        let progress = SocketProgress::default();
+        let (mut reading, mut writing) = split(progress.count(near));
+        let pings = async {
+            for _ in 0..10 {
+                sleep(LIMIT / 3).await;
+                let written = progress.while_pinging(LIMIT, writing.write_all(&[0x89, 0])).await;
+                assert!(written.is_some_and(|written| written.is_ok()));
+            }
+        };
+        tokio::select! {
+            heard = progress.while_moving(LIMIT, reading.read_u8()) => assert!(heard.is_none()),
+            () = pings => panic!("a peer that is silent is waited for as long as it is sent pings"),
+        }
     }
 }

@@ -55,6 +55,7 @@ use epitome_platform::local::AsyncStream;
 use epitome_session::AccessScope;
 use gateway::GATEWAY_PATH;
 pub use gateway::ModelGateway;
+use websocket::PING_EVERY;
 pub use websocket::{IDS_HEADER, SILENCE_MAX, WRITE_TIME_MAX, front_protocol};
 use workers::WorkerConnector;
 pub use workers::{INSTANCE_HEADER, WORKER_HEADER, Workers, address_of};
@@ -111,6 +112,11 @@ const SOCKETS_MAX: usize = 512;
 /// Time limit for the head of the next request on a socket. Most clients close an unused socket after 90 seconds, and
 /// must not find it closed when they use it.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(120);
+
+/// Maximum bytes that the system takes of a socket and does not send yet. A client that is slow gets them in much less
+/// than [`SILENCE_MAX`].
+#[cfg(target_os = "linux")]
+const UNSENT_BYTES_MAX: u32 = 128 * 1024;
 
 /// Longest head of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -266,6 +272,14 @@ impl RemoteClients {
     ) {
         // Messages are small, and each is waited for.
         drop(stream.set_nodelay(true));
+        #[cfg(target_os = "linux")]
+        {
+            let socket = socket2::SockRef::from(&stream);
+            // What the system has taken of a long message counts as moved.
+            drop(socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX));
+            // The machine of a client has gone that confirms nothing of what it is sent.
+            drop(socket.set_tcp_user_timeout(Some(SILENCE_MAX)));
+        }
         let Some(acceptor) = tls else {
             let Ok(is_http2) = begins_http2(&stream).await else { return };
             return self.requests(stream, is_http2, place).await;
@@ -294,6 +308,8 @@ impl RemoteClients {
         let served = if is_http2 {
             let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
             server.timer(TokioTimer::new()).max_header_list_size(HEAD_BYTES_MAX as u32);
+            // A client whose machine has gone would keep its place for ever.
+            server.keep_alive_interval(PING_EVERY).keep_alive_timeout(SILENCE_MAX - PING_EVERY);
             server.serve_connection(io, service).await
         } else {
             let mut server = hyper::server::conn::http1::Builder::new();
@@ -337,7 +353,9 @@ impl RemoteClients {
             }
             token => token,
         };
+        // Browsers ask with OPTIONS, without a token.
         if let Some(name) = value(headers, &WORKER_HEADER)
+            && *request.method() != Method::OPTIONS
             && !headers.contains_key(&CONNECTION_HEADER)
             && let Err(why) = self.workers.check(name)
         {

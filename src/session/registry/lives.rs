@@ -11,6 +11,7 @@ use crate::actor::{Session, open_session};
 use crate::client_list::Activity;
 use crate::ending::end_interrupted_turn;
 use crate::inbox::Channel;
+use crate::models::adopt_policy;
 use crate::suspended::SuspendedSession;
 use crate::work::{Attaching, Responder};
 use crate::{ClientId, Opening, Replay, SessionCommand, SessionError};
@@ -74,8 +75,10 @@ impl Sessions {
             for watcher in again.parked().remove(&session).unwrap_or_default() {
                 live.watch(watcher);
             }
-            if let Some(Attaching { ticket, opening, replay }) = attach {
-                live.attach(ticket, opening, replay);
+            match attach {
+                Some(Attaching { ticket, opening, replay }) => live.attach(ticket, opening, replay),
+                // Another machine, with another policy, may have changed the mode meanwhile.
+                None => adopt_policy(&mut live.core),
             }
             again.attach_again(&session, live.run().await);
         });

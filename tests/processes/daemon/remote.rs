@@ -303,6 +303,25 @@ fn a_turn_that_takes_too_long_is_cancelled_and_recorded_when_its_server_ends() {
     build.model().release();
 }
 
+/// Regression: a server that was ended stopped the daemon while a prompt of another terminal ran there: only windows of
+/// editors kept it.
+#[test]
+fn a_server_that_ends_leaves_the_turns_of_other_programs_running() {
+    let (build, laptop) = (user(obey), User::new());
+    let secret = token(&build, "anna", "approve");
+    let server = serve(&build, &["--listen", "127.0.0.1:0"]);
+    let mut window = editor(&laptop, &format!("ws://{}", server.address), &secret, &[]);
+    build.new_session(&mut window);
+    let other = build.command(&["run", "half"]).spawn().expect("the program starts");
+    within("the request", || (build.model().requests().len() == 1).then_some(()));
+    server.signal(Signal::TERM);
+    assert_eq!(server.exit_code(), Some(0));
+    build.model().release();
+    let done = other.wait_with_output().expect("it ends");
+    let said = String::from_utf8(done.stdout).expect("text");
+    assert!(said.contains("the second half."), "{said}");
+}
+
 #[test]
 fn a_second_signal_ends_a_server_at_once_and_its_turn_goes_on() {
     let (build, laptop) = (user(obey), User::new());

@@ -152,6 +152,13 @@ fn sessions_outside_of_a_workers_directories_are_refused() {
         refused(method, json!({ "sessionId": elsewhere }));
     }
     refused("session/set_title", json!({ "sessionId": elsewhere, "title": "Mine" }));
+    // Regression: a turn could be cancelled, because that is a notification, which needs no open session.
+    let prompt = owner.prompt(&elsewhere, "half");
+    owner.hear("The first half, ");
+    agent.cancel(&elsewhere);
+    agent.call("session/list", json!({}));
+    machine.model().release();
+    assert_eq!(stop_reason(&owner.answer(prompt).1), "end_turn");
     let made = agent.call("session/new", json!({ "cwd": inside, "mcpServers": [] }));
     let session = made["sessionId"].as_str().expect("an id");
     agent.turn(session, "say inside");
@@ -182,6 +189,12 @@ fn a_token_for_workers_allows_nothing_else_and_no_other_allows_to_be_one() {
     assert!(fails(&office.laptop, &office.anna, &other).contains("build-box"));
     let ran = machine.run(&["worker", "--remote", address, "--name", "two words"]).exited(2);
     assert!(ran.err.contains("a worker's name has letters"), "{}", ran.err);
+
+    // One that is for a worker is for no other one.
+    let arguments = ["token", "create", "--name", "own", "--scope", "work", "--worker", "own-box"];
+    let own = office.server_machine.run(&arguments).ok();
+    let why = fails(&machine, own.trim(), &as_worker);
+    assert!(why.contains("This token is for the worker \"own-box\""), "{why}");
 
     // A token that is revoked ends what was connected with it.
     office.server_machine.run(&["token", "revoke", "box"]).ok();
@@ -268,6 +281,17 @@ fn a_turn_goes_on_while_the_server_is_started_again() {
     let prompt = agent.prompt(&session, "half");
     agent.hear("The first half, ");
     drop(server);
+    let server = serve_at(&format!("127.0.0.1:{port}"));
+    machine.model().release();
+    let (rest, answer) = agent.answer(prompt);
+    assert_eq!((agent_text(&rest).as_str(), stop_reason(&answer).as_str()), ("the second half.", "end_turn"));
+
+    // Regression: a server without a daemon of its own that was terminated closed the sessions of its workers, as if their
+    // clients had left, instead of cutting the connections.
+    let prompt = agent.prompt(&session, "half");
+    agent.hear("The first half, ");
+    server.signal(Signal::TERM);
+    assert_eq!(server.exit_code(), Some(0));
     let _server = serve_at(&format!("127.0.0.1:{port}"));
     machine.model().release();
     let (rest, answer) = agent.answer(prompt);

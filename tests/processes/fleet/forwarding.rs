@@ -6,7 +6,7 @@ use std::time::Instant;
 use epitome_test_harness::agent::{Agent, agent_text, end_by, is_question, stop_reason};
 use epitome_test_harness::postgres::PostgresServer;
 use epitome_test_harness::user::User;
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{CONTINUES_WITHIN, machine};
@@ -199,4 +199,31 @@ fn a_session_that_no_server_has_is_refused_with_its_holder() {
     assert!(ran.err.contains("--peer-ca"), "{}", ran.err);
     let alone = User::new().run(&["serve", "--advertise", "ws://127.0.0.1:4711"]).exited(1);
     assert!(alone.err.contains("store"), "{}", alone.err);
+}
+
+/// Regression: a machine was suspended, and its session was continued on another one and closed there. From then on, each
+/// window that loaded the session on the first machine was shown what it had been before, and could not prompt.
+#[test]
+fn a_session_that_was_lost_is_loaded_as_it_is_now() {
+    let Some(database) = PostgresServer::start() else { return };
+    let address = PostgresServer::address(&[&database]);
+    let [a, b] = [machine(&address), machine(&address)];
+    let mut at_a = a.start_trusted();
+    let session = a.new_session(&mut at_a);
+    at_a.turn(&session, "say hello");
+    let daemon = a.daemon().expect("it runs");
+    kill_process(daemon, Signal::STOP).expect("it runs");
+    let mut at_b = b.start_trusted();
+    a.load(&mut at_b, &session);
+    at_b.turn(&session, "say more");
+    at_b.call("session/close", json!({ "sessionId": session }));
+    kill_process(daemon, Signal::CONT).expect("it is there");
+
+    let lost = at_a.prompt(&session, "say lost");
+    let (_, refused) = at_a.answer(lost);
+    assert!(refused["error"]["message"].as_str().is_some_and(|why| why.contains("taken over")), "{refused}");
+    let mut next = a.start_trusted();
+    let replay = a.load(&mut next, &session);
+    assert!(agent_text(&replay).contains("You said more."), "{replay:#?}");
+    assert_eq!(agent_text(&next.turn(&session, "say again").0), "You said again.");
 }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use epitome::config::set_policy_of_store;
 use epitome::session::{ClientId, SessionAnswer, SessionCommand, SessionError, SessionEvent};
-use epitome::thread::{Change, StopReason};
+use epitome::thread::{Change, Mode, StopReason};
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::client::TestClient;
 use epitome_test_harness::session::{Setup, TestSession, call};
-use epitome_test_harness::{in_turn, text, within};
+use epitome_test_harness::{in_turn, own_process, text, within};
 use serde_json::{Value, json};
 
 use super::stage::{payload_fields, recorder};
@@ -55,6 +56,31 @@ fn a_suspended_session_releases_its_journal_and_shows_external_entries() {
     test.client.entry(|change| {
         matches!(change, Change::Titled { title } if title == "Renamed elsewhere").then_some(())
     });
+}
+
+/// Regression: an idle session was opened on a machine whose policy allows more, and set to a mode that the policy here
+/// forbids. The window that was still open here went on in that mode.
+#[test]
+fn a_mode_from_elsewhere_is_left_if_the_policy_forbids_it() {
+    own_process::alone(
+        concat!(module_path!(), "::a_mode_from_elsewhere_is_left_if_the_policy_forbids_it"),
+        || {
+            set_policy_of_store("a database", Some("policy.modes = [\"ask\"]"));
+            let mut test = quick(&[]);
+            test.ask("First");
+            rests(&test);
+            let (mut journal, _) = test.services.store.load(&test.session).expect("nobody holds it");
+            journal.append(Change::ModeChosen { mode: Mode::Full }).expect("it can be written");
+            drop(journal);
+            test.ask("Second");
+            let log = test.log();
+            let mode = log.iter().rev().find_map(|entry| match &entry.change {
+                Change::ModeChosen { mode } => Some(*mode),
+                _ => None,
+            });
+            assert_eq!(mode, Some(Mode::Ask));
+        },
+    );
 }
 
 #[test]

@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{RemoteClients, RemoteServer};
 use crate::control::ControlClient;
+use crate::control::fault::FaultKind;
 use crate::runtime_dir::{END_TIME_MAX, RuntimeDir};
 
 /// Interval of looks at the running turns.
@@ -68,19 +69,22 @@ pub async fn end_clients(
     close: impl AsyncFnOnce(Instant),
 ) -> Result<usize, String> {
     let Some(control) = ControlClient::connect(runtime_dir).await.map_err(|fault| fault.message)? else {
+        // The clients may be those of workers.
+        close(Instant::now() + CLOSE_TIME_MAX).await;
         return Ok(0);
     };
-    let mut now = DaemonNow::read(&control).await?;
+    let mut own = HashSet::new();
+    let mut now = DaemonNow::read(&control, over, &mut own).await?;
     while now.running > 0 && Instant::now() < over {
         sleep(LOOK_EVERY).await;
-        now = DaemonNow::read(&control).await?;
+        now = DaemonNow::read(&control, over, &mut own).await?;
     }
     let cancelled = now.running;
     let closed = Instant::now() + CLOSE_TIME_MAX;
     close(closed).await;
     while now.clients > 0 && Instant::now() < closed {
         sleep(LOOK_EVERY).await;
-        now = DaemonNow::read(&control).await?;
+        now = DaemonNow::read(&control, closed, &mut own).await?;
     }
     if !now.has_others {
         control.call("stop", json!({ "force": true })).await.map_err(|fault| fault.message)?;
@@ -98,34 +102,47 @@ struct DaemonNow {
     clients: usize,
     /// Sessions of these clients with a running turn.
     running: usize,
-    /// Whether there are windows of other programs.
+    /// Whether there are windows of other programs, or sessions that others have open, over the control API.
     has_others: bool,
 }
 
 impl DaemonNow {
-    async fn read(control: &ControlClient) -> Result<DaemonNow, String> {
-        let within = Instant::now() + CLOSE_TIME_MAX;
-        let status = timeout_at(within, control.call("status", json!({}))).await;
-        let status = status.map_err(|_| "the daemon does not answer")?.map_err(|fault| fault.message)?;
-        Ok(DaemonNow::of(&status, std::process::id()))
+    /// Waits until `over` for the answer of a daemon that is busy, and a while in any case. `own`: the ids of this process's
+    /// clients so far, some of which may be about to leave their sessions.
+    async fn read(
+        control: &ControlClient,
+        over: Instant,
+        own: &mut HashSet<u64>,
+    ) -> Result<DaemonNow, String> {
+        let within = over.max(Instant::now() + CLOSE_TIME_MAX);
+        loop {
+            match timeout_at(within, control.call("status", json!({}))).await {
+                Ok(Ok(status)) => return Ok(DaemonNow::of(&status, std::process::id(), own)),
+                // The daemon has its own time limit for an answer.
+                Ok(Err(fault)) if fault.kind == FaultKind::TimedOut => {}
+                Ok(Err(fault)) => return Err(fault.message),
+                Err(_) => return Err("the daemon does not answer".to_owned()),
+            }
+        }
     }
 
     /// `server`: this process.
-    fn of(status: &Value, server: u32) -> DaemonNow {
+    fn of(status: &Value, server: u32, own: &mut HashSet<u64>) -> DaemonNow {
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-        let (own, others): (Vec<Value>, Vec<Value>) = list(&status["attachments"])
+        let (attached, others): (Vec<Value>, Vec<Value>) = list(&status["attachments"])
             .into_iter()
             .filter(|attached| attached["kind"] == "editor")
             .partition(|attached| attached["pid"] == server);
-        let own: HashSet<u64> = own.iter().filter_map(|attached| attached["client"].as_u64()).collect();
+        own.extend(attached.iter().filter_map(|attached| attached["client"].as_u64()));
         let is_own = |id: &Value| id.as_u64().is_some_and(|id| own.contains(&id));
-        let sessions = list(&status["sessions"]);
-        let running = sessions.iter().filter(|session| session["running"] == true);
-        DaemonNow {
-            clients: own.len(),
-            running: running.filter(|session| list(&session["client_ids"]).iter().any(is_own)).count(),
-            has_others: !others.is_empty(),
+        let mut now = DaemonNow { clients: attached.len(), running: 0, has_others: !others.is_empty() };
+        for session in list(&status["sessions"]) {
+            let (own, others): (Vec<Value>, Vec<Value>) =
+                list(&session["client_ids"]).into_iter().partition(is_own);
+            now.running += usize::from(session["running"] == true && !own.is_empty());
+            now.has_others |= !others.is_empty();
         }
+        now
     }
 }
 
@@ -152,9 +169,17 @@ mod tests {
                 vec![session(true, &[1, 2]), session(true, &[2])],
                 (1, 1, true),
             ),
+            // A program over the control API.
+            (
+                vec![attached(1, "editor", 7), attached(2, "control", 9)],
+                vec![session(true, &[2])],
+                (1, 0, true),
+            ),
+            // A client that has gone, and whose session has not noticed yet.
+            (vec![], vec![session(true, &[3])], (0, 1, false)),
         ] {
             let status = json!({ "attachments": attachments, "sessions": sessions });
-            let now = DaemonNow::of(&status, 7);
+            let now = DaemonNow::of(&status, 7, &mut HashSet::from([3]));
             assert_eq!((now.clients, now.running, now.has_others), wanted, "{status}");
         }
     }

@@ -62,13 +62,18 @@ pub struct ModelGateway {
     overrides: Overrides,
     environment: Vec<(OsString, OsString)>,
     http: Http,
-    offered: Mutex<Option<(Instant, Arc<OfferedModels>)>>,
+    /// What was listed last, and what could be called, each with the time at which it began to be looked up. Locked while
+    /// it is looked up, so that all who wait share it.
+    listed: RenewedModels,
+    callable: RenewedModels,
     /// The running calls: dropping one's sender ends it.
     running: Mutex<Vec<(StoredToken, oneshot::Sender<()>)>>,
     calls: AtomicU64,
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
 }
+
+type RenewedModels = tokio::sync::Mutex<Option<(Instant, Arc<OfferedModels>)>>;
 
 struct OfferedModels {
     settings: Settings,
@@ -98,7 +103,8 @@ impl ModelGateway {
             overrides,
             environment,
             http: Http::new(),
-            offered: Mutex::default(),
+            listed: RenewedModels::default(),
+            callable: RenewedModels::default(),
             running: Mutex::default(),
             calls: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
@@ -115,10 +121,15 @@ impl ModelGateway {
     pub(super) fn end_invalid(&self, access: &RemoteAccess) {
         let mut running = lock(&self.running);
         running.retain(|(_, running)| !running.is_closed());
-        let mut valid: BTreeMap<String, bool> = BTreeMap::new();
+        // Not by name: a token may have that of one that was revoked.
+        let mut checked: Vec<(StoredToken, bool)> = Vec::new();
         running.retain(|(token, _)| {
-            let is_valid = || access.is_valid(&Some(token.clone()));
-            *valid.entry(token.name.clone()).or_insert_with(is_valid)
+            if let Some((_, is_valid)) = checked.iter().find(|(known, _)| known == token) {
+                return *is_valid;
+            }
+            let is_valid = access.is_valid(&Some(token.clone()));
+            checked.push((token.clone(), is_valid));
+            is_valid
         });
     }
 
@@ -148,12 +159,26 @@ impl ModelGateway {
         text
     }
 
-    /// The models that can be called now. `asks`: whether providers are asked for their lists first, if that is due.
+    /// The models that can be called now. `asks`: for a list, for which providers are asked first, if that is due.
     async fn offered(&self, asks: bool) -> Result<Arc<OfferedModels>, String> {
-        let cached = lock(&self.offered).clone().filter(|(at, _)| !asks && at.elapsed() < OFFERED_FOR);
-        if let Some((_, offered)) = cached {
-            return Ok(offered);
+        let came = Instant::now();
+        let known = if asks { &self.listed } else { &self.callable };
+        let mut known = known.lock().await;
+        let is_new = |at: &Instant| if asks { *at > came } else { at.elapsed() < OFFERED_FOR };
+        if let Some((_, offered)) = known.as_ref().filter(|(at, _)| is_new(at)) {
+            return Ok(offered.clone());
         }
+        let began = Instant::now();
+        let offered = self.look_up(asks).await?;
+        *known = Some((began, offered.clone()));
+        if asks {
+            // What was listed can be called at once.
+            *self.callable.lock().await = known.clone();
+        }
+        Ok(offered)
+    }
+
+    async fn look_up(&self, asks: bool) -> Result<Arc<OfferedModels>, String> {
         let (paths, overrides, environment) =
             (self.paths.clone(), self.overrides.clone(), self.environment.clone());
         let settings = tokio::task::spawn_blocking(move || {
@@ -195,9 +220,7 @@ impl ModelGateway {
         };
         let list = Bytes::from(serde_json::to_vec(&list).map_err(|error| error.to_string())?);
         let endpoints = found.into_iter().map(|endpoint| (path_of_model(&endpoint.name), endpoint)).collect();
-        let offered = Arc::new(OfferedModels { settings, endpoints, list });
-        *lock(&self.offered) = Some((Instant::now(), offered.clone()));
-        Ok(offered)
+        Ok(Arc::new(OfferedModels { settings, endpoints, list }))
     }
 
     /// Begins a call, unless there are too many.
@@ -426,4 +449,47 @@ fn error(status: StatusCode, kind: &str, why: &str) -> RemoteResponse {
     let kind = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot::error::TryRecvError;
+
+    use super::*;
+    use crate::front::access::AcceptedTokens;
+    use crate::remote_tokens::RemoteTokens;
+    use epitome_session::AccessScope;
+
+    /// Regression: each of many calls that came at the same time read the settings, the policy and the lists on its own.
+    #[tokio::test]
+    async fn calls_that_come_together_share_what_is_looked_up() {
+        let home = tempfile::tempdir().expect("a directory");
+        let gateway = ModelGateway::new(Paths::below(home.path()), Overrides::default(), Vec::new());
+        let (first, second) = tokio::join!(gateway.offered(false), gateway.offered(false));
+        assert!(Arc::ptr_eq(&first.expect("settings"), &second.expect("settings")));
+        let lists = tokio::join!(gateway.offered(true), gateway.offered(true), gateway.offered(true));
+        let [_, second, third] = <[_; 3]>::from(lists).map(|list| list.expect("settings"));
+        // The first one had begun when they came.
+        assert!(Arc::ptr_eq(&second, &third));
+    }
+
+    /// Regression: a token was revoked and made again with the same name, as when it is rotated. The calls with the new one
+    /// ended with those of the old one.
+    #[tokio::test]
+    async fn only_calls_with_a_token_that_was_revoked_end() {
+        let home = tempfile::tempdir().expect("a directory");
+        let gateway = ModelGateway::new(Paths::below(home.path()), Overrides::default(), Vec::new());
+        let (gateway, tokens) = (Arc::new(gateway), RemoteTokens::below(home.path()));
+        let create = || tokens.create("box", AccessScope::Work, None, None).expect("a token").0;
+        let begin =
+            |token: &StoredToken| gateway.begin(token, "a/b".to_owned()).expect("there is room for a call");
+        let old = create();
+        let mut revoked = begin(&old);
+        tokens.revoke("box").expect("it is removed");
+        let mut valid = begin(&create());
+        let access = RemoteAccess { tokens: AcceptedTokens::Stored(tokens.clone()), origins: Vec::new() };
+        gateway.end_invalid(&access);
+        assert_eq!(revoked.ended.try_recv(), Err(TryRecvError::Closed));
+        assert_eq!(valid.ended.try_recv(), Err(TryRecvError::Empty));
+    }
 }

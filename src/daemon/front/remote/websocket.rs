@@ -188,7 +188,13 @@ async fn serve(
                 },
                 _ = pings.tick() => Message::Ping(Bytes::new()),
             };
-            match progress.while_writing(WRITE_TIME_MAX, sink.send(message)).await {
+            let is_ping = message.is_ping();
+            let sending = sink.send(message);
+            let sent = match is_ping {
+                true => progress.while_pinging(WRITE_TIME_MAX, sending).await,
+                false => progress.while_writing(WRITE_TIME_MAX, sending).await,
+            };
+            match sent {
                 Some(Ok(())) => {}
                 Some(Err(_)) => return,
                 None => return tracing::info!("a client that does not read is disconnected"),

@@ -73,8 +73,10 @@ struct WorkerSocket {
     number: u64,
     worker: WorkerIdentity,
     token: StoredToken,
-    /// When the worker connected.
+    /// When the worker connected, for people: clocks are set.
     since: SystemTime,
+    /// The number of its first socket, by which it is known which worker connected first.
+    first: u64,
     /// Takes the client that it is to serve; `None` once it has one.
     offer: Option<oneshot::Sender<WorkerClient>>,
     _end: oneshot::Sender<()>,
@@ -113,9 +115,9 @@ impl Workers {
         }
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let own = sockets.iter().find(|socket| socket.worker == worker && socket.token == token);
-        let since = own.map_or_else(SystemTime::now, |own| own.since);
+        let (since, first) = own.map_or_else(|| (SystemTime::now(), number), |own| (own.since, own.first));
         let ((offer, client), (end, ended)) = (oneshot::channel(), oneshot::channel());
-        sockets.push(WorkerSocket { number, worker, token, since, offer: Some(offer), _end: end });
+        sockets.push(WorkerSocket { number, worker, token, since, first, offer: Some(offer), _end: end });
         drop(sockets);
         self.offered.notify_waiters();
         Ok(OfferedSocket { number, client, end: ended })
@@ -158,7 +160,7 @@ impl Workers {
         };
         let meant =
             sockets.iter().filter(|socket| is_meant(&socket.worker) && (!any || socket.offer.is_some()));
-        let first = meant.min_by_key(|socket| socket.since)?;
+        let first = meant.min_by_key(|socket| socket.first)?;
         let (worker, token) = (first.worker.clone(), first.token.clone());
         let is_own = |socket: &&mut WorkerSocket| socket.worker == worker && socket.token == token;
         sockets.iter_mut().filter(is_own).find_map(|socket| socket.offer.take())
@@ -255,7 +257,7 @@ impl Workers {
                 None => workers.push((socket, clients)),
             }
         }
-        workers.sort_by_key(|(worker, _)| (&worker.worker.name, worker.since));
+        workers.sort_by_key(|(worker, _)| (&worker.worker.name, worker.first));
         let seconds = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let shown = workers.into_iter().map(|(worker, clients)| {
             json!({
@@ -324,6 +326,9 @@ pub async fn accept(
     }
     if let Err(why) = check_name("a worker", name) {
         return text(StatusCode::BAD_REQUEST, &why);
+    }
+    if let Some(own) = token.worker.as_ref().filter(|own| *own != name) {
+        return text(StatusCode::FORBIDDEN, &format!("This token is for the worker {own:?}"));
     }
     if clients.draining.load(Ordering::Relaxed) {
         return text(StatusCode::SERVICE_UNAVAILABLE, DRAINING);
@@ -403,7 +408,7 @@ mod tests {
     fn tokens() -> [StoredToken; 2] {
         let scratch = tempfile::tempdir().expect("a temporary directory");
         let tokens = RemoteTokens::below(scratch.path());
-        ["box", "other"].map(|name| tokens.create(name, AccessScope::Work, None).expect("a token").0)
+        ["box", "other"].map(|name| tokens.create(name, AccessScope::Work, None, None).expect("a token").0)
     }
 
     fn enter(workers: &Workers, name: &str, instance: &str, token: &StoredToken) -> OfferedSocket {
@@ -421,6 +426,8 @@ mod tests {
     async fn clients_use_the_worker_that_has_been_connected_longest() {
         let (workers, [token, _]) = (Workers::default(), tokens());
         let mut first = enter(&workers, "box", "a", &token);
+        // Regression: the clock was set back, and the next worker took the clients of this one.
+        workers.sockets()[0].since = SystemTime::now() + Duration::from_secs(3600);
         let mut second = enter(&workers, "box", "b", &token);
         enter(&workers, "another", "c", &token);
         assert!(is_next(&workers, "box", &mut first));
