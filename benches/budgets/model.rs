@@ -142,15 +142,17 @@ fn serve(mut stream: TcpStream, cues: &Mutex<VecDeque<Cue>>) -> Result<()> {
     stream.set_nodelay(true)?;
     let mut left = Vec::new();
     loop {
-        let path = read_request(&mut stream, &mut left)?;
+        let (path, bytes) = read_request(&mut stream, &mut left)?;
         let asked = Instant::now();
+        // About what a provider counts; agents decide with it whether to compact.
+        let tokens = bytes / 4;
         if !path.ends_with("/v1/messages") {
             stream.write_all(NOT_FOUND.as_bytes())?;
             continue;
         }
         let cue = cues.lock().expect("no thread panics while it holds the cues").pop_front();
         let Some(cue) = cue else {
-            write_short(&mut stream)?;
+            write_short(&mut stream, tokens)?;
             continue;
         };
         // A measure that only builds a thread may have dropped the receiver.
@@ -159,9 +161,9 @@ fn serve(mut stream: TcpStream, cues: &Mutex<VecDeque<Cue>>) -> Result<()> {
         };
         tell(Moment::Asked(asked));
         match cue.reply {
-            Reply::Short => write_short(&mut stream)?,
+            Reply::Short => write_short(&mut stream, tokens)?,
             Reply::Stepped(deltas) => {
-                stream.write_all(head(true).as_bytes())?;
+                stream.write_all(head(true, tokens).as_bytes())?;
                 for number in 1..=deltas {
                     if cue.go.recv().is_err() {
                         return Ok(());
@@ -175,7 +177,7 @@ fn serve(mut stream: TcpStream, cues: &Mutex<VecDeque<Cue>>) -> Result<()> {
                 }
             }
             Reply::Stamped { deltas, every } => {
-                stream.write_all(head(true).as_bytes())?;
+                stream.write_all(head(true, tokens).as_bytes())?;
                 for number in 1..=deltas {
                     std::thread::sleep(every);
                     let mut bytes = text_delta(&stamp());
@@ -188,18 +190,18 @@ fn serve(mut stream: TcpStream, cues: &Mutex<VecDeque<Cue>>) -> Result<()> {
             }
             Reply::Flood => {
                 let bytes = text_delta(DELTA).repeat(FLOOD_DELTAS) + &tail("end_turn");
-                stream.write_all(head(true).as_bytes())?;
+                stream.write_all(head(true, tokens).as_bytes())?;
                 std::thread::sleep(PACE);
                 tell(Moment::Wrote(Instant::now()));
                 stream.write_all(bytes.as_bytes())?;
             }
             Reply::ReadFile(file) => {
-                let bytes = head(false) + &tool_call(&file) + &tail("tool_use");
+                let bytes = head(false, tokens) + &tool_call(&file) + &tail("tool_use");
                 tell(Moment::Wrote(Instant::now()));
                 stream.write_all(bytes.as_bytes())?;
             }
             Reply::Hang => {
-                stream.write_all((head(true) + &text_delta(DELTA)).as_bytes())?;
+                stream.write_all((head(true, tokens) + &text_delta(DELTA)).as_bytes())?;
                 // Only the agent's close can arrive: it must not pipeline during a response.
                 drop(stream.read(&mut [0; 1]));
                 return Ok(());
@@ -221,12 +223,12 @@ pub fn stamps(text: &str) -> impl Iterator<Item = Instant> {
     text.split_whitespace().filter_map(|word| Some(*BEGUN + Duration::from_micros(word.parse().ok()?)))
 }
 
-fn write_short(stream: &mut TcpStream) -> std::io::Result<()> {
-    stream.write_all((head(true) + &text_delta("Done.") + &tail("end_turn")).as_bytes())
+fn write_short(stream: &mut TcpStream, tokens: usize) -> std::io::Result<()> {
+    stream.write_all((head(true, tokens) + &text_delta("Done.") + &tail("end_turn")).as_bytes())
 }
 
-/// Reads one complete request and returns its path without the query. `left` keeps surplus bytes.
-fn read_request(stream: &mut TcpStream, left: &mut Vec<u8>) -> Result<String> {
+/// Reads one complete request and returns its path without the query, and its size in bytes. `left` keeps surplus bytes.
+fn read_request(stream: &mut TcpStream, left: &mut Vec<u8>) -> Result<(String, usize)> {
     let mut piece = vec![0; 64 << 10];
     let mut more = |left: &mut Vec<u8>| -> Result<()> {
         let count = stream.read(&mut piece)?;
@@ -250,10 +252,12 @@ fn read_request(stream: &mut TcpStream, left: &mut Vec<u8>) -> Result<String> {
     };
     let end = if header("transfer-encoding").is_some_and(|value| value.contains("chunked")) {
         // Only the end matters; a JSON body cannot contain the raw line breaks of the last chunk.
+        let mut searched = head_end;
         loop {
-            if let Some(at) = left[head_end..].windows(5).position(|five| five == b"0\r\n\r\n") {
-                break head_end + at + 5;
+            if let Some(at) = left[searched..].windows(5).position(|five| five == b"0\r\n\r\n") {
+                break searched + at + 5;
             }
+            searched = left.len().saturating_sub(4).max(head_end);
             ensure!(left.len() < REQUEST_BYTES_MAX, "an endless request");
             more(left)?;
         }
@@ -266,7 +270,7 @@ fn read_request(stream: &mut TcpStream, left: &mut Vec<u8>) -> Result<String> {
         head_end + length
     };
     left.drain(..end);
-    Ok(path)
+    Ok((path, end))
 }
 
 const NOT_FOUND: &str =
@@ -277,14 +281,16 @@ fn event(name: &str, data: &str) -> String {
     format!("{:x}\r\n{body}\r\n", body.len())
 }
 
-/// The response head and the start of the message, plus the start of a text block if `text` is set.
-fn head(text: bool) -> String {
+/// The response head and the start of the message, with the request's size, plus the start of a text block if `text` is set.
+fn head(text: bool, tokens: usize) -> String {
     let mut bytes = String::from(
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n",
     );
     bytes += &event(
         "message_start",
-        r#"{"type":"message_start","message":{"id":"msg_bench","type":"message","role":"assistant","model":"scripted","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":12,"output_tokens":1}}}"#,
+        &format!(
+            r#"{{"type":"message_start","message":{{"id":"msg_bench","type":"message","role":"assistant","model":"scripted","content":[],"stop_reason":null,"stop_sequence":null,"usage":{{"input_tokens":{tokens},"output_tokens":1}}}}}}"#
+        ),
     );
     if text {
         bytes += &event(

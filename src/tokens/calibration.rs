@@ -16,6 +16,9 @@ const TEXT_TOKENS_FULL: f64 = 2_000.0;
 const RATIO_MIN: f64 = 0.5;
 const RATIO_MAX: f64 = 3.0;
 
+/// A reported size that is smaller than our count by more than this factor is not the size of the request.
+const PLAUSIBLE_FACTOR_MAX: u64 = 4;
+
 /// Maximum number of tokens that a provider may add to a request, mostly the text around tools.
 const OVERHEAD_TOKENS_MAX: u64 = 1_000;
 
@@ -23,6 +26,11 @@ const OVERHEAD_TOKENS_MAX: u64 = 1_000;
 /// changes are noise, and occur with each reply.
 const NEWS_RATIO_SHARE: f64 = 0.005;
 const NEWS_OVERHEAD_TOKENS: u64 = 20;
+
+/// Whether a request with this much text by our count can have the size that its provider reports.
+pub(super) fn is_plausible(reported: u64, text: u64) -> bool {
+    reported.saturating_mul(PLAUSIBLE_FACTOR_MAX) >= text
+}
 
 /// How a model's provider counts, relative to Epitome's count.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -72,7 +80,7 @@ impl Calibration {
     ///
     /// The excess of the first request is attributed to the provider's overhead; all later ones update the ratio.
     pub fn learn(&mut self, sent: Tally, reported: u64) {
-        if sent.text == 0 || reported <= sent.media {
+        if sent.text == 0 || reported <= sent.media || !is_plausible(reported, sent.text) {
             return;
         }
         let text = sent.text as f64;
@@ -139,6 +147,14 @@ mod tests {
         // A report below the size of the image can't be for this request.
         let before = calibration;
         calibration.learn(Tally { text: 5_000, media: 1_000 }, 900);
+        assert_eq!(calibration, before);
+    }
+
+    #[test]
+    fn nothing_is_learnt_from_a_report_without_cached_tokens() {
+        let before = Calibration::start(Family::Other);
+        let mut calibration = before;
+        calibration.learn(text(10_000), 12);
         assert_eq!(calibration, before);
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::calibration::is_plausible;
 use super::ruler::Ruler;
 use super::tally::Tally;
 use crate::model_name::Family;
@@ -62,12 +63,12 @@ impl Counter {
         known.map_or_else(|| self.overhead(ruler), |(_, tokens)| tokens).saturating_add(counted)
     }
 
-    /// Returns the largest likely size of the next request in tokens: the size reported by the provider, and the rest
-    /// with a margin.
+    /// Returns the largest likely size of the next request in tokens: the size reported by the provider, if it is
+    /// plausible, and the rest with a margin.
     pub fn at_most(&mut self, ruler: &Ruler, thread: &Thread) -> u64 {
         let shown = self.in_context(ruler, thread);
         let mut room = EXACT_TOKENS_MAX;
-        let reported = ruler.reported(thread);
+        let reported = ruler.reported(thread).filter(|report| self.is_plausible(ruler, *report));
         let (mut counted, mut estimated) = (0, 0);
         for measured in self.behind(reported.map(|(at, _)| at)) {
             let (tally, exact) = measured.tally(ruler, &mut room);
@@ -77,6 +78,15 @@ impl Counter {
         let sure = ruler.at_most(Count { reported, counted });
         let rest = ruler.clone().exact(None).at_most(Count { reported: 0, counted: estimated });
         shown.max(sure.saturating_add(rest))
+    }
+
+    /// Whether a request up to this entry may have this size. Some servers report only the tokens that they had not
+    /// cached, which would make a full window look empty.
+    fn is_plausible(&mut self, ruler: &Ruler, (at, tokens): (Seq, u64)) -> bool {
+        let estimating = ruler.clone().exact(None);
+        let sent = self.entries.iter_mut().take_while(|measured| measured.seq <= at).chain(&mut self.frame);
+        let text: u64 = sent.map(|measured| measured.tally(&estimating, &mut 0).0.text).sum();
+        is_plausible(tokens, text)
     }
 
     /// Returns the parts of a request after this entry, newest first, with the frame as the oldest.

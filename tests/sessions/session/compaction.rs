@@ -174,6 +174,22 @@ fn a_compacted_conversation_is_compacted_again_for_a_model_with_a_smaller_window
     assert!(tokens(&test.last_request()) < WINDOW, "{:?}", test.last_request().seen());
 }
 
+/// Regression: some servers report only the tokens that they had not cached. The report was believed whatever it said, so
+/// a conversation grew far beyond the window and was never compacted, and a server that drops the beginning of a request
+/// that is too long would have dropped the instructions.
+#[test]
+fn a_server_that_reports_only_uncached_tokens_does_not_prevent_compactions() {
+    let config = "[compaction]\nmodel = \"none\"\n\n[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = 60000\n";
+    let mut test =
+        Setup::with_config(config).start(|_| vec![text("Yes."), ModelStep::Usage { input: 12, output: 3 }]);
+    let prompt = "Many words that a person typed. ".repeat(1_000);
+    for _ in 0..12 {
+        assert_eq!(test.ask(&prompt), StopReason::EndTurn);
+    }
+    assert!(!compactions(&test).is_empty());
+    assert!(tokens(&test.last_request()) < 60_000);
+}
+
 #[test]
 fn the_outcome_of_compact_is_reported_with_its_tokens() {
     let flood = vec![ModelStep::Flood { count: 2000, text: "many words ".into() }];
