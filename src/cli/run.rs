@@ -34,7 +34,7 @@ use crate::config::{McpServer, McpSource};
 use crate::daemon::control::ControlClient;
 use crate::daemon::control::fault::Fault;
 use crate::daemon::control::remote::RemoteSessions;
-use crate::daemon::runtime_dir::RuntimeDir;
+use crate::paths::Paths;
 use crate::session::port::SessionPort;
 use crate::session::{Attachment, ClientId, Opening, QuestionSupport, Replay, SessionError, Ticket};
 use crate::store::SessionQuery;
@@ -111,7 +111,7 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
     let runtime = serve::runtime()?;
     let daemon = match request.standalone {
         true => None,
-        false => runtime.block_on(in_daemon(&RuntimeDir::new(&paths))).unwrap_or_else(|fault| {
+        false => runtime.block_on(in_daemon(&paths)).unwrap_or_else(|fault| {
             note!("epitome: {}; continuing without it", visible(&fault.message));
             if let Some(hint) = &fault.hint {
                 note!("hint: {}", visible(hint));
@@ -139,8 +139,8 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
 }
 
 /// Returns the sessions of the daemon, which include those open in editors, if one is running.
-async fn in_daemon(runtime_dir: &RuntimeDir) -> Result<Option<RemoteSessions>, Fault> {
-    match ControlClient::connect(runtime_dir).await? {
+async fn in_daemon(paths: &Paths) -> Result<Option<RemoteSessions>, Fault> {
+    match ControlClient::connect_for(paths).await? {
         Some(client) => RemoteSessions::begin(client).await.map(Some),
         None => Ok(None),
     }
