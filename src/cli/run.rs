@@ -82,10 +82,10 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
     }
     let paths = serve::paths();
     log::to_file(&paths);
-    let mut cwd = match &request.cwd {
+    let mut cwd = serve::session_directory(match &request.cwd {
         Some(directory) => super::sessions::real_directory(directory)?,
         None => serve::working_directory()?,
-    };
+    })?;
     let mut prompt = attach::read(&request.attached)?;
     let text = request.prompt()?;
     if !text.is_empty() {
