@@ -288,7 +288,13 @@ impl<'a> Printer<'a> {
                 let title = text::title(&ask.tool, &ask.card);
                 let how = match ask.tool.as_str() {
                     // No permission mode allows running a repository's programs, or remembering.
-                    "trust" => "To let them: `epitome hooks trust`, or --trust-hooks for one run.",
+                    "trust" if ask.input["what"] == "hooks" => {
+                        "To let them: `epitome hooks trust`, or --trust-hooks for one run."
+                    }
+                    // That command knows nothing of MCP servers and recipes.
+                    "trust" => {
+                        "To let them: answer this in the chat or an editor, or --trust-hooks for one run."
+                    }
                     "memory" => "To let the model remember without asking: --allow memory.",
                     _ => {
                         "To allow such calls: --allow RULE (for example \"bash(cargo test *)\"), --mode auto (edits, and \

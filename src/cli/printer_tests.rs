@@ -107,6 +107,29 @@ fn the_progress_line_stays_in_its_row() {
     assert!(row.starts_with("  0 s · 世") && columns <= terminal::columns(), "{row}");
 }
 
+/// Regression: `epitome hooks trust` was advised for everything that a repository brings. It only approves hooks.
+#[test]
+fn the_advice_about_what_a_repository_brings_fits_its_kind() {
+    for (what, is_for_hooks) in [("hooks", true), ("MCP servers", false), ("recipes", false)] {
+        let err = Paper::default();
+        let mut printer = Printer::new(Paper::default(), Style::Plain, err.clone(), Style::Plain);
+        let ask = PermissionRequest {
+            call: CallId("c".into()),
+            tool: "trust".into(),
+            input: json!({ "what": what, "count": 1 }),
+            card: CallDisplay { title: format!("Run 1 of the {what}?"), ..CallDisplay::default() },
+            preview: Vec::new(),
+            always: None,
+            never: None,
+            agent: None,
+        };
+        printer.decided(&ask, &UserDecision::Absent).expect("paper takes everything");
+        let text = err.text();
+        assert_eq!(text.contains("epitome hooks trust"), is_for_hooks, "{text}");
+        assert!(text.contains("--trust-hooks for one run."), "{text}");
+    }
+}
+
 fn streamed(part: u32, kind: TextKind, text: &str) -> SessionEvent {
     SessionEvent::Text { message: MessageId(1), part, kind, text: text.to_owned() }
 }
