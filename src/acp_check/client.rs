@@ -216,10 +216,40 @@ impl<'a> Client<'a> {
 
     /// Waits for a message that satisfies `is_it`, and removes it from `news`. `what` describes it.
     pub fn wait_for(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) -> Checked<Value> {
+        Ok(self.wait_until(what, is_it, None)?.unwrap_or_default())
+    }
+
+    /// The same for a message during the turn that a prompt has started; `None` if the turn ends without it.
+    pub fn wait_in_turn(
+        &mut self,
+        what: &str,
+        prompt: u64,
+        is_it: impl Fn(&Value) -> bool,
+    ) -> Checked<Option<Value>> {
+        let session = self.prompts.get(&prompt).cloned().unwrap_or_default();
+        let is_over = |message: &Value| {
+            is_state(message, &session, |state| state["state"] == "idle" && state["stopReason"].is_string())
+        };
+        // In version 2, a prompt is answered at its beginning.
+        let answered = (self.version == Version::V1).then_some(prompt);
+        let found = self.wait_until(what, |message| is_it(message) || is_over(message), answered)?;
+        Ok(found.filter(|message| !is_over(message)))
+    }
+
+    /// Waits for a message; `None` if this request is answered first.
+    fn wait_until(
+        &mut self,
+        what: &str,
+        is_it: impl Fn(&Value) -> bool,
+        request: Option<u64>,
+    ) -> Checked<Option<Value>> {
         let deadline = Instant::now() + ANSWER_WITHIN;
         loop {
             if let Some(at) = self.news.iter().position(&is_it) {
-                return Ok(self.news.remove(at).unwrap_or_default());
+                return Ok(self.news.remove(at));
+            }
+            if request.is_some_and(|id| self.answers.iter().any(|answer| answer["id"] == id)) {
+                return Ok(None);
             }
             match self.receive_by(deadline)? {
                 Some(()) => {}

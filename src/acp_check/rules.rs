@@ -579,15 +579,10 @@ fn asked(client: &mut Client<'_>, session: &str) -> Checked<(u64, Value)> {
     let works = client.prompt(session, SAY_PING)?;
     client.ended(works)?;
     let prompt = client.prompt(session, &run_command())?;
-    let asked = client.wait_for("a permission request, or the end of the turn", |message| {
+    let asked = client.wait_in_turn("a permission request, or the end of the turn", prompt, |message| {
         message["method"] == "session/request_permission"
-            || (message["params"]["update"]["sessionUpdate"] == "tool_call_update"
-                && message["params"]["update"]["status"] == "completed")
-            || message["params"]["update"]["content"]["text"] == "There is no tool for commands."
     })?;
-    if asked["method"] != "session/request_permission" {
-        return Err(Stop::NotRun("it asks for no permission here".to_owned()));
-    }
+    let asked = asked.ok_or_else(|| Stop::NotRun("it asks for no permission here".to_owned()))?;
     Ok((prompt, asked))
 }
 

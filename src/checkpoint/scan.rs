@@ -208,8 +208,9 @@ pub fn scan(
     let is_too_large = |found: &&ScannedPath| matches!(found.known.node, FileNode::Unkept { .. });
     let unkept = found.iter().filter(is_too_large).count().saturating_sub(seen.pending);
     if unkept > 0 {
+        let files = if unkept == 1 { "1 file is".to_owned() } else { format!("{unkept} files are") };
         seen.beyond.push(format!(
-            "{unkept} files are too large to be stored (more than {} MB each, or {} MB together)",
+            "{files} too large to be stored (more than {} MB each, or {} MB together)",
             bounds.file_bytes / 1_000_000,
             bounds.session_bytes / 1_000_000
         ));

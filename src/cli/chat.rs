@@ -18,7 +18,7 @@ pub fn is_possible() -> bool {
 pub fn main() -> Result<i32, CliError> {
     let paths = serve::paths();
     log::to_file(&paths);
-    let cwd = serve::working_directory()?;
+    let cwd = serve::session_directory(serve::working_directory()?)?;
     let notification = serve::settings(&paths, Some(&cwd)).notify.sequence();
     let setup = ChatSetup { cwd, has_colors: Style::for_stdout() == Style::Colors, notification };
     loop {

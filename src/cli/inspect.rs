@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::{CliError, log, serve, terminal};
 use crate::daemon::control::ControlClient;
-use crate::daemon::runtime_dir::RuntimeDir;
 use crate::daemon::start;
+use crate::paths::Paths;
 use epitome_platform::os::OPENER;
 
 /// Inspect sessions in a browser
@@ -33,7 +33,7 @@ pub fn main(args: InspectArgs) -> Result<i32, CliError> {
     log::to_file(&paths);
     let runtime = serve::runtime()?;
     let opened = runtime.block_on(async {
-        let client = daemon(&RuntimeDir::new(&paths)).await?;
+        let client = daemon(&paths).await?;
         let params = match &args.session {
             Some(session) => json!({ "session": session }),
             None => json!({}),
@@ -54,15 +54,15 @@ pub fn main(args: InspectArgs) -> Result<i32, CliError> {
 }
 
 /// Connects to the daemon. Starts one if none is running, because the page outlives this command.
-async fn daemon(runtime_dir: &RuntimeDir) -> Result<ControlClient, CliError> {
-    if let Some(client) = ControlClient::connect(runtime_dir).await? {
+async fn daemon(paths: &Paths) -> Result<ControlClient, CliError> {
+    if let Some(client) = ControlClient::connect_for(paths).await? {
         return Ok(client);
     }
     let program = start::this_program()
         .map_err(|error| CliError::failed(format!("the path of this program is unknown: {error}"), None))?;
     start::start(&program, &serve::environment(), start::SlowNotices::StandardError)
         .map_err(|why| CliError::failed(why, log_hint()))?;
-    ControlClient::connect(runtime_dir)
+    ControlClient::connect_for(paths)
         .await?
         .ok_or_else(|| CliError::failed("the daemon was started but does not answer", log_hint()))
 }

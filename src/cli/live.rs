@@ -44,7 +44,7 @@ impl PrintedOutput {
 
 /// Cuts a line so that it certainly fits, because a row that wraps could not be erased. Non-ASCII characters are
 /// counted as two columns.
-fn fitting(line: &str, columns: usize) -> String {
+pub fn fitting(line: &str, columns: usize) -> String {
     let mut used = 0;
     let mut fits = String::new();
     for character in line.chars() {

@@ -10,7 +10,6 @@ use tokio::runtime::Handle;
 use super::{CliError, serve};
 use crate::daemon::Daemon;
 use crate::daemon::control::ControlClient;
-use crate::daemon::runtime_dir::RuntimeDir;
 use crate::paths::Paths;
 use crate::session::registry::Sessions;
 
@@ -23,7 +22,7 @@ pub fn call(paths: &Paths, method: &str, params: Value) -> Result<Value, CliErro
     let own = OnceLock::new();
     let answered = runtime.block_on(async {
         let make = || own.get_or_init(|| here(paths, runtime.handle())).clone();
-        let client = ControlClient::connect_or_here(&RuntimeDir::new(paths), make).await?;
+        let client = ControlClient::connect_or_here(paths, make).await?;
         Ok(client.call(method, params).await?)
     });
     if let Some(daemon) = own.get() {

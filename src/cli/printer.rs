@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use super::live::PrintedOutput;
+use super::live::{PrintedOutput, fitting};
 use super::streamed::Streamed;
 use super::terminal::{self, Color, Style};
 use crate::chat::form::FormDialog;
@@ -38,8 +38,7 @@ const FAILURE_LINES_MAX: usize = 4;
 /// Maximum length of these lines, in characters.
 const LINE_CHARS_MAX: usize = 160;
 
-/// Maximum length of a title in the progress line, in characters. The line must not wrap, because only one row is
-/// erased.
+/// Maximum length of a title in the progress line, in characters.
 const PROGRESS_TITLE_CHARS_MAX: usize = 60;
 
 /// Time without output before the progress line appears.
@@ -193,8 +192,9 @@ impl<'a> Printer<'a> {
         if let Some(title) = self.running.last().and_then(|call| self.titles.get(call)) {
             parts.push(shortened(title, PROGRESS_TITLE_CHARS_MAX));
         }
-        let mut rows = vec![format!("  {}", parts.join(" · "))];
-        let indented = terminal::columns().saturating_sub(LIVE_INDENT.len());
+        let columns = terminal::columns();
+        let mut rows = vec![fitting(&format!("  {}", parts.join(" · ")), columns)];
+        let indented = columns.saturating_sub(LIVE_INDENT.len());
         rows.extend(self.live.lines(indented).into_iter().map(|line| format!("{LIVE_INDENT}{line}")));
         self.clear_progress()?;
         for (at, row) in rows.iter().enumerate() {
@@ -288,7 +288,13 @@ impl<'a> Printer<'a> {
                 let title = text::title(&ask.tool, &ask.card);
                 let how = match ask.tool.as_str() {
                     // No permission mode allows running a repository's programs, or remembering.
-                    "trust" => "To let them: `epitome hooks trust`, or --trust-hooks for one run.",
+                    "trust" if ask.input["what"] == "hooks" => {
+                        "To let them: `epitome hooks trust`, or --trust-hooks for one run."
+                    }
+                    // That command knows nothing of MCP servers and recipes.
+                    "trust" => {
+                        "To let them: answer this in the chat or an editor, or --trust-hooks for one run."
+                    }
                     "memory" => "To let the model remember without asking: --allow memory.",
                     _ => {
                         "To allow such calls: --allow RULE (for example \"bash(cargo test *)\"), --mode auto (edits, and \

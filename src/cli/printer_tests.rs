@@ -88,6 +88,48 @@ fn a_terminal_shows_the_last_lines_of_what_runs_and_takes_them_back() {
     assert_eq!(err.text(), "");
 }
 
+/// Regression: the line of numbers with the title of a command was longer than a row of 80 columns, so each update left
+/// one behind.
+#[test]
+fn the_progress_line_stays_in_its_row() {
+    let card = CallDisplay { title: "世".repeat(100), ..CallDisplay::default() };
+    let call = ToolCall { id: CallId("c".into()), name: "bash".into(), input: json!({}), card };
+    let err = Paper::default();
+    let mut printer = Printer::new(Paper::default(), Style::Plain, err.clone(), Style::Terminal);
+    for item in [replied(vec![Content::Call(call.clone())]), SessionEvent::CallStarted { call: call.id }] {
+        printer.show(&item).expect("paper takes everything");
+    }
+    printer.last_print -= QUIET;
+    printer.tick().expect("paper takes everything");
+    let text = err.text();
+    let row = text.strip_prefix("\r\x1b[2K").expect("one row");
+    let columns: usize = row.chars().map(|c| if c.is_ascii() { 1 } else { 2 }).sum();
+    assert!(row.starts_with("  0 s · 世") && columns <= terminal::columns(), "{row}");
+}
+
+/// Regression: `epitome hooks trust` was advised for everything that a repository brings. It only approves hooks.
+#[test]
+fn the_advice_about_what_a_repository_brings_fits_its_kind() {
+    for (what, is_for_hooks) in [("hooks", true), ("MCP servers", false), ("recipes", false)] {
+        let err = Paper::default();
+        let mut printer = Printer::new(Paper::default(), Style::Plain, err.clone(), Style::Plain);
+        let ask = PermissionRequest {
+            call: CallId("c".into()),
+            tool: "trust".into(),
+            input: json!({ "what": what, "count": 1 }),
+            card: CallDisplay { title: format!("Run 1 of the {what}?"), ..CallDisplay::default() },
+            preview: Vec::new(),
+            always: None,
+            never: None,
+            agent: None,
+        };
+        printer.decided(&ask, &UserDecision::Absent).expect("paper takes everything");
+        let text = err.text();
+        assert_eq!(text.contains("epitome hooks trust"), is_for_hooks, "{text}");
+        assert!(text.contains("--trust-hooks for one run."), "{text}");
+    }
+}
+
 fn streamed(part: u32, kind: TextKind, text: &str) -> SessionEvent {
     SessionEvent::Text { message: MessageId(1), part, kind, text: text.to_owned() }
 }

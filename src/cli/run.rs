@@ -34,7 +34,7 @@ use crate::config::{McpServer, McpSource};
 use crate::daemon::control::ControlClient;
 use crate::daemon::control::fault::Fault;
 use crate::daemon::control::remote::RemoteSessions;
-use crate::daemon::runtime_dir::RuntimeDir;
+use crate::paths::Paths;
 use crate::session::port::SessionPort;
 use crate::session::{Attachment, ClientId, Opening, QuestionSupport, Replay, SessionError, Ticket};
 use crate::store::SessionQuery;
@@ -82,10 +82,10 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
     }
     let paths = serve::paths();
     log::to_file(&paths);
-    let mut cwd = match &request.cwd {
+    let mut cwd = serve::session_directory(match &request.cwd {
         Some(directory) => super::sessions::real_directory(directory)?,
         None => serve::working_directory()?,
-    };
+    })?;
     let mut prompt = attach::read(&request.attached)?;
     let text = request.prompt()?;
     if !text.is_empty() {
@@ -111,7 +111,7 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
     let runtime = serve::runtime()?;
     let daemon = match request.standalone {
         true => None,
-        false => runtime.block_on(in_daemon(&RuntimeDir::new(&paths))).unwrap_or_else(|fault| {
+        false => runtime.block_on(in_daemon(&paths)).unwrap_or_else(|fault| {
             note!("epitome: {}; continuing without it", visible(&fault.message));
             if let Some(hint) = &fault.hint {
                 note!("hint: {}", visible(hint));
@@ -139,8 +139,8 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
 }
 
 /// Returns the sessions of the daemon, which include those open in editors, if one is running.
-async fn in_daemon(runtime_dir: &RuntimeDir) -> Result<Option<RemoteSessions>, Fault> {
-    match ControlClient::connect(runtime_dir).await? {
+async fn in_daemon(paths: &Paths) -> Result<Option<RemoteSessions>, Fault> {
+    match ControlClient::connect_for(paths).await? {
         Some(client) => RemoteSessions::begin(client).await.map(Some),
         None => Ok(None),
     }

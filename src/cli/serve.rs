@@ -15,7 +15,7 @@ use crate::recipe::watch::RecipeWatch;
 use crate::session::registry::{SessionServices, Sessions};
 use crate::session::suspended::{REST_AFTER, REST_VARIABLE};
 use crate::store::Store;
-use crate::thread::visible::visible;
+use crate::thread::visible::{visible, visible_line};
 use crate::tokens::Rulers;
 use crate::tools::reaper::Reaper;
 use crate::tools::{RunningCommands, Toolbox};
@@ -33,6 +33,18 @@ pub fn environment() -> Arc<Vec<(OsString, OsString)>> {
 pub fn working_directory() -> Result<PathBuf, CliError> {
     std::env::current_dir()
         .map_err(|error| CliError::failed(format!("the working directory is unknown: {error}"), None))
+}
+
+/// Refuses a directory in which sessions can't work: logs and clients have its name as text.
+pub fn session_directory(directory: PathBuf) -> Result<PathBuf, CliError> {
+    if directory.to_str().is_some() {
+        return Ok(directory);
+    }
+    let why = format!(
+        "sessions can't work in {}, whose name is not UTF-8",
+        visible_line(&directory.to_string_lossy())
+    );
+    Err(CliError::failed(why, Some("rename the directory, or start in another one".to_owned())))
 }
 
 /// Loads the settings for this directory. Problems are printed to stderr.

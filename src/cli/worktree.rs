@@ -69,8 +69,12 @@ pub fn open(cwd: &Path, name: &str) -> Result<PathBuf, CliError> {
         );
         if opened.left_behind > 0 {
             note!(
-                "epitome: uncommitted changes to {} files in {} are not in it",
-                opened.left_behind,
+                "epitome: uncommitted changes to {} in {} are not in it",
+                if opened.left_behind == 1 {
+                    "1 file".to_owned()
+                } else {
+                    format!("{} files", opened.left_behind)
+                },
                 visible(&cwd.to_string_lossy())
             );
         }

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::FileOwner;
 use super::file::{ConfigReader, TomlValue, fields};
 use super::kind::Kind;
-use super::values::{number, tokens, wrong_type};
+use super::values::{number, tokens, wrong_number};
 
 /// Limits on what model calls may cost. Money is US dollars; tokens are uncached input and output.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,7 +44,7 @@ fn dollars() -> Kind<f64> {
         |dollars| json!(dollars),
         |value| {
             let dollars = number(value).filter(|dollars| dollars.is_finite() && *dollars > 0.0);
-            dollars.ok_or_else(|| wrong_type("dollars, above 0", value))
+            dollars.ok_or_else(|| wrong_number("dollars, above 0", value))
         },
     )
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
-use super::values::{ValueError, integer, number, wrong_type};
+use super::values::{ValueError, integer, number, wrong_number, wrong_type};
 use epitome_problem::nearest;
 
 type Read<T> = Box<dyn Fn(&DeValue<'_>) -> Result<T, ValueError>>;
@@ -109,7 +109,7 @@ pub(super) fn whole<N: TryFrom<i64> + Copy + Display>(
         |number| number.to_string().parse::<u64>().map_or(Json::Null, Json::from),
         move |value| {
             let within = integer(value).filter(|number| limits.contains(number));
-            within.and_then(|number| N::try_from(number).ok()).ok_or_else(|| wrong_type(&expected, value))
+            within.and_then(|number| N::try_from(number).ok()).ok_or_else(|| wrong_number(&expected, value))
         },
     )
 }
@@ -149,7 +149,7 @@ pub(super) fn share() -> Kind<f64> {
         |share| json!(share),
         |value| {
             let share = number(value).filter(|share| (0.0..=1.0).contains(share));
-            share.ok_or_else(|| wrong_type("a share of the window, from 0 to 1", value))
+            share.ok_or_else(|| wrong_number("a share of the window, from 0 to 1", value))
         },
     )
 }

@@ -375,7 +375,7 @@ impl ServerFields {
         named(name)?;
         let of_http = url.is_some() || !headers.is_empty() || key_variable.is_some();
         let way = match (command, url) {
-            (Some(command), None) if !of_http => {
+            (Some(command), None) if !of_http && !command.trim().is_empty() => {
                 McpTransport::Stdio { command, args, env: env.into_iter().collect() }
             }
             (None, Some(url)) if args.is_empty() && env.is_empty() => {

@@ -10,7 +10,9 @@ use toml::de::DeValue;
 use super::file::{ConfigReader, TomlKey, TomlValue, fields};
 use super::keys::ANY_NAME;
 use super::kind::{Kind, names, one_of, text, truth};
-use super::values::{ValueError, call_seconds, model_name, number, small_tokens, tokens, wrong_type};
+use super::values::{
+    ValueError, call_seconds, model_name, number, small_tokens, tokens, wrong_number, wrong_type,
+};
 use super::{Settings, WireFormat};
 
 /// User-supplied model properties, which take precedence over every other source.
@@ -250,7 +252,7 @@ fn dollars() -> Kind<f64> {
         |dollars| json!(dollars),
         |value| {
             let dollars = number(value).filter(|dollars| dollars.is_finite() && *dollars >= 0.0);
-            dollars.ok_or_else(|| wrong_type("dollars for a million tokens, from 0", value))
+            dollars.ok_or_else(|| wrong_number("dollars for a million tokens, from 0", value))
         },
     )
 }

@@ -166,6 +166,20 @@ fn an_invalid_value_is_reported_with_its_position() {
     assert_eq!(settings.max_rounds, 7);
 }
 
+/// Regression: `max_rounds = 0` was reported as "not a value of the kind integer", and an empty command of an MCP server
+/// not before a session tried to run it.
+#[test]
+fn a_number_out_of_range_is_named_and_an_empty_command_reported() {
+    for (text, message) in [
+        ("max_rounds = 0\n", "this must be a whole number from 1 to 10000, not 0"),
+        ("[budget]\nday_usd = -1.5\n", "this must be dollars, above 0, not -1.5"),
+        ("[mcp.servers.a]\ncommand = \"\"\n", "the MCP server \"a\" is neither one nor the other"),
+    ] {
+        let (_, problems) = ConfigDisk::new(text, "").load(&[]);
+        assert_eq!(problems.iter().map(|p| p.message.as_str()).collect::<Vec<_>>(), [message]);
+    }
+}
+
 #[test]
 fn summary_role_must_be_user() {
     let (settings, problems) =

@@ -31,6 +31,16 @@ pub(super) fn wrong_type(what: &str, value: &DeValue<'_>) -> ValueError {
     }
 }
 
+/// The error for a value that must be a number within limits. A number is named: its kind may be right.
+pub(super) fn wrong_number(what: &str, value: &DeValue<'_>) -> ValueError {
+    let given = match value {
+        DeValue::Integer(integer) => integer.as_str(),
+        DeValue::Float(float) => float.as_str(),
+        _ => return wrong_type(what, value),
+    };
+    ValueError { message: format!("this must be {what}, not {given}"), hint: None }
+}
+
 pub(super) fn names(value: &DeValue<'_>) -> Result<Vec<String>, ValueError> {
     let wrong = || wrong_type("a list of texts", value);
     let list = value.as_array().ok_or_else(wrong)?;
@@ -132,9 +142,10 @@ pub(super) fn threshold() -> Kind<CompactionThreshold> {
         (Some(tokens), _) if tokens < 0 => Ok(CompactionThreshold::Left(tokens.unsigned_abs())),
         (_, Some(ratio)) if ratio > 0.0 && ratio <= 1.0 => Ok(CompactionThreshold::Ratio(ratio)),
         (_, Some(0.0)) => Ok(CompactionThreshold::Never),
-        _ => {
-            Err(wrong_type("a ratio (0.80; 0 is never), tokens used (60000) or tokens left (-20000)", value))
-        }
+        _ => Err(wrong_number(
+            "a ratio (0.80; 0 is never), tokens used (60000) or tokens left (-20000)",
+            value,
+        )),
     })
 }
 

@@ -65,6 +65,21 @@ impl Home {
     pub fn new(paths: &Paths) -> Home {
         Home { home: paths.home.clone().into_os_string(), data: paths.data.clone().into_os_string() }
     }
+
+    /// Checks that a client of a daemon for this home has the same one. Otherwise the error is a sentence.
+    pub fn check(&self, theirs: &Home, client: &str) -> Result<(), String> {
+        if theirs == self {
+            return Ok(());
+        }
+        let show = |home: &Home| {
+            format!("{} and {}", Path::new(&home.home).display(), Path::new(&home.data).display())
+        };
+        Err(format!(
+            "the daemon works on the files in {}, and the {client} on those in {}",
+            show(self),
+            show(theirs)
+        ))
+    }
 }
 
 /// The daemon's answer to a hello.
@@ -110,17 +125,7 @@ pub fn read(line: &[u8], paths: &Paths, token: &Token) -> Result<Hello, String> 
                 .to_owned(),
         );
     }
-    let ours = Home::new(paths);
-    if hello.place != ours {
-        let show = |home: &Home| {
-            format!("{} and {}", Path::new(&home.home).display(), Path::new(&home.data).display())
-        };
-        return Err(format!(
-            "the daemon works on the files in {}, and the front end on those in {}",
-            show(&ours),
-            show(&hello.place)
-        ));
-    }
+    Home::new(paths).check(&hello.place, "front end")?;
     Ok(hello)
 }
 

@@ -40,7 +40,7 @@ impl Paths {
     /// directory is taken from the password file.
     pub fn from_environment(get: impl Fn(&str) -> Option<OsString>) -> Paths {
         let absolute = |name: &str| get(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let user_home = absolute("HOME").or_else(std::env::home_dir);
+        let user_home = absolute("HOME").or_else(|| std::env::home_dir().filter(|home| home.is_absolute()));
         if let Some(home) = absolute("EPITOME_HOME") {
             return Paths { user_home, ..Paths::below(&home) };
         }

@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::ops::Range;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use forms::{FORMS, KeyForm, SHAPES};
@@ -46,27 +46,29 @@ const BLOCK: &str = "-----BEGIN ";
 struct KnownKeyForms {
     /// The marks of `FORMS`, and `BLOCK`.
     marks: AhoCorasick,
-    /// The expressions for the text before and after each mark, in the order of `FORMS`.
-    around: Vec<(Option<Regex>, Regex)>,
+    /// The expressions for the text before and after each mark, in the order of `FORMS`. Each is compiled when its mark
+    /// first occurs: most never do.
+    around: Vec<OnceLock<(Option<Regex>, Regex)>>,
 }
 
-static KNOWN: LazyLock<KnownKeyForms> = LazyLock::new(|| {
-    let around = |form: &KeyForm| {
-        let before = (!form.before.is_empty()).then(|| expression(&format!(r"(?:{})\z", form.before)));
-        (before, expression(&format!(r"\A(?:{})", form.after)))
-    };
-    KnownKeyForms {
-        marks: AhoCorasick::builder()
-            .match_kind(MatchKind::LeftmostLongest)
-            .build(FORMS.iter().map(|form| form.mark).chain([BLOCK]))
-            .expect("a few short words make an automaton"),
-        around: FORMS.iter().map(around).collect(),
-    }
+static KNOWN: LazyLock<KnownKeyForms> = LazyLock::new(|| KnownKeyForms {
+    marks: AhoCorasick::builder()
+        .match_kind(MatchKind::LeftmostLongest)
+        .build(FORMS.iter().map(|form| form.mark).chain([BLOCK]))
+        .expect("a few short words make an automaton"),
+    around: FORMS.iter().map(|_| OnceLock::new()).collect(),
 });
+
+/// The expressions for the text before and after the mark of a form. `\w` is that of ASCII, like keys: Unicode's has
+/// hundreds of states in each repetition.
+fn around(form: &KeyForm) -> (Option<Regex>, Regex) {
+    let before = (!form.before.is_empty()).then(|| expression(&format!(r"(?-u:{})\z", form.before)));
+    (before, expression(&format!(r"\A(?-u:{})", form.after)))
+}
 
 static SHAPED: LazyLock<Regex> = LazyLock::new(|| {
     let shapes: Vec<String> = SHAPES.iter().map(|(shape, _)| format!("({shape})")).collect();
-    expression(&format!(r"\b(?:{})\b", shapes.join("|")))
+    expression(&format!(r"\b(?-u:{})\b", shapes.join("|")))
 });
 
 static BLOCK_BEGIN: LazyLock<Regex> =
@@ -247,8 +249,8 @@ fn shaped(text: &str) -> Vec<FoundSecret> {
 
 /// Returns the key around a mark.
 fn key(which: usize, text: &str, mark: Range<usize>) -> Option<Range<usize>> {
-    let (before, after) = &KNOWN.around[which];
     let form = &FORMS[which];
+    let (before, after) = KNOWN.around[which].get_or_init(|| around(form));
     let begin = match before {
         None => mark.start,
         Some(before) => {

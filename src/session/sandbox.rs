@@ -28,6 +28,7 @@ pub fn sandbox_rules(settings: &Settings, paths: &Paths) -> SandboxRules {
         temporary: TEMPORARY.map(PathBuf::from).into(),
         write: settings.write.clone(),
         hide: own.into_iter().chain(settings.hide.iter().cloned()).collect(),
+        settings: Some(paths.home.clone()),
         deny_read,
     }
 }

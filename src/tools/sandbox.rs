@@ -51,6 +51,8 @@ pub struct SandboxRules {
     pub write: Vec<PathBuf>,
     /// Additional files and directories that commands may not read; absolute.
     pub hide: Vec<PathBuf>,
+    /// The directory of Epitome's settings, whose hooks run outside of the sandbox.
+    pub settings: Option<PathBuf>,
     /// Path patterns of deny rules for reading; paths that match when a command starts are hidden from it.
     pub deny_read: Vec<String>,
 }

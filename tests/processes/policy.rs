@@ -138,6 +138,14 @@ fn a_policy_that_is_broken_or_not_of_root_stops_runs() {
     let ran = managed.run(&["run", "hello"]).exited(1);
     assert!(ran.err.contains("No model is called") && ran.err.contains(why), "{ran:?}");
     assert!(managed.run(&["config", "check"]).exited(1).out.contains(why));
+    // Without a chosen model, the answer was "No model is configured. Run `epitome login`".
+    let mut keyed = managed.command(&["run", "hello"]);
+    keyed.env_remove("EPITOME_MODEL").env_remove("EPITOME_LOCAL_URL").env("ANTHROPIC_API_KEY", "made-up");
+    let ran = Ran::from(keyed.output().expect("the program starts")).exited(1);
+    assert!(ran.err.contains("No model is called") && !ran.err.contains("epitome login"), "{ran:?}");
+    // `doctor` called it a warning, and said that the valid parts of the file are used.
+    let report = managed.run(&["doctor"]).exited(1).out;
+    assert!(report.contains("error   policy") && !report.contains("valid parts"), "{report}");
 
     managed.prescribe(POLICY);
     std::fs::set_permissions(managed.file(), std::fs::Permissions::from_mode(0o666)).expect("it is ours");

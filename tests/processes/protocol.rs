@@ -19,6 +19,7 @@ use epitome_acp_check::PreparedAgent;
 use epitome_acp_check::agent::{AgentProgram, Inherits};
 use epitome_acp_check::model::{CheckModel, ModelFormat};
 use epitome_acp_check::story::{FixtureFailure, FixtureOutcome, LINE_WITHIN, Setting, run_fixture};
+use epitome_scripted_model::{ModelStep, ScriptedModel};
 use epitome_test_harness::user::program;
 use mini_agent::MiniAgent;
 use model_side::{FixtureModel, scripted};
@@ -333,6 +334,24 @@ fn a_rule_ends_although_the_agent_is_never_silent() {
     let version = check::Version::V1;
     let rule = check::rules::rules(version).find(|rule| rule.name == "in-flight").expect("a rule");
     assert_eq!(rule.check(&MiniAgent { beats: true }, version, None), FixtureOutcome::Passed);
+}
+
+/// Regression: an agent whose model did not run the command was waited for for a minute, and blamed.
+#[test]
+fn an_agent_is_not_blamed_for_a_model_that_runs_no_command() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let model = ScriptedModel::start(|_| vec![ModelStep::Text("Better not.".to_owned())]).expect("loopback");
+    let variables = vec![
+        ("ANTHROPIC_BASE_URL".to_owned(), model.base_url().into()),
+        ("ANTHROPIC_API_KEY".to_owned(), "sk-test-1".into()),
+        ("HOME".to_owned(), home.path().into()),
+    ];
+    let agent = PreparedAgent { program: our_agent(), variables };
+    for version in [check::Version::V1, check::Version::V2] {
+        let rule = check::rules::rules(version).find(|rule| rule.name == "permission-rejected");
+        let outcome = rule.expect("a rule").check(&agent, version, None);
+        assert!(matches!(outcome, FixtureOutcome::NotMeant(_)), "{outcome:?}");
+    }
 }
 
 fn page(name: &str) -> String {

@@ -147,6 +147,40 @@ async fn hold(place: &Place, rows: &[(&str, bool)]) {
     }
 }
 
+/// Regression: a home below a directory for temporary files could be changed, including the hooks in it, which run outside
+/// of the sandbox.
+#[tokio::test]
+async fn a_home_in_a_directory_for_temporary_files_stays_as_it_is() {
+    if !has_landlock() || !has_namespaces() {
+        return;
+    }
+    let mut place = Place::new();
+    place.rules.settings = Some(place.root.join("home/.epitome"));
+    place.rules.temporary = vec![place.root.clone()];
+    hold(
+        &place,
+        &[
+            ("echo x > new && echo x > \"$TMPDIR/new\" && echo x > ../../new", true),
+            ("echo x > ~/.cache/pip/new", true),
+            ("echo x >> ~/.bashrc", false),
+            ("mkdir ~/.epitome/hooks", false),
+            ("mv ~ ~/../elsewhere", false),
+        ],
+    )
+    .await;
+    place.rules.temporary = vec![place.root.join("home")];
+    hold(
+        &place,
+        &[
+            ("echo x > ~/new", true),
+            ("mkdir ~/.epitome/hooks", false),
+            ("mv ~/.epitome ~/elsewhere", false),
+            ("echo x > ~/.claude/settings.json", false),
+        ],
+    )
+    .await;
+}
+
 /// Regression: a fork bomb was only stopped by the system's process limit. This one exceeds the sandbox's limit, with
 /// few enough processes to be harmless if there is no limit.
 #[tokio::test]

@@ -111,6 +111,16 @@ impl ChatFixture {
     }
 }
 
+/// Regression: on a narrow screen, the list of keys was broken within words ("the se", "lected option").
+#[test]
+fn the_list_of_keys_is_broken_between_words() {
+    let mut fixture = ChatFixture::new();
+    assert_eq!(fixture.press(KeyCode::F(1)), []);
+    let screen = fixture.screen(40, 40);
+    let rows: Vec<&str> = screen.iter().map(|row| row.trim_matches(['│', ' '])).collect();
+    assert!(rows.contains(&"Enter: send; answer a card with the"), "{rows:?}");
+}
+
 fn prompt(text: &str) -> ChatEffect {
     ChatEffect::Request(ChatRequest::Prompt {
         session: "s_1".to_owned().into(),

@@ -256,7 +256,7 @@ fn draw_help(frame: &mut Frame<'_>, area: Rect) {
         // On a narrow screen without a column for the keys.
         let gap =
             if usize::from(width) > keys + 40 { " ".repeat(keys - key.width() + 2) } else { ": ".to_owned() };
-        rows.line(&format!("{key}{gap}{does}"), Style::new());
+        rows.prose(&format!("{key}{gap}{does}"), Style::new());
     }
     let height = rows_of(rows.as_slice()).saturating_add(2).min(area.height);
     let shown = Rect { x: (area.width - width) / 2, y: (area.height - height) / 2, width, height };

@@ -144,13 +144,22 @@ pub(super) fn files(
         let problem = Problem { path: paths.config_file(), place: None, message, hint: None };
         DoctorLine::problem("policy", &problem)
     }));
-    lines.extend(problems.iter().map(|problem| DoctorLine::problem("settings", problem)));
+    let unusable = settings.policy.refuses_model(None);
+    let is_of_policy =
+        |problem: &&Problem| unusable.as_ref().is_some_and(|why| why.contains(&problem.to_string()));
+    let of_files = problems.iter().filter(|problem| !is_of_policy(problem));
+    lines.extend(of_files.map(|problem| DoctorLine::problem("settings", problem)));
     if problems.is_empty() {
         lines.push(DoctorLine::ok("settings", settings_file(&paths.config_file())));
     }
-    if settings.policy.refuses_model(None).is_none() {
-        let applies = |place: &Path| DoctorLine::ok("policy", format!("{} applies", place.display()));
-        lines.extend(settings.policy.places().map(applies));
+    match &unusable {
+        Some(why) => {
+            lines.push(DoctorLine::error("policy", why, "the administrator of this machine can correct it"))
+        }
+        None => {
+            let applies = |place: &Path| DoctorLine::ok("policy", format!("{} applies", place.display()));
+            lines.extend(settings.policy.places().map(applies));
+        }
     }
     let catalog = RecipeCatalog::load(cwd, paths, &[]);
     lines.push(DoctorLine::ok(

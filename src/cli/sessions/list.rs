@@ -9,7 +9,7 @@ use super::{ago, local_time, real_directory, sendable};
 use crate::cli::terminal;
 use crate::cli::{CliError, methods};
 use crate::paths::Paths;
-use crate::thread::visible::visible;
+use crate::thread::visible::visible_line;
 
 /// Maximum length of a title in a listing, in characters.
 const TITLE_CHARS_MAX: usize = 60;
@@ -49,7 +49,7 @@ pub(super) fn list(paths: &Paths, args: &ListArgs, json: bool) -> Result<i32, Cl
     }
     terminal::print(&out)?;
     for problem in all("problems") {
-        let text = |field: &str| visible(problem[field].as_str().unwrap_or_default()).into_owned();
+        let text = |field: &str| visible_line(problem[field].as_str().unwrap_or_default()).into_owned();
         note!("epitome: session {} can't be listed: {}", text("session"), text("message"));
     }
     Ok(0)
@@ -57,7 +57,7 @@ pub(super) fn list(paths: &Paths, args: &ListArgs, json: bool) -> Result<i32, Cl
 
 /// Formats a session in two lines. `now` is in milliseconds since the epoch.
 fn header_lines(header: &Value, now: i64) -> String {
-    let text = |field: &str| visible(header[field].as_str().unwrap_or_default()).into_owned();
+    let text = |field: &str| visible_line(header[field].as_str().unwrap_or_default()).into_owned();
     let number = |field: &str| header[field].as_u64().unwrap_or_default();
     let turns = match number("turns") {
         1 => "1 turn".to_owned(),
@@ -71,9 +71,9 @@ fn header_lines(header: &Value, now: i64) -> String {
     let name = |client: &Value| client["token"].as_str().or(client["name"].as_str()).map(str::to_owned);
     let present = header["present"].as_array().map(Vec::as_slice).unwrap_or_default();
     let names = present.iter().filter_map(name).collect::<Vec<_>>().join(", ");
-    let names = if names.is_empty() { names } else { format!(" with {}", visible(&names)) };
+    let names = if names.is_empty() { names } else { format!(" with {}", visible_line(&names)) };
     let worktree = match header["worktree"].as_str() {
-        Some(name) => format!(" · worktree {}", visible(name)),
+        Some(name) => format!(" · worktree {}", visible_line(name)),
         None => String::new(),
     };
     format!(
@@ -93,7 +93,7 @@ pub fn short_title(title: Option<&str>) -> String {
     if short.len() < title.len() {
         short.push('…');
     }
-    visible(&short).into_owned()
+    visible_line(&short).into_owned()
 }
 
 #[cfg(test)]
@@ -118,5 +118,8 @@ mod tests {
         assert!(lines.ends_with("    1 turn · /work · live with anna, emacs\n"), "{lines}");
         let lines = header_lines(&json!({ "turns": 1, "cwd": "/app.worktrees/fix", "worktree": "fix" }), 0);
         assert!(lines.ends_with("    1 turn · /app.worktrees/fix · worktree fix\n"), "{lines}");
+        // The name of a directory was printed as it is, and could look like another session.
+        let lines = header_lines(&json!({ "turns": 1, "cwd": "/a\ns_2" }), 0);
+        assert!(lines.ends_with("    1 turn · /a\\u{a}s_2\n"), "{lines}");
     }
 }

@@ -9,7 +9,6 @@ use super::super::terminal::{self, Style};
 use super::super::{CliError, methods, serve};
 use crate::daemon::control::ControlClient;
 use crate::daemon::control::client::Serves;
-use crate::daemon::runtime_dir::RuntimeDir;
 use crate::paths::Paths;
 use crate::session::SessionEvent;
 use crate::thread::visible::visible;
@@ -31,10 +30,9 @@ pub struct TailArgs {
 pub(super) fn tail(paths: &Paths, args: &TailArgs, json: bool) -> Result<i32, CliError> {
     let session = super::named(paths, &args.id)?;
     let runtime = serve::runtime()?;
-    let runtime_dir = RuntimeDir::new(paths);
     let ended = runtime.block_on(async {
         let daemon = || methods::here(paths, runtime.handle());
-        let client = ControlClient::connect_or_here(&runtime_dir, daemon).await?;
+        let client = ControlClient::connect_or_here(paths, daemon).await?;
         let last = match client.serves() {
             Serves::Daemon => None,
             Serves::ThisProcess => {

@@ -24,8 +24,10 @@ use super::lines::{BoundedLineReader, LineResult};
 use super::wire::{self, AUTHENTICATE};
 use crate::Daemon;
 use crate::build::Build;
+use crate::handshake::Home;
 use crate::runtime_dir::RuntimeDir;
 use crate::token::Token;
+use epitome_files::paths::Paths;
 use epitome_platform::local::{AsyncStream, OwnedReadHalf, OwnedWriteHalf, async_pair, connect_async};
 use epitome_thread::{Seq, SessionId};
 
@@ -51,8 +53,18 @@ pub enum Serves {
 }
 
 impl ControlClient {
-    /// Connects to the daemon of `runtime_dir`; `None` if none runs.
+    /// Connects to the daemon of `runtime_dir`, whichever directories it works on; `None` if none runs.
     pub async fn connect(runtime_dir: &RuntimeDir) -> Result<Option<ControlClient>, Fault> {
+        ControlClient::dial(runtime_dir, None).await
+    }
+
+    /// Connects to the daemon that works on these directories; `None` if none runs. One that works on others, of another
+    /// `HOME` for example, can have the same directory for its sockets; that is a fault of the kind `Refused`.
+    pub async fn connect_for(paths: &Paths) -> Result<Option<ControlClient>, Fault> {
+        ControlClient::dial(&RuntimeDir::new(paths), Some(&Home::new(paths))).await
+    }
+
+    async fn dial(runtime_dir: &RuntimeDir, home: Option<&Home>) -> Result<Option<ControlClient>, Fault> {
         let socket = runtime_dir.control_socket();
         let fault = |error: io::Error| {
             let message = format!("the daemon's socket {} can't be used: {error}", socket.display());
@@ -70,20 +82,32 @@ impl ControlClient {
             connected => connected.map_err(fault)?,
         };
         let token = Token::read(runtime_dir).map_err(fault)?;
-        ControlClient::authenticated(stream, &token).await.map(Some)
+        let unanswered = || {
+            let process =
+                runtime_dir.daemon().map_or_else(String::new, |process| format!(", process {process},"));
+            Fault::new(FaultKind::Internal, format!("the daemon{process} does not answer")).hint(
+                "`epitome daemon logs` may say why; end a stuck daemon with kill, and open windows reconnect to \
+                 the next one",
+            )
+        };
+        ControlClient::authenticated(stream, &token, home, unanswered).await.map(Some)
     }
 
     /// Sends the token as the first request. A daemon of an earlier version doesn't know that request and requires no
     /// token.
-    async fn authenticated(stream: AsyncStream, token: &Token) -> Result<ControlClient, Fault> {
-        let unanswered = || {
-            Fault::new(FaultKind::Internal, "the daemon did not accept the connection").hint("try it again")
-        };
+    async fn authenticated(
+        stream: AsyncStream,
+        token: &Token,
+        home: Option<&Home>,
+        unanswered: impl Fn() -> Fault,
+    ) -> Result<ControlClient, Fault> {
         let (reading, mut writing) = stream.into_split();
         let mut lines = BoundedLineReader::new(reading);
-        let request = json!({
-            "jsonrpc": "2.0", "id": 0, "method": AUTHENTICATE, "params": { "token": token.text() },
-        });
+        let mut params = json!({ "token": token.text() });
+        if let Some(home) = home {
+            params["place"] = json!(home);
+        }
+        let request = json!({ "jsonrpc": "2.0", "id": 0, "method": AUTHENTICATE, "params": params });
         let answer = async {
             writing.write_all(format!("{request}\n").as_bytes()).await?;
             lines.next().await
@@ -117,14 +141,19 @@ impl ControlClient {
         Ok(ControlClient::over(ours, Serves::ThisProcess))
     }
 
-    /// Connects to the daemon of `runtime_dir` if one runs, otherwise serves the methods in this process.
+    /// Connects to the daemon that works on these directories if one runs, otherwise serves the methods in this process.
     pub async fn connect_or_here(
-        runtime_dir: &RuntimeDir,
+        paths: &Paths,
         daemon: impl FnOnce() -> Arc<Daemon>,
     ) -> Result<ControlClient, Fault> {
-        match ControlClient::connect(runtime_dir).await? {
-            Some(client) => Ok(client),
-            None => ControlClient::here(daemon()),
+        match ControlClient::connect_for(paths).await {
+            Ok(Some(client)) => Ok(client),
+            Ok(None) => ControlClient::here(daemon()),
+            Err(fault) if fault.kind == FaultKind::Refused => {
+                tracing::warn!(why = fault.message, "the daemon is not used");
+                ControlClient::here(daemon())
+            }
+            Err(fault) => Err(fault),
         }
     }
 

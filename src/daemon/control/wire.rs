@@ -17,6 +17,7 @@ use jsonrpsee::{
     ResponsePayload, SubscriptionState,
 };
 use jsonrpsee_types::{Id, Params, Request, SubscriptionId};
+use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncWriteExt, BufWriter};
@@ -30,6 +31,7 @@ use super::queue::ClientQueues;
 use super::{METHODS, module};
 use crate::Daemon;
 use crate::attachments::{Attached, AttachmentKind, Gauge, fresh_client};
+use crate::handshake::Home;
 use crate::listener::PendingPermit;
 use crate::token::Token;
 use epitome_problem as problem;
@@ -61,8 +63,8 @@ const FINISH_WITHIN: Duration = Duration::from_secs(2);
 /// The first request of a connection.
 pub const AUTHENTICATE: &str = "authenticate";
 
-/// Longest first line of a connection, in bytes; it contains only the token.
-const FIRST_LINE_BYTES_MAX: usize = 4 * 1024;
+/// Longest first line of a connection, in bytes; it contains only the token and two paths.
+const FIRST_LINE_BYTES_MAX: usize = 16 * 1024;
 
 /// Time limit for a client to send its token.
 const FIRST_LINE_WITHIN: Duration = Duration::from_secs(5);
@@ -111,7 +113,7 @@ pub async fn admit(
         // A probe that only checked whether the daemon accepts connections.
         LineResult::End => return,
     };
-    let (id, known) = authenticated(&line, &token);
+    let (id, known) = authenticated(&line, &token, &Home::new(&daemon.paths));
     let known = match refused {
         Some(why) => Err(Fault::new(FaultKind::Unauthorized, why)),
         None => known,
@@ -132,8 +134,9 @@ pub async fn admit(
     }
 }
 
-/// Checks whether the first line of a connection has the token, and returns it with the id of its request.
-fn authenticated(line: &[u8], token: &Token) -> (Id<'static>, Result<(), Fault>) {
+/// Checks whether the first line of a connection has the token, and returns it with the id of its request. A client that
+/// names its directories must have those of the daemon.
+fn authenticated(line: &[u8], token: &Token, home: &Home) -> (Id<'static>, Result<(), Fault>) {
     let missing = || {
         Fault::new(FaultKind::Unauthorized, "the first request of a connection is \"authenticate\"").hint(
             r#"send {"jsonrpc": "2.0", "id": 0, "method": "authenticate", "params": {"token": "…"}} with the text of the file `token` next to the socket"#,
@@ -146,13 +149,14 @@ fn authenticated(line: &[u8], token: &Token) -> (Id<'static>, Result<(), Fault>)
     }
     let params = request.params.and_then(|params| serde_json::from_str::<Value>(params.get()).ok());
     let given = params.as_ref().and_then(|params| params.get("token")).and_then(Value::as_str);
-    match given.is_some_and(|given| token.matches(given.trim_end())) {
-        true => (id, Ok(())),
-        false => {
-            let fault = Fault::new(FaultKind::Unauthorized, "this is not the token of the running daemon");
-            (id, Err(fault.hint("each daemon writes a new one to the file `token` next to the socket")))
-        }
+    if !given.is_some_and(|given| token.matches(given.trim_end())) {
+        let fault = Fault::new(FaultKind::Unauthorized, "this is not the token of the running daemon");
+        return (id, Err(fault.hint("each daemon writes a new one to the file `token` next to the socket")));
     }
+    let place = params.as_ref().and_then(|params| Home::deserialize(params.get("place")?).ok());
+    let same = place.map_or(Ok(()), |place| home.check(&place, "client"));
+    let hint = "`epitome daemon stop` ends it; the next one works on the files of the window that starts it";
+    (id, same.map_err(|why| Fault::new(FaultKind::Refused, why).hint(hint)))
 }
 
 fn pid_of(stream: &AsyncStream) -> Option<u32> {

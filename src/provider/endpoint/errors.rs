@@ -1,13 +1,17 @@
 //! Errors for models that have no usable endpoint, with hints.
 
-use super::resolve::{EnvironmentPairs, built_in_providers, local_urls};
+use super::resolve::{EnvironmentPairs, built_in_providers, check_policy, local_urls};
 use crate::address::shown;
 use crate::{ErrorClass, ProviderError};
 use epitome_config::{GatewaySettings, Settings};
 use epitome_thread::ModelName;
 
-/// The error if nothing is configured: lists the options.
+/// The error if nothing is configured: lists the options. None of them helps while the policy of the machine can't be
+/// used.
 pub fn nothing_configured(settings: &Settings, env: &EnvironmentPairs) -> ProviderError {
+    if let Err(refused) = check_policy(None, settings) {
+        return refused;
+    }
     ProviderError {
         class: ErrorClass::Auth,
         message: format!(

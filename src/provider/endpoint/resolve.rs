@@ -111,7 +111,7 @@ pub fn resolve(
 }
 
 /// Whether the policy of the machine allows a call of this model, or of any.
-fn check_policy(model: Option<&ModelName>, settings: &Settings) -> Result<(), ProviderError> {
+pub(super) fn check_policy(model: Option<&ModelName>, settings: &Settings) -> Result<(), ProviderError> {
     let Some(message) = settings.policy.refuses_model(model.map(|model| model.0.as_str())) else {
         return Ok(());
     };

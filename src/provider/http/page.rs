@@ -182,10 +182,11 @@ async fn checked(address: &Address, network: &Network, private: bool) -> Result<
         },
     };
     if !private && let Some(inside) = found.iter().find(|found| !is_public(found.ip())) {
+        let ip = inside.ip().to_string();
+        let named = if bare == ip { String::new() } else { format!("{ip}, ") };
         return Err(format!(
-            "{host} is {}, an address of this machine or of a private network, which is not fetched. Only the user can \
+            "{host} is {named}an address of this machine or of a private network, which is not fetched. Only the user can \
              allow that, in the configuration (web_fetch.private_networks).",
-            inside.ip()
         ));
     }
     Ok(found)

@@ -114,7 +114,7 @@ fn line(status: &ServerStatus) -> String {
         let count = if tools.len() == 1 { "1 tool".to_owned() } else { format!("{} tools", tools.len()) };
         let _ = write!(line, " {count} (~{} tokens)", tokens(*tool_bytes));
         if *prompts > 0 {
-            let _ = write!(line, ", {prompts} prompts");
+            let _ = write!(line, ", {prompts} prompt{}", if *prompts == 1 { "" } else { "s" });
         }
         if *has_resources {
             line.push_str(", resources");
@@ -176,6 +176,8 @@ mod tests {
     fn each_server_has_one_line_with_its_state_and_the_size_of_its_tools() {
         let gone = ServerState::Gone("it ended".to_owned());
         let servers = [server("a", ServerState::Ready, 150), server("b", gone, 0)];
+        let one = line(&ServerStatus { prompts: 1, ..server("c", ServerState::Ready, 1) });
+        assert!(one.ends_with("connected, 1 tool (~100 tokens), 1 prompt"), "{one}");
         let text = text(&servers, &["the MCP server c: runs \"c\"".to_owned()]);
         assert!(
             text.contains("- **a** (yours; https://mcp.example): connected, 150 tools (~15000 tokens)\n"),

@@ -31,7 +31,8 @@ impl FileNameWord {
     /// Whether it may refer to a file with this name (the last component of a path).
     pub fn may_end_in(&self, name: &str) -> bool {
         let last = self.glob.rsplit('/').next().unwrap_or_default();
-        if !last.contains(['*', '?', '[', '{']) {
+        // Braces alone are no expansion: `find . -exec grep x {} +`.
+        if !last.contains(['*', '?', '[', '{']) || last.trim_matches(['{', '}']).is_empty() {
             return last.eq_ignore_ascii_case(name);
         }
         // Shell wildcards match hidden names only with an explicit dot.

@@ -242,6 +242,19 @@ fn allow_rules_cover_no_options_that_write_or_run() {
     }
 }
 
+/// An example of docs/permissions.md. `{}` was taken for a file that may contain keys.
+#[test]
+fn a_rule_covers_the_command_that_find_runs() {
+    let rules = rules(&["bash(find * -exec grep *)"], &[], &[]);
+    for (text, wanted) in [
+        ("find . -name x -exec grep y {} +", 'a'),
+        ("find . -delete", 'o'),
+        ("find . -exec grep y {.env,x} +", 'o'),
+    ] {
+        assert_eq!(letter(&judged("bash", &line(text), Mode::Ask, &rules)), wanted, "{text}");
+    }
+}
+
 #[test]
 fn several_rules_may_cover_a_line_together() {
     let of =

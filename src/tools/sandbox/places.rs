@@ -69,6 +69,9 @@ const CACHES_IN_HOME: [&str; 51] = [
     ".pub-cache/hosted",
 ];
 
+/// Directories in a home from which Epitome runs hooks as the user's own, besides its settings.
+const HOOKS_IN_HOME: [&str; 2] = [".kodelet", ".claude"];
+
 /// A directory of such programs in one of the caches.
 const RUN_FROM_CACHE: &str = ".cache/pnpm/dlx";
 
@@ -166,6 +169,7 @@ pub(super) fn find(
         freeze(&mut places, hooks);
     }
     let temporary = real(temporary(rules, workspace));
+    let home_elsewhere = real_home.clone().filter(|home| !roots.contains(home));
     let mut wide = roots;
     wide.extend(gits);
     let mut rest = real(in_home(&CACHES_IN_HOME));
@@ -182,8 +186,13 @@ pub(super) fn find(
                 let _ = fs::create_dir(&programs);
                 freeze(&mut places, programs);
             }
-            wide.extend(temporary);
-            wide.extend(rest);
+            wide.extend(temporary.iter().chain(&rest).cloned());
+            if let Some(home) = home_elsewhere {
+                shield(&mut places, &temporary, &wide, &home);
+            }
+            if let Some(settings) = &rules.settings {
+                protect(&mut places, &[temporary, rest].concat(), settings);
+            }
             let covered = places.hidden.iter().filter(|hidden| is_below(hidden, &wide));
             places.covered = covered.cloned().collect();
             places.writable = wide;
@@ -206,6 +215,45 @@ pub(super) fn find(
     places
 }
 
+/// Keeps a home in a directory for temporary files from being changed: from hooks to the settings of shells, it has much
+/// that runs later, outside of the sandbox. `writable`: what stays writable in it.
+fn shield(places: &mut SandboxPaths, temporary: &[PathBuf], writable: &[PathBuf], home: &Path) {
+    if temporary.iter().any(|path| path == home) {
+        // All of it can't be read-only.
+        return HOOKS_IN_HOME.iter().for_each(|name| protect(places, temporary, &home.join(name)));
+    }
+    if temporary.iter().any(|path| home.starts_with(path)) {
+        let inside = writable.iter().filter(|path| path.starts_with(home)).cloned();
+        places.fixed.splice(..0, parents(temporary, home).into_iter().chain(inside).collect::<Vec<_>>());
+        places.closed.push(home.to_path_buf());
+    }
+}
+
+/// Makes a directory read-only if one above it may be changed.
+fn protect(places: &mut SandboxPaths, shared: &[PathBuf], path: &Path) {
+    let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
+    let Some(path) = parent.zip(path.file_name()).map(|(parent, name)| parent.join(name)) else { return };
+    if places.closed.iter().any(|closed| path.starts_with(closed))
+        || !shared.iter().any(|above| path.starts_with(above) && path != *above)
+    {
+        return;
+    }
+    // Only an existing directory can be made read-only.
+    let _ = fs::create_dir(&path);
+    places.fixed.splice(..0, parents(shared, &path));
+    freeze(places, path);
+}
+
+/// The directories between a path and those above it that commands may change, from the outside in. Moving one away
+/// would allow another in its place.
+fn parents(shared: &[PathBuf], path: &Path) -> Vec<PathBuf> {
+    let is_below = |parent: &&Path| shared.iter().any(|above| parent.starts_with(above) && parent != above);
+    let mut parents: Vec<PathBuf> =
+        path.ancestors().skip(1).take_while(is_below).map(Path::to_path_buf).collect();
+    parents.reverse();
+    parents
+}
+
 /// Creates separate caches, makes them writable, and returns the variables for them. Variables that the user has set stay.
 pub(super) fn separate(
     caches: &[SeparateCache],
@@ -220,6 +268,9 @@ pub(super) fn separate(
         let is_needed = of_user.is_none_or(|of_user| home.join(of_user).is_dir()) && !is_set(variable);
         if is_needed && fs::create_dir_all(&path).is_ok() {
             places.writable.push(path.clone());
+            if places.closed.iter().any(|closed| path.starts_with(closed)) {
+                places.fixed.push(path.clone());
+            }
             variables.push(((*variable).into(), path.into()));
         }
     }
@@ -237,7 +288,8 @@ pub(super) fn staging(
     let staging = home.join(STAGING);
     private_directory(&staging).ok()?;
     let staging = staging.canonicalize().ok()?;
-    if places.writable.iter().any(|writable| staging.starts_with(writable)) {
+    let is_below = |paths: &[PathBuf]| paths.iter().any(|path| staging.starts_with(path));
+    if is_below(&places.writable) && !is_below(&places.closed) {
         // Moving a parent away would allow another directory in its place.
         places.fixed.extend(
             [".cache", ".cache/epitome"].iter().filter_map(|path| home.join(path).canonicalize().ok()),
@@ -457,6 +509,31 @@ mod tests {
         writable.sort();
         assert_eq!(writable, ["home/b", "home/notes"]);
         assert!(places.covered.is_empty() && places.frozen.is_empty());
+    }
+
+    /// Regression: with a home below `/tmp`, a command could write a hook into `~/.epitome/hooks`, which then ran outside of
+    /// the sandbox, and the settings of the user's shells.
+    #[test]
+    fn a_home_in_a_directory_for_temporary_files_is_read_only() {
+        let disk = SandboxDisk::with(&["tmp/users/ann/w/a", "tmp/users/ann/.cache/pip/x", "tmp/own/"]);
+        let places = |home: &str, settings: &str| {
+            let environment = vec![("HOME".into(), disk.root.join(home).into_os_string())];
+            let cwd = disk.root.join("tmp/users/ann/w");
+            let rules = SandboxRules {
+                temporary: vec![disk.root.join("tmp")],
+                settings: Some(disk.root.join(settings)),
+                ..SandboxRules::default()
+            };
+            find(&rules, &Workspace::new(cwd, Vec::new(), Arc::new(environment)), false, &ALL)
+        };
+        let found = places("tmp/users/ann", "tmp/users/ann/.epitome");
+        assert_eq!(disk.below(&found.closed), ["tmp/users/ann"]);
+        let fixed = ["tmp/users", "tmp/users/ann/w", "tmp/users/ann/.cache/pip", "tmp/users/ann/w"];
+        assert_eq!((disk.below(&found.fixed), found.frozen), (fixed.map(str::to_owned).into(), Vec::new()));
+        // Of a home that is the directory for temporary files, only directories with hooks can be kept.
+        let found = places("tmp", "tmp/own/epitome");
+        assert_eq!(disk.below(&found.frozen), ["tmp/.kodelet", "tmp/.claude", "tmp/own/epitome"]);
+        assert!(found.closed.is_empty() && disk.below(&found.fixed) == ["tmp/own", "tmp/users/ann/w"]);
     }
 
     #[test]

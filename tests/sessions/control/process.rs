@@ -73,6 +73,39 @@ impl Drop for Daemon {
     }
 }
 
+/// Regression: with another `HOME` but the same directory for sockets, commands used the daemon of the first `HOME`: they
+/// listed, continued and deleted the sessions there.
+#[test]
+fn a_daemon_of_another_home_is_not_used() {
+    let home = Home::new();
+    let sockets = home.user.home().join("run");
+    std::fs::create_dir(&sockets).expect("its parent exists");
+    let command = |name: &str, arguments: &[&str]| {
+        let mut command = home.command(arguments);
+        command.env("HOME", home.user.home().join(name)).env("XDG_RUNTIME_DIR", &sockets);
+        command.env_remove("EPITOME_HOME");
+        command
+    };
+    let shell =
+        |name, arguments: &[&str]| Ran::from(command(name, arguments).output().expect("the program starts"));
+    let mut serve = command("first", &["daemon", "serve"]);
+    let _daemon =
+        Daemon(serve.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts"));
+    within("the daemon", || (shell("first", &["daemon", "status"]).code == Some(0)).then_some(()));
+    shell("first", &["run", "hello"]).ok();
+
+    assert_eq!(shell("first", &["sessions", "list", "--json"]).objects().len(), 1);
+    assert_eq!(shell("second", &["sessions", "list", "--json"]).objects().len(), 0);
+    let run = shell("second", &["run", "hello"]);
+    assert!(
+        run.err.contains("the daemon works on the files in") && run.err.contains("daemon stop"),
+        "{run:?}"
+    );
+    assert!(run.code == Some(0) && run.out.contains("Said by the model."), "{run:?}");
+    assert_eq!(shell("second", &["sessions", "list", "--json"]).objects().len(), 1);
+    assert_eq!(shell("second", &["inspect", "--json"]).code, Some(1));
+}
+
 /// Regression: a session that was open in an editor could not be prompted, compacted or undone from the shell: "it is
 /// open in another process". If a daemon is running, it owns the session, and both can use it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,9 @@
 //! Commands that read or change sessions, with and without a running daemon.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex};
 
@@ -304,6 +306,18 @@ fn a_run_explains_that_the_daemon_has_another_version() {
     assert!(run.code == Some(0) && run.out.contains("Said by the model."), "{run:?}");
     assert!(run.err.contains("the daemon is of version 9.9.9, this program of version"), "{run:?}");
     assert!(run.err.contains("hint: `epitome daemon stop` ends it"), "{run:?}");
+}
+
+/// Regression: in a directory whose name is not UTF-8, `epitome run` failed with "Parse error: path contains invalid UTF-8
+/// characters", and the chat with "Internal error".
+#[test]
+fn a_directory_that_is_not_utf8_is_refused_with_a_reason() {
+    let home = Home::new();
+    let directory = home.user.project().join(OsStr::from_bytes(b"caf\xe9"));
+    std::fs::create_dir(&directory).expect("its parent exists");
+    let mut command = home.command(&["run", "hello"]);
+    let run = Ran::from(command.current_dir(&directory).output().expect("the program starts"));
+    assert!(run.code == Some(1) && run.err.contains("whose name is not UTF-8"), "{run:?}");
 }
 
 /// Regression: Ctrl-C in a shell canceled the turn that an editor had started in the same session.
