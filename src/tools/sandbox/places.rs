@@ -384,6 +384,32 @@ mod tests {
         assert!(disk.below(&places.frozen).contains(&"w/a/b/.git/commondir".to_owned()));
     }
 
+    /// The settings of submodules were protected only in the repository's own directory, if their names had at most four
+    /// parts, and of 64 of them. With permission for a `git add`, a command could change the others: the user's next
+    /// `git status` ran what they named.
+    #[test]
+    fn settings_of_all_submodules_and_worktrees_are_protected() {
+        let deeper = format!("w/.git/modules/{}", ["x"; 12].join("/"));
+        let usual = ["w/.git/modules/a/b/c/d/lib", "w/.git/worktrees/t/modules/lib"].map(str::to_owned);
+        let many = |of: &str| (0..=git::MODULES_MAX).map(|number| format!("w/.git/{of}/{number}")).collect();
+        for directories in [usual.to_vec(), vec![deeper], many("modules/many"), many("worktrees")] {
+            let mut files: Vec<String> = directories.iter().map(|path| format!("{path}/HEAD")).collect();
+            files.extend(directories.iter().map(|path| format!("{path}/commondir")));
+            files.push("w/.git/HEAD".to_owned());
+            let disk = SandboxDisk::with(&files.iter().map(String::as_str).collect::<Vec<_>>());
+            let places = disk.places("w", ALL);
+            let is_frozen = |path: &str, name: &str| {
+                places.frozen.iter().any(|above| disk.root.join(path).join(name).starts_with(above))
+            };
+            for path in &directories {
+                assert!(is_frozen(path, "commondir"), "{path}");
+                if usual.contains(path) {
+                    assert!(is_frozen(path, "hooks") && !is_frozen(path, "index"), "{path}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_directory_of_hooks_that_settings_name_is_read_only() {
         let disk = SandboxDisk::with(&["w/.git/HEAD", "w/.githooks/pre-commit", "w/tools/Hooks/x", "home/x"]);
