@@ -228,6 +228,14 @@ pub(super) fn is_own_common_directory(git: &Path) -> bool {
     }
 }
 
+/// Returns the directory with the settings and hooks of a working tree that has a `.git` file, resolved. Also if a
+/// command could have written that file.
+pub(super) fn common_directory(worktree: &Path) -> Option<PathBuf> {
+    let own = named_directory(worktree)?;
+    let common = text_of(&own.join(COMMON));
+    common.and_then(|name| own.join(name.trim_end_matches('\n')).canonicalize().ok()).or(Some(own))
+}
+
 /// Returns the directory that the `.git` file of a working tree names, resolved.
 pub(super) fn named_directory(worktree: &Path) -> Option<PathBuf> {
     let text = text_of(&worktree.join(".git"))?;

@@ -156,6 +156,21 @@ pub(super) fn find(
             }
         }
     }
+    // A `.git` file may name a directory of the workspace that has another name: a bare clone with worktrees.
+    for git in worktrees.iter().filter_map(|worktree| git::common_directory(worktree)) {
+        let is_known = places.frozen.iter().chain(&gits).any(|above| git.starts_with(above));
+        let root = roots.iter().find(|root| git.starts_with(root) && **root != git);
+        let Some(root) = root.filter(|_| !is_known && git.join("HEAD").exists()) else { continue };
+        let above = git.ancestors().skip(1).take_while(|above| *above != root.as_path());
+        places.fixed.extend(above.map(Path::to_path_buf));
+        match changes_git {
+            true => git::freeze(&mut places, &git, support),
+            false => freeze(&mut places, git.clone()),
+        }
+        gits.extend(changes_git.then_some(git));
+    }
+    places.fixed.sort();
+    places.fixed.dedup();
     // Moving a root away would allow a link to another directory in its place.
     places.fixed.splice(..0, roots.iter().cloned());
     worktrees
@@ -382,6 +397,22 @@ mod tests {
         assert_eq!(disk.below(&places.writable), ["w", "w/.git", "w/a/b/.git"]);
         assert!(!disk.below(&places.frozen).contains(&"w/.git".to_owned()));
         assert!(disk.below(&places.frozen).contains(&"w/a/b/.git/commondir".to_owned()));
+    }
+
+    /// Where a bare clone and its worktrees are side by side, a `.git` file names the clone, which has another name. Every
+    /// command could change its settings, and the user's next `git status` ran a program of the command's choice.
+    #[test]
+    fn a_repository_that_a_git_file_names_is_protected() {
+        let disk = SandboxDisk::with(&["w/in/.bare/HEAD", "w/in/.bare/config", "w/src/x", "w/sub/x"]);
+        fs::write(disk.root.join("w/.git"), "gitdir: ./in/.bare\n").expect("written");
+        fs::write(disk.root.join("w/src/.git"), "gitdir: ../sub\n").expect("written");
+        let places = disk.places_of("w", false, ALL);
+        assert_eq!(disk.below(&places.frozen), ["w/.git", "w/src/.git", "w/in/.bare"]);
+        assert_eq!(disk.below(&places.fixed), ["w", "w/in"]);
+        let places = disk.places("w", ALL);
+        let frozen = ["hooks", "config", "commondir"].map(|name| format!("w/in/.bare/{name}"));
+        assert_eq!(disk.below(&places.frozen)[2..], frozen);
+        assert_eq!(disk.below(&places.fixed), ["w", "w/in", "w/in/.bare"]);
     }
 
     /// The settings of submodules were protected only in the repository's own directory, if their names had at most four
