@@ -205,7 +205,13 @@ const ELSEWHERE: &[&str] = &[
     "/etc/openvpn",
     "/etc/krb5.keytab",
     "/etc/NetworkManager/system-connections",
+    "/etc/kubernetes",
+    "/etc/rancher",
+    "/run/containers",
+    "/run/credentials",
     "/run/secrets",
+    // Of each user: logins of Podman and Skopeo (`containers/auth.json`), and the right to use the screen.
+    "/run/user",
 ];
 
 /// Directories below a home directory in which each entry belongs to one program, in addition to the hidden
@@ -503,6 +509,13 @@ mod tests {
         let places = SecretPlaces::find(Some(&home));
         assert!(places.contain(&home.join("dotfiles/keys/id")));
         assert!(!places.contain(&home.join("work")), "a link to the home itself hides nothing");
+    }
+
+    /// A command could read the logins of Podman, which are not in the home directory.
+    #[test]
+    fn files_of_a_login_session_are_secret() {
+        let logins = Path::new("/run/user/1000/containers/auth.json");
+        assert_eq!(SecretPlaces::find(None).contain(logins), Path::new("/run/user").is_dir());
     }
 
     #[test]
