@@ -273,7 +273,7 @@ async fn programs_in_caches_of_package_managers_are_read_only() {
         &[
             ("echo x > ~/.npm/_cacache/y && echo x > ~/.npm/_logs/y", true),
             ("echo x > ~/.cache/pnpm/metadata/y && echo x > ~/.cache/pypoetry/cache/y", true),
-            ("echo x > ~/.cache/rattler/cache/pkgs/y && echo x > $UV_CACHE_DIR/y", true),
+            ("echo x > $UV_CACHE_DIR/y", true),
             (
                 "test $UV_CACHE_DIR = ~/.cache/epitome/uv && cat ~/.npm/_npx/a1/node_modules/server/index.js",
                 true,
@@ -292,6 +292,31 @@ async fn programs_in_caches_of_package_managers_are_read_only() {
         ],
     )
     .await;
+}
+
+/// pnpm, Bun, Conda and pixi install programs as hard links to the files of their stores, which commands could change: the
+/// user's next call of an installed program ran what the command had written.
+#[tokio::test]
+async fn stores_that_share_files_with_installed_programs_are_read_only() {
+    if !has_namespaces() {
+        return;
+    }
+    let place = Place::new();
+    for store in [
+        ".local/share/pnpm/store",
+        ".pnpm-store",
+        ".bun/install/cache",
+        ".conda/pkgs",
+        ".cache/rattler/cache/pkgs",
+    ] {
+        let directory = place.root.join("home").join(store);
+        fs::create_dir_all(&directory).expect("made");
+        fs::write(directory.join("file"), "mine").expect("written");
+        fs::hard_link(directory.join("file"), place.root.join("home/installed")).expect("linked");
+        hold(&place, &[(&format!("cat ~/{store}/file && echo x > ~/{store}/file"), false)]).await;
+        assert_eq!(fs::read(place.root.join("home/installed")).expect("read"), b"mine");
+        fs::remove_file(place.root.join("home/installed")).expect("removed");
+    }
 }
 
 #[tokio::test]

@@ -14,8 +14,9 @@ use epitome_platform::sandbox::{SandboxPaths, all_but};
 /// Paths below a home directory where package managers and compilers cache downloads and builds. If a file next to
 /// the cache is executed when programs start, the entry is narrowed to exclude that file. Of `~/.cache`, the list
 /// contains only what the next build or check reads: shells and browsers execute other parts of it. Nor does it contain
-/// programs that `npx`, `uvx`, `pnpm dlx`, `pixi exec` and the like start from a cache without a check.
-const CACHES_IN_HOME: [&str; 51] = [
+/// programs that `npx`, `uvx`, `pnpm dlx`, `pixi exec` and the like start from a cache without a check, nor stores whose
+/// files are those of installed programs, by hard links: those of pnpm, Bun, Conda and pixi.
+const CACHES_IN_HOME: [&str; 46] = [
     ".cache/bazel",
     ".cache/ccache",
     ".cache/clangd",
@@ -34,7 +35,6 @@ const CACHES_IN_HOME: [&str; 51] = [
     ".cache/pnpm",
     ".cache/pypoetry/artifacts",
     ".cache/pypoetry/cache",
-    ".cache/rattler/cache/pkgs",
     ".cache/rattler/cache/repodata",
     ".cache/ruff",
     ".cache/sccache",
@@ -50,10 +50,7 @@ const CACHES_IN_HOME: [&str; 51] = [
     ".cargo/.global-cache",
     ".npm/_cacache",
     ".npm/_logs",
-    ".pnpm-store",
-    ".local/share/pnpm/store",
     ".yarn/berry/cache",
-    ".bun/install/cache",
     ".gradle/caches",
     ".gradle/daemon",
     ".m2/repository",
@@ -63,7 +60,6 @@ const CACHES_IN_HOME: [&str; 51] = [
     ".bundle/cache",
     ".cabal/packages",
     ".composer/cache",
-    ".conda/pkgs",
     ".julia/compiled",
     ".hex/packages",
     ".pub-cache/hosted",
