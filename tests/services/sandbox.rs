@@ -294,6 +294,33 @@ async fn programs_in_caches_of_package_managers_are_read_only() {
     .await;
 }
 
+/// `go` starts another version of itself from its cache of modules without a check, also when an editor calls it. Commands
+/// could change that version, or put one there and ask for it in `go.mod`.
+#[tokio::test]
+async fn versions_of_go_in_its_cache_are_read_only() {
+    if !has_namespaces() {
+        return;
+    }
+    let place = Place::new();
+    let program = "go/pkg/mod/golang.org/toolchain@v0.0.1-go1.30.0.linux-amd64/bin/go";
+    let path = place.root.join("home").join(program);
+    fs::create_dir_all(path.parent().expect("it is below")).expect("made");
+    fs::write(path, "mine").expect("written");
+    hold(
+        &place,
+        &[
+            ("cd ~/go/pkg/mod && mkdir -p golang.org/x/a cache/download/golang.org/x/a example.com/a", true),
+            (&format!("cat ~/{program} && echo x > ~/{program}"), false),
+            ("mkdir ~/go/pkg/mod/golang.org/toolchain@v0.0.1-go1.31.0.linux-amd64", false),
+            ("mkdir ~/go/pkg/mod/cache/download/golang.org/toolchain", false),
+            ("mv ~/go/pkg/mod/golang.org ~/go/pkg/mod/old", false),
+            ("mv ~/go/pkg/mod/cache ~/go/pkg/mod/old", false),
+            ("mv ~/go/pkg/mod ~/go/pkg/old", false),
+        ],
+    )
+    .await;
+}
+
 /// pnpm, Bun, Conda and pixi install programs as hard links to the files of their stores, which commands could change: the
 /// user's next call of an installed program ran what the command had written.
 #[tokio::test]

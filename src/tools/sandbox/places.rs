@@ -68,6 +68,13 @@ const CACHES_IN_HOME: [&str; 46] = [
 /// A directory of such programs in one of the caches.
 const RUN_FROM_CACHE: &str = ".cache/pnpm/dlx";
 
+/// Go's cache of modules.
+const GO_MODULES: &str = "go/pkg/mod";
+
+/// The directories in it that may contain other versions of Go, which `go` starts when a `go.mod` asks for them. Ordinary
+/// modules next to them are in `x`.
+const GO_VERSIONS: [&str; 2] = ["golang.org", "cache/download/golang.org"];
+
 /// A cache of programs that is separate from the user's: the variable that names it, the user's cache, without which it
 /// isn't needed, and its directory.
 pub(super) struct SeparateCache(&'static str, Option<&'static str>, &'static str);
@@ -193,6 +200,7 @@ pub(super) fn find(
                 let _ = fs::create_dir(&programs);
                 freeze(&mut places, programs);
             }
+            close_go_versions(&mut places, real_home.as_deref());
             wide.extend(temporary);
             wide.extend(rest);
             let covered = places.hidden.iter().filter(|hidden| is_below(hidden, &wide));
@@ -215,6 +223,23 @@ pub(super) fn find(
         }
     }
     places
+}
+
+/// Protects the versions of Go in the cache of modules.
+fn close_go_versions(places: &mut SandboxPaths, home: Option<&Path>) {
+    let modules = home.and_then(|home| home.join(GO_MODULES).canonicalize().ok());
+    let Some(modules) = modules.filter(|modules| modules.is_dir()) else { return };
+    for path in GO_VERSIONS.map(|name| modules.join(name)) {
+        let ordinary = path.join("x");
+        // Only an existing directory can be protected.
+        let _ = fs::create_dir_all(&ordinary);
+        if ordinary.canonicalize().is_ok_and(|real| real == ordinary) {
+            let above = path.ancestors().skip(1).take_while(|above| above.starts_with(&modules));
+            places.fixed.extend(above.map(Path::to_path_buf));
+            places.fixed.push(ordinary);
+            places.closed.push(path);
+        }
+    }
 }
 
 /// Creates separate caches, makes them writable, and returns the variables for them. Variables that the user has set stay.
