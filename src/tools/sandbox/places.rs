@@ -13,10 +13,11 @@ use epitome_platform::sandbox::{SandboxPaths, all_but};
 
 /// Paths below a home directory where package managers and compilers cache downloads and builds. If a file next to
 /// the cache is executed when programs start, the entry is narrowed to exclude that file. Of `~/.cache`, the list
-/// contains only what the next build or check reads: shells and browsers execute other parts of it. Nor does it contain
+/// contains only what the next build or check reads: shells and browsers execute other parts of it, such as the machine code
+/// of shaders. Nor does it contain
 /// programs that `npx`, `uvx`, `pnpm dlx`, `pixi exec` and the like start from a cache without a check, nor stores whose
 /// files are those of installed programs, by hard links: those of pnpm, Bun, Conda and pixi.
-const CACHES_IN_HOME: [&str; 46] = [
+const CACHES_IN_HOME: [&str; 45] = [
     ".cache/bazel",
     ".cache/ccache",
     ".cache/clangd",
@@ -27,7 +28,6 @@ const CACHES_IN_HOME: [&str; 46] = [
     ".cache/golangci-lint",
     ".cache/gopls",
     ".cache/matplotlib",
-    ".cache/mesa_shader_cache",
     ".cache/mypy",
     ".cache/node-gyp",
     ".cache/pdm",
@@ -521,6 +521,13 @@ mod tests {
             config(text);
             assert_eq!(!disk.places("w", ALL).closed.is_empty(), is_closed, "{text}");
         }
+    }
+
+    /// With software rendering, Mesa keeps machine code in its cache: what a command wrote there, the user's browser ran.
+    #[test]
+    fn a_cache_of_machine_code_is_not_writable() {
+        let disk = SandboxDisk::with(&["w/x", "home/.cache/mesa_shader_cache/x", "home/.cache/ruff/x"]);
+        assert_eq!(disk.below(&disk.places_of("w", false, ALL).writable), ["w", "home/.cache/ruff"]);
     }
 
     #[test]
