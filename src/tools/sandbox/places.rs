@@ -13,10 +13,10 @@ use epitome_platform::sandbox::{SandboxPaths, all_but};
 
 /// Paths below a home directory where package managers and compilers cache downloads and builds. If a file next to
 /// the cache is executed when programs start, the entry is narrowed to exclude that file. Of `~/.cache`, the list
-/// contains only what the next build or check reads: shells and browsers execute other parts of it, such as the machine code
-/// of shaders. Nor does it contain
-/// programs that `npx`, `uvx`, `pnpm dlx`, `pixi exec` and the like start from a cache without a check, nor stores whose
-/// files are those of installed programs, by hard links: those of pnpm, Bun, Conda and pixi.
+/// contains only what the next build or check reads: shells and browsers execute other parts of it, such as the machine
+/// code of shaders. Nor does it contain programs that `npx`, `uvx`, `pnpm dlx`, `pixi exec` and the like start from a cache
+/// without a check, nor stores whose files are those of installed programs, by hard links: those of pnpm, Bun, Conda and
+/// pixi.
 const CACHES_IN_HOME: [&str; 45] = [
     ".cache/bazel",
     ".cache/ccache",
@@ -162,27 +162,32 @@ pub(super) fn find(
     // A `.git` file may name a directory of the workspace that has another name: a bare clone with worktrees.
     for git in worktrees.iter().filter_map(|worktree| git::common_directory(worktree)) {
         let is_known = places.frozen.iter().chain(&gits).any(|above| git.starts_with(above));
-        let root = roots.iter().find(|root| git.starts_with(root) && **root != git);
-        let Some(root) = root.filter(|_| !is_known && git.join("HEAD").exists()) else { continue };
-        let above = git.ancestors().skip(1).take_while(|above| *above != root.as_path());
-        places.fixed.extend(above.map(Path::to_path_buf));
+        let is_inside = roots.iter().any(|root| git.starts_with(root) && git != *root);
+        if is_known || !is_inside || !git.join("HEAD").exists() {
+            continue;
+        }
+        fix_above(&mut places, &roots, &git);
         match changes_git {
             true => git::freeze(&mut places, &git, support),
             false => freeze(&mut places, git.clone()),
         }
         gits.extend(changes_git.then_some(git));
     }
-    places.fixed.sort();
-    places.fixed.dedup();
-    // Moving a root away would allow a link to another directory in its place.
-    places.fixed.splice(..0, roots.iter().cloned());
     worktrees
         .extend(roots.iter().filter_map(|root| root.ancestors().find(|path| path.join(".git").exists())));
     worktrees.sort();
     worktrees.dedup();
-    for hooks in worktrees.into_iter().flat_map(|worktree| git::hooks_paths(worktree, home.as_deref())) {
+    for hooks in worktrees.iter().flat_map(|worktree| git::hooks_paths(worktree, home.as_deref())) {
+        fix_above(&mut places, &roots, &hooks);
         freeze(&mut places, hooks);
     }
+    for git in worktrees.iter().map(|worktree| worktree.join(".git")) {
+        fix_above(&mut places, &roots, &git);
+    }
+    places.fixed.sort();
+    places.fixed.dedup();
+    // Moving a root away would allow a link to another directory in its place.
+    places.fixed.splice(..0, roots.iter().cloned());
     let temporary = real(temporary(rules, workspace));
     let mut wide = roots;
     wide.extend(gits);
@@ -288,6 +293,13 @@ pub(super) fn staging(
 pub(super) fn repositories(workspace: &Workspace) -> impl Iterator<Item = PathBuf> {
     let entries = workspace.found().entries(workspace.roots().iter().map(epitome_platform::root::Root::path));
     entries.into_iter().filter(|entry| entry.ends_with(".git"))
+}
+
+/// Protects the directories above a path in the workspace against renaming: another path could take its place.
+fn fix_above(places: &mut SandboxPaths, roots: &[PathBuf], path: &Path) {
+    let Some(root) = roots.iter().find(|root| path.starts_with(root)) else { return };
+    let above = path.ancestors().skip(1).take_while(|above| *above != root.as_path());
+    places.fixed.extend(above.map(Path::to_path_buf));
 }
 
 /// Makes a file or directory read-only. For a link, both the link and its target.
@@ -413,7 +425,8 @@ mod tests {
         assert_eq!(disk.below(&places.writable), ["w"]);
         let frozen = ["w/.git", "w/a/.envrc", "h", "w/a/.idea", "w/a/b/.git", "w/lib/.git"];
         assert_eq!(disk.below(&places.frozen), frozen);
-        assert!(places.fixed == [disk.root.join("w")] && !disk.root.join("w/.git/commondir").exists());
+        assert_eq!(disk.below(&places.fixed), ["w", "w/a", "w/a/b", "w/lib"]);
+        assert!(!disk.root.join("w/.git/commondir").exists());
         let places = disk.places_of("w", true, ALL);
         assert_eq!(disk.below(&places.writable), ["w", "w/.git", "w/a/b/.git"]);
         assert!(!disk.below(&places.frozen).contains(&"w/.git".to_owned()));
@@ -429,11 +442,11 @@ mod tests {
         fs::write(disk.root.join("w/src/.git"), "gitdir: ../sub\n").expect("written");
         let places = disk.places_of("w", false, ALL);
         assert_eq!(disk.below(&places.frozen), ["w/.git", "w/src/.git", "w/in/.bare"]);
-        assert_eq!(disk.below(&places.fixed), ["w", "w/in"]);
+        assert_eq!(disk.below(&places.fixed), ["w", "w/in", "w/src"]);
         let places = disk.places("w", ALL);
         let frozen = ["hooks", "config", "commondir"].map(|name| format!("w/in/.bare/{name}"));
         assert_eq!(disk.below(&places.frozen)[2..], frozen);
-        assert_eq!(disk.below(&places.fixed), ["w", "w/in", "w/in/.bare"]);
+        assert_eq!(disk.below(&places.fixed), ["w", "w/in", "w/in/.bare", "w/src"]);
     }
 
     /// The settings of submodules were protected only in the repository's own directory, if their names had at most four
@@ -469,7 +482,10 @@ mod tests {
         assert!(disk.below(&disk.places("w", ALL).frozen).contains(&"w/.githooks".to_owned()));
         fs::write(disk.root.join("w/.git/config"), "[core]\n\thooksPath = \"tools/Hooks\"\n")
             .expect("written");
-        assert!(disk.below(&disk.places_of("w", false, ALL).frozen).contains(&"w/tools/Hooks".to_owned()));
+        let places = disk.places_of("w", false, ALL);
+        assert!(disk.below(&places.frozen).contains(&"w/tools/Hooks".to_owned()));
+        // A command moved `tools` away and created another one, and the user's next `git commit` ran its hook.
+        assert_eq!(disk.below(&places.fixed), ["w", "w/tools"]);
     }
 
     /// Files that refer Git to its configuration are created if missing, and existing ones stay unchanged.
