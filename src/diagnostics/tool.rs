@@ -182,7 +182,8 @@ fn lines_of(answer: &Value, context: &ToolContext) -> Vec<String> {
         let line = usize::try_from(range["start"]["line"].as_u64()?).ok()?;
         let path = file_uri::path(target)?;
         let real = path.canonicalize().ok().filter(is_shown);
-        let text = real.and_then(|real| disk::small_text(&real, FILE_BYTES_MAX, workspace)).unwrap_or_default();
+        let text =
+            real.and_then(|real| disk::small_text(&real, FILE_BYTES_MAX, workspace)).unwrap_or_default();
         let code: String =
             text.lines().nth(line).unwrap_or_default().trim().chars().take(LINE_CHARS_MAX).collect();
         Some(format!("{}:{}: {code}", workspace.display(&path), line + 1))
@@ -205,11 +206,13 @@ mod tests {
         let base = directory.path().canonicalize().expect("it is there");
         let root = base.join("w");
         fs::create_dir(&root).expect("made");
-        for (file, text) in [("w/a.rs", "fn a() {}\n"), ("w/.env", "KEY=the-key\n"), ("outside", "the-key\n")] {
+        for (file, text) in [("w/a.rs", "fn a() {}\n"), ("w/.env", "KEY=the-key\n"), ("outside", "the-key\n")]
+        {
             fs::write(base.join(file), text).expect("written");
         }
         std::os::unix::fs::symlink(base.join("outside"), root.join("link")).expect("linked");
-        let place = |name: &str| json!({"uri": file_uri::of(&root.join(name)), "range": {"start": {"line": 0}}});
+        let place =
+            |name: &str| json!({"uri": file_uri::of(&root.join(name)), "range": {"start": {"line": 0}}});
         let answer = json!([place("a.rs"), place(".env"), place("link")]);
         let context = ToolContext::bare(Arc::new(Workspace::new(&root, Vec::new(), Arc::default())));
         assert_eq!(lines_of(&answer, &context), ["a.rs:1: fn a() {}", ".env:1: ", "link:1: "]);

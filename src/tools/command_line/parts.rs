@@ -295,7 +295,8 @@ fn after_redirect(redirect: Node<'_>, line: &str, words: &mut Vec<String>) {
         "file_redirect" => {
             let parts = children(redirect);
             let has_target = !parts.iter().any(|part| ["<&-", ">&-"].contains(&part.kind()));
-            let targets = parts.into_iter().filter(|part| part.is_named() && part.kind() != "file_descriptor");
+            let targets =
+                parts.into_iter().filter(|part| part.is_named() && part.kind() != "file_descriptor");
             words.extend(targets.skip(usize::from(has_target)).map(|word| in_command(word, line)));
         }
         "heredoc_redirect" => {

@@ -456,7 +456,9 @@ mod tests {
     fn settings_of_all_submodules_and_worktrees_are_protected() {
         let deeper = format!("w/.git/modules/{}", ["x"; 12].join("/"));
         let usual = ["w/.git/modules/a/b/c/d/lib", "w/.git/worktrees/t/modules/lib"].map(str::to_owned);
-        let many = |of: &str| (0..=git::MODULES_MAX).map(|number| format!("w/.git/{of}/{number}")).collect();
+        let many = |of: &str| -> Vec<String> {
+            (0..=git::MODULES_MAX).map(|number| format!("w/.git/{of}/{number}")).collect()
+        };
         for directories in [usual.to_vec(), vec![deeper], many("modules/many"), many("worktrees")] {
             let mut files: Vec<String> = directories.iter().map(|path| format!("{path}/HEAD")).collect();
             files.extend(directories.iter().map(|path| format!("{path}/commondir")));
