@@ -724,6 +724,11 @@ async fn git_runs_nothing_that_a_command_planted() {
             ),
         ),
         (
+            "the same, in a directory that is moved away",
+            "mkdir -p t/h && git config core.hooksPath t/h".to_owned(),
+            format!("mv t u; mkdir -p t/h; {hook} > t/h/pre-commit; chmod +x t/h/pre-commit"),
+        ),
+        (
             "the repository, moved away",
             String::new(),
             format!("mv .git g; cp -r g .git; {evil} > .git/config"),
