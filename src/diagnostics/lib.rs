@@ -172,10 +172,10 @@ impl LanguageServers {
         if let Some(known) = *consent {
             return known;
         }
-        let sandboxing = if context.sandbox.enabled {
-            "It runs in the sandbox of commands."
-        } else {
-            "The sandbox is off."
+        let sandboxing = match context.sandbox.gap() {
+            Some(gap) => gap,
+            None if context.sandbox.enabled => "It runs in the sandbox of commands.".to_owned(),
+            None => "The sandbox is off.".to_owned(),
         };
         let question = UserQuestion {
             message: format!(

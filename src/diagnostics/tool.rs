@@ -2,16 +2,15 @@
 //! server.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::EditWatch;
 use super::watch::{CHECK_TIME_MAX, FILE_BYTES_MAX};
 use epitome_platform::file_uri;
-use epitome_platform::root::read_regular_text;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
-use epitome_tools::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace};
+use epitome_tools::secret_places::is_secret_name;
+use epitome_tools::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk};
 
 /// Maximum diagnostics or locations that one call returns.
 const LISTED_MAX: usize = 100;
@@ -95,11 +94,10 @@ impl ParsedTool for DiagnosticsTool {
     fn run(&self, call: DiagnosticsCall, context: ToolContext) -> BoxFuture<ToolResult> {
         let watch = self.watch.clone();
         Box::pin(async move {
-            let (workspace, root) = (context.workspace.clone(), context.workspace.cwd.clone());
             let answer = match &call.wants {
-                Wants::Findings => findings(&watch, &call.path, &root).await,
+                Wants::Findings => findings(&watch, &call.path, &context.workspace.cwd).await,
                 Wants::Places { method, line, name } => {
-                    places(&watch, &call.path, method, *line, name, workspace).await
+                    places(&watch, &call.path, method, *line, name, context).await
                 }
             };
             answer.map_or_else(ToolResult::failed, ToolResult::completed)
@@ -133,7 +131,7 @@ async fn places(
     method: &'static str,
     line: u32,
     name: &str,
-    workspace: Arc<Workspace>,
+    context: ToolContext,
 ) -> Result<String, String> {
     let (installed, client, text) = watch.open(path).await?;
     let code = text.lines().nth(line as usize - 1).unwrap_or_default();
@@ -153,7 +151,7 @@ async fn places(
     });
     let answer = client.request(method, params).await;
     let answer = answer.map_err(|why| format!("{} could not answer: {why}.", installed.server.name))?;
-    let listed = tokio::task::spawn_blocking(move || lines_of(&answer, &workspace)).await;
+    let listed = tokio::task::spawn_blocking(move || lines_of(&answer, &context)).await;
     let mut lines = listed.map_err(|error| error.to_string())?;
     if lines.is_empty() {
         lines.push(format!("{} finds none for {name}.", installed.server.name));
@@ -164,8 +162,13 @@ async fn places(
     Ok(lines.join("\n"))
 }
 
-/// Formats the locations in a response, with their lines of code if the files are in the workspace. Reads files.
-fn lines_of(answer: &Value, workspace: &Workspace) -> Vec<String> {
+/// Formats the locations in a response, with their lines of code if the files are in the workspace. The server is not
+/// trusted, so it gets no text of files that searches skip. Reads files.
+fn lines_of(answer: &Value, context: &ToolContext) -> Vec<String> {
+    let workspace = &*context.workspace;
+    let secrets = workspace.secrets();
+    let is_shown =
+        |real: &PathBuf| !is_secret_name(real) && !secrets.contain(real) && !context.hidden.hides(real);
     let one = std::slice::from_ref(answer);
     let listed = answer.as_array().map_or(one, Vec::as_slice);
     let place = |location: &Value| {
@@ -178,13 +181,40 @@ fn lines_of(answer: &Value, workspace: &Workspace) -> Vec<String> {
         };
         let line = usize::try_from(range["start"]["line"].as_u64()?).ok()?;
         let path = file_uri::path(target)?;
-        let text = match workspace.contains(&path) {
-            true => read_regular_text(&path, FILE_BYTES_MAX).unwrap_or_default(),
-            false => String::new(),
-        };
+        let real = path.canonicalize().ok().filter(is_shown);
+        let text =
+            real.and_then(|real| disk::small_text(&real, FILE_BYTES_MAX, workspace)).unwrap_or_default();
         let code: String =
             text.lines().nth(line).unwrap_or_default().trim().chars().take(LINE_CHARS_MAX).collect();
         Some(format!("{}:{}: {code}", workspace.display(&path), line + 1))
     };
     listed.iter().take(LISTED_MAX).filter_map(place).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// A language server runs code of the repository, in the sandbox. If its answer named a file with keys, the agent read
+    /// that file for it.
+    #[test]
+    fn places_in_secret_files_are_listed_without_their_text() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let base = directory.path().canonicalize().expect("it is there");
+        let root = base.join("w");
+        fs::create_dir(&root).expect("made");
+        for (file, text) in [("w/a.rs", "fn a() {}\n"), ("w/.env", "KEY=the-key\n"), ("outside", "the-key\n")]
+        {
+            fs::write(base.join(file), text).expect("written");
+        }
+        std::os::unix::fs::symlink(base.join("outside"), root.join("link")).expect("linked");
+        let place =
+            |name: &str| json!({"uri": file_uri::of(&root.join(name)), "range": {"start": {"line": 0}}});
+        let answer = json!([place("a.rs"), place(".env"), place("link")]);
+        let context = ToolContext::bare(Arc::new(Workspace::new(&root, Vec::new(), Arc::default())));
+        assert_eq!(lines_of(&answer, &context), ["a.rs:1: fn a() {}", ".env:1: ", "link:1: "]);
+    }
 }

@@ -14,7 +14,7 @@ use super::finding::{Diagnostic, new_errors};
 use super::known::Installed;
 use super::{LanguageServers, ServerContext};
 use epitome_config::StartServers;
-use epitome_platform::root::read_regular_text;
+use epitome_tools::disk;
 
 /// Timeout for checking a file in the background. A server that is starting loads the workspace first.
 pub(super) const CHECK_TIME_MAX: Duration = Duration::from_secs(60);
@@ -268,8 +268,10 @@ async fn read(context: &ServerContext, path: &Path) -> Result<(Installed, String
         let installed = context.installed(&path).ok_or_else(|| {
             format!("There is no language server on PATH for {}, or the settings exclude it.", path.display())
         })?;
-        let text = read_regular_text(&path, FILE_BYTES_MAX);
-        Ok((installed, text.map_err(|error| format!("{} can't be read: {error}.", path.display()))?))
+        // Not by its path: a command may have replaced the file with a link, and the server must not get what that leads to.
+        let real = path.canonicalize().ok();
+        let text = real.and_then(|real| disk::small_text(&real, FILE_BYTES_MAX, &context.workspace));
+        Ok((installed, text.ok_or_else(|| format!("{} is no text that can be checked.", path.display()))?))
     });
     read.await.unwrap_or_else(|error| Err(error.to_string()))
 }

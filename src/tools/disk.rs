@@ -313,11 +313,10 @@ fn replace_after(
         Some(_) => workspace.roots().entry(path)?,
         None => workspace.roots().entry_with_parents(path)?,
     };
-    let changed = || io::Error::other("it was changed at this moment; read it again");
     let check = || match (&old, entry.metadata()) {
         (Some(old), Ok(now)) if version(old) == version(&now) => Ok(()),
         (Some(_), Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        (Some(_), _) => Err(changed()),
+        (Some(_), _) => Err(changed_now()),
         (None, _) => Ok(()),
     };
     let replaced = write_replacement(&entry, bytes, old.as_ref()).and_then(|new| {
@@ -331,7 +330,7 @@ fn replace_after(
         match &old {
             Some(_) => new.put_unsynced(name),
             None => new.put_new(name).map_err(|error| match error.kind() {
-                io::ErrorKind::AlreadyExists => changed(),
+                io::ErrorKind::AlreadyExists => changed_now(),
                 _ => error,
             }),
         }
@@ -381,7 +380,7 @@ pub fn put(
             return taken.map(Some).map_err(|why| format!("Cannot change {name}: {why}."));
         }
         WriteRoute::Review => {
-            if let Some(saved) = reviewed(path, text, context) {
+            if let Some(saved) = reviewed(path, text, context)? {
                 return Ok(saved);
             }
         }
@@ -393,21 +392,31 @@ pub fn put(
 }
 
 /// Has the user's editor write a text. Returns the report if the editor wrote the file, exactly or in the form that
-/// it saves; `None` if this process still has to write it.
-fn reviewed(path: &Path, text: &str, context: &ToolContext) -> Option<Option<Saved>> {
+/// it saves; `None` if this process still has to write it. Fails if the file was changed while the editor did not
+/// answer.
+fn reviewed(path: &Path, text: &str, context: &ToolContext) -> Result<Option<Option<Saved>>, String> {
+    let workspace = &context.workspace;
+    let found = || metadata(path, workspace).ok().flatten();
+    let before = found().map(|file| version(&file));
     let taken = context.unsaved.put(path, text);
-    let is_exact = || read_whole(path, &context.workspace).is_ok_and(|bytes| bytes == text.as_bytes());
+    let is_exact = || read_whole(path, workspace).is_ok_and(|bytes| bytes == text.as_bytes());
     match taken {
-        Ok(_) if is_exact() => Some(None),
-        Ok(Saved::Otherwise) if metadata(path, &context.workspace).is_ok_and(|found| found.is_some()) => {
-            Some(Some(Saved::Otherwise))
-        }
-        Ok(Saved::Yes | Saved::NotYet | Saved::Otherwise) => None,
+        Ok(_) if is_exact() => Ok(Some(None)),
+        Ok(Saved::Otherwise) if found().is_some() => Ok(Some(Some(Saved::Otherwise))),
+        Ok(Saved::Yes | Saved::NotYet | Saved::Otherwise) => Ok(None),
         Err(why) => {
             tracing::debug!(path = %path.display(), why, "the editor did not write an edit");
-            None
+            match found().map(|file| version(&file)) == before || is_exact() {
+                true => Ok(None),
+                false => Err(trouble("write", path, workspace, &changed_now())),
+            }
         }
     }
+}
+
+/// The error for a file that another program changes at the same time.
+fn changed_now() -> io::Error {
+    io::Error::other("it was changed at this moment; read it again")
 }
 
 /// Returns the result of a change of one file, and records that the model knows its new text. `done` is the report

@@ -118,6 +118,11 @@ fn write(call: FileWriteCall, context: &ToolContext, stop: &CancelFlag) -> Resul
 fn content(real: &Path, old: &OldContent, text: String) -> Result<String, String> {
     let old = match old {
         OldContent::Text(old) | OldContent::Unsaved(old) => Some(old.as_str()),
+        OldContent::Other { .. } if text.contains(char::REPLACEMENT_CHARACTER) => {
+            return Err("`text` has U+FFFD, which file_read shows in the place of bytes that are not UTF-8: they would be \
+                        lost. Change the file with a command instead."
+                .to_owned());
+        }
         OldContent::Missing | OldContent::Other { .. } => None,
     };
     let mut text = Notebook::written(real, old, text)?;

@@ -89,6 +89,10 @@ const IN_HOME: &[&str] = &[
     ".config/snowflake",
     ".dbt/profiles.yml",
     ".ovh.conf",
+    ".modal.toml",
+    ".runpod",
+    ".vast_api_key",
+    ".config/vastai",
     ".s3cfg",
     ".boto",
     ".my.cnf",
@@ -101,6 +105,9 @@ const IN_HOME: &[&str] = &[
     ".config/github-copilot",
     ".config/pip",
     ".config/pypoetry",
+    // It may have tokens (`access-tokens`).
+    ".config/nix/nix.conf",
+    ".clasprc.json",
     ".m2/settings.xml",
     ".m2/settings-security.xml",
     ".gradle/gradle.properties",
@@ -205,7 +212,13 @@ const ELSEWHERE: &[&str] = &[
     "/etc/openvpn",
     "/etc/krb5.keytab",
     "/etc/NetworkManager/system-connections",
+    "/etc/kubernetes",
+    "/etc/rancher",
+    "/run/containers",
+    "/run/credentials",
     "/run/secrets",
+    // Of each user: logins of Podman and Skopeo (`containers/auth.json`), and the right to use the screen.
+    "/run/user",
 ];
 
 /// Directories below a home directory in which each entry belongs to one program, in addition to the hidden
@@ -455,6 +468,8 @@ mod tests {
             ".config/configstore/firebase-tools.json",
             ".config/hcloud/cli.toml",
             ".databrickscfg",
+            ".modal.toml",
+            ".config/nix/nix.conf",
             ".pulumi/credentials.json",
             ".config/composer/auth.json",
             ".composer/auth.json",
@@ -503,6 +518,13 @@ mod tests {
         let places = SecretPlaces::find(Some(&home));
         assert!(places.contain(&home.join("dotfiles/keys/id")));
         assert!(!places.contain(&home.join("work")), "a link to the home itself hides nothing");
+    }
+
+    /// A command could read the logins of Podman, which are not in the home directory.
+    #[test]
+    fn files_of_a_login_session_are_secret() {
+        let logins = Path::new("/run/user/1000/containers/auth.json");
+        assert_eq!(SecretPlaces::find(None).contain(logins), Path::new("/run/user").is_dir());
     }
 
     #[test]

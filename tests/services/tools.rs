@@ -270,6 +270,20 @@ async fn a_replaced_file_keeps_its_line_ends_and_its_byte_order_mark() {
     assert_eq!(place.read("notes.txt"), "\u{feff}one\r\n2\r\n3\r\n");
 }
 
+/// `file_read` shows bytes that are not UTF-8 as U+FFFD. A model that could not edit such a file wrote all of it as it was
+/// shown, and every accented letter was lost.
+#[tokio::test]
+async fn bytes_that_are_not_shown_are_not_replaced() {
+    let place = Place::new();
+    place.write("latin", b"caf\xe9\n");
+    place.reads("latin").await;
+    let write = |text: &str| json!({"file_path": "latin", "text": text});
+    assert_failed(&place.run("file_write", write("le caf\u{fffd}\n")).await, "they would be lost");
+    assert_eq!(fs::read(place.directory.path().join("latin")).expect("there"), b"caf\xe9\n");
+    assert_completed(&place.run("file_write", write("le café\n")).await);
+    assert_eq!(place.read("latin"), "le café\n");
+}
+
 #[tokio::test]
 async fn writing_through_a_symlink_writes_its_target() {
     let place = Place::new();

@@ -190,9 +190,13 @@ fn long_option(word: &str, spelling: Spelling) -> Option<String> {
         // `--config` is a separate option.
         Spelling::Abbreviated => full.starts_with(name) && name != "config",
     };
-    let is_of_program = !name.starts_with("no-") && RUNS_ENDS.iter().any(|end| name.ends_with(end));
     let is_listed = WRITES.iter().chain(&RUNS).any(is) || WRITES.contains(&name);
-    (is_listed || is_of_program || name.contains(UNKNOWN)).then(|| format!("--{name}"))
+    (is_listed || runs_program(name) || name.contains(UNKNOWN)).then(|| format!("--{name}"))
+}
+
+/// Whether the value of a long option of any program is a program.
+pub(super) fn runs_program(name: &str) -> bool {
+    RUNS.contains(&name) || !name.starts_with("no-") && RUNS_ENDS.iter().any(|end| name.ends_with(end))
 }
 
 /// Whether the value of an `--output` is the name of a format rather than of a file.

@@ -4,6 +4,7 @@
 //! It reports too much rather than too little, because it serves rules that ask or deny. Code in other languages,
 //! such as `python -c`, isn't parsed.
 
+use super::effects::runs_program;
 use super::parts::{base, is_uncertain};
 use super::word::{LITERAL, UNKNOWN};
 use crate::git_commands::WITH_VALUE;
@@ -78,6 +79,8 @@ const WRAPPERS: [&str; 64] = [
     "bunx",
     "coproc",
 ];
+/// Those that start a shell if there is no command.
+const STARTS_SHELL: [&str; 6] = ["sudo", "doas", "su", "runuser", "unshare", "nsenter"];
 /// Programs that take a command line as an argument, or on their standard input.
 const SHELLS: [&str; 21] = [
     "sh", "bash", "rbash", "zsh", "rzsh", "dash", "ksh", "rksh", "ksh93", "ash", "mksh", "lksh", "yash",
@@ -224,6 +227,10 @@ fn wrapper(words: &[String], found: &mut Vec<Nested>) {
     if words.len() > WRAPPED_WORDS_MAX || wraps_uncertain(words) {
         found.push(Nested::Unclear);
     }
+    // These start a shell.
+    if STARTS_SHELL.contains(&base(&words[0])) && words[1..].iter().all(|word| word.starts_with('-')) {
+        found.push(Nested::Input);
+    }
     // These add words from their standard input: `echo push | xargs git`, `echo rm x | xargs env`.
     let adds = words.iter().any(|word| matches!(base(word), "xargs" | "parallel"));
     if adds && words[1..].last().is_some_and(|last| WRAPPERS.contains(&base(last))) {
@@ -287,10 +294,12 @@ fn options(program: &str, arguments: &[String], found: &mut Vec<Nested>) {
     let is_line = |text: &str| text.contains([' ', ';', '|', '&', '$', '\n']);
     for (at, word) in arguments.iter().enumerate() {
         let next = || arguments.get(at + 1).cloned().unwrap_or_default();
+        let mut is_program = false;
         let text = match word.strip_prefix("--") {
             Some(option) => {
                 let (name, value) = option.split_once('=').map_or((option, None), |(a, b)| (a, Some(b)));
-                let takes = TAKES_LINE.iter().any(|part| name.contains(part));
+                is_program = runs_program(name) || program == "rg" && name == "pre";
+                let takes = is_program || TAKES_LINE.iter().any(|part| name.contains(part));
                 takes.then(|| value.map_or_else(next, str::to_owned))
             }
             None if program == "git" => git_text(word, next),
@@ -298,7 +307,8 @@ fn options(program: &str, arguments: &[String], found: &mut Vec<Nested>) {
             None => (word.starts_with('-') && word.ends_with('c')).then(next),
         };
         let is_alias = |text: &String| program == "git" && !word.starts_with("--") && !text.is_empty();
-        found.extend(text.filter(|text| is_line(text) || is_alias(text)).map(Nested::Possible));
+        let is_command = |text: &String| is_program || is_line(text) || is_alias(text);
+        found.extend(text.filter(is_command).map(Nested::Possible));
     }
 }
 
@@ -446,8 +456,28 @@ mod tests {
             "watch -n 5 'rm x'",
             "sudo env -S'rm x'",
             "nice git -c alias.t='!rm x' t",
+            "sudo -s <<< 'rm x'",
+            "unshare <<E\nrm x\nE",
         ] {
             assert!(runs(line, "rm x"), "{line}: {:?}", CommandParts::parse(line).commands);
+        }
+    }
+
+    /// A rule denied `rm *`. Options and variables were examined only for commands of several words, although the program
+    /// adds words itself.
+    #[test]
+    fn programs_that_get_their_arguments_from_others_are_found() {
+        for line in [
+            "GIT_EXTERNAL_DIFF=rm git diff",
+            "export GIT_EXTERNAL_DIFF=rm; git diff",
+            "fd --exec=rm x",
+            "rg --pre rm x",
+            "rg --pre=rm x",
+            "git grep --open-files-in-pager=rm x",
+            "sort --compress-program=rm x",
+            "tar --use-compress-program=rm -cf a b",
+        ] {
+            assert!(runs(line, "rm"), "{line}: {:?}", CommandParts::parse(line).commands);
         }
     }
 
@@ -499,8 +529,9 @@ mod tests {
             "cargo test -- 'rm x'",
             "cat > a <<E\nrm x\nE",
             "jq -r '.a | rm x' b",
+            "git --no-pager rm x",
         ] {
-            assert!(!runs(line, "rm x"), "{line}");
+            assert!(!runs(line, "rm x") && !runs(line, "rm"), "{line}");
         }
         for line in ["gcc -c a.c", "source .venv/bin/activate", ". \"$HOME/.cargo/env\"", "tar -c a"] {
             assert!(CommandParts::parse(line).is_clear, "{line}");

@@ -170,11 +170,14 @@ impl CommandParts {
                     variables.extend(part("name").zip(part("value")));
                     set.push(line[child.byte_range()].to_owned());
                 }
-                "file_redirect" | "heredoc_redirect" | "herestring_redirect" => {}
+                "file_redirect" | "heredoc_redirect" | "herestring_redirect" => {
+                    after_redirect(child, line, &mut words);
+                }
                 "command_name" => words.extend(child.named_child(0).map(|name| in_command(name, line))),
                 _ => words.push(in_command(child, line)),
             }
         }
+        after_redirects_around(command, line, &mut words);
         self.take_assignments(command, line, depth);
         if words.first().is_some_and(|program| base(program) == "git") {
             let settings = nested::git_settings(&variables);
@@ -187,14 +190,12 @@ impl CommandParts {
         self.wrapped(words, depth);
     }
 
-    /// Adds the commands in variables that a program may run: `PAGER='less -R' git log`.
+    /// Adds the commands in variables that a program may run: `PAGER='less -R' git log`, `GIT_EXTERNAL_DIFF=rm git diff`.
     fn take_assignments(&mut self, command: Node<'_>, line: &str, depth: u32) {
         for child in children(command).into_iter().filter(|child| child.kind() == "variable_assignment") {
-            if let Some(value) = child.child_by_field_name("value") {
-                let value = literal(value, line);
-                if value.contains(' ') {
-                    self.take_possible(&value, depth);
-                }
+            let value = child.child_by_field_name("value").map(|value| literal(value, line));
+            if let Some(value) = value.filter(|value| value.contains(char::is_alphabetic)) {
+                self.take_possible(&value, depth);
             }
         }
     }
@@ -269,6 +270,42 @@ impl CommandParts {
             return;
         }
         self.commands.push(words.join(" ").replace(LITERAL, "*"));
+    }
+}
+
+/// Adds the words of a command that the grammar takes for targets of redirections: of `ls && env 2>&1 rm x`, it makes a
+/// list that is redirected.
+fn after_redirects_around(command: Node<'_>, line: &str, words: &mut Vec<String>) {
+    let mut node = command;
+    while let Some(parent) = node.parent() {
+        match parent.kind() {
+            "redirected_statement" if parent.child_by_field_name("body") == Some(node) => {
+                children(parent).into_iter().for_each(|child| after_redirect(child, line, words));
+            }
+            "list" | "pipeline" | "negated_command" if children(parent).last() == Some(&node) => {}
+            _ => return,
+        }
+        node = parent;
+    }
+}
+
+/// Adds the words behind the target of one redirection.
+fn after_redirect(redirect: Node<'_>, line: &str, words: &mut Vec<String>) {
+    match redirect.kind() {
+        "file_redirect" => {
+            let parts = children(redirect);
+            let has_target = !parts.iter().any(|part| ["<&-", ">&-"].contains(&part.kind()));
+            let targets =
+                parts.into_iter().filter(|part| part.is_named() && part.kind() != "file_descriptor");
+            words.extend(targets.skip(usize::from(has_target)).map(|word| in_command(word, line)));
+        }
+        "heredoc_redirect" => {
+            let mut cursor = redirect.walk();
+            let arguments = redirect.children_by_field_name("argument", &mut cursor);
+            words.extend(arguments.map(|word| in_command(word, line)));
+            children(redirect).into_iter().for_each(|child| after_redirect(child, line, words));
+        }
+        _ => {}
     }
 }
 

@@ -54,6 +54,35 @@ fn commands_are_found_in_any_construct() {
     assert!(runs("git -C /elsewhere -c a=b push --force", "git push --force"));
 }
 
+/// A rule denied `git push`, and `git 2>&1 push` ran in full mode: the grammar counts the words after a redirection as its
+/// targets, and they were left out.
+#[test]
+fn words_after_a_redirection_belong_to_the_command() {
+    for line in [
+        "git 2>&1 push x",
+        "git push 2>/dev/null x",
+        "git </dev/null push x",
+        "git >f push x",
+        "git &>f push x",
+        "git <&0 push x",
+        "git <<E push x\na\nE",
+        "git <<E 2>&1 push x\na\nE",
+        "git <<< a push x",
+        "exec 3<&0 git push x",
+        "env 2>/dev/null git push x",
+        "2>&1 git push x",
+        "git 2>/dev/null 1>&2 push x",
+        "ls && git 2>&1 push x",
+        "ls | ! git 2>&1 push x && ls",
+        "if ! git 2>&1 push x; then ls; fi",
+        "a || b | git <<E push x\nE",
+    ] {
+        assert!(runs(line, "git push x"), "{line}: {:?}", CommandParts::parse(line).commands);
+    }
+    assert!(runs("cat <<E | git push x\na\nE", "git push x"));
+    assert!(!runs("git status > push 2> x", "git status push"), "these are targets");
+}
+
 #[test]
 fn quoted_or_printed_commands_are_not_reported() {
     for line in ["echo rm x", "echo 'a; rm x'", "git commit -m 'rm x'", "# rm x\nls", "ls x\\; rm"] {

@@ -45,7 +45,10 @@ pub(super) fn is_asked_about(path: &Path, surroundings: Surroundings) -> bool {
     let (name, above) = parts.split_last().map_or(("", &[][..]), |(name, above)| (name.as_str(), above));
     let is_at_home = surroundings == Surroundings::Home;
     let runs = |part: &String| class_of(part) != RunsLater::Never || (is_at_home && part.starts_with('.'));
-    let is_installed = |part: &String| INSTALLED.contains(&part.as_str()) || (is_at_home && part == "bin");
+    // Bare repositories are called `name.git`; their settings name programs.
+    let is_installed = |part: &String| {
+        INSTALLED.contains(&part.as_str()) || part.ends_with(".git") || (is_at_home && part == "bin")
+    };
     let stem = name.split('.').next().unwrap_or(name);
     let is_settings = [".md", ".json", ".jsonc", ".toml", ".yml", ".yaml", ".js", ".cjs", ".mjs"]
         .iter()
@@ -279,6 +282,7 @@ mod tests {
             "lefthook.yml",
             "hooks/pre-commit",
             "hooks/post-checkout",
+            "repository.git/config",
             ".jj/repo/config.toml",
             ".sl/config",
             ".direnv/bin/x",

@@ -26,20 +26,27 @@ const COMMON_TEXT: &str = "./\n";
 /// Mode of created files; readable by others, like the files that Git writes.
 const READABLE: u32 = 0o644;
 
-/// Maximum number of submodules and worktrees of a repository that are looked up.
-const MODULES_MAX: usize = 64;
+/// Maximum number of submodules of a repository and its worktrees, and of worktrees, in which single entries are
+/// frozen; all of the others is.
+pub(super) const MODULES_MAX: usize = 256;
 
 /// Maximum bytes of a file of Git that is read, other than an index.
 pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Maximum depth of the search for submodules: their paths are module names, which may contain slashes.
-const MODULES_DEPTH_MAX: usize = 4;
+const MODULES_DEPTH_MAX: usize = 8;
 
 /// Freezes entries that make Git execute something, in a Git directory, its submodules and its worktrees.
 pub(super) fn freeze(places: &mut SandboxPaths, git: &Path, support: &Support) {
     let excludes = support.excludes_below_writable();
-    let mut found = Vec::new();
-    modules(&git.join("modules"), MODULES_DEPTH_MAX, &mut found);
+    let mut worktrees: Vec<PathBuf> = directories(&git.join("worktrees")).collect();
+    let beyond = worktrees.split_off(worktrees.len().min(MODULES_MAX));
+    let mut modules = Modules { found: Vec::new(), beyond };
+    // A worktree has its own copies of the submodules.
+    for own in std::iter::once(git).chain(worktrees.iter().map(PathBuf::as_path)) {
+        modules.find(&own.join("modules"), MODULES_DEPTH_MAX);
+    }
+    let Modules { mut found, beyond } = modules;
     if is_placed_by_its_settings(git) {
         if excludes {
             // Git creates it with the first commit in a worktree, which would fail in a read-only directory.
@@ -58,12 +65,16 @@ pub(super) fn freeze(places: &mut SandboxPaths, git: &Path, support: &Support) {
         freeze_in(places, &own, &OF_GIT);
         fix_below(places, git, &own);
     }
-    for own in directories(&git.join("worktrees")).take(MODULES_MAX) {
+    for own in worktrees {
         if excludes && is_true(git, "extensions", "worktreeconfig") {
             put_new(&own.join(OF_WORKTREES), "");
         }
         freeze_in(places, &own, &[COMMON, OF_WORKTREES]);
         fix_below(places, git, &own);
+    }
+    for path in beyond {
+        fix_below(places, git, &path);
+        places.frozen.push(path);
     }
     places.fixed.sort();
     places.fixed.dedup();
@@ -217,26 +228,40 @@ pub(super) fn is_own_common_directory(git: &Path) -> bool {
     }
 }
 
+/// Returns the directory with the settings and hooks of a working tree that has a `.git` file, resolved. Also if a
+/// command could have written that file.
+pub(super) fn common_directory(worktree: &Path) -> Option<PathBuf> {
+    let own = named_directory(worktree)?;
+    let common = text_of(&own.join(COMMON));
+    common.and_then(|name| own.join(name.trim_end_matches('\n')).canonicalize().ok()).or(Some(own))
+}
+
 /// Returns the directory that the `.git` file of a working tree names, resolved.
 pub(super) fn named_directory(worktree: &Path) -> Option<PathBuf> {
     let text = text_of(&worktree.join(".git"))?;
     worktree.join(text.strip_prefix("gitdir:")?.trim()).canonicalize().ok()
 }
 
-/// Collects the directories of submodules below this one.
-fn modules(directory: &Path, depth: usize, found: &mut Vec<PathBuf>) {
-    if depth == 0 {
-        return;
-    }
-    for path in directories(directory) {
-        if found.len() >= MODULES_MAX {
-            return;
-        }
-        if path.join("HEAD").exists() {
-            found.push(path.clone());
-            modules(&path.join("modules"), depth - 1, found);
-        } else {
-            modules(&path, depth - 1, found);
+/// The Git directories of submodules.
+struct Modules {
+    found: Vec<PathBuf>,
+    /// Directories beyond the limits of the search.
+    beyond: Vec<PathBuf>,
+}
+
+impl Modules {
+    /// Adds those below a directory.
+    fn find(&mut self, directory: &Path, depth: usize) {
+        for path in directories(directory) {
+            if depth == 0 || self.found.len() >= MODULES_MAX {
+                self.beyond.push(path);
+            } else if path.join("HEAD").exists() {
+                let inner = path.join("modules");
+                self.found.push(path);
+                self.find(&inner, depth - 1);
+            } else {
+                self.find(&path, depth - 1);
+            }
         }
     }
 }

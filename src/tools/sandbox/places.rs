@@ -13,9 +13,11 @@ use epitome_platform::sandbox::{SandboxPaths, all_but};
 
 /// Paths below a home directory where package managers and compilers cache downloads and builds. If a file next to
 /// the cache is executed when programs start, the entry is narrowed to exclude that file. Of `~/.cache`, the list
-/// contains only what the next build or check reads: shells and browsers execute other parts of it. Nor does it contain
-/// programs that `npx`, `uvx`, `pnpm dlx`, `pixi exec` and the like start from a cache without a check.
-const CACHES_IN_HOME: [&str; 51] = [
+/// contains only what the next build or check reads: shells and browsers execute other parts of it, such as the machine
+/// code of shaders. Nor does it contain programs that `npx`, `uvx`, `pnpm dlx`, `pixi exec` and the like start from a cache
+/// without a check, nor stores whose files are those of installed programs, by hard links: those of pnpm, Bun, Conda and
+/// pixi.
+const CACHES_IN_HOME: [&str; 45] = [
     ".cache/bazel",
     ".cache/ccache",
     ".cache/clangd",
@@ -26,7 +28,6 @@ const CACHES_IN_HOME: [&str; 51] = [
     ".cache/golangci-lint",
     ".cache/gopls",
     ".cache/matplotlib",
-    ".cache/mesa_shader_cache",
     ".cache/mypy",
     ".cache/node-gyp",
     ".cache/pdm",
@@ -34,7 +35,6 @@ const CACHES_IN_HOME: [&str; 51] = [
     ".cache/pnpm",
     ".cache/pypoetry/artifacts",
     ".cache/pypoetry/cache",
-    ".cache/rattler/cache/pkgs",
     ".cache/rattler/cache/repodata",
     ".cache/ruff",
     ".cache/sccache",
@@ -50,10 +50,7 @@ const CACHES_IN_HOME: [&str; 51] = [
     ".cargo/.global-cache",
     ".npm/_cacache",
     ".npm/_logs",
-    ".pnpm-store",
-    ".local/share/pnpm/store",
     ".yarn/berry/cache",
-    ".bun/install/cache",
     ".gradle/caches",
     ".gradle/daemon",
     ".m2/repository",
@@ -63,7 +60,6 @@ const CACHES_IN_HOME: [&str; 51] = [
     ".bundle/cache",
     ".cabal/packages",
     ".composer/cache",
-    ".conda/pkgs",
     ".julia/compiled",
     ".hex/packages",
     ".pub-cache/hosted",
@@ -74,6 +70,13 @@ const HOOKS_IN_HOME: [&str; 2] = [".kodelet", ".claude"];
 
 /// A directory of such programs in one of the caches.
 const RUN_FROM_CACHE: &str = ".cache/pnpm/dlx";
+
+/// Go's cache of modules.
+const GO_MODULES: &str = "go/pkg/mod";
+
+/// The directories in it that may contain other versions of Go, which `go` starts when a `go.mod` asks for them. Ordinary
+/// modules next to them are in `x`.
+const GO_VERSIONS: [&str; 2] = ["golang.org", "cache/download/golang.org"];
 
 /// A cache of programs that is separate from the user's: the variable that names it, the user's cache, without which it
 /// isn't needed, and its directory.
@@ -159,15 +162,35 @@ pub(super) fn find(
             }
         }
     }
-    // Moving a root away would allow a link to another directory in its place.
-    places.fixed.splice(..0, roots.iter().cloned());
+    // A `.git` file may name a directory of the workspace that has another name: a bare clone with worktrees.
+    for git in worktrees.iter().filter_map(|worktree| git::common_directory(worktree)) {
+        let is_known = places.frozen.iter().chain(&gits).any(|above| git.starts_with(above));
+        let is_inside = roots.iter().any(|root| git.starts_with(root) && git != *root);
+        if is_known || !is_inside || !git.join("HEAD").exists() {
+            continue;
+        }
+        fix_above(&mut places, &roots, &git);
+        match changes_git {
+            true => git::freeze(&mut places, &git, support),
+            false => freeze(&mut places, git.clone()),
+        }
+        gits.extend(changes_git.then_some(git));
+    }
     worktrees
         .extend(roots.iter().filter_map(|root| root.ancestors().find(|path| path.join(".git").exists())));
     worktrees.sort();
     worktrees.dedup();
-    for hooks in worktrees.into_iter().flat_map(|worktree| git::hooks_paths(worktree, home.as_deref())) {
+    for hooks in worktrees.iter().flat_map(|worktree| git::hooks_paths(worktree, home.as_deref())) {
+        fix_above(&mut places, &roots, &hooks);
         freeze(&mut places, hooks);
     }
+    for git in worktrees.iter().map(|worktree| worktree.join(".git")) {
+        fix_above(&mut places, &roots, &git);
+    }
+    places.fixed.sort();
+    places.fixed.dedup();
+    // Moving a root away would allow a link to another directory in its place.
+    places.fixed.splice(..0, roots.iter().cloned());
     let temporary = real(temporary(rules, workspace));
     let home_elsewhere = real_home.clone().filter(|home| !roots.contains(home));
     let mut wide = roots;
@@ -193,6 +216,7 @@ pub(super) fn find(
             if let Some(settings) = &rules.settings {
                 protect(&mut places, &[temporary, rest].concat(), settings);
             }
+            close_go_versions(&mut places, real_home.as_deref());
             let covered = places.hidden.iter().filter(|hidden| is_below(hidden, &wide));
             places.covered = covered.cloned().collect();
             places.writable = wide;
@@ -254,6 +278,23 @@ fn parents(shared: &[PathBuf], path: &Path) -> Vec<PathBuf> {
     parents
 }
 
+/// Protects the versions of Go in the cache of modules.
+fn close_go_versions(places: &mut SandboxPaths, home: Option<&Path>) {
+    let modules = home.and_then(|home| home.join(GO_MODULES).canonicalize().ok());
+    let Some(modules) = modules.filter(|modules| modules.is_dir()) else { return };
+    for path in GO_VERSIONS.map(|name| modules.join(name)) {
+        let ordinary = path.join("x");
+        // Only an existing directory can be protected.
+        let _ = fs::create_dir_all(&ordinary);
+        if ordinary.canonicalize().is_ok_and(|real| real == ordinary) {
+            let above = path.ancestors().skip(1).take_while(|above| above.starts_with(&modules));
+            places.fixed.extend(above.map(Path::to_path_buf));
+            places.fixed.push(ordinary);
+            places.closed.push(path);
+        }
+    }
+}
+
 /// Creates separate caches, makes them writable, and returns the variables for them. Variables that the user has set stay.
 pub(super) fn separate(
     caches: &[SeparateCache],
@@ -304,6 +345,13 @@ pub(super) fn staging(
 pub(super) fn repositories(workspace: &Workspace) -> impl Iterator<Item = PathBuf> {
     let entries = workspace.found().entries(workspace.roots().iter().map(epitome_platform::root::Root::path));
     entries.into_iter().filter(|entry| entry.ends_with(".git"))
+}
+
+/// Protects the directories above a path in the workspace against renaming: another path could take its place.
+fn fix_above(places: &mut SandboxPaths, roots: &[PathBuf], path: &Path) {
+    let Some(root) = roots.iter().find(|root| path.starts_with(root)) else { return };
+    let above = path.ancestors().skip(1).take_while(|above| *above != root.as_path());
+    places.fixed.extend(above.map(Path::to_path_buf));
 }
 
 /// Makes a file or directory read-only. For a link, both the link and its target.
@@ -429,11 +477,56 @@ mod tests {
         assert_eq!(disk.below(&places.writable), ["w"]);
         let frozen = ["w/.git", "w/a/.envrc", "h", "w/a/.idea", "w/a/b/.git", "w/lib/.git"];
         assert_eq!(disk.below(&places.frozen), frozen);
-        assert!(places.fixed == [disk.root.join("w")] && !disk.root.join("w/.git/commondir").exists());
+        assert_eq!(disk.below(&places.fixed), ["w", "w/a", "w/a/b", "w/lib"]);
+        assert!(!disk.root.join("w/.git/commondir").exists());
         let places = disk.places_of("w", true, ALL);
         assert_eq!(disk.below(&places.writable), ["w", "w/.git", "w/a/b/.git"]);
         assert!(!disk.below(&places.frozen).contains(&"w/.git".to_owned()));
         assert!(disk.below(&places.frozen).contains(&"w/a/b/.git/commondir".to_owned()));
+    }
+
+    /// Where a bare clone and its worktrees are side by side, a `.git` file names the clone, which has another name. Every
+    /// command could change its settings, and the user's next `git status` ran a program of the command's choice.
+    #[test]
+    fn a_repository_that_a_git_file_names_is_protected() {
+        let disk = SandboxDisk::with(&["w/in/.bare/HEAD", "w/in/.bare/config", "w/src/x", "w/sub/x"]);
+        fs::write(disk.root.join("w/.git"), "gitdir: ./in/.bare\n").expect("written");
+        fs::write(disk.root.join("w/src/.git"), "gitdir: ../sub\n").expect("written");
+        let places = disk.places_of("w", false, ALL);
+        assert_eq!(disk.below(&places.frozen), ["w/.git", "w/src/.git", "w/in/.bare"]);
+        assert_eq!(disk.below(&places.fixed), ["w", "w/in", "w/src"]);
+        let places = disk.places("w", ALL);
+        let frozen = ["hooks", "config", "commondir"].map(|name| format!("w/in/.bare/{name}"));
+        assert_eq!(disk.below(&places.frozen)[2..], frozen);
+        assert_eq!(disk.below(&places.fixed), ["w", "w/in", "w/in/.bare", "w/src"]);
+    }
+
+    /// The settings of submodules were protected only in the repository's own directory, if their names had at most four
+    /// parts, and of 64 of them. With permission for a `git add`, a command could change the others: the user's next
+    /// `git status` ran what they named.
+    #[test]
+    fn settings_of_all_submodules_and_worktrees_are_protected() {
+        let deeper = format!("w/.git/modules/{}", ["x"; 12].join("/"));
+        let usual = ["w/.git/modules/a/b/c/d/lib", "w/.git/worktrees/t/modules/lib"].map(str::to_owned);
+        let many = |of: &str| -> Vec<String> {
+            (0..=git::MODULES_MAX).map(|number| format!("w/.git/{of}/{number}")).collect()
+        };
+        for directories in [usual.to_vec(), vec![deeper], many("modules/many"), many("worktrees")] {
+            let mut files: Vec<String> = directories.iter().map(|path| format!("{path}/HEAD")).collect();
+            files.extend(directories.iter().map(|path| format!("{path}/commondir")));
+            files.push("w/.git/HEAD".to_owned());
+            let disk = SandboxDisk::with(&files.iter().map(String::as_str).collect::<Vec<_>>());
+            let places = disk.places("w", ALL);
+            let is_frozen = |path: &str, name: &str| {
+                places.frozen.iter().any(|above| disk.root.join(path).join(name).starts_with(above))
+            };
+            for path in &directories {
+                assert!(is_frozen(path, "commondir"), "{path}");
+                if usual.contains(path) {
+                    assert!(is_frozen(path, "hooks") && !is_frozen(path, "index"), "{path}");
+                }
+            }
+        }
     }
 
     #[test]
@@ -443,7 +536,10 @@ mod tests {
         assert!(disk.below(&disk.places("w", ALL).frozen).contains(&"w/.githooks".to_owned()));
         fs::write(disk.root.join("w/.git/config"), "[core]\n\thooksPath = \"tools/Hooks\"\n")
             .expect("written");
-        assert!(disk.below(&disk.places_of("w", false, ALL).frozen).contains(&"w/tools/Hooks".to_owned()));
+        let places = disk.places_of("w", false, ALL);
+        assert!(disk.below(&places.frozen).contains(&"w/tools/Hooks".to_owned()));
+        // A command moved `tools` away and created another one, and the user's next `git commit` ran its hook.
+        assert_eq!(disk.below(&places.fixed), ["w", "w/tools"]);
     }
 
     /// Files that refer Git to its configuration are created if missing, and existing ones stay unchanged.
@@ -495,6 +591,13 @@ mod tests {
             config(text);
             assert_eq!(!disk.places("w", ALL).closed.is_empty(), is_closed, "{text}");
         }
+    }
+
+    /// With software rendering, Mesa keeps machine code in its cache: what a command wrote there, the user's browser ran.
+    #[test]
+    fn a_cache_of_machine_code_is_not_writable() {
+        let disk = SandboxDisk::with(&["w/x", "home/.cache/mesa_shader_cache/x", "home/.cache/ruff/x"]);
+        assert_eq!(disk.below(&disk.places_of("w", false, ALL).writable), ["w", "home/.cache/ruff"]);
     }
 
     #[test]

@@ -414,7 +414,8 @@ fn an_edit_is_written_by_the_editor_that_reviews_what_it_writes() {
     assert!(!test.cwd().join("new.txt").exists());
 }
 
-/// The editor's answer is verified: the file contains the text in the end, whatever the editor does.
+/// The editor's answer is verified: the file contains the text in the end, whatever the editor does. What the user saved
+/// while an editor did not take an edit, for up to ten seconds, was overwritten.
 #[test]
 fn what_the_editor_does_not_write_is_written_to_disk() {
     type Answer = fn(&Editing) -> EditorResponse;
@@ -422,11 +423,16 @@ fn what_the_editor_does_not_write_is_written_to_disk() {
         fs::write(test.file(), "one\n2;\n").expect("saved");
         EditorResponse::Taken
     };
-    let answers: [(Answer, &str, &str); 4] = [
+    let saves: Answer = |test| {
+        fs::write(test.file(), "typed\n").expect("saved");
+        EditorResponse::Failed("busy".into())
+    };
+    let answers: [(Answer, &str, &str); 5] = [
         (|_| EditorResponse::Taken, "one\n2\n", "Edited a.txt at line 2."),
         (|_| EditorResponse::Failed("read-only".into()), "one\n2\n", "Edited a.txt at line 2."),
         (|_| EditorResponse::Missing, "one\n2\n", "Edited a.txt at line 2."),
         (formats, "one\n2;\n", "Read it again before you change more of it."),
+        (saves, "typed\n", "it was changed at this moment; read it again."),
     ];
     for (answer, on_disk, said) in answers {
         let mut test = started(EDITS, vec![read("a.txt"), edit("two", "2")]);

@@ -14,12 +14,12 @@ use crate::sandbox::{Namespaces, SandboxPaths, Support};
 
 /// Capabilities that commands run by root keep. They apply to files, owners and processes, which Landlock and the
 /// namespaces restrict, and to low ports of the command's private network. All others could undo the sandbox, change
-/// the machine or take resources from other programs (real-time priorities, locked memory).
-const RIGHTS_KEPT: [u32; 6] = [
+/// the machine or take resources from other programs (real-time priorities, locked memory). With `CAP_FSETID`, a new
+/// setuid file would stay one when it is written to.
+const RIGHTS_KEPT: [u32; 5] = [
     0,  // CAP_CHOWN
     1,  // CAP_DAC_OVERRIDE
     3,  // CAP_FOWNER
-    4,  // CAP_FSETID
     5,  // CAP_KILL
     10, // CAP_NET_BIND_SERVICE
 ];
