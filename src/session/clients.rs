@@ -102,6 +102,7 @@ impl Session {
             SessionCommand::Close { ticket, client } => {
                 let Some(responder) = self.core.responder(ticket, client) else { return };
                 if self.core.clients.others_stay(client) {
+                    self.core.clients.dismiss(client);
                     self.leave_to_others(client);
                     return responder.answer(Ok(SessionAnswer::Closed));
                 }

@@ -109,6 +109,24 @@ fn a_following_client_that_closes_does_not_affect_the_turn() {
     assert_eq!(test.reason(turn), StopReason::EndTurn);
 }
 
+/// Regression: a window closed a session that another had open too. What it had sent right behind was never answered.
+#[test]
+fn what_a_client_sends_after_closing_is_refused() {
+    let mut test = TestSession::new(vec![]);
+    let mut other = second(&mut test, "sk-test-2");
+    let (close, mode, again) = (test.ticket(), test.ticket(), test.ticket());
+    let client = other.id;
+    test.send(SessionCommand::Close { ticket: close, client });
+    test.send(SessionCommand::SetMode { ticket: mode, client, mode: "ask".to_owned() });
+    test.send(SessionCommand::Close { ticket: again, client });
+    assert!(matches!(other.answer(close), Ok(SessionAnswer::Closed)));
+    for late in [mode, again] {
+        let refused = other.answer(late).expect_err("it has left");
+        assert_eq!(refused, SessionError::NotFound(test.session.clone()));
+    }
+    assert_eq!(test.ask("Hello"), StopReason::EndTurn);
+}
+
 /// Regression: Ctrl-C in a shell whose prompt had steered an editor's turn canceled that turn.
 #[test]
 fn cancelling_a_steering_prompt_leaves_the_turn_alone() {
