@@ -1,6 +1,7 @@
 //! Sessions with several clients and observers.
 
 use std::ffi::OsString;
+use std::process::Command;
 
 use epitome::session::registry::Sessions;
 use epitome::session::{Attachment, Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent};
@@ -10,6 +11,8 @@ use epitome_test_harness::client::TestClient;
 use epitome_test_harness::session::{TestSession, call};
 use epitome_test_harness::text;
 use serde_json::json;
+
+use super::stage::{script, with_hooks};
 
 /// A second client of the test's session, with this key in its environment.
 fn second(test: &mut TestSession, key: &str) -> TestClient {
@@ -125,6 +128,34 @@ fn what_a_client_sends_after_closing_is_refused() {
         assert_eq!(refused, SessionError::NotFound(test.session.clone()));
     }
     assert_eq!(test.ask("Hello"), StopReason::EndTurn);
+}
+
+/// Regression: a window opened a session that was just ending, and sent a command along, which was never answered. One that
+/// closed again at once was attached when the session had ended, and stayed for ever.
+#[test]
+fn commands_that_follow_the_opening_of_an_ending_session_are_answered() {
+    let ends = r#"{"protocol": 2, "events": ["session_end"]}"#;
+    let mut test = with_hooks(&[("gate", script(ends, "cat \"$EPITOME_CWD/gate\""))], &[], Vec::new());
+    let gate = test.cwd().join("gate");
+    assert!(Command::new("mkfifo").arg(&gate).status().expect("it runs").success());
+    test.ask("Hello");
+    let (mut stays, mut leaves) = (TestClient::new(2), TestClient::new(3));
+    let client = test.client.id;
+    test.send(SessionCommand::Detach { client });
+    // The session waits for its hook now.
+    let opened = [&stays, &leaves].map(|client| {
+        let (ticket, opening) = (test.ticket(), test.opening(client, test.environment()));
+        test.sessions.attach(ticket, test.session.clone(), opening, Replay::Nothing);
+        ticket
+    });
+    let mode = test.ticket();
+    test.send(SessionCommand::SetMode { ticket: mode, client: stays.id, mode: "ask".to_owned() });
+    test.send(SessionCommand::Detach { client: leaves.id });
+    std::fs::write(&gate, "").expect("the hook reads it");
+    stays.answer(opened[0]).expect("it is opened again");
+    let refused = stays.answer(mode).expect_err("it came too late");
+    assert_eq!(refused, SessionError::NotFound(test.session.clone()));
+    leaves.answer(opened[1]).expect_err("it has left");
 }
 
 /// Regression: Ctrl-C in a shell whose prompt had steered an editor's turn canceled that turn.
