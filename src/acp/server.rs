@@ -132,6 +132,10 @@ impl EventSink for OutboxHandle {
         Some(self.outbox.clone())
     }
 
+    fn is_gone(&self) -> bool {
+        self.outbox.is_gone()
+    }
+
     fn grant(&self) -> Option<&AccessGrant> {
         self.grant.as_deref()
     }

@@ -2,10 +2,14 @@
 
 use std::ffi::OsString;
 use std::process::Command;
+use std::sync::Arc;
 
 use epitome::session::registry::Sessions;
-use epitome::session::{Attachment, Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent};
-use epitome::thread::{Change, Seq, StopReason};
+use epitome::session::{
+    Attachment, ClientId, EventSink, Opening, Replay, SessionAnswer, SessionCommand, SessionError,
+    SessionEvent,
+};
+use epitome::thread::{Change, Seq, SessionId, StopReason};
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::client::TestClient;
 use epitome_test_harness::session::{TestSession, call};
@@ -156,6 +160,32 @@ fn commands_that_follow_the_opening_of_an_ending_session_are_answered() {
     let refused = stays.answer(mode).expect_err("it came too late");
     assert_eq!(refused, SessionError::NotFound(test.session.clone()));
     leaves.answer(opened[1]).expect_err("it has left");
+}
+
+/// A client whose connection has ended.
+struct EndedConnection;
+
+impl EventSink for EndedConnection {
+    fn put(&self, _: &SessionId, _: SessionEvent) {}
+
+    fn is_gone(&self) -> bool {
+        true
+    }
+}
+
+/// Regression: an editor was closed while a session was opened for it in the background, as `session/fork` does. It had been
+/// detached from its sessions by then, and that one stayed open for ever.
+#[test]
+fn no_session_is_opened_for_a_client_that_is_gone() {
+    let mut test = TestSession::new(vec![]);
+    let fork = test.sessions.fork(&test.session, None).expect("a log to copy");
+    let attachment = Attachment { client: ClientId(9), outlet: Arc::new(EndedConnection) };
+    let opening = Opening { attachment, ..test.opening(&test.client, test.environment()) };
+    let (attach, create) = (test.ticket(), test.ticket());
+    test.sessions.attach(attach, fork, opening.clone(), Replay::Nothing);
+    test.sessions.create(create, opening);
+    let live: Vec<SessionId> = test.sessions.live_sessions().into_iter().map(|live| live.session).collect();
+    assert_eq!(live, [test.session.clone()]);
 }
 
 /// Regression: Ctrl-C in a shell whose prompt had steered an editor's turn canceled that turn.
