@@ -446,8 +446,7 @@ mod tests {
         let session = SessionId("s_0".to_owned());
         for is_opened_again in [false, true] {
             let mut requests = Requests::new(0);
-            let load =
-                |id, opening| IncomingRequest { kind: RequestKind::Load, opening, ..request(id) };
+            let load = |id, opening| IncomingRequest { kind: RequestKind::Load, opening, ..request(id) };
             let ticket = requests.open(load("1", OpeningState::Begun)).expect("it is not too many");
             requests.session_opens(session.clone());
             assert!(requests.attaching(ticket, &session));
