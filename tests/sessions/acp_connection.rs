@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use epitome::acp::connection::{ConnectionExit, LINE_BYTES_MAX, LineDirection, Tap};
 use epitome::acp::server::PAGE_SESSIONS;
 use epitome::session::registry::Header;
-use epitome::session::{AskId, ClientId, QuestionReply, UserDecision};
+use epitome::session::{AskId, ClientId, QuestionReply, Ticket, UserDecision};
 use epitome::thread::SessionId;
 use serde_json::{Value, json};
 
@@ -395,6 +395,24 @@ fn cancel_and_cancel_request_both_end_a_prompt() {
     editor.send(json!({ "method": "$/cancel_request", "params": { "requestId": id } }));
     let answer = editor.read();
     assert_eq!((&answer["id"], &answer["result"]), (&json!(id), &cancelled));
+}
+
+/// Regression: a client that knew the id of a session could cancel its turn without having opened it, even if the client was
+/// limited to other directories.
+#[test]
+fn a_client_cancels_only_sessions_that_it_has_opened() {
+    let mut editor = Editor::initialized();
+    editor.new_session();
+    let other = SessionId("s_0000000000000000000f".to_owned());
+    let played = editor.played.clone();
+    let mut state = played.state.lock().unwrap();
+    let outlet = state.live.values().next().expect("the editor's session").clone();
+    state.live.insert(other.clone(), outlet);
+    state.waiting.push((other.clone(), Ticket(u64::MAX)));
+    drop(state);
+    editor.send(json!({ "method": "session/cancel", "params": { "sessionId": other.0 } }));
+    editor.call("session/list", json!({}));
+    assert_eq!(played.state.lock().unwrap().waiting.len(), 1);
 }
 
 #[test]
