@@ -1,6 +1,8 @@
 //! Sessions with several clients and observers.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write as _;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -139,9 +141,12 @@ fn what_a_client_sends_after_closing_is_refused() {
 #[test]
 fn commands_that_follow_the_opening_of_an_ending_session_are_answered() {
     let ends = r#"{"protocol": 2, "events": ["session_end"]}"#;
-    let mut test = with_hooks(&[("gate", script(ends, "cat \"$EPITOME_CWD/gate\""))], &[], Vec::new());
+    let waits = script(ends, "read -r line < \"$EPITOME_CWD/gate\"");
+    let mut test = with_hooks(&[("gate", waits)], &[], Vec::new());
     let gate = test.cwd().join("gate");
     assert!(Command::new("mkfifo").arg(&gate).status().expect("it runs").success());
+    // Open in both directions, so that neither side waits for the other.
+    let mut gate = File::options().read(true).write(true).open(gate).expect("a pipe");
     test.ask("Hello");
     let (mut stays, mut leaves) = (TestClient::new(2), TestClient::new(3));
     let client = test.client.id;
@@ -155,7 +160,7 @@ fn commands_that_follow_the_opening_of_an_ending_session_are_answered() {
     let mode = test.ticket();
     test.send(SessionCommand::SetMode { ticket: mode, client: stays.id, mode: "ask".to_owned() });
     test.send(SessionCommand::Detach { client: leaves.id });
-    std::fs::write(&gate, "").expect("the hook reads it");
+    gate.write_all(b"end\n").expect("the hook reads it");
     stays.answer(opened[0]).expect("it is opened again");
     let refused = stays.answer(mode).expect_err("it came too late");
     assert_eq!(refused, SessionError::NotFound(test.session.clone()));
