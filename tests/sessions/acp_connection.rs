@@ -382,6 +382,20 @@ fn a_front_end_keeps_the_version_of_its_editor() {
     }
 }
 
+/// Regression: a connection changed from version 1 to 2 with its sessions open, in the middle of a turn.
+#[test]
+fn a_connection_that_is_in_use_keeps_its_version() {
+    let mut editor = Editor::offered(true, true, None);
+    let info = json!({ "name": "x", "version": "1" });
+    let version = |editor: &mut Editor, version: u64| {
+        let params = json!({ "protocolVersion": version, "capabilities": {}, "info": info });
+        editor.call("initialize", params)["result"]["protocolVersion"].clone()
+    };
+    assert_eq!(version(&mut editor, 1), 1);
+    editor.new_session();
+    assert_eq!(version(&mut editor, 2), 1);
+}
+
 #[test]
 fn cancel_and_cancel_request_both_end_a_prompt() {
     let mut editor = Editor::initialized();
