@@ -175,6 +175,8 @@ impl<P: SessionPort> ConnectionCloser<P> {
     }
 
     fn detach(&self) {
+        // First: a request in the background may be about to open another session for it.
+        self.outbox.leave();
         self.sessions.detach(self.client);
     }
 }

@@ -4,6 +4,7 @@
 //! text is dropped, because the entry that follows contains all of it.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,7 @@ pub struct Outbox {
     /// Signals the reader that there is room, and a thread that closes the connection that the writer has ended.
     drained: Condvar,
     requests: Mutex<Requests>,
+    is_leaving: AtomicBool,
 }
 
 struct OutboxContents {
@@ -77,6 +79,7 @@ impl Outbox {
             filled: Condvar::new(),
             drained: Condvar::new(),
             requests: Mutex::new(Requests::new(first_own)),
+            is_leaving: AtomicBool::new(false),
         }
     }
 
@@ -131,6 +134,11 @@ impl Outbox {
         pending.lines = 0;
         self.drained.notify_all();
         Some(pending.traits)
+    }
+
+    /// No further sessions are opened for the client, which is about to be detached from those that it has.
+    pub fn leave(&self) {
+        self.is_leaving.store(true, Ordering::Relaxed);
     }
 
     /// Rejects new items. The writer ends after it has written the queued ones.
@@ -222,6 +230,10 @@ impl EventSink for Outbox {
 
     fn shows_suggestions(&self) -> bool {
         self.lock().traits.suggestions
+    }
+
+    fn is_gone(&self) -> bool {
+        self.is_leaving.load(Ordering::Relaxed)
     }
 }
 

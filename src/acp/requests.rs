@@ -201,10 +201,19 @@ impl Requests {
 
     /// Cancels the unanswered request with this id.
     pub fn cancel(&mut self, id: &str) -> Cancellation {
-        let Some((ticket, request)) = self.open.iter_mut().find(|(_, request)| *request.id == *id) else {
+        let Some((&ticket, found)) = self.open.iter().find(|(_, request)| *request.id == *id) else {
             return Cancellation::Nothing;
         };
-        let ticket = *ticket;
+        let is_opened_again = match &found.opening {
+            OpeningState::Attaching(session) => self.open.iter().any(|(other, request)| {
+                *other != ticket
+                    && matches!(request.kind, RequestKind::Load | RequestKind::Resume)
+                    && !matches!(request.opening, OpeningState::Cancelled(_))
+                    && request.session.as_ref() == Some(session)
+            }),
+            OpeningState::None | OpeningState::Begun | OpeningState::Cancelled(_) => false,
+        };
+        let Some(request) = self.open.get_mut(&ticket) else { return Cancellation::Nothing };
         match (request.kind, &request.session, &request.opening) {
             (RequestKind::Prompt, Some(session), _) => Cancellation::Prompt(ticket, session.clone()),
             (kind, _, _) if kind.is_read() => {
@@ -214,6 +223,8 @@ impl Requests {
                 request.opening = OpeningState::Cancelled(None);
                 Cancellation::Nothing
             }
+            // Detaching the client would take the session from the other request.
+            (_, _, OpeningState::Attaching(_)) if is_opened_again => Cancellation::Nothing,
             (_, _, OpeningState::Attaching(session)) => {
                 let session = session.clone();
                 request.opening = OpeningState::Cancelled(Some(session.clone()));
@@ -277,7 +288,7 @@ impl Requests {
 
     /// Whether the client has opened a session, or is about to.
     pub fn has_opened(&self, session: &SessionId) -> bool {
-        self.sessions.contains_key(session)
+        self.sessions.contains_key(session) && !self.is_abandoned(session)
     }
 
     /// Records the skills that the client was shown.
@@ -426,6 +437,25 @@ mod tests {
         requests.cancel("1");
         assert!(!requests.is_wanted(ticket) && !requests.attaching(ticket, &session));
         assert!(requests.created(ticket, &session) && requests.is_abandoned(&session));
+    }
+
+    /// Regression: the client was detached from the session. What it sent next was never answered, neither behind the
+    /// cancelled request, nor behind another one that had opened the same session meanwhile.
+    #[test]
+    fn a_request_to_open_a_session_that_is_cancelled_takes_it_from_no_other_request() {
+        let session = SessionId("s_0".to_owned());
+        for is_opened_again in [false, true] {
+            let mut requests = Requests::new(0);
+            let load = |id, opening| IncomingRequest { kind: RequestKind::Load, opening, ..request(id) };
+            let ticket = requests.open(load("1", OpeningState::Begun)).expect("it is not too many");
+            requests.session_opens(session.clone());
+            assert!(requests.attaching(ticket, &session));
+            if is_opened_again {
+                requests.open(load("2", OpeningState::None)).expect("these are not too many");
+            }
+            let detaches = requests.cancel("1") == Cancellation::Detach(session.clone());
+            assert_eq!((detaches, requests.has_opened(&session)), (!is_opened_again, is_opened_again));
+        }
     }
 
     #[test]

@@ -132,6 +132,10 @@ impl EventSink for OutboxHandle {
         Some(self.outbox.clone())
     }
 
+    fn is_gone(&self) -> bool {
+        self.outbox.is_gone()
+    }
+
     fn grant(&self) -> Option<&AccessGrant> {
         self.grant.as_deref()
     }
@@ -290,10 +294,15 @@ impl<P: StoredSessionPort> AcpServer<P> {
             "session/cancel" => {
                 let session = params.session_id().ok().and_then(|text| from_wire::session_id(&text));
                 let Some(session) = session else { return };
-                let root = self.outbox.requests().root_of(&session);
+                let (root, has_opened) = {
+                    let requests = self.outbox.requests();
+                    (requests.root_of(&session), requests.has_opened(&session))
+                };
                 match root {
                     Some(root) => self.send_command(&root, SessionCommand::CancelAgent { agent: session }),
-                    None => self.send_command(&session, SessionCommand::Cancel),
+                    None if has_opened => self.send_command(&session, SessionCommand::Cancel),
+                    // A client may have no right to open it.
+                    None => {}
                 }
             }
             "$/cancel_request" => {

@@ -10,7 +10,7 @@ use wire::SessionUpdate;
 
 use super::compaction_wire;
 use super::from_wire::ClientTraits;
-use super::model::{AcpVersion, MessagePiece, TerminalExit, Update};
+use super::model::{AcpVersion, CallUpdate, MessagePiece, TerminalExit, Update};
 use super::subagent_wire;
 use super::tool_wire::{self, CallDetail};
 use super::updates::{
@@ -93,6 +93,8 @@ struct LivePart {
 
 #[derive(Debug, Default)]
 struct RunningCall {
+    /// Its announcement, if the client has the conversation from elsewhere and may not know the call.
+    announcement: Option<Box<CallUpdate>>,
     terminal: bool,
     tail: String,
     sent: usize,
@@ -172,7 +174,15 @@ impl Cursor {
         let Seen { entries, position } = seen;
         for entry in entries {
             let out = SessionEvent::Entry { entry, replay: position.replay, own: true };
-            self.translate(out, traits, &mut Vec::new());
+            let mut shown = Vec::new();
+            self.translate(out, traits, &mut shown);
+            for update in shown.into_iter().filter(|_| position.after.is_none()) {
+                if let Update::Call(call) = update
+                    && let Some(running) = self.calls.get_mut(&CallId(call.id.clone()))
+                {
+                    running.announcement = Some(call);
+                }
+            }
         }
         self.live = position.text.map(|text| {
             let part = |(part, kind, sent)| LivePart { part, kind, id: part_id(text.message, part), sent };
@@ -257,12 +267,14 @@ impl Cursor {
             }
             SessionEvent::Seen(seen) => self.take_over(*seen, traits, updates),
             SessionEvent::CallStarted { call } => {
+                self.announce_late(&call, updates);
                 if let Some(running) = self.calls.get(&call) {
                     let started = tool_wire::started(&call, running.terminal);
                     updates.push(Update::Call(Box::new(started)));
                 }
             }
             SessionEvent::CallProgress { call, output } => {
+                self.announce_late(&call, updates);
                 updates.extend(self.progress(&call, output, traits.version))
             }
             SessionEvent::CallFinished { outcome } => {
@@ -306,13 +318,19 @@ impl Cursor {
     /// Announces a call that the client does not know yet: some editors treat an update or a permission
     /// request for an unannounced call as an error.
     pub fn announce(&mut self, call: &ToolCall, traits: &ClientTraits, detail: CallDetail) -> Option<Update> {
-        if self.calls.contains_key(&call.id) {
-            return None;
+        if let Some(known) = self.calls.get_mut(&call.id) {
+            return known.announcement.take().map(Update::Call);
         }
         let terminal = traits.terminal_output && tool_wire::has_terminal(call) && detail == CallDetail::Live;
         self.calls.insert(call.id.clone(), RunningCall { terminal, ..RunningCall::default() });
         let terminal = terminal.then(|| tool_wire::terminal_of(call, self.cwd.as_deref()));
         Some(Update::Call(Box::new(tool_wire::announcement(call, terminal, detail))))
+    }
+
+    /// Announces a call that the client may not know, although it is in the conversation that it has.
+    fn announce_late(&mut self, call: &CallId, updates: &mut Vec<Update>) {
+        let announcement = self.calls.get_mut(call).and_then(|running| running.announcement.take());
+        updates.extend(announcement.map(Update::Call));
     }
 
     /// Shows the session's state. Terminals are announced before the state lists them.
@@ -394,6 +412,7 @@ impl Cursor {
                 }
             }
             Change::CallChanged { call, input, card, .. } => {
+                self.announce_late(call, updates);
                 if self.calls.contains_key(call) {
                     let detail = shown.detail();
                     updates.push(Update::Call(Box::new(tool_wire::changed(call, input, card, detail))));
@@ -477,6 +496,7 @@ impl Cursor {
         version: AcpVersion,
         updates: &mut Vec<Update>,
     ) {
+        self.announce_late(&outcome.call, updates);
         let Some(running) = self.calls.remove(&outcome.call) else { return };
         match version {
             AcpVersion::V1 if running.terminal => {

@@ -472,7 +472,7 @@ impl ChatState {
         match message {
             AgentMessage::Update(notification) => {
                 // Others are those of subagents, and of a session that was just closed.
-                if self.session.as_ref().is_none_or(|session| *session == notification.session_id) {
+                if self.session.as_ref() == Some(&notification.session_id) {
                     self.show(notification.update, now);
                 }
             }

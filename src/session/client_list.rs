@@ -40,7 +40,7 @@ pub(super) struct ClientList {
     /// How each client was opened, with its directories and environment.
     openings: Vec<Opening>,
     observers: Vec<Observer>,
-    /// Clients that were refused. What they have sent meanwhile needs an answer.
+    /// Clients that were refused, or that have closed the session. What they have sent meanwhile needs an answer.
     refused: Vec<Attachment>,
     /// Clients without a user who could answer an open question.
     absences: Vec<(ClientId, AskId)>,
@@ -136,14 +136,13 @@ impl ClientList {
         (self.ids().collect(), self.observers.len())
     }
 
-    /// Adds a client, or replaces its opening.
     /// Remembers a client that is not attached.
     pub fn refuse(&mut self, attachment: Attachment) {
         self.forget_refused(attachment.client);
         self.refused.push(attachment);
     }
 
-    /// A client that was refused and has not been attached since.
+    /// A client that was refused, or has closed the session, and has not been attached since.
     pub fn refused(&self, client: ClientId) -> Option<&Attachment> {
         self.refused.iter().find(|attachment| attachment.client == client)
     }
@@ -152,6 +151,15 @@ impl ClientList {
         self.refused.retain(|attachment| attachment.client != client);
     }
 
+    /// Removes a client that has closed the session. What it has sent meanwhile needs an answer.
+    pub fn dismiss(&mut self, client: ClientId) {
+        if let Some(attachment) = self.attachment(client).cloned() {
+            self.refuse(attachment);
+        }
+        self.leave(client);
+    }
+
+    /// Adds a client, or replaces its opening.
     pub fn join(&mut self, opening: Opening) {
         self.forget_refused(opening.attachment.client);
         self.leave(opening.attachment.client);
@@ -381,6 +389,9 @@ impl ClientList {
             return;
         }
         for closer in std::mem::take(&mut self.closers) {
+            if let LeavingClient::Client(client, _) = &closer {
+                self.dismiss(*client);
+            }
             self.leave(closer.client());
             closer.answer();
         }

@@ -108,6 +108,7 @@ impl Session {
             SessionCommand::Close { ticket, client } => {
                 let Some(responder) = self.core.responder(ticket, client) else { return };
                 if self.core.clients.others_stay(client) {
+                    self.core.clients.dismiss(client);
                     self.leave_to_others(client);
                     return responder.answer(Ok(SessionAnswer::Closed));
                 }
@@ -250,23 +251,31 @@ impl Session {
         }
     }
 
-    /// Refuses a command that came too late. Returns a client that wanted to attach.
-    pub(super) fn refuse(&mut self, command: SessionCommand) -> Option<Attaching> {
+    /// Refuses a command that came too late. A client that wants to attach is added to `late`.
+    pub(super) fn refuse(&mut self, command: SessionCommand, late: &mut Vec<Attaching>) {
+        let error = SessionError::NotFound(self.core.id().clone());
         let asker = command.asker();
         match (command, asker) {
             (SessionCommand::Watch(watcher), _) => self.watch(watcher),
             (SessionCommand::Unwatch { client }, _) => self.core.clients.unwatch(client),
             (SessionCommand::Attach { ticket, opening, replay }, _) => {
-                return Some(Attaching { ticket, opening, replay });
+                late.push(Attaching { ticket, opening, replay });
             }
+            (SessionCommand::Detach { client }, _) => late
+                .extract_if(.., |attaching| attaching.opening.attachment.client == client)
+                .for_each(|attaching| attaching.refuse(self.core.id(), &error)),
             (_, Some((ticket, client))) => {
-                if let Some(responder) = self.core.responder(ticket, client) {
-                    responder.answer(Err(SessionError::NotFound(self.core.id().clone())));
+                let clients = &self.core.clients;
+                let mut attaching = late.iter().map(|attaching| &attaching.opening.attachment);
+                let attachment = clients.attachment(client).or_else(|| clients.refused(client));
+                let attachment =
+                    attachment.or_else(|| attaching.find(|attachment| attachment.client == client));
+                if let Some(attachment) = attachment {
+                    Responder::new(ticket, self.core.id().clone(), attachment.clone()).answer(Err(error));
                 }
             }
             (_, None) => {}
         }
-        None
     }
 }
 

@@ -298,8 +298,10 @@ impl Session {
         let others = self.core.process.sessions();
         // Under the lock, so that an observer that leaves is found either here or there.
         let mut parked = others.as_ref().map(Sessions::parked);
-        let commands = self.inbox.close();
-        let too_late = commands.into_iter().filter_map(|command| self.refuse(command)).collect();
+        let mut too_late = Vec::new();
+        for command in self.inbox.close() {
+            self.refuse(command, &mut too_late);
+        }
         let watchers = self.core.clients.take_watchers(self.core.thread.next_seq());
         if let Some(parked) = parked.as_mut().filter(|_| !watchers.is_empty()) {
             parked.entry(self.core.id().clone()).or_default().extend(watchers);

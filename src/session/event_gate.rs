@@ -155,6 +155,10 @@ impl EventSink for GatedOutlet {
         self.attachment.outlet.mcp()
     }
 
+    fn is_gone(&self) -> bool {
+        self.attachment.outlet.is_gone()
+    }
+
     fn grant(&self) -> Option<&AccessGrant> {
         self.attachment.outlet.grant()
     }

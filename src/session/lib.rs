@@ -201,6 +201,11 @@ pub trait EventSink: Send + Sync {
         false
     }
 
+    /// Whether the client's connection has ended: it is detached from its sessions, and no other is opened for it.
+    fn is_gone(&self) -> bool {
+        false
+    }
+
     /// The rights of a client on another machine. `None` for the user, who has all.
     fn grant(&self) -> Option<&AccessGrant> {
         None

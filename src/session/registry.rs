@@ -218,8 +218,15 @@ impl Sessions {
     /// Creates a session. The answer, `Answer::Attached`, is sent to the opening's outlet.
     pub fn create(&self, ticket: Ticket, opening: Opening) -> SessionId {
         let id = new_id();
+        let mut live = self.live();
+        if opening.attachment.outlet.is_gone() {
+            let error = SessionError::NotFound(id.clone());
+            Responder::new(ticket, id.clone(), opening.attachment).answer(Err(error));
+            return id;
+        }
         let attached = BTreeSet::from([opening.attachment.client]);
-        let TaskStart { channel, alive, activity, before: _ } = self.enter(&mut self.live(), &id, attached);
+        let TaskStart { channel, alive, activity, before: _ } = self.enter(&mut live, &id, attached);
+        drop(live);
         let (services, again, session) = (self.inner.services.clone(), self.clone(), id.clone());
         self.run(id.clone(), alive, async move {
             match create_session(services, &session, channel, &opening).await {
@@ -241,6 +248,11 @@ impl Sessions {
     /// are handled after it. The answer is sent to the opening's outlet.
     pub fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay) {
         let mut live = self.live();
+        // Under the lock: a client that leaves is detached from the sessions that are live then.
+        if opening.attachment.outlet.is_gone() {
+            let error = SessionError::NotFound(session.clone());
+            return Attaching { ticket, opening, replay }.refuse(&session, &error);
+        }
         self.resume(&mut live, &session);
         let client = opening.attachment.client;
         let sent = match live.get_mut(&session) {

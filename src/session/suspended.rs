@@ -179,6 +179,7 @@ impl SuspendedSession {
 
     pub(super) fn leave(&mut self, client: ClientId) {
         self.clients.leave(client);
+        self.clients.forget_refused(client);
         self.clients.unwatch(client);
     }
 

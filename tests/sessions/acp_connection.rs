@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use epitome::acp::connection::{ConnectionExit, LINE_BYTES_MAX, LineDirection, Tap};
 use epitome::acp::server::PAGE_SESSIONS;
 use epitome::session::registry::Header;
-use epitome::session::{AskId, ClientId, QuestionReply, UserDecision};
+use epitome::session::{AskId, ClientId, QuestionReply, Ticket, UserDecision};
 use epitome::thread::SessionId;
 use serde_json::{Value, json};
 
@@ -382,6 +382,20 @@ fn a_front_end_keeps_the_version_of_its_editor() {
     }
 }
 
+/// Regression: a connection changed from version 1 to 2 with its sessions open, in the middle of a turn.
+#[test]
+fn a_connection_that_is_in_use_keeps_its_version() {
+    let mut editor = Editor::offered(true, true, None);
+    let info = json!({ "name": "x", "version": "1" });
+    let version = |editor: &mut Editor, version: u64| {
+        let params = json!({ "protocolVersion": version, "capabilities": {}, "info": info });
+        editor.call("initialize", params)["result"]["protocolVersion"].clone()
+    };
+    assert_eq!(version(&mut editor, 1), 1);
+    editor.new_session();
+    assert_eq!(version(&mut editor, 2), 1);
+}
+
 #[test]
 fn cancel_and_cancel_request_both_end_a_prompt() {
     let mut editor = Editor::initialized();
@@ -395,6 +409,24 @@ fn cancel_and_cancel_request_both_end_a_prompt() {
     editor.send(json!({ "method": "$/cancel_request", "params": { "requestId": id } }));
     let answer = editor.read();
     assert_eq!((&answer["id"], &answer["result"]), (&json!(id), &cancelled));
+}
+
+/// Regression: a client that knew the id of a session could cancel its turn without having opened it, even if the client was
+/// limited to other directories.
+#[test]
+fn a_client_cancels_only_sessions_that_it_has_opened() {
+    let mut editor = Editor::initialized();
+    editor.new_session();
+    let other = SessionId("s_0000000000000000000f".to_owned());
+    let played = editor.played.clone();
+    let mut state = played.state.lock().unwrap();
+    let outlet = state.live.values().next().expect("the editor's session").clone();
+    state.live.insert(other.clone(), outlet);
+    state.waiting.push((other.clone(), Ticket(u64::MAX)));
+    drop(state);
+    editor.send(json!({ "method": "session/cancel", "params": { "sessionId": other.0 } }));
+    editor.call("session/list", json!({}));
+    assert_eq!(played.state.lock().unwrap().waiting.len(), 1);
 }
 
 #[test]

@@ -33,7 +33,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
                 return Err(v2_answers::unsupported_version(&requested));
             }
         }
-        let is_given = asks_v2 && (is_continued(params) || (self.config.offers_v2)());
+        // The sessions of a connection that is in use have been shown in its version.
+        let is_given = asks_v2 && !self.has_requests() && (is_continued(params) || (self.config.offers_v2)());
         Ok(if is_given { AcpVersion::V2 } else { AcpVersion::V1 })
     }
 

@@ -53,6 +53,24 @@ fn a_call_goes_from_pending_through_running_to_its_outcome() {
     assert_eq!(client.updates.len(), count);
 }
 
+/// Regression: a window resumed a session whose call waited for a permission. The call was not announced to it, and editors
+/// show no request about a call that they don't know.
+#[test]
+fn running_calls_are_announced_to_a_client_that_resumes_their_session() {
+    let change = replied(vec![call("c1", ToolKind::Execute)], None);
+    let entry = Arc::new(Entry { seq: Seq(3), at: 0, change });
+    let kinds = ["tool_call", "tool_call_update", "tool_call_update"];
+    let at_entry = Position { after: Some(Seq(3)), ..Position::default() };
+    for (position, expected) in [(Position::default(), &kinds[..]), (at_entry, &kinds[1..])] {
+        let mut client = WireClient::new(PLAIN);
+        client.put(SessionEvent::Seen(Box::new(Seen { entries: vec![entry.clone()], position })));
+        client.put(SessionEvent::CallStarted { call: CallId("c1".to_owned()) });
+        client.entry(finished("c1", OutcomeStatus::Completed, "done"));
+        let shown: Vec<&Value> = client.updates.iter().map(|update| &update["sessionUpdate"]).collect();
+        assert_eq!(shown, expected);
+    }
+}
+
 #[test]
 fn the_diff_comes_first_in_an_outcome() {
     let outcome = ToolOutcome {

@@ -341,6 +341,17 @@ fn another_session_is_opened_from_the_list() {
     assert!(fixture.shows("of the resumed one") && !fixture.shows("of the closed one"));
 }
 
+/// Regression: what the daemon still sent of the session that `/new` had left was shown as the new one's.
+#[test]
+fn a_session_that_was_left_is_not_shown_in_a_new_one() {
+    let mut fixture = ChatFixture::new();
+    fixture.types("/new");
+    fixture.press(KeyCode::Enter);
+    fixture.say("m", "old words");
+    fixture.update(json!({ "sessionUpdate": "session_info_update", "title": "Old title" }));
+    assert!(!fixture.shows("old words") && !fixture.shows("Old title"));
+}
+
 /// Regression: the user chose another session while one was still being opened. The late answer for the first one took
 /// its place below the conversation of the second, and prompts went there.
 #[test]

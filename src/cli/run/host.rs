@@ -237,13 +237,27 @@ fn decision(asked: &PermissionRequest, answer: Result<Value, String>) -> UserDec
         };
     }
     // What runs is what the model asked for. Running it without the changes would do what the program prevented.
-    if answer.get("updatedInput").is_some_and(|input| !input.is_null() && *input != asked.input) {
+    if answer.get("updatedInput").is_some_and(|input| !input.is_null() && !is_same(input, &asked.input)) {
         let why = "the program wanted to change the arguments of this call, which Epitome does not support";
         return UserDecision::RejectBecause(why.to_owned());
     }
     match (suggestion(asked), answer["updatedPermissions"].as_array().map(Vec::as_slice)) {
         (Some(suggested), Some([accepted])) if *accepted == suggested => UserDecision::AllowAlways,
         _ => UserDecision::AllowOnce,
+    }
+}
+
+/// Whether two values are the same for JavaScript, which has one type of numbers and writes 1.0 as 1.
+fn is_same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => a.as_f64() == b.as_f64(),
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(a, b))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(name, a)| b.get(name).is_some_and(|b| is_same(a, b)))
+        }
+        (a, b) => a == b,
     }
 }
 
@@ -286,5 +300,22 @@ mod tests {
             matches!(decision(&asked, Ok(changed)), UserDecision::RejectBecause(why) if why.contains("arguments"))
         );
         assert_eq!(decision(&asked, Err("the callback failed".to_owned())), because("the callback failed"));
+    }
+
+    /// Regression: a program in JavaScript allowed a call as it was, with 30 for the 30.0 of the model. The call was denied,
+    /// because the program had changed its arguments.
+    #[test]
+    fn numbers_may_be_written_as_javascript_writes_them() {
+        let of_model = json!({ "command": "make", "timeout": 30.0, "lines": [{ "from": 1e3 }] });
+        let of_program = json!({ "command": "make", "timeout": 30, "lines": [{ "from": 1000 }] });
+        assert!(is_same(&of_program, &of_model));
+        for changed in [
+            json!({ "command": "make", "timeout": 31, "lines": [{ "from": 1000 }] }),
+            json!({ "command": "make", "timeout": 30, "lines": [{ "from": 1000 }], "x": null }),
+            json!({ "command": "make", "timeout": "30", "lines": [{ "from": 1000 }] }),
+            json!({ "command": "make", "timeout": 30, "lines": [] }),
+        ] {
+            assert!(!is_same(&changed, &of_model), "{changed}");
+        }
     }
 }

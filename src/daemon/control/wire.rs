@@ -221,6 +221,8 @@ async fn serve_lines(
         Some(over) => over,
         None => connection.finish().await,
     };
+    // A call that went on could open a session for the client after it is detached.
+    connection.calls.shutdown().await;
     match over {
         ControlConnectionEnd::Answered => {
             drop(connection);

@@ -1,15 +1,24 @@
 //! Sessions with several clients and observers.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write as _;
+use std::process::Command;
+use std::sync::Arc;
 
 use epitome::session::registry::Sessions;
-use epitome::session::{Attachment, Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent};
-use epitome::thread::{Change, Seq, StopReason};
+use epitome::session::{
+    Attachment, ClientId, EventSink, Opening, Replay, SessionAnswer, SessionCommand, SessionError,
+    SessionEvent,
+};
+use epitome::thread::{Change, Seq, SessionId, StopReason};
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::client::TestClient;
 use epitome_test_harness::session::{TestSession, call};
 use epitome_test_harness::text;
 use serde_json::json;
+
+use super::stage::{script, with_hooks};
 
 /// A second client of the test's session, with this key in its environment.
 fn second(test: &mut TestSession, key: &str) -> TestClient {
@@ -107,6 +116,81 @@ fn a_following_client_that_closes_does_not_affect_the_turn() {
     assert!(matches!(other.answer(close), Ok(SessionAnswer::Closed)), "it need not wait for the turn");
     test.release_tool();
     assert_eq!(test.reason(turn), StopReason::EndTurn);
+}
+
+/// Regression: a window closed a session that another had open too. What it had sent right behind was never answered.
+#[test]
+fn what_a_client_sends_after_closing_is_refused() {
+    let mut test = TestSession::new(vec![]);
+    let mut other = second(&mut test, "sk-test-2");
+    let (close, mode, again) = (test.ticket(), test.ticket(), test.ticket());
+    let client = other.id;
+    test.send(SessionCommand::Close { ticket: close, client });
+    test.send(SessionCommand::SetMode { ticket: mode, client, mode: "ask".to_owned() });
+    test.send(SessionCommand::Close { ticket: again, client });
+    assert!(matches!(other.answer(close), Ok(SessionAnswer::Closed)));
+    for late in [mode, again] {
+        let refused = other.answer(late).expect_err("it has left");
+        assert_eq!(refused, SessionError::NotFound(test.session.clone()));
+    }
+    assert_eq!(test.ask("Hello"), StopReason::EndTurn);
+}
+
+/// Regression: a window opened a session that was just ending, and sent a command along, which was never answered. One that
+/// closed again at once was attached when the session had ended, and stayed for ever.
+#[test]
+fn commands_that_follow_the_opening_of_an_ending_session_are_answered() {
+    let ends = r#"{"protocol": 2, "events": ["session_end"]}"#;
+    let waits = script(ends, "read -r line < \"$EPITOME_CWD/gate\"");
+    let mut test = with_hooks(&[("gate", waits)], &[], Vec::new());
+    let gate = test.cwd().join("gate");
+    assert!(Command::new("mkfifo").arg(&gate).status().expect("it runs").success());
+    // Open in both directions, so that neither side waits for the other.
+    let mut gate = File::options().read(true).write(true).open(gate).expect("a pipe");
+    test.ask("Hello");
+    let (mut stays, mut leaves) = (TestClient::new(2), TestClient::new(3));
+    let client = test.client.id;
+    test.send(SessionCommand::Detach { client });
+    // The session waits for its hook now.
+    let opened = [&stays, &leaves].map(|client| {
+        let (ticket, opening) = (test.ticket(), test.opening(client, test.environment()));
+        test.sessions.attach(ticket, test.session.clone(), opening, Replay::Nothing);
+        ticket
+    });
+    let mode = test.ticket();
+    test.send(SessionCommand::SetMode { ticket: mode, client: stays.id, mode: "ask".to_owned() });
+    test.send(SessionCommand::Detach { client: leaves.id });
+    gate.write_all(b"end\n").expect("the hook reads it");
+    stays.answer(opened[0]).expect("it is opened again");
+    let refused = stays.answer(mode).expect_err("it came too late");
+    assert_eq!(refused, SessionError::NotFound(test.session.clone()));
+    leaves.answer(opened[1]).expect_err("it has left");
+}
+
+/// A client whose connection has ended.
+struct EndedConnection;
+
+impl EventSink for EndedConnection {
+    fn put(&self, _: &SessionId, _: SessionEvent) {}
+
+    fn is_gone(&self) -> bool {
+        true
+    }
+}
+
+/// Regression: an editor was closed while a session was opened for it in the background, as `session/fork` does. It had been
+/// detached from its sessions by then, and that one stayed open for ever.
+#[test]
+fn no_session_is_opened_for_a_client_that_is_gone() {
+    let mut test = TestSession::new(vec![]);
+    let fork = test.sessions.fork(&test.session, None).expect("a log to copy");
+    let attachment = Attachment { client: ClientId(9), outlet: Arc::new(EndedConnection) };
+    let opening = Opening { attachment, ..test.opening(&test.client, test.environment()) };
+    let (attach, create) = (test.ticket(), test.ticket());
+    test.sessions.attach(attach, fork, opening.clone(), Replay::Nothing);
+    test.sessions.create(create, opening);
+    let live: Vec<SessionId> = test.sessions.live_sessions().into_iter().map(|live| live.session).collect();
+    assert_eq!(live, [test.session.clone()]);
 }
 
 /// Regression: Ctrl-C in a shell whose prompt had steered an editor's turn canceled that turn.
