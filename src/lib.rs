@@ -139,6 +139,7 @@
 //!            │ rules           permission rules as written, pure
 //!            │ checkpoint      files as they were before a turn changed them
 //!            │ store           journals, blobs, index
+//!            │ transcript      format of fixtures and recordings, pure
 //!            │ recipe          Markdown files as slash commands and agents
 //!     1      ├ thread          data: messages, changes, views
 //!            │ problem         errors in files written by the user
@@ -146,7 +147,6 @@
 //!            │ settings        settings of providers and compaction, as plain data
 //!            │ timing          durations in the log
 //!            │ secrets         finds and masks keys, pure
-//!            │ transcript      format of fixtures and recordings, pure
 //!     0      └ platform        what depends on the system: process groups, sandbox, files, signals, memory
 //! ```
 //!

@@ -463,8 +463,7 @@ fn turn_ended(reason: StopReason, usage: &Usage, meta: Option<Value>) -> Result<
 
 /// The tokens of a turn; `None` if no model was called.
 fn turn_usage(usage: &Usage) -> Option<wire::Usage> {
-    let all = usage.input + usage.output;
-    let counted = wire::Usage::new(all, usage.input, usage.output)
+    let counted = wire::Usage::new(usage.total(), usage.input, usage.output)
         .thought_tokens(usage.thinking)
         .cached_read_tokens(usage.cache_read)
         .cached_write_tokens(usage.cache_write);

@@ -264,7 +264,7 @@ pub(super) fn tokens(usage: &Usage) -> Value {
         "cachedReadTokens": usage.cache_read,
         "cachedWriteTokens": usage.cache_write,
         "thoughtTokens": usage.thinking,
-        "totalTokens": usage.input + usage.output,
+        "totalTokens": usage.total(),
     })
 }
 

@@ -316,7 +316,7 @@ fn idle(WorkEnd { reason, usage, error }: &WorkEnd) -> Value {
 /// The token usage of the work that has just completed.
 fn tokens(usage: &Usage) -> Value {
     json!({
-        "totalTokens": usage.input + usage.output,
+        "totalTokens": usage.total(),
         "inputTokens": usage.input,
         "outputTokens": usage.output,
         "thoughtTokens": usage.thinking,

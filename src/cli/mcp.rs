@@ -4,12 +4,13 @@
 mod config_edit;
 pub mod import;
 
+use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::hooks::Project;
 use super::{CliError, serve, terminal};
@@ -18,6 +19,7 @@ use crate::config::{McpServer, McpSource, McpTransport};
 use crate::hooks::servers;
 use crate::mcp::{FirstStart, Hub, McpContext, McpEvent, ServerState, is_logged_in, log_out};
 use crate::paths::Paths;
+use crate::problem::Problem;
 use crate::session::MCP_LOGINS;
 use crate::thread::visible::visible;
 use crate::tools::question::QuestionSender;
@@ -160,12 +162,14 @@ fn list(project: &Project, as_json: bool) -> Result<i32, CliError> {
                 "loggedIn": has_login(project, &logins, server),
             })
         };
-        let list: Vec<serde_json::Value> = servers.iter().map(of).collect();
-        return terminal::print(&format!("{}\n", json!({ "servers": list }))).map(|()| 0);
+        let list: Vec<Value> = servers.iter().map(of).collect();
+        let problems: Vec<Value> = project.settings_problems.iter().map(Problem::to_json).collect();
+        let list = json!({ "servers": list, "problems": problems });
+        return terminal::print(&format!("{list}\n")).map(|()| 0);
     }
+    let mut text = String::new();
     if servers.is_empty() {
-        terminal::print("No MCP server is configured. `epitome mcp add NAME -- COMMAND` adds one.\n")?;
-        return Ok(0);
+        text.push_str("No MCP server is configured. `epitome mcp add NAME -- COMMAND` adds one.\n");
     }
     for server in servers {
         let state = match (server.enabled, has_login(project, &logins, server)) {
@@ -173,9 +177,14 @@ fn list(project: &Project, as_json: bool) -> Result<i32, CliError> {
             (true, true) => ", logged in",
             (true, false) => "",
         };
-        let line = format!("{}  {} ({}{state})\n", server.name, server.way.place(), source(server));
-        terminal::print(&visible(&line))?;
+        let _ = writeln!(text, "{}  {} ({}{state})", server.name, server.way.place(), source(server));
     }
+    // A server with a mistake is not among them.
+    if !project.settings_problems.is_empty() {
+        text.push_str("\nProblems of the settings:\n");
+        project.settings_problems.iter().for_each(|problem| text.push_str(&format!("  {problem}\n")));
+    }
+    terminal::print(&visible(&text))?;
     Ok(0)
 }
 

@@ -54,6 +54,20 @@ fn old_outcomes_are_cut_to_their_beginning_with_a_recall_hint() {
     ));
 }
 
+/// Regression: with the largest `context_window` that the settings accept, each compaction overflowed.
+#[test]
+fn the_largest_window_is_no_problem() {
+    let mut conversation = TestConversation::new();
+    conversation.add_prompt(&words(4_000));
+    conversation.add_later_messages();
+    for window in [u64::try_from(i64::MAX).expect("it is positive"), u64::MAX] {
+        for share in [0.4, 1.0] {
+            let decision = conversation.decide(window, Trigger::Manual, KeptTail::Ratio(share));
+            assert!(!matches!(decision, CompactionDecision::Prune(_)), "{decision:?}");
+        }
+    }
+}
+
 /// Regression: the user's answers to questions, and reasons for refusing a call, were cut to 200 characters like any
 /// old result, although the user's messages are the last to be cut.
 #[test]

@@ -151,7 +151,7 @@ pub fn decided(input: &CompactionInput<'_>, wish: &CompactionRequest) -> Compact
 
 /// Whether the entries after the leading summary already take no more than the share to keep.
 fn keeps_no_more(input: &CompactionInput<'_>, wish: &CompactionRequest) -> bool {
-    let kept_max = |share| by_our_count(input, share_of(input, share)) + slack(input);
+    let kept_max = |share| by_our_count(input, share_of(input, share)).saturating_add(slack(input));
     matches!(wish.keep, KeptTail::Ratio(share) if input.from(1) <= kept_max(share))
 }
 
@@ -242,7 +242,7 @@ impl TailSize {
         let message = quoted + longest / USUAL_SUMMARY_PART;
         let room = input.limit.saturating_sub(quoted.min(input.limit / 2) + longest);
         let within = |left: u64| left.saturating_sub(message).max(left / 2).min(room);
-        TailSize { wanted: within(left), max: within(left + slack(input)) }
+        TailSize { wanted: within(left), max: within(left.saturating_add(slack(input))) }
     }
 }
 
@@ -264,7 +264,7 @@ fn by_our_count(input: &CompactionInput<'_>, tokens: u64) -> u64 {
 
 /// Tokens by which a compaction may leave more than the configured share.
 fn slack(input: &CompactionInput<'_>) -> u64 {
-    input.budget.window * LEFT_SLACK_PERCENT / 100
+    input.budget.window.saturating_mul(LEFT_SLACK_PERCENT) / 100
 }
 
 /// Divisor: the expected length of a summary as a part of the longest possible one.

@@ -34,6 +34,22 @@ fn each_value_is_listed_with_the_layer_that_set_it() {
     );
 }
 
+/// Regression: a password in the parameters of the store's address was displayed.
+#[test]
+fn no_password_of_the_store_is_listed() {
+    for (url, shown) in [
+        ("postgres://me@box/db", "postgres://me@box/db"),
+        ("postgres://me:hunter2@box/db", "postgres://…@box/db"),
+        ("postgres://me@box/db?password=hunter2", "postgres://…"),
+        ("host=box user=me password=hunter2", "postgres://…"),
+    ] {
+        let settings = Settings { store: Some(url.to_owned()), ..Settings::default() };
+        let keys = settings.keys();
+        let key = keys.iter().find(|key| key.path == ["store"]).expect("there is one");
+        assert_eq!(key.value, Some(shown.into()), "{url}");
+    }
+}
+
 #[test]
 fn the_reader_lists_its_keys_with_their_values() {
     let settings = Settings { max_rounds: 7, ..Settings::default() };

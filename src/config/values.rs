@@ -216,6 +216,8 @@ pub(super) fn search_choice() -> Kind<SearchChoice> {
 pub(super) fn store() -> Kind<String> {
     let schema = json!({ "type": "string", "examples": ["postgres://user@host/database"] });
     let shown = |url: &String| match url.rsplit_once('@') {
+        // A parameter, which is refused when the store is opened.
+        _ if url.to_ascii_lowercase().contains("password") => json!("postgres://…"),
         Some((user, place)) if user.matches(':').count() > 1 => json!(format!("postgres://…@{place}")),
         _ => json!(url),
     };

@@ -90,7 +90,7 @@ impl ServerConnector {
             let checked = tokio::task::spawn_blocking(move || unchanged(&spec)).await;
             checked.unwrap_or_else(|_| Err("what it runs could not be checked".to_owned()))?;
         }
-        let way = server.spec.expanded(&context.environment)?;
+        let way = context.expanded(&server.spec)?;
         let mut connection = match &way {
             McpTransport::Stdio { command, args, env } => self.over_pipes(&way, (command, args, env)).await?,
             McpTransport::Http { url, headers, key_variable } => {

@@ -53,7 +53,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
-use epitome_config::{McpSandbox, McpServer, McpTransport};
+use epitome_config::{McpSandbox, McpServer, McpSource, McpTransport, VariableUse};
 use epitome_platform::reaper::Reaper;
 use epitome_platform::sandbox::Confinement;
 use epitome_provider::http::Http;
@@ -118,6 +118,28 @@ pub struct McpContext {
     pub starts_at_use: bool,
     /// Whether this process ends with its sessions, so that another process must complete the first start of a server.
     pub ends_with_sessions: bool,
+}
+
+impl McpContext {
+    /// The connection of a server, with its variables expanded. A repository's server gets no key of a model provider,
+    /// whatever the name of its variable. The error completes a sentence and names a variable.
+    fn expanded(&self, spec: &McpServer) -> Result<McpTransport, String> {
+        if let McpSource::Repository { .. } = spec.from {
+            let given = self.exposure.for_programs_of_repository(&self.environment);
+            let is_in = |variables: &[(OsString, OsString)], name: &str| {
+                variables.iter().any(|(known, _)| known == name)
+            };
+            let is_withheld = |used: &VariableUse| {
+                !spec.allowed_variables.contains(&used.name)
+                    && is_in(&self.environment, &used.name)
+                    && !is_in(&given, &used.name)
+            };
+            if let Some(used) = spec.variables().into_iter().find(is_withheld) {
+                return Err(format!("it may not have the variable {}", used.name));
+            }
+        }
+        spec.expanded(&self.environment)
+    }
 }
 
 /// Server events that the session handles.
@@ -259,7 +281,7 @@ impl Hub {
         })?;
         let old = self.servers[at].handle.clone();
         if matches!(order, ServerOrder::LogIn | ServerOrder::LogOut) {
-            let expanded = old.spec.expanded(&self.context.environment);
+            let expanded = self.context.expanded(&old.spec);
             let Ok(McpTransport::Http { url, .. }) = expanded else {
                 return Err(format!(
                     "The MCP server {name} needs no login: it is not reached over the network."

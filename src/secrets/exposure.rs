@@ -117,6 +117,8 @@ mod tests {
             ("REGISTRY_AUTH", "dXNlcjptYWRlLXVw"),
             ("CREDENTIALS", "user made-up"),
             ("MYSQL_PWD", "hunter2"),
+            ("PGPASSWORD", "hunter2"),
+            ("SSHPASS", "hunter2"),
             ("DB_PASSWORD", "x"),
             ("DJANGO_SECRET", "made up"),
             ("npm_config_//registry.example/:_authToken", "made-up-1"),

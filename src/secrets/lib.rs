@@ -313,12 +313,10 @@ fn block(text: &str) -> Option<usize> {
 /// Whether a variable's name indicates a secret.
 pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
-    const WORDS: [&str; 19] = [
+    const WORDS: [&str; 17] = [
         "KEY",
         "TOKEN",
         "SECRET",
-        "PASSWORD",
-        "PASSWD",
         "PASSPHRASE",
         "PASS",
         "PWD",
@@ -334,15 +332,17 @@ pub fn is_secret_name(name: &str) -> bool {
         "PRIVATEKEY",
         "JWT",
     ];
-    // `KEYBOARD_LAYOUT` and `MONKEY` don't match; `SSH_AUTH_SOCK` and `KEY_FILE` contain a path.
-    name.split('_').any(|word| WORDS.contains(&word))
+    // `PGPASSWORD` matches; `BYPASS`, `KEYBOARD_LAYOUT` and `MONKEY` don't; `SSH_AUTH_SOCK` and `KEY_FILE` contain a path.
+    const ENDS: [&str; 3] = ["PASSWORD", "PASSWD", "SSHPASS"];
+    name.split('_').any(|word| WORDS.contains(&word) || ENDS.iter().any(|end| word.ends_with(end)))
         && !["FILE", "PATH", "DIR", "SOCK", "ID", "NAME", "VARIABLE"].iter().any(|end| name.ends_with(end))
 }
 
 fn is_long_enough(value: &str) -> bool {
     let has_digit = value.bytes().any(|byte| byte.is_ascii_digit());
-    let is_text =
-        value.contains(char::is_whitespace) || value.starts_with(['/', '~', '.']) || value.contains("://");
+    // A key in base64 may begin like a path.
+    let is_path = value.starts_with(['/', '~', '.']) && !names::looks_random(value);
+    let is_text = value.contains(char::is_whitespace) || is_path || value.contains("://");
     let long = value.len() >= VALUE_BYTES_MIN && has_digit || value.len() >= WORD_BYTES_MIN;
     long && !is_text
 }

@@ -168,7 +168,9 @@ fn kind(name: &str) -> Option<SecretKind> {
         "publishable",
     ];
     match last {
-        "password" | "passwd" | "pwd" | "pass" | "passphrase" => Some(SecretKind::Password),
+        "pwd" | "pass" | "passphrase" | "sshpass" => Some(SecretKind::Password),
+        // `PGPASSWORD`
+        last if last.ends_with("password") || last.ends_with("passwd") => Some(SecretKind::Password),
         "token" | "secret" | "authtoken" | "accesstoken" | "clientsecret" | "credential" | "credentials"
         | "pat" | "cookie" | "auth"
             if !NO_TOKENS.contains(&before) =>

@@ -199,6 +199,24 @@ fn secret_environment_values_are_masked_with_their_names() {
     assert!(!Masker::default().mask_json(&mut serde_json::json!({"a": "plain"})));
 }
 
+/// Regression: one of 64 secret keys of AWS begins with a slash and was taken for a path, and `PGPASSWORD` was no name of a
+/// secret, so psql's password was passed to the model's commands and shown to the model.
+#[test]
+fn keys_like_paths_and_compound_names_are_masked() {
+    let environment = [
+        ("AWS_SECRET_ACCESS_KEY", "/aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5zA7"),
+        ("PGPASSWORD", "hunter2-and-more"),
+        ("SERVICE_KEY", "/run/secrets/service.pem"),
+    ];
+    let masker = Masker::new(&environment.map(|(name, value)| (name.into(), value.into())));
+    for (name, value) in &environment[..2] {
+        assert_eq!(masker.mask(value), format!("[secret masked: the value of {name}]"));
+    }
+    assert_eq!(masker.mask(environment[2].1), environment[2].1);
+    assert!(!mask("export PGPASSWORD=tr0ub4dor&3").contains("tr0ub4dor"));
+    assert!(!is_secret_name("BYPASS") && !is_secret_name("PGPASSFILE"));
+}
+
 #[test]
 fn the_key_of_a_login_is_masked_whatever_its_form() {
     let keys = [("gate".to_owned(), "a made up key".to_owned())];

@@ -62,7 +62,7 @@ impl Called {
                 "{} {}, {} tokens",
                 child.rounds,
                 if child.rounds == 1 { "round" } else { "rounds" },
-                child.usage.input + child.usage.output
+                child.usage.total()
             ),
             output: CallbackOutput { text: child.text, ..CallbackOutput::default() },
             becomes,

@@ -99,3 +99,16 @@ fn a_change_of_a_newer_version_keeps_its_json() {
     );
     assert!(Entry::parse(br#"{"seq":1,"at":5}"#).is_err());
 }
+
+/// Regression: an export whose numbers are as large as possible could be imported, and then ended the task of the session,
+/// which had no number left for a new message.
+#[test]
+fn an_imported_log_with_the_largest_numbers_leaves_some_for_new_messages() {
+    let log = r#"{"seq":0,"at":1,"change":"opened","format":1,"session":"s_00000000000000000001","cwd":"/w"}
+{"seq":1,"at":1,"change":"noted","message":18446744073709551615,"text":"x"}
+{"seq":2,"at":1,"change":"redone","entry":18446744073709551615}
+{"seq":3,"at":1,"change":"turn_ended","reason":"interrupted","usage":{"input":18446744073709551615,"output":1}}"#;
+    let thread = Thread::replay(read(log)).expect("a log");
+    assert!(thread.next_message().0 < u64::MAX / 2);
+    assert_eq!(thread.newest_unchanged(|_| None::<()>), None);
+}

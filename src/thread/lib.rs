@@ -76,6 +76,9 @@ pub use view::{View, ViewItem, ViewPart};
 /// message that it shows under such an id.
 const IN_FLIGHT_MESSAGES_MAX: u64 = 64;
 
+/// Message ids from here on are not followed by those of new messages.
+const MESSAGE_ID_MAX: u64 = 1 << 60;
+
 /// The state of a conversation, updated with each entry of its log.
 ///
 /// A clone shares what grows with the log, until one of the two changes: each compaction works on a clone.
@@ -517,7 +520,7 @@ impl Thread {
                 Change::Undone { entry: layer } if !self.undone.contains(layer) => {}
                 Change::Undone { entry: layer } => below = below.min(*layer),
                 // A redone layer itself counts as if it had never been undone.
-                Change::Redone { entry: layer } => below = below.min(Seq(layer.0 + 1)),
+                Change::Redone { entry: layer } => below = below.min(Seq(layer.0.saturating_add(1))),
                 Change::Rewound { to } if !is_undone => below = below.min(*to),
                 change if change.rewrites() && !is_undone && !self.is_taken_back(entry.seq) => return None,
                 _ => {}
@@ -556,7 +559,10 @@ impl Thread {
     }
 
     fn saw_message(&mut self, id: MessageId) {
-        self.next_message = self.next_message.max(id.0.saturating_add(1));
+        // An imported log may have any ids. Numbers must be left for new messages.
+        if id.0 < MESSAGE_ID_MAX {
+            self.next_message = self.next_message.max(id.0 + 1);
+        }
     }
 }
 

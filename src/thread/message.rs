@@ -408,6 +408,11 @@ impl Usage {
         replace(&mut self.searches, later.searches);
     }
 
+    /// All tokens. The numbers of an imported log may be any.
+    pub fn total(&self) -> u64 {
+        self.input.saturating_add(self.output)
+    }
+
     /// Adds another call's tokens.
     pub fn add(&mut self, other: &Usage) {
         self.input = self.input.saturating_add(other.input);

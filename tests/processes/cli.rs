@@ -584,6 +584,17 @@ fn no_escape_sequence_of_a_server_or_file_reaches_the_terminal() {
     }
 }
 
+/// Regression: a server with a mistake was missing from the list, which then said that none is configured.
+#[test]
+fn the_list_of_servers_names_what_is_wrong_in_their_files() {
+    let user = User::new();
+    user.write("project/.mcp.json", r#"{"mcpServers": {"one": {"command": "x", "args": [1]}}}"#);
+    let listed = user.run(&["mcp", "list"]);
+    assert!(listed.out.contains(r#"the MCP server "one" has "args""#), "{}", listed.out);
+    let listed = user.run(&["mcp", "list", "--json"]);
+    assert!(listed.out.contains(r#""problems":[{"#), "{}", listed.out);
+}
+
 /// Regression: with a closed stderr, an error message was a panic with the exit code 101.
 #[test]
 fn a_closed_stderr_does_not_change_the_exit_code() {

@@ -31,8 +31,9 @@ impl EntraSource {
         })
     }
 
-    /// Returns the header that authenticates a request. The error is a clause without secrets.
-    pub async fn header(&self, http: &Http) -> Result<(String, Secret), String> {
+    /// Returns the header that authenticates a request. `rejected` is a token that the service does not accept. The error is
+    /// a clause without secrets.
+    pub async fn header(&self, http: &Http, rejected: Option<&str>) -> Result<(String, Secret), String> {
         let EntraSource { authority, tenant, client, secret } = self;
         if !authority.starts_with("https://") && !is_loopback(host_of(authority)) {
             return Err(format!("AZURE_AUTHORITY_HOST must begin with https://, and is {authority}"));
@@ -45,7 +46,7 @@ impl EntraSource {
             ("scope", SCOPE.to_owned()),
         ];
         let key = format!("{url} {client}");
-        let token = tokens::cached(key, tokens::exchange(http, &url, &fields)).await?.token;
+        let token = tokens::cached(key, rejected, tokens::exchange(http, &url, &fields)).await?.token;
         Ok(("authorization".to_owned(), Secret::new(format!("Bearer {}", token.expose()))))
     }
 }
@@ -91,7 +92,7 @@ mod tests {
         let authority = format!("http://{}/", listener.local_addr().expect("an address"));
         let (http, known) = (Http::new(), source(authority.clone(), "c"));
         let token = r#"{"token_type": "Bearer", "expires_in": 3599, "access_token": "t"}"#;
-        let (request, header) = tokio::join!(answer(&listener, "200 OK", token), known.header(&http));
+        let (request, header) = tokio::join!(answer(&listener, "200 OK", token), known.header(&http, None));
         let header = header.expect("a token");
         assert_eq!((header.0.as_str(), header.1.expose()), ("authorization", "Bearer t"));
         assert!(request.starts_with("POST /unit/oauth2/v2.0/token "), "{request}");
@@ -101,22 +102,40 @@ mod tests {
         );
         // Nothing answers any more.
         assert_eq!(
-            known.header(&http).await.map(|header| header.1.expose().to_owned()),
+            known.header(&http, None).await.map(|header| header.1.expose().to_owned()),
             Ok("Bearer t".to_owned())
         );
 
         let wrong = source(authority, "other");
         let refusal =
             r#"{"error": "invalid_client", "error_description": "AADSTS7000215: Invalid client secret"}"#;
-        let (_, header) = tokio::join!(answer(&listener, "401 Unauthorized", refusal), wrong.header(&http));
+        let (_, header) =
+            tokio::join!(answer(&listener, "401 Unauthorized", refusal), wrong.header(&http, None));
         let why = header.expect_err("it is refused");
         assert!(why.ends_with("gave no token: AADSTS7000215: Invalid client secret (HTTP 401)"), "{why}");
+    }
+
+    /// Regression: a token that was revoked, for example by a new login, was sent with every request until it expired. An
+    /// answer that names no sensible time overflowed the clock.
+    #[tokio::test]
+    async fn a_rejected_token_is_replaced() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+        let authority = format!("http://{}", listener.local_addr().expect("an address"));
+        let (http, known) = (Http::new(), source(authority, "c"));
+        for (token, rejected) in [("first", None), ("second", Some("first"))] {
+            let body = format!(r#"{{"expires_in": {}, "access_token": "{token}"}}"#, u64::MAX);
+            let (_, header) = tokio::join!(answer(&listener, "200 OK", &body), known.header(&http, rejected));
+            assert_eq!(header.expect("a token").1.expose(), format!("Bearer {token}"));
+        }
+        // Another call may have replaced it already. Nothing answers any more.
+        let header = known.header(&http, Some("first")).await.expect("a token");
+        assert_eq!(header.1.expose(), "Bearer second");
     }
 
     #[tokio::test]
     async fn secrets_are_not_sent_in_the_clear() {
         let source = source("http://login.example".to_owned(), "c");
-        let why = source.header(&Http::new()).await.expect_err("it is refused");
+        let why = source.header(&Http::new(), None).await.expect_err("it is refused");
         assert_eq!(why, "AZURE_AUTHORITY_HOST must begin with https://, and is http://login.example");
     }
 }

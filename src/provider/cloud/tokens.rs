@@ -34,16 +34,17 @@ static TOKENS: Mutex<BTreeMap<String, AccessToken>> = Mutex::new(BTreeMap::new()
 /// Locked while a token is requested, so that concurrent requests use the same one.
 static EXCHANGING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// Returns the token of this source; `request` is only awaited if there is none.
+/// Returns the token of this source; `request` is only awaited if there is none but the one that the service `rejected`.
 pub(super) async fn cached(
     source: String,
+    rejected: Option<&str>,
     request: impl Future<Output = Result<AccessToken, String>>,
 ) -> Result<AccessToken, String> {
-    if let Some(token) = find(&source) {
+    if let Some(token) = find(&source, rejected) {
         return Ok(token);
     }
     let _alone = EXCHANGING.lock().await;
-    if let Some(token) = find(&source) {
+    if let Some(token) = find(&source, rejected) {
         return Ok(token);
     }
     let token = request.await?;
@@ -53,10 +54,11 @@ pub(super) async fn cached(
     Ok(token)
 }
 
-fn find(source: &str) -> Option<AccessToken> {
+fn find(source: &str, rejected: Option<&str>) -> Option<AccessToken> {
     let tokens = TOKENS.lock().unwrap_or_else(PoisonError::into_inner);
     let least = now() + u64::try_from(RENEWED_BEFORE.as_millis()).unwrap_or(0);
-    tokens.get(source).filter(|token| token.expires > least).cloned()
+    let is_usable = |token: &&AccessToken| token.expires > least && rejected != Some(token.token.expose());
+    tokens.get(source).filter(is_usable).cloned()
 }
 
 /// Posts a form to a token server. The error is a clause without secrets.
@@ -80,7 +82,7 @@ pub(super) fn token_in(status: u16, body: &[u8]) -> Result<AccessToken, String> 
     match (status, text("access_token")) {
         (200, Some(token)) => {
             let seconds = answer["expires_in"].as_u64().unwrap_or(LIFETIME_SECONDS);
-            let expires = now() + seconds.saturating_mul(1000);
+            let expires = now().saturating_add(seconds.saturating_mul(1000));
             Ok(AccessToken { token: Secret::new(token), quota_project: None, expires })
         }
         _ => {

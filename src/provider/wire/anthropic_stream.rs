@@ -299,9 +299,10 @@ fn usage_without_iterations(said: &Value) -> Usage {
     let cache_read = tokens_at(said, "/cache_read_input_tokens");
     let cache_write = tokens_at(said, "/cache_creation_input_tokens");
     // A report without uncached tokens would otherwise yield a context of only the cached part.
-    let fresh = said["input_tokens"].as_u64();
+    let is_reported = said["input_tokens"].is_u64();
+    let fresh = tokens_at(said, "/input_tokens");
     Usage {
-        input: fresh.map_or(0, |fresh| fresh.saturating_add(cache_read).saturating_add(cache_write)),
+        input: if is_reported { fresh + cache_read + cache_write } else { 0 },
         output: tokens_at(said, "/output_tokens"),
         cache_read,
         cache_write,

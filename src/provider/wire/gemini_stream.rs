@@ -310,9 +310,8 @@ struct PromptFeedback {
 fn usage(said: &Value) -> Usage {
     let thinking = tokens_at(said, "/thoughtsTokenCount");
     Usage {
-        input: tokens_at(said, "/promptTokenCount")
-            .saturating_add(tokens_at(said, "/toolUsePromptTokenCount")),
-        output: tokens_at(said, "/candidatesTokenCount").saturating_add(thinking),
+        input: tokens_at(said, "/promptTokenCount") + tokens_at(said, "/toolUsePromptTokenCount"),
+        output: tokens_at(said, "/candidatesTokenCount") + thinking,
         cache_read: tokens_at(said, "/cachedContentTokenCount"),
         cache_write: 0,
         thinking,

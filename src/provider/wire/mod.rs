@@ -235,9 +235,12 @@ impl Prefix {
     }
 }
 
-/// The number of tokens at a path of a usage report; 0 if it is missing.
+/// The most tokens that are believed; sums of them can't overflow. Some servers report -1 as an unsigned number.
+const TOKENS_MAX: u64 = 1 << 40;
+
+/// The number of tokens at a path of a usage report; 0 if it is missing or impossible.
 fn tokens_at(said: &Value, path: &str) -> u64 {
-    said.pointer(path).and_then(Value::as_u64).unwrap_or(0)
+    said.pointer(path).and_then(Value::as_u64).filter(|tokens| *tokens <= TOKENS_MAX).unwrap_or(0)
 }
 
 /// Whether this endpoint's model generated the part, which is a condition for sending it back.

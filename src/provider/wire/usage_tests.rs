@@ -93,3 +93,17 @@ fn equal_tokens_give_equal_usage_and_list_price_cost() {
         assert!((dollars * 1e6 - millionths).abs() < 1e-6, "{service}: {dollars}");
     }
 }
+
+/// Regression: a server that reported -1 as an unsigned number ended the session's task, where the tokens of the turn were
+/// added up.
+#[test]
+fn impossible_numbers_of_tokens_are_not_believed() {
+    let impossible = format!(":{}", u64::MAX);
+    for (service, events) in STORY {
+        let endpoint = endpoint_of(service);
+        let reported = events.replace(":10000", &impossible).replace(":500,", &format!("{impossible},"));
+        assert!(reported.contains(&impossible), "{service}");
+        let usage = usage_of(&endpoint, &reported);
+        assert!(usage.input <= 9_500 && usage.output == 1_000, "{service}: {usage:?}");
+    }
+}
