@@ -221,8 +221,8 @@ impl Subagents {
         self.at_work.iter().for_each(|child| child.set_mode(mode));
     }
 
-    /// Cancels one agent, at any depth below this session.
-    pub fn cancel(&self, agent: SessionId) {
+    /// Cancels one agent, at any depth below this session. Returns whether it has begun.
+    pub fn cancel(&self, agent: SessionId) -> bool {
         let (mut through, mut command) = (agent.clone(), SessionCommand::Cancel);
         // The chain of agents is at most as long as the list of those shown.
         for _ in 0..=self.shown.len() {
@@ -230,11 +230,12 @@ impl Subagents {
             if let Some(commands) = direct.and_then(|child| child.commands.upgrade()) {
                 // A full queue must not lose a cancel.
                 tokio::spawn(async move { commands.send(command).await });
-                return;
+                return true;
             }
-            let Some(above) = self.shown_above(&through) else { return };
+            let Some(above) = self.shown_above(&through) else { return false };
             (through, command) = (above, SessionCommand::CancelAgent { agent: agent.clone() });
         }
+        false
     }
 
     // ── Permission prompts ─────────────────────────────────────────────────────────────────────
