@@ -337,9 +337,10 @@ impl Session {
                         if is_refused && self.core.drop_thinking(&error) {
                             return self.scan_first(ScanPurpose::Call);
                         }
+                        let own = self.work.as_mut().and_then(|work| work.run.endpoint.as_mut());
+                        let Core { model, settings, .. } = &mut self.core;
                         if !call.seen
-                            && let Some(effects) =
-                                self.core.model.take_other_form(&error, &self.core.settings)
+                            && let Some(effects) = model.take_other_form(&call.model, own, &error, settings)
                         {
                             self.core.model_learned(effects);
                             return self.scan_first(ScanPurpose::Call);
@@ -352,7 +353,8 @@ impl Session {
     }
 
     pub(super) fn reply_finished(&mut self, reply: ModelReply, message: MessageId, model: ModelName) {
-        let effects = self.core.model.learn_from_reply(&model);
+        let own = self.work.as_ref().and_then(|work| work.run.endpoint.as_ref());
+        let effects = self.core.model.learn_from_reply(&model, own);
         self.core.model_learned(effects);
         let (stop, reason) = match &reply.stop {
             Some(ReplyStop::Finished) | None => (ReplyEnd::Finished, String::new()),
