@@ -177,7 +177,9 @@ impl CostBudget {
             let refused = is_final || self.state().refused_at.is_some_and(|at| at.elapsed() < REFUSED_FOR);
             let question = format!("{} Go on, and allow the same amount again?", exceeded.text);
             if refused || !(self.inner.ask)(question).await {
-                self.state().refused_at.get_or_insert_with(Instant::now);
+                if !refused {
+                    self.state().refused_at = Some(Instant::now());
+                }
                 return Err(used_up(&exceeded.text, is_final));
             }
             let mut state = self.state();
