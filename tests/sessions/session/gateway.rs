@@ -1,5 +1,6 @@
 //! OpenAI's models behind gateways that speak Chat Completions.
 
+use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -10,10 +11,7 @@ use epitome::thread::{Change, StopReason};
 use epitome_test_harness::session::{Setup, TestSession};
 use epitome_test_harness::{text, write_file};
 
-fn behind_a_gateway(
-    model: &str,
-    has_responses: bool,
-) -> (TestSession, Vec<(std::ffi::OsString, std::ffi::OsString)>) {
+fn behind_a_gateway(model: &str, has_responses: bool) -> (TestSession, Vec<(OsString, OsString)>) {
     let mut test = Setup::new().start(|_| vec![text("Hello.")]);
     let base = if has_responses {
         test.model.openai_base_url()
@@ -62,7 +60,7 @@ fn a_recipes_model_gets_tools_in_the_form_that_a_gateway_takes() {
         ("OPENAI_API_KEY", "sk-test-1"),
     ];
     let mut environment = test.environment();
-    environment.extend(pairs.map(|(name, value)| (name.into(), value.into())));
+    environment.extend(pairs.map(|(name, value)| (OsString::from(name), OsString::from(value))));
     test.reload(environment);
     for refusals in [1, 0] {
         assert_eq!(test.ask("/look"), StopReason::EndTurn);
