@@ -55,8 +55,7 @@ struct BudgetState {
     spent: Amount,
     /// Estimates of the session's running calls.
     reserved: Amount,
-    /// How often the user has extended each limit.
-    granted: [u32; LIMITS],
+    granted: BudgetGrants,
     refused_at: Option<Instant>,
     /// The last call: the provider's cache probably has its input.
     last: Option<(ModelName, Usage)>,
@@ -93,6 +92,9 @@ enum Unit {
 }
 
 const LIMITS: usize = 6;
+
+/// How often the user has extended each limit of a session.
+pub type BudgetGrants = [u32; LIMITS];
 
 /// The limit in the settings, if there is one.
 type ReadLimit = fn(&BudgetSettings) -> Option<f64>;
@@ -154,6 +156,16 @@ impl CostBudget {
             asking: tokio::sync::Mutex::default(),
         };
         Some(CostBudget { inner: Arc::new(inner) })
+    }
+
+    /// What the user has allowed beyond the limits, for a session that is suspended.
+    pub fn grants(&self) -> BudgetGrants {
+        self.state().granted
+    }
+
+    /// Continues with what the user had allowed before the suspension.
+    pub fn resume(&self, granted: BudgetGrants) {
+        self.state().granted = granted;
     }
 
     /// Reserves the estimated cost of a call with a body of `bytes`, and asks the user if a limit does not allow it.
