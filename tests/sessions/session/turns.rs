@@ -48,6 +48,22 @@ fn a_reply_that_breaks_off_within_a_call_is_requested_again() {
     }
 }
 
+/// Regression: a provider wanted fewer requests, and the user chose another model. The turn went on waiting for the first
+/// one, up to a minute before each attempt, and called it again.
+#[test]
+fn a_model_that_is_chosen_while_a_call_waits_is_called_at_once() {
+    let limited = ModelStep::Error { status: 429, retry_after: Some(50), message: None };
+    let mut test = TestSession::new(vec![vec![limited], vec![text("Done.")]]);
+    let ticket = test.prompt("Go");
+    test.client.until(|out| match out {
+        SessionEvent::Notice { text, .. } => text.contains("Trying again in").then_some(()),
+        _ => None,
+    });
+    test.choose("model", "anthropic/claude-haiku-4-5").expect("it is offered");
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
+    assert_eq!(test.last_request().body["model"], "claude-haiku-4-5");
+}
+
 /// Regression: after a panic in the preview, the permission request was never shown, and the turn waited for it
 /// forever.
 #[test]
