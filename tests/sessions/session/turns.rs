@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use epitome::config::WireFormat;
+use epitome::provider::spent::Spent;
 use epitome::session::{Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent, UserDecision};
-use epitome::thread::{Change, OutcomeStatus, StopReason};
+use epitome::thread::{Change, OutcomeStatus, StopReason, Thread};
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::client::TestClient;
 use epitome_test_harness::session::{Setup, TestSession, call};
@@ -62,6 +63,25 @@ fn a_model_that_is_chosen_while_a_call_waits_is_called_at_once() {
     test.choose("model", "anthropic/claude-haiku-4-5").expect("it is offered");
     assert_eq!(test.reason(ticket), StopReason::EndTurn);
     assert_eq!(test.last_request().body["model"], "claude-haiku-4-5");
+}
+
+/// Regression: a user cancelled while the model was thinking. Nothing of the reply could be kept, and what it had cost was
+/// neither in the usage of the turn nor in the session's cost.
+#[test]
+fn a_reply_that_is_cancelled_before_its_text_is_paid_for() {
+    let usage = ModelStep::Usage { input: 70_000, output: 10 };
+    let mut test = TestSession::new(vec![vec![ModelStep::Think("Hm.".into()), usage, ModelStep::Hang]]);
+    let ticket = test.prompt("Go");
+    test.client.until(|out| matches!(out, SessionEvent::Text { .. }).then_some(()));
+    test.send(SessionCommand::Cancel);
+    match test.client.answer(ticket) {
+        Ok(SessionAnswer::TurnEnded { reason: StopReason::Cancelled, usage, .. }) => {
+            assert_eq!(usage.input, 70_000);
+        }
+        other => panic!("a cancelled turn was expected: {other:?}"),
+    }
+    let thread = Thread::replay(test.log()).expect("a log");
+    assert_eq!(Spent::total(&Default::default(), &thread).usage.input, 70_000);
 }
 
 /// Regression: after a panic in the preview, the permission request was never shown, and the turn waited for it
