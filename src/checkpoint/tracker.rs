@@ -156,8 +156,10 @@ impl Checkpoints {
         Ok(records.into_iter().filter(|record| !record.is_empty()).collect())
     }
 
-    /// Releases data that is kept only to speed up future commands. The next one scans the workspace from scratch.
+    /// Releases data that is kept only to speed up future commands. The next one scans the workspace from scratch. Waits
+    /// until the end of each call is recorded: the session may be opened again immediately, with another handle.
     pub fn release(&self) -> Result<(), CheckpointError> {
+        self.wait_for_calls();
         let mut guard = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(state) = guard.as_mut().filter(|state| state.running == 0) else { return Ok(()) };
         state.last = Arc::default();

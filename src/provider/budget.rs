@@ -55,8 +55,7 @@ struct BudgetState {
     spent: Amount,
     /// Estimates of the session's running calls.
     reserved: Amount,
-    /// How often the user has extended each limit.
-    granted: [u32; LIMITS],
+    granted: BudgetGrants,
     refused_at: Option<Instant>,
     /// The last call: the provider's cache probably has its input.
     last: Option<(ModelName, Usage)>,
@@ -93,6 +92,9 @@ enum Unit {
 }
 
 const LIMITS: usize = 6;
+
+/// How often the user has extended each limit of a session.
+pub type BudgetGrants = [u32; LIMITS];
 
 /// The limit in the settings, if there is one.
 type ReadLimit = fn(&BudgetSettings) -> Option<f64>;
@@ -156,6 +158,16 @@ impl CostBudget {
         Some(CostBudget { inner: Arc::new(inner) })
     }
 
+    /// What the user has allowed beyond the limits, for a session that is suspended.
+    pub fn grants(&self) -> BudgetGrants {
+        self.state().granted
+    }
+
+    /// Continues with what the user had allowed before the suspension.
+    pub fn resume(&self, granted: BudgetGrants) {
+        self.state().granted = granted;
+    }
+
     /// Reserves the estimated cost of a call with a body of `bytes`, and asks the user if a limit does not allow it.
     pub(super) async fn admit(
         &self,
@@ -177,7 +189,9 @@ impl CostBudget {
             let refused = is_final || self.state().refused_at.is_some_and(|at| at.elapsed() < REFUSED_FOR);
             let question = format!("{} Go on, and allow the same amount again?", exceeded.text);
             if refused || !(self.inner.ask)(question).await {
-                self.state().refused_at.get_or_insert_with(Instant::now);
+                if !refused {
+                    self.state().refused_at = Some(Instant::now());
+                }
                 return Err(used_up(&exceeded.text, is_final));
             }
             let mut state = self.state();

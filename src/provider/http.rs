@@ -106,6 +106,11 @@ impl Http {
         Http { budget: self.budget.clone().or_else(budget), ..self.clone() }
     }
 
+    /// The budget of its model calls; `None` if costs are not limited.
+    pub fn budget(&self) -> Option<&CostBudget> {
+        self.budget.as_ref()
+    }
+
     /// Reserves the estimated cost of a call; `None` if costs are not limited.
     pub(super) async fn admit(
         &self,

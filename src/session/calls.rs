@@ -48,35 +48,7 @@ impl Core {
 
 impl Session {
     pub(super) fn ask_permission(&mut self, id: CallId) {
-        let saved =
-            self.core.permissions.saved(&self.core.services.paths, self.core.thread.cwd()).unwrap_or_else(
-                |problem| {
-                    self.core.show_problems(&[problem]);
-                    [].into()
-                },
-            );
-        let call = self.core.effective_call(&id);
-        let work = self.work.as_ref();
-        let mode = self.core.thread.mode();
-        // Only this mode depends on it, and finding it out starts a process.
-        let is_sandboxed = mode == Mode::Auto && self.core.sandbox_rules().is_complete();
-        let ruling = self.core.permissions.rule(
-            call.as_ref(),
-            &RulingContext {
-                toolbox: &self.core.services.toolbox,
-                mode,
-                is_sandboxed,
-                settings: &self.core.settings,
-                workspace: &self.core.workspace,
-                saved: &saved,
-                allowed_tools: work.and_then(|work| work.run.allowed_tools.as_deref()),
-                allowed_commands: work.and_then(|work| work.run.allowed_commands.as_deref()),
-                by_hook: self.tools.decided_by_hook(&id),
-                wraps_up: self.core.lineage.wraps_up(),
-                is_alone: self.core.clients.is_empty(),
-            },
-        );
-        let question = match ruling {
+        let question = match ruling(self, &id) {
             Ruling::Settled(permit, decided) => {
                 self.note_decided(&id, decided);
                 return self.answer_turn(EffectResult::Permission(id, permit));
@@ -90,7 +62,7 @@ impl Session {
         };
         self.core.report_sandbox_gap(&question.access);
         self.tools.call(&id).access = Some(Arc::new(question.access.clone()));
-        let Some(call) = call else { return };
+        let Some(call) = self.core.effective_call(&id) else { return };
         let Some(tool) = self.core.services.toolbox.get(&call.name).cloned() else { return };
         let context = self.tool_context(&tool, &id);
         let look = self.editor_look(&tool, &question.access);
@@ -177,6 +149,9 @@ impl Session {
         let is_same = asked.is_some_and(|(call, access)| self.core.still_touches(&call, &access));
         let Some(answer) = self.core.permissions.answer(ask, &decision, is_same) else { return };
         self.core.announce(&SessionEvent::Withdrawn { ask });
+        if answer.permit == Permit::Allowed && refuse_by_mode(self, &answer.call) {
+            return;
+        }
         if let Some(rule) = answer.rule
             && let Err(error) = self.core.commit(Change::Allowed { rule })
         {
@@ -263,6 +238,51 @@ impl Session {
         self.take_progress();
         self.answer_turn(EffectResult::Ran(outcome));
     }
+}
+
+/// Decides whatever can be decided about a call without a user, in the current mode.
+fn ruling(session: &mut Session, id: &CallId) -> Ruling {
+    let saved = session
+        .core
+        .permissions
+        .saved(&session.core.services.paths, session.core.thread.cwd())
+        .unwrap_or_else(|problem| {
+            session.core.show_problems(&[problem]);
+            [].into()
+        });
+    let call = session.core.effective_call(id);
+    let work = session.work.as_ref();
+    let mode = session.core.thread.mode();
+    // Only this mode depends on it, and finding it out starts a process.
+    let is_sandboxed = mode == Mode::Auto && session.core.sandbox_rules().is_complete();
+    session.core.permissions.rule(
+        call.as_ref(),
+        &RulingContext {
+            toolbox: &session.core.services.toolbox,
+            mode,
+            is_sandboxed,
+            settings: &session.core.settings,
+            workspace: &session.core.workspace,
+            saved: &saved,
+            allowed_tools: work.and_then(|work| work.run.allowed_tools.as_deref()),
+            allowed_commands: work.and_then(|work| work.run.allowed_commands.as_deref()),
+            by_hook: session.tools.decided_by_hook(id),
+            wraps_up: session.core.lineage.wraps_up(),
+            is_alone: session.core.clients.is_empty(),
+        },
+    )
+}
+
+/// Refuses a call that was just allowed at its permission prompt, if the mode denies it now: the mode may have changed
+/// while the prompt was open. Returns whether it did.
+pub(super) fn refuse_by_mode(session: &mut Session, id: &CallId) -> bool {
+    let (permit, decided) = match ruling(session, id) {
+        Ruling::Settled(permit @ (Permit::Denied(_) | Permit::Impossible(_)), decided) => (permit, decided),
+        Ruling::Settled(Permit::Allowed, _) | Ruling::Allowed(..) | Ruling::AskPerson(_) => return false,
+    };
+    session.note_decided(id, decided);
+    session.answer_turn(EffectResult::Permission(id.clone(), permit));
+    true
 }
 
 /// The outcome of a call that the user stopped.

@@ -357,6 +357,7 @@ impl PreparedChild {
         news.send(ChildNews::Began {
             child: id.clone(),
             commands: commands.downgrade(),
+            mode: order.mode,
             follows_mode: order.agent.as_ref().is_none_or(|agent| agent.follows_mode),
             about: order.agent.as_ref().map(|agent| agent.about.clone()),
         });

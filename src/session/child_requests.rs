@@ -30,7 +30,7 @@ impl Session {
     }
 
     pub(super) fn child_news(&mut self, news: ChildNews) {
-        match self.subagents.handle_event(news, &self.core.clients) {
+        match self.subagents.handle_event(news, self.core.thread.mode(), &self.core.clients) {
             Some(LogRecord::Allowed(rule)) => {
                 if !self.core.thread.rules().contains(&rule)
                     && let Err(error) = self.core.commit(Change::Allowed { rule })

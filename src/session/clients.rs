@@ -84,7 +84,9 @@ impl Session {
                 responder.answer(self.steered(client, content).map(SessionAnswer::Steered));
             }
             SessionCommand::Cancel => self.cancel(),
-            SessionCommand::CancelAgent { agent } => self.subagents.cancel(agent),
+            SessionCommand::CancelAgent { agent } => {
+                self.subagents.cancel(agent);
+            }
             SessionCommand::CancelPrompt { ticket } => self.cancel_prompt(ticket),
             SessionCommand::CancelOne { ticket, client, target } => {
                 let Some(responder) = self.core.responder(ticket, client) else { return };

@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
+use epitome_provider::spent::call_of;
 use epitome_thread::{Change, Usage};
 
 /// Counters of a process. They never decrease.
@@ -47,8 +48,8 @@ impl Counts {
             Change::Undone { .. } => counts.undone += 1,
             _ => {}
         }
-        if let Change::Replied { usage, .. } | Change::Compacted { usage, .. } = change {
-            counts.tokens.add(&usage.unwrap_or_default());
+        if let Some((_, usage)) = call_of(change) {
+            counts.tokens.add(usage);
             counts.cost += cost.unwrap_or_default();
         }
     }
@@ -60,5 +61,24 @@ impl Counts {
     fn lock(&self) -> MutexGuard<'_, CountsSnapshot> {
         // Code under this lock does not panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use epitome_thread::ModelName;
+
+    /// Regression: the metrics lacked everything that agents, callbacks and prompt suggestions had spent.
+    #[test]
+    fn calls_of_agents_are_counted() {
+        let counts = Counts::default();
+        let usage = Usage { input: 10, output: 5, ..Usage::default() };
+        let (model, by) = (ModelName("a/b".to_owned()), "explore".to_owned());
+        counts.take(&Change::Spent { model, usage, by }, Some(0.5));
+        assert_eq!(
+            counts.read(),
+            CountsSnapshot { entries: 1, tokens: usage, cost: 0.5, ..CountsSnapshot::default() }
+        );
     }
 }

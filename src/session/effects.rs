@@ -173,6 +173,11 @@ impl ModelCall {
         std::mem::replace(&mut self.collector, Collector::new(&self.endpoint.name)).finish()
     }
 
+    /// Whether it waits for its next attempt.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.phase, Phase::Waiting { .. })
+    }
+
     /// Schedules the next attempt.
     pub fn retry_after(&mut self, delay: Duration) {
         self.attempts += 1;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::actor::Session;
 use super::core::{Core, Unwritten, settle};
 use super::registry::Sessions;
+use super::replies::partial;
 use super::resumed::KEPT;
 use super::session_state;
 use super::suggestions;
@@ -146,7 +147,7 @@ impl Session {
         self.stop_agents();
         let Some(work) = &mut self.work else { return };
         let call = work.model.take();
-        let partial = call.and_then(|call| self.core.partial(call, ReplyCut::Cancelled));
+        let partial = call.and_then(|call| partial(self, call, ReplyCut::Cancelled));
         self.withdraw_permission();
         self.drop_draft();
         if let Some(work) = &mut self.work {

@@ -64,7 +64,7 @@ pub enum HookNews {
 pub struct TurnHooks {
     /// Ends the turn after this round: the hook and its reason.
     pub(super) halt: Option<(String, String)>,
-    /// How often hooks continued after this prompt, and the text of the last continuation.
+    /// How often hooks continued after the newest prompt, and the text of the last continuation.
     pub(super) continuations: u32,
     pub(super) last_follow_up: Option<String>,
     /// A resident hook requested a compaction at the next safe point.
@@ -78,6 +78,11 @@ pub struct TurnHooks {
 }
 
 impl TurnHooks {
+    /// A prompt enters the view, which hooks may continue as often as the one before.
+    pub(super) fn forget_continuations(&mut self) {
+        (self.continuations, self.last_follow_up) = (0, None);
+    }
+
     /// Counts a call of a model that decides for a hook.
     pub(super) fn count_judgement(&mut self) -> Result<(), String> {
         self.judgements += 1;

@@ -82,6 +82,7 @@ impl Session {
             message.set_text(text);
         }
         commits.push(Change::Said { message, origin });
+        self.hooks.turn().forget_continuations();
         let context: Vec<Change> =
             resolution.context.into_iter().map(|(by, text)| self.core.context(by, text)).collect();
         commits.extend(context);

@@ -4,6 +4,7 @@
 use tracing::Instrument as _;
 
 use super::actor::Session;
+use super::calls;
 use super::hook_dispatch::internal_error;
 use super::work::BackgroundResult;
 use super::{AskId, SessionEvent, effects};
@@ -89,6 +90,9 @@ fn decide(session: &mut Session, ask: AskId, allows: bool, hook: String, why: Op
         return;
     }
     session.core.announce(&SessionEvent::Withdrawn { ask });
+    if allows && calls::refuse_by_mode(session, &call) {
+        return;
+    }
     let permit = match allows {
         true if is_same => Permit::Allowed,
         true => Permit::Denied("What this call would touch changed while it was decided.".to_owned()),

@@ -8,7 +8,7 @@ use super::core::Core;
 use super::model_link::{Choices, LocalSearch, Located, ModelEffect, ModelLink, ModelSearch};
 use super::provider_error;
 use super::registry::{Overrides, SessionServices};
-use super::work::BackgroundResult;
+use super::work::{BackgroundResult, ScanPurpose};
 use super::{NoticeSeverity, SessionAnswer, SessionError, SessionEvent, SessionOptions};
 use epitome_config::Settings;
 use epitome_provider::endpoint::EnvironmentPairs;
@@ -140,6 +140,14 @@ impl Core {
     }
 }
 
+/// If the turn's call waits for another attempt, the model that was just chosen is called now instead.
+fn call_chosen_model(session: &mut Session) {
+    let Some(work) = &mut session.work else { return };
+    if work.run.endpoint.is_none() && work.model.take_if(|call| call.is_waiting()).is_some() {
+        session.scan_first(ScanPurpose::Call);
+    }
+}
+
 impl Session {
     /// Sets one option. An unknown option or value is an error and changes nothing.
     pub(super) fn choose(&mut self, option: &str, value: &str) -> Result<SessionAnswer, SessionError> {
@@ -171,8 +179,10 @@ impl Session {
             _ => return Err(SessionError::Invalid(format!("there is no option {option:?}"))),
         };
         let entry = self.core.commit(change)?;
-        if let Change::ModeChosen { mode } = entry.change {
-            self.subagents.set_mode(mode);
+        match entry.change {
+            Change::ModeChosen { mode } => self.subagents.set_mode(mode),
+            Change::ModelChosen { .. } => call_chosen_model(self),
+            _ => {}
         }
         self.core.locate();
         let options = self.core.options();

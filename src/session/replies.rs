@@ -17,7 +17,7 @@ use epitome_provider::endpoint::Endpoint;
 use epitome_provider::wire::Purpose;
 use epitome_provider::wire::encoding::Encoded;
 use epitome_provider::{ErrorClass, ProviderError, ReplyStop, retry};
-use epitome_thread::{Change, Content, Message, MessageId, ModelName, Origin, ReplyCut, SessionId};
+use epitome_thread::{Change, Content, Message, MessageId, ModelName, Origin, ReplyCut, SessionId, Usage};
 use epitome_turn::{CompactionResult, Effect, EffectResult, ModelResult, ReplyEnd, cut_of};
 
 /// Shortest wait whose notice explains how to cancel it: no user could cancel a shorter one in time.
@@ -27,6 +27,9 @@ const CANCEL_HINT: &str = "Cancel the turn (Esc, Ctrl-C or the stop button) to s
 
 /// The purpose under which the log records the cost of an empty reply.
 const EMPTY_REPLY: &str = "an empty reply";
+
+/// The same for a reply that ended before any of it could be kept, for example while the model was thinking.
+const CUT_REPLY: &str = "a reply that was cut off";
 
 /// The user line that makes the agent continue from its own text.
 const GO_ON: &str = "Go on.";
@@ -57,13 +60,6 @@ impl Core {
     /// same way.
     fn cache_key(&self) -> &SessionId {
         self.lineage.parent.as_ref().unwrap_or(self.id())
-    }
-
-    /// Returns the part of an unfinished reply that was received; `None` if it is empty.
-    pub(super) fn partial(&self, call: ModelCall, cut: ReplyCut) -> Option<Change> {
-        let reply = call.collector.cut();
-        let worth = !reply.content.is_empty();
-        worth.then(|| self.replied(reply, call.message, call.model, Some(cut)))
     }
 
     pub(super) fn replied(
@@ -337,9 +333,10 @@ impl Session {
                         if is_refused && self.core.drop_thinking(&error) {
                             return self.scan_first(ScanPurpose::Call);
                         }
+                        let own = self.work.as_mut().and_then(|work| work.run.endpoint.as_mut());
+                        let Core { model, settings, .. } = &mut self.core;
                         if !call.seen
-                            && let Some(effects) =
-                                self.core.model.take_other_form(&error, &self.core.settings)
+                            && let Some(effects) = model.take_other_form(&call.model, own, &error, settings)
                         {
                             self.core.model_learned(effects);
                             return self.scan_first(ScanPurpose::Call);
@@ -352,7 +349,8 @@ impl Session {
     }
 
     pub(super) fn reply_finished(&mut self, reply: ModelReply, message: MessageId, model: ModelName) {
-        let effects = self.core.model.learn_from_reply(&model);
+        let own = self.work.as_ref().and_then(|work| work.run.endpoint.as_ref());
+        let effects = self.core.model.learn_from_reply(&model, own);
         self.core.model_learned(effects);
         let (stop, reason) = match &reply.stop {
             Some(ReplyStop::Finished) | None => (ReplyEnd::Finished, String::new()),
@@ -389,14 +387,22 @@ impl Session {
         let in_turn = self.work.is_some();
         let effects = self.core.model.learn_window(&call.model, &error.class, &self.core.thread, in_turn);
         self.core.model_learned(effects);
-        let answer = match self.core.partial(call, ReplyCut::Broken { reason: reason.clone() }) {
-            Some(replied) if seen => {
+        let partial = match seen {
+            true => partial(self, call, ReplyCut::Broken { reason: reason.clone() }),
+            // Nothing of it is kept.
+            false => {
+                spend_on_cut_reply(self, call.model, call.collector.cut().usage);
+                None
+            }
+        };
+        let answer = match partial {
+            Some(replied) => {
                 // An overflow that the provider reports in the middle of its stream counts as well.
                 let is_full = matches!(error.class, ErrorClass::TooLong { .. });
                 let stop = if is_full { ReplyEnd::WindowFull } else { ReplyEnd::Broken };
                 ModelResult::Reply { replied: Box::new(replied), stop }
             }
-            Some(_) | None => match error.class {
+            None => match error.class {
                 ErrorClass::TooLong { .. } => ModelResult::TooLong(reason),
                 ErrorClass::Retry { .. }
                 | ErrorClass::Auth
@@ -415,6 +421,22 @@ impl Session {
         let Some(call) = self.work.as_ref().and_then(|work| work.model.as_ref()) else { return Vec::new() };
         let message = call.message;
         call.collector.shown().into_iter().filter_map(|piece| live(message, piece)).collect()
+    }
+}
+
+/// Returns the part of an unfinished reply that was received. If it is empty, only its cost is recorded.
+pub(super) fn partial(session: &mut Session, call: ModelCall, cut: ReplyCut) -> Option<Change> {
+    let reply = call.collector.cut();
+    if reply.content.is_empty() {
+        spend_on_cut_reply(session, call.model, reply.usage);
+        return None;
+    }
+    Some(session.core.replied(reply, call.message, call.model, Some(cut)))
+}
+
+fn spend_on_cut_reply(session: &mut Session, model: ModelName, usage: Option<Usage>) {
+    if let Some(usage) = usage.filter(|usage| *usage != Usage::default()) {
+        session.spend(model, usage, CUT_REPLY.to_owned());
     }
 }
 

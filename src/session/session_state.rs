@@ -270,9 +270,9 @@ pub(super) fn cancel(session: &mut Session, target: &CancelTarget) -> Result<Ses
     let placed = call_with_place(&session.core.thread, call);
     if let Some((reply, found)) = placed.filter(|_| is_open)
         && found.name == task::NAME
+        // One that waits for others to end has no session yet, and is stopped like any call.
+        && session.subagents.cancel(agent_id(session.core.id(), reply, call))
     {
-        let agent = agent_id(session.core.id(), reply, call);
-        session.subagents.cancel(agent);
         return Ok(SessionAnswer::Accepted);
     }
     match session.tools.call(call).stop.take().filter(|_| is_open) {

@@ -50,6 +50,19 @@ struct RunningChild {
     follows_mode: bool,
 }
 
+impl RunningChild {
+    /// Passes a new mode on.
+    fn set_mode(&self, mode: Mode) {
+        if self.follows_mode
+            && let Some(commands) = self.commands.upgrade()
+        {
+            let (client, mode) = (ClientId(0), mode.id().to_owned());
+            // A child handles commands quickly; one that is stuck asks for no permission either.
+            drop(commands.try_send(SessionCommand::SetMode { ticket: PASSED_ON, client, mode }));
+        }
+    }
+}
+
 /// A child's call about which this session's user was asked, until its outcome is known.
 struct ChildCall {
     child: SessionId,
@@ -150,8 +163,8 @@ impl Subagents {
         self.news.1.try_recv()
     }
 
-    /// Handles news of a child. Returns the record for the log, if any.
-    pub fn handle_event(&mut self, news: ChildNews, clients: &ClientList) -> Option<LogRecord> {
+    /// Handles news of a child. `mode` is the session's. Returns the record for the log, if any.
+    pub fn handle_event(&mut self, news: ChildNews, mode: Mode, clients: &ClientList) -> Option<LogRecord> {
         match news {
             ChildNews::Asked { child, ask: theirs, permission, answers } => {
                 let ask = AskId::fresh();
@@ -182,8 +195,13 @@ impl Subagents {
             }
             ChildNews::Allowed { rule } => return Some(LogRecord::Allowed(rule)),
             ChildNews::Spent { model, usage, by } => return Some(LogRecord::Spent(model, usage, by)),
-            ChildNews::Began { child, commands, follows_mode, about } => {
-                self.at_work.push(RunningChild { session: child.clone(), commands, follows_mode });
+            ChildNews::Began { child, commands, mode: began_in, follows_mode, about } => {
+                let running = RunningChild { session: child.clone(), commands, follows_mode };
+                // Since its call began, it may have waited for others to end.
+                if began_in != mode {
+                    running.set_mode(mode);
+                }
+                self.at_work.push(running);
                 if let Some(about) = about {
                     self.show_begun(child, about, clients);
                 }
@@ -200,17 +218,11 @@ impl Subagents {
 
     /// Passes a new mode on to the running children.
     pub fn set_mode(&self, mode: Mode) {
-        for child in self.at_work.iter().filter(|child| child.follows_mode) {
-            if let Some(commands) = child.commands.upgrade() {
-                let (client, mode) = (ClientId(0), mode.id().to_owned());
-                // A child handles commands quickly; one that is stuck asks for no permission either.
-                drop(commands.try_send(SessionCommand::SetMode { ticket: PASSED_ON, client, mode }));
-            }
-        }
+        self.at_work.iter().for_each(|child| child.set_mode(mode));
     }
 
-    /// Cancels one agent, at any depth below this session.
-    pub fn cancel(&self, agent: SessionId) {
+    /// Cancels one agent, at any depth below this session. Returns whether it has begun.
+    pub fn cancel(&self, agent: SessionId) -> bool {
         let (mut through, mut command) = (agent.clone(), SessionCommand::Cancel);
         // The chain of agents is at most as long as the list of those shown.
         for _ in 0..=self.shown.len() {
@@ -218,11 +230,12 @@ impl Subagents {
             if let Some(commands) = direct.and_then(|child| child.commands.upgrade()) {
                 // A full queue must not lose a cancel.
                 tokio::spawn(async move { commands.send(command).await });
-                return;
+                return true;
             }
-            let Some(above) = self.shown_above(&through) else { return };
+            let Some(above) = self.shown_above(&through) else { return false };
             (through, command) = (above, SessionCommand::CancelAgent { agent: agent.clone() });
         }
+        false
     }
 
     // ── Permission prompts ─────────────────────────────────────────────────────────────────────

@@ -19,6 +19,7 @@ use super::mcp::KeptServers;
 use super::registry::SessionServices;
 use super::work;
 use super::{Attachment, ClientId, SessionEvent};
+use epitome_provider::budget::{BudgetGrants, CostBudget};
 use epitome_store::Journal;
 use epitome_thread::{Seq, Thread};
 use epitome_tools::background::BackgroundCommands;
@@ -35,6 +36,8 @@ pub struct SuspendedSession {
     /// The entries before this one have been shown to the clients.
     seen: Seq,
     settings: Configured,
+    /// What the user allowed beyond the budget.
+    granted: Option<BudgetGrants>,
     /// Of hooks for the session's start, which do not run again.
     exports: Option<Arc<str>>,
     hooks: HookHost,
@@ -105,7 +108,7 @@ impl Session {
             permissions: _,
             model: _,
             settings,
-            services: _,
+            services,
             workspace,
             lineage: _,
             process: _,
@@ -116,6 +119,7 @@ impl Session {
             seen: thread.next_seq(),
             clients,
             settings,
+            granted: services.http.budget().map(CostBudget::grants),
             exports: workspace.exports().cloned(),
             owes_end: hooks.owe_end() || compactor.has_unused(),
             hooks: hooks.at_rest(),
@@ -142,6 +146,9 @@ impl SuspendedSession {
         // Problems in files were reported when the session was opened.
         session.core.clients = self.clients;
         session.core.settings = self.settings;
+        if let (Some(granted), Some(budget)) = (self.granted, session.core.services.http.budget()) {
+            budget.resume(granted);
+        }
         if let Some(exports) = self.exports {
             session.core.workspace = Arc::new(session.core.workspace.exporting(exports));
         }

@@ -6,6 +6,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use epitome::checkpoint::{AffectedFiles, Bounds, Checkpoints, ConflictReason, RewindReport, RewindTarget};
@@ -641,6 +643,29 @@ fn unneeded_contents_and_the_oldest_turns_are_pruned() {
     assert!(contents() < all, "what only later commands would need is gone");
     bench.rewind(50);
     assert_eq!(bench.read("a"), "2");
+}
+
+/// Regression: a session that was closed while a command ran did not wait for the scan after it. When it was opened again at
+/// once, it took the command for interrupted by a crash, and two handles recorded the same turn.
+#[test]
+fn checkpoints_are_released_once_the_end_of_each_call_is_recorded() {
+    let bench = Bench::new();
+    let (checkpoints, root, what) = (bench.checkpoints.clone(), bench.root(), AffectedFiles::Anything);
+    checkpoints.begin_turn(Seq(7));
+    checkpoints.before(std::slice::from_ref(&root), &what).expect("recorded");
+    bench.write("a", "new");
+    let (go, wait) = mpsc::channel();
+    let ending = thread::spawn(move || {
+        wait.recv().expect("the test lets it go");
+        checkpoints.after(&[root], &what)
+    });
+    go.send(()).expect("it waits");
+    bench.checkpoints.release().expect("let go");
+    let again = Checkpoints::new(&bench.home.path().join("data"), &session(), Bounds::default());
+    again.resume(&[bench.root()]).expect("taken up");
+    let report = again.rewind(RewindTarget::From(Seq(7)), false).expect("taken back");
+    assert_eq!(report.beyond, Vec::<String>::new());
+    ending.join().expect("no panic").expect("recorded");
 }
 
 /// Regression: a rewind could not restore the contents of a directory that a command had replaced with a link to

@@ -50,6 +50,23 @@ async fn a_call_is_refused_when_its_estimate_exceeds_what_is_left() {
     assert!(!data.path().join("spent.json").exists(), "only limits of days and months are recorded");
 }
 
+/// Regression: the time in which the user is not asked again was counted from the first refusal of a session. After a
+/// later one, each of several agents asked.
+#[tokio::test]
+async fn after_each_refusal_further_calls_are_refused_without_a_question() {
+    let data = tempfile::tempdir().expect("a directory");
+    let limits = BudgetSettings { session_usd: Some(1.0), ..BudgetSettings::default() };
+    let (budget, asked) = budget(data.path(), limits, false);
+    call(&budget).await.expect("$1 is left, which is more than the estimate");
+    for times in 1..=2 {
+        for _ in 0..2 {
+            call(&budget).await.expect_err("all was spent");
+            assert_eq!(asked.load(Ordering::Relaxed), times);
+        }
+        budget.state().refused_at = Instant::now().checked_sub(REFUSED_FOR);
+    }
+}
+
 #[tokio::test]
 async fn a_user_who_agrees_allows_the_same_amount_again() {
     let data = tempfile::tempdir().expect("a directory");

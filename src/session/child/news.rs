@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use crate::event_queue::{EventQueue, PutResult, QueueLimits, QueuedItem};
 use crate::{AskId, PermissionRequest, SessionCommand, SessionEvent, SubagentEnd, SubagentInfo};
-use epitome_thread::{ModelName, Rule, SessionId, ToolOutcome, Usage};
+use epitome_thread::{Mode, ModelName, Rule, SessionId, ToolOutcome, Usage};
 
 /// Streamed text and output are kept only briefly, since the entries that follow contain them. Everything else is
 /// kept; a child's limits on rounds and calls bound it.
@@ -41,6 +41,8 @@ pub enum ChildNews {
     Began {
         child: SessionId,
         commands: mpsc::WeakSender<SessionCommand>,
+        /// The mode that it begins in.
+        mode: Mode,
         /// Whether a mode that the user chooses while it runs applies to the child too.
         follows_mode: bool,
         /// The description of an agent for clients; `None` for a callback, which is not shown.

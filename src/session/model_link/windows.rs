@@ -140,13 +140,16 @@ impl ModelLink {
     }
 
     /// Gives tools in another form from now on, where the service refuses them in the present one; `None` where there
-    /// is no other to try.
+    /// is no other to try. `own` is the endpoint of the running recipe. The call of another model, which the user has
+    /// replaced since, changes nothing.
     pub fn take_other_form(
         &mut self,
+        model: &ModelName,
+        own: Option<&mut Endpoint>,
         error: &ProviderError,
         settings: &Settings,
     ) -> Option<Vec<ModelEffect>> {
-        let endpoint = self.endpoint.as_ref()?;
+        let endpoint = own.or(self.endpoint.as_mut()).filter(|endpoint| endpoint.name == *model)?;
         let other = self.learned.other_form(settings, endpoint, &error.class)?;
         tracing::info!(model = %other.name, form = ?other.form, %error, "tools are given in another form");
         let notice = (other.form == ToolForm::WithoutReasoning).then(|| {
@@ -158,7 +161,7 @@ impl ModelLink {
             );
             ModelEffect::Notice(NoticeSeverity::Warning, text)
         });
-        self.endpoint = Some(other);
+        *endpoint = other;
         Some(Vec::from_iter(notice))
     }
 
@@ -171,9 +174,9 @@ impl ModelLink {
         }
     }
 
-    /// What can be found out of a model once it has answered.
-    pub fn learn_from_reply(&mut self, model: &ModelName) -> Vec<ModelEffect> {
-        if let Some(endpoint) = self.endpoint.as_ref().filter(|endpoint| endpoint.name == *model) {
+    /// What can be found out of a model once it has answered. `own` is the endpoint of the running recipe.
+    pub fn learn_from_reply(&mut self, model: &ModelName, own: Option<&Endpoint>) -> Vec<ModelEffect> {
+        if let Some(endpoint) = own.or(self.endpoint.as_ref()).filter(|endpoint| endpoint.name == *model) {
             self.learned.learn_form(endpoint);
         }
         let list = if self.list_asked { None } else { self.ask_provider(RefreshTime::Due) };

@@ -1,19 +1,17 @@
 //! OpenAI's models behind gateways that speak Chat Completions.
 
+use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use epitome::config::WireFormat::{OpenAiChat, OpenAiResponses};
+use epitome::config::WireFormat::{AnthropicMessages, OpenAiChat, OpenAiResponses};
 use epitome::thread::{Change, StopReason};
 use epitome_test_harness::session::{Setup, TestSession};
 use epitome_test_harness::{text, write_file};
 
-fn behind_a_gateway(
-    model: &str,
-    has_responses: bool,
-) -> (TestSession, Vec<(std::ffi::OsString, std::ffi::OsString)>) {
+fn behind_a_gateway(model: &str, has_responses: bool) -> (TestSession, Vec<(OsString, OsString)>) {
     let mut test = Setup::new().start(|_| vec![text("Hello.")]);
     let base = if has_responses {
         test.model.openai_base_url()
@@ -48,6 +46,29 @@ fn tools_are_given_in_the_form_that_a_gateway_takes() {
         assert_eq!(test.model.refusals(), Vec::<String>::new(), "{model}");
         assert_eq!(test.model.requests().len(), requests + 1, "{model}");
     }
+}
+
+/// Regression: a recipe's own model was refused at a gateway each time, as the session's model was given the other form.
+#[test]
+fn a_recipes_model_gets_tools_in_the_form_that_a_gateway_takes() {
+    let recipe = "---\nname: look\nmodel: openai/gpt-6-sol\n---\nLook.\n";
+    let mut test = Setup::with_files(&[("home/recipes/look.md", recipe)]).start(|_| vec![text("Hello.")]);
+    let base = test.model.openai_base_url();
+    let pairs = [
+        ("EPITOME_MODEL", "anthropic/claude-sonnet-5-5"),
+        ("OPENAI_BASE_URL", base.as_str()),
+        ("OPENAI_API_KEY", "sk-test-1"),
+    ];
+    let mut environment = test.environment();
+    environment.extend(pairs.map(|(name, value)| (OsString::from(name), OsString::from(value))));
+    test.reload(environment);
+    for refusals in [1, 0] {
+        assert_eq!(test.ask("/look"), StopReason::EndTurn);
+        assert_eq!(test.last_request().wire, OpenAiResponses);
+        assert_eq!(test.model.take_refusals().len(), refusals);
+    }
+    assert_eq!(test.ask("Hello?"), StopReason::EndTurn);
+    assert_eq!(test.last_request().wire, AnthropicMessages);
 }
 
 /// A model that takes tools in no form that the gateway has is not asked forever.

@@ -1,5 +1,6 @@
 //! The guards that keep hooks from causing endless loops.
 
+use epitome::session::SessionEvent;
 use epitome::thread::{Change, StopReason, Trigger};
 use serde_json::json;
 
@@ -24,6 +25,27 @@ fn a_hook_with_ever_new_follow_ups_continues_three_times() {
     assert!(refused(&test)[0].contains("3 times"), "{:?}", refused(&test));
     test.ask("Again");
     assert_eq!(test.model.requests().len(), 8, "each prompt has its own");
+}
+
+/// Regression: a user had sent another prompt while the agent worked, which a hook had already continued three times. The
+/// hook was told that it had continued that prompt too, and could not.
+#[test]
+fn a_prompt_that_enters_a_running_turn_has_its_own_continuations() {
+    let endless = script(
+        "agent_stop",
+        r#"cd "$EPITOME_CWD"; echo x >> n; echo "{\"follow_up_messages\": [\"Go $(wc -l < n)\"]}""#,
+    );
+    let said = || vec![text("Done.")];
+    let replies = vec![said(), said(), said(), vec![call(json!({"do": "wait"}))]];
+    let mut test = with_hooks(&[("endless", endless)], &[], replies);
+    let ticket = test.prompt("Hello");
+    test.client.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
+    let other = test.prompt("And the tests");
+    test.client.entry(|change| matches!(change, Change::Queued { .. }).then_some(()));
+    test.release_tool();
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
+    assert_eq!(test.reason(other), StopReason::EndTurn);
+    assert_eq!(test.model.requests().len(), 8, "four for each prompt");
 }
 
 /// Regression: of two follow-ups only the second was remembered, so a repeated pair was never recognized.

@@ -84,6 +84,32 @@ fn a_hook_answers_the_card_that_the_user_leaves_open() {
     }
 }
 
+/// Regression: a user switched to the mode in which nothing may be changed while a permission prompt was open. Another
+/// client, or a hook, then allowed the call, and it ran.
+#[test]
+fn a_call_that_the_mode_denies_by_now_is_refused_although_its_prompt_is_answered() {
+    let mut test = started("", &[]);
+    let ticket = test.prompt("Go");
+    let ask = test.client.until(|out| match out {
+        SessionEvent::Ask { ask, .. } => Some(*ask),
+        _ => None,
+    });
+    test.choose("mode", "read_only").expect("a mode");
+    test.send(SessionCommand::Decide { ask, decision: UserDecision::AllowAlways });
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
+    let log = test.log();
+    let outcome = log.iter().find_map(|entry| match &entry.change {
+        Change::ToolFinished { outcome } => Some(outcome.clone()),
+        _ => None,
+    });
+    let outcome = outcome.expect("an outcome");
+    assert_eq!(
+        (outcome.status, by(&outcome)),
+        (OutcomeStatus::Denied, Decider::Mode { mode: Mode::ReadOnly })
+    );
+    assert!(!log.iter().any(|entry| matches!(entry.change, Change::Allowed { .. })), "nothing is remembered");
+}
+
 fn by(outcome: &ToolOutcome) -> Decider {
     outcome.decided.clone().expect("somebody decided").by
 }

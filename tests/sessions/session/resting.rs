@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use epitome::config::set_policy_of_store;
-use epitome::session::{ClientId, SessionAnswer, SessionCommand, SessionError, SessionEvent};
+use epitome::session::{
+    ClientId, QuestionReply, QuestionSupport, Replay, SessionAnswer, SessionCommand, SessionError,
+    SessionEvent,
+};
 use epitome::thread::{Change, Mode, StopReason};
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::client::TestClient;
@@ -146,6 +149,30 @@ fn a_session_that_cannot_be_resumed_stays_suspended() {
     assert_eq!(test.ask("Third"), StopReason::EndTurn);
     let sent = test.last_request().body.to_string();
     assert!(sent.contains("First") && sent.contains("Third") && !sent.contains("Second"), "{sent}");
+}
+
+/// Regression: a user had allowed a session to spend the amount of its limit again. After five idle minutes, the next call
+/// asked for it once more.
+#[test]
+fn what_the_user_allows_beyond_the_budget_survives_a_suspension() {
+    let setup = Setup::with_config("[budget]\nsession_tokens = 900000\n");
+    let mut test = setup
+        .suspend_after(Duration::from_millis(30))
+        .start(|_| vec![text("Done."), ModelStep::Usage { input: 500_000, output: 10 }]);
+    let mut asked = TestClient::that_shows(2, QuestionSupport { forms: true, urls: false });
+    test.attach(&asked, Replay::Nothing);
+    assert_eq!(test.ask("One."), StopReason::EndTurn);
+    assert_eq!(test.ask("Two."), StopReason::EndTurn);
+    let ticket = test.prompt("Three.");
+    let ask = asked.until(|out| match out {
+        SessionEvent::Question { ask, .. } => Some(*ask),
+        _ => None,
+    });
+    let yes = [("go_on".to_owned(), json!("yes"))].into_iter().collect();
+    test.send(SessionCommand::Answer { ask, reply: QuestionReply::Accepted(yes) });
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
+    rests(&test);
+    assert_eq!(test.ask("Four."), StopReason::EndTurn);
 }
 
 /// The variables that a hook defined for a project's commands were gone after five idle minutes.

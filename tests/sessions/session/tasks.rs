@@ -1,8 +1,8 @@
 //! Subagents that the model starts: their input, their result, and their limits.
 
 use epitome::provider::spent::Spent;
-use epitome::session::{SessionAnswer, SessionCommand, SessionEvent, UserDecision};
-use epitome::thread::{Change, OutcomeStatus, StopReason, Thread, ToolOutcome};
+use epitome::session::{CancelTarget, SessionAnswer, SessionCommand, SessionEvent, UserDecision};
+use epitome::thread::{CallId, Change, OutcomeStatus, StopReason, Thread, ToolOutcome};
 use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
 use epitome_test_harness::session::{Setup, TestSession, call};
 use epitome_test_harness::text;
@@ -317,6 +317,56 @@ fn a_mode_change_applies_to_running_subagents() {
     // No permission request is shown.
     assert_eq!(test.reason(ticket), StopReason::EndTurn);
     assert_eq!(outcomes(&test)[0].model_text(), "Done.");
+}
+
+/// Regression: a user had switched to the mode in which nothing may be changed while a subagent waited for another one to
+/// end. It began in the mode of its call, and ran commands without asking.
+#[test]
+fn a_mode_change_applies_to_subagents_that_wait_for_others() {
+    let agents = vec![
+        vec![call(json!({"do": "wait"}))],
+        vec![text("Done.")],
+        vec![call(json!({"asks": "person"}))],
+        vec![text("Done, too.")],
+    ];
+    let both = vec![hand("general", "One"), hand("general", "Two")];
+    let mut test = started("mode = \"full\"\n[agents]\nmax_parallel = 1", vec![both], agents);
+    let ticket = test.prompt("Go");
+    waiting_call(&mut test);
+    test.choose("mode", "read_only").expect("a mode");
+    test.release_tool();
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
+    let last = test.model.requests().into_iter().rfind(is_agents).expect("a request");
+    assert!(format!("{:?}", last.seen()).contains("Commands cannot be run"), "{:?}", last.seen());
+}
+
+/// Regression: to cancel a subagent that waited for another one to end was answered as done, but it began nevertheless.
+#[test]
+fn a_subagent_that_waits_for_others_can_be_cancelled() {
+    let both = vec![hand("general", "One"), hand("general", "Two")];
+    let mut test = started("[agents]\nmax_parallel = 1", vec![both], vec![vec![call(json!({"do": "wait"}))]]);
+    let ticket = test.prompt("Go");
+    let target = CancelTarget::Call(waiting_call(&mut test));
+    let (cancel, client) = (test.ticket(), test.client.id);
+    test.send(SessionCommand::CancelOne { ticket: cancel, client, target });
+    test.client.answer(cancel).expect("it is cancelled");
+    test.release_tool();
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
+    assert_eq!(test.model.requests().len(), 4, "two of the parent and two of the first agent");
+    let statuses: Vec<OutcomeStatus> = outcomes(&test).iter().map(|outcome| outcome.status).collect();
+    assert_eq!(statuses, [OutcomeStatus::Interrupted, OutcomeStatus::Completed]);
+}
+
+/// Waits until a subagent waits for another one; returns its call.
+fn waiting_call(test: &mut TestSession) -> CallId {
+    test.client.until(|out| match out {
+        SessionEvent::CallProgress { call, output }
+            if output.text == "waiting for another agent to end\n" =>
+        {
+            Some(call.clone())
+        }
+        _ => None,
+    })
 }
 
 /// Regression: an "always" decision only applied to the session or subagent that had asked, and to subagents started

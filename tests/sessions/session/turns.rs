@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use epitome::config::WireFormat;
+use epitome::provider::spent::Spent;
 use epitome::session::{Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent, UserDecision};
-use epitome::thread::{Change, OutcomeStatus, StopReason};
+use epitome::thread::{Change, OutcomeStatus, StopReason, Thread};
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::client::TestClient;
 use epitome_test_harness::session::{Setup, TestSession, call};
@@ -46,6 +47,41 @@ fn a_reply_that_breaks_off_within_a_call_is_requested_again() {
         let whole = test.log().iter().filter(|entry| matches!(entry.change, Change::Replied { .. })).count();
         assert_eq!((whole, test.model.requests().len()), (1, 2), "{format:?}");
     }
+}
+
+/// Regression: a provider wanted fewer requests, and the user chose another model. The turn went on waiting for the first
+/// one, up to a minute before each attempt, and called it again.
+#[test]
+fn a_model_that_is_chosen_while_a_call_waits_is_called_at_once() {
+    let limited = ModelStep::Error { status: 429, retry_after: Some(50), message: None };
+    let mut test = TestSession::new(vec![vec![limited], vec![text("Done.")]]);
+    let ticket = test.prompt("Go");
+    test.client.until(|out| match out {
+        SessionEvent::Notice { text, .. } => text.contains("Trying again in").then_some(()),
+        _ => None,
+    });
+    test.choose("model", "anthropic/claude-haiku-4-5").expect("it is offered");
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
+    assert_eq!(test.last_request().body["model"], "claude-haiku-4-5");
+}
+
+/// Regression: a user cancelled while the model was thinking. Nothing of the reply could be kept, and what it had cost was
+/// neither in the usage of the turn nor in the session's cost.
+#[test]
+fn a_reply_that_is_cancelled_before_its_text_is_paid_for() {
+    let usage = ModelStep::Usage { input: 70_000, output: 10 };
+    let mut test = TestSession::new(vec![vec![ModelStep::Think("Hm.".into()), usage, ModelStep::Hang]]);
+    let ticket = test.prompt("Go");
+    test.client.until(|out| matches!(out, SessionEvent::Text { .. }).then_some(()));
+    test.send(SessionCommand::Cancel);
+    match test.client.answer(ticket) {
+        Ok(SessionAnswer::TurnEnded { reason: StopReason::Cancelled, usage, .. }) => {
+            assert_eq!(usage.input, 70_000);
+        }
+        other => panic!("a cancelled turn was expected: {other:?}"),
+    }
+    let thread = Thread::replay(test.log()).expect("a log");
+    assert_eq!(Spent::total(&Default::default(), &thread).usage.input, 70_000);
 }
 
 /// Regression: after a panic in the preview, the permission request was never shown, and the turn waited for it
