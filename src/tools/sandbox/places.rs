@@ -343,7 +343,7 @@ pub(super) fn repositories(workspace: &Workspace) -> impl Iterator<Item = PathBu
 /// Protects the directories above a path in the workspace against renaming: another path could take its place.
 fn fix_above(places: &mut SandboxPaths, roots: &[PathBuf], path: &Path) {
     let Some(root) = roots.iter().find(|root| path.starts_with(root)) else { return };
-    let above = path.ancestors().skip(1).take_while(|above| *above != root.as_path());
+    let above = path.ancestors().skip(1).take_while(|above| above.starts_with(root) && *above != root);
     places.fixed.extend(above.map(Path::to_path_buf));
 }
 
