@@ -544,6 +544,11 @@ async fn a_home_as_workspace_still_hides_its_secrets() {
         ("grep -q the-log .epitome/data/log", false),
         ("mv .ssh other && grep -q the-private-key other/id_ed25519", false),
         ("echo x > .ssh/authorized_keys", false),
+        ("echo x > w/new && mkdir w/other", true),
+        // Programs run or obey these without being asked.
+        ("echo x > .zshrc", false),
+        ("mkdir -p .config/autostart", false),
+        ("mkdir bin", false),
     ];
     hold(&place, &rows).await;
     assert!(place.root.join("home/.ssh/id_ed25519").exists());

@@ -78,6 +78,9 @@ const GO_MODULES: &str = "go/pkg/mod";
 /// modules next to them are in `x`.
 const GO_VERSIONS: [&str; 2] = ["golang.org", "cache/download/golang.org"];
 
+/// Maximum number of directories of a home that commands of a session in it may change.
+const VISIBLE_MAX: usize = 256;
+
 /// A cache of programs that is separate from the user's: the variable that names it, the user's cache, without which it
 /// isn't needed, and its directory.
 pub(super) struct SeparateCache(&'static str, Option<&'static str>, &'static str);
@@ -141,6 +144,14 @@ pub(super) fn find(
         SandboxPaths { devices: real(DEVICES.map(PathBuf::from)), hidden, ..SandboxPaths::default() };
     let mut gits = Vec::new();
     let entries = workspace.found().entries(roots.iter().map(PathBuf::as_path));
+    let mut commands = Vec::new();
+    if let Some(home) = real_home.as_ref().filter(|home| roots.contains(home) && is_of_user(home)) {
+        roots.retain(|root| root != home);
+        roots.extend(visible_directories(home));
+        roots.sort();
+        roots.dedup();
+        commands.extend(directories_of_commands(workspace).filter(|path| path.starts_with(home)));
+    }
     // A session may be below the root of its repository.
     let git = entries.iter().filter(|entry| entry.ends_with(".git"));
     let mut worktrees: Vec<&Path> = git.filter_map(|git| git.parent()).collect();
@@ -171,10 +182,12 @@ pub(super) fn find(
         }
         fix_above(&mut places, &roots, &git);
         match changes_git {
-            true => git::freeze(&mut places, &git, support),
-            false => freeze(&mut places, git.clone()),
+            true => {
+                git::freeze(&mut places, &git, support);
+                gits.push(git);
+            }
+            false => freeze(&mut places, git),
         }
-        gits.extend(changes_git.then_some(git));
     }
     worktrees
         .extend(roots.iter().filter_map(|root| root.ancestors().find(|path| path.join(".git").exists())));
@@ -186,6 +199,10 @@ pub(super) fn find(
     }
     for git in worktrees.iter().map(|worktree| worktree.join(".git")) {
         fix_above(&mut places, &roots, &git);
+    }
+    for directory in commands {
+        fix_above(&mut places, &roots, &directory);
+        freeze(&mut places, directory);
     }
     places.fixed.sort();
     places.fixed.dedup();
@@ -278,6 +295,34 @@ fn parents(shared: &[PathBuf], path: &Path) -> Vec<PathBuf> {
     parents
 }
 
+/// Whether a home is one in which shells start: in some containers `HOME` is the directory of a project.
+fn is_of_user(home: &Path) -> bool {
+    [".bashrc", ".profile", ".bash_profile", ".zshrc", ".zprofile", ".config/fish"]
+        .iter()
+        .any(|file| home.join(file).exists())
+}
+
+/// Returns what commands of a session in a home may change: hidden entries of a home are settings, which programs run or
+/// obey, and so are new ones.
+fn visible_directories(home: &Path) -> Vec<PathBuf> {
+    let is_visible = |entry: &fs::DirEntry| {
+        let name = entry.file_name();
+        let is_of_programs = name.to_string_lossy().starts_with('.') || name == "bin" || name == "snap";
+        !is_of_programs && entry.file_type().is_ok_and(|kind| kind.is_dir())
+    };
+    let entries = fs::read_dir(home).into_iter().flatten().flatten();
+    entries.filter(is_visible).map(|entry| entry.path()).take(VISIBLE_MAX).collect()
+}
+
+/// Returns the directories on the user's `PATH`, resolved.
+fn directories_of_commands(workspace: &Workspace) -> impl Iterator<Item = PathBuf> {
+    let path = workspace.environment.iter().find(|(name, _)| name == "PATH");
+    let directories = path.into_iter().flat_map(|(_, path)| std::env::split_paths(path));
+    directories
+        .filter(|directory| directory.is_absolute())
+        .filter_map(|directory| directory.canonicalize().ok())
+}
+
 /// Protects the versions of Go in the cache of modules.
 fn close_go_versions(places: &mut SandboxPaths, home: Option<&Path>) {
     let modules = home.and_then(|home| home.join(GO_MODULES).canonicalize().ok());
@@ -350,7 +395,7 @@ pub(super) fn repositories(workspace: &Workspace) -> impl Iterator<Item = PathBu
 /// Protects the directories above a path in the workspace against renaming: another path could take its place.
 fn fix_above(places: &mut SandboxPaths, roots: &[PathBuf], path: &Path) {
     let Some(root) = roots.iter().find(|root| path.starts_with(root)) else { return };
-    let above = path.ancestors().skip(1).take_while(|above| *above != root.as_path());
+    let above = path.ancestors().skip(1).take_while(|above| above.starts_with(root) && *above != root);
     places.fixed.extend(above.map(Path::to_path_buf));
 }
 
@@ -416,9 +461,10 @@ mod tests {
         }
 
         fn places_of(&self, cwd: &str, changes_git: bool, support: Support) -> SandboxPaths {
-            let home = self.root.join("home").into_os_string();
-            let workspace =
-                Workspace::new(self.root.join(cwd), Vec::new(), Arc::new(vec![("HOME".into(), home)]));
+            let home = self.root.join("home");
+            let path = home.join("go/bin").into_os_string();
+            let environment = vec![("HOME".into(), home.into_os_string()), ("PATH".into(), path)];
+            let workspace = Workspace::new(self.root.join(cwd), Vec::new(), Arc::new(environment));
             let rules =
                 SandboxRules { hide: vec![self.root.join("home/.epitome/data")], ..SandboxRules::default() };
             find(&rules, &workspace, changes_git, &support)
@@ -600,8 +646,24 @@ mod tests {
         assert_eq!(disk.below(&disk.places_of("w", false, ALL).writable), ["w", "home/.cache/ruff"]);
     }
 
+    /// In a session in the home, every command could write to `.config/autostart` or `.local/bin`, create a `.zshrc` and
+    /// replace programs in `go/bin`, without a prompt in mode auto.
     #[test]
-    fn a_home_as_workspace_keeps_its_secrets() {
+    fn a_home_as_workspace_keeps_its_settings_and_secrets() {
+        let files = ["home/.bashrc", "home/.ssh/id", "home/bin/x", "home/notes/a", "home/go/bin/x", "home/b"];
+        let disk = SandboxDisk::with(&files);
+        for support in [ALL, Support { namespaces: Namespaces::None, ..ALL }] {
+            let places = disk.places("home", support);
+            assert_eq!(disk.below(&places.writable), ["home/go", "home/notes"]);
+            assert!(places.covered.is_empty());
+        }
+        let frozen = disk.below(&disk.places("home", ALL).frozen);
+        assert!(frozen.contains(&"home/go/bin".to_owned()), "{frozen:?}");
+    }
+
+    /// In a container, where no shell starts in the directory of a project that is `HOME`.
+    #[test]
+    fn a_project_that_is_home_is_writable_except_for_secrets() {
         let disk = SandboxDisk::with(&["home/.ssh/id", "home/.epitome/data/x", "home/notes/a", "home/b"]);
         let places = disk.places("home", ALL);
         assert_eq!(disk.below(&places.covered), ["home/.epitome/data", "home/.ssh"]);

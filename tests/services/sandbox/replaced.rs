@@ -206,13 +206,13 @@ async fn the_copy_of_settings_that_another_command_works_with_is_out_of_reach() 
     let attempt = "printf '[remote \"origin\"]\\n\\tpushurl = /evil\\n' >> $(readlink -f ~/.cache/epitome/staging/*/0/config)";
     hold(&place, &[(attempt, false), ("mkdir ~/.cache/epitome/staging/x", false)]).await;
     let workspace = place.workspace.clone();
-    // In a session whose directory is the home, the copies are in the workspace.
+    // In a session whose directory is the home, the copies are below the workspace's directory.
     place.work_in(place.root.join("home"));
     hold(
         &place,
         &[
             (attempt, false),
-            ("touch ~/.cache/epitome/x", true),
+            ("touch ~/.cache/epitome/x", false),
             ("mv ~/.cache ~/c", false),
             ("mv ~/.cache/epitome ~/e", false),
         ],
