@@ -51,8 +51,12 @@ impl Core {
         std::iter::once(&self.workspace.cwd).chain(&self.workspace.directories).cloned().collect()
     }
 
-    /// Warns the user about changes that could not be recorded.
+    /// Warns the user about changes that could not be recorded. Those of a child are reported by its parent: the user sees
+    /// no notices of a child.
     pub(super) fn report_checkpoint_errors(&mut self) {
+        if self.lineage.is_child() {
+            return;
+        }
         let troubles =
             { self.services.checkpoints.iter() }.flat_map(Checkpoints::take_troubles).collect::<Vec<_>>();
         for trouble in troubles {

@@ -19,7 +19,7 @@ use epitome_provider::wire::encoding::{Encoded, Encoding};
 use epitome_provider::{Basis, ErrorClass, ModelRequest, ProviderError, ProviderEvent, retry};
 use epitome_thread::{
     CallId, Change, Content, Entry, FOREIGN_DEPTH_MAX, Message, MessageId, ModelName, OutcomeStatus,
-    PlanStep, ThoughtLevel, ToolCall, ToolOutcome, View, ViewItem, is_deeper,
+    PlanStep, ThoughtLevel, ToolCall, ToolOutcome, Usage, View, ViewItem, is_deeper,
 };
 use epitome_tokens::Ruler;
 use epitome_tools::{Tool, ToolContext};
@@ -178,13 +178,14 @@ impl ModelCall {
         matches!(self.phase, Phase::Waiting { .. })
     }
 
-    /// Schedules the next attempt.
-    pub fn retry_after(&mut self, delay: Duration) {
+    /// Schedules the next attempt. Returns the usage that the provider has reported for this one.
+    pub fn retry_after(&mut self, delay: Duration) -> Option<Usage> {
         self.attempts += 1;
         self.quiet = Quiet::from_now();
-        self.collector = Collector::new(&self.endpoint.name);
+        let spent = self.take_reply().usage;
         let sleep = Box::pin(tokio::time::sleep(retry::before_reminder(delay)));
         self.phase = Phase::Waiting { until: Instant::now() + delay, sleep };
+        spent
     }
 
     /// Waits for the next event. Cancel-safe.

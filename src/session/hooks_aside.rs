@@ -1,6 +1,7 @@
 //! Hooks of events that nothing waits for: a permission request, a notification, an agent's start, a completed item of
 //! the plan. What they say comes when it comes; one of a permission request may answer the card while it is open.
 
+use tokio::task::AbortHandle;
 use tracing::Instrument as _;
 
 use super::actor::Session;
@@ -24,7 +25,8 @@ pub(super) fn asked(session: &mut Session, call: &ToolCall) {
     let ask = session.core.permissions.open_ask();
     let call = session.hook_call(call, call.input.as_object().cloned().unwrap_or_default());
     let message = format!("Permission is needed to use {}.", claude_tools::tool_name(&call.tool));
-    start(session, EventData::PermissionRequest(call), ask);
+    let hooks = start(session, EventData::PermissionRequest(call), ask);
+    session.core.permissions.set_hooks(hooks);
     start(session, EventData::Notification { kind: "permission_prompt", message }, None);
 }
 
@@ -38,16 +40,16 @@ pub(super) fn planned(session: &mut Session, before: &[PlanStep], steps: &[PlanS
     }
 }
 
-/// Runs the hooks of an event off the session's task.
-pub(super) fn start(session: &mut Session, what: EventData, ask: Option<AskId>) {
+/// Runs the hooks of an event off the session's task; `None` if there are none.
+pub(super) fn start(session: &mut Session, what: EventData, ask: Option<AskId>) -> Option<AbortHandle> {
     let event = what.event();
     if !session.may_run(event) {
-        return;
+        return None;
     }
     let hook_context = session.hook_context(what);
     let links = session.links(&hook_context);
     if links.is_empty() {
-        return;
+        return None;
     }
     let runner = session.hooks.runner(&session.core);
     let scope = session.core.trace.session().clone();
@@ -56,7 +58,7 @@ pub(super) fn start(session: &mut Session, what: EventData, ask: Option<AskId>) 
         let resolution = effects::guarded(perform, || internal_error(event)).await;
         BackgroundResult::HooksAside(event, ask, Box::new(resolution))
     };
-    session.core.background.spawn(job.instrument(scope));
+    Some(session.core.background.spawn(job.instrument(scope)))
 }
 
 /// Handles the result of such hooks.

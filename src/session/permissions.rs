@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use tokio::task::AbortHandle;
+
 use super::saved_permissions;
 use super::session_permissions::SessionPermissions;
 use super::{AskId, PermissionRequest, SessionEvent, UserDecision};
@@ -61,6 +63,8 @@ struct OpenPermission {
     because: Option<String>,
     /// The prompt as clients see it; `None` until it is shown.
     shown: Option<Arc<PermissionRequest>>,
+    /// The hooks that may answer it.
+    hooks: Option<AbortHandle>,
 }
 
 /// The input of a ruling besides the permissions.
@@ -234,7 +238,8 @@ impl Permissions {
     /// Opens a permission prompt for a call; it is shown once its preview is available.
     pub fn open(&mut self, call: CallId, question: PermissionQuestion) {
         let PermissionQuestion { access, always, because } = question;
-        self.open = Some(OpenPermission { ask: AskId::fresh(), call, access, always, because, shown: None });
+        let (ask, shown, hooks) = (AskId::fresh(), None, None);
+        self.open = Some(OpenPermission { ask, call, access, always, because, shown, hooks });
     }
 
     /// The id of the open prompt.
@@ -293,9 +298,20 @@ impl Permissions {
         Some(SessionEvent::Ask { ask: open.ask, permission: open.shown.clone()? })
     }
 
-    /// Withdraws the open prompt.
+    /// These hooks may answer the open prompt.
+    pub fn set_hooks(&mut self, hooks: Option<AbortHandle>) {
+        if let Some(open) = &mut self.open {
+            open.hooks = hooks;
+        }
+    }
+
+    /// Withdraws the open prompt, because the turn is cancelled, and ends its hooks.
     pub fn withdraw(&mut self) -> Option<SessionEvent> {
-        self.open.take().map(|open| SessionEvent::Withdrawn { ask: open.ask })
+        let open = self.open.take()?;
+        if let Some(hooks) = &open.hooks {
+            hooks.abort();
+        }
+        Some(SessionEvent::Withdrawn { ask: open.ask })
     }
 
     /// Drops the prompt of a call that can't run; returns whether it was open.

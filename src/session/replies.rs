@@ -323,9 +323,11 @@ impl Session {
                 };
                 match delay {
                     Some(delay) => {
-                        call.retry_after(delay);
+                        let spent = call.retry_after(delay);
+                        let model = call.model.clone();
                         let text = waiting(&error, delay, call.attempts + 1);
                         self.core.notify(NoticeSeverity::Warning, text);
+                        spend_on_cut_reply(self, model, spent);
                     }
                     None => {
                         let call = work.model.take().expect("a failed call was running");

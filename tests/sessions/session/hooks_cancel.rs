@@ -83,6 +83,15 @@ fn a_tool_call_cancelled_in_its_hook_is_interrupted() {
     }
 }
 
+/// Regression: a hook that asked somebody else for a permission went on for ten minutes after the user had cancelled the
+/// turn.
+#[test]
+fn a_cancel_ends_the_hooks_of_an_open_permission_request() {
+    let declares = r#"{"protocol": 2, "events": ["permission_request"], "timeout_ms": 600000}"#;
+    let mut test = hanging(declares, vec![vec![call(json!({"asks": "person"}))]]);
+    cancelled(&mut test, "Hello");
+}
+
 #[test]
 fn a_cancel_in_turn_end_or_agent_stop_keeps_the_reply() {
     for event in ["turn_end", "agent_stop"] {

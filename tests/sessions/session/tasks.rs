@@ -357,6 +357,28 @@ fn a_subagent_that_waits_for_others_can_be_cancelled() {
     assert_eq!(statuses, [OutcomeStatus::Interrupted, OutcomeStatus::Completed]);
 }
 
+/// Regression: that a subagent's change could not be recorded was reported to the subagent alone. The user expected to be
+/// able to rewind it.
+#[test]
+fn the_user_learns_that_a_subagents_change_can_not_be_undone() {
+    // A file where the directory of checkpoints would be.
+    let files = [("home/config.toml", "mode = \"full\"\n"), ("home/data/checkpoints", "")];
+    let write = json!({"file_path": "new.txt", "text": "new\n"});
+    let mut test = Setup::with_files(&files).built_in_tools().start(move |request| {
+        match (is_agents(request), request.seen().len()) {
+            (false, 1) => vec![hand("general", "Write it")],
+            (true, 1) => vec![ModelStep::Call { name: "file_write".into(), input: write.clone() }],
+            _ => vec![text("Done.")],
+        }
+    });
+    assert_eq!(test.ask("Go"), StopReason::EndTurn);
+    assert!(test.cwd().join("new.txt").exists());
+    test.client.until(|out| match out {
+        SessionEvent::Notice { text, .. } => text.contains("may not be possible to undo").then_some(()),
+        _ => None,
+    });
+}
+
 /// Waits until a subagent waits for another one; returns its call.
 fn waiting_call(test: &mut TestSession) -> CallId {
     test.client.until(|out| match out {

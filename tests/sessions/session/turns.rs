@@ -84,6 +84,22 @@ fn a_reply_that_is_cancelled_before_its_text_is_paid_for() {
     assert_eq!(Spent::total(&Default::default(), &thread).usage.input, 70_000);
 }
 
+/// Regression: a connection broke while the model wrote a call, and the call was made again. The first attempt's cost was
+/// missing in the same way.
+#[test]
+fn an_attempt_that_breaks_off_unseen_is_paid_for() {
+    let mut test =
+        TestSession::new(vec![vec![call(json!({"says": "one"})), ModelStep::Cut], vec![text("Done.")]]);
+    let ticket = test.prompt("Go");
+    match test.client.answer(ticket) {
+        // A scripted reply takes 1,000 tokens.
+        Ok(SessionAnswer::TurnEnded { reason: StopReason::EndTurn, usage, .. }) => {
+            assert_eq!(usage.input, 2_000);
+        }
+        other => panic!("the turn's end was expected: {other:?}"),
+    }
+}
+
 /// Regression: after a panic in the preview, the permission request was never shown, and the turn waited for it
 /// forever.
 #[test]
