@@ -58,7 +58,7 @@ fn old_outcomes_are_cut_to_their_beginning_with_a_recall_hint() {
 #[test]
 fn the_largest_window_is_no_problem() {
     let mut conversation = TestConversation::new();
-    conversation.add_prompt(&words(4_000));
+    conversation.add_prompt(words(4_000));
     conversation.add_later_messages();
     for window in [u64::try_from(i64::MAX).expect("it is positive"), u64::MAX] {
         for share in [0.4, 1.0] {
