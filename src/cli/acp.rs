@@ -280,6 +280,7 @@ fn standalone(
 ) -> Result<i32, CliError> {
     let runtime = serve::runtime()?;
     let sessions = serve::sessions(paths.clone(), runtime.handle());
+    sessions.services().store.keep_listing();
     let environment = serve::environment();
     let v2_paths = paths.clone();
     let login = ClientLogin::new(paths, overrides, environment.clone());

@@ -53,6 +53,7 @@ fn start(paths: crate::paths::Paths) -> Result<Option<StartedDaemon>, CliError> 
     // Load now, so that the first client gets the learned context windows instead of the built-in ones.
     runtime.block_on(services.learned.load());
     let store = services.store.clone();
+    store.keep_listing();
     let sessions = Sessions::new(services, runtime.handle().clone());
     Ok(Some((runtime, claim, Arc::new(Daemon::new(paths, sessions, store)))))
 }

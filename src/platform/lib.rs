@@ -10,7 +10,8 @@
 //! | `local` | connects processes |
 //! | `root`, `directories` | open paths below directories that can't be redirected |
 //! | `disk`, `unnamed_file` | sync file systems, and create files without a name |
-//! | `entry_watch`, `holder` | report replaced files, and find the process that holds a file lock |
+//! | `directory_watch`, `entry_watch` | report which entries of a directory have changed, and that files were replaced |
+//! | `holder` | finds the process that holds a file lock |
 //! | `process` | this process: its memory, its streams, and how it detaches from its parent |
 //! | `program` | finds programs and the shell |
 //! | `signals`, `terminal` | wait for signals without a runtime, and read keys without showing them |
@@ -64,4 +65,4 @@ pub const IS_PORTABLE: bool = cfg!(not(all(target_os = "linux", not(feature = "p
 /// The environment variable with the mark of a command's processes.
 pub const COMMAND_VARIABLE: &str = "EPITOME_COMMAND";
 
-pub use system::{confinement, entry_watch, holder, late_timers, launcher, memory_trim};
+pub use system::{confinement, directory_watch, entry_watch, holder, late_timers, launcher, memory_trim};

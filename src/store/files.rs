@@ -15,10 +15,12 @@ use super::disk::{DiskFile, FileId, OpenMode, PutMode};
 use super::header::{Header, JournalMark, MarkedHeader};
 use super::index::Index;
 use super::line::{self, JournalLine};
+use super::listing::KeptListing;
 use super::log::{Log, LogStore, StoredLog, WholeLog};
+use super::saved_listing::SavedListing;
 use super::scan::{self, Scan, ScannedLine};
 use super::sync_mark::{Reached, SyncMark};
-use super::{Listing, SessionHolder, SessionQuery, StoreError, StorePaths, io_error, now};
+use super::{Listing, SessionHolder, SessionQuery, StoreError, StorePaths, io_error};
 use epitome_thread::{Seq, SessionId};
 
 /// How long to wait for the lock of a journal. A process that released one may just have forked a child, which has
@@ -30,6 +32,7 @@ const JUST_HELD: Duration = Duration::from_millis(250);
 pub(super) struct Files {
     pub paths: StorePaths,
     pub index: Index,
+    pub listed: Arc<KeptListing>,
 }
 
 /// Repairs that the file needs before the next line.
@@ -48,6 +51,7 @@ struct FileLog {
     session: SessionId,
     paths: StorePaths,
     index: Index,
+    listed: Arc<KeptListing>,
     blobs: BlobStore,
     file: Box<dyn DiskFile>,
     id: FileId,
@@ -130,6 +134,7 @@ impl LogStore for Files {
             file => file.map_err(|source| io_error("open", &path, source))?,
         };
         let id = lock(&*file, session, &path)?;
+        SavedListing::remove(paths);
         let mark = SyncMark::read(paths, session);
         let bytes = file.read().map_err(|source| io_error("read", &path, source))?;
         let log = StoredLog { bytes, mark };
@@ -178,45 +183,11 @@ impl LogStore for Files {
     }
 
     fn page(&self, query: &SessionQuery) -> Result<Listing, StoreError> {
-        let found = self.paths.session_files()?;
-        let known = if found.is_empty() { Arc::default() } else { self.index.headers() };
-        let now = now();
-        // Only the headers of the page are copied.
-        let mut all: Vec<(u64, Arc<MarkedHeader>)> = Vec::with_capacity(found.len());
-        let mut problems = Vec::new();
-        // Both are sorted by session.
-        let mut rows = known.iter().peekable();
-        for (session, stat) in found {
-            while let Some((deleted, _)) = rows.next_if(|(row, _)| **row < session) {
-                self.index.catch_up(deleted);
-            }
-            let row = rows.next_if(|(row, _)| **row == session).map(|(_, marked)| marked);
-            let marked = match row.filter(|marked| marked.mark.bytes == stat.bytes) {
-                Some(marked) => marked.clone(),
-                None => match scan::read_header(&self.paths, &session) {
-                    Ok(marked) => {
-                        self.index.catch_up(&session);
-                        Arc::new(marked)
-                    }
-                    Err(StoreError::NotFound(_)) => continue,
-                    Err(problem) => {
-                        problems.push((session, problem));
-                        continue;
-                    }
-                },
-            };
-            // A wrong clock must not keep a session at the top of the list forever.
-            let times = [marked.header.updated_at, stat.changed_at, marked.header.created_at];
-            all.push((times.into_iter().find(|time| *time <= now).unwrap_or(0), marked));
-        }
-        rows.for_each(|(deleted, _)| self.index.catch_up(deleted));
-        all.sort_unstable_by(|a, b| (b.0, &b.1.header.session).cmp(&(a.0, &a.1.header.session)));
-        let mut wants = query.wants();
-        let page = all.iter().filter(|(updated_at, marked)| wants(&marked.header, *updated_at));
-        let page = page.take(query.limit.unwrap_or(usize::MAX));
-        let headers =
-            page.map(|(updated_at, marked)| Header { updated_at: *updated_at, ..marked.header.clone() });
-        Ok(Listing { headers: headers.collect(), problems })
+        self.listed.page(self, query)
+    }
+
+    fn keep_listing(&self) {
+        self.listed.enable();
     }
 
     fn publish(&self, session: &SessionId, log: &WholeLog, _: &Header) -> Result<(), StoreError> {
@@ -267,6 +238,7 @@ impl LogStore for Files {
     }
 
     fn settle(&self) {
+        self.listed.save(self);
         self.index.settle();
     }
 }
@@ -285,6 +257,7 @@ impl Files {
             session: session.clone(),
             paths: self.paths.clone(),
             index: self.index.clone(),
+            listed: self.listed.clone(),
             blobs: self.paths.blobs(session),
             file,
             id,
@@ -332,7 +305,9 @@ impl Log for FileLog {
         // Editors open sessions that are never used; opening sled for those would cost memory per editor
         // window.
         if header.has_prompt {
-            self.index.update(MarkedHeader { header: header.clone(), mark });
+            let header = Arc::new(MarkedHeader { header: header.clone(), mark });
+            self.listed.appended(&header);
+            self.index.update(header);
         }
         Ok(())
     }

@@ -46,7 +46,7 @@ pub(super) struct PendingUpdates(Mutex<BTreeMap<SessionId, RowUpdate>>);
 
 /// A change of one session's row.
 pub(super) enum RowUpdate {
-    Header(Box<MarkedHeader>),
+    Header(Arc<MarkedHeader>),
     /// Read it from the session's journal, or remove the row if the journal does not exist.
     FromJournal,
 }
@@ -88,12 +88,12 @@ impl Index {
     }
 
     /// Stores a session's newest header; never blocks.
-    pub fn update(&self, header: MarkedHeader) {
+    pub fn update(&self, header: Arc<MarkedHeader>) {
         if let Some(None) = self.shared.queue.get() {
             return;
         }
         let session = header.header.session.clone();
-        self.shared.pending.lock().insert(session, RowUpdate::Header(Box::new(header)));
+        self.shared.pending.lock().insert(session, RowUpdate::Header(header));
         // If the queue is full, the update is processed after the requests already in it.
         self.send(IndexRequest::Update);
     }

@@ -259,7 +259,7 @@ impl IndexThread {
             RowUpdate::FromJournal => scan::read_header(&self.paths, session),
         };
         match header {
-            Ok(header) => self.with(|rows| rows.put(&header)).is_some(),
+            Ok(header) => self.with(|rows| rows.put(&Arc::new(header))).is_some(),
             Err(StoreError::NotFound(_)) => {
                 let has_index = self.open.is_some() || self.paths.db().exists();
                 !has_index || self.with(|rows| rows.remove(session)).is_some()
@@ -420,7 +420,7 @@ fn write_all(paths: &StorePaths, rows: &Rows) -> Result<u64, RowsError> {
         // Listings report journals that can't be read.
         let header = scan::read_header(paths, &session).ok().filter(|marked| marked.header.has_prompt);
         if let Some(header) = header {
-            rows.put(&header)?;
+            rows.put(&Arc::new(header))?;
             written += 1;
         }
     }

@@ -10,7 +10,8 @@
 //! <data>/blobs/<session>/<sha256>   bodies too big for a line            (blobs)
 //! <data>/checkpoints/<session>/     file checkpoints; deleted with the session
 //! <data>/drafts/<session>           the reply that is streaming; deleted with the session
-//! <data>/db/                        sled: headers, for listings          (rows, index, index_thread)
+//! <data>/listing                    the newest sessions, saved for the next process (listing, saved_listing)
+//! <data>/db/                        sled: headers, for listings          (rows, index, index_thread, listing)
 //! ```
 //!
 //! `check` inspects all of it, `repair` fixes it, `copies` makes forks, imports and backups.
@@ -39,10 +40,12 @@ mod index_compare;
 mod index_thread;
 mod journal;
 mod line;
+mod listing;
 mod log;
 mod query;
 mod repair;
 mod rows;
+mod saved_listing;
 mod scan;
 #[cfg(test)]
 mod simulation;
@@ -210,7 +213,7 @@ impl Store {
     }
 
     fn of_files(index: Index, paths: StorePaths) -> Store {
-        let logs = Arc::new(Files { paths: paths.clone(), index: index.clone() });
+        let logs = Arc::new(Files { paths: paths.clone(), index: index.clone(), listed: Arc::default() });
         Store { paths, index, logs, elsewhere: None }
     }
 
@@ -281,6 +284,11 @@ impl Store {
         let StoredLog { mut bytes, .. } = self.logs.read(session)?;
         bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
         Ok(bytes)
+    }
+
+    /// Keeps what listings have found, and looks only at what has changed since. For a process that goes on for a while.
+    pub fn keep_listing(&self) {
+        self.logs.keep_listing();
     }
 
     /// Lists all sessions, including those without a prompt.
@@ -357,6 +365,10 @@ impl StorePaths {
     /// session.
     fn checkpoints(&self, session: &SessionId) -> PathBuf {
         self.data.join("checkpoints").join(&session.0)
+    }
+
+    fn saved_listing(&self) -> PathBuf {
+        self.data.join("listing")
     }
 
     fn db(&self) -> PathBuf {

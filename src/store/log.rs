@@ -44,6 +44,9 @@ pub trait LogStore: Send + Sync + fmt::Debug {
         Ok(Listing { headers: query.select(headers), problems })
     }
 
+    /// Prepares for many listings by this process.
+    fn keep_listing(&self) {}
+
     /// Stores a complete log, whose bodies are already stored, as a new session: all of it or nothing, durably.
     fn publish(&self, session: &SessionId, log: &WholeLog, header: &Header) -> Result<(), StoreError>;
 

@@ -97,10 +97,10 @@ impl Rows {
         self.known.borrow().clone()
     }
 
-    pub fn put(&self, marked: &MarkedHeader) -> Result<(), RowsError> {
+    pub fn put(&self, marked: &Arc<MarkedHeader>) -> Result<(), RowsError> {
         let session = &marked.header.session;
         self.headers.insert(session.0.as_bytes(), encode(marked)?)?;
-        Arc::make_mut(&mut self.known.borrow_mut()).insert(session.clone(), Arc::new(marked.clone()));
+        Arc::make_mut(&mut self.known.borrow_mut()).insert(session.clone(), marked.clone());
         Ok(())
     }
 
@@ -170,7 +170,7 @@ mod tests {
     fn a_removed_session_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let rows = Rows::open(directory.path()).unwrap();
-        rows.put(&marked()).unwrap();
+        rows.put(&Arc::new(marked())).unwrap();
         for headers in [rows.headers().unwrap(), Headers::clone(&rows.known())] {
             assert_eq!(headers.into_values().collect::<Vec<_>>(), [Arc::new(marked())]);
         }

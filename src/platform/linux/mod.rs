@@ -1,6 +1,7 @@
 //! What this crate does on Linux with the means of Linux. `portable` has the same functions for other systems.
 
 pub mod confinement;
+pub mod directory_watch;
 pub mod entry_watch;
 pub mod holder;
 pub mod late_timers;

@@ -9,7 +9,7 @@ mod absent;
 #[path = "../portable/late_timers.rs"]
 pub mod late_timers;
 
-pub use absent::{confinement, entry_watch, holder, memory_trim};
+pub use absent::{confinement, directory_watch, entry_watch, holder, memory_trim};
 
 /// Sandboxes, of which there is none.
 pub mod sandbox {
