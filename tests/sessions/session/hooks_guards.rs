@@ -114,12 +114,11 @@ fn the_window_is_compacted_at_the_configured_share() {
             &[("audit", recorder("pre_compact"))],
             &[("home/config.toml", &config)],
             vec![
-                vec![text(&"many words ".repeat(3000))],
+                vec![ModelStep::Usage { input: 3_000, output: 2_000 }, text(&"many words ".repeat(3000))],
                 vec![ModelStep::Usage { input: 7_000, output: 10 }, text("Yes.")],
                 vec![text("<summary>Words were said.</summary>")],
             ],
         );
-        // The newest round is kept, however large it is.
         assert_eq!(test.ask("Say many words"), StopReason::EndTurn);
         assert_eq!(count(&test, compactions), 0);
         assert_eq!(test.ask("Go"), StopReason::EndTurn);

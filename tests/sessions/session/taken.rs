@@ -95,7 +95,7 @@ fn a_request_that_may_be_too_long_is_counted_before_it_is_sent() {
 /// server only counts differently; a window may only be learned from the server's list or from a rejection.
 #[test]
 fn a_server_that_counts_fewer_tokens_keeps_its_window() {
-    let mut counts = [2_900, 3_800].into_iter();
+    let mut counts = [7_000, 12_000].into_iter();
     let mut test = Setup::new().format(WireFormat::OpenAiChat).start(move |_| {
         vec![ModelStep::Usage { input: counts.next().expect("two prompts"), output: 10 }, text("I see.")]
     });
