@@ -68,7 +68,7 @@ fn around(form: &KeyForm) -> (Option<Regex>, Regex) {
 
 static SHAPED: LazyLock<Regex> = LazyLock::new(|| {
     let shapes: Vec<String> = SHAPES.iter().map(|(shape, _)| format!("({shape})")).collect();
-    expression(&format!(r"\b(?-u:{})\b", shapes.join("|")))
+    expression(&format!(r"(?-u:\b(?:{})\b)", shapes.join("|")))
 });
 
 static BLOCK_BEGIN: LazyLock<Regex> =

@@ -55,6 +55,10 @@ fn words_after_a_key_stay() {
         let masked = format!("[secret masked: looks like {what}]を使う");
         assert_eq!(mask(&format!("{key}を使う")), masked);
     }
+    // With the letters of keys being those of ASCII and the ends of words those of Unicode, this one was not masked at all.
+    let text = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7";
+    let key = format!("M{}.{}.{text}", &text[..24], &text[..6]);
+    assert_eq!(mask(&format!("鍵は{key}を使う")), "鍵は[secret masked: looks like a Discord token]を使う");
 }
 
 #[test]
