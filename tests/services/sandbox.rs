@@ -380,6 +380,24 @@ async fn stores_that_share_files_with_installed_programs_are_read_only() {
     }
 }
 
+/// Regression: since these stores are read-only, commands with a network could not install packages.
+#[tokio::test]
+async fn commands_with_a_network_install_packages_into_separate_caches() {
+    if !has_namespaces() {
+        return;
+    }
+    let mut place = Place::new();
+    for directory in [".bun", ".conda", ".cache/rattler"] {
+        fs::create_dir_all(place.root.join("home").join(directory)).expect("made");
+    }
+    let line = "for of in \"$BUN_INSTALL_CACHE_DIR\" \"$CONDA_PKGS_DIRS\" \"$RATTLER_CACHE_DIR\"; do
+        case $of in */home/.cache/epitome/*) echo x > \"$of/new\" || exit 1;; *) exit 1;; esac
+    done";
+    hold(&place, &[(line, false)]).await;
+    place.rules.network = true;
+    hold(&place, &[(line, true)]).await;
+}
+
 #[tokio::test]
 async fn files_that_run_later_are_protected_in_the_workspace() {
     if !has_namespaces() {

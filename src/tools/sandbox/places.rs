@@ -89,10 +89,19 @@ pub(super) struct SeparateCache(&'static str, Option<&'static str>, &'static str
 pub(super) const CACHES_OF_COMMANDS: [SeparateCache; 1] =
     [SeparateCache("UV_CACHE_DIR", Some(".cache/uv"), ".cache/epitome/uv")];
 
-/// Servers are often started by `uvx` and `npx`, which install them. Commands can't change these.
-pub(super) const CACHES_OF_SERVERS: [SeparateCache; 2] = [
+/// Commands with a network can install packages, but not into the user's stores. Without one, what the user's stores have
+/// is of more use than empty caches.
+pub(super) const CACHES_WITH_NETWORK: [SeparateCache; 3] = [
+    SeparateCache("BUN_INSTALL_CACHE_DIR", Some(".bun"), ".cache/epitome/bun"),
+    SeparateCache("CONDA_PKGS_DIRS", Some(".conda"), ".cache/epitome/conda"),
+    SeparateCache("RATTLER_CACHE_DIR", Some(".cache/rattler"), ".cache/epitome/rattler"),
+];
+
+/// Servers are often started by `uvx`, `npx` and `bunx`, which install them. Commands can't change these.
+pub(super) const CACHES_OF_SERVERS: [SeparateCache; 3] = [
     SeparateCache("UV_CACHE_DIR", None, ".cache/epitome/servers/uv"),
     SeparateCache("npm_config_cache", None, ".cache/epitome/servers/npm"),
+    SeparateCache("BUN_INSTALL_CACHE_DIR", Some(".bun"), ".cache/epitome/servers/bun"),
 ];
 
 /// The directory for copies of settings. Not one for temporary files, which every command may change.
