@@ -398,6 +398,40 @@ async fn commands_with_a_network_install_packages_into_separate_caches() {
     hold(&place, &[(line, true)]).await;
 }
 
+/// Regression: in a session above a bare clone that has its worktrees in it, all of them were read-only.
+#[tokio::test]
+async fn worktrees_in_a_bare_clone_stay_writable() {
+    if !has_namespaces() {
+        return;
+    }
+    let mut place = Place::new();
+    let above = place.root.join("home/src");
+    for (path, text) in [
+        ("b.git/HEAD", "ref: refs/heads/main\n"),
+        ("b.git/config", "[core]\n\tbare = true\n"),
+        ("b.git/hooks/x", ""),
+        ("b.git/worktrees/t/commondir", "../..\n"),
+        ("b.git/t/.git", "gitdir: ../worktrees/t\n"),
+    ] {
+        let path = above.join(path);
+        fs::create_dir_all(path.parent().expect("it is below")).expect("made");
+        fs::write(path, text).expect("written");
+    }
+    place.work_in(above);
+    hold(
+        &place,
+        &[
+            ("echo x > b.git/t/new && mkdir b.git/t/made && echo x > new", true),
+            ("echo x >> b.git/config", false),
+            ("echo x > b.git/hooks/pre-commit", false),
+            ("echo x > b.git/t/.git", false),
+            ("mv b.git/t b.git/u", false),
+            ("mv b.git c.git", false),
+        ],
+    )
+    .await;
+}
+
 #[tokio::test]
 async fn files_that_run_later_are_protected_in_the_workspace() {
     if !has_namespaces() {

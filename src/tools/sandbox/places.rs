@@ -184,7 +184,8 @@ pub(super) fn find(
     }
     // A `.git` file may name a directory of the workspace that has another name: a bare clone with worktrees.
     for git in worktrees.iter().filter_map(|worktree| git::common_directory(worktree)) {
-        let is_known = places.frozen.iter().chain(&gits).any(|above| git.starts_with(above));
+        let is_below = |above: &PathBuf| git.starts_with(above);
+        let is_known = places.closed.contains(&git) || places.frozen.iter().chain(&gits).any(is_below);
         let is_inside = roots.iter().any(|root| git.starts_with(root) && git != *root);
         if is_known || !is_inside || !git.join("HEAD").exists() {
             continue;
@@ -195,7 +196,7 @@ pub(super) fn find(
                 git::freeze(&mut places, &git, support);
                 gits.push(git);
             }
-            false => freeze(&mut places, git),
+            false => freeze_around(&mut places, git, &worktrees),
         }
     }
     worktrees
@@ -416,6 +417,17 @@ pub(super) fn freeze(places: &mut SandboxPaths, path: PathBuf) {
     places.frozen.push(path);
 }
 
+/// Makes a repository read-only, except for worktrees in it.
+fn freeze_around(places: &mut SandboxPaths, git: PathBuf, worktrees: &[&Path]) {
+    let inside = worktrees.iter().filter(|worktree| worktree.starts_with(&git));
+    let inside: Vec<PathBuf> = inside.map(|worktree| worktree.to_path_buf()).collect();
+    if inside.is_empty() {
+        return freeze(places, git);
+    }
+    places.fixed.extend(inside);
+    places.closed.push(git);
+}
+
 /// Returns the directories for temporary files.
 fn temporary(rules: &SandboxRules, workspace: &Workspace) -> Vec<PathBuf> {
     let named = workspace.environment.iter().find(|(name, _)| name == "TMPDIR");
@@ -554,6 +566,19 @@ mod tests {
         let frozen = ["hooks", "config", "commondir"].map(|name| format!("w/in/.bare/{name}"));
         assert_eq!(disk.below(&places.frozen)[2..], frozen);
         assert_eq!(disk.below(&places.fixed), ["w", "w/in", "w/in/.bare", "w/src"]);
+    }
+
+    /// Regression: in a session above a bare clone that has its worktrees in it, all of them were read-only.
+    #[test]
+    fn worktrees_in_a_bare_clone_stay_writable() {
+        let disk = SandboxDisk::with(&["w/b.git/HEAD", "w/b.git/worktrees/t/HEAD", "w/b.git/t/x"]);
+        for (file, text) in [("worktrees/t/commondir", "../..\n"), ("t/.git", "gitdir: ../worktrees/t\n")] {
+            fs::write(disk.root.join("w/b.git").join(file), text).expect("written");
+        }
+        let places = disk.places_of("w", false, ALL);
+        assert_eq!(disk.below(&places.frozen), ["w/b.git/t/.git"]);
+        assert_eq!(disk.below(&places.closed), ["w/b.git"]);
+        assert_eq!(disk.below(&places.fixed), ["w", "w/b.git", "w/b.git/t"]);
     }
 
     /// The settings of submodules were protected only in the repository's own directory, if their names had at most four
