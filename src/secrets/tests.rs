@@ -221,6 +221,20 @@ fn keys_like_paths_and_compound_names_are_masked() {
     assert!(!is_secret_name("BYPASS") && !is_secret_name("PGPASSFILE"));
 }
 
+/// Regression: in a directory whose name looks random, such as that of a CI job, the directory was masked in all results of
+/// tools, as the value of `PWD`.
+#[test]
+fn directories_that_look_random_are_not_masked() {
+    for (name, value) in [
+        ("PWD", "/builds/3f786850e387550fdab836ed7e6dc881de23001b/app"),
+        ("TLS_KEY", "/nix/store/0c2xaB3dE5fG7hI9jK1lM3nO5pQ7rS9t-cert/key.pem"),
+    ] {
+        let masker = Masker::new(&[(name.into(), value.into())]);
+        let text = format!("{value}/src/main.rs");
+        assert_eq!(masker.mask(&text), text, "{name}");
+    }
+}
+
 #[test]
 fn the_key_of_a_login_is_masked_whatever_its_form() {
     let keys = [("gate".to_owned(), "a made up key".to_owned())];
