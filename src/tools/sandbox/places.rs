@@ -78,6 +78,9 @@ const GO_MODULES: &str = "go/pkg/mod";
 /// modules next to them are in `x`.
 const GO_VERSIONS: [&str; 2] = ["golang.org", "cache/download/golang.org"];
 
+/// Visible directories of a home with programs. On macOS, `Library` has those that are started at login.
+const PROGRAMS_IN_HOME: [&str; 4] = ["bin", "snap", "Applications", "Library"];
+
 /// Maximum number of directories of a home that commands of a session in it may change.
 const VISIBLE_MAX: usize = 256;
 
@@ -159,7 +162,8 @@ pub(super) fn find(
         roots.extend(visible_directories(home));
         roots.sort();
         roots.dedup();
-        commands.extend(directories_of_commands(workspace).filter(|path| path.starts_with(home)));
+        let is_inside = |path: &PathBuf| path.starts_with(home) && path != home;
+        commands.extend(directories_of_commands(workspace).filter(is_inside));
     }
     // A session may be below the root of its repository.
     let git = entries.iter().filter(|entry| entry.ends_with(".git"));
@@ -317,7 +321,8 @@ fn is_of_user(home: &Path) -> bool {
 fn visible_directories(home: &Path) -> Vec<PathBuf> {
     let is_visible = |entry: &fs::DirEntry| {
         let name = entry.file_name();
-        let is_of_programs = name.to_string_lossy().starts_with('.') || name == "bin" || name == "snap";
+        let name = name.to_string_lossy();
+        let is_of_programs = name.starts_with('.') || PROGRAMS_IN_HOME.contains(&&*name);
         !is_of_programs && entry.file_type().is_ok_and(|kind| kind.is_dir())
     };
     let entries = fs::read_dir(home).into_iter().flatten().flatten();
@@ -685,7 +690,7 @@ mod tests {
     #[test]
     fn a_home_as_workspace_keeps_its_settings_and_secrets() {
         let files = ["home/.bashrc", "home/.ssh/id", "home/bin/x", "home/notes/a", "home/go/bin/x", "home/b"];
-        let disk = SandboxDisk::with(&files);
+        let disk = SandboxDisk::with(&[&files[..], &["home/Library/LaunchAgents/x"]].concat());
         for support in [ALL, Support { namespaces: Namespaces::None, ..ALL }] {
             let places = disk.places("home", support);
             assert_eq!(disk.below(&places.writable), ["home/go", "home/notes"]);
@@ -693,6 +698,13 @@ mod tests {
         }
         let frozen = disk.below(&disk.places("home", ALL).frozen);
         assert!(frozen.contains(&"home/go/bin".to_owned()), "{frozen:?}");
+        // Regression: with the home itself on PATH, nothing in it could be changed.
+        let paths = ["home", "home/go/bin"].map(|path| disk.root.join(path));
+        let path = std::env::join_paths(&paths).expect("no colons");
+        let environment = vec![("HOME".into(), paths[0].clone().into_os_string()), ("PATH".into(), path)];
+        let workspace = Workspace::new(&paths[0], Vec::new(), Arc::new(environment));
+        let places = find(&SandboxRules::default(), &workspace, false, &ALL);
+        assert!(places.frozen.contains(&paths[1]) && !places.frozen.contains(&paths[0]));
     }
 
     /// In a container, where no shell starts in the directory of a project that is `HOME`.
