@@ -368,14 +368,19 @@ pub(super) fn separate(
         let path = home.join(own);
         let is_needed = of_user.is_none_or(|of_user| home.join(of_user).is_dir()) && !is_set(variable);
         if is_needed && fs::create_dir_all(&path).is_ok() {
-            places.writable.push(path.clone());
-            if places.closed.iter().any(|closed| path.starts_with(closed)) {
-                places.fixed.push(path.clone());
-            }
+            open(places, path.clone());
             variables.push(((*variable).into(), path.into()));
         }
     }
     variables
+}
+
+/// Makes a directory writable, also in one that is closed.
+pub(super) fn open(places: &mut SandboxPaths, path: PathBuf) {
+    if places.closed.iter().any(|closed| path.starts_with(closed)) {
+        places.fixed.push(path.clone());
+    }
+    places.writable.push(path);
 }
 
 /// Returns the directory for copies of settings, which commands can't change. Where it is below a directory that this
