@@ -189,7 +189,8 @@ pub(super) fn find(
     // A `.git` file may name a directory of the workspace that has another name: a bare clone with worktrees.
     for git in worktrees.iter().filter_map(|worktree| git::common_directory(worktree)) {
         let is_below = |above: &PathBuf| git.starts_with(above);
-        let is_known = places.closed.contains(&git) || places.frozen.iter().chain(&gits).any(is_below);
+        let is_known =
+            places.frozen.iter().chain(&gits).any(is_below) || is_closed(&places, &worktrees, &git);
         let is_inside = roots.iter().any(|root| git.starts_with(root) && git != *root);
         if is_known || !is_inside || !git.join("HEAD").exists() {
             continue;
@@ -438,6 +439,13 @@ fn freeze_around(places: &mut SandboxPaths, git: PathBuf, worktrees: &[&Path]) {
     places.closed.push(git);
 }
 
+/// Whether a repository is read-only as a part of another one, outside of its worktrees. It must get no mounts then, which
+/// would be writable.
+fn is_closed(places: &SandboxPaths, worktrees: &[&Path], git: &Path) -> bool {
+    let closes = |above: &Path| places.closed.iter().any(|closed| closed == above);
+    git.ancestors().find(|above| closes(above) || worktrees.contains(above)).is_some_and(closes)
+}
+
 /// Returns the directories for temporary files.
 fn temporary(rules: &SandboxRules, workspace: &Workspace) -> Vec<PathBuf> {
     let named = workspace.environment.iter().find(|(name, _)| name == "TMPDIR");
@@ -581,14 +589,20 @@ mod tests {
     /// Regression: in a session above a bare clone that has its worktrees in it, all of them were read-only.
     #[test]
     fn worktrees_in_a_bare_clone_stay_writable() {
-        let disk = SandboxDisk::with(&["w/b.git/HEAD", "w/b.git/worktrees/t/HEAD", "w/b.git/t/x"]);
-        for (file, text) in [("worktrees/t/commondir", "../..\n"), ("t/.git", "gitdir: ../worktrees/t\n")] {
+        let module = "worktrees/t/modules/lib";
+        let files = ["w/b.git/HEAD", "w/b.git/worktrees/t/HEAD", "w/b.git/t/lib/x"];
+        let disk = SandboxDisk::with(&[&files[..], &[&*format!("w/b.git/{module}/HEAD")]].concat());
+        for (file, text) in [
+            ("worktrees/t/commondir", "../..\n"),
+            ("t/.git", "gitdir: ../worktrees/t\n"),
+            ("t/lib/.git", &*format!("gitdir: ../../{module}\n")),
+        ] {
             fs::write(disk.root.join("w/b.git").join(file), text).expect("written");
         }
         let places = disk.places_of("w", false, ALL);
-        assert_eq!(disk.below(&places.frozen), ["w/b.git/t/.git"]);
+        assert_eq!(disk.below(&places.frozen), ["w/b.git/t/.git", "w/b.git/t/lib/.git"]);
         assert_eq!(disk.below(&places.closed), ["w/b.git"]);
-        assert_eq!(disk.below(&places.fixed), ["w", "w/b.git", "w/b.git/t"]);
+        assert_eq!(disk.below(&places.fixed), ["w", "w/b.git", "w/b.git/t", "w/b.git/t/lib"]);
     }
 
     /// The settings of submodules were protected only in the repository's own directory, if their names had at most four
