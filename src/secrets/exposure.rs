@@ -5,7 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use super::{is_secret_name, mask, names};
+use super::{is_path, is_secret_name, mask};
 
 /// Minimum length of a key's value in bytes; a shorter value may equal that of another variable by chance.
 const KEY_BYTES_MIN: usize = 8;
@@ -96,12 +96,6 @@ fn is_switch(value: &str) -> bool {
     const WORDS: [&str; 8] = ["true", "false", "yes", "no", "on", "off", "none", "null"];
     let is_number = value.len() <= 5 && value.bytes().all(|byte| byte.is_ascii_digit());
     is_number || WORDS.contains(&value.to_ascii_lowercase().as_str())
-}
-
-/// Whether the value is a path, as in `PWD` or `GOOGLE_APPLICATION_CREDENTIALS`: the secret, if any, is in a file,
-/// which is protected separately.
-fn is_path(value: &str) -> bool {
-    value.starts_with(['/', '~', '.']) && !names::looks_random(value)
 }
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ fn around(form: &KeyForm) -> (Option<Regex>, Regex) {
 
 static SHAPED: LazyLock<Regex> = LazyLock::new(|| {
     let shapes: Vec<String> = SHAPES.iter().map(|(shape, _)| format!("({shape})")).collect();
-    expression(&format!(r"\b(?-u:{})\b", shapes.join("|")))
+    expression(&format!(r"(?-u:\b(?:{})\b)", shapes.join("|")))
 });
 
 static BLOCK_BEGIN: LazyLock<Regex> =
@@ -334,17 +334,23 @@ pub fn is_secret_name(name: &str) -> bool {
     ];
     // `PGPASSWORD` matches; `BYPASS`, `KEYBOARD_LAYOUT` and `MONKEY` don't; `SSH_AUTH_SOCK` and `KEY_FILE` contain a path.
     const ENDS: [&str; 3] = ["PASSWORD", "PASSWD", "SSHPASS"];
-    name.split('_').any(|word| WORDS.contains(&word) || ENDS.iter().any(|end| word.ends_with(end)))
+    name != "PWD"
+        && name.split('_').any(|word| WORDS.contains(&word) || ENDS.iter().any(|end| word.ends_with(end)))
         && !["FILE", "PATH", "DIR", "SOCK", "ID", "NAME", "VARIABLE"].iter().any(|end| name.ends_with(end))
 }
 
 fn is_long_enough(value: &str) -> bool {
     let has_digit = value.bytes().any(|byte| byte.is_ascii_digit());
-    // A key in base64 may begin like a path.
-    let is_path = value.starts_with(['/', '~', '.']) && !names::looks_random(value);
-    let is_text = value.contains(char::is_whitespace) || is_path || value.contains("://");
+    let is_text = value.contains(char::is_whitespace) || is_path(value) || value.contains("://");
     let long = value.len() >= VALUE_BYTES_MIN && has_digit || value.len() >= WORD_BYTES_MIN;
     long && !is_text
+}
+
+/// Whether the value is a path, as in `GOOGLE_APPLICATION_CREDENTIALS`: the secret, if any, is in a file, which is
+/// protected separately. A key in base64 may begin like a path.
+fn is_path(value: &str) -> bool {
+    let is_base64 = value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
+    value.starts_with(['/', '~', '.']) && !(is_base64 && names::looks_random(value))
 }
 
 #[cfg(test)]

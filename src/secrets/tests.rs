@@ -55,6 +55,10 @@ fn words_after_a_key_stay() {
         let masked = format!("[secret masked: looks like {what}]を使う");
         assert_eq!(mask(&format!("{key}を使う")), masked);
     }
+    // With the letters of keys being those of ASCII and the ends of words those of Unicode, this one was not masked at all.
+    let text = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7";
+    let key = format!("M{}.{}.{text}", &text[..24], &text[..6]);
+    assert_eq!(mask(&format!("鍵は{key}を使う")), "鍵は[secret masked: looks like a Discord token]を使う");
 }
 
 #[test]
@@ -215,6 +219,20 @@ fn keys_like_paths_and_compound_names_are_masked() {
     assert_eq!(masker.mask(environment[2].1), environment[2].1);
     assert!(!mask("export PGPASSWORD=tr0ub4dor&3").contains("tr0ub4dor"));
     assert!(!is_secret_name("BYPASS") && !is_secret_name("PGPASSFILE"));
+}
+
+/// Regression: in a directory whose name looks random, such as that of a CI job, the directory was masked in all results of
+/// tools, as the value of `PWD`.
+#[test]
+fn directories_that_look_random_are_not_masked() {
+    for (name, value) in [
+        ("PWD", "/builds/3f786850e387550fdab836ed7e6dc881de23001b/app"),
+        ("TLS_KEY", "/nix/store/0c2xaB3dE5fG7hI9jK1lM3nO5pQ7rS9t-cert/key.pem"),
+    ] {
+        let masker = Masker::new(&[(name.into(), value.into())]);
+        let text = format!("{value}/src/main.rs");
+        assert_eq!(masker.mask(&text), text, "{name}");
+    }
 }
 
 #[test]

@@ -130,7 +130,10 @@ pub fn confinement(rules: &SandboxRules, workspace: &Workspace, git: GitChanges)
         return None;
     }
     let mut places = places::find(rules, workspace, git != GitChanges::None, support);
-    let variables = places::separate(&places::CACHES_OF_COMMANDS, workspace, &mut places);
+    let mut variables = places::separate(&places::CACHES_OF_COMMANDS, workspace, &mut places);
+    if rules.network {
+        variables.extend(places::separate(&places::CACHES_WITH_NETWORK, workspace, &mut places));
+    }
     let worktrees = places::repositories(workspace).filter_map(|git| Some(git.parent()?.to_path_buf()));
     let worktrees: Vec<PathBuf> = worktrees.collect();
     let frozen = match git {

@@ -380,6 +380,58 @@ async fn stores_that_share_files_with_installed_programs_are_read_only() {
     }
 }
 
+/// Regression: since these stores are read-only, commands with a network could not install packages.
+#[tokio::test]
+async fn commands_with_a_network_install_packages_into_separate_caches() {
+    if !has_namespaces() {
+        return;
+    }
+    let mut place = Place::new();
+    for directory in [".bun", ".conda", ".cache/rattler"] {
+        fs::create_dir_all(place.root.join("home").join(directory)).expect("made");
+    }
+    let line = "for of in \"$BUN_INSTALL_CACHE_DIR\" \"$CONDA_PKGS_DIRS\" \"$RATTLER_CACHE_DIR\"; do
+        case $of in */home/.cache/epitome/*) echo x > \"$of/new\" || exit 1;; *) exit 1;; esac
+    done";
+    hold(&place, &[(line, false)]).await;
+    place.rules.network = true;
+    hold(&place, &[(line, true)]).await;
+}
+
+/// Regression: in a session above a bare clone that has its worktrees in it, all of them were read-only.
+#[tokio::test]
+async fn worktrees_in_a_bare_clone_stay_writable() {
+    if !has_namespaces() {
+        return;
+    }
+    let mut place = Place::new();
+    let above = place.root.join("home/src");
+    for (path, text) in [
+        ("b.git/HEAD", "ref: refs/heads/main\n"),
+        ("b.git/config", "[core]\n\tbare = true\n"),
+        ("b.git/hooks/x", ""),
+        ("b.git/worktrees/t/commondir", "../..\n"),
+        ("b.git/t/.git", "gitdir: ../worktrees/t\n"),
+    ] {
+        let path = above.join(path);
+        fs::create_dir_all(path.parent().expect("it is below")).expect("made");
+        fs::write(path, text).expect("written");
+    }
+    place.work_in(above);
+    hold(
+        &place,
+        &[
+            ("echo x > b.git/t/new && mkdir b.git/t/made && echo x > new", true),
+            ("echo x >> b.git/config", false),
+            ("echo x > b.git/hooks/pre-commit", false),
+            ("echo x > b.git/t/.git", false),
+            ("mv b.git/t b.git/u", false),
+            ("mv b.git c.git", false),
+        ],
+    )
+    .await;
+}
+
 #[tokio::test]
 async fn files_that_run_later_are_protected_in_the_workspace() {
     if !has_namespaces() {

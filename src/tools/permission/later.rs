@@ -45,21 +45,24 @@ pub(super) fn is_asked_about(path: &Path, surroundings: Surroundings) -> bool {
     let (name, above) = parts.split_last().map_or(("", &[][..]), |(name, above)| (name.as_str(), above));
     let is_at_home = surroundings == Surroundings::Home;
     let runs = |part: &String| class_of(part) != RunsLater::Never || (is_at_home && part.starts_with('.'));
-    // Bare repositories are called `name.git`; their settings name programs.
-    let is_installed = |part: &String| {
-        INSTALLED.contains(&part.as_str()) || part.ends_with(".git") || (is_at_home && part == "bin")
-    };
+    let is_installed = |part: &String| INSTALLED.contains(&part.as_str()) || (is_at_home && part == "bin");
+    // Bare repositories are called `name.git`. Their worktrees are often in them.
+    let is_of_git = |pair: &[String]| pair[0].ends_with(".git") && RUNS_IN_BARE.contains(&pair[1].as_str());
     let stem = name.split('.').next().unwrap_or(name);
     let is_settings = [".md", ".json", ".jsonc", ".toml", ".yml", ".yaml", ".js", ".cjs", ".mjs"]
         .iter()
         .any(|end| name.ends_with(end));
     parts.iter().any(runs)
         || above.iter().any(is_installed)
+        || parts.windows(2).any(is_of_git)
         || OBEYED.contains(&name)
         || GIT_HOOKS.contains(&name)
         || (is_settings && OBEYED_STEMS.contains(&stem))
         || OBEYED_ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
+
+/// What names programs or has them in a bare repository.
+const RUNS_IN_BARE: [&str; 6] = ["config", "config.worktree", "commondir", "hooks", "modules", "worktrees"];
 
 /// Directories whose files programs execute or obey automatically: hooks, tasks, settings with commands.
 const DIRECTORIES_THAT_RUN: [&str; 16] = [
@@ -283,6 +286,7 @@ mod tests {
             "hooks/pre-commit",
             "hooks/post-checkout",
             "repository.git/config",
+            "repository.git/hooks/update",
             ".jj/repo/config.toml",
             ".sl/config",
             ".direnv/bin/x",
@@ -324,6 +328,8 @@ mod tests {
             "src/hooks/pre_commit.rs",
             "tests/data/.keep",
             "claude/notes.md",
+            // Regression: each edit of a worktree in a bare clone was asked about.
+            "repository.git/main/src/main.rs",
         ];
         let wrong: Vec<_> = ordinary.iter().filter(|path| asked(path, Surroundings::Project)).collect();
         assert!(wrong.is_empty(), "{wrong:?}");

@@ -67,7 +67,7 @@ impl StagedSettings {
             places.links.push(link);
             staged.files.push(StagedFile { real, copy, before });
         }
-        places.writable.push(staged.directory.clone());
+        super::places::open(places, staged.directory.clone());
         Some(staged)
     }
 

@@ -36,6 +36,9 @@ const NOT_ALLOWED: [&str; 7] = [
 /// Messages of programs that can't create more processes. A shell prints one of them and retries.
 const NO_PROCESSES: [&str; 2] = ["fork: resource temporarily unavailable", "fork: retry"];
 
+/// Messages of programs that rename or link a file to another mount.
+const ACROSS_MOUNTS: [&str; 2] = ["cross-device link", "exdev"];
+
 /// Number of bytes searched at the end of an output, where programs report why they failed.
 const LOOKED_AT_BYTES: usize = 8 * 1024;
 
@@ -57,12 +60,17 @@ pub fn hint(output: &str, well: bool, network: bool) -> Option<String> {
                     `outside_sandbox: true` and a `reason`, and the user is asked.]";
         return Some(text.to_owned());
     }
+    if !well && says(&ACROSS_MOUNTS) {
+        let text = "[this ran in a sandbox, in which the workspace, each directory with a repository and those above \
+                    them are mounts. Between them, files can't be renamed or linked; copy them instead.]";
+        return Some(text.to_owned());
+    }
     let what = if !network && says(&NO_NETWORK) {
         "has no network except its own loopback"
     } else if !well && says(&NOT_ALLOWED) {
         "can change files only in the workspace, the temporary directory and build caches (in the \
-         workspace not .git, editor settings and similar), and can't read secrets or reach sockets and \
-         processes of other programs"
+         workspace not .git, editor settings and similar; of a home only its visible directories), and can't read \
+         secrets or reach sockets and processes of other programs"
     } else {
         return None;
     };
@@ -77,6 +85,7 @@ mod tests {
     fn sandbox_denials_are_recognised_in_output() {
         let (none, files, net) = (None, Some("can change files"), Some("no network"));
         let (processes, git) = (Some("limits how many processes"), Some("changes_git"));
+        let mounts = Some("copy them instead");
         for (output, well, network, expected) in [
             ("curl: (6) Could not resolve host: crates.io\n", false, false, net),
             // `curl … | head` exits with success.
@@ -85,6 +94,8 @@ mod tests {
             ("touch: cannot touch '/etc/x': Permission denied\n", false, false, files),
             ("error: could not lock config file .git/config: Read-only file system", false, true, git),
             ("touch: cannot touch '/etc/x': Read-only file system", false, true, files),
+            ("fatal: renaming 'a' failed: Invalid cross-device link", false, false, mounts),
+            ("Error: EXDEV: cross-device link not permitted, rename 'a' -> 'lib/a'", false, false, mounts),
             ("test permission_denied ... ok: Permission denied", true, false, none),
             ("bash: fork: retry: Resource temporarily unavailable\n", false, false, processes),
             ("read: Resource temporarily unavailable\n", false, false, none),

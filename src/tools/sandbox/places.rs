@@ -78,6 +78,9 @@ const GO_MODULES: &str = "go/pkg/mod";
 /// modules next to them are in `x`.
 const GO_VERSIONS: [&str; 2] = ["golang.org", "cache/download/golang.org"];
 
+/// Visible directories of a home with programs. On macOS, `Library` has those that are started at login.
+const PROGRAMS_IN_HOME: [&str; 4] = ["bin", "snap", "Applications", "Library"];
+
 /// Maximum number of directories of a home that commands of a session in it may change.
 const VISIBLE_MAX: usize = 256;
 
@@ -89,10 +92,19 @@ pub(super) struct SeparateCache(&'static str, Option<&'static str>, &'static str
 pub(super) const CACHES_OF_COMMANDS: [SeparateCache; 1] =
     [SeparateCache("UV_CACHE_DIR", Some(".cache/uv"), ".cache/epitome/uv")];
 
-/// Servers are often started by `uvx` and `npx`, which install them. Commands can't change these.
-pub(super) const CACHES_OF_SERVERS: [SeparateCache; 2] = [
+/// Commands with a network can install packages, but not into the user's stores. Without one, what the user's stores have
+/// is of more use than empty caches.
+pub(super) const CACHES_WITH_NETWORK: [SeparateCache; 3] = [
+    SeparateCache("BUN_INSTALL_CACHE_DIR", Some(".bun"), ".cache/epitome/bun"),
+    SeparateCache("CONDA_PKGS_DIRS", Some(".conda"), ".cache/epitome/conda"),
+    SeparateCache("RATTLER_CACHE_DIR", Some(".cache/rattler"), ".cache/epitome/rattler"),
+];
+
+/// Servers are often started by `uvx`, `npx` and `bunx`, which install them. Commands can't change these.
+pub(super) const CACHES_OF_SERVERS: [SeparateCache; 3] = [
     SeparateCache("UV_CACHE_DIR", None, ".cache/epitome/servers/uv"),
     SeparateCache("npm_config_cache", None, ".cache/epitome/servers/npm"),
+    SeparateCache("BUN_INSTALL_CACHE_DIR", Some(".bun"), ".cache/epitome/servers/bun"),
 ];
 
 /// The directory for copies of settings. Not one for temporary files, which every command may change.
@@ -150,7 +162,8 @@ pub(super) fn find(
         roots.extend(visible_directories(home));
         roots.sort();
         roots.dedup();
-        commands.extend(directories_of_commands(workspace).filter(|path| path.starts_with(home)));
+        let is_inside = |path: &PathBuf| path.starts_with(home) && path != home;
+        commands.extend(directories_of_commands(workspace).filter(is_inside));
     }
     // A session may be below the root of its repository.
     let git = entries.iter().filter(|entry| entry.ends_with(".git"));
@@ -175,7 +188,9 @@ pub(super) fn find(
     }
     // A `.git` file may name a directory of the workspace that has another name: a bare clone with worktrees.
     for git in worktrees.iter().filter_map(|worktree| git::common_directory(worktree)) {
-        let is_known = places.frozen.iter().chain(&gits).any(|above| git.starts_with(above));
+        let is_below = |above: &PathBuf| git.starts_with(above);
+        let is_known =
+            places.frozen.iter().chain(&gits).any(is_below) || is_closed(&places, &worktrees, &git);
         let is_inside = roots.iter().any(|root| git.starts_with(root) && git != *root);
         if is_known || !is_inside || !git.join("HEAD").exists() {
             continue;
@@ -186,7 +201,7 @@ pub(super) fn find(
                 git::freeze(&mut places, &git, support);
                 gits.push(git);
             }
-            false => freeze(&mut places, git),
+            false => freeze_around(&mut places, git, &worktrees),
         }
     }
     worktrees
@@ -307,7 +322,8 @@ fn is_of_user(home: &Path) -> bool {
 fn visible_directories(home: &Path) -> Vec<PathBuf> {
     let is_visible = |entry: &fs::DirEntry| {
         let name = entry.file_name();
-        let is_of_programs = name.to_string_lossy().starts_with('.') || name == "bin" || name == "snap";
+        let name = name.to_string_lossy();
+        let is_of_programs = name.starts_with('.') || PROGRAMS_IN_HOME.contains(&&*name);
         !is_of_programs && entry.file_type().is_ok_and(|kind| kind.is_dir())
     };
     let entries = fs::read_dir(home).into_iter().flatten().flatten();
@@ -353,14 +369,19 @@ pub(super) fn separate(
         let path = home.join(own);
         let is_needed = of_user.is_none_or(|of_user| home.join(of_user).is_dir()) && !is_set(variable);
         if is_needed && fs::create_dir_all(&path).is_ok() {
-            places.writable.push(path.clone());
-            if places.closed.iter().any(|closed| path.starts_with(closed)) {
-                places.fixed.push(path.clone());
-            }
+            open(places, path.clone());
             variables.push(((*variable).into(), path.into()));
         }
     }
     variables
+}
+
+/// Makes a directory writable, also in one that is closed.
+pub(super) fn open(places: &mut SandboxPaths, path: PathBuf) {
+    if places.closed.iter().any(|closed| path.starts_with(closed)) {
+        places.fixed.push(path.clone());
+    }
+    places.writable.push(path);
 }
 
 /// Returns the directory for copies of settings, which commands can't change. Where it is below a directory that this
@@ -405,6 +426,24 @@ pub(super) fn freeze(places: &mut SandboxPaths, path: PathBuf) {
         places.frozen.extend(path.canonicalize().ok());
     }
     places.frozen.push(path);
+}
+
+/// Makes a repository read-only, except for worktrees in it.
+fn freeze_around(places: &mut SandboxPaths, git: PathBuf, worktrees: &[&Path]) {
+    let inside = worktrees.iter().filter(|worktree| worktree.starts_with(&git));
+    let inside: Vec<PathBuf> = inside.map(|worktree| worktree.to_path_buf()).collect();
+    if inside.is_empty() {
+        return freeze(places, git);
+    }
+    places.fixed.extend(inside);
+    places.closed.push(git);
+}
+
+/// Whether a repository is read-only as a part of another one, outside of its worktrees. It must get no mounts then, which
+/// would be writable.
+fn is_closed(places: &SandboxPaths, worktrees: &[&Path], git: &Path) -> bool {
+    let closes = |above: &Path| places.closed.iter().any(|closed| closed == above);
+    git.ancestors().find(|above| closes(above) || worktrees.contains(above)).is_some_and(closes)
 }
 
 /// Returns the directories for temporary files.
@@ -547,6 +586,25 @@ mod tests {
         assert_eq!(disk.below(&places.fixed), ["w", "w/in", "w/in/.bare", "w/src"]);
     }
 
+    /// Regression: in a session above a bare clone that has its worktrees in it, all of them were read-only.
+    #[test]
+    fn worktrees_in_a_bare_clone_stay_writable() {
+        let module = "worktrees/t/modules/lib";
+        let files = ["w/b.git/HEAD", "w/b.git/worktrees/t/HEAD", "w/b.git/t/lib/x"];
+        let disk = SandboxDisk::with(&[&files[..], &[&*format!("w/b.git/{module}/HEAD")]].concat());
+        for (file, text) in [
+            ("worktrees/t/commondir", "../..\n"),
+            ("t/.git", "gitdir: ../worktrees/t\n"),
+            ("t/lib/.git", &*format!("gitdir: ../../{module}\n")),
+        ] {
+            fs::write(disk.root.join("w/b.git").join(file), text).expect("written");
+        }
+        let places = disk.places_of("w", false, ALL);
+        assert_eq!(disk.below(&places.frozen), ["w/b.git/t/.git", "w/b.git/t/lib/.git"]);
+        assert_eq!(disk.below(&places.closed), ["w/b.git"]);
+        assert_eq!(disk.below(&places.fixed), ["w", "w/b.git", "w/b.git/t", "w/b.git/t/lib"]);
+    }
+
     /// The settings of submodules were protected only in the repository's own directory, if their names had at most four
     /// parts, and of 64 of them. With permission for a `git add`, a command could change the others: the user's next
     /// `git status` ran what they named.
@@ -651,7 +709,7 @@ mod tests {
     #[test]
     fn a_home_as_workspace_keeps_its_settings_and_secrets() {
         let files = ["home/.bashrc", "home/.ssh/id", "home/bin/x", "home/notes/a", "home/go/bin/x", "home/b"];
-        let disk = SandboxDisk::with(&files);
+        let disk = SandboxDisk::with(&[&files[..], &["home/Library/LaunchAgents/x"]].concat());
         for support in [ALL, Support { namespaces: Namespaces::None, ..ALL }] {
             let places = disk.places("home", support);
             assert_eq!(disk.below(&places.writable), ["home/go", "home/notes"]);
@@ -659,6 +717,13 @@ mod tests {
         }
         let frozen = disk.below(&disk.places("home", ALL).frozen);
         assert!(frozen.contains(&"home/go/bin".to_owned()), "{frozen:?}");
+        // Regression: with the home itself on PATH, nothing in it could be changed.
+        let paths = ["home", "home/go/bin"].map(|path| disk.root.join(path));
+        let path = std::env::join_paths(&paths).expect("no colons");
+        let environment = vec![("HOME".into(), paths[0].clone().into_os_string()), ("PATH".into(), path)];
+        let workspace = Workspace::new(&paths[0], Vec::new(), Arc::new(environment));
+        let places = find(&SandboxRules::default(), &workspace, false, &ALL);
+        assert!(places.frozen.contains(&paths[1]) && !places.frozen.contains(&paths[0]));
     }
 
     /// In a container, where no shell starts in the directory of a project that is `HOME`.

@@ -13,7 +13,7 @@ use epitome::tools::{ToolContext, ToolResult};
 use epitome_test_harness::WITHIN;
 use serde_json::{Value, json};
 
-use super::{Place, as_user, has, has_landlock, has_namespaces, has_program, hold, text};
+use super::{Place, as_user, has, has_landlock, has_namespaces, has_program, hold, hold_on_git, text};
 use epitome::tools::sandbox::support;
 
 /// Waits until a file contains a text.
@@ -223,6 +223,21 @@ async fn the_copy_of_settings_that_another_command_works_with_is_out_of_reach() 
     ended(call).await;
     let config = fs::read_to_string(cwd.join(".git/config")).expect("it is there");
     assert!(config.contains("name = b") && !config.contains("evil"), "{config}");
+}
+
+/// Regression: where the home is below a directory for temporary files, it is read-only, and so were the copies of settings
+/// for the command that may change them.
+#[tokio::test]
+async fn settings_are_changed_with_a_home_below_a_directory_for_temporary_files() {
+    if !has_namespaces() || !has_program("git") {
+        return;
+    }
+    let mut place = Place::new();
+    repository(&place);
+    place.rules.temporary = vec![place.root.clone()];
+    hold_on_git(&place, &[("git config user.name b", true)]).await;
+    let config = fs::read_to_string(place.workspace.cwd.join(".git/config")).expect("it is there");
+    assert!(config.contains("name = b"), "{config}");
 }
 
 /// Only the hooks that the settings of the session's own directory name were protected: not those of a linked worktree,
