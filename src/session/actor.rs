@@ -237,7 +237,7 @@ impl Session {
             ActorEvent::Background(Err(error)) if error.is_cancelled() => {}
             ActorEvent::Background(Err(error)) => {
                 tracing::error!(session = %self.core.id(), %error, "background work panicked");
-                self.background_panicked();
+                self.background_panicked(error.id());
             }
         }
     }

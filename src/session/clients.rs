@@ -693,8 +693,9 @@ impl Session {
         }
     }
 
-    /// Background work panicked. It is unknown which, so everything that may be waiting for some is released.
-    pub(super) fn background_panicked(&mut self) {
+    /// Background work panicked. It is unknown what it was, so everything that may be waiting for some is released.
+    pub(super) fn background_panicked(&mut self, work: tokio::task::Id) {
+        self.inbox.resume_after(work);
         if let Some(rendering) = self.recipes.take_failed() {
             let message = "the recipe's commands failed with an internal error of Epitome".to_owned();
             rendering.prompt.responder.answer(Err(SessionError::Internal(message)));
