@@ -55,6 +55,13 @@ pub struct Session {
     pub(super) questions: Questions,
 }
 
+/// Why a session stops working.
+enum Pause {
+    /// It can be suspended.
+    Idle,
+    Closing,
+}
+
 enum ActorEvent {
     Command(Option<SessionCommand>),
     Model(ModelCallEvent),
@@ -132,18 +139,41 @@ impl Session {
         self.watch_idle();
         self.take_up_checkpoints();
         loop {
+            match AssertUnwindSafe(self.handle_events()).catch_unwind().await {
+                Ok(Pause::Closing) => break,
+                Ok(Pause::Idle) => {}
+                Err(_) => {
+                    tracing::error!(session = %self.core.id(), "a session panicked; its log is as it was");
+                    return self.take_no_more();
+                }
+            }
+            if let Some(sessions) = self.core.process.sessions() {
+                match sessions.park(self) {
+                    None => return Vec::new(),
+                    Some(awake) => self = awake,
+                }
+            }
+            self.handle(ActorEvent::Background(Ok(BackgroundResult::Idle)));
+        }
+        self.run_last_hooks(EventData::SessionEnd { reason: "other" }).await;
+        self.end_for_good().await
+    }
+
+    /// Handles events until the session is closed or can be suspended.
+    async fn handle_events(&mut self) -> Pause {
+        loop {
             self.settle_absent();
             self.drive().await;
-            if settle_log(&mut self).await.is_err() {
+            if settle_log(self).await.is_err() {
                 continue;
             }
             if self.work.is_none() {
                 self.core.clients.release();
             }
             self.publish_activity();
-            session_state::refresh(&mut self);
+            session_state::refresh(self);
             if self.core.clients.are_closing() {
-                break;
+                return Pause::Closing;
             }
             self.questions.follow(&self.core.clients);
             let event = self.event().await;
@@ -151,19 +181,11 @@ impl Session {
             if is_idle && self.may_suspend() {
                 self.core.release_checkpoints().await;
             }
-            if is_idle
-                && self.may_suspend()
-                && let Some(sessions) = self.core.process.sessions()
-            {
-                match sessions.park(self) {
-                    None => return Vec::new(),
-                    Some(awake) => self = awake,
-                }
+            if is_idle && self.may_suspend() {
+                return Pause::Idle;
             }
             self.handle(event);
         }
-        self.run_last_hooks(EventData::SessionEnd { reason: "other" }).await;
-        self.end_for_good().await
     }
 
     async fn event(&mut self) -> ActorEvent {

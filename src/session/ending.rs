@@ -295,7 +295,7 @@ pub(super) fn cancelled() -> SessionAnswer {
 
 impl Session {
     /// Refuses further commands, and keeps the observers until the session is opened again.
-    fn take_no_more(&mut self) -> Vec<Attaching> {
+    pub(super) fn take_no_more(&mut self) -> Vec<Attaching> {
         let others = self.core.process.sessions();
         // Under the lock, so that an observer that leaves is found either here or there.
         let mut parked = others.as_ref().map(Sessions::parked);
