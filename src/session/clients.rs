@@ -391,6 +391,9 @@ impl Session {
     /// Records that a client has no user who could answer. Ignored if the question is not open or the client is
     /// unknown.
     fn absent(&mut self, ask: AskId, client: ClientId) {
+        if self.questions.set_absent(ask, client) {
+            return;
+        }
         let open = self.open_permissions();
         self.core.clients.set_absent(client, ask, &open);
     }
