@@ -61,8 +61,11 @@ impl Session {
         self.edit(&mut pending, made_for);
         resolution = pending.resolution;
         let mut commits = self.record(HookEvent::PreCompact, &mut resolution);
-        let halt = &mut self.hooks.turn().halt;
-        *halt = halt.take().or(resolution.halt.take());
+        // A turn that only compacts ends anyway, and would end before the result is committed.
+        if !matches!(why, CompactionReason::Command) {
+            let halt = &mut self.hooks.turn().halt;
+            *halt = halt.take().or(resolution.halt.take());
+        }
         let edited = !pending.answer.commits.is_empty();
         commits.extend(pending.answer.commits);
         self.commit_all(commits);

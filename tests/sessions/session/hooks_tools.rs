@@ -290,20 +290,18 @@ const STOP: &str = r#"{"hooks": {"PostToolUse": [{"hooks": [{"type": "command",
 #[test]
 fn continue_false_ends_the_turn_at_a_compaction() {
     let config = "[hooks]\ntrust = \"run\"\n[compaction]\nmodel = \"none\"\n";
-    for event in ["PreCompact", "PostCompact"] {
-        let stop = STOP.replace("PostToolUse", event);
-        let mut test = with_hooks(
-            &[],
-            &[(".claude/settings.json", &stop), ("home/config.toml", config)],
-            vec![vec![ModelStep::Flood { count: 2000, text: "many words ".into() }]],
-        );
-        test.ask("Say many words");
-        assert_eq!(test.ask("/compact"), StopReason::EndTurn);
-        test.client.entry(|change| match change {
-            Change::Noted { text, .. } => text.contains("ended this turn: Enough.").then_some(()),
-            _ => None,
-        });
-    }
+    let stop = STOP.replace("PostToolUse", "PostCompact");
+    let mut test = with_hooks(
+        &[],
+        &[(".claude/settings.json", stop.as_str()), ("home/config.toml", config)],
+        vec![vec![ModelStep::Flood { count: 2000, text: "many words ".into() }]],
+    );
+    test.ask("Say many words");
+    assert_eq!(test.ask("/compact"), StopReason::EndTurn);
+    test.client.entry(|change| match change {
+        Change::Noted { text, .. } => text.contains("ended this turn: Enough.").then_some(()),
+        _ => None,
+    });
 }
 
 #[test]
