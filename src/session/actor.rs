@@ -226,7 +226,10 @@ impl Session {
             ActorEvent::Command(Some(command)) => self.command(command),
             // All senders are gone, so no command can arrive any more.
             ActorEvent::Command(None) => self.core.clients.close(),
-            ActorEvent::Model(step) => self.model_step(step),
+            ActorEvent::Model(step) => {
+                self.model_step(step);
+                self.note_running_cost();
+            }
             ActorEvent::Job(Ok(done)) => self.job_done(done),
             ActorEvent::Job(Err(error)) if error.is_cancelled() => {}
             ActorEvent::Job(Err(error)) => {

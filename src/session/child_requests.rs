@@ -29,6 +29,15 @@ impl Session {
         }
     }
 
+    /// Notes what the running model call of a child has cost, for its parent.
+    pub(super) fn note_running_cost(&self) {
+        if self.core.lineage.is_child() {
+            let call = self.work.as_ref().and_then(|work| work.model.as_ref());
+            let cost = call.and_then(|call| Some((call.model.clone(), call.collector.usage()?)));
+            self.core.lineage.running.set(cost);
+        }
+    }
+
     pub(super) fn child_news(&mut self, news: ChildNews) {
         match self.subagents.handle_event(news, self.core.thread.mode(), &self.core.clients) {
             Some(LogRecord::Allowed(rule)) => {

@@ -148,6 +148,7 @@ impl Session {
         let Some(work) = &mut self.work else { return };
         let call = work.model.take();
         let partial = call.and_then(|call| partial(self, call, ReplyCut::Cancelled));
+        self.note_running_cost();
         self.withdraw_permission();
         self.drop_draft();
         if let Some(work) = &mut self.work {
