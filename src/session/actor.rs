@@ -9,6 +9,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 
 use super::child::ChildNews;
+use super::child_requests::note_running_cost;
 use super::client_list::Activity;
 use super::compacting::Compactor;
 use super::core::{Core, HostProcess};
@@ -139,7 +140,7 @@ impl Session {
         self.watch_idle();
         self.take_up_checkpoints();
         loop {
-            match AssertUnwindSafe(self.handle_events()).catch_unwind().await {
+            match AssertUnwindSafe(handle_events(&mut self)).catch_unwind().await {
                 Ok(Pause::Closing) => break,
                 Ok(Pause::Idle) => {}
                 Err(_) => {
@@ -157,35 +158,6 @@ impl Session {
         }
         self.run_last_hooks(EventData::SessionEnd { reason: "other" }).await;
         self.end_for_good().await
-    }
-
-    /// Handles events until the session is closed or can be suspended.
-    async fn handle_events(&mut self) -> Pause {
-        loop {
-            self.settle_absent();
-            self.drive().await;
-            if settle_log(self).await.is_err() {
-                continue;
-            }
-            if self.work.is_none() {
-                self.core.clients.release();
-            }
-            self.publish_activity();
-            session_state::refresh(self);
-            if self.core.clients.are_closing() {
-                return Pause::Closing;
-            }
-            self.questions.follow(&self.core.clients);
-            let event = self.event().await;
-            let is_idle = matches!(event, ActorEvent::Background(Ok(BackgroundResult::Idle)));
-            if is_idle && self.may_suspend() {
-                self.core.release_checkpoints().await;
-            }
-            if is_idle && self.may_suspend() {
-                return Pause::Idle;
-            }
-            self.handle(event);
-        }
     }
 
     async fn event(&mut self) -> ActorEvent {
@@ -228,7 +200,7 @@ impl Session {
             ActorEvent::Command(None) => self.core.clients.close(),
             ActorEvent::Model(step) => {
                 self.model_step(step);
-                self.note_running_cost();
+                note_running_cost(self);
             }
             ActorEvent::Job(Ok(done)) => self.job_done(done),
             ActorEvent::Job(Err(error)) if error.is_cancelled() => {}
@@ -287,5 +259,34 @@ impl Session {
         for (call, output) in self.tools.output_by_now() {
             self.progressed(call, output);
         }
+    }
+}
+
+/// Handles events until the session is closed or can be suspended.
+async fn handle_events(session: &mut Session) -> Pause {
+    loop {
+        session.settle_absent();
+        session.drive().await;
+        if settle_log(session).await.is_err() {
+            continue;
+        }
+        if session.work.is_none() {
+            session.core.clients.release();
+        }
+        session.publish_activity();
+        session_state::refresh(session);
+        if session.core.clients.are_closing() {
+            return Pause::Closing;
+        }
+        session.questions.follow(&session.core.clients);
+        let event = session.event().await;
+        let is_idle = matches!(event, ActorEvent::Background(Ok(BackgroundResult::Idle)));
+        if is_idle && session.may_suspend() {
+            session.core.release_checkpoints().await;
+        }
+        if is_idle && session.may_suspend() {
+            return Pause::Idle;
+        }
+        session.handle(event);
     }
 }

@@ -29,15 +29,6 @@ impl Session {
         }
     }
 
-    /// Notes what the running model call of a child has cost, for its parent.
-    pub(super) fn note_running_cost(&self) {
-        if self.core.lineage.is_child() {
-            let call = self.work.as_ref().and_then(|work| work.model.as_ref());
-            let cost = call.and_then(|call| Some((call.model.clone(), call.collector.usage()?)));
-            self.core.lineage.running.set(cost);
-        }
-    }
-
     pub(super) fn child_news(&mut self, news: ChildNews) {
         match self.subagents.handle_event(news, self.core.thread.mode(), &self.core.clients) {
             Some(LogRecord::Allowed(rule)) => {
@@ -50,5 +41,14 @@ impl Session {
             Some(LogRecord::Spent(model, usage, by)) => self.spend(model, usage, by),
             None => {}
         }
+    }
+}
+
+/// Notes what the running model call of a child has cost, for its parent.
+pub(super) fn note_running_cost(session: &Session) {
+    if session.core.lineage.is_child() {
+        let call = session.work.as_ref().and_then(|work| work.model.as_ref());
+        let cost = call.and_then(|call| Some((call.model.clone(), call.collector.usage()?)));
+        session.core.lineage.running.set(cost);
     }
 }

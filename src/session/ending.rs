@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::actor::Session;
+use super::child_requests::note_running_cost;
 use super::core::{Core, Unwritten, settle};
 use super::registry::Sessions;
 use super::replies::partial;
@@ -148,7 +149,7 @@ impl Session {
         let Some(work) = &mut self.work else { return };
         let call = work.model.take();
         let partial = call.and_then(|call| partial(self, call, ReplyCut::Cancelled));
-        self.note_running_cost();
+        note_running_cost(self);
         self.withdraw_permission();
         self.drop_draft();
         if let Some(work) = &mut self.work {
