@@ -263,7 +263,7 @@ fn each_format_has_its_urls() {
 fn a_models_name_is_escaped_in_a_path() {
     let settings = with_provider("x", WireFormat::Gemini, "https://h", None);
     for (model, path) in
-        [("a/b@1-2.5:c", "a/b@1-2.5:c"), ("what? #1 100%", "what%3F%20%231%20100%25"), ("é", "%C3%A9")]
+        [("a/b@1-2.5", "a/b@1-2.5"), ("what? #1 100%", "what%3F%20%231%20100%25"), ("é", "%C3%A9")]
     {
         let endpoint = resolve(&ModelName(format!("x/{model}")), &settings, &[]).expect("it wants no key");
         let url = format!("https://h/v1beta/models/{path}");
