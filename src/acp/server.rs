@@ -443,7 +443,11 @@ impl<P: StoredSessionPort> AcpServer<P> {
             return call.answered(result, error);
         }
         let Some(asked) = self.outbox.requests().decided(id) else { return };
-        let is_error = result.is_none();
+        let is_for_user = matches!(asked.what, OutgoingKind::Permission { .. } | OutgoingKind::Elicitation);
+        if is_for_user && result.is_none() {
+            let (ask, client) = (asked.ask, self.config.client);
+            return self.send_command(&asked.session, SessionCommand::Absent { ask, client });
+        }
         let result: Value =
             result.and_then(|result| serde_json::from_str(result.get()).ok()).unwrap_or_default();
         let (always, never) = match asked.what {
@@ -464,10 +468,6 @@ impl<P: StoredSessionPort> AcpServer<P> {
                 return self.send_command(&asked.session, SessionCommand::Fulfil { ask: asked.ask, answer });
             }
         };
-        if is_error {
-            let (ask, client) = (asked.ask, self.config.client);
-            return self.send_command(&asked.session, SessionCommand::Absent { ask, client });
-        }
         let outcome = &result["outcome"];
         let chosen = match outcome["outcome"].as_str() {
             Some("selected") => outcome["optionId"].as_str(),

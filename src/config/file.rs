@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 use super::keys::{ConfigKey, KeyCollector, SetValue};
 use super::kind::{Kind, Slot, share, truth};
 use super::values::{
-    ValueError, call_seconds, characters, editor_writes, header_map, max_repeats, max_rounds, messages, mode,
+    ValueError, call_seconds, characters, editor_writes, headers, max_repeats, max_rounds, messages, mode,
     model_name, notify, search_choice, small_tokens, store, summariser, summary_role, thought, threshold,
     url, variable, wire_format,
 };
@@ -345,13 +345,14 @@ impl<'a> ConfigReader<'a> {
         let mut wire = None;
         let mut base_url = None;
         let mut key_variable = None;
-        let mut headers = BTreeMap::new();
+        let mut header_fields = BTreeMap::new();
         fields!(self, table, key, value, {
             "wire" => self.set(value, &mut wire, wire_format()),
             "base_url" => self.set(value, &mut base_url, url()),
             "key_variable" => self.set(value, &mut key_variable, variable()),
-            "headers" => self.set(value, &mut headers, header_map()),
+            "headers" => self.set(value, &mut header_fields, headers()),
         });
+        let headers = header_fields;
         let name_text = name.get_ref().to_string();
         match (wire, base_url) {
             _ if self.problems.len() > before => {}

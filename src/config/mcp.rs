@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::FileOwner;
 use super::file::{ConfigReader, TomlKey, TomlValue, fields};
 use super::kind::{names, seconds, text, truth};
-use super::values::{arguments, header_map, url, variable};
+use super::values::{arguments, header_map, headers, url, variable};
 use epitome_secrets as secrets;
 use epitome_thread::visible::code;
 
@@ -336,7 +336,7 @@ impl ConfigReader<'_> {
             "args" => self.set(value, &mut fields.args, arguments()),
             "env" => self.set(value, &mut fields.env, header_map()),
             "url" => self.set(value, &mut fields.url, url()),
-            "headers" => self.set(value, &mut fields.headers, header_map()),
+            "headers" => self.set(value, &mut fields.headers, headers()),
             "key_variable" => self.set(value, &mut fields.key_variable, variable()),
             "enabled" => self.set(value, &mut fields.enabled, truth()),
             "timeout_s" => self.set(value, &mut fields.timeout, seconds(TIMEOUT_S)),

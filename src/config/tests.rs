@@ -110,6 +110,28 @@ fn a_built_in_provider_can_be_changed_without_an_address() {
     }
 }
 
+/// Regression: `epitome config check` accepted names of headers with which no request could be sent. Keys are not shown.
+#[test]
+fn names_of_headers_that_can_not_be_sent_are_reported() {
+    for (name, is_valid) in [
+        ("X-Team", true),
+        ("x_team.1", true),
+        ("", false),
+        ("X Team", false),
+        ("sk-secret\\n1", false),
+        ("X:", false),
+    ] {
+        for text in [
+            format!("[providers.anthropic]\nheaders = {{ \"{name}\" = \"blue\" }}"),
+            format!("[mcp.servers.s]\nurl = \"https://mcp.example\"\nheaders = {{ \"{name}\" = \"blue\" }}"),
+        ] {
+            let (_, problems) = ConfigDisk::new(&text, "").load(&[]);
+            assert_eq!(problems.is_empty(), is_valid, "{text}: {problems:?}");
+            assert!(!format!("{problems:?}").contains("sk-secret"), "{problems:?}");
+        }
+    }
+}
+
 #[test]
 fn later_layers_win() {
     let disk = ConfigDisk::new(

@@ -318,6 +318,25 @@ pub(super) fn header_map() -> Kind<BTreeMap<String, String>> {
     })
 }
 
+/// Headers of requests. Errors don't quote their names: one may be a misplaced key.
+pub(super) fn headers() -> Kind<BTreeMap<String, String>> {
+    let map = header_map();
+    let written =
+        |map: &BTreeMap<String, String>| map.keys().map(|name| (name.clone(), json!(MASKED))).collect();
+    Kind::new(map.schema().clone(), written, move |value| {
+        let headers = map.read(value)?;
+        let is_in_name = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        let is_name = |name: &String| !name.is_empty() && name.bytes().all(is_in_name);
+        match headers.keys().all(is_name) {
+            true => Ok(headers),
+            false => Err(ValueError {
+                message: "the name of a header has invalid characters".to_owned(),
+                hint: Some("it has letters, digits and dashes, for example \"X-Team\"".to_owned()),
+            }),
+        }
+    })
+}
+
 /// The arguments of a program. Any of them may be a key.
 pub(super) fn arguments() -> Kind<Vec<String>> {
     let names = super::kind::names();

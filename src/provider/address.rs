@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Whether the host is this machine.
 pub(super) fn is_loopback(host: &str) -> bool {
@@ -88,6 +88,12 @@ pub(super) fn with_query(url: &str, query: &str) -> String {
 pub(super) fn escaped(value: &str) -> String {
     const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
     utf8_percent_encode(value, PLAIN).to_string()
+}
+
+/// Percent-encodes a model's name for a path. Slashes remain: gateways have models with several parts.
+pub(super) fn escaped_model(name: &str) -> String {
+    const NOT_PLAIN: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'?').add(b'\\');
+    utf8_percent_encode(name, NOT_PLAIN).to_string()
 }
 
 /// Replaces the part of a URL that may contain a password.

@@ -1,6 +1,8 @@
 //! "Sign in with ChatGPT", the flow that OpenAI offers to open-source programs (developers.openai.com/siwc). The first
 //! sign-in registers this installation. Refreshes are serialized, because each refresh token is valid only once.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -43,6 +45,10 @@ const REVOKE_TIME_MAX: Duration = Duration::from_secs(10);
 const LOCK_TIME_MAX: Duration = Duration::from_secs(45);
 /// Maximum bytes of an answer.
 const EXCHANGE_BYTES_MAX: usize = 256 * 1024;
+
+/// Renewed tokens that could not be stored, for example on a full disk, by the refresh token that they replace, which is
+/// no longer valid.
+static UNSTORED: Mutex<BTreeMap<String, ChatGptTokens>> = Mutex::new(BTreeMap::new());
 
 /// Returns the issuer for a service at this base URL: OpenAI's, or the base URL's origin if it is loopback (for tests).
 /// `None` for any other.
@@ -96,11 +102,19 @@ impl TokenRefresher {
             Ok(None) => return Err(RefreshError::SignedOut),
             Err(error) => return Err(RefreshError::Failed(error.to_string())),
         };
-        let LoginSecret::ChatGpt(login) = stored.secret.clone() else { return Err(RefreshError::SignedOut) };
+        let LoginSecret::ChatGpt(mut login) = stored.secret.clone() else {
+            return Err(RefreshError::SignedOut);
+        };
+        let replaced = login.tokens.as_ref().map(|tokens| tokens.refresh.clone()).unwrap_or_default();
+        let renewed = unstored().get(&replaced).cloned();
+        if renewed.is_some() {
+            login.tokens = renewed;
+            store(&lock, &stored, &login, &replaced);
+        }
         if let Some(token) = usable(&login, rejected)? {
             return Ok(token);
         }
-        self.refresh(&lock, stored, login).await
+        self.refresh(&lock, stored, login, &replaced).await
     }
 
     async fn refresh(
@@ -108,6 +122,7 @@ impl TokenRefresher {
         lock: &LockedLogin,
         stored: StoredLogin,
         mut login: ChatGptLogin,
+        replaced: &str,
     ) -> Result<String, RefreshError> {
         let (Some(client), Some(tokens)) = (login.client_id.clone(), login.tokens.take()) else {
             return Err(RefreshError::SignedOut);
@@ -118,20 +133,17 @@ impl TokenRefresher {
             ("refresh_token", &tokens.refresh),
             ("resource", RESOURCE),
         ];
-        let store = |login: ChatGptLogin| {
-            let stored = StoredLogin { secret: LoginSecret::ChatGpt(login), ..stored.clone() };
-            lock.store(&stored).map_err(|error| RefreshError::Failed(format!("it can't be stored: {error}")))
-        };
         match request_tokens(&self.http, &self.issuer, &fields).await {
             Ok(answer) => {
-                let renewed = read_tokens(&answer, tokens.subject)
+                // Without a new refresh token, the old one remains valid (RFC 6749, section 6).
+                let renewed = read_tokens(&answer, tokens.subject, Some(tokens.refresh.clone()))
                     .ok_or_else(|| RefreshError::Failed("the answer has no tokens".to_owned()))?;
                 let access = renewed.access.clone();
-                store(ChatGptLogin { tokens: Some(renewed), ..login })?;
+                store(lock, &stored, &ChatGptLogin { tokens: Some(renewed), ..login }, replaced);
                 Ok(access)
             }
             Err(ExchangeError::Rejected { code }) if SIGNED_OUT.contains(&code.as_str()) => {
-                store(login)?;
+                store(lock, &stored, &login, replaced);
                 Err(RefreshError::SignedOut)
             }
             Err(ExchangeError::Rejected { code }) => Err(RefreshError::Failed(code)),
@@ -149,6 +161,25 @@ impl TokenRefresher {
             Err(_) => Err(RefreshError::Failed("another process holds its lock".to_owned())),
         }
     }
+}
+
+/// Stores a login. What can't be stored remains in memory until the login is needed again. `replaced`: the refresh token
+/// that is stored so far.
+fn store(lock: &LockedLogin, stored: &StoredLogin, login: &ChatGptLogin, replaced: &str) {
+    let stored = StoredLogin { secret: LoginSecret::ChatGpt(login.clone()), ..stored.clone() };
+    match lock.store(&stored) {
+        Ok(()) => drop(unstored().remove(replaced)),
+        Err(error) => {
+            tracing::error!(%error, "a renewed login can't be stored");
+            if let Some(tokens) = &login.tokens {
+                unstored().insert(replaced.to_owned(), tokens.clone());
+            }
+        }
+    }
+}
+
+fn unstored() -> MutexGuard<'static, BTreeMap<String, ChatGptTokens>> {
+    UNSTORED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The login's access token; `None` if it must be refreshed.
@@ -178,7 +209,7 @@ pub(super) async fn exchange_code(
         .as_str()
         .and_then(|token| subject_of(token, issuer, client, nonce))
         .ok_or_else(|| "the answer does not identify the user".to_owned())?;
-    read_tokens(&answer, subject).ok_or_else(|| "the answer has no tokens".to_owned())
+    read_tokens(&answer, subject, None).ok_or_else(|| "the answer has no tokens".to_owned())
 }
 
 /// Revokes a login's tokens (RFC 7009) at the endpoint in the issuer's discovery document. The error is a clause
@@ -221,11 +252,12 @@ async fn request_tokens(http: &Http, issuer: &str, fields: &[(&str, &str)]) -> R
     }
 }
 
-fn read_tokens(answer: &Value, subject: String) -> Option<ChatGptTokens> {
+/// `refresh`: the refresh token, if the answer has no new one.
+fn read_tokens(answer: &Value, subject: String, refresh: Option<String>) -> Option<ChatGptTokens> {
     let seconds = answer["expires_in"].as_u64().unwrap_or(3_600);
     Some(ChatGptTokens {
         access: answer["access_token"].as_str()?.to_owned(),
-        refresh: answer["refresh_token"].as_str()?.to_owned(),
+        refresh: answer["refresh_token"].as_str().map(str::to_owned).or(refresh)?,
         expires_at: now().saturating_add(seconds.saturating_mul(1_000)),
         subject,
     })

@@ -90,6 +90,11 @@ impl Collector {
         }
     }
 
+    /// What the provider has reported so far.
+    pub fn usage(&self) -> Option<Usage> {
+        self.usage
+    }
+
     /// Processes the next event and returns the piece to show for it, if any.
     pub fn feed(&mut self, event: ProviderEvent) -> Option<ReplyPiece> {
         match event {

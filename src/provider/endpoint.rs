@@ -11,7 +11,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::abilities::Abilities;
-use super::address::{beneath, has_version, path_of, shown, with_query};
+use super::address::{beneath, escaped_model, has_version, path_of, shown, with_query};
 use super::credential::Credential;
 use super::network::Network;
 use super::search::ProviderSearch;
@@ -86,14 +86,16 @@ impl Endpoint {
     pub fn url(&self) -> String {
         match self.wire {
             WireFormat::AnthropicMessages if self.quirks.is_vertex => {
-                let path = format!("/publishers/anthropic/models/{}:streamRawPredict", self.model);
+                let path =
+                    format!("/publishers/anthropic/models/{}:streamRawPredict", escaped_model(&self.model));
                 beneath(&self.base_url, &path)
             }
             WireFormat::AnthropicMessages => self.at("/messages"),
             WireFormat::OpenAiResponses => self.at("/responses"),
             WireFormat::OpenAiChat => self.at("/chat/completions"),
             WireFormat::Gemini => {
-                with_query(&self.at(&format!("/models/{}:streamGenerateContent", self.model)), "alt=sse")
+                let path = format!("/models/{}:streamGenerateContent", escaped_model(&self.model));
+                with_query(&self.at(&path), "alt=sse")
             }
         }
     }
@@ -107,7 +109,9 @@ impl Endpoint {
             WireFormat::AnthropicMessages => Some(self.at("/messages/count_tokens")),
             WireFormat::OpenAiResponses => Some(self.at("/responses/input_tokens")),
             WireFormat::OpenAiChat => None,
-            WireFormat::Gemini => Some(self.at(&format!("/models/{}:countTokens", self.model))),
+            WireFormat::Gemini => {
+                Some(self.at(&format!("/models/{}:countTokens", escaped_model(&self.model))))
+            }
         }
     }
 

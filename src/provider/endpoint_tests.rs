@@ -258,6 +258,20 @@ fn each_format_has_its_urls() {
     }
 }
 
+/// Regression: a question mark in a model's name ended the path, so that another model was called, or none.
+#[test]
+fn a_models_name_is_escaped_in_a_path() {
+    let settings = with_provider("x", WireFormat::Gemini, "https://h", None);
+    for (model, path) in
+        [("a/b@1-2.5", "a/b@1-2.5"), ("what? #1 100%", "what%3F%20%231%20100%25"), ("é", "%C3%A9")]
+    {
+        let endpoint = resolve(&ModelName(format!("x/{model}")), &settings, &[]).expect("it wants no key");
+        let url = format!("https://h/v1beta/models/{path}");
+        assert_eq!(endpoint.url(), format!("{url}:streamGenerateContent?alt=sse"));
+        assert_eq!(endpoint.count_url(), Some(format!("{url}:countTokens")));
+    }
+}
+
 #[test]
 fn beta_features_are_added_to_those_in_custom_headers() {
     let wanted = ModelSettings { betas: vec!["a-1".into(), "b-2".into()], ..ModelSettings::default() };

@@ -1,5 +1,6 @@
 //! Tests sign-ins against a server that simulates OpenRouter and OpenAI, and checks PKCE.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -32,6 +33,10 @@ struct OauthState {
     scope: &'static str,
     /// The error with which refreshes are answered.
     revoked: Option<&'static str>,
+    /// Whether the refresh token remains valid, so that a refresh returns no new one.
+    keeps_refresh: bool,
+    /// The directory that can't be written any more once tokens are refreshed.
+    breaks: Option<PathBuf>,
     /// The tokens that were revoked, and the revocation endpoint in the discovery document.
     ended: Vec<String>,
     revocation: Option<String>,
@@ -60,6 +65,13 @@ impl OauthState {
                     return (400, r#"{"error":"refresh_token_reused"}"#.to_owned());
                 }
                 self.refreshes += 1;
+                if let Some(directory) = self.breaks.take() {
+                    std::fs::rename(&directory, directory.with_extension("away")).expect("it exists");
+                    std::fs::write(&directory, "").expect("nothing is there");
+                }
+                if self.keeps_refresh {
+                    return (200, format!(r#"{{"access_token":"access-{}","expires_in":3600}}"#, self.issued));
+                }
                 (200, self.tokens(issuer))
             }
             "POST /api/accounts/oauth/token HTTP/1.1" => {
@@ -357,6 +369,46 @@ async fn a_refresh_is_completed_although_its_request_is_cancelled() {
     }
     assert_eq!(server.models(&settings).await, Ok(1));
     assert_eq!(server.state().refreshes, 1);
+}
+
+/// Regression: a refresh whose answer had no new refresh token, as OAuth allows, failed.
+#[tokio::test]
+async fn a_refresh_token_that_is_not_replaced_remains() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let server = OauthServer::start().await;
+    let settings = server.signed_in(&data).await;
+    server.state().keeps_refresh = true;
+    expire(&settings);
+    assert_eq!(server.models(&settings).await, Ok(1));
+    assert_eq!(chatgpt(&settings).tokens.expect("there are tokens").refresh, "refresh-1");
+}
+
+/// Regression: the disk was full when the tokens were refreshed. The new refresh token was lost, and the stored one was not
+/// valid any more, so the user had to sign in again.
+#[tokio::test]
+async fn tokens_that_can_not_be_stored_remain_usable() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let server = OauthServer::start().await;
+    let settings = server.signed_in(&data).await;
+    // Others have it too, and it is the key of what could not be stored.
+    let mut stored = settings.logins.find("chatgpt").expect("it is read").expect("it is there");
+    let mut login = chatgpt(&settings);
+    server.state().issued = 1_000;
+    login.tokens.as_mut().expect("there are tokens").refresh = "refresh-1000".to_owned();
+    stored.secret = LoginSecret::ChatGpt(login);
+    settings.logins.store("chatgpt", &stored).expect("it is written");
+    expire(&settings);
+    let directory = data.path().join("logins");
+    server.state().breaks = Some(directory.clone());
+    let model = ModelName("chatgpt/gpt-6-sol".into());
+    let endpoint = resolve(&model, &settings, &server.env()).expect("there is a login");
+    assert!(endpoint.authenticated(&Http::new()).await.is_ok());
+    std::fs::remove_file(&directory).expect("it is a file");
+    std::fs::rename(directory.with_extension("away"), &directory).expect("nothing is there");
+    assert_eq!(chatgpt(&settings).tokens.expect("there are tokens").refresh, "refresh-1000");
+    assert_eq!(server.models(&settings).await, Ok(1));
+    assert_eq!(server.state().refreshes, 1);
+    assert_eq!(chatgpt(&settings).tokens.expect("there are tokens").refresh, "refresh-1001");
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 
 use super::child::ChildNews;
+use super::child_requests::note_running_cost;
 use super::client_list::Activity;
 use super::compacting::Compactor;
 use super::core::{Core, HostProcess};
@@ -53,6 +54,13 @@ pub struct Session {
     pub(super) subagents: Subagents,
     pub(super) mcp: McpHost,
     pub(super) questions: Questions,
+}
+
+/// Why a session stops working.
+enum Pause {
+    /// It can be suspended.
+    Idle,
+    Closing,
 }
 
 enum ActorEvent {
@@ -132,35 +140,21 @@ impl Session {
         self.watch_idle();
         self.take_up_checkpoints();
         loop {
-            self.settle_absent();
-            self.drive().await;
-            if settle_log(&mut self).await.is_err() {
-                continue;
+            match AssertUnwindSafe(handle_events(&mut self)).catch_unwind().await {
+                Ok(Pause::Closing) => break,
+                Ok(Pause::Idle) => {}
+                Err(_) => {
+                    tracing::error!(session = %self.core.id(), "a session panicked; its log is as it was");
+                    return self.take_no_more();
+                }
             }
-            if self.work.is_none() {
-                self.core.clients.release();
-            }
-            self.publish_activity();
-            session_state::refresh(&mut self);
-            if self.core.clients.are_closing() {
-                break;
-            }
-            self.questions.follow(&self.core.clients);
-            let event = self.event().await;
-            let is_idle = matches!(event, ActorEvent::Background(Ok(BackgroundResult::Idle)));
-            if is_idle && self.may_suspend() {
-                self.core.release_checkpoints().await;
-            }
-            if is_idle
-                && self.may_suspend()
-                && let Some(sessions) = self.core.process.sessions()
-            {
+            if let Some(sessions) = self.core.process.sessions() {
                 match sessions.park(self) {
                     None => return Vec::new(),
                     Some(awake) => self = awake,
                 }
             }
-            self.handle(event);
+            self.handle(ActorEvent::Background(Ok(BackgroundResult::Idle)));
         }
         self.run_last_hooks(EventData::SessionEnd { reason: "other" }).await;
         self.end_for_good().await
@@ -204,7 +198,10 @@ impl Session {
             ActorEvent::Command(Some(command)) => self.command(command),
             // All senders are gone, so no command can arrive any more.
             ActorEvent::Command(None) => self.core.clients.close(),
-            ActorEvent::Model(step) => self.model_step(step),
+            ActorEvent::Model(step) => {
+                self.model_step(step);
+                note_running_cost(self);
+            }
             ActorEvent::Job(Ok(done)) => self.job_done(done),
             ActorEvent::Job(Err(error)) if error.is_cancelled() => {}
             ActorEvent::Job(Err(error)) => {
@@ -237,7 +234,7 @@ impl Session {
             ActorEvent::Background(Err(error)) if error.is_cancelled() => {}
             ActorEvent::Background(Err(error)) => {
                 tracing::error!(session = %self.core.id(), %error, "background work panicked");
-                self.background_panicked();
+                self.background_panicked(error.id());
             }
         }
     }
@@ -262,5 +259,34 @@ impl Session {
         for (call, output) in self.tools.output_by_now() {
             self.progressed(call, output);
         }
+    }
+}
+
+/// Handles events until the session is closed or can be suspended.
+async fn handle_events(session: &mut Session) -> Pause {
+    loop {
+        session.settle_absent();
+        session.drive().await;
+        if settle_log(session).await.is_err() {
+            continue;
+        }
+        if session.work.is_none() {
+            session.core.clients.release();
+        }
+        session.publish_activity();
+        session_state::refresh(session);
+        if session.core.clients.are_closing() {
+            return Pause::Closing;
+        }
+        session.questions.follow(&session.core.clients);
+        let event = session.event().await;
+        let is_idle = matches!(event, ActorEvent::Background(Ok(BackgroundResult::Idle)));
+        if is_idle && session.may_suspend() {
+            session.core.release_checkpoints().await;
+        }
+        if is_idle && session.may_suspend() {
+            return Pause::Idle;
+        }
+        session.handle(event);
     }
 }

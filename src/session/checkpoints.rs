@@ -168,15 +168,15 @@ impl Session {
         if self.core.lineage.is_child() || !checkpoints.exist() {
             return;
         }
-        self.inbox.set_paused(true);
         let roots = self.core.roots();
-        self.core.background.spawn(async move {
+        let resuming = self.core.background.spawn(async move {
             BackgroundResult::TakenUp(blocking::start(move || checkpoints.resume(&roots)).await.ok())
         });
+        self.inbox.pause_for(resuming.id());
     }
 
     pub(super) fn taken_up(&mut self, reports: Option<Result<Vec<RewindReport>, CheckpointError>>) {
-        self.inbox.set_paused(false);
+        self.inbox.resume();
         match reports {
             Some(Ok(reports)) => reports.iter().for_each(|report| self.core.report_late_rewind(report)),
             Some(Err(error)) => {

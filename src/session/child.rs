@@ -47,7 +47,7 @@ use epitome_thread::{
 };
 use epitome_tools::{BoxFuture, Workspace};
 use history::Shape;
-use news::ChildGoneGuard;
+use news::{ChildGoneGuard, RunningCost};
 pub use news::{ChildNews, NewsReceiver, NewsSender, news};
 pub use outlet::ChildLog;
 use outlet::ChildOutlet;
@@ -200,6 +200,8 @@ pub struct Lineage {
     pub own_from: Seq,
     /// Where its hooks leave histories for its parent.
     pub handed: Handover,
+    /// For its parent, if it is stopped during a model call.
+    pub running: RunningCost,
 }
 
 impl Lineage {
@@ -363,7 +365,9 @@ impl PreparedChild {
         });
         // The guard reports the end on every path, because the following steps may fail.
         let end = SubagentEnd::Stopped(StopReason::Cancelled);
-        let gone = ChildGoneGuard { child: id.clone(), end, news: news.clone() };
+        let (name, running) = (order.lineage.recipe.clone(), RunningCost::default());
+        let gone =
+            ChildGoneGuard { child: id.clone(), name, running: running.clone(), end, news: news.clone() };
         let attachment = Attachment { client: ClientId(0), outlet: outlet.clone() };
         let opening = Opening {
             attachment: attachment.clone(),
@@ -401,6 +405,7 @@ impl PreparedChild {
             wraps_up: Arc::default(),
             own_from,
             handed: Handover::default(),
+            running,
             ..order.lineage.clone()
         };
         if session.core.thread.frame().is_none() {

@@ -43,3 +43,12 @@ impl Session {
         }
     }
 }
+
+/// Notes what the running model call of a child has cost, for its parent.
+pub(super) fn note_running_cost(session: &Session) {
+    if session.core.lineage.is_child() {
+        let call = session.work.as_ref().and_then(|work| work.model.as_ref());
+        let cost = call.and_then(|call| Some((call.model.clone(), call.collector.usage()?)));
+        session.core.lineage.running.set(cost);
+    }
+}

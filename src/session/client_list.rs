@@ -16,8 +16,8 @@ use tokio::time::Instant;
 use super::event_gate::EventGate;
 use super::work::LeavingClient;
 use super::{
-    AccessGrant, AskId, Attachment, ClientId, Foreground, Opening, QuestionSupport, SessionAnswer,
-    SessionError, SessionEvent, SessionState,
+    AccessGrant, AskId, Attachment, ClientId, Foreground, Opening, QuestionKind, QuestionSupport,
+    SessionAnswer, SessionError, SessionEvent, SessionState,
 };
 use epitome_thread::{Change, Entry, Origin, Seq, SessionId};
 
@@ -129,6 +129,12 @@ impl ClientList {
     pub fn shows(&self) -> QuestionSupport {
         self.attachments()
             .fold(QuestionSupport::default(), |shows, attachment| shows.or(attachment.outlet.shows()))
+    }
+
+    /// Whether a client or observer besides `absent` can show a question of this kind.
+    pub fn can_show(&self, wants: &QuestionKind, absent: &[ClientId]) -> bool {
+        let mut others = self.attachments().filter(|attachment| !absent.contains(&attachment.client));
+        others.any(|attachment| attachment.outlet.shows().can(wants))
     }
 
     /// The numbers of clients and observers.

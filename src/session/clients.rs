@@ -391,6 +391,9 @@ impl Session {
     /// Records that a client has no user who could answer. Ignored if the question is not open or the client is
     /// unknown.
     fn absent(&mut self, ask: AskId, client: ClientId) {
+        if self.questions.set_absent(ask, client) {
+            return;
+        }
         let open = self.open_permissions();
         self.core.clients.set_absent(client, ask, &open);
     }
@@ -693,8 +696,9 @@ impl Session {
         }
     }
 
-    /// Background work panicked. It is unknown which, so everything that may be waiting for some is released.
-    pub(super) fn background_panicked(&mut self) {
+    /// Background work panicked. It is unknown what it was, so everything that may be waiting for some is released.
+    pub(super) fn background_panicked(&mut self, work: tokio::task::Id) {
+        self.inbox.resume_after(work);
         if let Some(rendering) = self.recipes.take_failed() {
             let message = "the recipe's commands failed with an internal error of Epitome".to_owned();
             rendering.prompt.responder.answer(Err(SessionError::Internal(message)));

@@ -361,8 +361,8 @@ impl Session {
     fn finish_command(&mut self, prompt: QueuedPrompt, ran: CommandOutcome) {
         let CommandOutcome { changes, meta, later, rewound_files } = ran;
         if let Some(work) = later {
-            self.inbox.set_paused(true);
-            self.core.background.spawn(async move { BackgroundResult::OnDisk(Box::new(prompt), work.await) });
+            let on_disk = async move { BackgroundResult::OnDisk(Box::new(prompt), work.await) };
+            self.inbox.pause_for(self.core.background.spawn(on_disk).id());
             return;
         }
         let (reason, usage) = (StopReason::EndTurn, Usage::default());
@@ -382,7 +382,7 @@ impl Session {
 
     /// Continues a command after its disk work.
     pub(super) fn on_disk(&mut self, prompt: QueuedPrompt, came: Option<DiskResult>) {
-        self.inbox.set_paused(false);
+        self.inbox.resume();
         let ran = match came {
             Some(DiskResult::Rewound(plan, came)) => rewind::rewound(&mut self.core, *plan, came),
             Some(DiskResult::Checkpoints(Ok(turns))) => rewind::list_checkpoints(&mut self.core, &turns),

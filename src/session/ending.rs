@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::actor::Session;
+use super::child_requests::note_running_cost;
 use super::core::{Core, Unwritten, settle};
 use super::registry::Sessions;
 use super::replies::partial;
@@ -148,6 +149,7 @@ impl Session {
         let Some(work) = &mut self.work else { return };
         let call = work.model.take();
         let partial = call.and_then(|call| partial(self, call, ReplyCut::Cancelled));
+        note_running_cost(self);
         self.withdraw_permission();
         self.drop_draft();
         if let Some(work) = &mut self.work {
@@ -295,7 +297,7 @@ pub(super) fn cancelled() -> SessionAnswer {
 
 impl Session {
     /// Refuses further commands, and keeps the observers until the session is opened again.
-    fn take_no_more(&mut self) -> Vec<Attaching> {
+    pub(super) fn take_no_more(&mut self) -> Vec<Attaching> {
         let others = self.core.process.sessions();
         // Under the lock, so that an observer that leaves is found either here or there.
         let mut parked = others.as_ref().map(Sessions::parked);

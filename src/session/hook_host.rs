@@ -62,7 +62,7 @@ pub enum HookNews {
 /// What hooks requested of the running turn.
 #[derive(Default)]
 pub struct TurnHooks {
-    /// Ends the turn after this round: the hook and its reason.
+    /// Ends the turn after this round, or a compaction that is made before: the hook and its reason.
     pub(super) halt: Option<(String, String)>,
     /// How often hooks continued after the newest prompt, and the text of the last continuation.
     pub(super) continuations: u32,

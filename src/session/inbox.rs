@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use tokio::sync::mpsc;
+use tokio::task;
 
 use super::work::{QueuedPrompt, Responder};
 use super::{ClientId, SessionCommand, Ticket};
@@ -17,13 +18,14 @@ pub(super) struct Inbox {
     /// For the next task of the session.
     put_off: Vec<SessionCommand>,
     prompts: VecDeque<QueuedPrompt>,
-    is_paused: bool,
+    /// The background work that the prompts wait for.
+    paused_by: Option<task::Id>,
 }
 
 impl Inbox {
     pub fn new((sender, commands): Channel) -> Inbox {
         let (put_off, prompts) = (Vec::new(), VecDeque::new());
-        Inbox { sender, commands, put_off, prompts, is_paused: false }
+        Inbox { sender, commands, put_off, prompts, paused_by: None }
     }
 
     // ── Commands ───────────────────────────────────────────────────────────────────────────────
@@ -98,12 +100,44 @@ impl Inbox {
         theirs.into_iter().map(|prompt| prompt.responder).collect()
     }
 
-    /// Pauses the prompts while files are being rewound or checkpoints read.
-    pub fn set_paused(&mut self, is_paused: bool) {
-        self.is_paused = is_paused;
+    /// Pauses the prompts while files are being rewound or checkpoints read, by this background work.
+    pub fn pause_for(&mut self, work: task::Id) {
+        self.paused_by = Some(work);
+    }
+
+    pub fn resume(&mut self) {
+        self.paused_by = None;
+    }
+
+    /// Background work has panicked. The prompts may have waited for it.
+    pub fn resume_after(&mut self, work: task::Id) {
+        self.paused_by.take_if(|awaited| *awaited == work);
     }
 
     pub fn is_paused(&self) -> bool {
-        self.is_paused
+        self.paused_by.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    /// Regression: work that the prompts waited for had panicked. No prompt was answered any more.
+    #[tokio::test]
+    async fn prompts_do_not_wait_for_work_that_panicked() {
+        let (sender, receiver) = mpsc::channel(1);
+        let mut inbox = Inbox::new((sender.downgrade(), receiver));
+        let mut background = JoinSet::new();
+        let [awaited, other] = [(); 2].map(|()| background.spawn(ready(())).id());
+        inbox.pause_for(awaited);
+        inbox.resume_after(other);
+        assert!(inbox.is_paused(), "files are still being rewound");
+        inbox.resume_after(awaited);
+        assert!(!inbox.is_paused());
     }
 }

@@ -335,8 +335,8 @@ pub enum SessionCommand {
         ask: AskId,
         decision: UserDecision,
     },
-    /// The client has no user who could answer; other clients may have one. The question is settled once this is true
-    /// of every client.
+    /// The client has no user who could answer a permission request or a question; other clients may have one. It is settled
+    /// once this is true of every client.
     Absent {
         ask: AskId,
         client: ClientId,

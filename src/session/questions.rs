@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use super::client_list::ClientList;
-use super::{AskId, SessionEvent};
+use super::{AskId, ClientId, SessionEvent};
 use epitome_tools::question::{QuestionMessage, QuestionReply, QuestionSender, UserQuestion};
 
 /// Maximum number of open questions; further ones are refused immediately.
@@ -28,6 +28,8 @@ struct PendingQuestion {
     ask: AskId,
     question: Arc<UserQuestion>,
     answer: oneshot::Sender<QuestionReply>,
+    /// Clients that could not show it.
+    absent: Vec<ClientId>,
 }
 
 impl Questions {
@@ -80,7 +82,7 @@ impl Questions {
         }
         let (ask, question) = (AskId::fresh(), Arc::new(question));
         let (answer, answered) = oneshot::channel();
-        self.open.push(PendingQuestion { ask, question: question.clone(), answer });
+        self.open.push(PendingQuestion { ask, question: question.clone(), answer, absent: Vec::new() });
         clients.announce(&SessionEvent::Question { ask, question });
         Some(async move {
             tokio::select! {
@@ -105,12 +107,21 @@ impl Questions {
         let _ = open.answer.send(reply);
     }
 
+    /// Records that a client could not show a question, which is left to the others. Returns whether it is open.
+    pub fn set_absent(&mut self, ask: AskId, client: ClientId) -> bool {
+        let Some(open) = self.open.iter_mut().find(|open| open.ask == ask) else { return false };
+        if !open.absent.contains(&client) {
+            open.absent.push(client);
+        }
+        true
+    }
+
     /// Follows the attached clients: updates which questions can be shown, and closes those that no remaining client
     /// can show, since no user could answer them.
     pub fn follow(&mut self, clients: &ClientList) {
-        let shows = clients.shows();
-        self.sender.set_shows(shows);
-        let unshown = self.open.iter().filter(|open| !shows.can(&open.question.wants));
+        self.sender.set_shows(clients.shows());
+        let is_unshown = |open: &&PendingQuestion| !clients.can_show(&open.question.wants, &open.absent);
+        let unshown = self.open.iter().filter(is_unshown);
         for ask in unshown.map(|open| open.ask).collect::<Vec<_>>() {
             self.close(ask, QuestionReply::Unable, clients);
         }

@@ -86,7 +86,13 @@ impl Counter {
         let estimating = ruler.clone().exact(None);
         let sent = self.entries.iter_mut().take_while(|measured| measured.seq <= at).chain(&mut self.frame);
         let text: u64 = sent.map(|measured| measured.tally(&estimating, &mut 0).0.text).sum();
-        is_plausible(tokens, text)
+        if is_plausible(tokens, text) {
+            return true;
+        }
+        // Earlier thinking may not have been sent, or is dropped by the service.
+        let sent = self.entries.iter().take_while(|measured| measured.seq <= at);
+        let thinking: u64 = sent.map(|measured| estimating.tally_thinking(&measured.entry).text).sum();
+        is_plausible(tokens, text.saturating_sub(thinking))
     }
 
     /// Returns the parts of a request after this entry, newest first, with the frame as the oldest.

@@ -232,6 +232,16 @@ impl Ruler {
         Tally::from_text(MESSAGE_TOKENS) + parts.sum()
     }
 
+    /// Tallies the thinking in an entry.
+    pub(super) fn tally_thinking(&self, entry: &Entry) -> Tally {
+        let Change::Replied { message, .. } = &entry.change else { return Tally::default() };
+        let parts = message.content.iter().map(|content| match content {
+            Content::Thinking { text, native: Some(native) } => self.tally_text(text) + tally_sealed(native),
+            _ => Tally::default(),
+        });
+        parts.sum()
+    }
+
     fn tally_outcome(&self, outcome: &ToolOutcome) -> Tally {
         let parts = outcome.content.iter().map(|content| match content {
             OutcomeContent::Text { text } => self.tally_text(text),

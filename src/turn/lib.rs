@@ -178,6 +178,16 @@ enum Continuation {
     End(StopReason),
 }
 
+impl Continuation {
+    /// How it continues after a hook has ended the turn.
+    fn halted(self) -> Continuation {
+        match self {
+            Continuation::CallModel => Continuation::End(StopReason::EndTurn),
+            Continuation::Stop(reason) | Continuation::End(reason) => Continuation::End(reason),
+        }
+    }
+}
+
 impl Turn {
     /// Creates a turn that starts with the prompt `said`, if hooks let it into the view. Prompts that a
     /// crashed or failed turn left in the queue are older, so they enter the view first.
@@ -372,7 +382,7 @@ impl Turn {
                 }
             }
             (TurnState::Committed { asked: true, restarts, then }, EffectResult::Hooks(answer)) => {
-                let (restarts, then) = (*restarts, *then);
+                let (restarts, then) = (*restarts, if answer.halt { then.halted() } else { *then });
                 self.commits.extend(answer.commits);
                 match restarts {
                     true => self.state = TurnState::Restarting { asked: false, then },
@@ -627,11 +637,7 @@ impl Turn {
             other => unreachable!("hooks answer so in two states, not in {other:?}"),
         };
         if halt {
-            let reason = match then {
-                Continuation::CallModel => StopReason::EndTurn,
-                Continuation::Stop(reason) | Continuation::End(reason) => reason,
-            };
-            return self.follow(Continuation::End(reason), thread);
+            return self.follow(then.halted(), thread);
         }
         let then = if go_on { Continuation::CallModel } else { then };
         let swap = swap.filter(|_| other.is_none() && !replaced);

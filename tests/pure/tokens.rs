@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use epitome::thread::{
-    Change, Content, Entry, FORMAT_VERSION, Message, ModelName, Origin, Seq, SessionId, Thread, Usage,
+    Change, Content, Entry, FORMAT_VERSION, Message, ModelName, Native, Origin, Seq, SessionId, Thread, Usage,
 };
 use epitome::tokens::{Calibration, Count, Counter, Ruler, Vocabulary, estimate};
 use tiktoken_rs::CoreBPE;
@@ -214,6 +214,26 @@ fn a_huge_tail_after_a_small_first_request_is_not_underestimated() {
             assert!(error.abs() <= 5.5, "{} {kind}: {error:+.1} %", provider.model);
             assert!(at_most >= 0.0, "{} {kind}: at most {at_most:+.1} %", provider.model);
         }
+    }
+}
+
+/// Regression: after much thinking, which had not been sent back, a report was too small to be believed, so conversations
+/// were compacted that filled little of the window.
+#[test]
+fn reports_are_believed_although_thinking_was_not_sent() {
+    let model = ModelName("anthropic/claude-sonnet-5-5".into());
+    let ruler = Ruler::for_model(Some(&model));
+    for is_thinking in [true, false] {
+        let mut talk = Talk::new();
+        let text = texts::prose().repeat(100);
+        let (provider, data) = ("anthropic".to_owned(), serde_json::Value::Null);
+        let native = Some(Native { provider, model: "claude-sonnet-5-5".to_owned(), data });
+        let part = if is_thinking { Content::Thinking { text, native } } else { Content::Text { text } };
+        let message = Message { id: talk.thread.next_message(), content: vec![part], author: None };
+        let usage = Some(Usage { input: 100, output: 100, ..Usage::default() });
+        talk.append(Change::Replied { message, model: model.clone(), usage, cut: None });
+        let at_most = Counter::default().at_most(&ruler, &talk.thread);
+        assert_eq!(at_most == 200, is_thinking, "{at_most}");
     }
 }
 

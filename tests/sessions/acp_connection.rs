@@ -477,7 +477,6 @@ fn a_url_is_sent_to_capable_clients_and_completed_once() {
         (json!({ "result": { "action": "accept" } }), QuestionReply::Accepted(serde_json::Map::new())),
         (json!({ "result": { "action": "decline" } }), QuestionReply::Declined),
         (json!({ "result": { "action": "cancel" } }), QuestionReply::Cancelled),
-        (json!({ "error": { "code": 1, "message": "no" } }), QuestionReply::Cancelled),
     ] {
         let mut editor = Editor::new();
         let shows = json!({ "elicitation": { "url": {} } });
@@ -507,6 +506,23 @@ fn a_url_is_sent_to_capable_clients_and_completed_once() {
     editor.prompt(&session, "visit");
     let (before, _) = editor.call_after("session/list", json!({}));
     assert!(!before.iter().any(|message| message.to_string().contains("login.example")), "{before:?}");
+}
+
+/// Regression: the error of one window that could not show a question closed it in all others.
+#[test]
+fn a_question_that_an_editor_can_not_show_is_left_to_others() {
+    let mut editor = Editor::new();
+    let shows = json!({ "elicitation": { "url": {} } });
+    editor.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": shows }));
+    let session = editor.new_session();
+    editor.prompt(&session, "visit");
+    let question = editor.read();
+    assert_eq!(question["method"], "elicitation/create");
+    editor.send(json!({ "id": question["id"], "error": { "code": 1, "message": "no" } }));
+    editor.call("session/list", json!({}));
+    let state = editor.played.state.lock().unwrap();
+    assert_eq!(state.replies, []);
+    assert_eq!(state.decisions, [(AskId(3), UserDecision::Absent)]);
 }
 
 #[test]

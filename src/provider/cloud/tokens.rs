@@ -1,7 +1,7 @@
 //! Access tokens of clouds: requested with OAuth, and kept in memory until shortly before they expire.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -31,8 +31,9 @@ pub(super) struct AccessToken {
 /// The tokens of this process, by source. Expired ones are removed, so the map has at most one token per source in use.
 static TOKENS: Mutex<BTreeMap<String, AccessToken>> = Mutex::new(BTreeMap::new());
 
-/// Locked while a token is requested, so that concurrent requests use the same one.
-static EXCHANGING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+/// Locked while a token of a source is requested, so that concurrent requests use the same one, and other sources don't
+/// wait for it.
+static EXCHANGING: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>> = Mutex::new(BTreeMap::new());
 
 /// Returns the token of this source; `request` is only awaited if there is none but the one that the service `rejected`.
 pub(super) async fn cached(
@@ -43,7 +44,12 @@ pub(super) async fn cached(
     if let Some(token) = find(&source, rejected) {
         return Ok(token);
     }
-    let _alone = EXCHANGING.lock().await;
+    let lock = {
+        let mut exchanging = EXCHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+        exchanging.retain(|_, lock| Arc::strong_count(lock) > 1);
+        exchanging.entry(source.clone()).or_default().clone()
+    };
+    let _alone = lock.lock().await;
     if let Some(token) = find(&source, rejected) {
         return Ok(token);
     }
@@ -88,6 +94,26 @@ pub(super) fn token_in(status: u16, body: &[u8]) -> Result<AccessToken, String> 
         _ => {
             let why = text("error_description").or(text("error")).unwrap_or("the answer has no token");
             Err(format!("{why} (HTTP {status})"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    /// Regression: a cloud whose token server did not answer held up the calls of all others for half a minute.
+    #[tokio::test]
+    async fn a_source_does_not_wait_for_another() {
+        let token = AccessToken { token: Secret::new("t"), quota_project: None, expires: u64::MAX };
+        tokio::select! {
+            biased;
+            _ = cached("silent".to_owned(), None, pending()) => panic!("it does not answer"),
+            found = cached("another".to_owned(), None, ready(Ok(token))) => {
+                assert_eq!(found.map(|found| found.token.expose().to_owned()), Ok("t".to_owned()));
+            }
         }
     }
 }

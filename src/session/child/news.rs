@@ -120,9 +120,27 @@ fn lock(queue: &NewsQueue) -> MutexGuard<'_, EventQueue<ChildNews>> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reports the end of a child to its parent on drop, so that no path can forget it.
+/// What a child's running model call has cost so far.
+#[derive(Clone, Debug, Default)]
+pub struct RunningCost(Arc<Mutex<Option<(ModelName, Usage)>>>);
+
+impl RunningCost {
+    pub fn set(&self, cost: Option<(ModelName, Usage)>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = cost;
+    }
+
+    fn take(&self) -> Option<(ModelName, Usage)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Reports the end of a child to its parent on drop, so that no path can forget it, and the cost of a model call that this
+/// interrupts.
 pub(super) struct ChildGoneGuard {
     pub child: SessionId,
+    /// The name of the agent or recipe.
+    pub name: String,
+    pub running: RunningCost,
     /// The reason, if it is known.
     pub end: SubagentEnd,
     pub news: NewsSender,
@@ -130,6 +148,9 @@ pub(super) struct ChildGoneGuard {
 
 impl Drop for ChildGoneGuard {
     fn drop(&mut self) {
+        if let Some((model, usage)) = self.running.take() {
+            self.news.send(ChildNews::Spent { model, usage, by: self.name.clone() });
+        }
         // Sending fails if the parent is gone too, which does not matter.
         self.news.send(ChildNews::Ended { child: self.child.clone(), end: self.end.clone() });
     }

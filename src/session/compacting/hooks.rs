@@ -61,6 +61,11 @@ impl Session {
         self.edit(&mut pending, made_for);
         resolution = pending.resolution;
         let mut commits = self.record(HookEvent::PreCompact, &mut resolution);
+        // A turn that only compacts ends anyway, and would end before the result is committed.
+        if !matches!(why, CompactionReason::Command) {
+            let halt = &mut self.hooks.turn().halt;
+            *halt = halt.take().or(resolution.halt.take());
+        }
         let edited = !pending.answer.commits.is_empty();
         commits.extend(pending.answer.commits);
         self.commit_all(commits);
@@ -238,8 +243,11 @@ impl Session {
     }
 
     pub(crate) fn post_compact_resolved(&mut self, mut resolution: Resolution) {
-        let commits = self.record(HookEvent::PostCompact, &mut resolution);
-        self.answer_turn(EffectResult::Hooks(HooksResult { commits, ..HooksResult::default() }));
+        let halt = self.hooks.turn().halt.take().or(resolution.halt.take());
+        let mut answer = halt.map(|(hook, reason)| self.halted(&hook, &reason)).unwrap_or_default();
+        let trail = self.record(HookEvent::PostCompact, &mut resolution);
+        answer.commits.splice(0..0, trail);
+        self.answer_turn(EffectResult::Hooks(answer));
     }
 }
 

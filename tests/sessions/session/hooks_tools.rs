@@ -282,14 +282,34 @@ fn a_handler_declared_once_runs_once_per_invocation() {
     assert_eq!(used.lines().count(), 2, "{used}");
 }
 
+/// A hook of Claude Code that ends the turn.
+const STOP: &str = r#"{"hooks": {"PostToolUse": [{"hooks": [{"type": "command",
+        "command": "echo '{\"continue\": false, \"stopReason\": \"Enough.\"}'"}]}]}}"#;
+
+/// Regression: a hook of a compaction that ended the turn was reported as done, and the turn went on.
+#[test]
+fn continue_false_ends_the_turn_at_a_compaction() {
+    let config = "[hooks]\ntrust = \"run\"\n[compaction]\nmodel = \"none\"\n";
+    let stop = STOP.replace("PostToolUse", "PostCompact");
+    let mut test = with_hooks(
+        &[],
+        &[(".claude/settings.json", stop.as_str()), ("home/config.toml", config)],
+        vec![vec![ModelStep::Flood { count: 2000, text: "many words ".into() }]],
+    );
+    test.ask("Say many words");
+    assert_eq!(test.ask("/compact"), StopReason::EndTurn);
+    test.client.entry(|change| match change {
+        Change::Noted { text, .. } => text.contains("ended this turn: Enough.").then_some(()),
+        _ => None,
+    });
+}
+
 #[test]
 fn continue_false_ends_the_turn_after_its_round() {
-    let stop = r#"{"hooks": {"PostToolUse": [{"hooks": [{"type": "command",
-        "command": "echo '{\"continue\": false, \"stopReason\": \"Enough.\"}'"}]}]}}"#;
     let config = "[hooks]\ntrust = \"run\"\n";
     let mut test = with_hooks(
         &[],
-        &[(".claude/settings.json", stop), ("home/config.toml", config)],
+        &[(".claude/settings.json", STOP), ("home/config.toml", config)],
         vec![vec![call(json!({}))]],
     );
     assert_eq!(test.ask("Go"), StopReason::EndTurn);

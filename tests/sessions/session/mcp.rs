@@ -553,6 +553,34 @@ fn a_cancel_withdraws_an_open_question() {
     client.until(|out| matches!(out, SessionEvent::Withdrawn { ask } if *ask == asked).then_some(()));
 }
 
+/// Regression: a window that could not show a question closed it for a window in which the user could have answered.
+#[test]
+fn a_question_waits_for_the_clients_that_can_show_it() {
+    let input = json!({"question": "Where to?", "options": ["here", "there"]});
+    let asks = || vec![ModelStep::Call { name: "ask_user".into(), input: input.clone() }];
+    let mut test = TestSession::new(vec![asks(), vec![text("Done.")], asks(), vec![text("Done.")]]);
+    let mut clients =
+        [7, 8].map(|id| TestClient::that_shows(id, QuestionSupport { forms: true, urls: false }));
+    clients.iter().for_each(|client| test.attach(client, Replay::Nothing));
+    for (absent, expected) in [(1, "The user answered: here"), (2, "The user's client can't show a form.")] {
+        let ticket = test.prompt("Go");
+        let (ask, _) = question(&mut clients[0]);
+        for client in &clients[..absent] {
+            test.send(SessionCommand::Absent { ask, client: client.id });
+        }
+        if absent == 1 {
+            let Value::Object(content) = json!({"answer": "here"}) else { panic!("an object") };
+            test.send(SessionCommand::Answer { ask, reply: QuestionReply::Accepted(content) });
+        }
+        assert_eq!(test.reason(ticket), StopReason::EndTurn);
+        let outcome = test.client.entry(|change| match change {
+            Change::ToolFinished { outcome } => Some(outcome.model_text()),
+            _ => None,
+        });
+        assert!(outcome.contains(expected), "{outcome}");
+    }
+}
+
 /// If no client shows forms, the model has no such tool. A conversation that had it with another client still gets an
 /// outcome for its call.
 #[test]

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write as _;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use epitome::session::registry::Sessions;
 use epitome::session::{
@@ -165,6 +165,42 @@ fn commands_that_follow_the_opening_of_an_ending_session_are_answered() {
     let refused = stays.answer(mode).expect_err("it came too late");
     assert_eq!(refused, SessionError::NotFound(test.session.clone()));
     leaves.answer(opened[1]).expect_err("it has left");
+}
+
+/// A client with which the session's task panics when it shows it a prompt, just after this command was sent.
+struct PanickingClient {
+    sessions: Sessions,
+    session: SessionId,
+    command: Mutex<Option<SessionCommand>>,
+}
+
+impl EventSink for PanickingClient {
+    fn put(&self, _: &SessionId, event: SessionEvent) {
+        if !matches!(event, SessionEvent::Entry { entry, .. } if matches!(entry.change, Change::Said { .. }))
+        {
+            return;
+        }
+        let Some(command) = self.command.lock().expect("no panic under it").take() else { return };
+        self.sessions.send(&self.session, command).expect("the session lives");
+        panic!("the session's task was told to panic");
+    }
+}
+
+/// Regression: a session's task panicked. What clients had sent it before was never answered.
+#[test]
+fn commands_to_a_session_that_panics_are_answered() {
+    let mut test = TestSession::new(vec![vec![text("Done.")]]);
+    let (attach, mode) = (test.ticket(), test.ticket());
+    let command = SessionCommand::SetMode { ticket: mode, client: test.client.id, mode: "ask".to_owned() };
+    let (sessions, session) = (test.sessions.clone(), test.session.clone());
+    let outlet = Arc::new(PanickingClient { sessions, session, command: Mutex::new(Some(command)) });
+    let attachment = Attachment { client: ClientId(9), outlet };
+    let opening = Opening { attachment, ..test.opening(&test.client, test.environment()) };
+    test.sessions.attach(attach, test.session.clone(), opening, Replay::Nothing);
+    let prompt = test.prompt("Go");
+    let refused = test.client.answer(mode).expect_err("the session has ended");
+    assert_eq!(refused, SessionError::NotFound(test.session.clone()));
+    test.client.answer(prompt).expect_err("the session has ended");
 }
 
 /// A client whose connection has ended.

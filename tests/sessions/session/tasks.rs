@@ -1,9 +1,10 @@
 //! Subagents that the model starts: their input, their result, and their limits.
 
 use epitome::provider::spent::Spent;
-use epitome::session::{CancelTarget, SessionAnswer, SessionCommand, SessionEvent, UserDecision};
+use epitome::session::{CancelTarget, Replay, SessionAnswer, SessionCommand, SessionEvent, UserDecision};
 use epitome::thread::{CallId, Change, OutcomeStatus, StopReason, Thread, ToolOutcome};
 use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
+use epitome_test_harness::client::TestClient;
 use epitome_test_harness::session::{Setup, TestSession, call};
 use epitome_test_harness::text;
 use serde_json::{Value, json};
@@ -375,6 +376,24 @@ fn the_user_learns_that_a_subagents_change_can_not_be_undone() {
     assert!(test.cwd().join("new.txt").exists());
     test.client.until(|out| match out {
         SessionEvent::Notice { text, .. } => text.contains("may not be possible to undo").then_some(()),
+        _ => None,
+    });
+}
+
+/// Regression: a user cancelled a turn while the model of a subagent was at work. What this call had cost was in no log.
+#[test]
+fn the_running_call_of_a_subagent_is_paid_for_if_the_turn_is_cancelled() {
+    let usage = ModelStep::Usage { input: 70_000, output: 10 };
+    let agents = vec![vec![ModelStep::Think("Hm.".into()), usage, ModelStep::Hang]];
+    let mut test = started("", vec![vec![hand("general", "Go")]], agents);
+    let mut shower = TestClient::that_shows_agents(7);
+    test.attach(&shower, Replay::Nothing);
+    let ticket = test.prompt("Go");
+    shower.until(|out| matches!(out, SessionEvent::Text { .. }).then_some(()));
+    test.send(SessionCommand::Cancel);
+    assert_eq!(test.reason(ticket), StopReason::Cancelled);
+    test.client.entry(|change| match change {
+        Change::Spent { usage, by, .. } => (usage.input == 70_000 && by == "general").then_some(()),
         _ => None,
     });
 }
