@@ -30,6 +30,8 @@ fn peak_kb(process: u32) -> u64 {
 fn flooded(wait: impl FnOnce(&User)) -> u64 {
     let user =
         super::user(|_| vec![ModelStep::Flood { count: DELTAS, text: DELTA.into() }, text("The end.")]);
+    // The reply alone is larger than the window.
+    user.write(".epitome/config.toml", "[compaction]\nauto = false\n");
     let mut agent = user.start();
     let session = user.new_session(&mut agent);
     let before = peak_kb(user.worker(&agent));
