@@ -278,11 +278,11 @@ impl Endpoint {
         let mut headers = match &self.credential {
             Credential::Stored(source) => source.headers(self, http, rejected).await?,
             Credential::Google(source) => {
-                let found = source.headers(&http.within(self.network.clone())).await;
+                let found = source.headers(&http.within(self.network.clone()), rejected).await;
                 found.map_err(|why| self.without_credential(&why))?
             }
             Credential::Entra(source) => {
-                let found = source.header(&http.within(self.network.clone())).await;
+                let found = source.header(&http.within(self.network.clone()), rejected).await;
                 vec![found.map_err(|why| self.without_credential(&why))?]
             }
             Credential::Gateway(access) => vec![access.header().await?],

@@ -32,7 +32,7 @@ impl EntraSource {
     }
 
     /// Returns the header that authenticates a request. The error is a clause without secrets.
-    pub async fn header(&self, http: &Http) -> Result<(String, Secret), String> {
+    pub async fn header(&self, http: &Http, rejected: Option<&str>) -> Result<(String, Secret), String> {
         let EntraSource { authority, tenant, client, secret } = self;
         if !authority.starts_with("https://") && !is_loopback(host_of(authority)) {
             return Err(format!("AZURE_AUTHORITY_HOST must begin with https://, and is {authority}"));
@@ -45,7 +45,7 @@ impl EntraSource {
             ("scope", SCOPE.to_owned()),
         ];
         let key = format!("{url} {client}");
-        let token = tokens::cached(key, tokens::exchange(http, &url, &fields)).await?.token;
+        let token = tokens::cached(key, rejected, tokens::exchange(http, &url, &fields)).await?.token;
         Ok(("authorization".to_owned(), Secret::new(format!("Bearer {}", token.expose()))))
     }
 }
@@ -91,7 +91,7 @@ mod tests {
         let authority = format!("http://{}/", listener.local_addr().expect("an address"));
         let (http, known) = (Http::new(), source(authority.clone(), "c"));
         let token = r#"{"token_type": "Bearer", "expires_in": 3599, "access_token": "t"}"#;
-        let (request, header) = tokio::join!(answer(&listener, "200 OK", token), known.header(&http));
+        let (request, header) = tokio::join!(answer(&listener, "200 OK", token), known.header(&http, None));
         let header = header.expect("a token");
         assert_eq!((header.0.as_str(), header.1.expose()), ("authorization", "Bearer t"));
         assert!(request.starts_with("POST /unit/oauth2/v2.0/token "), "{request}");
@@ -101,14 +101,22 @@ mod tests {
         );
         // Nothing answers any more.
         assert_eq!(
-            known.header(&http).await.map(|header| header.1.expose().to_owned()),
+            known.header(&http, None).await.map(|header| header.1.expose().to_owned()),
             Ok("Bearer t".to_owned())
+        );
+        let renewed = r#"{"token_type": "Bearer", "expires_in": 3599, "access_token": "t2"}"#;
+        let (_, header) = tokio::join!(answer(&listener, "200 OK", renewed), known.header(&http, Some("t")));
+        assert_eq!(
+            header.expect("a token").1.expose(),
+            "Bearer t2",
+            "the service has rejected the first one"
         );
 
         let wrong = source(authority, "other");
         let refusal =
             r#"{"error": "invalid_client", "error_description": "AADSTS7000215: Invalid client secret"}"#;
-        let (_, header) = tokio::join!(answer(&listener, "401 Unauthorized", refusal), wrong.header(&http));
+        let (_, header) =
+            tokio::join!(answer(&listener, "401 Unauthorized", refusal), wrong.header(&http, None));
         let why = header.expect_err("it is refused");
         assert!(why.ends_with("gave no token: AADSTS7000215: Invalid client secret (HTTP 401)"), "{why}");
     }
@@ -116,7 +124,7 @@ mod tests {
     #[tokio::test]
     async fn secrets_are_not_sent_in_the_clear() {
         let source = source("http://login.example".to_owned(), "c");
-        let why = source.header(&Http::new()).await.expect_err("it is refused");
+        let why = source.header(&Http::new(), None).await.expect_err("it is refused");
         assert_eq!(why, "AZURE_AUTHORITY_HOST must begin with https://, and is http://login.example");
     }
 }

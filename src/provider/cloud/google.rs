@@ -69,9 +69,14 @@ impl GoogleSource {
     }
 
     /// Returns the headers that authenticate a request. The error is a clause without secrets.
-    pub async fn headers(&self, http: &Http) -> Result<Vec<(String, Secret)>, String> {
+    pub async fn headers(
+        &self,
+        http: &Http,
+        rejected: Option<&str>,
+    ) -> Result<Vec<(String, Secret)>, String> {
         let key = format!("{:?}", (&self.named, &self.usual, &self.metadata_host));
-        let AccessToken { token, quota_project, .. } = tokens::cached(key, self.exchange(http)).await?;
+        let AccessToken { token, quota_project, .. } =
+            tokens::cached(key, rejected, self.exchange(http)).await?;
         let bearer = Secret::new(format!("Bearer {}", token.expose()));
         let mut headers = vec![("authorization".to_owned(), bearer)];
         headers.extend(quota_project.map(|project| ("x-goog-user-project".to_owned(), Secret::new(project))));

@@ -34,16 +34,17 @@ static TOKENS: Mutex<BTreeMap<String, AccessToken>> = Mutex::new(BTreeMap::new()
 /// Locked while a token is requested, so that concurrent requests use the same one.
 static EXCHANGING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// Returns the token of this source; `request` is only awaited if there is none.
+/// Returns the token of this source; `request` is only awaited if there is none but the one that the service has rejected.
 pub(super) async fn cached(
     source: String,
+    rejected: Option<&str>,
     request: impl Future<Output = Result<AccessToken, String>>,
 ) -> Result<AccessToken, String> {
-    if let Some(token) = find(&source) {
+    if let Some(token) = find(&source, rejected) {
         return Ok(token);
     }
     let _alone = EXCHANGING.lock().await;
-    if let Some(token) = find(&source) {
+    if let Some(token) = find(&source, rejected) {
         return Ok(token);
     }
     let token = request.await?;
@@ -53,10 +54,11 @@ pub(super) async fn cached(
     Ok(token)
 }
 
-fn find(source: &str) -> Option<AccessToken> {
+fn find(source: &str, rejected: Option<&str>) -> Option<AccessToken> {
     let tokens = TOKENS.lock().unwrap_or_else(PoisonError::into_inner);
     let least = now() + u64::try_from(RENEWED_BEFORE.as_millis()).unwrap_or(0);
-    tokens.get(source).filter(|token| token.expires > least).cloned()
+    let found = tokens.get(source).filter(|token| token.expires > least);
+    found.filter(|token| rejected != Some(token.token.expose())).cloned()
 }
 
 /// Posts a form to a token server. The error is a clause without secrets.
