@@ -329,8 +329,8 @@ impl Fleet {
         if !self.windows[at].is_attached() && rng.u8(..4) == 0 {
             return self.attach(at, daemon);
         }
-        match (rng.u8(..132), session) {
-            (0..12, _) => {
+        match (rng.u8(..135), session) {
+            (0..8, _) => {
                 let times = rng.u32(1..30);
                 if let Some(process) = self.daemons[daemon].running() {
                     process.run_a_little(times);
@@ -346,7 +346,7 @@ impl Fleet {
                     self.mend();
                 }
             }
-            (34..46, _) => {
+            (34..42, _) => {
                 let most = [1, 300, usize::MAX, usize::MAX][rng.usize(..4)];
                 self.note(format!("window {at} gets {most} bytes"));
                 self.windows[at].deliver(most);
@@ -378,15 +378,17 @@ impl Fleet {
                 self.attach(at, daemon);
             }
             (95..97, _) if self.daemons[daemon].process.is_some() => self.kill(daemon, &mut rng),
-            (97..100, _) if self.daemons[daemon].process.is_some() => match self.daemons[daemon].is_stopped {
-                true => self.go_on(daemon),
-                false => {
-                    self.note(format!("daemon {daemon} is stopped"));
-                    self.daemons[daemon].is_stopped = true;
-                    self.server.set_stopped(daemon, true);
+            (97..100 | 8..12, _) if self.daemons[daemon].process.is_some() => {
+                match self.daemons[daemon].is_stopped {
+                    true => self.go_on(daemon),
+                    false => {
+                        self.note(format!("daemon {daemon} is stopped"));
+                        self.daemons[daemon].is_stopped = true;
+                        self.server.set_stopped(daemon, true);
+                    }
                 }
-            },
-            (100..105, _) => {
+            }
+            (100..105 | 42..46, _) => {
                 let network = match self.server.network(daemon) {
                     Network::Open => {
                         *rng.choice(&[Network::Silent, Network::Refused]).expect("there are some")
@@ -426,9 +428,26 @@ impl Fleet {
                 self.daemons[daemon].is_up = is_up;
                 self.cut(daemon, &mut rng);
             }
+            (129..132, Some(session)) if self.is_open(at, &session) => self.move_session(at, session),
             _ if !self.windows[at].is_attached() => self.attach(at, daemon),
             _ => {}
         }
+    }
+
+    /// The daemon of a window loses the database, and another window opens the session elsewhere. When the database is there
+    /// again, the first window sends a prompt before its daemon knows.
+    fn move_session(&mut self, at: usize, session: String) {
+        let home = self.places[at];
+        let elsewhere = |other: &usize| self.places[*other] != home && self.windows[*other].is_attached();
+        let Some(other) = (0..self.windows.len()).find(elsewhere) else { return };
+        self.note(format!("daemon {home} loses the database and {session}"));
+        self.server.set_network(home, Network::Refused);
+        self.run_for(Duration::from_secs(7));
+        self.load_session(other, session.clone());
+        self.run_for(Duration::from_secs(4));
+        self.prompts += 1;
+        self.send(at, "session/prompt", session, format!("w{} p{}", self.windows[at].name, self.prompts));
+        self.server.set_network(home, Network::Open);
     }
 
     /// The standby is promoted, or the server that was lost becomes the new standby.
@@ -477,9 +496,14 @@ impl Fleet {
     }
 
     fn load(&mut self, at: usize, rng: &mut fastrand::Rng) {
-        self.windows[at].deliver(usize::MAX);
         let all: Vec<String> = self.server.look(|tables| tables.sessions.keys().cloned().collect());
-        let Some(session) = rng.choice(&all).cloned() else { return };
+        if let Some(session) = rng.choice(&all).cloned() {
+            self.load_session(at, session);
+        }
+    }
+
+    fn load_session(&mut self, at: usize, session: String) {
+        self.windows[at].deliver(usize::MAX);
         let waits = |open: &Request| {
             open.session == session && matches!(open.method, "session/load" | "session/prompt")
         };
