@@ -47,7 +47,7 @@ pub(super) fn layer(paths: &Paths) -> Result<Option<SpanLayer>, String> {
     if !url.starts_with("http://") && !url.starts_with("https://") {
         return Err("its address must begin with http:// or https://".to_owned());
     }
-    let collector = Collector {
+    let collector = SpanCollector {
         url,
         headers: ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"]
             .into_iter()
@@ -273,14 +273,14 @@ impl SpanQueue {
     }
 }
 
-struct Collector {
+struct SpanCollector {
     url: String,
     headers: Vec<(String, Secret)>,
     resource: Value,
     http: Http,
 }
 
-impl Collector {
+impl SpanCollector {
     fn export(&self, queue: &SpanQueue) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let Ok(runtime) = runtime.inspect_err(|error| tracing::warn!(%error, "no spans are sent")) else {
