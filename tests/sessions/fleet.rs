@@ -564,7 +564,10 @@ impl Fleet {
         let mut rng = fastrand::Rng::with_seed(0);
         for _ in 0..RESTS_MAX {
             self.windows.iter_mut().for_each(|window| window.deliver(usize::MAX));
-            let waits = self.windows.iter().any(|window| !window.open.is_empty() || !window.cards.is_empty());
+            // A front end may still be resuming sessions, through a server that looks for them.
+            let waits =
+                |window: &Window| !window.open.is_empty() || !window.cards.is_empty() || !window.is_settled();
+            let waits = self.windows.iter().any(waits);
             let processes = self.daemons.iter().filter_map(|daemon| daemon.process.as_ref());
             let mut live = processes.flat_map(|process| process.sessions.live_sessions());
             if !waits && !live.any(|live| live.running) {
