@@ -84,12 +84,6 @@ fn load(paths: &Paths, cwd: &Path) -> LoadedSettings {
         message,
         hint: Some("the policy in the database is unknown".to_owned()),
     }));
-    let endpoint = loaded.values.iter().find(|set| set.key == ["telemetry", "endpoint"]);
-    if let (Some(set), false) = (endpoint, cfg!(feature = "otel")) {
-        let message = "telemetry.endpoint is ignored: this epitome was built without the feature `otel`";
-        let (path, place) = (set.path.clone(), set.line.map(|line| (line, 1)));
-        loaded.problems.push(Problem { path, place, message: message.to_owned(), hint: None });
-    }
     loaded
 }
 

@@ -1,7 +1,6 @@
 //! Logging to one file per day, bounded in size and number. Never logs to stdout or stderr, which are used by the
-//! protocol and the editor. With the feature `otel`, spans are also sent to a configured collector.
+//! protocol and the editor. Spans are also sent to a collector, if one is configured.
 
-#[cfg(feature = "otel")]
 mod otel;
 
 use epitome_platform::os::{DirBuilderExt, OpenOptionsExt, set_mode};
@@ -47,14 +46,12 @@ pub fn to_file(paths: &Paths) {
     let writer = LogFile { directory: paths.log_directory(), day: Mutex::default() };
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer);
     let subscriber = tracing_subscriber::registry().with(filter).with(lines);
-    #[cfg(feature = "otel")]
     let (subscriber, unusable) = match otel::layer(paths) {
         Ok(layer) => (subscriber.with(layer), None),
         Err(error) => (subscriber.with(None), Some(error)),
     };
     // A second call, as in tests, keeps the first subscriber.
     drop(tracing::subscriber::set_global_default(subscriber));
-    #[cfg(feature = "otel")]
     if let Some(error) = unusable {
         tracing::warn!(
             error,
@@ -68,7 +65,6 @@ pub fn to_file(paths: &Paths) {
 
 /// Sends the pending spans to the collector before the process ends.
 pub fn flush() {
-    #[cfg(feature = "otel")]
     otel::flush();
 }
 

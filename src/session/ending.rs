@@ -14,7 +14,7 @@ use super::suggestions;
 use super::work::{Attaching, BackgroundResult, JobResult, Responder, RunningTurn, TurnFault};
 use super::{CompactionState, SessionAnswer, SessionCommand, SessionError, SessionEvent, Ticket, WorkEnd};
 use epitome_hooks::hook_context::EventData;
-use epitome_thread::{Change, Entry, MessageId, ReplyCut, Seq, StopReason, Thread, Usage};
+use epitome_thread::{Change, Entry, Message, MessageId, ReplyCut, Seq, StopReason, Thread, Usage};
 use epitome_turn::{HookPoint, interrupted};
 
 /// How long the encoded conversation is kept after a turn: a user who replies soon benefits from it, and an idle
@@ -263,10 +263,14 @@ pub(super) async fn settle_log(session: &mut Session) -> Result<(), SessionError
     Err(error)
 }
 
-/// Whether a reply is in the log, or is older than the newest prompt: then its turn has been ended by another machine.
+/// Whether a reply is in the log, or is older than the newest prompt or command: then its turn has been ended by another
+/// machine.
 fn is_past(thread: &Thread, id: MessageId) -> bool {
-    let is_later =
-        |entry: &Arc<Entry>| matches!(&entry.change, Change::Said { message, .. } if message.id > id);
+    let is_later = |entry: &Arc<Entry>| match &entry.change {
+        Change::Said { message: Message { id: later, .. }, .. }
+        | Change::Commanded { message: later, .. } => *later > id,
+        _ => false,
+    };
     let is_of_turn = |entry: &&Arc<Entry>| !matches!(entry.change, Change::TurnEnded { .. });
     has_reply(thread, id) || thread.entries().iter().rev().take_while(is_of_turn).any(is_later)
 }

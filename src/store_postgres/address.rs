@@ -68,22 +68,23 @@ impl StoreAddress {
         Ok(StoreAddress { hosts, last: AtomicUsize::new(0), tls, place, simulated: None })
     }
 
-    /// Connects to a server of a simulation instead.
+    /// Connects to the servers of a simulation instead.
     pub fn simulated(self, dial: Dial) -> StoreAddress {
         StoreAddress { simulated: Some(dial), ..self }
     }
 
     /// Connects to the first host that can be used, beginning with the one of the last connection. A host that accepts
     /// connections and then is silent does not keep us from the next one.
-    pub(crate) async fn connect(&self) -> Result<(Client, StoreConnection), SqlFailure> {
+    /// The last part of the result is the place of that host.
+    pub(crate) async fn connect(&self) -> Result<(Client, StoreConnection, usize), SqlFailure> {
         let last = self.last.load(Ordering::Relaxed);
         let mut failure = SqlFailure::Silent;
         for at in (0..self.hosts.len()).map(|next| (last + next) % self.hosts.len()) {
             let config = &self.hosts[at];
-            match timeout(connect_limit(config, self.hosts.len()), self.connect_to(config)).await {
-                Ok(Ok(connected)) => {
+            match timeout(connect_limit(config, self.hosts.len()), self.connect_to(at)).await {
+                Ok(Ok((client, connection))) => {
                     self.last.store(at, Ordering::Relaxed);
-                    return Ok(connected);
+                    return Ok((client, connection, at));
                 }
                 Ok(Err(error)) => failure = SqlFailure::Sql(error),
                 Err(_) => failure = SqlFailure::Silent,
@@ -92,12 +93,12 @@ impl StoreAddress {
         Err(failure)
     }
 
-    async fn connect_to(&self, config: &Config) -> Result<(Client, StoreConnection), Error> {
+    async fn connect_to(&self, host: usize) -> Result<(Client, StoreConnection), Error> {
         if let Some(dial) = &self.simulated {
-            let (client, connection) = config.connect_raw(dial().await, NoTls).await?;
+            let (client, connection) = self.hosts[host].connect_raw(dial(host).await, NoTls).await?;
             return Ok((client, Box::pin(connection)));
         }
-        let (client, connection) = self.connect_to_socket(config).await?;
+        let (client, connection) = self.connect_to_socket(&self.hosts[host]).await?;
         Ok((client, Box::pin(connection)))
     }
 
@@ -109,6 +110,14 @@ impl StoreAddress {
             }
             connected => connected,
         }
+    }
+
+    /// A statement was not answered in time: the host may be a primary that was replaced and waits for its standby. The next
+    /// host is tried first.
+    pub(crate) fn leave(&self, host: usize) {
+        let next = (host + 1) % self.hosts.len();
+        // Fails if another host is used already.
+        let _ = self.last.compare_exchange(host, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     pub(crate) fn tls(&self) -> &MakeRustlsConnect {
@@ -201,8 +210,9 @@ pub(crate) type StoreConnection = Pin<Box<dyn Future<Output = Result<(), Error>>
 
 type SocketConnection = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
-/// Connects to the server of a simulation. One that can't be reached never answers, or closes the connection.
-pub type Dial = Box<dyn Fn() -> Pin<Box<dyn Future<Output = DuplexStream> + Send>> + Send + Sync>;
+/// Connects to a server of a simulation, by its place in the address. One that can't be reached never answers, or closes
+/// the connection.
+pub type Dial = Box<dyn Fn(usize) -> Pin<Box<dyn Future<Output = DuplexStream> + Send>> + Send + Sync>;
 
 fn is_refused(error: &Error) -> bool {
     let is_of_tls = |cause| tls_error(cause).is_some();

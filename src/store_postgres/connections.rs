@@ -11,7 +11,6 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Transaction};
-use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::address::StoreAddress;
 use super::tls;
@@ -164,19 +163,22 @@ struct DatabaseConnection {
     client: Client,
     /// Moves the bytes of the client.
     task: AbortHandle,
-    tls: MakeRustlsConnect,
+    address: Arc<StoreAddress>,
+    /// Its place in the address.
+    host: usize,
     /// Whether the server works on a statement.
     is_busy: bool,
 }
 
 impl Drop for DatabaseConnection {
     fn drop(&mut self) {
-        let Ok(runtime) = Handle::try_current() else { return };
         if !self.is_busy {
             return;
         }
+        self.address.leave(self.host);
+        let Ok(runtime) = Handle::try_current() else { return };
         // Without this, the server would go on waiting, for a lock or a standby, and would count the connection until then.
-        let (task, cancel, tls) = (self.task.clone(), self.client.cancel_token(), self.tls.clone());
+        let (task, cancel, tls) = (self.task.clone(), self.client.cancel_token(), self.address.tls().clone());
         runtime.spawn(async move {
             drop(timeout(CANCEL_FOR, cancel.cancel_query(tls)).await);
             task.abort();
@@ -310,14 +312,14 @@ impl Connections {
                 return Ok(connection);
             }
         }
-        let (client, connection) = self.address.connect().await?;
+        let (client, connection, host) = self.address.connect().await?;
         let task = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection to the database has ended");
             }
         });
-        let tls = self.address.tls().clone();
-        Ok(DatabaseConnection { client, task: task.abort_handle(), tls, is_busy: false })
+        let (task, address) = (task.abort_handle(), self.address.clone());
+        Ok(DatabaseConnection { client, task, address, host, is_busy: false })
     }
 
     /// Another process may create the same tables at this moment. One of them fails and finds them when it tries again.

@@ -5,6 +5,7 @@ mod additions;
 mod client_mcp;
 mod gates;
 mod library;
+mod remote;
 mod schema;
 mod system_prompt;
 mod terminals;

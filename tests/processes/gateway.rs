@@ -1,6 +1,8 @@
 //! Models of a server that other machines call without keys: `[gateway]` in the settings of a worker, and `epitome serve`
 //! with tokens of the scope `work`.
 
+mod clouds;
+
 use std::fs::Permissions;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

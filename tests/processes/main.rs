@@ -8,6 +8,7 @@ mod chat;
 mod cli;
 mod config;
 mod daemon;
+mod distance;
 mod docs;
 mod fleet;
 mod gateway;

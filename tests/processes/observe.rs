@@ -3,5 +3,4 @@
 
 mod bug_report;
 mod command_line;
-#[cfg(feature = "otel")]
 mod otel;

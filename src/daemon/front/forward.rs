@@ -18,7 +18,7 @@
 //! then begins it again and resumes its sessions where they were, wherever they can be opened now (`reconnect`). Turns go
 //! on in the meantime, like those of a client whose server was killed.
 
-mod routes;
+pub mod routes;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

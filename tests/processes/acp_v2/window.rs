@@ -1,6 +1,7 @@
 //! A client of version 2 that checks each line and keeps the updates of its sessions.
 
 use std::collections::HashMap;
+use std::process::Command;
 
 use epitome_test_harness::agent::{Agent, is_answer};
 use epitome_test_harness::user::User;
@@ -31,8 +32,12 @@ struct SessionRules {
 
 impl Window {
     pub fn start(user: &User, arguments: &[&str]) -> Window {
+        Window::of(user.agent_command(arguments))
+    }
+
+    pub fn of(agent: Command) -> Window {
         let mut window = Window {
-            agent: Agent::spawn(user.agent_command(arguments)),
+            agent: Agent::spawn(agent),
             asked: HashMap::new(),
             updates: Vec::new(),
             states: HashMap::new(),

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use epitome_test_harness::agent::{Agent, agent_text, is_question, obey, stop_reason};
@@ -72,11 +72,16 @@ pub fn certificate(name: &str) -> PathBuf {
     folder.join(name)
 }
 
-/// An editor on another machine, with a token of that name.
-pub fn editor(laptop: &User, address: &str, token: &str, arguments: &[&str]) -> Agent {
+/// What an editor on another machine starts, with this token.
+pub fn remote_agent(laptop: &User, address: &str, token: &str, arguments: &[&str]) -> Command {
     let mut command = laptop.command(&[&["acp", "--remote", address][..], arguments].concat());
     command.env("EPITOME_REMOTE_TOKEN", token).stdin(Stdio::piped());
-    let mut agent = Agent::spawn(command);
+    command
+}
+
+/// An editor on another machine, with this token.
+pub fn editor(laptop: &User, address: &str, token: &str, arguments: &[&str]) -> Agent {
+    let mut agent = Agent::spawn(remote_agent(laptop, address, token, arguments));
     agent.call("initialize", json!({ "protocolVersion": 1 }));
     agent
 }
@@ -112,13 +117,13 @@ fn an_editor_works_with_the_daemon_of_another_machine() {
 }
 
 /// Passes bytes on to a server, until its connections are cut.
-struct CuttableRelay {
-    address: String,
+pub struct CuttableRelay {
+    pub address: String,
     open: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl CuttableRelay {
-    fn to(server: &str) -> CuttableRelay {
+    pub fn to(server: &str) -> CuttableRelay {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address").to_string();
         let open = Arc::new(Mutex::new(Vec::new()));
@@ -141,7 +146,7 @@ impl CuttableRelay {
         CuttableRelay { address, open }
     }
 
-    fn cut(&self) {
+    pub fn cut(&self) {
         for stream in self.open.lock().expect("whole").drain(..) {
             drop(stream.shutdown(Shutdown::Both));
         }
@@ -345,9 +350,7 @@ fn the_clients_of_a_session_are_listed_with_their_token_and_program() {
     let (build, laptop) = (user(obey), User::new());
     let secret = token(&build, "anna", "prompt");
     let server = serve(&build, &["--listen", "127.0.0.1:0"]);
-    let mut command = laptop.command(&["acp", "--remote", &format!("ws://{}", server.address)]);
-    command.env("EPITOME_REMOTE_TOKEN", &secret).stdin(Stdio::piped());
-    let mut agent = Agent::spawn(command);
+    let mut agent = Agent::spawn(remote_agent(&laptop, &format!("ws://{}", server.address), &secret, &[]));
     let client = json!({ "name": "zed", "version": "1" });
     agent.call("initialize", json!({ "protocolVersion": 1, "clientInfo": client }));
     let session = build.new_session(&mut agent);

@@ -85,6 +85,10 @@ impl LogStore for Recorded {
     fn settle(&self) {
         self.store.settle();
     }
+
+    fn advertise(&self, address: &str) {
+        self.store.advertise(address);
+    }
 }
 
 impl Log for RecordedLog {

@@ -1,6 +1,9 @@
-//! A database server in a simulation, and the networks between it and the daemons.
+//! A database in a simulation: a primary with a synchronous standby, and the networks between them and the daemons.
+//!
+//! A commit is executed by the primary and confirmed once the standby has received it. Others see it in between, as in
+//! PostgreSQL after a wait for the standby was cancelled.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,6 +19,12 @@ use super::wire::{self, Answer, Asked};
 
 /// How long a connection lasts over which nothing arrives.
 const SILENT_FOR: Duration = Duration::from_secs(5);
+
+/// How often a connection looks whether it can go on.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+/// How much the clocks of the two servers differ, at most.
+const SKEW_MAX: Duration = Duration::from_secs(8);
 
 const PIPE_BYTES: usize = 1 << 16;
 
@@ -37,6 +46,17 @@ pub enum Fault {
     After,
 }
 
+/// How a primary is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Its connections break.
+    Killed,
+    /// Its machine is silent.
+    Silent,
+    /// Nothing: it does not know that the standby was promoted. It answers what reads, and waits for the standby otherwise.
+    Unfenced,
+}
+
 /// The clock of a daemon's runtime, which does not run while the daemon is stopped.
 #[derive(Clone, Copy)]
 pub struct DaemonClock {
@@ -54,7 +74,23 @@ impl DaemonClock {
 pub struct Server(Arc<Mutex<State>>);
 
 struct State {
+    /// Those of the primary.
     tables: Tables,
+    /// Those of the standby. Without one, the primary does not wait for it.
+    standby: Option<Tables>,
+    /// What the standby has not received yet, in order.
+    unsent: VecDeque<Commit>,
+    is_replicating: bool,
+    /// Number of commits so far.
+    commits: u64,
+    /// The statements of the open transaction.
+    uncommitted: Commit,
+    hosts: [Host; 2],
+    primary: usize,
+    /// What a primary still has that was replaced while it ran.
+    replaced: Option<Tables>,
+    /// The daemons that use it.
+    at_replaced: BTreeSet<usize>,
     now: Duration,
     rng: fastrand::Rng,
     is_calm: bool,
@@ -72,10 +108,27 @@ struct State {
     trace: Vec<String>,
 }
 
+/// What a transaction has written.
+type Commit = Vec<Written>;
+
+struct Written {
+    asked: Asked,
+    by: Incarnation,
+    now: Duration,
+    has_appended: bool,
+}
+
+/// One of the two servers.
+struct Host {
+    network: Network,
+    /// How often it was started.
+    starts: u64,
+    /// By how much its clock is ahead.
+    skew: Duration,
+}
+
 struct Link {
     network: Network,
-    /// Number of restarts of the server.
-    restarts: u64,
     /// Not a `watch` channel: that wakes its receivers in random order.
     changed: Arc<Notify>,
     /// The statement to which it happens, counted from now.
@@ -86,16 +139,30 @@ struct Link {
 impl Default for Link {
     fn default() -> Link {
         let network = Network::Open;
-        Link { network, restarts: 0, changed: Arc::default(), fault: None, is_stopped: false }
+        Link { network, changed: Arc::default(), fault: None, is_stopped: false }
     }
 }
 
 impl Server {
     pub fn new(seed: u64, broken: BrokenRule) -> Server {
+        let mut rng = fastrand::Rng::with_seed(seed ^ 0xdb);
+        let hosts = [(); 2].map(|()| {
+            let skew = Duration::from_millis(rng.u64(..SKEW_MAX.as_millis() as u64));
+            Host { network: Network::Open, starts: 0, skew }
+        });
         Server(Arc::new(Mutex::new(State {
             tables: Tables::default(),
+            standby: Some(Tables::default()),
+            unsent: VecDeque::new(),
+            is_replicating: true,
+            commits: 0,
+            uncommitted: Vec::new(),
+            hosts,
+            primary: 0,
+            replaced: None,
+            at_replaced: BTreeSet::new(),
             now: Duration::ZERO,
-            rng: fastrand::Rng::with_seed(seed ^ 0xdb),
+            rng,
             is_calm: false,
             broken,
             links: BTreeMap::new(),
@@ -116,10 +183,11 @@ impl Server {
     /// What a daemon connects to.
     pub fn address(&self, by: Incarnation, clock: DaemonClock) -> StoreAddress {
         let server = self.clone();
-        let address = StoreAddress::parse("postgres://epitome@database/epitome?sslmode=disable", |_| None);
-        address.expect("it is valid").simulated(Box::new(move || {
+        let url = "postgres://epitome@db1,db2/epitome?sslmode=disable&target_session_attrs=read-write";
+        let address = StoreAddress::parse(url, |_| None);
+        address.expect("it is valid").simulated(Box::new(move |host| {
             let (client, stream) = tokio::io::duplex(PIPE_BYTES);
-            tokio::spawn(server.clone().serve(by, clock, stream));
+            tokio::spawn(server.clone().serve(by, clock, host, stream));
             Box::pin(async move { client })
         }))
     }
@@ -145,14 +213,73 @@ impl Server {
         self.state().links.entry(daemon).or_default().is_stopped = is_stopped;
     }
 
-    /// The server is restarted: all connections break, and open transactions are undone.
+    /// The primary is restarted: all connections break, and open transactions are undone.
     pub fn restart(&self) {
         let state = &mut *self.state();
-        for link in state.links.values_mut() {
-            link.restarts += 1;
-            link.changed.notify_waiters();
+        state.hosts[state.primary].starts += 1;
+        state.undo();
+        state.wake();
+    }
+
+    /// Whether the standby receives what the primary commits.
+    pub fn set_replicating(&self, is_replicating: bool) {
+        let state = &mut *self.state();
+        state.is_replicating = is_replicating;
+        state.replicate();
+    }
+
+    pub fn is_replicating(&self) -> bool {
+        self.state().is_replicating
+    }
+
+    /// The standby is promoted. It has received some of the commits that were not confirmed. False without a standby.
+    pub fn fail_over(&self, loss: Loss) -> bool {
+        let state = &mut *self.state();
+        if state.standby.is_none() {
+            return false;
         }
         state.undo();
+        let received = state.rng.usize(..=state.unsent.len());
+        let lost = state.unsent.split_off(received);
+        let has_appended = |commit: &Commit| commit.iter().any(|written| written.has_appended);
+        if state.unsent.iter().any(has_appended) {
+            state.count("an unconfirmed line survived a failover");
+        }
+        if lost.iter().any(has_appended) {
+            state.count("an unconfirmed line was lost in a failover");
+        }
+        state.receive();
+        let promoted = state.standby.take().expect("there is one");
+        let old = std::mem::replace(&mut state.tables, promoted);
+        state.late.clear();
+        state.replaced = (loss == Loss::Unfenced).then_some(old);
+        state.at_replaced.clear();
+        state.hosts[state.primary].network = match loss {
+            Loss::Killed => Network::Refused,
+            Loss::Silent => Network::Silent,
+            Loss::Unfenced => Network::Open,
+        };
+        state.primary = 1 - state.primary;
+        state.count("the standby was promoted");
+        state.wake();
+        true
+    }
+
+    /// The server that was lost becomes the standby of the other one. False if there is a standby.
+    pub fn rejoin(&self) -> bool {
+        let state = &mut *self.state();
+        if state.standby.is_some() {
+            return false;
+        }
+        let committed = state.transaction.as_ref().map_or(&state.tables, |(_, _, before)| before);
+        state.standby = Some(committed.clone());
+        state.replaced = None;
+        state.is_replicating = true;
+        let host = &mut state.hosts[1 - state.primary];
+        host.network = Network::Open;
+        host.starts += 1;
+        state.wake();
+        true
     }
 
     /// A statement arrives whose client has given up.
@@ -194,16 +321,16 @@ impl Server {
 
     // ── A connection ───────────────────────────────────────────────────────────────────────────
 
-    async fn serve(self, by: Incarnation, clock: DaemonClock, mut stream: DuplexStream) {
-        let (id, restarts) = {
+    async fn serve(self, by: Incarnation, clock: DaemonClock, host: usize, mut stream: DuplexStream) {
+        let (id, starts) = {
             let mut state = self.state();
             state.connections += 1;
-            (state.connections, state.links.entry(by.daemon).or_default().restarts)
+            (state.connections, state.hosts[host].starts)
         };
-        let connection = Connection { server: self, by, clock, id };
+        let connection = Connection { server: self, by, clock, host, id };
         tokio::select! {
             biased;
-            () = connection.cut(restarts) => {}
+            () = connection.cut(starts) => {}
             _ = connection.converse(&mut stream) => {}
         }
     }
@@ -214,6 +341,7 @@ struct Connection {
     server: Server,
     by: Incarnation,
     clock: DaemonClock,
+    host: usize,
     id: u64,
 }
 
@@ -228,6 +356,9 @@ impl Connection {
     async fn converse(&self, stream: &mut DuplexStream) -> io::Result<()> {
         wire::read_startup(stream).await?;
         self.arrived().await;
+        if !self.server.state().accept(self.host, self.by.daemon) {
+            return Ok(());
+        }
         stream.write_all(&wire::welcome()).await?;
         while let Some(asked) = wire::read(stream).await? {
             let mut underway = Underway { connection: self, asked: Some(asked.clone()), has_appended: false };
@@ -237,18 +368,25 @@ impl Connection {
             if fault == Some(Fault::Before) {
                 return Ok(());
             }
-            let (answer, effect) = loop {
-                let done = self.server.state().try_execute(&asked, self);
+            let ((answer, effect), commit) = loop {
+                let (done, commit) = {
+                    let mut state = self.server.state();
+                    let before = state.commits;
+                    let done = state.try_execute(&asked, self);
+                    (done, (state.commits > before).then_some(state.commits))
+                };
                 match done {
-                    Some(done) => break done?,
-                    // For the end of another transaction.
-                    None => sleep(Duration::from_millis(5)).await,
+                    Some(done) => break (done?, commit),
+                    None => sleep(LOOK_AGAIN_AFTER).await,
                 }
             };
             underway.asked = None;
             underway.has_appended = effect == Effect::Appended;
             if fault == Some(Fault::After) {
                 return Ok(());
+            }
+            while commit.is_some_and(|commit| !self.server.state().is_confirmed(self.host, commit)) {
+                sleep(LOOK_AGAIN_AFTER).await;
             }
             self.arrived().await;
             stream.write_all(&wire::written(&asked, &answer)).await?;
@@ -257,14 +395,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns once the network or a restart of the server has broken the connection.
-    async fn cut(&self, restarts: u64) {
+    /// Returns once the network or a start of the server has broken the connection.
+    async fn cut(&self, starts: u64) {
         loop {
             let (link, changed) = self.link();
             let changed = changed.notified();
             match link {
                 (Network::Refused, _) => return,
-                (_, now) if now != restarts => return,
+                (_, now) if now != starts => return,
                 (Network::Silent, _) => match timeout(SILENT_FOR, changed).await {
                     Ok(()) => {}
                     Err(_) => return,
@@ -285,11 +423,12 @@ impl Connection {
         }
     }
 
-    /// The network, the number of restarts, and the signal of changes.
+    /// The network, the number of starts of the server, and the signal of changes.
     fn link(&self) -> ((Network, u64), Arc<Notify>) {
-        let mut state = self.server.state();
-        let link = state.links.entry(self.by.daemon).or_default();
-        ((link.network, link.restarts), link.changed.clone())
+        let state = &mut *self.server.state();
+        let (host, link) = (&state.hosts[self.host], state.links.entry(self.by.daemon).or_default());
+        let network = if host.network == Network::Open { link.network } else { host.network };
+        ((network, host.starts), link.changed.clone())
     }
 }
 
@@ -311,6 +450,7 @@ impl Drop for Underway<'_> {
         let has_transaction = state.transaction.as_ref().is_some_and(|(id, ..)| *id == self.connection.id);
         if let Some(asked @ Asked::Statement(_)) = self.asked.take()
             && !has_transaction
+            && state.primary == self.connection.host
             && !state.is_calm
             && state.rng.bool()
         {
@@ -327,7 +467,49 @@ impl State {
     fn undo(&mut self) {
         if let Some((id, _, before)) = self.transaction.take() {
             self.tables = before;
+            self.uncommitted.clear();
             self.ended.insert(id);
+        }
+    }
+
+    fn wake(&self) {
+        self.links.values().for_each(|link| link.changed.notify_waiters());
+    }
+
+    /// Whether a client with `target_session_attrs=read-write` uses this server: not if it is a standby.
+    fn accept(&mut self, host: usize, daemon: usize) -> bool {
+        if host == self.primary && self.at_replaced.remove(&daemon) && self.replaced.is_some() {
+            self.count("a daemon left a primary that had been replaced");
+        }
+        host == self.primary || self.replaced.is_some()
+    }
+
+    /// Whether a client of this server may learn that the commit has succeeded.
+    fn is_confirmed(&self, host: usize, commit: u64) -> bool {
+        let received = self.commits - self.unsent.len() as u64;
+        let waits = self.standby.is_some() && self.broken != BrokenRule::Replication && received < commit;
+        host == self.primary && !waits
+    }
+
+    fn commit(&mut self, commit: Commit) {
+        self.commits += 1;
+        if self.standby.is_some() {
+            self.unsent.push_back(commit);
+            self.replicate();
+        }
+    }
+
+    fn replicate(&mut self) {
+        if self.is_replicating {
+            self.receive();
+        }
+    }
+
+    /// The standby receives what was sent.
+    fn receive(&mut self) {
+        let Some(standby) = &mut self.standby else { return };
+        for Written { asked, by, now, .. } in self.unsent.drain(..).flatten() {
+            drop(standby.run(&asked, by, now, self.broken));
         }
     }
 
@@ -359,13 +541,19 @@ impl State {
         (Duration::from_millis(delay), fault)
     }
 
-    /// `None` while another connection has a transaction open.
+    /// `None` while another connection has a transaction open, or if a server waits that was replaced.
     fn try_execute(
         &mut self,
         asked: &Asked,
         connection: &Connection,
     ) -> Option<io::Result<(Answer, Effect)>> {
         self.now = self.now.max(connection.clock.now());
+        if connection.host != self.primary {
+            let now = self.now + self.hosts[connection.host].skew;
+            self.at_replaced.insert(connection.by.daemon);
+            let tables = self.replaced.as_mut().filter(|_| asked.only_reads())?;
+            return Some(Ok(tables.run(asked, connection.by, now, self.broken)));
+        }
         if self.ended.remove(&connection.id) {
             return Some(Err(io::ErrorKind::ConnectionReset.into()));
         }
@@ -383,10 +571,15 @@ impl State {
             Asked::Simple(sql) if sql == "START TRANSACTION" => {
                 self.transaction = Some((connection.id, connection.by.daemon, self.tables.clone()));
             }
-            Asked::Simple(sql) if sql == "COMMIT" => self.transaction = None,
+            Asked::Simple(sql) if sql == "COMMIT" => {
+                self.transaction = None;
+                let commit = std::mem::take(&mut self.uncommitted);
+                self.commit(commit);
+            }
             Asked::Simple(sql) if sql == "ROLLBACK" => {
                 if let Some((.., before)) = self.transaction.take() {
                     self.tables = before;
+                    self.uncommitted.clear();
                 }
             }
             _ => {}
@@ -395,7 +588,16 @@ impl State {
     }
 
     fn execute(&mut self, asked: &Asked, by: Incarnation) -> (Answer, Effect) {
-        let (answer, effect) = self.tables.run(asked, by, self.now, self.broken);
+        let now = self.now + self.hosts[self.primary].skew;
+        let (answer, effect) = self.tables.run(asked, by, now, self.broken);
+        if matches!(asked, Asked::Statement(_)) && !asked.only_reads() {
+            let has_appended = effect == Effect::Appended;
+            let written = Written { asked: asked.clone(), by, now, has_appended };
+            match self.transaction {
+                Some(_) => self.uncommitted.push(written),
+                None => self.commit(vec![written]),
+            }
+        }
         match &effect {
             Effect::Nothing | Effect::Appended => {}
             Effect::StaleRefused => self.count("a stale append was refused"),

@@ -38,6 +38,12 @@ pub enum Answer {
     },
 }
 
+impl Asked {
+    pub fn only_reads(&self) -> bool {
+        matches!(self, Asked::Statement(statement) if statement.sql.starts_with("select"))
+    }
+}
+
 impl Statement {
     pub fn optional(&self, number: usize) -> Option<String> {
         let bytes = self.params[number - 1].clone();

@@ -131,8 +131,43 @@ pub struct Window {
     resuming: BTreeMap<String, String>,
 }
 
+/// The connection to a daemon, without sockets.
+pub trait DaemonConnection {
+    fn receive(&mut self, line: &[u8]);
+
+    /// Appends what the daemon has written.
+    fn write(&mut self, buffer: &mut Vec<u8>);
+}
+
+impl DaemonConnection for Inline<Sessions> {
+    fn receive(&mut self, line: &[u8]) {
+        Inline::receive(self, line);
+    }
+
+    fn write(&mut self, buffer: &mut Vec<u8>) {
+        Inline::write(self, buffer);
+    }
+}
+
+/// Connects to a daemon, which numbers its requests above `ids_above`.
+pub fn connect(process: &Process, client: ClientId, ids_above: u64) -> Inline<Sessions> {
+    let environment = [("ANTHROPIC_BASE_URL", "http://model.test"), ("ANTHROPIC_API_KEY", "sk-test-1")];
+    let environment = environment.map(|(name, value)| (name.into(), value.into()));
+    Inline::new(ConnectionConfig {
+        sessions: process.sessions.clone(),
+        runtime: process.handle(),
+        client,
+        grant: None,
+        environment: Arc::new(environment.into()),
+        login: Arc::new(LoggedIn),
+        ids_above,
+        positions: Positions::Included,
+        offers_v2: Box::new(|| true),
+    })
+}
+
 struct Link {
-    connection: Inline<Sessions>,
+    connection: Box<dyn DaemonConnection>,
     /// Bytes that the daemon has written and the front end has not read.
     written: Vec<u8>,
     pipe: Pipe,
@@ -238,20 +273,15 @@ impl Window {
 
     /// Connects the front end to a daemon.
     pub fn attach(&mut self, process: &Process, client: ClientId) {
-        let environment = [("ANTHROPIC_BASE_URL", "http://model.test"), ("ANTHROPIC_API_KEY", "sk-test-1")];
-        let environment = environment.map(|(name, value)| (name.into(), value.into()));
-        let config = ConnectionConfig {
-            sessions: process.sessions.clone(),
-            runtime: process.handle(),
-            client,
-            grant: None,
-            environment: Arc::new(environment.into()),
-            login: Arc::new(LoggedIn),
-            ids_above: self.front.ids_above(),
-            positions: Positions::Included,
-            offers_v2: Box::new(|| true),
-        };
-        let connection = Inline::new(config);
+        self.attach_to(connect(process, client, self.ids_above()));
+    }
+
+    /// Above all ids of requests that the editor has seen.
+    pub fn ids_above(&self) -> u64 {
+        self.front.ids_above()
+    }
+
+    pub fn attach_to(&mut self, mut connection: impl DaemonConnection + 'static) {
         let pipe = Pipe::default();
         let reader = MessageReader::new(pipe.clone());
         let replay = self.front.replay();
@@ -263,6 +293,7 @@ impl Window {
             }
         }
         replay.split_inclusive(|byte| *byte == b'\n').for_each(|line| connection.receive(line));
+        let connection = Box::new(connection);
         self.link = Some(Link { connection, written: Vec::new(), pipe, reader });
         let answers = self.front.answers_at_once();
         self.show(&answers);
