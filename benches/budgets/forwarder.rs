@@ -91,7 +91,7 @@ fn forward(mut model: TcpStream, flight: &Mutex<Flight>) -> bool {
             };
             if let Some(delta) = string(data, "\"text_delta\",\"text\":\"") {
                 text += delta;
-            } else if let Some(path) = string(data, "\\\"file_path\\\":\\\"") {
+            } else if let Some(path) = string(data, "\\\":\\\"") {
                 file = Some(path.trim_end_matches('\\').to_owned());
             } else {
                 ended |= data.contains("\"message_stop\"");
@@ -134,7 +134,7 @@ fn connect() -> Option<TcpStream> {
 /// Sends one request, head and body in one write. The reading thread notices when the model has disconnected.
 fn ask(mut model: &TcpStream, text: &str) {
     let body = format!(
-        r#"{{"model":"scripted","max_tokens":1024,"stream":true,"messages":[{{"role":"user","content":"{text}"}}]}}"#
+        r#"{{"model":"scripted","max_tokens":1024,"stream":true,"messages":[{{"role":"user","content":"{text}"}}],"tools":[{{}}]}}"#
     );
     let request = format!(
         "POST /v1/messages HTTP/1.1\r\nhost: localhost\r\nx-api-key: test\r\nanthropic-version: 2026-10-21\r\n\

@@ -26,7 +26,7 @@ use clap::Parser;
 
 use driver::Subject;
 use measures::{Effort, GROUPS, Group, Stage};
-use model::Model;
+use model::{Model, ReadTool};
 use table::{Pass, Row, Samples};
 
 /// The argument with which the bench starts itself as the floor.
@@ -46,9 +46,15 @@ struct Options {
     #[arg(long)]
     quick: bool,
     /// Only groups (start, session, prompt, flood, memory, windows, many, streams, load, long, tool, cancel, hooks,
-    /// found, binary, inside) or rows whose name has NAME
+    /// found, binary, inside) or rows whose name has NAME; can be repeated
     #[arg(long, value_name = "NAME")]
-    only: Option<String>,
+    only: Vec<String>,
+    /// Let floor and agent alternate at most N times in each group: for a slow agent
+    #[arg(long, value_name = "N", default_value_t = u32::MAX, hide_default_value = true)]
+    turns: u32,
+    /// The agent's tool that reads a file, and the argument that takes the path
+    #[arg(long, value_name = "NAME:ARGUMENT", default_value = "file_read:file_path")]
+    read_tool: String,
     /// Print JSON instead of the table, one object a line for each store
     #[arg(long)]
     json: bool,
@@ -91,7 +97,7 @@ impl Options {
 /// `None` if there is nothing to measure: cargo runs benches as tests too, without `--bench`.
 fn parse() -> Option<Options> {
     let mut options = Options::parse();
-    options.only = options.only.map(|only| only.to_lowercase());
+    options.only.iter_mut().for_each(|only| *only = only.to_lowercase());
     // Cargo appends its `--bench` to all arguments: it is meant for the bench, not for the agent.
     if let Some(command) = &mut options.agent {
         options.bench |= command.pop_if(|last| last == "--bench").is_some();
@@ -124,7 +130,8 @@ fn bench(options: &Options) -> Result<bool> {
         None if options.v2 => epitome("version 2", 2),
         None => epitome("epitome", 1),
     };
-    let model = Model::start()?;
+    let (name, argument) = options.read_tool.split_once(':').context("--read-tool needs NAME:ARGUMENT")?;
+    let model = Model::start(ReadTool { name: name.to_owned(), argument: argument.to_owned() })?;
     if options.growth {
         let home = tempfile::Builder::new().prefix("epitome-growth").tempdir()?;
         let workspace = home.path().join("workspace");
@@ -140,11 +147,9 @@ fn bench(options: &Options) -> Result<bool> {
         chosen(options, group.name, group.rows) && (!options.v2 || BOTH_VERSIONS.contains(&group.name))
     };
     let groups: Vec<&Group> = GROUPS.iter().filter(is_chosen).collect();
-    if let Some(only) = &options.only {
-        let any =
-            !groups.is_empty() || chosen(options, "binary", &[Row::Binary]) || chosen(options, "inside", &[]);
-        ensure!(any, "no group or row is called {only}; `--help` names them");
-    }
+    let any =
+        !groups.is_empty() || chosen(options, "binary", &[Row::Binary]) || chosen(options, "inside", &[]);
+    ensure!(any, "no group or row is called {}; `--help` names them", options.only.join(" or "));
     if cfg!(debug_assertions) {
         eprintln!("This is not an optimized build: the numbers show that it works, no more.");
     }
@@ -201,8 +206,9 @@ fn pass(
     let mut samples = [Samples::default(), Samples::default()];
     for group in groups {
         let mut going = [true; 2];
-        for turn in 0..group.turns {
-            progress(&format!("measuring {}, {} of {}", group.name, turn + 1, group.turns));
+        let turns = group.turns.min(options.turns);
+        for turn in 0..turns {
+            progress(&format!("measuring {}, {} of {turns}", group.name, turn + 1));
             // The second one runs in a different machine state (caches, clocks), so the order alternates.
             let order = if turn % 2 == 0 { [0, 1] } else { [1, 0] };
             for index in order {
@@ -251,7 +257,8 @@ pub fn progress(line: &str) {
 }
 
 fn chosen(options: &Options, group: &str, rows: &[Row]) -> bool {
-    options.only.as_deref().is_none_or(|only| {
+    let named = |only: &String| {
         group.contains(only) || rows.iter().any(|row| row.title().to_lowercase().contains(only))
-    })
+    };
+    options.only.is_empty() || options.only.iter().any(named)
 }

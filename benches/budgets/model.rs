@@ -1,6 +1,6 @@
 //! A scripted model: an HTTP/1.1 server inside the bench process that speaks Anthropic's streaming Messages
-//! API and records when it read and wrote. It ignores everything in a request but its length, and never
-//! retries.
+//! API and records when it read and wrote. It ignores everything in a request but its length and whether it
+//! offers tools, and never retries.
 //!
 //! Each event is one chunk of the chunked body. Clocks are read immediately before a write and immediately
 //! after a read, so that the model's own work is not attributed to the agent.
@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
@@ -40,7 +41,7 @@ pub enum Reply {
     Stamped { deltas: usize, every: Duration },
     /// [`FLOOD_DELTAS`] deltas as fast as the agent reads them.
     Flood,
-    /// One call of `file_read` for this file.
+    /// One call of the agent's tool for reading this file.
     ReadFile(PathBuf),
     /// One delta, then nothing until the agent closes the connection.
     Hang,
@@ -87,6 +88,13 @@ impl Performance {
     }
 }
 
+/// The name of the agent's tool that reads a file, and of the argument that takes the path.
+#[derive(Clone, Debug)]
+pub struct ReadTool {
+    pub name: String,
+    pub argument: String,
+}
+
 struct Cue {
     reply: Reply,
     moments: Sender<Moment>,
@@ -100,16 +108,16 @@ pub struct Model {
 }
 
 impl Model {
-    pub fn start() -> Result<Model> {
+    pub fn start(read: ReadTool) -> Result<Model> {
         let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen on loopback")?;
         let address = listener.local_addr()?;
         let cues: Arc<Mutex<VecDeque<Cue>>> = Arc::default();
         let model = Model { address, cues: Arc::clone(&cues) };
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let cues = Arc::clone(&cues);
+                let (cues, read) = (Arc::clone(&cues), read.clone());
                 // An agent may close a connection at any time; that is not an error here.
-                std::thread::spawn(move || serve(stream, &cues));
+                std::thread::spawn(move || serve(stream, &cues, &read));
             }
         });
         Ok(model)
@@ -120,7 +128,7 @@ impl Model {
     }
 
     /// Queues a reply after those that were not requested yet. An unscripted request is answered with
-    /// [`Reply::Short`].
+    /// [`Reply::Short`], and so is one without tools: with it, an agent titles a session on its own accord.
     pub fn plan(&self, reply: Reply) -> Performance {
         let (moments, seen) = channel();
         let (go, going) = channel();
@@ -138,19 +146,20 @@ impl Model {
     }
 }
 
-fn serve(mut stream: TcpStream, cues: &Mutex<VecDeque<Cue>>) -> Result<()> {
+fn serve(mut stream: TcpStream, cues: &Mutex<VecDeque<Cue>>, read: &ReadTool) -> Result<()> {
     stream.set_nodelay(true)?;
     let mut left = Vec::new();
     loop {
-        let (path, bytes) = read_request(&mut stream, &mut left)?;
+        let (path, request) = read_request(&mut stream, &mut left)?;
         let asked = Instant::now();
         // About what a provider counts; agents decide with it whether to compact.
-        let tokens = bytes / 4;
+        let tokens = request.len() / 4;
         if !path.ends_with("/v1/messages") {
             stream.write_all(NOT_FOUND.as_bytes())?;
             continue;
         }
-        let cue = cues.lock().expect("no thread panics while it holds the cues").pop_front();
+        let next = || cues.lock().expect("no thread panics while it holds the cues").pop_front();
+        let cue = offers_tools(&request).then(next).flatten();
         let Some(cue) = cue else {
             write_short(&mut stream, tokens)?;
             continue;
@@ -196,7 +205,7 @@ fn serve(mut stream: TcpStream, cues: &Mutex<VecDeque<Cue>>) -> Result<()> {
                 stream.write_all(bytes.as_bytes())?;
             }
             Reply::ReadFile(file) => {
-                let bytes = head(false, tokens) + &tool_call(&file) + &tail("tool_use");
+                let bytes = head(false, tokens) + &tool_call(read, &file) + &tail("tool_use");
                 tell(Moment::Wrote(Instant::now()));
                 stream.write_all(bytes.as_bytes())?;
             }
@@ -227,8 +236,17 @@ fn write_short(stream: &mut TcpStream, tokens: usize) -> std::io::Result<()> {
     stream.write_all((head(true, tokens) + &text_delta("Done.") + &tail("end_turn")).as_bytes())
 }
 
-/// Reads one complete request and returns its path without the query, and its size in bytes. `left` keeps surplus bytes.
-fn read_request(stream: &mut TcpStream, left: &mut Vec<u8>) -> Result<(String, usize)> {
+/// Whether a request has tools. No string in it can contain the key with its quotes.
+fn offers_tools(request: &[u8]) -> bool {
+    const KEY: &[u8] = b"\"tools\":";
+    request.windows(KEY.len()).position(|piece| piece == KEY).is_some_and(|at| {
+        let list = request[at + KEY.len()..].iter().filter(|byte| !byte.is_ascii_whitespace());
+        list.take(2).eq(b"[{")
+    })
+}
+
+/// Reads one complete request and returns its path without the query, and all its bytes. `left` keeps surplus bytes.
+fn read_request(stream: &mut TcpStream, left: &mut Vec<u8>) -> Result<(String, Vec<u8>)> {
     let mut piece = vec![0; 64 << 10];
     let mut more = |left: &mut Vec<u8>| -> Result<()> {
         let count = stream.read(&mut piece)?;
@@ -269,8 +287,8 @@ fn read_request(stream: &mut TcpStream, left: &mut Vec<u8>) -> Result<(String, u
         }
         head_end + length
     };
-    left.drain(..end);
-    Ok((path, end))
+    let rest = left.split_off(end);
+    Ok((path, std::mem::replace(left, rest)))
 }
 
 const NOT_FOUND: &str =
@@ -310,14 +328,20 @@ fn text_delta(text: &str) -> String {
     )
 }
 
-fn tool_call(file: &std::path::Path) -> String {
-    let input = serde_json::json!({ "file_path": file }).to_string();
-    let start = r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"toolu_bench","name":"file_read","input":{}}}"#;
+fn tool_call(read: &ReadTool, file: &std::path::Path) -> String {
+    // An agent may take a second call with the same id for the first one, delivered again.
+    static CALLS: AtomicU64 = AtomicU64::new(1);
+    let id = format!("toolu_bench{}", CALLS.fetch_add(1, Ordering::Relaxed));
+    let input = serde_json::json!({ read.argument.as_str(): file }).to_string();
+    let start = serde_json::json!({
+        "type": "content_block_start", "index": 0,
+        "content_block": { "type": "tool_use", "id": id, "name": read.name, "input": {} },
+    });
     let delta = serde_json::json!({
         "type": "content_block_delta", "index": 0,
         "delta": { "type": "input_json_delta", "partial_json": input },
     });
-    event("content_block_start", start) + &event("content_block_delta", &delta.to_string())
+    event("content_block_start", &start.to_string()) + &event("content_block_delta", &delta.to_string())
 }
 
 fn tail(stop_reason: &str) -> String {
