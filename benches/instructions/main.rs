@@ -85,19 +85,23 @@ fn measure(is_recording: bool) -> Result<bool> {
     Ok(is_fine)
 }
 
-/// Checks out this commit elsewhere, and records its numbers. It is built in the same target directory: that way other
-/// crates are built once, and it records where this program looks.
+/// Checks out this commit elsewhere, and records its numbers here. It has a target directory of its own: Cargo would take
+/// the same names for what it builds there, and replace this program.
 fn record_at(commit: &str) -> Result<()> {
     let tree = tempfile::tempdir()?;
     let path = tree.path().to_str().context("the directory for temporary files is not named in UTF-8")?;
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().context("no target directory")?;
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("before");
     let profile = if cfg!(debug_assertions) { "dev" } else { "bench" };
     let bench = ["bench", "--locked", "--profile", profile, "--bench", "instructions", "--", "--record"];
     succeed(Command::new("git").args(["worktree", "add", "--detach", path, commit]))?;
     let recorded =
-        succeed(Command::new("cargo").args(bench).current_dir(path).env("CARGO_TARGET_DIR", target));
+        succeed(Command::new("cargo").args(bench).current_dir(path).env("CARGO_TARGET_DIR", &target));
     succeed(Command::new("git").args(["worktree", "remove", "--force", path]))?;
-    recorded
+    recorded?;
+    let file = recorded_in();
+    let name = file.file_name().context("it has a name")?;
+    std::fs::copy(target.join("tmp").join(name), &file).context("take over what was recorded")?;
+    Ok(())
 }
 
 fn succeed(command: &mut Command) -> Result<()> {
