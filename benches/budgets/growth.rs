@@ -74,10 +74,13 @@ fn shown(value: f64) -> String {
     if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }
 
+/// A model with a window of 200,000 tokens; another agent has its own.
+const WINDOW: [(&str, &str); 1] = [("EPITOME_MODEL", "anthropic/claude-sonnet-4-5")];
+
 /// One conversation, measured whenever it has one of these numbers of turns, and loaded by a new process each time.
 fn conversation(stage: &Stage<'_>, lengths: &[u32]) -> Result<Vec<Vec<f64>>> {
     let text = "A line that a person typed. ".repeat(LONG_PROMPT_LINES);
-    let mut agent = stage.ready()?;
+    let mut agent = stage.ready_with(&WINDOW)?;
     let (session, _) = agent.new_session()?;
     let (mut turns, mut rows) = (0, Vec::new());
     for length in lengths {
@@ -104,7 +107,7 @@ fn conversation(stage: &Stage<'_>, lengths: &[u32]) -> Result<Vec<Vec<f64>>> {
         }
         end(agent)?;
 
-        agent = stage.ready()?;
+        agent = stage.ready_with(&WINDOW)?;
         let before = processes::cpu_time()?;
         let (took, chunks) = agent.load_session(&session)?;
         ensure!(chunks > 0, "nothing was replayed of {turns} turns");

@@ -71,7 +71,8 @@ impl Stage<'_> {
     pub fn short_turn(&self, agent: &mut Agent, session: &str, text: &str) -> Result<()> {
         let (id, _) = agent.prompt(session, text)?;
         let (_, answered) = agent.stop(id, "end_turn")?;
-        ensure!(answered == "Done.", "the answer's text was {answered:?}");
+        // A compaction may follow.
+        ensure!(answered.starts_with("Done."), "the answer's text was {answered:?}");
         Ok(())
     }
 }

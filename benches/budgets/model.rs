@@ -158,10 +158,13 @@ fn serve(mut stream: TcpStream, cues: &Mutex<VecDeque<Cue>>, read: &ReadTool) ->
             stream.write_all(NOT_FOUND.as_bytes())?;
             continue;
         }
-        let next = || cues.lock().expect("no thread panics while it holds the cues").pop_front();
-        let cue = offers_tools(&request).then(next).flatten();
-        let Some(cue) = cue else {
-            write_short(&mut stream, tokens)?;
+        if !offers_tools(&request) {
+            // What is asked for is a summary, or a title.
+            write_text(&mut stream, "<summary>A person typed lines.</summary>", tokens)?;
+            continue;
+        }
+        let Some(cue) = cues.lock().expect("no thread panics while it holds the cues").pop_front() else {
+            write_text(&mut stream, "Done.", tokens)?;
             continue;
         };
         // A measure that only builds a thread may have dropped the receiver.
@@ -170,7 +173,7 @@ fn serve(mut stream: TcpStream, cues: &Mutex<VecDeque<Cue>>, read: &ReadTool) ->
         };
         tell(Moment::Asked(asked));
         match cue.reply {
-            Reply::Short => write_short(&mut stream, tokens)?,
+            Reply::Short => write_text(&mut stream, "Done.", tokens)?,
             Reply::Stepped(deltas) => {
                 stream.write_all(head(true, tokens).as_bytes())?;
                 for number in 1..=deltas {
@@ -232,8 +235,8 @@ pub fn stamps(text: &str) -> impl Iterator<Item = Instant> {
     text.split_whitespace().filter_map(|word| Some(*BEGUN + Duration::from_micros(word.parse().ok()?)))
 }
 
-fn write_short(stream: &mut TcpStream, tokens: usize) -> std::io::Result<()> {
-    stream.write_all((head(true, tokens) + &text_delta("Done.") + &tail("end_turn")).as_bytes())
+fn write_text(stream: &mut TcpStream, text: &str, tokens: usize) -> std::io::Result<()> {
+    stream.write_all((head(true, tokens) + &text_delta(text) + &tail("end_turn")).as_bytes())
 }
 
 /// Whether a request has tools. No string in it can contain the key with its quotes.
