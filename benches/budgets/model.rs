@@ -201,7 +201,8 @@ fn serve(mut stream: TcpStream, cues: &Mutex<VecDeque<Cue>>, read: &ReadTool) ->
                 }
             }
             Reply::Flood => {
-                let bytes = text_delta(DELTA).repeat(FLOOD_DELTAS) + &tail("end_turn");
+                let bytes = text_delta(DELTA).repeat(FLOOD_DELTAS)
+                    + &tail_of("end_turn", FLOOD_DELTAS * DELTA.len() / 4);
                 stream.write_all(head(true, tokens).as_bytes())?;
                 std::thread::sleep(PACE);
                 tell(Moment::Wrote(Instant::now()));
@@ -348,11 +349,16 @@ fn tool_call(read: &ReadTool, file: &std::path::Path) -> String {
 }
 
 fn tail(stop_reason: &str) -> String {
+    tail_of(stop_reason, 9)
+}
+
+/// The end of a message with this many tokens.
+fn tail_of(stop_reason: &str, tokens: usize) -> String {
     event("content_block_stop", r#"{"type":"content_block_stop","index":0}"#)
         + &event(
             "message_delta",
             &format!(
-                r#"{{"type":"message_delta","delta":{{"stop_reason":"{stop_reason}","stop_sequence":null}},"usage":{{"output_tokens":9}}}}"#
+                r#"{{"type":"message_delta","delta":{{"stop_reason":"{stop_reason}","stop_sequence":null}},"usage":{{"output_tokens":{tokens}}}}}"#
             ),
         )
         + &event("message_stop", r#"{"type":"message_stop"}"#)
