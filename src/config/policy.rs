@@ -199,7 +199,7 @@ impl Settings {
             let before = is_of_store.then(|| self.clone());
             let (set, found) = file::apply(self, &path, &text, owner);
             match before.filter(|_| !found.is_empty()) {
-                // Whoever can write to the database must not get anything sent by what is refused.
+                // A person who can write to the database must not get anything sent by what is refused.
                 Some(before) => *self = Settings { policy: std::mem::take(&mut self.policy), ..before },
                 None => values.extend(set),
             }

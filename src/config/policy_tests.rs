@@ -248,7 +248,7 @@ fn a_policy_in_a_database_starts_no_programs() {
         let why = problems.iter().map(Problem::to_string).collect::<String>();
         assert!(why.contains(&format!("a policy in a database can't set {key:?}")), "{text}: {why}");
     }
-    // Regression: whoever may write to the database had the hooks of each repository run on all machines.
+    // Regression: a person who could write to the database had the hooks of each repository run on all machines.
     let problems = check_policy_of_store("the database work at db", "hooks.trust = \"run\"");
     assert!(problems[0].message.contains("hooks of repositories"), "{problems:?}");
     let text = "hooks.trust = \"never\"\npermissions.deny = [\"bash(a)\"]\nbudget.day_usd = 1";

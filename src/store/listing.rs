@@ -1,7 +1,7 @@
 //! The sessions in the order of listings. Where the system reports what changes in the directory of the journals, they
 //! are kept, and the next listing looks only at what has changed. Otherwise each listing looks at every journal.
 //!
-//! What is kept equals what a look at every journal would find, whoever has changed them. The first listing of a process
+//! What is kept equals what a look at every journal would find, also after changes by others. The first listing of a process
 //! may use what an earlier process has saved (`saved_listing`).
 
 use std::collections::{BTreeMap, BTreeSet};

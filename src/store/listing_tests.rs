@@ -1,4 +1,4 @@
-//! A kept listing equals one that reads every journal, whoever changes them.
+//! A kept listing equals one that reads every journal, also after changes by other processes.
 
 use std::collections::BTreeMap;
 use std::fs;
