@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -23,7 +24,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::Uri;
@@ -86,8 +87,8 @@ pub struct RemoteServerAddress {
 pub struct RemoteConnector {
     server: Arc<RemoteServerAddress>,
     worker: Option<WorkerName>,
-    /// Whether there was a link already.
-    was_linked: bool,
+    /// Whether there was a link, and its server was not waited for in vain since.
+    was_linked: Arc<AtomicBool>,
     report: Option<WaitReport>,
     /// What was reported last, and when it was last so.
     reported: Option<(String, Instant)>,
@@ -116,12 +117,12 @@ pub enum DialError {
 }
 
 impl DialError {
-    /// Whether another server or worker may take the place of one that has answered like this.
+    /// Whether another server or worker may soon take the place of one that can't be used. One that was never linked may not
+    /// exist.
     fn may_pass(&self, was_linked: bool) -> bool {
         match self {
-            DialError::Refused(StatusCode::NOT_FOUND, _) => was_linked,
+            DialError::Refused(StatusCode::NOT_FOUND, _) | DialError::Unreachable(_) => was_linked,
             DialError::Refused(status, _) => *status == StatusCode::SERVICE_UNAVAILABLE,
-            DialError::Unreachable(_) => false,
         }
     }
 }
@@ -195,12 +196,14 @@ impl RemoteServerAddress {
         ids_above: u64,
     ) -> Result<(local::Stream, impl Future<Output = ()> + Send), String> {
         let dialed = self.dial(vec![(IDS_HEADER, HeaderValue::from(ids_above))]).await;
-        self.linked(dialed.map_err(|error| error.to_string())?)
+        self.linked(dialed.map_err(|error| error.to_string())?, Arc::default())
     }
 
+    /// `was_linked` becomes false when the server was waited for in vain.
     fn linked(
         self: Arc<Self>,
         dialed: DialedSocket,
+        was_linked: Arc<AtomicBool>,
     ) -> Result<(local::Stream, impl Future<Output = ()> + Send), String> {
         let linked = || {
             let (front, relay) = local::pair()?;
@@ -208,7 +211,7 @@ impl RemoteServerAddress {
             Ok::<_, io::Error>((front, local::AsyncStream::from_std(relay)?))
         };
         let (front, relay) = linked().map_err(|error| format!("a socket can't be made: {error}"))?;
-        Ok((front, carry(self, dialed, relay)))
+        Ok((front, carry(self, dialed, relay, was_linked)))
     }
 
     async fn dial(&self, headers: Vec<(HeaderName, HeaderValue)>) -> Result<DialedSocket, DialError> {
@@ -326,7 +329,7 @@ impl RemoteConnector {
             .thread_name("front-remote")
             .enable_all()
             .build()?;
-        let (server, was_linked) = (Arc::new(server), false);
+        let (server, was_linked) = (Arc::new(server), Arc::default());
         Ok(RemoteConnector { server, worker, was_linked, report: None, reported: None, runtime })
     }
 }
@@ -336,8 +339,8 @@ impl FindDaemon for RemoteConnector {
         let mut headers = vec![(IDS_HEADER, HeaderValue::from(ids_above))];
         headers.extend(self.worker.clone().map(|name| (WORKER_HEADER, name.0)));
         let dialed = match self.runtime.block_on(self.server.dial(headers.clone())) {
-            // The server is being shut down, and another one takes its place; or the worker has vanished.
-            Err(error) if error.may_pass(self.was_linked) => {
+            // The server is being shut down or has been, and another one takes its place; or the worker has vanished.
+            Err(error) if error.may_pass(self.was_linked.load(Ordering::Relaxed)) => {
                 let why = match &error {
                     DialError::Refused(_, text) | DialError::Unreachable(text) => text,
                 };
@@ -351,14 +354,15 @@ impl FindDaemon for RemoteConnector {
                     }
                 }
                 self.reported = Some((text, Instant::now()));
-                self.runtime.block_on(dial_again(&self.server, headers)).ok_or(error)
+                let dialed = self.runtime.block_on(dial_again(&self.server, headers, &self.was_linked));
+                dialed.ok_or(error)
             }
             dialed => dialed,
         };
         let dialed = dialed.map_err(|error| error.to_string())?;
-        self.was_linked = true;
+        self.was_linked.store(true, Ordering::Relaxed);
         let _entered = self.runtime.enter();
-        let (front, carrying) = self.server.clone().linked(dialed)?;
+        let (front, carrying) = self.server.clone().linked(dialed, self.was_linked.clone())?;
         self.runtime.spawn(carrying);
         DaemonLink::new(front, self.server.host.clone())
             .map_err(|error| format!("a socket can't be used: {error}"))
@@ -484,7 +488,12 @@ enum SocketEnd {
 }
 
 /// Carries lines until one side is done, over as many sockets as needed.
-async fn carry(server: Arc<RemoteServerAddress>, dialed: DialedSocket, relay: local::AsyncStream) {
+async fn carry(
+    server: Arc<RemoteServerAddress>,
+    dialed: DialedSocket,
+    relay: local::AsyncStream,
+    was_linked: Arc<AtomicBool>,
+) {
     let (from_front, to_front) = relay.into_split();
     let mut sent = SentFrames {
         from_front: BufReader::new(from_front),
@@ -518,7 +527,7 @@ async fn carry(server: Arc<RemoteServerAddress>, dialed: DialedSocket, relay: lo
         }
         let headers =
             vec![(CONNECTION_HEADER, id.clone()), (RECEIVED_HEADER, HeaderValue::from(received.received))];
-        let Some(next) = dial_again(&server, headers).await else { return };
+        let Some(next) = dial_again(&server, headers, &was_linked).await else { return };
         if !sent.resume(next.arrived) {
             return;
         }
@@ -526,16 +535,28 @@ async fn carry(server: Arc<RemoteServerAddress>, dialed: DialedSocket, relay: lo
     }
 }
 
-/// Replaces a socket. `None` if that is not possible in time, or the server no longer knows the connection.
+/// Replaces a socket. `None` if that is not possible in time, after which `was_linked` is false, or if the server no longer
+/// knows the connection.
 async fn dial_again(
     server: &RemoteServerAddress,
     headers: Vec<(HeaderName, HeaderValue)>,
+    was_linked: &AtomicBool,
 ) -> Option<DialedSocket> {
-    let until = Instant::now() + RETURN_TIME_MAX;
+    let dialed = timeout(RETURN_TIME_MAX, dial_until_answered(server, headers)).await;
+    dialed.unwrap_or_else(|_| {
+        was_linked.store(false, Ordering::Relaxed);
+        None
+    })
+}
+
+async fn dial_until_answered(
+    server: &RemoteServerAddress,
+    headers: Vec<(HeaderName, HeaderValue)>,
+) -> Option<DialedSocket> {
     let is_new = headers.iter().all(|(name, _)| name != CONNECTION_HEADER);
     let mut pause = TRY_AGAIN;
     loop {
-        match timeout_at(until, server.dial(headers.clone())).await.ok()? {
+        match server.dial(headers.clone()).await {
             Ok(dialed) => return Some(dialed),
             Err(DialError::Unreachable(why)) => tracing::info!(why, "the server can't be reached"),
             // The server is full or is being ended, or a proxy is waiting for the next one.
@@ -551,7 +572,7 @@ async fn dial_again(
                 return None;
             }
         }
-        timeout_at(until, sleep(pause)).await.ok()?;
+        sleep(pause).await;
         pause = (pause * 2).min(TRY_AGAIN_MAX);
     }
 }
@@ -572,9 +593,10 @@ pub fn is_passing(status: StatusCode) -> bool {
 mod tests {
     use std::io::{BufRead as _, Write as _};
     use std::net::SocketAddr;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     use socket2::{Domain, Socket, Type};
+    use tokio_tungstenite::tungstenite;
 
     use super::*;
 
@@ -594,6 +616,49 @@ mod tests {
         let link = Arc::new(server.for_peer()).link(0).await;
         assert!(link.err().expect("nobody answers").contains("no answer in time"));
         assert!(began.elapsed() <= PEER_SILENCE_MAX + Duration::from_secs(1), "{:?}", began.elapsed());
+    }
+
+    /// Regression: a window whose server was updated dialed between the end of the old server and the start of the new one.
+    /// It gave up at once, and its prompt was answered as interrupted although the turn went on.
+    #[test]
+    fn a_window_waits_for_a_server_that_is_replaced() {
+        let serve = |listener: &std::net::TcpListener| {
+            let (stream, _) = listener.accept().expect("a client");
+            let named = |_: &_, mut response: tungstenite::handshake::server::Response| {
+                let headers = response.headers_mut();
+                headers.insert(CONNECTION_HEADER, HeaderValue::from_static("c"));
+                headers.insert(RECEIVED_HEADER, HeaderValue::from_static("0"));
+                headers.insert(
+                    header::SEC_WEBSOCKET_PROTOCOL,
+                    HeaderValue::from_str(&front_protocol()).expect("text"),
+                );
+                Ok(response)
+            };
+            tungstenite::accept_hdr(stream, named).expect("a handshake")
+        };
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("an address");
+        let server =
+            RemoteServerAddress::parse(&format!("ws://{address}"), "made-up", None).expect("an address");
+        let mut connector = RemoteConnector::new(server, None).expect("a runtime");
+        let first = std::thread::spawn(move || drop(serve(&listener)));
+        connector.find(0, false).expect("it listens");
+        first.join().expect("it answered");
+
+        let (waits, waiting) = std::sync::mpsc::channel();
+        connector.report_to(Box::new(move |text| drop(waits.send(text.to_owned()))));
+        let second = std::thread::spawn(move || {
+            let said = waiting.recv().expect("the window says that it waits");
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+            socket.set_reuse_address(true).expect("an option");
+            socket.bind(&address.into()).expect("it was free");
+            socket.listen(1).expect("it listens");
+            drop(serve(&socket.into()));
+            said
+        });
+        connector.find(0, false).expect("the next server listens");
+        let said = second.join().expect("it answered");
+        assert!(said.contains("refused") && said.contains("Waiting at most 60 s"), "{said}");
     }
 
     /// Regression: a worker that was connected again, and vanished once more before its session could be used, had a window

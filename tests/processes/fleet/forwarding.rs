@@ -162,7 +162,6 @@ fn a_window_at_one_server_uses_a_session_that_is_open_at_another() {
 /// Regression: a server that was shut down closed the sessions that its clients had open at other servers. Their turns were
 /// cancelled at once, although they would have got 30 seconds at their own server.
 #[test]
-#[ignore = "about one run in eight is still answered as interrupted, although the turn goes on"]
 fn a_turn_at_another_server_goes_on_while_its_windows_server_is_updated() {
     let Some(database) = PostgresServer::start() else { return };
     let (a, b, [anna, _]) = nodes(&database);
