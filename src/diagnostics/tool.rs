@@ -9,6 +9,7 @@ use super::EditWatch;
 use super::watch::{CHECK_TIME_MAX, FILE_BYTES_MAX};
 use epitome_platform::file_uri;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
+use epitome_tools::schema::{self, Key};
 use epitome_tools::secret_places::is_secret_name;
 use epitome_tools::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk};
 
@@ -35,27 +36,21 @@ impl ParsedTool for DiagnosticsTool {
     type Call = DiagnosticsCall;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "diagnostics".to_owned(),
-            description:
-                "Asks the language server of a file for its errors and warnings, or where a name in it is \
-                          defined or used. New errors of files that you edit are reported without this."
-                    .to_owned(),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "file_path": {"type": "string", "description": "The file."},
-                    "action": {
-                        "type": "string",
-                        "enum": ["errors", "definition", "references"],
-                        "description": "What is wanted; `errors` by default."
-                    },
-                    "line": {"type": "integer", "description": "For a name: its line, from 1."},
-                    "name": {"type": "string", "description": "The name on that line."}
-                },
-                "required": ["file_path"]
-            }),
-        }
+        schema::spec(
+            "diagnostics",
+            "Asks the language server of a file for its errors and warnings, or where a name in it is defined or used. \
+             New errors of files that you edit are reported without this.",
+            [
+                Key::text("file_path", "The file.").required(),
+                Key::choice(
+                    "action",
+                    &["errors", "definition", "references"],
+                    "What is wanted; `errors` by default.",
+                ),
+                Key::number("line", "For a name: its line, from 1."),
+                Key::text("name", "The name on that line."),
+            ],
+        )
     }
 
     fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {

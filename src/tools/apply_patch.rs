@@ -9,7 +9,7 @@ use std::fs::Permissions;
 use std::io;
 use std::path::PathBuf;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use self::parse::FilePatch;
 use super::buffers::Saved;
@@ -17,6 +17,7 @@ use super::disk::{CancelFlag, CurrentContent};
 use super::file_edit::listed;
 use super::notebook::Notebook;
 use super::read_state::{self, ReadState};
+use super::schema::{self, Key};
 use super::{Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
 use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
 
@@ -36,34 +37,24 @@ impl ParsedTool for ApplyPatch {
     const NEEDS: Needs = Needs::EditorBuffers;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "apply_patch".to_string(),
-            description: "Applies a patch to one or more files, completely or not at all. Read files before you \
-                          change them. The format:\n\
-                          *** Begin Patch\n\
-                          *** Update File: path/one\n\
-                          *** Move to: path/of/its/new/name (only to rename)\n\
-                          @@ a line above the place, such as the function's (only where the context is not unique)\n \
-                          context line\n\
-                          -line that goes\n\
-                          +line that comes\n \
-                          context line\n\
-                          *** Add File: path/two\n\
-                          +each line of it\n\
-                          *** Delete File: path/three\n\
-                          *** End Patch\n\
-                          Give 3 lines of context around a change, exactly as in the file, and hunks in the file's \
-                          order. `*** End of File` below a hunk says that it is at the end. A unified diff is taken as \
-                          well."
-                .to_string(),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "input": {"type": "string", "description": "The whole patch."}
-                },
-                "required": ["input"]
-            }),
-        }
+        let description = "Applies a patch to one or more files, completely or not at all. Read files before you \
+                           change them. The format:\n\
+                           *** Begin Patch\n\
+                           *** Update File: path/one\n\
+                           *** Move to: path/of/its/new/name (only to rename)\n\
+                           @@ a line above the place, such as the function's (only where the context is not unique)\n \
+                           context line\n\
+                           -line that goes\n\
+                           +line that comes\n \
+                           context line\n\
+                           *** Add File: path/two\n\
+                           +each line of it\n\
+                           *** Delete File: path/three\n\
+                           *** End Patch\n\
+                           Give 3 lines of context around a change, exactly as in the file, and hunks in the file's \
+                           order. `*** End of File` below a hunk says that it is at the end. A unified diff is taken as \
+                           well.";
+        schema::spec("apply_patch", description, [Key::text("input", "The whole patch.").required()])
     }
 
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::input;
 use super::question::{QuestionKind, QuestionReply, QuestionSender, UserQuestion, fitting};
+use super::schema::{self, Key};
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace};
 use epitome_thread::titles::words_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
@@ -102,23 +103,21 @@ impl ParsedTool for AskUser {
     type Call = AskUserInput;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: NAME.to_owned(),
-            description: "Asks the user a question in a form of their editor and waits for the answer. Use \
-                          it only if you can't continue without their decision. Never ask for a password, key or \
-                          other secret. Without `options` they answer in their own words."
-                .to_owned(),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "question": {"type": "string", "description": "The question, with everything needed to decide"},
-                    "options": {"type": "array", "items": {"type": "string"}, "description": "Choices to offer"},
-                    "multiple": {"type": "boolean", "description": "Several options may be chosen"},
-                    "free_text": {"type": "boolean", "description": "The user may also answer in their own words"},
-                },
-                "required": ["question"],
-            }),
-        }
+        schema::spec(
+            NAME,
+            "Asks the user a question in a form of their editor and waits for the answer. Use it only if you can't \
+             continue without their decision. Never ask for a password, key or other secret. Without `options` they \
+             answer in their own words.",
+            [
+                Key::text("question", "The question, with everything needed to decide").required(),
+                Key::new(
+                    "options",
+                    json!({"type": "array", "items": {"type": "string"}, "description": "Choices to offer"}),
+                ),
+                Key::flag("multiple", "Several options may be chosen"),
+                Key::flag("free_text", "The user may also answer in their own words"),
+            ],
+        )
     }
 
     /// Listed only if an attached client can display forms.

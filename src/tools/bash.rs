@@ -22,6 +22,7 @@ use super::background::{self, RUNNING_MAX};
 use super::git_commands::changes_repository;
 use super::output::{CommandOutput, Finished};
 use super::sandbox::GitChanges;
+use super::schema::{self, Key};
 use super::shell_run::{self, LiveOutput, OutputReader, StartedShell};
 use super::{
     Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, sandbox, truncate,
@@ -64,62 +65,44 @@ impl ParsedTool for Bash {
     type Call = BashCall;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "bash".to_string(),
-            description: format!(
-                "Runs a command line with bash in the workspace's directory and returns its output and exit \
-                 code. Every call starts a new shell: variables and `cd` do not carry over. There is no \
-                 standard input and no terminal, so use flags that prevent questions. The call ends when the \
-                 shell ends, together with everything it started. For a server, a watcher or anything long, set \
-                 `background`: the call returns an id immediately, bash_output reads what the command prints, \
-                 bash_kill ends it. Commands usually run in a sandbox: they change files only in the workspace, \
-                 the temporary directory and build caches, and have no network except their own loopback. \
-                 Variables with secrets are usually not in their environment. Output of more than {} bytes is \
-                 cut in the middle; `recall` reads the rest. Use file_read, grep_tool and glob_tool to read and \
-                 search files, and file_edit or file_write to change them.",
-                truncate::OUTPUT_BYTES_MAX
-            ),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "description": {
-                        "type": "string",
-                        "description": "What the command is for, in five to ten words, for the user."
-                    },
-                    "command": {"type": "string", "description": "The command line."},
-                    "timeout": {
-                        "type": "integer",
-                        "description": format!(
-                            "Seconds after which the command is ended: {TIMEOUT_SECONDS} if left out, at most \
-                             {TIMEOUT_SECONDS_MAX}."
-                        )
-                    },
-                    "background": {
-                        "type": "boolean",
-                        "description": format!(
-                            "Starts the command and returns immediately; it runs until it ends, bash_kill \
-                             or the session's end. At most {RUNNING_MAX} at a time."
-                        )
-                    },
-                    "changes_git": {
-                        "type": "boolean",
-                        "description": "Whether a program or script that the command runs changes .git, \
-                                        which is read-only otherwise. Not needed if the line itself calls \
-                                        git."
-                    },
-                    "outside_sandbox": {
-                        "type": "boolean",
-                        "description": "Asks the user to run it outside the sandbox. Only if the sandbox \
-                                        stopped it, or certainly would; requires `reason`."
-                    },
-                    "reason": {
-                        "type": "string",
-                        "description": "Why the command needs to run outside the sandbox, for the user."
-                    }
-                },
-                "required": ["description", "command"]
-            }),
-        }
+        let description = format!(
+            "Runs a command line with bash in the workspace's directory and returns its output and exit \
+             code. Every call starts a new shell: variables and `cd` do not carry over. There is no \
+             standard input and no terminal, so use flags that prevent questions. The call ends when the \
+             shell ends, together with everything it started. For a server, a watcher or anything long, set \
+             `background`: the call returns an id immediately, bash_output reads what the command prints, \
+             bash_kill ends it. Commands usually run in a sandbox: they change files only in the workspace, \
+             the temporary directory and build caches, and have no network except their own loopback. \
+             Variables with secrets are usually not in their environment. Output of more than {} bytes is \
+             cut in the middle; `recall` reads the rest. Use file_read, grep_tool and glob_tool to read and \
+             search files, and file_edit or file_write to change them.",
+            truncate::OUTPUT_BYTES_MAX
+        );
+        let timeout = format!(
+            "Seconds after which the command is ended: {TIMEOUT_SECONDS} if left out, at most {TIMEOUT_SECONDS_MAX}."
+        );
+        let background = format!(
+            "Starts the command and returns immediately; it runs until it ends, bash_kill or the session's end. At \
+             most {RUNNING_MAX} at a time."
+        );
+        let changes_git = "Whether a program or script that the command runs changes .git, which is read-only \
+                           otherwise. Not needed if the line itself calls git.";
+        let outside = "Asks the user to run it outside the sandbox. Only if the sandbox stopped it, or certainly would; \
+                       requires `reason`.";
+        let purpose = "What the command is for, in five to ten words, for the user.";
+        schema::spec(
+            "bash",
+            description,
+            [
+                Key::text("description", purpose).required(),
+                Key::text("command", "The command line.").required(),
+                Key::number("timeout", &timeout),
+                Key::flag("background", &background),
+                Key::flag("changes_git", changes_git),
+                Key::flag("outside_sandbox", outside),
+                Key::text("reason", "Why the command needs to run outside the sandbox, for the user."),
+            ],
+        )
     }
 
     fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::background::WaitFor;
+use super::schema::{self, Key};
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input};
 use epitome_platform::group::KILL_GRACE;
 use epitome_thread::titles::name_in_title;
@@ -19,19 +20,11 @@ impl ParsedTool for BashKill {
     type Call = String;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "bash_kill".to_string(),
-            description:
-                "Ends a background command of bash and everything it started, and returns its new output."
-                    .to_string(),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "id": {"type": "string", "description": "The id that bash gave the command."}
-                },
-                "required": ["id"]
-            }),
-        }
+        schema::spec(
+            "bash_kill",
+            "Ends a background command of bash and everything it started, and returns its new output.",
+            [Key::text("id", "The id that bash gave the command.").required()],
+        )
     }
 
     fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {

@@ -3,13 +3,14 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use epitome_thread::diff::similar_texts;
 use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
 
 use super::disk::{CancelFlag, CurrentContent};
 use super::notebook::Notebook;
+use super::schema::{self, Key};
 use super::{
     Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, read_state,
     truncate,
@@ -40,30 +41,19 @@ impl ParsedTool for FileEdit {
     const NEEDS: Needs = Needs::EditorBuffers;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "file_edit".to_string(),
-            description: "Replaces old_text by new_text in a file that you have read. old_text must be in the file exactly as given, \
-                          white space included and without file_read's line numbers, and only once unless \
-                          replace_all is true: take enough lines around the place to make it the only one. An \
-                          empty new_text deletes. To make a new file use file_write."
-                .to_string(),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "file_path": {
-                        "type": "string",
-                        "description": "The file: absolute, or relative to the workspace's directory."
-                    },
-                    "old_text": {"type": "string", "description": "The text to replace, exactly as in the file."},
-                    "new_text": {"type": "string", "description": "The text to put there."},
-                    "replace_all": {
-                        "type": "boolean",
-                        "description": "Replace every occurrence; false if left out."
-                    }
-                },
-                "required": ["file_path", "old_text", "new_text"]
-            }),
-        }
+        schema::spec(
+            "file_edit",
+            "Replaces old_text by new_text in a file that you have read. old_text must be in the file exactly as \
+             given, white space included and without file_read's line numbers, and only once unless replace_all is \
+             true: take enough lines around the place to make it the only one. An empty new_text deletes. To make a \
+             new file use file_write.",
+            [
+                Key::text("file_path", schema::FILE).required(),
+                Key::text("old_text", "The text to replace, exactly as in the file.").required(),
+                Key::text("new_text", "The text to put there.").required(),
+                Key::flag("replace_all", "Replace every occurrence; false if left out."),
+            ],
+        )
     }
 
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {

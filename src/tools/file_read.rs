@@ -3,13 +3,14 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use epitome_thread::attached::FileType;
 use epitome_thread::{CallDisplay, Location, ToolKind, ToolSpec};
 
 use super::disk::CancelFlag;
 use super::notebook::Notebook;
+use super::schema::{self, Key};
 use super::{
     Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, attached, buffers, disk, input,
     read_state, truncate,
@@ -35,28 +36,22 @@ impl ParsedTool for FileRead {
     const NEEDS: Needs = Needs::EditorBuffers;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "file_read".to_string(),
-            description: format!(
-                "Reads a file. Each line comes with its number and a tab before it; they are not part of the \
-                 file, so leave them out of file_edit's old_text. Reads {LINES} lines from the beginning unless \
-                 offset and line_limit say otherwise, and says how to go on when there is more. Also shows \
-                 images (png, jpeg, gif, webp), PDF documents, and notebooks as cells, which are edited as they are \
-                 shown. Use glob_tool to list directories."
-            ),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "file_path": {
-                        "type": "string",
-                        "description": "The file: absolute, or relative to the workspace's directory."
-                    },
-                    "offset": {"type": "integer", "description": "The first line to read, from 1."},
-                    "line_limit": {"type": "integer", "description": "How many lines to read."}
-                },
-                "required": ["file_path"]
-            }),
-        }
+        let description = format!(
+            "Reads a file. Each line comes with its number and a tab before it; they are not part of the \
+             file, so leave them out of file_edit's old_text. Reads {LINES} lines from the beginning unless \
+             offset and line_limit say otherwise, and says how to go on when there is more. Also shows \
+             images (png, jpeg, gif, webp), PDF documents, and notebooks as cells, which are edited as they are \
+             shown. Use glob_tool to list directories."
+        );
+        schema::spec(
+            "file_read",
+            description,
+            [
+                Key::text("file_path", schema::FILE).required(),
+                Key::number("offset", "The first line to read, from 1."),
+                Key::number("line_limit", "How many lines to read."),
+            ],
+        )
     }
 
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
 
 use super::disk::{CancelFlag, CurrentContent};
 use super::file_edit::{is_crlf, with_crlf};
 use super::notebook::Notebook;
+use super::schema::{self, Key};
 use super::{
     Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, read_state,
 };
@@ -23,24 +24,15 @@ impl ParsedTool for FileWrite {
     const NEEDS: Needs = Needs::EditorBuffers;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "file_write".to_string(),
-            description:
-                "Writes a file: makes it with its directories, or replaces all of its text. Read an existing \
-                          file before you replace it. To change a part of a file use file_edit."
-                    .to_string(),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "file_path": {
-                        "type": "string",
-                        "description": "The file: absolute, or relative to the workspace's directory."
-                    },
-                    "text": {"type": "string", "description": "The whole new text of the file."}
-                },
-                "required": ["file_path", "text"]
-            }),
-        }
+        schema::spec(
+            "file_write",
+            "Writes a file: makes it with its directories, or replaces all of its text. Read an existing file before \
+             you replace it. To change a part of a file use file_edit.",
+            [
+                Key::text("file_path", schema::FILE).required(),
+                Key::text("text", "The whole new text of the file.").required(),
+            ],
+        )
     }
 
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {

@@ -7,12 +7,13 @@ use std::path::PathBuf;
 
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, Location, ToolKind, ToolSpec};
 
 use super::disk::CancelFlag;
+use super::schema::{self, Key};
 use super::secret_places::is_secret_name;
 use super::walk::{self, Ignored, PathPattern};
 use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
@@ -45,40 +46,26 @@ impl ParsedTool for GrepTool {
     type Call = GrepCall;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "grep_tool".to_string(),
-            description: format!(
-                "Searches the lines of files for a regular expression (Rust syntax, no look-around) and lists \
-                 them by file with their numbers. At most {RESULTS} matching lines unless max_results says \
-                 otherwise (up to {RESULTS_MAX}). Leaves out binary files, what .gitignore names and files with \
-                 secrets."
-            ),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "pattern": {"type": "string", "description": "The regular expression, for one line."},
-                    "path": {
-                        "type": "string",
-                        "description": "The directory or file to search; the workspace's directory if left out."
-                    },
-                    "include": {
-                        "type": "string",
-                        "description": "A glob that files must match, such as `*.rs` or `src/**/*.{ts,tsx}`."
-                    },
-                    "ignore_case": {"type": "boolean", "description": "Ignore case."},
-                    "fixed_strings": {
-                        "type": "boolean",
-                        "description": "Take the pattern literally, not as a regular expression."
-                    },
-                    "surround_lines": {
-                        "type": "integer",
-                        "description": format!("Lines to show before and after each match, up to {SURROUND_MAX}.")
-                    },
-                    "max_results": {"type": "integer", "description": "The most matching lines to list."}
-                },
-                "required": ["pattern"]
-            }),
-        }
+        let description = format!(
+            "Searches the lines of files for a regular expression (Rust syntax, no look-around) and lists \
+             them by file with their numbers. At most {RESULTS} matching lines unless max_results says \
+             otherwise (up to {RESULTS_MAX}). Leaves out binary files, what .gitignore names and files with \
+             secrets."
+        );
+        let surround = format!("Lines to show before and after each match, up to {SURROUND_MAX}.");
+        schema::spec(
+            "grep_tool",
+            description,
+            [
+                Key::text("pattern", "The regular expression, for one line.").required(),
+                Key::text("path", "The directory or file to search; the workspace's directory if left out."),
+                Key::text("include", "A glob that files must match, such as `*.rs` or `src/**/*.{ts,tsx}`."),
+                Key::flag("ignore_case", "Ignore case."),
+                Key::flag("fixed_strings", "Take the pattern literally, not as a regular expression."),
+                Key::number("surround_lines", &surround),
+                Key::number("max_results", "The most matching lines to list."),
+            ],
+        )
     }
 
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {

@@ -29,6 +29,7 @@ pub mod read_state;
 mod recall_tool;
 mod running;
 pub mod sandbox;
+pub mod schema;
 pub mod secret_places;
 pub mod shell_output;
 mod shell_run;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
+use super::schema::{self, Key};
 use super::{BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
 use epitome_recall::{self as recall, Clock, RecallQuery, RecordKind};
 use epitome_thread::titles::name_in_title;
@@ -24,27 +25,22 @@ impl ParsedTool for RecallTool {
     const NEEDS: Needs = Needs::Log;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: recall::NAME.to_string(),
-            description: "Searches and reads this conversation from its beginning: also what was summarised, \
-                          masked or cut out of your view. Give `entry` alone to read; other conditions search, \
-                          and combine."
-                .to_string(),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "entry": {"type": "string", "description": "e12, e12.2 or e12-e20"},
-                    "text": {"type": "string", "description": "Words that must all occur, in any case."},
-                    "regex": {"type": "string"},
-                    "path": {"type": "string", "description": "File or directory that was touched."},
-                    "kind": {"type": "string", "enum": RecordKind::ALL.map(RecordKind::word)},
-                    "since": {"type": "string", "description": "2026-01-31T10:00 or 2h ago"},
-                    "until": {"type": "string"},
-                    "offset": {"type": "integer", "description": "Bytes of a text, or matches, to skip."},
-                    "limit": {"type": "integer"}
-                }
-            }),
-        }
+        schema::spec(
+            recall::NAME,
+            "Searches and reads this conversation from its beginning: also what was summarised, masked or cut out of \
+             your view. Give `entry` alone to read; other conditions search, and combine.",
+            [
+                Key::text("entry", "e12, e12.2 or e12-e20"),
+                Key::text("text", "Words that must all occur, in any case."),
+                Key::new("regex", json!({"type": "string"})),
+                Key::text("path", "File or directory that was touched."),
+                Key::new("kind", json!({"type": "string", "enum": RecordKind::ALL.map(RecordKind::word)})),
+                Key::text("since", "2026-01-31T10:00 or 2h ago"),
+                Key::new("until", json!({"type": "string"})),
+                Key::number("offset", "Bytes of a text, or matches, to skip."),
+                Key::new("limit", json!({"type": "integer"})),
+            ],
+        )
     }
 
     fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {

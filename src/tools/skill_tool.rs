@@ -6,10 +6,11 @@ use std::fmt;
 use std::future::ready;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::git_commands::changes_repository;
 use super::listing::{self, ListedItem};
+use super::schema::{self, Key};
 use super::task::{self, TaskOrder};
 use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
 use epitome_thread::titles::name_in_title;
@@ -118,30 +119,22 @@ impl ParsedTool for SkillTool {
         let items: Vec<ListedItem<'_>> =
             self.skills.iter().filter(|skill| skill.is_listed).map(item).collect();
         let list = listing::lines(&items, self.list_bytes_max);
-        ToolSpec {
-            name: NAME.to_string(),
-            description: format!(
-                "Returns the instructions of a skill, which the user or the project wrote for one kind of \
-                 task. If a skill fits a task, get it first and follow it. The skills:{list}"
-            ),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "name": {"type": "string", "description": "The skill's name as it is listed."},
-                    "arguments": {"type": "string", "description": "What the skill is to work on, if it takes that."},
-                    "outside_sandbox": {
-                        "type": "boolean",
-                        "description": "Asks the user to run the skill's own commands outside the sandbox. Only if \
-                                        the sandbox stopped them; requires `reason`."
-                    },
-                    "reason": {
-                        "type": "string",
-                        "description": "Why they need to run outside the sandbox, for the user."
-                    }
-                },
-                "required": ["name"]
-            }),
-        }
+        let description = format!(
+            "Returns the instructions of a skill, which the user or the project wrote for one kind of \
+             task. If a skill fits a task, get it first and follow it. The skills:{list}"
+        );
+        let outside = "Asks the user to run the skill's own commands outside the sandbox. Only if the sandbox stopped \
+                       them; requires `reason`.";
+        schema::spec(
+            NAME,
+            description,
+            [
+                Key::text("name", "The skill's name as it is listed.").required(),
+                Key::text("arguments", "What the skill is to work on, if it takes that."),
+                Key::flag("outside_sandbox", outside),
+                Key::text("reason", "Why they need to run outside the sandbox, for the user."),
+            ],
+        )
     }
 
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {

@@ -3,8 +3,9 @@
 
 use std::future::ready;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::schema::{self, Key};
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input, truncate};
 use epitome_thread::titles::words_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
@@ -45,26 +46,19 @@ impl ParsedTool for Task {
     type Call = TaskOrder;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: NAME.to_string(),
-            description: "Gives a task to another agent and returns its report. The agent knows only \
-                          `prompt`: state what it needs to know, what to do and what to report. It can't \
-                          ask you questions. Use it for searches through many files and for independent \
-                          work; call it several times in one reply to run agents in parallel. To look \
-                          into one or two files, your own tools are faster."
-                .to_string(),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "description": {"type": "string", "description": "The work in 3 to 7 words."},
-                    "prompt": {"type": "string", "description": "Everything that the agent needs to know."},
-                    "agent": {"type": "string", "description": "Which agent; see above."},
-                    "model": {"type": "string", "description": "`main`, `small` or a model's name; by default \
-                                                                the agent's own."}
-                },
-                "required": ["description", "prompt"]
-            }),
-        }
+        schema::spec(
+            NAME,
+            "Gives a task to another agent and returns its report. The agent knows only `prompt`: state what it needs \
+             to know, what to do and what to report. It can't ask you questions. Use it for searches through many \
+             files and for independent work; call it several times in one reply to run agents in parallel. To look \
+             into one or two files, your own tools are faster.",
+            [
+                Key::text("description", "The work in 3 to 7 words.").required(),
+                Key::text("prompt", "Everything that the agent needs to know.").required(),
+                Key::text("agent", "Which agent; see above."),
+                Key::text("model", "`main`, `small` or a model's name; by default the agent's own."),
+            ],
+        )
     }
 
     fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
