@@ -40,6 +40,13 @@ struct StoredContent {
     is_sound: bool,
 }
 
+impl StoredContents {
+    fn forget(&mut self, hash: &str) {
+        let bytes = self.known.remove(hash).map_or(0, |content| content.bytes);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+}
+
 impl CheckpointBlobs {
     /// Opens the directory and lists the stored contents.
     pub fn open(disk: CheckpointDisk, directory: PathBuf) -> io::Result<CheckpointBlobs> {
@@ -90,14 +97,7 @@ impl CheckpointBlobs {
         let is_there =
             known.is_some() && self.disk.disk.read(&path, u64::MAX).is_ok_and(|found| found == packed);
         if !is_there {
-            let put = || self.disk.disk.put(&path, &packed, PutMode::Unsynced);
-            put().or_else(|error| match error.kind() {
-                io::ErrorKind::NotFound => {
-                    self.disk.disk.make_directory(&self.directory)?;
-                    put()
-                }
-                _ => Err(error),
-            })?;
+            self.disk.put(&path, &packed, PutMode::Unsynced)?;
         }
         let mut stored = self.stored();
         let content = StoredContent { bytes: packed.len() as u64, is_sound: true };
@@ -131,8 +131,9 @@ impl CheckpointBlobs {
         for hash in unneeded {
             // If the file can't be removed now, it is removed with the session.
             let is_removed = self.disk.disk.remove_file(&self.directory.join(&hash)).is_ok();
-            if let Some(content) = stored.known.remove(&hash).filter(|_| is_removed) {
-                stored.bytes = stored.bytes.saturating_sub(content.bytes);
+            match is_removed {
+                true => stored.forget(&hash),
+                false => drop(stored.known.remove(&hash)),
             }
         }
     }
@@ -150,9 +151,7 @@ impl CheckpointBlobs {
         if synced.is_err() {
             let mut stored = self.stored();
             for hash in hashes {
-                if let Some(content) = stored.known.remove(hash) {
-                    stored.bytes = stored.bytes.saturating_sub(content.bytes);
-                }
+                stored.forget(hash);
             }
         }
         synced
