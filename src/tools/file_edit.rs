@@ -334,6 +334,8 @@ fn is_numbered(line: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

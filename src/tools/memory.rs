@@ -163,6 +163,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::sync::Arc;
 
+    use serde_json::json;
+
     use super::*;
     use epitome_files::paths::Paths;
     use epitome_thread::{Mode, OutcomeStatus};

@@ -231,6 +231,8 @@ fn order(skill: &Skill, agent: String, prompt: String) -> TaskOrder {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     /// A text with its commands, which changes nothing else.

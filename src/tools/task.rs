@@ -124,6 +124,8 @@ mod tests {
     use std::path::PathBuf;
     use std::sync::Arc;
 
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -224,6 +224,8 @@ fn text_of(document: &Document) -> Option<(Option<String>, String)> {
 mod tests {
     use std::sync::Arc;
 
+    use serde_json::json;
+
     use super::*;
     use epitome_thread::OutcomeStatus;
 
