@@ -19,7 +19,6 @@ use super::scan::ScanScope;
 /// Number of threads. More would take CPU time from other processes.
 const THREADS: usize = 2;
 
-/// Maximum bytes of an ignore file.
 const IGNORE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Directories of version control systems, whose state belongs to the user.

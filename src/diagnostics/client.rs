@@ -29,7 +29,6 @@ use epitome_tools::sandbox::{GitChanges, SandboxRules, confinement};
 /// Timeout for `initialize`. rust-analyzer takes a minute to load a large workspace, but answers this request
 /// immediately.
 const INITIALIZE_TIME_MAX: Duration = Duration::from_secs(45);
-/// Timeout for other requests.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
 /// Findings count as complete when none have been published for this long.
 pub(super) const QUIET: Duration = Duration::from_millis(400);
@@ -37,13 +36,10 @@ pub(super) const QUIET: Duration = Duration::from_millis(400);
 pub(super) const OUTBOX_MAX: usize = 16;
 /// Maximum files that are open in the server; the least recently checked one is closed first.
 pub(super) const OPEN_MAX: usize = 200;
-/// Maximum pending requests.
 const PENDING_MAX: usize = 64;
-/// Maximum tokens of work that are kept.
 const WORKING_MAX: usize = 256;
 /// The token for rust-analyzer's own report of its state, which begins before its first work.
 const STATUS: &str = "status";
-/// Maximum files whose findings are kept.
 const FILES_MAX: usize = 2_000;
 
 pub struct LanguageServer {

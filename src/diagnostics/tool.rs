@@ -15,7 +15,6 @@ use epitome_tools::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Work
 
 /// Maximum diagnostics or locations that one call returns.
 const LISTED_MAX: usize = 100;
-/// Maximum characters of a line of code.
 const LINE_CHARS_MAX: usize = 200;
 
 pub struct DiagnosticsTool {

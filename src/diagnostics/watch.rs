@@ -24,7 +24,6 @@ const ERRORS_PER_FILE_MAX: usize = 10;
 const ERRORS_MAX: usize = 20;
 /// Maximum files whose previous state is kept.
 const FILES_MAX: usize = 200;
-/// Maximum bytes of a file that is checked.
 pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Files that indicate the language of a workspace, each with an example of a file name in that language.
@@ -43,7 +42,6 @@ const MARKERS: [(&str, &str); 12] = [
     ("Gemfile", "a.rb"),
 ];
 
-/// An edited file.
 #[derive(Clone, Debug)]
 pub struct Edit {
     pub path: PathBuf,
@@ -244,7 +242,6 @@ impl EditWatch {
     }
 }
 
-/// Decrements the number of checks when dropped.
 struct CheckDone<'a>(&'a EditWatch);
 
 impl Drop for CheckDone<'_> {

@@ -24,10 +24,7 @@ use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
 /// Maximum size in bytes of all files of a patch, old and new; both are kept in memory for a rollback.
 const ALL_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Maximum number of errors reported at once.
 const FAULTS_SHOWN_MAX: usize = 10;
-
-/// Maximum number of files listed in a tool card.
 const LOCATIONS_MAX: usize = 20;
 
 pub struct ApplyPatch;
@@ -144,7 +141,6 @@ struct PlannedFile {
     path: PathBuf,
     old: Option<Vec<u8>>,
     new: Option<Vec<u8>>,
-    /// The permissions of the old file.
     permissions: Option<Permissions>,
     /// Line numbers of the changes in the old text.
     lines: Vec<usize>,
@@ -288,9 +284,9 @@ impl PatchPlan {
         known: Option<&ReadState>,
     ) -> Result<usize, String> {
         let workspace = &*context.workspace;
-        let real = context.permitted(path)?;
-        let is_new = !self.files.iter().any(|file| file.real == real);
+        let known_files = self.files.len();
         let at = self.at(path, context)?;
+        let is_new = self.files.len() > known_files;
         let file = &self.files[at];
         let Some(content) = &file.new else {
             return Err(disk::trouble("change", &file.real, workspace, &io::ErrorKind::NotFound.into()));
@@ -403,7 +399,6 @@ impl PatchPlan {
         shown.collect()
     }
 
-    /// A report of the changes, for the model.
     fn report(&self, workspace: &Workspace) -> String {
         let mut lines: Vec<String> = Vec::new();
         for file in &self.files {

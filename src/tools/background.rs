@@ -15,9 +15,10 @@ use tokio::time::Instant;
 
 use super::output::{Cleaner, drawn};
 use super::shell_run::{self, OutputReader, StartedShell};
-use super::{ToolContext, ToolResult, disk, sandbox, truncate};
+use super::{ToolContext, ToolResult, disk, input, sandbox, truncate};
 use epitome_platform::group::CommandExit;
-use epitome_thread::{CallId, CallOutput, OutcomeContent, OutcomeStatus, ToolDisplay, WrittenBytes};
+use epitome_thread::titles::name_in_title;
+use epitome_thread::{CallDisplay, CallId, CallOutput, ToolDisplay, ToolKind, WrittenBytes};
 
 /// Maximum number of commands that run at a time: a server, a watcher or two, a long build.
 pub const RUNNING_MAX: usize = 8;
@@ -104,7 +105,7 @@ impl BackgroundCommands {
 
     /// Number of running commands.
     pub fn running(&self) -> usize {
-        self.commands().iter().filter(|followed| followed.command.state().ending.is_none()).count()
+        self.commands().iter().filter(|followed| followed.command.runs()).count()
     }
 
     /// Returns the command with this id. The error is a message for the model.
@@ -178,8 +179,7 @@ impl BackgroundCommands {
         context: &ToolContext,
     ) -> Option<Arc<BackgroundCommand>> {
         let mut commands = self.commands();
-        let running = commands.iter().filter(|followed| followed.command.state().ending.is_none()).count();
-        if running >= RUNNING_MAX {
+        if commands.iter().filter(|followed| followed.command.runs()).count() >= RUNNING_MAX {
             return None;
         }
         let mut id = fresh_id();
@@ -228,6 +228,15 @@ impl Drop for BackgroundCommands {
 fn fresh_id() -> String {
     let letters = (0..ID_LETTERS_COUNT).map(|_| char::from(ID_LETTERS[fastrand::usize(..ID_LETTERS.len())]));
     std::iter::once('b').chain(letters).collect()
+}
+
+/// Returns the card of a tool that acts on the command with the id in its input.
+pub(super) fn display(verb: &str, kind: ToolKind, input: &Value) -> CallDisplay {
+    let title = match input::optional_named(input, "id") {
+        Ok(Some(id)) => format!("{verb} the background command {}", name_in_title(kind, &id)),
+        Ok(None) | Err(_) => format!("{verb} a background command"),
+    };
+    CallDisplay { title, kind, locations: Vec::new() }
 }
 
 /// The error message if no more commands can be started.
@@ -388,16 +397,9 @@ impl BackgroundCommand {
         let nothing = if shown.is_empty() { "(no new output)\n" } else { "" };
         // The command is identified first, because the beginning remains when old results are shortened.
         let text = format!("Background command {}: `{}`\n{shown}{border}{nothing}{say}", self.id, self.line);
-        let is_cut = shown.len() != output.len();
-        ToolResult {
-            status: OutcomeStatus::Completed,
-            content: vec![OutcomeContent::Text { text }],
-            whole: is_cut.then(|| format!("{output}\n{say}")),
-            shown: vec![ToolDisplay::Text { text: format!("{}\n\n{say}", disk::fenced("", &shown)) }],
-            locations: Vec::new(),
-            raw: Some(raw),
-            plan: None,
-        }
+        let whole = (shown.len() != output.len()).then(|| format!("{output}\n{say}"));
+        let shown = vec![ToolDisplay::Text { text: format!("{}\n\n{say}", disk::fenced("", &shown)) }];
+        ToolResult { whole, shown, raw: Some(raw), ..ToolResult::completed(text) }
     }
 
     /// Takes what the command wrote, and its text.

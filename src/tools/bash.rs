@@ -16,18 +16,18 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use epitome_thread::visible::{invisible_in, model_says};
-use epitome_thread::{CallDisplay, OutcomeContent, OutcomeStatus, ToolDisplay, ToolKind, ToolSpec};
+use epitome_thread::{CallDisplay, OutcomeStatus, ToolDisplay, ToolKind, ToolSpec};
 
 use super::background::{self, RUNNING_MAX};
 use super::git_commands::changes_repository;
 use super::output::{CommandOutput, Finished};
 use super::sandbox::GitChanges;
 use super::schema::{self, Key};
-use super::shell_run::{self, LiveOutput, OutputReader, StartedShell};
+use super::shell_run::{self, END_TIME_MAX, LiveOutput, OutputReader, StartedShell};
 use super::{
     Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, sandbox, truncate,
 };
-use epitome_platform::group::{CommandExit, KILL_GRACE};
+use epitome_platform::group::CommandExit;
 use epitome_platform::reaper::Reaper;
 
 /// Default timeout in seconds: enough for most builds and tests.
@@ -35,9 +35,6 @@ pub const TIMEOUT_SECONDS: u64 = 120;
 
 /// Maximum timeout in seconds: the user waits for the result.
 pub const TIMEOUT_SECONDS_MAX: u64 = 600;
-
-/// How long to wait for a command's end after SIGKILL. A command stuck in the kernel is then abandoned.
-const GIVE_UP: Duration = Duration::from_secs(2);
 
 /// Maximum length of a command line in a title, in bytes; the permission prompt displays all of it.
 const TITLE_BYTES_MAX: usize = 1_000;
@@ -261,7 +258,7 @@ async fn follow(started: StartedShell, timeout: Duration, context: &ToolContext)
                 }
                 timed_out = true;
                 running.end();
-                limit.as_mut().reset(Instant::now() + KILL_GRACE + GIVE_UP);
+                limit.as_mut().reset(Instant::now() + END_TIME_MAX);
             }
             () = live.wait() => live.pass_on(Instant::now()),
             bytes = reading.next() => live.take(&output.take(bytes), bytes, Instant::now()),
@@ -324,26 +321,16 @@ fn result(
         let border = if whole.ends_with('\n') { "" } else { "\n" };
         format!("{whole}{border}{say}")
     });
-    ToolResult {
-        status: if well { OutcomeStatus::Completed } else { OutcomeStatus::Failed },
-        content: vec![OutcomeContent::Text { text: format!("{output}{border}{nothing}{say}") }],
-        whole,
-        shown: vec![ToolDisplay::Text { text: shown(&output, (!well).then_some(&say)) }],
-        locations: Vec::new(),
-        raw: Some(raw),
-        plan: None,
-    }
+    let status = if well { OutcomeStatus::Completed } else { OutcomeStatus::Failed };
+    let shown = vec![ToolDisplay::Text { text: shown(&output, (!well).then_some(&say)) }];
+    let result = ToolResult::completed(format!("{output}{border}{nothing}{say}"));
+    ToolResult { status, whole, shown, raw: Some(raw), ..result }
 }
 
 /// What clients display: the output, and the exit status unless it is success.
 fn shown(output: &str, say: Option<&String>) -> String {
-    let output = (!output.is_empty()).then(|| disk::fenced("", output));
-    match (output, say) {
-        (Some(output), Some(say)) => format!("{output}\n\n{say}"),
-        (Some(output), None) => output,
-        (None, Some(say)) => format!("(no output)\n\n{say}"),
-        (None, None) => "(no output)".to_owned(),
-    }
+    let output = if output.is_empty() { "(no output)".to_owned() } else { disk::fenced("", output) };
+    say.map_or_else(|| output.clone(), |say| format!("{output}\n\n{say}"))
 }
 
 #[cfg(test)]

@@ -5,10 +5,9 @@ use std::time::Duration;
 use regex::RegexBuilder;
 use serde_json::Value;
 
-use super::background::WaitFor;
+use super::background::{self, WaitFor};
 use super::schema::{self, Key};
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input};
-use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 /// Maximum wait in seconds: the user waits for the result.
@@ -45,12 +44,7 @@ impl ParsedTool for BashOutput {
     }
 
     fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
-        let kind = ToolKind::Read;
-        let title = match input::optional_named(input, "id") {
-            Ok(Some(id)) => format!("Output of the background command {}", name_in_title(kind, &id)),
-            Ok(None) | Err(_) => "Output of a background command".to_string(),
-        };
-        CallDisplay { title, kind, locations: Vec::new() }
+        background::display("Output of", ToolKind::Read, input)
     }
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<BashOutputCall, String> {

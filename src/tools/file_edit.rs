@@ -19,10 +19,7 @@ use super::{
 /// Maximum size in bytes of a file in which the line of an edit is located before the call runs.
 const LOCATED_BYTES_MAX: u64 = 256 * 1024;
 
-/// Maximum number of line numbers listed if a text occurs more than once.
 const PLACES_LISTED_MAX: usize = 10;
-
-/// Maximum number of lines compared to find the most similar one.
 const LINES_COMPARED_MAX: usize = 20_000;
 
 /// Maximum byte pairs compared to find the most similar line: about a second of work.
@@ -31,7 +28,6 @@ const PAIRS_COMPARED_MAX: usize = 100_000_000;
 /// Minimum similarity of the nearest line, from 0 to 1.
 const NEARNESS: f32 = 0.6;
 
-/// Maximum length of a line quoted in a hint, in bytes.
 const QUOTE_BYTES_MAX: usize = 200;
 
 pub struct FileEdit;

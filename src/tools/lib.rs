@@ -195,9 +195,7 @@ impl ToolContext {
             unsaved: Arc::default(),
         }
     }
-}
 
-impl ToolContext {
     /// Resolves a path of the call's input: the only source of paths for the functions of `disk`. Fails if the path
     /// leads to another file than when the permission was decided. The error is a message for the model.
     pub fn permitted(&self, path: &str) -> Result<PathBuf, String> {
@@ -400,8 +398,13 @@ impl Workspace {
 
     /// The home directory of the editor's user.
     fn home(&self) -> Option<PathBuf> {
-        let named = self.environment.iter().find(|(name, _)| name == "HOME").map(|(_, home)| home.into());
-        named.filter(|home: &PathBuf| home.is_absolute()).or_else(std::env::home_dir)
+        let named = self.variable("HOME").map(PathBuf::from);
+        named.filter(|home| home.is_absolute()).or_else(std::env::home_dir)
+    }
+
+    /// A variable of the editor's environment.
+    fn variable(&self, name: &str) -> Option<&OsString> {
+        self.environment.iter().find(|(own, _)| own == name).map(|(_, value)| value)
     }
 }
 

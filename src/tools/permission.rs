@@ -111,11 +111,8 @@ fn read(
     if mode == Mode::Full {
         return PermissionVerdict::Allow { by: AllowedBy::Mode(mode) };
     }
-    if has_secret {
+    let Some(first) = outside.first().filter(|_| !has_secret) else {
         return PermissionVerdict::Ask { always: None };
-    }
-    let Some(first) = outside.first() else {
-        return PermissionVerdict::Allow { by: AllowedBy::Harmless };
     };
     let covering = |path: &Path| {
         rules.iter().find(|rule| matches!(rule, Rule::ReadsBelow { path: below } if path.starts_with(below)))

@@ -9,9 +9,8 @@ use epitome_platform::file_uri;
 use epitome_platform::os::MetadataExt;
 use std::collections::HashMap;
 use std::fs::Metadata;
-use std::future::Future;
+use std::future::ready;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
@@ -19,7 +18,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-use super::{Access, Workspace, truncate};
+use super::{Access, BoxFuture, Workspace, truncate};
 use epitome_thread::diff::{DiffLine, DiffTag, diff, line_ops};
 use epitome_thread::{Change, Content, Entry, Thread, ToolDisplay, ToolOutcome};
 
@@ -175,7 +174,7 @@ impl ReadState {
     /// for earlier calls that change files, but blocks none.
     pub fn enter(&self, access: &Access) -> QueuedAccess {
         let order = self.order.clone();
-        let mut waiting: Pin<Box<dyn Future<Output = AccessTurn> + Send>> = match access {
+        let mut waiting: QueuedAccess = match access {
             Access::Write(_) => Box::pin(async { AccessTurn::Writing(order.write_owned().await) }),
             Access::Read(_) => Box::pin(async { AccessTurn::Reading(order.read_owned().await) }),
             Access::Command { .. } => Box::pin(async {
@@ -183,13 +182,13 @@ impl ReadState {
                 AccessTurn::Free
             }),
             Access::Nothing | Access::Remember(_) | Access::Fetch { .. } | Access::External { .. } => {
-                return QueuedAccess::Entered(AccessTurn::Free);
+                Box::pin(ready(AccessTurn::Free))
             }
         };
         // The first poll takes the position in the queue.
         match (&mut waiting).now_or_never() {
-            Some(turn) => QueuedAccess::Entered(turn),
-            None => QueuedAccess::Waiting(waiting),
+            Some(turn) => Box::pin(ready(turn)),
+            None => waiting,
         }
     }
 
@@ -198,21 +197,8 @@ impl ReadState {
     }
 }
 
-/// A position in the queue of a session's file calls.
-pub enum QueuedAccess {
-    Entered(AccessTurn),
-    Waiting(Pin<Box<dyn Future<Output = AccessTurn> + Send>>),
-}
-
-impl QueuedAccess {
-    /// Waits for the call's turn, which ends when the returned guard is dropped.
-    pub async fn turn(self) -> AccessTurn {
-        match self {
-            QueuedAccess::Entered(turn) => turn,
-            QueuedAccess::Waiting(waiting) => waiting.await,
-        }
-    }
-}
+/// A position in the queue of a session's file calls. Await it for the call's turn, which ends when the result is dropped.
+pub type QueuedAccess = BoxFuture<AccessTurn>;
 
 /// The right to access files, until it is dropped.
 pub enum AccessTurn {
@@ -266,16 +252,7 @@ fn recorded_files(outcome: &ToolOutcome) -> Vec<(PathBuf, Option<String>)> {
 }
 
 fn resource(content: &Content) -> Option<(&str, &str)> {
-    match content {
-        Content::Resource { uri, text } => Some((uri, text)),
-        Content::Text { .. }
-        | Content::Thinking { .. }
-        | Content::Image { .. }
-        | Content::Document { .. }
-        | Content::ResourceLink { .. }
-        | Content::Call(_)
-        | Content::Search(_) => None,
-    }
+    if let Content::Resource { uri, text } = content { Some((uri, text)) } else { None }
 }
 
 /// The content of a file as shown to the model.
@@ -294,10 +271,7 @@ fn before(entry: &Entry, path: &Path) -> Option<ShownContent> {
                 ToolDisplay::Diff { path: shown, new, .. } if same_file(shown, path) => Some(new.clone()),
                 ToolDisplay::Diff { .. } | ToolDisplay::Text { .. } => None,
             });
-            let read = || {
-                let text = outcome.whole.clone().unwrap_or_else(|| outcome.model_text());
-                numbered(&text)
-            };
+            let read = || numbered(&outcome.whole.clone().unwrap_or_else(|| outcome.model_text()));
             written.map(ShownContent::Whole).or_else(read)
         }
         Change::Said { message, .. } => {
@@ -509,12 +483,10 @@ mod tests {
         let first = files.enter(&read);
         let mut second = files.enter(&write);
         let mut third = files.enter(&command);
-        assert!(matches!(first, QueuedAccess::Entered(AccessTurn::Reading(_))));
-        assert!(matches!((&second, &third), (QueuedAccess::Waiting(_), QueuedAccess::Waiting(_))));
-        let waits = |entrance: &mut QueuedAccess| match entrance {
-            QueuedAccess::Waiting(waiting) => waiting.now_or_never(),
-            QueuedAccess::Entered(_) => None,
-        };
+        let waits = |entrance: &mut QueuedAccess| entrance.now_or_never();
+        let first = first.now_or_never();
+        assert!(matches!(first, Some(AccessTurn::Reading(_))));
+        assert!(waits(&mut second).is_none(), "a file is read");
         assert!(waits(&mut third).is_none(), "the edit before it is not done");
         drop(first);
         let writing = waits(&mut second).expect("the reader has gone");
@@ -522,7 +494,7 @@ mod tests {
         drop(writing);
         assert!(matches!(waits(&mut third), Some(AccessTurn::Free)));
         assert!(
-            matches!(files.enter(&write), QueuedAccess::Entered(AccessTurn::Writing(_))),
+            matches!(files.enter(&write).now_or_never(), Some(AccessTurn::Writing(_))),
             "a command delays nothing"
         );
     }

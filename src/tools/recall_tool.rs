@@ -15,7 +15,6 @@ use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 /// Timeout of one search. Even the largest logs take a fraction of it, whatever the expression.
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Maximum bytes of the search terms in a title.
 const TITLE_BYTES_MAX: usize = 80;
 
 pub struct RecallTool;

@@ -15,10 +15,13 @@ use super::Workspace;
 use super::disk::CancelFlag;
 use super::running::RunningNote;
 use super::sandbox::{self, GitChanges, LinkGuard, SandboxRules, StagedSettings};
-use epitome_platform::group::{CommandExit, EndPolicy, RunningCommand};
+use epitome_platform::group::{CommandExit, EndPolicy, KILL_GRACE, RunningCommand};
 use epitome_platform::program::{is_program, shell};
 use epitome_platform::reaper::Reaper;
 use epitome_thread::{CallOutput, WrittenBytes};
+
+/// How long to wait for a command's end, two seconds after SIGKILL. A command stuck in the kernel is then abandoned.
+pub(super) const END_TIME_MAX: Duration = KILL_GRACE.saturating_add(Duration::from_secs(2));
 
 /// How long output is still read after the shell has ended, if another process keeps the pipe open.
 const DRAIN: Duration = Duration::from_millis(200);

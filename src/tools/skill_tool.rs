@@ -18,10 +18,7 @@ use epitome_thread::visible::model_says;
 use epitome_thread::{CallDisplay, ToolDisplay, ToolKind, ToolSpec};
 
 pub const NAME: &str = "skill";
-
-/// Maximum bytes of the names listed in an error.
 const NAMES_BYTES_MAX: usize = 6 * 1024;
-/// Maximum bytes of a skill's name in the title of a card.
 const TITLE_BYTES_MAX: usize = 200;
 /// Follows the text of a skill after a command of it failed in the sandbox.
 const SANDBOX_HINT: &str = "[The skill's own commands ran in the sandbox. If it stopped one, call the skill again with \

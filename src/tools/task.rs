@@ -18,7 +18,6 @@ pub const GENERAL: &str = "general";
 /// Maximum bytes of a prompt; longer input belongs in a file.
 const PROMPT_BYTES_MAX: usize = 128 * 1024;
 
-/// Maximum bytes of a title.
 const TITLE_BYTES_MAX: usize = 100;
 
 /// A request to run a subagent.

@@ -85,9 +85,7 @@ fn read(input: &Value) -> Result<Vec<PlanStep>, String> {
             parsed = serde_json::from_str::<Vec<Value>>(text).map_err(|_| wrong())?;
             &parsed
         }
-        Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) | None => {
-            return Err(wrong());
-        }
+        _ => return Err(wrong()),
     };
     if items.len() > STEPS_MAX {
         return Err(format!(

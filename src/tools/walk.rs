@@ -24,7 +24,6 @@ pub const TIME_MAX: Duration = Duration::from_secs(30);
 /// Maximum nesting of directories that are visited; each level takes a file descriptor.
 const DEPTH_MAX: usize = 256;
 
-/// Maximum bytes of an ignore file.
 const IGNORE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Directories of version control systems, which are never worth searching.

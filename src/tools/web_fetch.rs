@@ -18,10 +18,7 @@ use epitome_thread::{CallDisplay, OutcomeContent, ToolDisplay, ToolKind, ToolSpe
 /// Maximum bytes of text per call, leaving space for the text around it.
 const TEXT_BYTES_MAX: usize = truncate::OUTPUT_BYTES_MAX - 2 * 1024;
 
-/// Maximum bytes of a server's error response.
 const REFUSAL_BYTES_MAX: usize = 500;
-
-/// Maximum bytes of an address in a title.
 const TITLE_BYTES_MAX: usize = 100;
 
 pub struct WebFetch;
@@ -114,7 +111,6 @@ async fn fetch(
     disk::blocking(move |_| result_of(document, offset, sees_images)).await
 }
 
-/// The result for the model.
 fn result_of(document: Document, offset: usize, sees_images: bool) -> Result<ToolResult, String> {
     let url = document.address.url().to_owned();
     if !(200..300).contains(&document.status) {

@@ -19,10 +19,7 @@ use epitome_thread::{CallDisplay, SEARCH_TOOL, ToolDisplay, ToolKind, ToolSpec};
 /// Maximum characters of a query. Services accept a few hundred; more is no query.
 const QUERY_CHARS_MAX: usize = 400;
 
-/// Maximum number of domains in a call.
 const DOMAINS_MAX: usize = 20;
-
-/// Maximum characters of a result's title and of its text.
 const TITLE_CHARS_MAX: usize = 200;
 const TEXT_CHARS_MAX: usize = 500;
 

@@ -32,7 +32,8 @@ const SLACK: Duration = Duration::from_secs(1);
 /// Time that an editor may need to notice a changed file.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
-/// Identifies a file and its last change.
+/// Differs after a change of a file, and after its replacement. Programs can set back the time of the modification, but
+/// not that of the change of status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskStamp {
     device: u64,
@@ -43,7 +44,7 @@ pub struct DiskStamp {
 }
 
 impl DiskStamp {
-    pub fn from_metadata(metadata: &Metadata) -> DiskStamp {
+    pub fn of(metadata: &Metadata) -> DiskStamp {
         DiskStamp {
             device: metadata.dev(),
             inode: metadata.ino(),

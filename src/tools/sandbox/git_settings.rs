@@ -17,7 +17,6 @@ use epitome_files::atomic_file::private_directory;
 use epitome_platform::root::DirectoryEntry;
 use epitome_platform::sandbox::SandboxPaths;
 
-/// Maximum number of settings named in a report.
 const REPORTED_MAX: usize = 8;
 
 /// How old a directory with copies is if its daemon has not removed it.
