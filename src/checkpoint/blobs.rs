@@ -117,10 +117,7 @@ impl CheckpointBlobs {
         let limit = usize::try_from(bytes).unwrap_or(usize::MAX);
         let content = decompress_to_vec_zlib_with_limit(&packed, limit)
             .map_err(|_| "its stored content is damaged".to_owned())?;
-        match hash(&content) == wanted {
-            true => Ok(content),
-            false => Err("its stored content is damaged".to_owned()),
-        }
+        if hash(&content) == wanted { Ok(content) } else { Err("its stored content is damaged".to_owned()) }
     }
 
     /// Removes all contents except the needed ones.
@@ -133,7 +130,7 @@ impl CheckpointBlobs {
             let is_removed = self.disk.disk.remove_file(&self.directory.join(&hash)).is_ok();
             match is_removed {
                 true => stored.forget(&hash),
-                false => drop(stored.known.remove(&hash)),
+                false => _ = stored.known.remove(&hash),
             }
         }
     }
@@ -159,7 +156,7 @@ impl CheckpointBlobs {
 }
 
 pub fn hash(content: &[u8]) -> String {
-    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:x}", Sha256::digest(content))
 }
 
 fn is_hash(name: &str) -> bool {

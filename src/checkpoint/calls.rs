@@ -25,7 +25,7 @@ impl Checkpoints {
     ///
     /// Every call of this function must be followed by one of `after`, even if this one fails.
     pub fn before(&self, roots: &[PathBuf], what: &AffectedFiles) -> Result<(), CheckpointError> {
-        self.call_begins();
+        self.calls().under_way += 1;
         let mut guard = self.state()?;
         let state = opened(&mut guard);
         self.open_record(state)?;
@@ -237,7 +237,11 @@ fn count(blobs: &CheckpointBlobs, before: &FileNode, after: &FileNode) -> Option
         FileNode::File { hash, bytes, .. } if *bytes <= COUNTED_BYTES_MAX => {
             String::from_utf8(blobs.get(hash, *bytes).ok()?).ok()
         }
-        _ => None,
+        FileNode::File { .. }
+        | FileNode::Unkept { .. }
+        | FileNode::Link { .. }
+        | FileNode::Directory { .. }
+        | FileNode::Other => None,
     };
     if !matches!((before, after), (FileNode::File { .. }, _) | (_, FileNode::File { .. })) {
         return None;

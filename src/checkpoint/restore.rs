@@ -141,7 +141,9 @@ impl Rewind {
             FileNode::Link { target } => {
                 blobs.files().link(staged()?, target).map_err(|error| failed(&error))
             }
-            _ => Ok(()),
+            FileNode::Missing | FileNode::Unkept { .. } | FileNode::Directory { .. } | FileNode::Other => {
+                Ok(())
+            }
         }
     }
 
@@ -188,7 +190,7 @@ impl Rewind {
             let done = checked.and_then(|()| match &step.to {
                 FileNode::Directory { .. } => make_directory(files, &step.path),
                 FileNode::File { .. } | FileNode::Link { .. } => self.name(nth, step, blobs),
-                _ => Ok(()),
+                FileNode::Missing | FileNode::Unkept { .. } | FileNode::Other => Ok(()),
             });
             if let Err(error) = done {
                 fail(&step.path, &error);

@@ -158,12 +158,16 @@ pub fn scan(
         let stamp = stat.stamp;
         let had_stamp = old.is_some_and(|old| old.known.stamp == Some(stamp));
         let at = found.len();
+        let scanned = |path: PathBuf, node, is_open| ScannedPath {
+            // Shares the memory of the previous scan.
+            path: old.map_or_else(|| path.into(), |old| old.path.clone()),
+            known: Arc::new(KnownNode { node, stamp: Some(stamp), is_open }),
+        };
         if stat.kind == NodeKind::File {
             match old {
                 Some(old) if had_stamp && !old.known.is_open => found.push(old.clone()),
                 Some(_) | None => {
-                    let known = KnownNode { node: node::unkept(&stat), stamp: Some(stamp), is_open: true };
-                    found.push(ScannedPath { path: name_of(old, path), known: Arc::new(known) });
+                    found.push(scanned(path, node::unkept(&stat), true));
                     let is_old =
                         had_stamp && old.is_some_and(|old| matches!(old.known.node, FileNode::Unkept { .. }));
                     unread_files.push(Unread { at, stat, is_old });
@@ -176,10 +180,7 @@ pub fn scan(
                 Some(old) if old.known.node == node && inode(old) == Some(stamp.inode) => {
                     found.push(old.clone());
                 }
-                Some(_) | None => {
-                    let known = KnownNode { node, stamp: Some(stamp), is_open: false };
-                    found.push(ScannedPath { path: name_of(old, path), known: Arc::new(known) });
-                }
+                Some(_) | None => found.push(scanned(path, node, false)),
             },
             Err(error) if node::is_absence(&error) => {}
             Err(_) => unread += 1,
@@ -226,11 +227,6 @@ pub fn scan(
 /// Returns the inode at a path, unless an earlier process scanned it.
 fn inode(scanned: &ScannedPath) -> Option<u64> {
     scanned.known.stamp.map(|stamp| stamp.inode)
-}
-
-/// Reuses the path of the previous scan if possible, to share memory.
-fn name_of(old: Option<&ScannedPath>, path: PathBuf) -> Arc<Path> {
-    old.map_or_else(|| path.into(), |old| old.path.clone())
 }
 
 /// A file to be read.

@@ -78,13 +78,13 @@ pub(super) struct CheckpointsInner {
 
 /// State that must stay accessible during a scan, which locks the main state.
 #[derive(Default)]
-struct CallState {
+pub(super) struct CallState {
     /// The current turn.
     turn: Seq,
     /// Errors that have not been reported yet.
     troubles: Vec<String>,
     /// Number of calls whose end is not recorded yet.
-    under_way: usize,
+    pub(super) under_way: usize,
 }
 
 pub(super) struct TrackerState {
@@ -239,11 +239,6 @@ impl Checkpoints {
         &*self.inner.disk.files
     }
 
-    /// Records the start of a call. Each call must be followed by one of `call_ended`.
-    pub(super) fn call_begins(&self) {
-        self.calls().under_way += 1;
-    }
-
     pub(super) fn call_ended(&self) {
         let mut calls = self.calls();
         calls.under_way = calls.under_way.saturating_sub(1);
@@ -257,7 +252,7 @@ impl Checkpoints {
         drop(self.inner.ended.wait_timeout_while(self.calls(), CALL_END_MAX, |calls| calls.under_way > 0));
     }
 
-    fn calls(&self) -> MutexGuard<'_, CallState> {
+    pub(super) fn calls(&self) -> MutexGuard<'_, CallState> {
         self.inner.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

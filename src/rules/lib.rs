@@ -152,10 +152,7 @@ pub fn parse(text: &str) -> Result<RulePattern, RuleError> {
     {
         return wrong(format!("there is no tool {tool:?}"), format!("did you mean {near:?}?"));
     }
-    let named = match is_server(tool) {
-        true => format!("{tool}__*"),
-        false => tool.to_owned(),
-    };
+    let named = if is_server(tool) { format!("{tool}__*") } else { tool.to_owned() };
     let Some(about) = about else { return Ok(RulePattern { tool: named, about: None }) };
     if about.is_empty() {
         return wrong(
