@@ -9,7 +9,7 @@ use super::EditWatch;
 use super::watch::{CHECK_TIME_MAX, FILE_BYTES_MAX};
 use epitome_platform::file_uri;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
-use epitome_tools::schema::{self, Key};
+use epitome_tools::schema::{self, InputKey};
 use epitome_tools::secret_places::is_secret_name;
 use epitome_tools::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk};
 
@@ -40,14 +40,14 @@ impl ParsedTool for DiagnosticsTool {
             "Asks the language server of a file for its errors and warnings, or where a name in it is defined or used. \
              New errors of files that you edit are reported without this.",
             [
-                Key::text("file_path", "The file.").required(),
-                Key::choice(
+                InputKey::text("file_path", "The file.").required(),
+                InputKey::choice(
                     "action",
                     &["errors", "definition", "references"],
                     "What is wanted; `errors` by default.",
                 ),
-                Key::number("line", "For a name: its line, from 1."),
-                Key::text("name", "The name on that line."),
+                InputKey::number("line", "For a name: its line, from 1."),
+                InputKey::text("name", "The name on that line."),
             ],
         )
     }

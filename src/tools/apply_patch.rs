@@ -17,7 +17,7 @@ use super::disk::{CancelFlag, CurrentContent};
 use super::file_edit::listed;
 use super::notebook::Notebook;
 use super::read_state::{self, ReadState};
-use super::schema::{self, Key};
+use super::schema::{self, InputKey};
 use super::{Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
 use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
 
@@ -51,7 +51,7 @@ impl ParsedTool for ApplyPatch {
                            Give 3 lines of context around a change, exactly as in the file, and hunks in the file's \
                            order. `*** End of File` below a hunk says that it is at the end. A unified diff is taken as \
                            well.";
-        schema::spec("apply_patch", description, [Key::text("input", "The whole patch.").required()])
+        schema::spec("apply_patch", description, [InputKey::text("input", "The whole patch.").required()])
     }
 
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
@@ -412,10 +412,7 @@ impl PatchPlan {
                 (Some(moved), _, _) => format!(
                     "Moved {} to {name}{}",
                     workspace.display(&moved.from),
-                    match at.is_empty() {
-                        true => String::new(),
-                        false => format!(" and edited it{at}"),
-                    }
+                    if at.is_empty() { String::new() } else { format!(" and edited it{at}") }
                 ),
                 (None, _, None) if file.moved_away => continue,
                 (None, _, None) => format!("Deleted {name}"),

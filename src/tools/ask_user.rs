@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::input;
 use super::question::{QuestionKind, QuestionReply, QuestionSender, UserQuestion, fitting};
-use super::schema::{self, Key};
+use super::schema::{self, InputKey};
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace};
 use epitome_thread::titles::words_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
@@ -94,13 +94,13 @@ impl ParsedTool for AskUser {
              continue without their decision. Never ask for a password, key or other secret. Without `options` they \
              answer in their own words.",
             [
-                Key::text("question", "The question, with everything needed to decide").required(),
-                Key::new(
+                InputKey::text("question", "The question, with everything needed to decide").required(),
+                InputKey::new(
                     "options",
                     json!({"type": "array", "items": {"type": "string"}, "description": "Choices to offer"}),
                 ),
-                Key::flag("multiple", "Several options may be chosen"),
-                Key::flag("free_text", "The user may also answer in their own words"),
+                InputKey::flag("multiple", "Several options may be chosen"),
+                InputKey::flag("free_text", "The user may also answer in their own words"),
             ],
         )
     }

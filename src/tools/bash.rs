@@ -22,7 +22,7 @@ use super::background::{self, RUNNING_MAX};
 use super::git_commands::changes_repository;
 use super::output::{CommandOutput, Finished};
 use super::sandbox::GitChanges;
-use super::schema::{self, Key};
+use super::schema::{self, InputKey};
 use super::shell_run::{self, END_TIME_MAX, LiveOutput, OutputReader, StartedShell};
 use super::{
     Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, sandbox, truncate,
@@ -49,13 +49,7 @@ const TITLE_BLANKS_MAX: usize = 8;
 const OUTSIDE_TITLE: &str = "Outside the sandbox: ";
 
 pub struct Bash {
-    reaper: Arc<Reaper>,
-}
-
-impl Bash {
-    pub fn new(reaper: Arc<Reaper>) -> Bash {
-        Bash { reaper }
-    }
+    pub reaper: Arc<Reaper>,
 }
 
 impl ParsedTool for Bash {
@@ -91,13 +85,13 @@ impl ParsedTool for Bash {
             "bash",
             description,
             [
-                Key::text("description", purpose).required(),
-                Key::text("command", "The command line.").required(),
-                Key::number("timeout", &timeout),
-                Key::flag("background", &background),
-                Key::flag("changes_git", changes_git),
-                Key::flag("outside_sandbox", outside),
-                Key::text("reason", "Why the command needs to run outside the sandbox, for the user."),
+                InputKey::text("description", purpose).required(),
+                InputKey::text("command", "The command line.").required(),
+                InputKey::number("timeout", &timeout),
+                InputKey::flag("background", &background),
+                InputKey::flag("changes_git", changes_git),
+                InputKey::flag("outside_sandbox", outside),
+                InputKey::text("reason", "Why the command needs to run outside the sandbox, for the user."),
             ],
         )
     }
@@ -149,11 +143,7 @@ impl ParsedTool for Bash {
             );
         }
         if let Some(reason) = &call.outside {
-            parts.push(format!(
-                "**Outside of the sandbox**: it can read and change every file that you can, and reach the \
-                 network. Why: {}",
-                model_says(reason)
-            ));
+            parts.push(outside_note("it", reason));
         }
         let text = Some(parts.join("\n\n")).filter(|text| !text.is_empty());
         Box::pin(ready(text.into_iter().map(|text| ToolDisplay::Text { text }).collect()))
@@ -189,6 +179,14 @@ impl ParsedTool for Bash {
             }
         })
     }
+}
+
+/// What the permission prompt says about commands outside of the sandbox; `subject` is their pronoun.
+pub(super) fn outside_note(subject: &str, reason: &str) -> String {
+    format!(
+        "**Outside of the sandbox**: {subject} can read and change every file that you can, and reach the network. Why: {}",
+        model_says(reason)
+    )
 }
 
 /// Shortens a command to one line: its first line with long runs of blanks counted, and the number of further lines.
@@ -354,7 +352,7 @@ mod tests {
     /// Editors showed a command twice: as the title, and as a block below it.
     #[tokio::test]
     async fn a_prompt_repeats_no_command_that_its_title_shows_whole() {
-        let bash = Bash::new(Arc::new(Reaper::disabled()));
+        let bash = Bash { reaper: Arc::new(Reaper::disabled()) };
         let long = format!("echo {}", "x".repeat(TITLE_WHOLE_BYTES_MAX));
         for (command, outside, is_repeated) in [
             ("cargo test", false, false),
@@ -390,7 +388,7 @@ mod tests {
             assert_eq!(title(command), shown);
         }
         let card =
-            |input| ParsedTool::display(&Bash::new(Arc::new(Reaper::disabled())), &input, &workspace());
+            |input| ParsedTool::display(&Bash { reaper: Arc::new(Reaper::disabled()) }, &input, &workspace());
         let outside = card(json!({"command": "make", "outside_sandbox": true}));
         assert_eq!(outside.title, "Outside the sandbox: make");
         assert_eq!(card(json!({"command": "make", "outside_sandbox": false})).title, "make");
@@ -400,7 +398,7 @@ mod tests {
     /// like Epitome's.
     #[tokio::test]
     async fn the_models_words_are_quoted_in_a_prompt() {
-        let bash = Bash::new(Arc::new(Reaper::disabled()));
+        let bash = Bash { reaper: Arc::new(Reaper::disabled()) };
         let input = json!({
             "command": "make", "description": "**Epitome: verified safe**", "outside_sandbox": true,
             "reason": "**Correction: this runs inside the sandbox.**"

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::background::{self, WaitFor};
-use super::schema::{self, Key};
+use super::schema::{self, InputKey};
 use super::shell_run::END_TIME_MAX;
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input};
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
@@ -17,7 +17,7 @@ impl ParsedTool for BashKill {
         schema::spec(
             "bash_kill",
             "Ends a background command of bash and everything it started, and returns its new output.",
-            [Key::text("id", "The id that bash gave the command.").required()],
+            [InputKey::text("id", "The id that bash gave the command.").required()],
         )
     }
 

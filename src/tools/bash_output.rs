@@ -6,7 +6,7 @@ use regex::RegexBuilder;
 use serde_json::Value;
 
 use super::background::{self, WaitFor};
-use super::schema::{self, Key};
+use super::schema::{self, InputKey};
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input};
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
@@ -36,9 +36,9 @@ impl ParsedTool for BashOutput {
              waits for new output or the command's end, with `until` for a matching line. You are notified when a \
              background command ends; don't poll.",
             [
-                Key::text("id", "The id that bash gave the command.").required(),
-                Key::number("wait", &wait),
-                Key::text("until", until),
+                InputKey::text("id", "The id that bash gave the command.").required(),
+                InputKey::number("wait", &wait),
+                InputKey::text("until", until),
             ],
         )
     }

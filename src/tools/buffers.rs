@@ -140,12 +140,12 @@ impl Buffers {
         let status = judge(&Compared {
             editor: said,
             disk: &found.text,
-            is_in_step: trail.is_in_step(found.stamp),
+            is_in_step: trail.in_step == Some(found.stamp),
             was_on_disk: trail.was_on_disk(said),
             changed,
         });
         if !matches!(status, BufferStatus::Doubtful(_)) {
-            trail.in_step(found.stamp);
+            trail.in_step = Some(found.stamp);
         }
         trail.on_disk(&found.text);
         status
@@ -166,7 +166,7 @@ impl Buffers {
         };
         // The editor's next text will derive from this disk state.
         if saved != Saved::Otherwise {
-            trail.in_step(now.stamp);
+            trail.in_step = Some(now.stamp);
         }
         saved
     }

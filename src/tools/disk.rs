@@ -250,8 +250,8 @@ fn near_names(path: &Path, workspace: &Workspace) -> Vec<PathBuf> {
         // If the workspace can't be listed, there are no suggestions.
         let _ = walk::files(&cwd, workspace.roots(), Ignored::LeftOut, &CancelFlag::default(), |file| {
             visited += 1;
-            if file.relative().file_name() == path.file_name() {
-                near.push(workspace.cwd.join(file.relative()));
+            if file.relative.file_name() == path.file_name() {
+                near.push(workspace.cwd.join(file.relative));
             }
             near.len() < NEAR_NAMES_MAX && visited < SAME_NAMES_LOOKED_AT
         });

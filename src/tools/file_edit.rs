@@ -10,7 +10,7 @@ use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
 
 use super::disk::{CancelFlag, CurrentContent};
 use super::notebook::Notebook;
-use super::schema::{self, Key};
+use super::schema::{self, InputKey};
 use super::{
     Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, read_state,
     truncate,
@@ -44,10 +44,10 @@ impl ParsedTool for FileEdit {
              true: take enough lines around the place to make it the only one. An empty new_text deletes. To make a \
              new file use file_write.",
             [
-                Key::text("file_path", schema::FILE).required(),
-                Key::text("old_text", "The text to replace, exactly as in the file.").required(),
-                Key::text("new_text", "The text to put there.").required(),
-                Key::flag("replace_all", "Replace every occurrence; false if left out."),
+                InputKey::text("file_path", schema::FILE).required(),
+                InputKey::text("old_text", "The text to replace, exactly as in the file.").required(),
+                InputKey::text("new_text", "The text to put there.").required(),
+                InputKey::flag("replace_all", "Replace every occurrence; false if left out."),
             ],
         )
     }

@@ -10,7 +10,7 @@ use epitome_thread::{CallDisplay, Location, ToolKind, ToolSpec};
 
 use super::disk::CancelFlag;
 use super::notebook::Notebook;
-use super::schema::{self, Key};
+use super::schema::{self, InputKey};
 use super::{
     Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, attached, buffers, disk, input,
     read_state, truncate,
@@ -47,9 +47,9 @@ impl ParsedTool for FileRead {
             "file_read",
             description,
             [
-                Key::text("file_path", schema::FILE).required(),
-                Key::number("offset", "The first line to read, from 1."),
-                Key::number("line_limit", "How many lines to read."),
+                InputKey::text("file_path", schema::FILE).required(),
+                InputKey::number("offset", "The first line to read, from 1."),
+                InputKey::number("line_limit", "How many lines to read."),
             ],
         )
     }

@@ -9,7 +9,7 @@ use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
 use super::disk::{CancelFlag, CurrentContent};
 use super::file_edit::{is_crlf, with_crlf};
 use super::notebook::Notebook;
-use super::schema::{self, Key};
+use super::schema::{self, InputKey};
 use super::{
     Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, read_state,
 };
@@ -29,8 +29,8 @@ impl ParsedTool for FileWrite {
             "Writes a file: makes it with its directories, or replaces all of its text. Read an existing file before \
              you replace it. To change a part of a file use file_edit.",
             [
-                Key::text("file_path", schema::FILE).required(),
-                Key::text("text", "The whole new text of the file.").required(),
+                InputKey::text("file_path", schema::FILE).required(),
+                InputKey::text("text", "The whole new text of the file.").required(),
             ],
         )
     }

@@ -11,7 +11,7 @@ use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 use super::disk::CancelFlag;
-use super::schema::{self, Key};
+use super::schema::{self, InputKey};
 use super::walk::{self, Ignored, PathPattern};
 use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
 
@@ -36,9 +36,12 @@ impl ParsedTool for GlobTool {
             "glob_tool",
             description,
             [
-                Key::text("pattern", "The glob pattern.").required(),
-                Key::text("path", "The directory to search; the workspace's directory if left out."),
-                Key::flag("ignore_gitignore", "Also list files that .gitignore names; false if left out."),
+                InputKey::text("pattern", "The glob pattern.").required(),
+                InputKey::text("path", "The directory to search; the workspace's directory if left out."),
+                InputKey::flag(
+                    "ignore_gitignore",
+                    "Also list files that .gitignore names; false if left out.",
+                ),
             ],
         )
     }
@@ -105,9 +108,9 @@ fn find(call: &GlobCall, context: &ToolContext, stop: &CancelFlag) -> Result<Too
     let mut found: Vec<(Reverse<SystemTime>, PathBuf)> = Vec::new();
     let mut count: u64 = 0;
     let end = walk::files(&root, workspace.roots(), call.ignored, stop, |file| {
-        if pattern.matches(file.relative()) && !secrets.contain(file.path()) {
+        if pattern.matches(file.relative) && !secrets.contain(file.path) {
             let changed = file.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            found.push((Reverse(changed), file.relative().to_path_buf()));
+            found.push((Reverse(changed), file.relative.to_path_buf()));
             count += 1;
             if found.len() >= COLLECTED_MAX {
                 found.sort();

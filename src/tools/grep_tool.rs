@@ -13,7 +13,7 @@ use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, Location, ToolKind, ToolSpec};
 
 use super::disk::CancelFlag;
-use super::schema::{self, Key};
+use super::schema::{self, InputKey};
 use super::secret_places::is_secret_name;
 use super::walk::{self, Ignored, PathPattern};
 use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
@@ -57,13 +57,19 @@ impl ParsedTool for GrepTool {
             "grep_tool",
             description,
             [
-                Key::text("pattern", "The regular expression, for one line.").required(),
-                Key::text("path", "The directory or file to search; the workspace's directory if left out."),
-                Key::text("include", "A glob that files must match, such as `*.rs` or `src/**/*.{ts,tsx}`."),
-                Key::flag("ignore_case", "Ignore case."),
-                Key::flag("fixed_strings", "Take the pattern literally, not as a regular expression."),
-                Key::number("surround_lines", &surround),
-                Key::number("max_results", "The most matching lines to list."),
+                InputKey::text("pattern", "The regular expression, for one line.").required(),
+                InputKey::text(
+                    "path",
+                    "The directory or file to search; the workspace's directory if left out.",
+                ),
+                InputKey::text(
+                    "include",
+                    "A glob that files must match, such as `*.rs` or `src/**/*.{ts,tsx}`.",
+                ),
+                InputKey::flag("ignore_case", "Ignore case."),
+                InputKey::flag("fixed_strings", "Take the pattern literally, not as a regular expression."),
+                InputKey::number("surround_lines", &surround),
+                InputKey::number("max_results", "The most matching lines to list."),
             ],
         )
     }
@@ -176,7 +182,7 @@ fn search(call: &GrepCall, context: &ToolContext, stop: &CancelFlag) -> Result<T
     if metadata.is_dir() {
         let secrets = workspace.secrets().below(&root);
         let walked = walk::files(&root, workspace.roots(), Ignored::LeftOut, stop, |file| {
-            let (path, relative) = (file.path(), file.relative());
+            let (path, relative) = (file.path, file.relative);
             if include.as_ref().is_some_and(|include| !include.matches(relative)) {
                 return true;
             }

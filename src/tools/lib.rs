@@ -578,7 +578,7 @@ impl Toolbox {
             Arc::new(view_image::ViewImage),
             Arc::new(glob_tool::GlobTool),
             Arc::new(grep_tool::GrepTool),
-            Arc::new(bash::Bash::new(reaper)),
+            Arc::new(bash::Bash { reaper }),
             Arc::new(bash_output::BashOutput),
             Arc::new(bash_kill::BashKill),
             Arc::new(web_fetch::WebFetch),

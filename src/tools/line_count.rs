@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::schema::{self, Key};
+use super::schema::{self, InputKey};
 use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
@@ -12,7 +12,7 @@ impl ParsedTool for LineCounter {
     type Call = String;
 
     fn spec(&self) -> ToolSpec {
-        let file = Key::text("file_path", "The file.").required();
+        let file = InputKey::text("file_path", "The file.").required();
         schema::spec("line_count", "Counts the lines of a text file.", [file])
     }
 

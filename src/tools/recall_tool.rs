@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
-use super::schema::{self, Key};
+use super::schema::{self, InputKey};
 use super::{BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
 use epitome_recall::{self as recall, Clock, RecallQuery, RecordKind};
 use epitome_thread::titles::name_in_title;
@@ -29,15 +29,18 @@ impl ParsedTool for RecallTool {
             "Searches and reads this conversation from its beginning: also what was summarised, masked or cut out of \
              your view. Give `entry` alone to read; other conditions search, and combine.",
             [
-                Key::text("entry", "e12, e12.2 or e12-e20"),
-                Key::text("text", "Words that must all occur, in any case."),
-                Key::new("regex", json!({"type": "string"})),
-                Key::text("path", "File or directory that was touched."),
-                Key::new("kind", json!({"type": "string", "enum": RecordKind::ALL.map(RecordKind::word)})),
-                Key::text("since", "2026-01-31T10:00 or 2h ago"),
-                Key::new("until", json!({"type": "string"})),
-                Key::number("offset", "Bytes of a text, or matches, to skip."),
-                Key::new("limit", json!({"type": "integer"})),
+                InputKey::text("entry", "e12, e12.2 or e12-e20"),
+                InputKey::text("text", "Words that must all occur, in any case."),
+                InputKey::new("regex", json!({"type": "string"})),
+                InputKey::text("path", "File or directory that was touched."),
+                InputKey::new(
+                    "kind",
+                    json!({"type": "string", "enum": RecordKind::ALL.map(RecordKind::word)}),
+                ),
+                InputKey::text("since", "2026-01-31T10:00 or 2h ago"),
+                InputKey::new("until", json!({"type": "string"})),
+                InputKey::number("offset", "Bytes of a text, or matches, to skip."),
+                InputKey::new("limit", json!({"type": "integer"})),
             ],
         )
     }

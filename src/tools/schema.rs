@@ -8,43 +8,47 @@ use epitome_thread::ToolSpec;
 pub const FILE: &str = "The file: absolute, or relative to the workspace's directory.";
 
 /// A key of a tool's input.
-pub struct Key {
+pub struct InputKey {
     name: &'static str,
     schema: Value,
     is_required: bool,
 }
 
-impl Key {
+impl InputKey {
     /// An optional key with this JSON Schema.
-    pub fn new(name: &'static str, schema: Value) -> Key {
-        Key { name, schema, is_required: false }
+    pub fn new(name: &'static str, schema: Value) -> InputKey {
+        InputKey { name, schema, is_required: false }
     }
 
-    pub fn text(name: &'static str, about: &str) -> Key {
-        Key::new(name, json!({"type": "string", "description": about}))
+    pub fn text(name: &'static str, about: &str) -> InputKey {
+        InputKey::new(name, json!({"type": "string", "description": about}))
     }
 
-    pub fn number(name: &'static str, about: &str) -> Key {
-        Key::new(name, json!({"type": "integer", "description": about}))
+    pub fn number(name: &'static str, about: &str) -> InputKey {
+        InputKey::new(name, json!({"type": "integer", "description": about}))
     }
 
-    pub fn flag(name: &'static str, about: &str) -> Key {
-        Key::new(name, json!({"type": "boolean", "description": about}))
+    pub fn flag(name: &'static str, about: &str) -> InputKey {
+        InputKey::new(name, json!({"type": "boolean", "description": about}))
     }
 
-    pub fn choice(name: &'static str, choices: &[&str], about: &str) -> Key {
-        Key::new(name, json!({"type": "string", "enum": choices, "description": about}))
+    pub fn choice(name: &'static str, choices: &[&str], about: &str) -> InputKey {
+        InputKey::new(name, json!({"type": "string", "enum": choices, "description": about}))
     }
 
-    pub fn required(self) -> Key {
-        Key { is_required: true, ..self }
+    pub fn required(self) -> InputKey {
+        InputKey { is_required: true, ..self }
     }
 }
 
 /// Describes a tool that takes these keys, in their order.
-pub fn spec(name: &str, description: impl Into<String>, keys: impl IntoIterator<Item = Key>) -> ToolSpec {
+pub fn spec(
+    name: &str,
+    description: impl Into<String>,
+    keys: impl IntoIterator<Item = InputKey>,
+) -> ToolSpec {
     let (mut properties, mut required) = (Map::new(), Vec::new());
-    for Key { name, schema, is_required } in keys {
+    for InputKey { name, schema, is_required } in keys {
         required.extend(is_required.then_some(name));
         properties.insert(name.to_owned(), schema);
     }

@@ -175,10 +175,6 @@ impl OutputReader {
         OutputReader { pipe: Some(pipe), buffer: vec![0; READ_BYTES] }
     }
 
-    fn is_open(&self) -> bool {
-        self.pipe.is_some()
-    }
-
     /// Returns the available output; empty at the end, and never resolves afterwards. Cancel-safe: dropping the
     /// future loses no bytes.
     pub async fn next(&mut self) -> &[u8] {
@@ -195,7 +191,7 @@ impl OutputReader {
     /// Reads what the shell left in the pipe, with a timeout because another process may keep the pipe open.
     pub async fn drain(&mut self, mut take: impl FnMut(&[u8])) {
         let rest = async {
-            while self.is_open() {
+            while self.pipe.is_some() {
                 take(self.next().await);
             }
         };

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::bash::outside_note;
 use super::git_commands::changes_repository;
 use super::listing::{self, ListedItem};
-use super::schema::{self, Key};
+use super::schema::{self, InputKey};
 use super::task::{self, TaskOrder};
 use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
 use epitome_thread::titles::name_in_title;
-use epitome_thread::visible::model_says;
 use epitome_thread::{CallDisplay, ToolDisplay, ToolKind, ToolSpec};
 
 pub const NAME: &str = "skill";
@@ -126,10 +126,10 @@ impl ParsedTool for SkillTool {
             NAME,
             description,
             [
-                Key::text("name", "The skill's name as it is listed.").required(),
-                Key::text("arguments", "What the skill is to work on, if it takes that."),
-                Key::flag("outside_sandbox", outside),
-                Key::text("reason", "Why they need to run outside the sandbox, for the user."),
+                InputKey::text("name", "The skill's name as it is listed.").required(),
+                InputKey::text("arguments", "What the skill is to work on, if it takes that."),
+                InputKey::flag("outside_sandbox", outside),
+                InputKey::text("reason", "Why they need to run outside the sandbox, for the user."),
             ],
         )
     }
@@ -166,11 +166,7 @@ impl ParsedTool for SkillTool {
         let count = if lines.len() == 1 { "This command runs" } else { "These commands run" };
         let mut text = format!("{count} to prepare the skill's text:\n\n{}", disk::fenced("sh", &line));
         if let Some(reason) = &call.outside {
-            text.push_str(&format!(
-                "\n\n**Outside of the sandbox**: they can read and change every file that you can, and reach the \
-                 network. Why: {}",
-                model_says(reason)
-            ));
+            text.push_str(&format!("\n\n{}", outside_note("they", reason)));
         }
         Box::pin(ready(vec![ToolDisplay::Text { text }]))
     }

@@ -5,7 +5,7 @@ use std::future::ready;
 
 use serde_json::Value;
 
-use super::schema::{self, Key};
+use super::schema::{self, InputKey};
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input, truncate};
 use epitome_thread::titles::words_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
@@ -52,10 +52,10 @@ impl ParsedTool for Task {
              files and for independent work; call it several times in one reply to run agents in parallel. To look \
              into one or two files, your own tools are faster.",
             [
-                Key::text("description", "The work in 3 to 7 words.").required(),
-                Key::text("prompt", "Everything that the agent needs to know.").required(),
-                Key::text("agent", "Which agent; see above."),
-                Key::text("model", "`main`, `small` or a model's name; by default the agent's own."),
+                InputKey::text("description", "The work in 3 to 7 words.").required(),
+                InputKey::text("prompt", "Everything that the agent needs to know.").required(),
+                InputKey::text("agent", "Which agent; see above."),
+                InputKey::text("model", "`main`, `small` or a model's name; by default the agent's own."),
             ],
         )
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use epitome_thread::{CallDisplay, PLAN_TOOL, PlanPriority, PlanStatus, PlanStep, ToolKind, ToolSpec};
 
-use super::schema::{self, Key};
+use super::schema::{self, InputKey};
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, truncate};
 
 /// Maximum steps of a plan; users wouldn't read longer ones.
@@ -39,7 +39,7 @@ impl ParsedTool for TodoWrite {
             "Writes down the plan for the task, for the user to follow. Use it for work of three or more steps, and \
              again whenever a step begins or is done. Each call replaces the whole plan. Keep one step in_progress at \
              a time, and mark a step completed as soon as it is.",
-            [Key::new("todos", steps).required()],
+            [InputKey::new("todos", steps).required()],
         )
     }
 

@@ -5,7 +5,7 @@ use std::io::Read;
 
 use serde_json::Value;
 
-use super::schema::{self, Key};
+use super::schema::{self, InputKey};
 use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, attached, disk, input};
 use epitome_thread::attached::FileType;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
@@ -23,7 +23,7 @@ impl ParsedTool for ViewImage {
         schema::spec(
             "view_image",
             "Shows you an image file (png, jpeg, gif, webp): a screenshot, a diagram, a plot that a command has made.",
-            [Key::text("path", path).required()],
+            [InputKey::text("path", path).required()],
         )
     }
 

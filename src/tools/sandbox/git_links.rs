@@ -14,7 +14,6 @@ use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::git;
 use super::git_settings::{GitSettings, read};
@@ -35,9 +34,6 @@ const FILE_TYPE: u32 = 0o170_000;
 
 /// The bits of an entry's flags that contain the length of its name; all are set for a longer name.
 const NAME_LENGTH: u16 = 0xfff;
-
-/// File systems may not distinguish changes within this time.
-pub(super) const SETTLED: Duration = Duration::from_millis(50);
 
 /// Suffix of renamed entries.
 const ASIDE: &str = "refused";
@@ -243,9 +239,7 @@ impl LinkCache {
         if self.0.len() >= LINKED_MAX {
             self.0.clear();
         }
-        // Otherwise, another change might have the same time.
-        let is_settled = stamp.changed().elapsed().is_ok_and(|age| age >= SETTLED);
-        if is_settled && is_whole {
+        if stamp.is_settled() && is_whole {
             self.0.insert(index, (stamp, links.clone()));
         }
         links

@@ -1,3 +1,5 @@
+//! The paths of commands in temporary workspaces and homes.
+
 use std::sync::Arc;
 
 use super::*;
