@@ -229,7 +229,6 @@ fn inode(scanned: &ScannedPath) -> Option<u64> {
     scanned.known.stamp.map(|stamp| stamp.inode)
 }
 
-/// A file to be read.
 struct Unread {
     /// Its index in the scan.
     at: usize,

@@ -426,7 +426,6 @@ impl Drop for LanguageServer {
     }
 }
 
-/// The initialization options of a server.
 fn options(server: &str) -> Value {
     match server {
         // By default, its checks and the agent's builds block each other on the target directory.

@@ -253,7 +253,6 @@ impl Drop for CheckDone<'_> {
     }
 }
 
-/// The installed server for a file and the file's text.
 async fn read(context: &ServerContext, path: &Path) -> Result<(Installed, String), String> {
     let (context, path) = (context.clone(), path.to_path_buf());
     let read = tokio::task::spawn_blocking(move || {

@@ -348,39 +348,31 @@ impl PatchPlan {
         let (writes, removals): (Vec<&PlannedFile>, Vec<&PlannedFile>) =
             self.files.iter().partition(|file| file.new.is_some());
         let mut done: Vec<(&PlannedFile, Option<Saved>)> = Vec::new();
-        let mut notes: Vec<String> = Vec::new();
-        for file in writes.into_iter().chain(removals) {
+        let result = writes.into_iter().chain(removals).try_for_each(|file| {
             // A cancelled call leaves nothing half-written.
-            let result = if stop.requested() {
-                Err(disk::trouble("write", &file.real, workspace, &io::Error::other("cancelled")))
-            } else {
-                file.apply(context, stop)
-            };
-            let why = match result {
-                Ok(saved) => {
-                    let name = workspace.display(&file.real);
-                    notes.extend(saved.map(|saved| format!("{name}: {}", saved.note())));
-                    done.push((file, saved));
-                    written();
-                    continue;
-                }
-                Err(why) => why,
-            };
-            let stuck: Vec<String> = done
-                .iter()
-                .rev()
-                .filter(|(file, saved)| file.roll_back(*saved, context).is_err())
-                .map(|(file, _)| workspace.display(&file.real))
-                .collect();
-            return Err(match stuck.is_empty() {
-                true => format!("{why} No file was changed: earlier writes were rolled back."),
-                false => {
-                    format!("{why} Earlier writes could not be rolled back in {}.", stuck.join(", "))
-                }
-            });
-        }
-        self.notes.extend(notes);
-        Ok(())
+            if stop.requested() {
+                return Err(disk::trouble("write", &file.real, workspace, &io::Error::other("cancelled")));
+            }
+            done.push((file, file.apply(context, stop)?));
+            written();
+            Ok(())
+        });
+        let Err(why) = result else {
+            self.notes.extend(done.iter().filter_map(|(file, saved)| {
+                Some(format!("{}: {}", workspace.display(&file.real), (*saved)?.note()))
+            }));
+            return Ok(());
+        };
+        let stuck: Vec<String> = done
+            .iter()
+            .rev()
+            .filter(|(file, saved)| file.roll_back(*saved, context).is_err())
+            .map(|(file, _)| workspace.display(&file.real))
+            .collect();
+        Err(match stuck.is_empty() {
+            true => format!("{why} No file was changed: earlier writes were rolled back."),
+            false => format!("{why} Earlier writes could not be rolled back in {}.", stuck.join(", ")),
+        })
     }
 
     fn shown(&self) -> Vec<ToolDisplay> {

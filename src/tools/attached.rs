@@ -104,7 +104,6 @@ fn fitting(kind: FileType, size: usize, bytes: &[u8], sees_images: bool) -> Resu
     Ok((width, height))
 }
 
-/// Reads width and height from the file header.
 fn pixels(kind: FileType, bytes: &[u8]) -> Option<(u32, u32)> {
     match kind {
         FileType::Png => Some((big(bytes, 16, 4)?, big(bytes, 20, 4)?)),

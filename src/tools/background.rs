@@ -57,11 +57,9 @@ struct FollowedCommand {
 /// A command that was started in the background.
 pub struct BackgroundCommand {
     pub id: String,
-    /// The call that started it.
     call: Option<CallId>,
     /// Receives output as it arrives, for display.
     progress: Arc<dyn Fn(CallOutput) + Send + Sync>,
-    /// Woken when it ends.
     ends: Arc<Notify>,
     /// The command line, truncated.
     pub line: String,
@@ -84,7 +82,6 @@ struct CommandState {
     /// Bytes discarded unread since the last read.
     forgotten: u64,
     ending: Option<CommandExit>,
-    /// Whether the end was reported to the model.
     is_end_reported: bool,
 }
 
@@ -196,18 +193,13 @@ impl BackgroundCommands {
             state: Mutex::default(),
             news: watch::Sender::new(0),
             end: Notify::new(),
-            network: started.is_sandboxed.then_some(context.sandbox.network),
+            network: started.network(&context.sandbox),
         });
         let task = tokio::spawn(follow(command.clone(), started)).abort_handle();
         commands.push(FollowedCommand { command: command.clone(), task });
-        let ended: Vec<String> = commands
-            .iter()
-            .filter(|followed| followed.task.is_finished())
-            .map(|followed| followed.command.id.clone())
-            .collect();
-        for id in ended.iter().take(ended.len().saturating_sub(ENDED_MAX)) {
-            commands.retain(|followed| followed.command.id != *id);
-        }
+        let spare =
+            commands.iter().filter(|followed| followed.task.is_finished()).count().saturating_sub(ENDED_MAX);
+        commands.extract_if(.., |followed| followed.task.is_finished()).take(spare).for_each(drop);
         Some(command)
     }
 
@@ -261,7 +253,7 @@ pub(super) async fn start(
 
 /// Follows a command until its end. Dropping the future ends the command.
 async fn follow(command: Arc<BackgroundCommand>, started: StartedShell) {
-    let StartedShell { mut running, pipe, note: _note, is_sandboxed: _, settings: _, links } = started;
+    let StartedShell { mut running, pipe, note: _note, settings: _, links } = started;
     let (mut reading, mut cleaner) = (OutputReader::new(pipe), Cleaner::default());
     let ending = loop {
         tokio::select! {
@@ -369,19 +361,17 @@ impl BackgroundCommand {
         let shown =
             truncate::head_and_tail(&output, truncate::OUTPUT_BYTES_MAX, truncate::OUTPUT_HEAD_BYTES, REST);
         let mut raw = json!({"stdout": shown, "stderr": ""});
-        let mut background = json!({"id": self.id, "state": "running"});
-        let outcome = match ending {
-            None => format!("still runs after {} s", self.began.elapsed().as_secs()),
+        let (outcome, state) = match ending {
+            None => (format!("still runs after {} s", self.began.elapsed().as_secs()), "running"),
             Some(ending) => {
                 let (words, code) = shell_run::ended(ending);
-                background["state"] = Value::from("ended");
                 if let Some(code) = code {
                     raw["exitCode"] = Value::from(code);
                 }
-                format!("has ended: {words}")
+                (format!("has ended: {words}"), "ended")
             }
         };
-        raw["background"] = background;
+        raw["background"] = json!({"id": self.id, "state": state});
         let mut say = format!("[{head}; it {outcome}]");
         if forgotten > 0 {
             say = format!(

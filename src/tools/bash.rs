@@ -239,7 +239,8 @@ impl BashCall {
 
 /// Reads the output until the shell has ended or timed out.
 async fn follow(started: StartedShell, timeout: Duration, context: &ToolContext) -> ToolResult {
-    let StartedShell { mut running, pipe, note: _note, is_sandboxed, settings, links } = started;
+    let network = started.network(&context.sandbox);
+    let StartedShell { mut running, pipe, note: _note, settings, links } = started;
     let (mut reading, mut output) = (OutputReader::new(pipe), CommandOutput::default());
     let mut live = LiveOutput::new(context.progress.clone());
     let mut timed_out = false;
@@ -272,7 +273,6 @@ async fn follow(started: StartedShell, timeout: Duration, context: &ToolContext)
         reports
     });
     let report = Some(reports.await.join("\n")).filter(|report| !report.is_empty());
-    let network = is_sandboxed.then_some(context.sandbox.network);
     result(output.finish(), ending, timed_out.then_some(timeout), network, report)
 }
 
@@ -328,7 +328,10 @@ fn result(
 /// What clients display: the output, and the exit status unless it is success.
 fn shown(output: &str, say: Option<&String>) -> String {
     let output = if output.is_empty() { "(no output)".to_owned() } else { disk::fenced("", output) };
-    say.map_or_else(|| output.clone(), |say| format!("{output}\n\n{say}"))
+    match say {
+        Some(say) => format!("{output}\n\n{say}"),
+        None => output,
+    }
 }
 
 #[cfg(test)]

@@ -258,7 +258,6 @@ pub(super) fn listed(lines: &[usize]) -> String {
     shown.join(", ") + more
 }
 
-/// Explains why a text wasn't found.
 fn explain_missing(text: &str, old: &str) -> String {
     let wanted: Vec<&str> = old.lines().collect();
     if !wanted.is_empty() && wanted.iter().all(|line| is_numbered(line)) {

@@ -147,7 +147,6 @@ fn known(real: &Path, context: &ToolContext) -> Result<OldContent, String> {
     Ok(old)
 }
 
-/// The content of a file before it is written.
 enum OldContent {
     Missing,
     Text {

@@ -212,19 +212,16 @@ fn search(call: &GrepCall, context: &ToolContext, stop: &CancelFlag) -> Result<T
     Ok(ToolResult::with_file_text(text))
 }
 
-/// Why no more matches are collected.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GrepLimit {
     Results,
     Bytes,
 }
 
-/// The matches so far.
 #[derive(Default)]
 struct GrepMatches {
     text: String,
     matches: u64,
-    /// Maximum number of matches.
     results: u64,
     full: Option<GrepLimit>,
     secrets: u64,
@@ -294,7 +291,6 @@ impl GrepMatches {
     }
 }
 
-/// Collects the matches of one file.
 struct FileSink<'a> {
     found: &'a mut GrepMatches,
     name: String,

@@ -402,7 +402,6 @@ impl Workspace {
         named.filter(|home| home.is_absolute()).or_else(std::env::home_dir)
     }
 
-    /// A variable of the editor's environment.
     fn variable(&self, name: &str) -> Option<&OsString> {
         self.environment.iter().find(|(own, _)| own == name).map(|(_, value)| value)
     }

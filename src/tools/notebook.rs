@@ -30,7 +30,6 @@ pub struct Notebook {
     text: String,
 }
 
-/// A part of the text.
 #[derive(Debug, PartialEq)]
 enum Part {
     /// `number` is that of the cell in the notebook, from 1; new cells have none.
@@ -207,7 +206,6 @@ fn changed(mut cell: Value, kind: &str, source: &str) -> Value {
     cell
 }
 
-/// Splits the text into its parts.
 fn parse(text: &str) -> Result<Vec<Part>, String> {
     let mut parts = Vec::new();
     let mut lines = text.lines();

@@ -236,7 +236,6 @@ impl KnownFiles {
     }
 }
 
-/// Returns the files recorded in a tool result.
 fn recorded_files(outcome: &ToolOutcome) -> Vec<(PathBuf, Option<String>)> {
     let files = outcome.raw.as_ref().and_then(|raw| raw.get(RAW_FILES)).and_then(Value::as_array);
     let one = |file: &Value| {

@@ -60,12 +60,17 @@ pub(super) struct StartedShell {
     pub pipe: pipe::Receiver,
     /// The command counts as running in the workspace until this is dropped.
     pub note: RunningNote,
-    /// Whether it is sandboxed.
-    pub is_sandboxed: bool,
     /// Settings of repositories that it may change; call `finish` on them after the command has ended.
     pub settings: Option<StagedSettings>,
     /// The links between repositories, if it is sandboxed; they are watched until all of its processes have ended.
     pub links: Option<Arc<LinkGuard>>,
+}
+
+impl StartedShell {
+    /// Whether it has network access; `None` if it isn't sandboxed.
+    pub fn network(&self, rules: &SandboxRules) -> Option<bool> {
+        self.links.is_some().then_some(rules.network)
+    }
 }
 
 /// Starts the shell, sandboxed if there are rules, and returns it with the pipe of its output. Blocks. `sandbox`: the
@@ -128,7 +133,6 @@ pub(super) fn start(
     command.env("PWD", &workspace.cwd).env_remove("OLDPWD");
     let note = workspace.running.note(workspace);
     let prepared = sandbox.and_then(|(rules, git)| sandbox::confinement(rules, workspace, git));
-    let is_sandboxed = prepared.is_some();
     let (mut settings, mut links) = (None, None);
     let running = match prepared {
         Some(prepared) => {
@@ -152,7 +156,7 @@ pub(super) fn start(
     }
     // They contain this process's copies of the pipe's write end; the reader would not get EOF while they are open.
     drop((command, write));
-    Ok(StartedShell { running, pipe, note, is_sandboxed, settings, links })
+    Ok(StartedShell { running, pipe, note, settings, links })
 }
 
 /// Prepends the exports of hooks to the line. An error in them does not prevent the line from running.

@@ -216,7 +216,6 @@ impl ParsedTool for SkillTool {
     }
 }
 
-/// Returns the task of a skill's agent.
 fn order(skill: &Skill, agent: String, prompt: String) -> TaskOrder {
     let description = format!("the skill {}", skill.name);
     TaskOrder { description, prompt, agent: Some(agent), model: None }

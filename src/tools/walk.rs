@@ -173,7 +173,6 @@ impl Level {
 #[derive(Default)]
 struct IgnoreRules(Vec<DirectoryIgnores>);
 
-/// The ignore files of one directory.
 #[derive(Default)]
 struct DirectoryIgnores {
     /// `.ignore`

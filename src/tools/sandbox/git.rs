@@ -247,7 +247,6 @@ struct Modules {
 }
 
 impl Modules {
-    /// Adds those below a directory.
     fn find(&mut self, directory: &Path, depth: usize) {
         for path in directories(directory) {
             if depth == 0 || self.found.len() >= MODULES_MAX {

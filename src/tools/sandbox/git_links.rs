@@ -43,7 +43,6 @@ const ASIDE: &str = "refused";
 #[derive(Debug, Default)]
 pub(super) struct Linked(BTreeMap<(PathBuf, PathBuf), Option<PathBuf>>);
 
-/// A repository whose index is read.
 struct OuterRepository<'a> {
     worktree: &'a Path,
     /// Its Git directory, resolved.
@@ -246,7 +245,6 @@ impl LinkCache {
     }
 }
 
-/// What a file of an index contains.
 #[derive(Debug, Default)]
 struct IndexPart {
     links: Vec<PathBuf>,

@@ -31,7 +31,6 @@ struct RepositoryState {
     entries: BTreeSet<PathBuf>,
 }
 
-/// The state of a directory when it was read.
 #[derive(Debug)]
 struct ScannedDirectory {
     /// `None` if it had just changed, and might change again without another stamp.
