@@ -9,7 +9,6 @@ mod judge;
 mod route;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -247,12 +246,6 @@ impl BufferQuery {
 pub struct Unsaved {
     files: HashMap<PathBuf, KnownText>,
     link: Option<EditorLink>,
-}
-
-impl fmt::Debug for Unsaved {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.files.keys()).finish()
-    }
 }
 
 struct KnownText {

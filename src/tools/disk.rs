@@ -55,6 +55,21 @@ impl CancelFlag {
     }
 }
 
+/// A file whose reads fail once the call is cancelled, even in the middle of a large file.
+pub struct Stoppable<'a> {
+    pub file: File,
+    pub stop: &'a CancelFlag,
+}
+
+impl Read for Stoppable<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.stop.requested() {
+            return Err(io::Error::other("cancelled"));
+        }
+        self.file.read(buffer)
+    }
+}
+
 /// Runs blocking work; dropping the future sets the flag that the work can check.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce(&CancelFlag) -> T + Send + 'static) -> T {
     struct CancelOnDrop(CancelFlag);

@@ -123,8 +123,8 @@ fn read(call: &FileReadCall, context: &ToolContext, stop: &CancelFlag) -> Result
     };
     let book = std::str::from_utf8(&start).ok().and_then(|text| Notebook::read(&real, text));
     let start = book.map_or(start, |book| book.text().as_bytes().to_vec());
-    let mut lines = LineReader { source: BufReader::new(io::Cursor::new(start).chain(file)), stop };
-    let page = page(&mut lines, call).map_err(unreadable)?;
+    let rest = disk::Stoppable { file, stop };
+    let page = page(BufReader::new(io::Cursor::new(start).chain(rest)), call).map_err(unreadable)?;
     let location = Location {
         path: workspace.target(&real),
         line: u32::try_from(call.offset).ok().filter(|_| page.shown > 0),
@@ -177,11 +177,11 @@ impl FilePage {
     }
 }
 
-fn page(lines: &mut LineReader<impl BufRead>, call: &FileReadCall) -> io::Result<FilePage> {
+fn page(mut source: impl BufRead, call: &FileReadCall) -> io::Result<FilePage> {
     let mut page = FilePage::default();
     let mut full = false;
     let mut counted = 0;
-    while let Some(line) = lines.next()? {
+    while let Some(line) = next_line(&mut source)? {
         page.total += 1;
         if full {
             counted += (line.start.len() + line.left_out) as u64;
@@ -216,47 +216,37 @@ fn page(lines: &mut LineReader<impl BufRead>, call: &FileReadCall) -> io::Result
     Ok(page)
 }
 
-/// Reads lines, keeping no more of each in memory than is displayed.
-struct LineReader<'a, R> {
-    source: R,
-    stop: &'a CancelFlag,
-}
-
 struct DisplayLine {
     start: Vec<u8>,
     left_out: usize,
 }
 
-impl<R: BufRead> LineReader<'_, R> {
-    fn next(&mut self) -> io::Result<Option<DisplayLine>> {
-        let mut line = DisplayLine { start: Vec::new(), left_out: 0 };
-        let mut any = false;
-        loop {
-            if self.stop.requested() {
-                return Err(io::Error::other("cancelled"));
+/// Reads a line, keeping no more of it in memory than is displayed.
+fn next_line(source: &mut impl BufRead) -> io::Result<Option<DisplayLine>> {
+    let mut line = DisplayLine { start: Vec::new(), left_out: 0 };
+    let mut any = false;
+    loop {
+        let available = match source.fill_buf() {
+            Ok(available) => available,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if available.is_empty() {
+            return Ok(any.then_some(line));
+        }
+        any = true;
+        let end = available.iter().position(|byte| *byte == b'\n');
+        let piece = &available[..end.unwrap_or(available.len())];
+        let space = truncate::LINE_BYTES_MAX - line.start.len();
+        line.start.extend_from_slice(&piece[..piece.len().min(space)]);
+        line.left_out += piece.len().saturating_sub(space);
+        let taken = piece.len() + usize::from(end.is_some());
+        source.consume(taken);
+        if end.is_some() {
+            if line.left_out == 0 && line.start.last() == Some(&b'\r') {
+                line.start.pop();
             }
-            let available = match self.source.fill_buf() {
-                Ok(available) => available,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            };
-            if available.is_empty() {
-                return Ok(any.then_some(line));
-            }
-            any = true;
-            let end = available.iter().position(|byte| *byte == b'\n');
-            let piece = &available[..end.unwrap_or(available.len())];
-            let space = truncate::LINE_BYTES_MAX - line.start.len();
-            line.start.extend_from_slice(&piece[..piece.len().min(space)]);
-            line.left_out += piece.len().saturating_sub(space);
-            let taken = piece.len() + usize::from(end.is_some());
-            self.source.consume(taken);
-            if end.is_some() {
-                if line.left_out == 0 && line.start.last() == Some(&b'\r') {
-                    line.start.pop();
-                }
-                return Ok(Some(line));
-            }
+            return Ok(Some(line));
         }
     }
 }

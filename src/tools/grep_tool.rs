@@ -2,7 +2,7 @@
 //! matched by `.gitignore` and files that usually contain secrets.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::PathBuf;
 
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
@@ -242,7 +242,7 @@ impl GrepMatches {
         stop: &CancelFlag,
     ) {
         let file = match opened {
-            Ok(file) => Stoppable { file, stop },
+            Ok(file) => disk::Stoppable { file, stop },
             Err(sentence) => return self.unreadable(sentence),
         };
         let mut sink = FileSink { found: self, name: name.clone(), headed: false };
@@ -337,20 +337,5 @@ impl Sink for FileSink<'_> {
     fn context_break(&mut self, _: &Searcher) -> io::Result<bool> {
         self.found.text.push_str("--\n");
         Ok(true)
-    }
-}
-
-/// A file whose reads fail once the call is cancelled, even in the middle of a large file.
-struct Stoppable<'a> {
-    file: File,
-    stop: &'a CancelFlag,
-}
-
-impl Read for Stoppable<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.stop.requested() {
-            return Err(io::Error::other("cancelled"));
-        }
-        self.file.read(buffer)
     }
 }

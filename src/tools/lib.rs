@@ -218,7 +218,7 @@ impl ToolContext {
 }
 
 /// The directories and the environment of a session. `Debug` omits the environment, which contains API keys.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Workspace {
     /// Absolute; relative paths in tool inputs are resolved against it. Don't modify it: `roots` contains it too.
     pub cwd: PathBuf,
@@ -256,18 +256,7 @@ impl Workspace {
         directories: Vec<PathBuf>,
         environment: Arc<Vec<(OsString, OsString)>>,
     ) -> Workspace {
-        Workspace {
-            cwd: cwd.into(),
-            directories: Vec::new(),
-            environment: Arc::default(),
-            exposure: Arc::default(),
-            roots: Roots::default(),
-            found: Arc::default(),
-            readable: Arc::default(),
-            running: RunningCommands::default(),
-            exports: None,
-        }
-        .changed(directories, environment)
+        Workspace { cwd: cwd.into(), ..Workspace::default() }.changed(directories, environment)
     }
 
     /// Returns a workspace with the same working directory and with other directories and another environment.
@@ -632,11 +621,8 @@ impl Toolbox {
 
     /// The specs of the listed tools.
     pub fn specs(&self) -> Vec<ToolSpec> {
-        self.tools
-            .iter()
-            .filter(|(_, tool)| tool.is_listed())
-            .map(|(spec, _)| ToolSpec::clone(spec))
-            .collect()
+        let listed = self.tools.iter().filter(|(_, tool)| tool.is_listed());
+        listed.map(|(spec, _)| ToolSpec::clone(spec)).collect()
     }
 }
 

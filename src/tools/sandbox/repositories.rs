@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::git_links::Linked;
 use super::link_guard::SharedLinks;
 use crate::buffers::DiskStamp;
-use crate::permission::later::{RunsLater, class_of};
+use crate::permission::later::runs_unasked;
 
 /// Levels of directories below a root that are searched. Repositories are often checked out side by side, or below a
 /// directory for vendored ones.
@@ -97,7 +97,7 @@ impl ScannedDirectory {
         let mut directory = ScannedDirectory { stamp, inner: Vec::new(), entries: Vec::new() };
         for entry in std::fs::read_dir(path).ok()?.flatten() {
             let name = entry.file_name();
-            if class_of(&name.to_string_lossy()) == RunsLater::Unasked {
+            if runs_unasked(&name.to_string_lossy()) {
                 directory.entries.push(entry.path());
             } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 directory.inner.push(entry.path());
