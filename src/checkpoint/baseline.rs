@@ -9,11 +9,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::node::FileNode;
-use super::record::{self, Durable, PathName, remove};
+use super::record::{self, PathName, remove};
 use super::scan::{KnownNode, ScannedPath, WorkspaceSnapshot, zip_paths};
 use super::walk::order;
 use super::{CheckpointDisk, CheckpointError};
-use epitome_files::disk::OpenMode;
+use epitome_files::disk::{OpenMode, PutMode};
 use epitome_thread::Seq;
 
 /// The list is rewritten when it has this many times more lines than the scan has paths.
@@ -73,7 +73,7 @@ impl Baseline {
         let (began, is_whole, bytes) = (seen.began, seen.is_whole, written.bytes);
         self.written = Some(written);
         let open = OpenCommand { turn, roots, began, is_whole, bytes };
-        record::save(&self.disk, &self.open_path(), &open, Durable::No)
+        record::save(&self.disk, &self.open_path(), &open, PutMode::Unsynced)
     }
 
     /// Records that no command is running.
@@ -108,31 +108,20 @@ impl Baseline {
 
     fn write(&self, before: Option<WrittenList>, seen: &WorkspaceSnapshot) -> io::Result<WrittenList> {
         let lines_max = LINES_MIN.max(seen.found.len().saturating_mul(GROWTH_MAX));
-        let (before, known): (Option<WrittenList>, Arc<Vec<ScannedPath>>) = match before {
-            Some(before) if before.lines <= lines_max => {
-                let known = before.found.clone();
-                (Some(before), known)
-            }
-            Some(_) | None => Default::default(),
-        };
-        let mut text = Vec::new();
-        let mut lines = 0;
-        let mut failed = None;
-        let mut line = |path: &Path, node: &FileNode| {
-            lines += 1;
+        let before = before.filter(|before| before.lines <= lines_max);
+        let known = before.as_ref().map(|before| before.found.clone()).unwrap_or_default();
+        let (mut text, mut lines) = (Vec::new(), 0);
+        for (old, new) in zip_paths(&known, &seen.found) {
+            let (path, node) = match (old, new) {
+                (Some(old), Some(new)) if old.is_same(new) => continue,
+                (_, Some(new)) => (&new.path, &new.known.node),
+                (Some(old), None) => (&old.path, &FileNode::Missing),
+                (None, None) => continue,
+            };
             // Serialized like `BaselineLine`.
-            let line = (PathName(path.to_path_buf()), node);
-            failed = serde_json::to_writer(&mut text, &line).err().or(failed.take());
+            serde_json::to_writer(&mut text, &(PathName(path.to_path_buf()), node))?;
             text.push(b'\n');
-        };
-        zip_paths(&known, &seen.found, |old, new| match (old, new) {
-            (Some(old), Some(new)) if old.is_same(new) => {}
-            (_, Some(new)) => line(&new.path, &new.known.node),
-            (Some(old), None) => line(&old.path, &FileNode::Missing),
-            (None, None) => {}
-        });
-        if let Some(error) = failed {
-            return Err(error.into());
+            lines += 1;
         }
         let (old_bytes, old_lines) = before.as_ref().map_or((0, 0), |before| (before.bytes, before.lines));
         let written = WrittenList {

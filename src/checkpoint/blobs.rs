@@ -40,6 +40,13 @@ struct StoredContent {
     is_sound: bool,
 }
 
+impl StoredContents {
+    fn forget(&mut self, hash: &str) {
+        let bytes = self.known.remove(hash).map_or(0, |content| content.bytes);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+}
+
 impl CheckpointBlobs {
     /// Opens the directory and lists the stored contents.
     pub fn open(disk: CheckpointDisk, directory: PathBuf) -> io::Result<CheckpointBlobs> {
@@ -90,14 +97,7 @@ impl CheckpointBlobs {
         let is_there =
             known.is_some() && self.disk.disk.read(&path, u64::MAX).is_ok_and(|found| found == packed);
         if !is_there {
-            let put = || self.disk.disk.put(&path, &packed, PutMode::Unsynced);
-            put().or_else(|error| match error.kind() {
-                io::ErrorKind::NotFound => {
-                    self.disk.disk.make_directory(&self.directory)?;
-                    put()
-                }
-                _ => Err(error),
-            })?;
+            self.disk.put(&path, &packed, PutMode::Unsynced)?;
         }
         let mut stored = self.stored();
         let content = StoredContent { bytes: packed.len() as u64, is_sound: true };
@@ -117,10 +117,7 @@ impl CheckpointBlobs {
         let limit = usize::try_from(bytes).unwrap_or(usize::MAX);
         let content = decompress_to_vec_zlib_with_limit(&packed, limit)
             .map_err(|_| "its stored content is damaged".to_owned())?;
-        match hash(&content) == wanted {
-            true => Ok(content),
-            false => Err("its stored content is damaged".to_owned()),
-        }
+        if hash(&content) == wanted { Ok(content) } else { Err("its stored content is damaged".to_owned()) }
     }
 
     /// Removes all contents except the needed ones.
@@ -131,8 +128,9 @@ impl CheckpointBlobs {
         for hash in unneeded {
             // If the file can't be removed now, it is removed with the session.
             let is_removed = self.disk.disk.remove_file(&self.directory.join(&hash)).is_ok();
-            if let Some(content) = stored.known.remove(&hash).filter(|_| is_removed) {
-                stored.bytes = stored.bytes.saturating_sub(content.bytes);
+            match is_removed {
+                true => stored.forget(&hash),
+                false => _ = stored.known.remove(&hash),
             }
         }
     }
@@ -150,9 +148,7 @@ impl CheckpointBlobs {
         if synced.is_err() {
             let mut stored = self.stored();
             for hash in hashes {
-                if let Some(content) = stored.known.remove(hash) {
-                    stored.bytes = stored.bytes.saturating_sub(content.bytes);
-                }
+                stored.forget(hash);
             }
         }
         synced
@@ -160,7 +156,7 @@ impl CheckpointBlobs {
 }
 
 pub fn hash(content: &[u8]) -> String {
-    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:x}", Sha256::digest(content))
 }
 
 fn is_hash(name: &str) -> bool {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::baseline::OpenCommand;
 use super::blobs::CheckpointBlobs;
 use super::node::{self, FileNode};
-use super::record::{LineCount, PathName, TouchedPath};
+use super::record::{LineCount, PathName, TouchedPath, add_new};
 use super::scan::{self, ScanScope, ScanTime, WorkspaceSnapshot};
 use super::tracker::{AffectedFiles, Checkpoints, TrackerState, opened};
 use super::user_files::UserFiles;
@@ -25,7 +25,7 @@ impl Checkpoints {
     ///
     /// Every call of this function must be followed by one of `after`, even if this one fails.
     pub fn before(&self, roots: &[PathBuf], what: &AffectedFiles) -> Result<(), CheckpointError> {
-        self.call_begins();
+        self.calls().under_way += 1;
         let mut guard = self.state()?;
         let state = opened(&mut guard);
         self.open_record(state)?;
@@ -67,7 +67,7 @@ impl Checkpoints {
                     touched.shared |= touched.after.as_ref().is_some_and(|after| *after != node);
                     touched.after = None;
                 }
-                None => record.files.push(touched(path, node, None)),
+                None => record.files.push(TouchedPath::new(path, node, None)),
             }
         }
         Ok(())
@@ -99,18 +99,17 @@ impl Checkpoints {
         if state.before.is_some() {
             return Ok(());
         }
-        let bounds = self.bounds();
+        let bounds = &self.inner.bounds;
         let roots = real(roots);
         let seen = self.scan(state, &roots, ScanTime::Before);
         let Some(record) = &mut state.record else { return Ok(()) };
-        record.record_beyond_limits(&seen.beyond);
+        record.record_beyond_limits(seen.beyond.iter().cloned());
         if seen.pending > 0 {
-            let text = format!(
+            record.record_beyond_limits([format!(
                 "{} files were not stored yet when a command started: reading them would have taken more than {} s",
                 seen.pending,
                 bounds.copy_time.as_secs()
-            );
-            record.record_beyond_limits(&[text]);
+            )]);
         }
         for touched in &mut record.files {
             let now = now_of(self.files(), &touched.path, &seen, bounds);
@@ -137,11 +136,11 @@ impl Checkpoints {
     /// Adds the differences from an earlier scan to the turn's record.
     fn merge(&self, state: &mut TrackerState, before: &WorkspaceSnapshot, roots: &[PathBuf]) {
         let seen = self.scan(state, roots, ScanTime::After);
-        let bounds = self.bounds();
+        let bounds = &self.inner.bounds;
         let (differences, unsure) = scan::compare(self.files(), before, &seen, bounds);
         let TrackerState { record, blobs, .. } = state;
         let Some(record) = record else { return };
-        record.record_beyond_limits(&seen.beyond);
+        record.record_beyond_limits(seen.beyond.iter().cloned());
         let mut counted = 0;
         let mut lines = |blobs: &CheckpointBlobs, before: &FileNode, after: &FileNode| {
             counted += 1;
@@ -155,16 +154,11 @@ impl Checkpoints {
             }
         }
         let known: HashSet<PathBuf> = record.files.iter().map(|touched| touched.path.clone()).collect();
-        for difference in differences.into_iter().filter(|difference| !known.contains(&difference.path)) {
-            let lines = lines(blobs, &difference.before, &difference.after);
-            let touched = touched(difference.path, difference.before, Some(difference.after));
+        for touched in differences.into_iter().filter(|touched| !known.contains(&touched.path)) {
+            let lines = touched.after.as_ref().and_then(|after| lines(blobs, &touched.before, after));
             record.files.push(TouchedPath { lines, ..touched });
         }
-        for path in unsure.into_iter().map(PathName) {
-            if !record.unsure.contains(&path) {
-                record.unsure.push(path);
-            }
-        }
+        unsure.into_iter().for_each(|path| add_new(&mut record.unsure, PathName(path)));
     }
 
     /// Completes the record of a command that was running when the process ended: all differences are attributed to
@@ -182,7 +176,7 @@ impl Checkpoints {
         self.merge(state, before, &real(if then.is_empty() { roots } else { &then }));
         if let Some(record) = &mut state.record {
             let text = "Epitome ended while a command of this turn ran: all changes until the session was opened again count as the turn's";
-            record.record_beyond_limits(&[text.to_owned()]);
+            record.record_beyond_limits([text.to_owned()]);
         }
         self.save_record(state)?;
         state.baseline.close()
@@ -190,7 +184,7 @@ impl Checkpoints {
 
     /// Scans a workspace, whose directories must not contain links.
     fn scan(&self, state: &mut TrackerState, roots: &[PathBuf], when: ScanTime) -> WorkspaceSnapshot {
-        let place = ScanScope { roots, excluded: self.excluded(), bounds: self.bounds() };
+        let place = ScanScope { roots, excluded: &self.inner.data, bounds: &self.inner.bounds };
         let seen = scan::scan(&place, &state.last, &state.blobs, when);
         state.last = seen.found.clone();
         seen
@@ -198,7 +192,7 @@ impl Checkpoints {
 
     /// Returns the node at a path and stores its content.
     fn keep(&self, state: &mut TrackerState, path: &Path) -> Result<FileNode, CheckpointError> {
-        let most = self.bounds().named_bytes;
+        let most = self.inner.bounds.named_bytes;
         node::look(self.files(), path, |path, stat| scan::keep(path, stat, most, &state.blobs))
             .map_err(|error| CheckpointError::io("keep", path, &error))
     }
@@ -213,11 +207,7 @@ fn with_missing_directories(files: &dyn UserFiles, paths: &[PathBuf]) -> Vec<Pat
         );
         let mut missing: Vec<PathBuf> = missing.map(Path::to_path_buf).collect();
         missing.reverse();
-        for path in missing.into_iter().chain([path.clone()]) {
-            if !all.contains(&path) {
-                all.push(path);
-            }
-        }
+        missing.into_iter().chain([path.clone()]).for_each(|path| add_new(&mut all, path));
     }
     all
 }
@@ -226,20 +216,13 @@ fn with_missing_directories(files: &dyn UserFiles, paths: &[PathBuf]) -> Vec<Pat
 fn now_of(files: &dyn UserFiles, path: &Path, seen: &WorkspaceSnapshot, bounds: &Bounds) -> FileNode {
     match seen.get(path) {
         Some(node) if !matches!(node, FileNode::Unkept { .. }) => node.clone(),
-        Some(_) | None => {
-            node::look(files, path, |path, stat| scan::name(files, path, stat, bounds.named_bytes))
-                .unwrap_or(FileNode::Other)
-        }
+        Some(_) | None => scan::look_named(files, path, bounds.named_bytes),
     }
 }
 
 /// Returns the canonical paths of the workspace's directories.
 pub(super) fn real(roots: &[PathBuf]) -> Vec<PathBuf> {
     roots.iter().filter_map(|root| root.canonicalize().ok()).collect()
-}
-
-pub(super) fn touched(path: PathBuf, before: FileNode, after: Option<FileNode>) -> TouchedPath {
-    TouchedPath { path, before, after, shared: false, lines: None }
 }
 
 /// Whether a known node equals the current one. A file known only by its stamp is compared by that.

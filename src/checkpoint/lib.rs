@@ -30,11 +30,12 @@ mod walk;
 #[cfg(test)]
 mod simulation;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use epitome_files::disk::{Disk, RealDisk};
+use epitome_files::disk::{Disk, PutMode, RealDisk};
 use epitome_thread::SessionId;
 use user_files::{RealFiles, UserFiles};
 
@@ -95,9 +96,20 @@ impl CheckpointDisk {
         CheckpointDisk { disk: Arc::new(RealDisk), files: Arc::new(RealFiles) }
     }
 
+    /// Writes a file, and makes its directory if that is missing.
+    fn put(&self, path: &Path, bytes: &[u8], mode: PutMode) -> io::Result<()> {
+        match self.disk.put(path, bytes, mode) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.disk.make_directory(path.parent().unwrap_or(path))?;
+                self.disk.put(path, bytes, mode)
+            }
+            put => put,
+        }
+    }
+
     /// Makes the names in a directory of a session's checkpoints durable, and its own name. All of them each time: a sync
     /// that has failed when they were made must not count as done.
-    fn sync_names(&self, directory: &Path) -> std::io::Result<()> {
+    fn sync_names(&self, directory: &Path) -> io::Result<()> {
         directory.ancestors().take(DIRECTORY_DEPTH).try_for_each(|path| self.disk.sync_directory(path))
     }
 }
@@ -108,7 +120,7 @@ impl CheckpointDisk {
 pub struct CheckpointError(pub String);
 
 impl CheckpointError {
-    fn io(doing: &str, path: &Path, error: &std::io::Error) -> CheckpointError {
+    fn io(doing: &str, path: &Path, error: &io::Error) -> CheckpointError {
         CheckpointError(format!("cannot {doing} {}: {error}", path.display()))
     }
 }

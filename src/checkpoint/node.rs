@@ -65,7 +65,7 @@ impl NodeStamp {
             modified: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
             changed: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
             inode: metadata.ino(),
-            mode: mode_of(metadata),
+            mode: metadata.mode() & MODE_BITS,
         }
     }
 }
@@ -75,20 +75,9 @@ impl FileNode {
         matches!(self, FileNode::Directory { .. })
     }
 
-    pub fn is_missing(&self) -> bool {
-        matches!(self, FileNode::Missing)
-    }
-
     /// The hash of the content that must be kept for this node.
     pub fn hash(&self) -> Option<&str> {
-        match self {
-            FileNode::File { hash, .. } => Some(hash),
-            FileNode::Missing
-            | FileNode::Unkept { .. }
-            | FileNode::Link { .. }
-            | FileNode::Directory { .. }
-            | FileNode::Other => None,
-        }
+        if let FileNode::File { hash, .. } = self { Some(hash) } else { None }
     }
 }
 
@@ -123,10 +112,6 @@ pub fn of(
 /// Creates a node for a file that is identified only by its stamp.
 pub fn unkept(stat: &NodeStat) -> FileNode {
     FileNode::Unkept { bytes: stat.stamp.bytes, mode: stat.stamp.mode, stamp: stat.stamp }
-}
-
-fn mode_of(metadata: &Metadata) -> u32 {
-    metadata.mode() & MODE_BITS
 }
 
 /// Whether an error means that nothing exists at the path. A file that is reached through a link belongs to another

@@ -70,13 +70,7 @@ impl ConflictReason {
     }
 
     pub fn can_be_forced(self) -> bool {
-        match self {
-            ConflictReason::Edited | ConflictReason::Between => true,
-            ConflictReason::NotKept
-            | ConflictReason::TooLarge
-            | ConflictReason::Unsure
-            | ConflictReason::NoFile => false,
-        }
+        matches!(self, ConflictReason::Edited | ConflictReason::Between)
     }
 }
 

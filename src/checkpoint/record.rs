@@ -4,6 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::node::{FileNode, written};
@@ -57,6 +58,10 @@ pub struct LineCount {
 }
 
 impl TouchedPath {
+    pub(super) fn new(path: PathBuf, before: FileNode, after: Option<FileNode>) -> TouchedPath {
+        TouchedPath { path, before, after, shared: false, lines: None }
+    }
+
     pub fn is_changed(&self) -> bool {
         self.after.as_ref() != Some(&self.before)
     }
@@ -100,21 +105,24 @@ impl TurnRecord {
         nodes.flatten().filter_map(FileNode::hash)
     }
 
-    pub fn record_beyond_limits(&mut self, what: &[String]) {
-        for what in what {
-            if !self.beyond.contains(what) {
-                self.beyond.push(what.clone());
-            }
-        }
+    pub fn record_beyond_limits(&mut self, what: impl IntoIterator<Item = String>) {
+        what.into_iter().for_each(|what| add_new(&mut self.beyond, what));
     }
 
     pub(super) fn save(&self, disk: &CheckpointDisk, directory: &Path) -> Result<(), CheckpointError> {
-        save(disk, &path(directory, self.turn), self, Durable::No)
+        save(disk, &path(directory, self.turn), self, PutMode::Unsynced)
     }
 
     pub(super) fn remove(&self, disk: &CheckpointDisk, directory: &Path) {
         // If the file can't be removed now, it is removed with the session.
         let _ = disk.disk.remove_file(&path(directory, self.turn));
+    }
+}
+
+/// Appends an item that isn't in the list yet.
+pub fn add_new<T: PartialEq>(list: &mut Vec<T>, item: T) {
+    if !list.contains(&item) {
+        list.push(item);
     }
 }
 
@@ -127,32 +135,32 @@ pub fn all(
     disk: &CheckpointDisk,
     directory: &Path,
 ) -> Result<(Vec<TurnRecord>, Vec<PathBuf>), CheckpointError> {
-    let (mut records, mut unreadable): (Vec<TurnRecord>, Vec<PathBuf>) = Default::default();
-    for path in json_files(disk, directory)? {
-        match load(disk, &path) {
-            Ok(Some(record)) => records.push(record),
-            Ok(None) => {}
-            Err(_) => unreadable.push(path),
-        }
-    }
+    let (mut records, unreadable): (Vec<TurnRecord>, _) = load_all(disk, directory)?;
     records.sort_by_key(|record| record.turn);
     Ok((records, unreadable))
 }
 
-/// The JSON files of a directory; empty if the directory doesn't exist.
-pub fn json_files(disk: &CheckpointDisk, directory: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
+/// Reads the JSON files of a directory, if it exists. Also returns the paths of unreadable ones.
+pub fn load_all<T: DeserializeOwned>(
+    disk: &CheckpointDisk,
+    directory: &Path,
+) -> Result<(Vec<T>, Vec<PathBuf>), CheckpointError> {
     let names = match disk.disk.names(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         names => names.map_err(|error| CheckpointError::io("list", directory, &error))?,
     };
-    Ok(names.iter().filter(|name| name.ends_with(".json")).map(|name| directory.join(name)).collect())
+    let (mut loaded, mut unreadable) = (Vec::new(), Vec::new());
+    for path in names.iter().filter(|name| name.ends_with(".json")).map(|name| directory.join(name)) {
+        match load(disk, &path) {
+            Ok(found) => loaded.extend(found),
+            Err(_) => unreadable.push(path),
+        }
+    }
+    Ok((loaded, unreadable))
 }
 
 /// Reads a JSON file of the checkpoints; `None` if it doesn't exist.
-pub fn load<T: serde::de::DeserializeOwned>(
-    disk: &CheckpointDisk,
-    path: &Path,
-) -> Result<Option<T>, CheckpointError> {
+pub fn load<T: DeserializeOwned>(disk: &CheckpointDisk, path: &Path) -> Result<Option<T>, CheckpointError> {
     let bytes = match disk.disk.read(path, u64::MAX) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         bytes => bytes.map_err(|error| CheckpointError::io("read", path, &error))?,
@@ -161,37 +169,21 @@ pub fn load<T: serde::de::DeserializeOwned>(
     read.map(Some).map_err(|error| CheckpointError(format!("{} can't be parsed: {error}", path.display())))
 }
 
-/// Atomically writes a JSON file of the checkpoints, creating its directory if needed.
+/// Atomically writes a JSON file of the checkpoints, creating its directory if needed. Its name is as durable as its
+/// content.
 pub fn save(
     disk: &CheckpointDisk,
     path: &Path,
     what: &impl Serialize,
-    durable: Durable,
+    mode: PutMode,
 ) -> Result<(), CheckpointError> {
     let bytes = serde_json::to_vec(what)
         .map_err(|error| CheckpointError(format!("{} can't be written as JSON: {error}", path.display())))?;
-    let mode = match durable {
-        Durable::Yes => PutMode::Replace,
-        Durable::No => PutMode::Unsynced,
-    };
-    let directory = path.parent().unwrap_or(path);
-    let write = || disk.disk.put(path, &bytes, mode);
-    let written = write().or_else(|error| match error.kind() {
-        io::ErrorKind::NotFound => disk.disk.make_directory(directory).and_then(|()| write()),
-        _ => Err(error),
-    });
-    let written = written.and_then(|()| match durable {
-        Durable::Yes => disk.sync_names(directory),
-        Durable::No => Ok(()),
+    let written = disk.put(path, &bytes, mode).and_then(|()| match mode {
+        PutMode::Unsynced => Ok(()),
+        PutMode::Replace | PutMode::New => disk.sync_names(path.parent().unwrap_or(path)),
     });
     written.map_err(|error| CheckpointError::io("write", path, &error))
-}
-
-/// Whether a write waits until the data is on the disk.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Durable {
-    Yes,
-    No,
 }
 
 /// Removes a file of the checkpoints, if it exists.

@@ -10,14 +10,15 @@ use serde::{Deserialize, Serialize};
 use super::blobs::CheckpointBlobs;
 use super::node::{self, FileNode};
 use super::plan::RestoreStep;
-use super::record::{self, Durable, PathName};
+use super::record::{self, PathName};
 use super::scan;
 use super::user_files::{NodeKind, UserFiles};
 use super::{CheckpointDisk, CheckpointError, TEMPORARY};
+use epitome_files::disk::PutMode;
 use epitome_thread::Seq;
 
 /// A rewind: its steps, the previous state and its progress.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rewind {
     pub number: u32,
     /// The first turn to be undone.
@@ -41,10 +42,11 @@ pub struct Rewind {
 }
 
 /// Progress of a rewind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Progress {
     /// Contents are being staged; no file is changed yet.
+    #[default]
     Staging,
     /// Everything is staged; files are being renamed.
     Applying,
@@ -65,7 +67,7 @@ impl Rewind {
     }
 
     pub fn save(&self, disk: &CheckpointDisk, directory: &Path) -> Result<(), CheckpointError> {
-        record::save(disk, &self.path(directory), self, Durable::Yes)
+        record::save(disk, &self.path(directory), self, PutMode::Replace)
     }
 
     pub fn remove(&self, disk: &CheckpointDisk, directory: &Path) {
@@ -93,21 +95,19 @@ impl Rewind {
         self.staged = places.map(|(nth, step)| self.staging_path(files, nth, step).map(PathName)).collect();
     }
 
-    /// Stages all contents. On failure, the temporary files are removed and no file has changed.
+    /// Stages all contents and makes them durable. No file is changed. On failure, call `discard`.
     pub fn stage(&self, blobs: &CheckpointBlobs) -> Result<(), CheckpointError> {
         for (nth, step) in self.steps.iter().enumerate() {
-            if let Err(error) = self.stage_one(nth, step, blobs) {
-                self.unstage(blobs.files());
-                return Err(error);
-            }
+            self.stage_one(nth, step, blobs)?;
         }
         let steps = self.steps.iter().zip(&self.staged);
         let files = steps.filter(|(step, _)| matches!(step.to, FileNode::File { .. }));
         let files: Vec<PathBuf> =
             files.filter_map(|(_, staged)| staged.as_ref().map(|PathName(path)| path.clone())).collect();
-        // Without syncing, some file systems would contain empty files after a power loss.
-        blobs.files().sync(&files).map_err(|error| {
-            self.unstage(blobs.files());
+        // Without syncing, some file systems would contain empty files after a power loss. Should the staged files be
+        // lost with the power, the next process writes them again.
+        let wanted = self.steps.iter().filter_map(|step| step.to.hash());
+        blobs.files().sync(&files).and_then(|()| blobs.sync(wanted)).map_err(|error| {
             CheckpointError(format!("the contents to restore can't be synced to the disk: {error}"))
         })
     }
@@ -316,11 +316,8 @@ fn set_mode(files: &dyn UserFiles, path: &Path, mode: u32) -> io::Result<()> {
 
 /// All rewinds of a directory, oldest first.
 pub fn all(disk: &CheckpointDisk, directory: &Path) -> Result<Vec<Rewind>, CheckpointError> {
-    let mut rewinds = Vec::new();
-    for path in record::json_files(disk, directory)? {
-        // Damaged files are skipped; they aren't expected, because writes are atomic.
-        rewinds.extend(record::load::<Rewind>(disk, &path).ok().flatten());
-    }
+    // Damaged files are skipped; they aren't expected, because writes are atomic.
+    let (mut rewinds, _): (Vec<Rewind>, _) = record::load_all(disk, directory)?;
     rewinds.sort_by_key(|rewind| rewind.number);
     Ok(rewinds)
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::blobs::CheckpointBlobs;
-use super::calls::{is_same, touched};
+use super::calls::is_same;
 use super::node::{self, FileNode};
 use super::plan::{self, Conflict, CurrentState, TargetState};
-use super::record::{self, PathName, TurnRecord};
-use super::restore::{self, Progress, Rewind};
+use super::record::{self, PathName, TouchedPath, TurnRecord, add_new};
+use super::restore::{Progress, Rewind};
 use super::scan;
 use super::tracker::{Checkpoints, DroppedTurns, RewindReport, RewindTarget, TrackerState, opened};
 use super::{Bounds, CheckpointError};
@@ -39,20 +39,12 @@ impl Checkpoints {
             CheckpointError(format!("the current contents can't be stored first: {error}"))
         })?;
         rewind.choose_staging_paths(self.files());
-        rewind.save(self.disk(), &self.rewinds_directory())?;
-        // Should the staged files be lost with the power, the next process writes them again.
-        let wanted = rewind.steps.iter().filter_map(|step| step.to.hash());
+        self.save_rewind(&rewind)?;
         let staged = rewind.stage(&state.blobs).and_then(|()| {
-            state.blobs.sync(wanted).map_err(|error| {
-                CheckpointError(format!("the contents to restore can't be synced to the disk: {error}"))
-            })
+            rewind.came = Progress::Applying;
+            self.save_rewind(&rewind)
         });
         if let Err(error) = staged {
-            rewind.discard(self.disk(), &self.rewinds_directory());
-            return Err(error);
-        }
-        rewind.came = Progress::Applying;
-        if let Err(error) = rewind.save(self.disk(), &self.rewinds_directory()) {
             rewind.discard(self.disk(), &self.rewinds_directory());
             return Err(error);
         }
@@ -81,7 +73,7 @@ impl Checkpoints {
             self.finish_command(state, open, &before, roots)?;
         }
         let mut reports = Vec::new();
-        for mut rewind in restore::all(self.disk(), &self.rewinds_directory())? {
+        for mut rewind in self.rewinds()? {
             let failures = match rewind.came {
                 Progress::Staging => {
                     rewind.discard(self.disk(), &self.rewinds_directory());
@@ -106,14 +98,10 @@ impl Checkpoints {
     /// Marks a rewind as recorded in the log.
     pub fn mark_reported(&self, number: u32) -> Result<(), CheckpointError> {
         let _guard = self.state()?;
-        let mut rewinds = restore::all(self.disk(), &self.rewinds_directory())?;
-        match rewinds.iter_mut().find(|rewind| rewind.number == number) {
-            Some(rewind) => {
-                rewind.reported = true;
-                rewind.save(self.disk(), &self.rewinds_directory())
-            }
-            None => Ok(()),
-        }
+        let Some(rewind) = self.rewinds()?.into_iter().find(|rewind| rewind.number == number) else {
+            return Ok(());
+        };
+        self.save_rewind(&Rewind { reported: true, ..rewind })
     }
 
     fn plan(
@@ -123,23 +111,13 @@ impl Checkpoints {
         forced: bool,
         keep: StoreContent,
     ) -> Result<(Option<Rewind>, RewindReport), CheckpointError> {
-        let rewinds = restore::all(self.disk(), &self.rewinds_directory())?;
+        let rewinds = self.rewinds()?;
         let number = rewinds.last().map_or(1, |last| last.number + 1);
         let mut report = RewindReport::default();
-        let mut rewind = Rewind {
-            number,
-            from: Seq(0),
-            turns: Vec::new(),
-            undoes: None,
-            steps: Vec::new(),
-            staged: Vec::new(),
-            came: Progress::Staging,
-            undone: false,
-            reported: false,
-        };
+        let mut rewind = Rewind { number, ..Rewind::default() };
         let wanted = match asked {
             RewindTarget::From(from) => {
-                let (records, unreadable) = record::all(self.disk(), &self.turns_directory())?;
+                let (records, unreadable) = self.records()?;
                 for path in unreadable {
                     report.beyond.push(format!("the record {} can't be read", path.display()));
                 }
@@ -158,11 +136,7 @@ impl Checkpoints {
                 rewind.from = from;
                 for record in &records {
                     rewind.turns.push(record.turn);
-                    for beyond in &record.beyond {
-                        if !report.beyond.contains(beyond) {
-                            report.beyond.push(beyond.clone());
-                        }
-                    }
+                    record.beyond.iter().for_each(|beyond| add_new(&mut report.beyond, beyond.clone()));
                     let unsure = record.unsure.iter().map(|PathName(path)| path.clone());
                     let is_there = unsure.filter(|path| self.files().stat(path).is_ok());
                     report
@@ -172,7 +146,8 @@ impl Checkpoints {
                 plan::merge_records(records)
             }
             RewindTarget::Undo => {
-                let Some(undone) = newest_in_effect(&rewinds) else { return Ok((None, report)) };
+                let newest = rewinds.iter().rev().find(|rewind| rewind.is_in_effect());
+                let Some(undone) = newest else { return Ok((None, report)) };
                 rewind.from = undone.from;
                 rewind.turns = undone.turns.clone();
                 rewind.undoes = Some(undone.number);
@@ -183,7 +158,7 @@ impl Checkpoints {
                 back.collect::<BTreeMap<_, _>>()
             }
         };
-        let bounds = self.bounds();
+        let bounds = &self.inner.bounds;
         let blobs = &state.blobs;
         let (steps, conflicts) =
             plan::decide(&wanted, |path, wanted| now(path, wanted, bounds, blobs, keep), forced);
@@ -197,8 +172,7 @@ impl Checkpoints {
 
     /// Marks the turns as undone, or as in effect again, after every path was tried.
     fn settle(&self, rewind: &mut Rewind) -> Result<(), CheckpointError> {
-        let (mut records, _) = record::all(self.disk(), &self.turns_directory())?;
-        let mut rewinds = restore::all(self.disk(), &self.rewinds_directory())?;
+        let ((mut records, _), mut rewinds) = (self.records()?, self.rewinds()?);
         for record in records.iter_mut().filter(|record| rewind.turns.contains(&record.turn)) {
             record.taken_back = match rewind.undoes {
                 None => Some(rewind.number),
@@ -215,10 +189,10 @@ impl Checkpoints {
         }
         for undone in rewinds.iter_mut().filter(|known| Some(known.number) == rewind.undoes) {
             undone.undone = true;
-            undone.save(self.disk(), &self.rewinds_directory())?;
+            self.save_rewind(undone)?;
         }
         rewind.came = Progress::Done;
-        rewind.save(self.disk(), &self.rewinds_directory())?;
+        self.save_rewind(rewind)?;
         let spare = rewinds.len().saturating_sub(REWINDS_MAX);
         rewinds.iter().take(spare).for_each(|old| old.remove(self.disk(), &self.rewinds_directory()));
         Ok(())
@@ -232,14 +206,9 @@ enum StoreContent {
     No,
 }
 
-/// Returns the newest rewind that is in effect.
-fn newest_in_effect(rewinds: &[Rewind]) -> Option<&Rewind> {
-    rewinds.iter().rev().find(|rewind| rewind.is_in_effect())
-}
-
 fn report_of(rewind: &Rewind) -> RewindReport {
     let change = |step: &plan::RestoreStep| {
-        let as_touched = touched(step.path.clone(), step.now.clone(), Some(step.to.clone()));
+        let as_touched = TouchedPath::new(step.path.clone(), step.now.clone(), Some(step.to.clone()));
         let verb = match as_touched.verb() {
             "changed" => "put back",
             "created" => "brought back",

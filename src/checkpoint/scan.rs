@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::Bounds;
 use super::blobs::CheckpointBlobs;
 use super::node::{self, FileNode, NodeStamp};
+use super::record::TouchedPath;
 use super::user_files::{NodeKind, NodeStat, UserFiles};
 use super::walk::{order, walk};
 use epitome_platform::disk::file_time;
@@ -85,27 +86,26 @@ impl WorkspaceSnapshot {
     }
 }
 
-/// Iterates over two scans in parallel, path by path.
+/// Iterates over two scans in parallel, path by path; each pair has at least one of the two.
 pub fn zip_paths<'a>(
     before: &'a [ScannedPath],
     after: &'a [ScannedPath],
-    mut pair: impl FnMut(Option<&'a ScannedPath>, Option<&'a ScannedPath>),
-) {
+) -> impl Iterator<Item = (Option<&'a ScannedPath>, Option<&'a ScannedPath>)> {
     let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
-    loop {
+    std::iter::from_fn(move || {
         let which = match (before.peek(), after.peek()) {
-            (None, None) => return,
+            (None, None) => return None,
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
             (Some(old), Some(new)) if Arc::ptr_eq(&old.path, &new.path) => Ordering::Equal,
             (Some(old), Some(new)) => order(&old.path, &new.path),
         };
-        match which {
-            Ordering::Less => pair(before.next(), None),
-            Ordering::Greater => pair(None, after.next()),
-            Ordering::Equal => pair(before.next(), after.next()),
-        }
-    }
+        Some(match which {
+            Ordering::Less => (before.next(), None),
+            Ordering::Greater => (None, after.next()),
+            Ordering::Equal => (before.next(), after.next()),
+        })
+    })
 }
 
 /// The scope of a scan.
@@ -158,12 +158,16 @@ pub fn scan(
         let stamp = stat.stamp;
         let had_stamp = old.is_some_and(|old| old.known.stamp == Some(stamp));
         let at = found.len();
+        let scanned = |path: PathBuf, node, is_open| ScannedPath {
+            // Shares the memory of the previous scan.
+            path: old.map_or_else(|| path.into(), |old| old.path.clone()),
+            known: Arc::new(KnownNode { node, stamp: Some(stamp), is_open }),
+        };
         if stat.kind == NodeKind::File {
             match old {
                 Some(old) if had_stamp && !old.known.is_open => found.push(old.clone()),
                 Some(_) | None => {
-                    let known = KnownNode { node: node::unkept(&stat), stamp: Some(stamp), is_open: true };
-                    found.push(ScannedPath { path: name_of(old, path), known: Arc::new(known) });
+                    found.push(scanned(path, node::unkept(&stat), true));
                     let is_old =
                         had_stamp && old.is_some_and(|old| matches!(old.known.node, FileNode::Unkept { .. }));
                     unread_files.push(Unread { at, stat, is_old });
@@ -176,10 +180,7 @@ pub fn scan(
                 Some(old) if old.known.node == node && inode(old) == Some(stamp.inode) => {
                     found.push(old.clone());
                 }
-                Some(_) | None => {
-                    let known = KnownNode { node, stamp: Some(stamp), is_open: false };
-                    found.push(ScannedPath { path: name_of(old, path), known: Arc::new(known) });
-                }
+                Some(_) | None => found.push(scanned(path, node, false)),
             },
             Err(error) if node::is_absence(&error) => {}
             Err(_) => unread += 1,
@@ -228,12 +229,6 @@ fn inode(scanned: &ScannedPath) -> Option<u64> {
     scanned.known.stamp.map(|stamp| stamp.inode)
 }
 
-/// Reuses the path of the previous scan if possible, to share memory.
-fn name_of(old: Option<&ScannedPath>, path: PathBuf) -> Arc<Path> {
-    old.map_or_else(|| path.into(), |old| old.path.clone())
-}
-
-/// A file to be read.
 struct Unread {
     /// Its index in the scan.
     at: usize,
@@ -305,6 +300,11 @@ pub fn name(files: &dyn UserFiles, path: &Path, stat: &NodeStat, bytes_max: u64)
     node_of(files, path, stat, bytes_max, |content| Ok(super::blobs::hash(content)))
 }
 
+/// Returns the current node at a path, without storing its content.
+pub fn look_named(files: &dyn UserFiles, path: &Path, bytes_max: u64) -> FileNode {
+    node::look(files, path, |path, stat| name(files, path, stat, bytes_max)).unwrap_or(FileNode::Other)
+}
+
 fn node_of(
     files: &dyn UserFiles,
     path: &Path,
@@ -329,13 +329,6 @@ fn node_of(
     }
 }
 
-/// A difference between two scans: a path with its old and new node.
-pub struct Difference {
-    pub path: PathBuf,
-    pub before: FileNode,
-    pub after: FileNode,
-}
-
 /// Compares two scans of the same workspace.
 ///
 /// A path that appears only in the second scan may have existed before, if it was ignored then or beyond a limit. It
@@ -347,34 +340,36 @@ pub fn compare(
     before: &WorkspaceSnapshot,
     after: &WorkspaceSnapshot,
     bounds: &Bounds,
-) -> (Vec<Difference>, Vec<PathBuf>) {
-    let mut differences = Vec::new();
+) -> (Vec<TouchedPath>, Vec<PathBuf>) {
+    let mut differences: Vec<TouchedPath> = Vec::new();
+    let mut differ = |path: &Path, before: &FileNode, after: FileNode| {
+        differences.push(TouchedPath::new(path.to_path_buf(), before.clone(), Some(after)));
+    };
     let mut unsure = Vec::new();
     let mut new: Vec<(&Path, &FileNode)> = Vec::new();
     let mut new_directories: HashSet<&Path> = HashSet::new();
-    zip_paths(&before.found, &after.found, |old, found| match (old, found) {
-        (Some(old), Some(found)) => {
-            let is_other = inode(old).is_some_and(|inode_before| Some(inode_before) != inode(found));
-            if found.known.node.is_directory() && is_other {
-                new_directories.insert(&found.path);
+    for pair in zip_paths(&before.found, &after.found) {
+        match pair {
+            (Some(old), Some(found)) => {
+                let is_other = inode(old).is_some_and(|inode_before| Some(inode_before) != inode(found));
+                if found.known.node.is_directory() && is_other {
+                    new_directories.insert(&found.path);
+                }
+                if !old.is_same(found) {
+                    differ(&old.path, &old.known.node, found.known.node.clone());
+                }
             }
-            if !old.is_same(found) {
-                let (before, after) = (old.known.node.clone(), found.known.node.clone());
-                differences.push(Difference { path: old.path.to_path_buf(), before, after });
+            (Some(old), None) => {
+                // It is ignored now, beyond a limit, or deleted.
+                let now = look_named(files, &old.path, bounds.file_bytes);
+                if old.known.node != now && !has_stamp(files, &old.known.node, &old.path) {
+                    differ(&old.path, &old.known.node, now);
+                }
             }
+            (None, Some(found)) => new.push((&found.path, &found.known.node)),
+            (None, None) => {}
         }
-        (Some(old), None) => {
-            // It is ignored now, beyond a limit, or deleted.
-            let now = node::look(files, &old.path, |path, stat| name(files, path, stat, bounds.file_bytes))
-                .unwrap_or(FileNode::Other);
-            if old.known.node != now && !has_stamp(files, &old.known.node, &old.path) {
-                let before = old.known.node.clone();
-                differences.push(Difference { path: old.path.to_path_buf(), before, after: now });
-            }
-        }
-        (None, Some(found)) => new.push((&found.path, &found.known.node)),
-        (None, None) => {}
-    });
+    }
     let is_ignore_file =
         |path: &Path| path.file_name().is_some_and(|name| IGNORE_FILES.iter().any(|ignore| name == *ignore));
     let rules_changed = differences.iter().any(|difference| is_ignore_file(&difference.path))
@@ -396,25 +391,15 @@ pub fn compare(
         if node.is_directory() {
             new_directories.insert(path);
         }
-        differences.push(Difference {
-            path: path.to_path_buf(),
-            before: FileNode::Missing,
-            after: node.clone(),
-        });
+        differences.push(TouchedPath::new(path.to_path_buf(), FileNode::Missing, Some(node.clone())));
     }
     (differences, unsure)
 }
 
 /// Whether a file that is known only by its stamp still has that stamp.
 pub fn has_stamp(files: &dyn UserFiles, known: &FileNode, path: &Path) -> bool {
-    match known {
-        FileNode::Unkept { stamp, .. } => files.stat(path).is_ok_and(|found| found.stamp == *stamp),
-        FileNode::Missing
-        | FileNode::File { .. }
-        | FileNode::Link { .. }
-        | FileNode::Directory { .. }
-        | FileNode::Other => false,
-    }
+    let FileNode::Unkept { stamp, .. } = known else { return false };
+    files.stat(path).is_ok_and(|found| found.stamp == *stamp)
 }
 
 #[cfg(test)]

@@ -11,11 +11,12 @@ use serde::{Deserialize, Serialize};
 use super::baseline::Baseline;
 use super::blobs::CheckpointBlobs;
 use super::plan::Conflict;
-use super::record::{self, Durable, TurnRecord};
-use super::restore::{self, RestoreFailure};
+use super::record::{self, TurnRecord};
+use super::restore::{self, RestoreFailure, Rewind};
 use super::scan::{ScannedPath, WorkspaceSnapshot};
 use super::user_files::UserFiles;
 use super::{Bounds, CheckpointDisk, CheckpointError, directory};
+use epitome_files::disk::PutMode;
 use epitome_thread::{Seq, SessionId};
 
 /// Maximum wait for the scan after an ended call: twice the time limit of a scan.
@@ -59,14 +60,15 @@ pub struct RewindReport {
 /// A handle to the checkpoints of one session. Clones share their state.
 #[derive(Clone)]
 pub struct Checkpoints {
-    inner: Arc<CheckpointsInner>,
+    pub(super) inner: Arc<CheckpointsInner>,
 }
 
-struct CheckpointsInner {
+pub(super) struct CheckpointsInner {
     disk: CheckpointDisk,
     directory: PathBuf,
-    data: PathBuf,
-    bounds: Bounds,
+    /// The data directory, which is never scanned.
+    pub(super) data: PathBuf,
+    pub(super) bounds: Bounds,
     /// `None` until first used: most sessions are only listed and read.
     state: Mutex<Option<TrackerState>>,
     calls: Mutex<CallState>,
@@ -76,13 +78,13 @@ struct CheckpointsInner {
 
 /// State that must stay accessible during a scan, which locks the main state.
 #[derive(Default)]
-struct CallState {
+pub(super) struct CallState {
     /// The current turn.
     turn: Seq,
     /// Errors that have not been reported yet.
     troubles: Vec<String>,
     /// Number of calls whose end is not recorded yet.
-    under_way: usize,
+    pub(super) under_way: usize,
 }
 
 pub(super) struct TrackerState {
@@ -152,7 +154,7 @@ impl Checkpoints {
     pub fn turns(&self) -> Result<Vec<TurnRecord>, CheckpointError> {
         self.wait_for_calls();
         let _guard = self.state()?;
-        let (records, _) = record::all(self.disk(), &self.turns_directory())?;
+        let (records, _) = self.records()?;
         Ok(records.into_iter().filter(|record| !record.is_empty()).collect())
     }
 
@@ -176,7 +178,7 @@ impl Checkpoints {
         if state.record.as_ref().is_some_and(|record| record.turn == turn) {
             return Ok(());
         }
-        let (mut records, _) = record::all(self.disk(), &self.turns_directory())?;
+        let (mut records, _) = self.records()?;
         let known = records.iter().position(|record| record.turn == turn).map(|at| records.remove(at));
         let is_new = known.is_none();
         state.saved = known.clone();
@@ -196,7 +198,7 @@ impl Checkpoints {
                 break;
             }
             let gone = DroppedTurns { through: record.turn };
-            record::save(self.disk(), &self.dropped_turns_path(), &gone, Durable::No)?;
+            record::save(self.disk(), &self.dropped_turns_path(), &gone, PutMode::Unsynced)?;
             record.remove(self.disk(), &self.turns_directory());
             left -= 1;
             let needed = self.needed(state)?;
@@ -207,8 +209,7 @@ impl Checkpoints {
 
     /// Returns the hashes of the contents that a record, a scan or a rewind refers to.
     fn needed(&self, state: &TrackerState) -> Result<HashSet<String>, CheckpointError> {
-        let (records, _) = record::all(self.disk(), &self.turns_directory())?;
-        let rewinds = restore::all(self.disk(), &self.rewinds_directory())?;
+        let ((records, _), rewinds) = (self.records()?, self.rewinds()?);
         let records = records.iter().chain(&state.record);
         let mut needed: HashSet<String> = records.flat_map(TurnRecord::hashes).map(str::to_owned).collect();
         let scans = state.last.iter().chain(state.before.iter().flat_map(|seen| seen.found.iter()));
@@ -238,20 +239,6 @@ impl Checkpoints {
         &*self.inner.disk.files
     }
 
-    pub(super) fn bounds(&self) -> &Bounds {
-        &self.inner.bounds
-    }
-
-    /// The data directory, which is never scanned.
-    pub(super) fn excluded(&self) -> &Path {
-        &self.inner.data
-    }
-
-    /// Records the start of a call. Each call must be followed by one of `call_ended`.
-    pub(super) fn call_begins(&self) {
-        self.calls().under_way += 1;
-    }
-
     pub(super) fn call_ended(&self) {
         let mut calls = self.calls();
         calls.under_way = calls.under_way.saturating_sub(1);
@@ -265,7 +252,7 @@ impl Checkpoints {
         drop(self.inner.ended.wait_timeout_while(self.calls(), CALL_END_MAX, |calls| calls.under_way > 0));
     }
 
-    fn calls(&self) -> MutexGuard<'_, CallState> {
+    pub(super) fn calls(&self) -> MutexGuard<'_, CallState> {
         self.inner.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -287,6 +274,20 @@ impl Checkpoints {
             });
         }
         Ok(guard)
+    }
+
+    /// Reads all records of turns, oldest first. Also returns the paths of unreadable ones.
+    pub(super) fn records(&self) -> Result<(Vec<TurnRecord>, Vec<PathBuf>), CheckpointError> {
+        record::all(self.disk(), &self.turns_directory())
+    }
+
+    /// Reads all rewinds, oldest first.
+    pub(super) fn rewinds(&self) -> Result<Vec<Rewind>, CheckpointError> {
+        restore::all(self.disk(), &self.rewinds_directory())
+    }
+
+    pub(super) fn save_rewind(&self, rewind: &Rewind) -> Result<(), CheckpointError> {
+        rewind.save(self.disk(), &self.rewinds_directory())
     }
 
     pub(super) fn turns_directory(&self) -> PathBuf {

@@ -5,6 +5,7 @@ use epitome_platform::os::OsStrExt;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::fs::Metadata;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -18,7 +19,6 @@ use super::scan::ScanScope;
 /// Number of threads. More would take CPU time from other processes.
 const THREADS: usize = 2;
 
-/// Maximum bytes of an ignore file.
 const IGNORE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Directories of version control systems, whose state belongs to the user.
@@ -91,7 +91,7 @@ fn in_order(mut builder: WalkBuilder, place: &ScanScope<'_>, until: Instant) -> 
             break;
         }
         let found = read_entry(entry);
-        if let WalkEntry::Path(path, _) = &found {
+        if let Ok(Some((path, _))) = &found {
             if !known.insert(path.clone()) {
                 continue;
             }
@@ -105,32 +105,25 @@ fn in_order(mut builder: WalkBuilder, place: &ScanScope<'_>, until: Instant) -> 
     walked
 }
 
-enum WalkEntry {
-    Path(PathBuf, Metadata),
-    Nothing,
-    Unreadable,
-}
-
 impl Walked {
-    fn take(&mut self, found: WalkEntry) {
+    fn take(&mut self, found: io::Result<Option<(PathBuf, Metadata)>>) {
         match found {
-            WalkEntry::Path(path, metadata) => self.paths.push((path, metadata)),
-            WalkEntry::Nothing => {}
-            WalkEntry::Unreadable => self.unread += 1,
+            Ok(found) => self.paths.extend(found),
+            Err(_) => self.unread += 1,
         }
     }
 }
 
-fn read_entry(entry: Result<DirEntry, ignore::Error>) -> WalkEntry {
-    let Ok(entry) = entry else { return WalkEntry::Unreadable };
+/// Returns the path and its metadata; `None` for what isn't a part of a scan.
+fn read_entry(entry: Result<DirEntry, ignore::Error>) -> io::Result<Option<(PathBuf, Metadata)>> {
+    let entry = entry.map_err(io::Error::other)?;
     if entry.depth() == 0 || is_ours(entry.path()) {
-        return WalkEntry::Nothing;
+        return Ok(None);
     }
     let path = entry.into_path();
     match std::fs::symlink_metadata(&path) {
-        Ok(metadata) => WalkEntry::Path(path, metadata),
-        Err(error) if node::is_absence(&error) => WalkEntry::Nothing,
-        Err(_) => WalkEntry::Unreadable,
+        Err(error) if node::is_absence(&error) => Ok(None),
+        found => Ok(Some((path, found?))),
     }
 }
 

@@ -29,7 +29,6 @@ use epitome_tools::sandbox::{GitChanges, SandboxRules, confinement};
 /// Timeout for `initialize`. rust-analyzer takes a minute to load a large workspace, but answers this request
 /// immediately.
 const INITIALIZE_TIME_MAX: Duration = Duration::from_secs(45);
-/// Timeout for other requests.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
 /// Findings count as complete when none have been published for this long.
 pub(super) const QUIET: Duration = Duration::from_millis(400);
@@ -37,13 +36,10 @@ pub(super) const QUIET: Duration = Duration::from_millis(400);
 pub(super) const OUTBOX_MAX: usize = 16;
 /// Maximum files that are open in the server; the least recently checked one is closed first.
 pub(super) const OPEN_MAX: usize = 200;
-/// Maximum pending requests.
 const PENDING_MAX: usize = 64;
-/// Maximum tokens of work that are kept.
 const WORKING_MAX: usize = 256;
 /// The token for rust-analyzer's own report of its state, which begins before its first work.
 const STATUS: &str = "status";
-/// Maximum files whose findings are kept.
 const FILES_MAX: usize = 2_000;
 
 pub struct LanguageServer {
@@ -228,26 +224,12 @@ impl LanguageServer {
     /// Waits until the server reports no work in progress: before, its findings are incomplete, and so are places. Returns
     /// `false` if that takes longer than `wait`.
     pub async fn is_idle_within(&self, wait: Duration) -> bool {
-        let until = Instant::now() + wait;
-        loop {
-            let news = self.published.notified();
-            let quiet_at = {
-                let state = self.state();
-                let quiet_at = state.worked_at.map_or_else(Instant::now, |at| at + QUIET);
-                state.working.is_empty().then_some(quiet_at)
-            };
-            let now = Instant::now();
-            if quiet_at.is_some_and(|at| at <= now) {
-                return true;
-            }
-            if now >= until || self.has_ended() {
-                return false;
-            }
-            tokio::select! {
-                () = news => {}
-                () = tokio::time::sleep_until(quiet_at.map_or(until, |at| at.min(until))) => {}
-            }
-        }
+        let idle = self.wait_for(Instant::now() + wait, |state| match state.worked_at.map(|at| at + QUIET) {
+            _ if !state.working.is_empty() => Err(None),
+            Some(quiet_at) if quiet_at > Instant::now() => Err(Some(quiet_at)),
+            Some(_) | None => Ok(()),
+        });
+        idle.await.is_some()
     }
 
     /// Waits until the findings for a text have been published and no more follow.
@@ -258,34 +240,44 @@ impl LanguageServer {
         since: Instant,
         until: Instant,
     ) -> Option<Vec<Diagnostic>> {
+        let settled = self.wait_for(until, |state| {
+            // With a version, findings must be for that text; without one, they must have arrived after it was sent.
+            let found = state.findings.get(uri).filter(|published| match published.version {
+                Some(published) => published >= version,
+                None => published.at >= since,
+            });
+            match found {
+                Some(found) if found.at.elapsed() >= QUIET => Ok(found.findings.clone()),
+                found => Err(found.map(|found| found.at + QUIET)),
+            }
+        });
+        settled.await.or_else(|| {
+            let state = self.state();
+            let found = state.findings.get(uri).filter(|published| published.at >= since);
+            found.map(|found| found.findings.clone())
+        })
+    }
+
+    /// Waits until `look` finds something in the state; `None` when `until` has passed or the server has ended. `look`
+    /// may say when it wants to look again, although there is no news.
+    async fn wait_for<T>(
+        &self,
+        until: Instant,
+        look: impl Fn(&LanguageServerState) -> Result<T, Option<Instant>>,
+    ) -> Option<T> {
         loop {
             let news = self.published.notified();
-            let quiet_at = {
-                let state = self.state();
-                // With a version, findings must be for that text; without one, they must have arrived after it was
-                // sent.
-                let found = state.findings.get(uri).filter(|published| match published.version {
-                    Some(published) => published >= version,
-                    None => published.at >= since,
-                });
-                match found {
-                    Some(found) if found.at.elapsed() >= QUIET => {
-                        return Some(found.findings.clone());
-                    }
-                    Some(found) => Some(found.at + QUIET),
-                    None => None,
-                }
+            let looked = look(&self.state());
+            let again = match looked {
+                Ok(found) => return Some(found),
+                Err(again) => again.map_or(until, |at| at.min(until)),
             };
-            let now = Instant::now();
-            if now >= until || self.has_ended() {
-                let state = self.state();
-                let found = state.findings.get(uri).filter(|published| published.at >= since);
-                return found.map(|found| found.findings.clone());
+            if Instant::now() >= until || self.has_ended() {
+                return None;
             }
-            let next = quiet_at.map_or(until, |at| at.min(until));
             tokio::select! {
                 () = news => {}
-                () = tokio::time::sleep_until(next) => {}
+                () = tokio::time::sleep_until(again) => {}
             }
         }
     }
@@ -392,10 +384,10 @@ impl LanguageServer {
 
     fn report_work(&self, token: &str, begins: bool) {
         let mut state = self.state();
-        match begins {
-            true if state.working.len() < WORKING_MAX => drop(state.working.insert(token.to_owned())),
-            true => {}
-            false => drop(state.working.remove(token)),
+        if !begins {
+            state.working.remove(token);
+        } else if state.working.len() < WORKING_MAX {
+            state.working.insert(token.to_owned());
         }
         state.worked_at = Some(Instant::now());
         drop(state);
@@ -434,7 +426,6 @@ impl Drop for LanguageServer {
     }
 }
 
-/// The initialization options of a server.
 fn options(server: &str) -> Value {
     match server {
         // By default, its checks and the agent's builds block each other on the target directory.

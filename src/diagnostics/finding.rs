@@ -5,10 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-/// Maximum characters of a message.
 const MESSAGE_CHARS_MAX: usize = 240;
-
-/// Maximum characters of a code.
 const CODE_CHARS_MAX: usize = 60;
 
 /// An error or a warning at a position of a file.

@@ -10,7 +10,6 @@ use epitome_tools::Workspace;
 pub struct KnownServer {
     /// The name in `[diagnostics] servers`.
     pub name: &'static str,
-    /// The program and its arguments.
     command: &'static [&'static str],
     /// File extensions, each with the protocol's id of its language.
     languages: &'static [(&'static str, &'static str)],

@@ -45,12 +45,7 @@ const MEMORY_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// The running servers of a process. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct LanguageServers {
-    inner: Arc<ServersInner>,
-}
-
-#[derive(Default)]
-struct ServersInner {
-    state: Mutex<ServersState>,
+    state: Arc<Mutex<ServersState>>,
 }
 
 #[derive(Default)]
@@ -157,7 +152,7 @@ impl LanguageServers {
         rules.memory = Some(rules.memory.map_or(MEMORY_MAX, |memory| memory.min(MEMORY_MAX)));
         let client = LanguageServer::start(installed, &context.workspace, &rules, &context.reaper).await?;
         tracing::info!(server = installed.server.name, workspace = %key.0.display(), "a language server was started");
-        tokio::spawn(end_when_idle(Arc::downgrade(&self.inner), key.clone()));
+        tokio::spawn(end_when_idle(Arc::downgrade(&self.state), key.clone()));
         Ok(client)
     }
 
@@ -207,16 +202,16 @@ impl LanguageServers {
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, ServersState> {
-        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Removes a server once it is idle, which ends its processes.
-async fn end_when_idle(servers: Weak<ServersInner>, key: ServerKey) {
+async fn end_when_idle(servers: Weak<Mutex<ServersState>>, key: ServerKey) {
     loop {
         tokio::time::sleep(IDLE_CHECKED_EVERY).await;
-        let Some(inner) = servers.upgrade() else { return };
-        let mut state = inner.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(servers) = servers.upgrade() else { return };
+        let mut state = servers.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(client) = state.running.get(&key).and_then(|cell| cell.get()) else { return };
         let has_crashed = client.has_ended();
         if has_crashed || client.idle_for() >= IDLE_MAX {

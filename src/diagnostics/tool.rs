@@ -9,12 +9,12 @@ use super::EditWatch;
 use super::watch::{CHECK_TIME_MAX, FILE_BYTES_MAX};
 use epitome_platform::file_uri;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
+use epitome_tools::schema::{self, InputKey};
 use epitome_tools::secret_places::is_secret_name;
 use epitome_tools::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk};
 
 /// Maximum diagnostics or locations that one call returns.
 const LISTED_MAX: usize = 100;
-/// Maximum characters of a line of code.
 const LINE_CHARS_MAX: usize = 200;
 
 pub struct DiagnosticsTool {
@@ -35,27 +35,21 @@ impl ParsedTool for DiagnosticsTool {
     type Call = DiagnosticsCall;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "diagnostics".to_owned(),
-            description:
-                "Asks the language server of a file for its errors and warnings, or where a name in it is \
-                          defined or used. New errors of files that you edit are reported without this."
-                    .to_owned(),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "file_path": {"type": "string", "description": "The file."},
-                    "action": {
-                        "type": "string",
-                        "enum": ["errors", "definition", "references"],
-                        "description": "What is wanted; `errors` by default."
-                    },
-                    "line": {"type": "integer", "description": "For a name: its line, from 1."},
-                    "name": {"type": "string", "description": "The name on that line."}
-                },
-                "required": ["file_path"]
-            }),
-        }
+        schema::spec(
+            "diagnostics",
+            "Asks the language server of a file for its errors and warnings, or where a name in it is defined or used. \
+             New errors of files that you edit are reported without this.",
+            [
+                InputKey::text("file_path", "The file.").required(),
+                InputKey::choice(
+                    "action",
+                    &["errors", "definition", "references"],
+                    "What is wanted; `errors` by default.",
+                ),
+                InputKey::number("line", "For a name: its line, from 1."),
+                InputKey::text("name", "The name on that line."),
+            ],
+        )
     }
 
     fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {

@@ -1,7 +1,6 @@
 //! Tracks the edits of one session and the new errors in the files that it changes.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -25,7 +24,6 @@ const ERRORS_PER_FILE_MAX: usize = 10;
 const ERRORS_MAX: usize = 20;
 /// Maximum files whose previous state is kept.
 const FILES_MAX: usize = 200;
-/// Maximum bytes of a file that is checked.
 pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Files that indicate the language of a workspace, each with an example of a file name in that language.
@@ -44,7 +42,6 @@ const MARKERS: [(&str, &str); 12] = [
     ("Gemfile", "a.rb"),
 ];
 
-/// An edited file.
 #[derive(Clone, Debug)]
 pub struct Edit {
     pub path: PathBuf,
@@ -146,18 +143,14 @@ impl EditWatch {
         let mut state = self.state();
         let news = std::mem::take(&mut state.news);
         let root = self.context.workspace.cwd.clone();
-        let mut lines = String::new();
-        let (mut left, mut servers) = (ERRORS_MAX, Vec::new());
+        let (mut left, mut servers, mut lines) = (ERRORS_MAX, Vec::new(), Vec::new());
         for (path, FileNews { server, errors, findings, text }) in news {
             let shown = errors.iter().take(ERRORS_PER_FILE_MAX.min(left)).count();
             left -= shown;
-            for error in &errors[..shown] {
-                let line = error.shown(path.strip_prefix(&root).unwrap_or(&path));
-                writeln!(lines, "{line}").expect("a string takes all");
-            }
+            let relative = path.strip_prefix(&root).unwrap_or(&path);
+            lines.extend(errors[..shown].iter().map(|error| error.shown(relative)));
             if errors.len() > shown {
-                writeln!(lines, "({} more errors in {})", errors.len() - shown, path.display())
-                    .expect("a string takes all");
+                lines.push(format!("({} more errors in {})", errors.len() - shown, path.display()));
             }
             if !errors.is_empty() && !servers.contains(&server) {
                 servers.push(server);
@@ -168,7 +161,7 @@ impl EditWatch {
             format!(
                 "New errors in files that you changed, from {}:\n{}",
                 servers.join(" and "),
-                lines.trim_end()
+                lines.join("\n")
             )
         })
     }
@@ -249,7 +242,6 @@ impl EditWatch {
     }
 }
 
-/// Decrements the number of checks when dropped.
 struct CheckDone<'a>(&'a EditWatch);
 
 impl Drop for CheckDone<'_> {
@@ -261,7 +253,6 @@ impl Drop for CheckDone<'_> {
     }
 }
 
-/// The installed server for a file and the file's text.
 async fn read(context: &ServerContext, path: &Path) -> Result<(Installed, String), String> {
     let (context, path) = (context.clone(), path.to_path_buf());
     let read = tokio::task::spawn_blocking(move || {

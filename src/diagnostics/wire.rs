@@ -5,7 +5,6 @@ use std::io;
 use serde_json::Value;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _};
 
-/// Maximum bytes of a header line.
 const HEAD_BYTES_MAX: u64 = 4 * 1024;
 /// Maximum bytes of a message. Lists of references may have several megabytes.
 const MESSAGE_BYTES_MAX: usize = 32 * 1024 * 1024;

@@ -42,10 +42,9 @@ impl MemoryFiles {
         let root = main_worktree(&root).unwrap_or(root);
         let name = root.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let name: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).collect();
-        let digest = Sha256::digest(root.as_os_str().as_bytes());
-        let digest: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+        let digest = format!("{:x}", Sha256::digest(root.as_os_str().as_bytes()));
         let directory = MemoryFiles::directory(paths);
-        let project = directory.join("projects").join(format!("{name}-{digest}.md"));
+        let project = directory.join("projects").join(format!("{name}-{}.md", &digest[..8]));
         MemoryFiles { user: directory.join("user.md"), directory, project, root }
     }
 

@@ -69,10 +69,8 @@ impl Paths {
         if longest.as_os_str().len() < SOCKET_PATH_BYTES_MAX {
             return self.runtime.clone();
         }
-        let digest = Sha256::digest(self.runtime.as_os_str().as_bytes());
-        let name = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>();
-        let user = user_id();
-        std::env::temp_dir().join(format!("epitome-{user}-{name}"))
+        let digest = format!("{:x}", Sha256::digest(self.runtime.as_os_str().as_bytes()));
+        std::env::temp_dir().join(format!("epitome-{}-{}", user_id(), &digest[..16]))
     }
 
     /// Creates locations below one directory, as for `EPITOME_HOME`.

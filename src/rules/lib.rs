@@ -80,13 +80,6 @@ enum ArgumentKind {
     Name,
 }
 
-impl ArgumentKind {
-    /// Whether calls have something that is compared with a pattern.
-    fn is_compared(self) -> bool {
-        !matches!(self, ArgumentKind::Nothing)
-    }
-}
-
 /// Tools for which typos are detected; of two equally similar names the first is suggested. Capitalized names are
 /// Claude Code's aliases, which cover all tools of that kind.
 const TOOLS: [(&str, ArgumentKind); 25] = [
@@ -124,9 +117,12 @@ pub struct RuleError {
     pub hint: Option<String>,
 }
 
+fn wrong<T>(message: String, hint: impl Into<String>) -> Result<T, RuleError> {
+    Err(RuleError { message, hint: Some(hint.into()) })
+}
+
 /// Parses a rule.
 pub fn parse(text: &str) -> Result<RulePattern, RuleError> {
-    let wrong = |message: String, hint: &str| Err(RuleError { message, hint: Some(hint.to_owned()) });
     let text = text.trim();
     let form = "a rule is a tool's name, optionally with a pattern: \"bash(cargo test *)\"";
     if text.is_empty() {
@@ -154,12 +150,9 @@ pub fn parse(text: &str) -> Result<RulePattern, RuleError> {
     if !is_known(tool)
         && let Some(near) = nearest(tool, TOOLS.iter().map(|(name, _)| *name))
     {
-        return wrong(format!("there is no tool {tool:?}"), &format!("did you mean {near:?}?"));
+        return wrong(format!("there is no tool {tool:?}"), format!("did you mean {near:?}?"));
     }
-    let named = match is_server(tool) {
-        true => format!("{tool}__*"),
-        false => tool.to_owned(),
-    };
+    let named = if is_server(tool) { format!("{tool}__*") } else { tool.to_owned() };
     let Some(about) = about else { return Ok(RulePattern { tool: named, about: None }) };
     if about.is_empty() {
         return wrong(
@@ -168,15 +161,16 @@ pub fn parse(text: &str) -> Result<RulePattern, RuleError> {
         );
     }
     // A name with `*` may be that of several tools; then the pattern is compared with what each is about.
+    let is_compared = |kind: &ArgumentKind| !matches!(kind, ArgumentKind::Nothing);
     let about = match kind_of(tool) {
         _ if tool.contains('*')
-            && TOOLS.iter().any(|(name, kind)| may_be(tool, name) && kind.is_compared()) =>
+            && TOOLS.iter().any(|(name, kind)| may_be(tool, name) && is_compared(kind)) =>
         {
             Some(about.to_owned())
         }
         ArgumentKind::Nothing => {
-            let hint = format!("write \"{tool}\"");
-            return wrong(format!("rules about {tool} have nothing in parentheses"), &hint);
+            let message = format!("rules about {tool} have nothing in parentheses");
+            return wrong(message, format!("write \"{tool}\""));
         }
         ArgumentKind::Command => command(about),
         ArgumentKind::Host => Some(host(about)?),
@@ -223,10 +217,10 @@ impl RulePattern {
     pub fn check_tool(&self) -> Result<(), RuleError> {
         match is_known(&self.tool) {
             true => Ok(()),
-            false => Err(RuleError {
-                message: format!("there is no tool {:?}, so this rule matches nothing", self.tool),
-                hint: Some(format!("tools are {}", TOOLS.map(|(name, _)| name).join(", "))),
-            }),
+            false => wrong(
+                format!("there is no tool {:?}, so this rule matches nothing", self.tool),
+                format!("tools are {}", TOOLS.map(|(name, _)| name).join(", ")),
+            ),
         }
     }
 }
@@ -245,17 +239,14 @@ fn host(about: &str) -> Result<String, RuleError> {
     let is_host = host.chars().all(|c| c.is_alphanumeric() || "-._*:[]".contains(c));
     match is_host && !host.is_empty() {
         true => Ok(host),
-        false => Err(RuleError {
-            message: format!("{about:?} is not a host"),
-            hint: Some(
-                "write the host alone: \"web_fetch(docs.rs)\" or \"web_fetch(*.example.com)\"".to_owned(),
-            ),
-        }),
+        false => wrong(
+            format!("{about:?} is not a host"),
+            "write the host alone: \"web_fetch(docs.rs)\" or \"web_fetch(*.example.com)\"",
+        ),
     }
 }
 
 fn path(about: &str) -> Result<String, RuleError> {
-    let wrong = |message: String, hint: String| Err(RuleError { message, hint: Some(hint) });
     if about.starts_with('/') && !about.starts_with("//") {
         let below = about.trim_start_matches('/');
         return wrong(
@@ -268,19 +259,16 @@ fn path(about: &str) -> Result<String, RuleError> {
     if about.split('/').any(|part| part == "..") {
         return wrong(
             format!("{about:?} has .. in it"),
-            "write where it leads: ~/, // or a path in the workspace".to_owned(),
+            "write where it leads: ~/, // or a path in the workspace",
         );
     }
     if about.starts_with('~') && !about.starts_with("~/") {
-        return wrong(
-            format!("{about:?} names another user's home"),
-            "~/ is yours; others begin with //".to_owned(),
-        );
+        return wrong(format!("{about:?} names another user's home"), "~/ is yours; others begin with //");
     }
     if let Err(error) = globset::Glob::new(about) {
         return wrong(
             format!("{about:?} is not a pattern for paths: {}", error.kind()),
-            "for example src/**".to_owned(),
+            "for example src/**",
         );
     }
     Ok(about.to_owned())

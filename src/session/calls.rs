@@ -72,7 +72,7 @@ impl Session {
         self.core.permissions.open(id.clone(), question);
         work.jobs.spawn(async move {
             let looked = async {
-                let _turn = entrance.turn().await;
+                let _turn = entrance.await;
                 let context = editor_buffers::looked(look, context).await;
                 tool.check(&call.input, context.clone()).await?;
                 Ok(tool.preview(&call.input, context).await)
@@ -191,7 +191,7 @@ impl Session {
         let mut timed = TimedSpan::new(span.clone());
         let job = async move {
             let run = async {
-                let _turn = entrance.turn().await;
+                let _turn = entrance.await;
                 let context = editor_buffers::looked(look, context).await;
                 checkpoints::around(kept, effects::run_tool(tool, call, context, sync_first)).await
             };

@@ -9,7 +9,7 @@ use std::fs::Permissions;
 use std::io;
 use std::path::PathBuf;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use self::parse::FilePatch;
 use super::buffers::Saved;
@@ -17,16 +17,14 @@ use super::disk::{CancelFlag, CurrentContent};
 use super::file_edit::listed;
 use super::notebook::Notebook;
 use super::read_state::{self, ReadState};
+use super::schema::{self, InputKey};
 use super::{Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
 use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
 
 /// Maximum size in bytes of all files of a patch, old and new; both are kept in memory for a rollback.
 const ALL_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Maximum number of errors reported at once.
 const FAULTS_SHOWN_MAX: usize = 10;
-
-/// Maximum number of files listed in a tool card.
 const LOCATIONS_MAX: usize = 20;
 
 pub struct ApplyPatch;
@@ -36,34 +34,24 @@ impl ParsedTool for ApplyPatch {
     const NEEDS: Needs = Needs::EditorBuffers;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "apply_patch".to_string(),
-            description: "Applies a patch to one or more files, completely or not at all. Read files before you \
-                          change them. The format:\n\
-                          *** Begin Patch\n\
-                          *** Update File: path/one\n\
-                          *** Move to: path/of/its/new/name (only to rename)\n\
-                          @@ a line above the place, such as the function's (only where the context is not unique)\n \
-                          context line\n\
-                          -line that goes\n\
-                          +line that comes\n \
-                          context line\n\
-                          *** Add File: path/two\n\
-                          +each line of it\n\
-                          *** Delete File: path/three\n\
-                          *** End Patch\n\
-                          Give 3 lines of context around a change, exactly as in the file, and hunks in the file's \
-                          order. `*** End of File` below a hunk says that it is at the end. A unified diff is taken as \
-                          well."
-                .to_string(),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "input": {"type": "string", "description": "The whole patch."}
-                },
-                "required": ["input"]
-            }),
-        }
+        let description = "Applies a patch to one or more files, completely or not at all. Read files before you \
+                           change them. The format:\n\
+                           *** Begin Patch\n\
+                           *** Update File: path/one\n\
+                           *** Move to: path/of/its/new/name (only to rename)\n\
+                           @@ a line above the place, such as the function's (only where the context is not unique)\n \
+                           context line\n\
+                           -line that goes\n\
+                           +line that comes\n \
+                           context line\n\
+                           *** Add File: path/two\n\
+                           +each line of it\n\
+                           *** Delete File: path/three\n\
+                           *** End Patch\n\
+                           Give 3 lines of context around a change, exactly as in the file, and hunks in the file's \
+                           order. `*** End of File` below a hunk says that it is at the end. A unified diff is taken as \
+                           well.";
+        schema::spec("apply_patch", description, [InputKey::text("input", "The whole patch.").required()])
     }
 
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
@@ -153,7 +141,6 @@ struct PlannedFile {
     path: PathBuf,
     old: Option<Vec<u8>>,
     new: Option<Vec<u8>>,
-    /// The permissions of the old file.
     permissions: Option<Permissions>,
     /// Line numbers of the changes in the old text.
     lines: Vec<usize>,
@@ -297,9 +284,9 @@ impl PatchPlan {
         known: Option<&ReadState>,
     ) -> Result<usize, String> {
         let workspace = &*context.workspace;
-        let real = context.permitted(path)?;
-        let is_new = !self.files.iter().any(|file| file.real == real);
+        let known_files = self.files.len();
         let at = self.at(path, context)?;
+        let is_new = self.files.len() > known_files;
         let file = &self.files[at];
         let Some(content) = &file.new else {
             return Err(disk::trouble("change", &file.real, workspace, &io::ErrorKind::NotFound.into()));
@@ -361,39 +348,31 @@ impl PatchPlan {
         let (writes, removals): (Vec<&PlannedFile>, Vec<&PlannedFile>) =
             self.files.iter().partition(|file| file.new.is_some());
         let mut done: Vec<(&PlannedFile, Option<Saved>)> = Vec::new();
-        let mut notes: Vec<String> = Vec::new();
-        for file in writes.into_iter().chain(removals) {
+        let result = writes.into_iter().chain(removals).try_for_each(|file| {
             // A cancelled call leaves nothing half-written.
-            let result = if stop.requested() {
-                Err(disk::trouble("write", &file.real, workspace, &io::Error::other("cancelled")))
-            } else {
-                file.apply(context, stop)
-            };
-            let why = match result {
-                Ok(saved) => {
-                    let name = workspace.display(&file.real);
-                    notes.extend(saved.map(|saved| format!("{name}: {}", saved.note())));
-                    done.push((file, saved));
-                    written();
-                    continue;
-                }
-                Err(why) => why,
-            };
-            let stuck: Vec<String> = done
-                .iter()
-                .rev()
-                .filter(|(file, saved)| file.roll_back(*saved, context).is_err())
-                .map(|(file, _)| workspace.display(&file.real))
-                .collect();
-            return Err(match stuck.is_empty() {
-                true => format!("{why} No file was changed: earlier writes were rolled back."),
-                false => {
-                    format!("{why} Earlier writes could not be rolled back in {}.", stuck.join(", "))
-                }
-            });
-        }
-        self.notes.extend(notes);
-        Ok(())
+            if stop.requested() {
+                return Err(disk::trouble("write", &file.real, workspace, &io::Error::other("cancelled")));
+            }
+            done.push((file, file.apply(context, stop)?));
+            written();
+            Ok(())
+        });
+        let Err(why) = result else {
+            self.notes.extend(done.iter().filter_map(|(file, saved)| {
+                Some(format!("{}: {}", workspace.display(&file.real), (*saved)?.note()))
+            }));
+            return Ok(());
+        };
+        let stuck: Vec<String> = done
+            .iter()
+            .rev()
+            .filter(|(file, saved)| file.roll_back(*saved, context).is_err())
+            .map(|(file, _)| workspace.display(&file.real))
+            .collect();
+        Err(match stuck.is_empty() {
+            true => format!("{why} No file was changed: earlier writes were rolled back."),
+            false => format!("{why} Earlier writes could not be rolled back in {}.", stuck.join(", ")),
+        })
     }
 
     fn shown(&self) -> Vec<ToolDisplay> {
@@ -412,7 +391,6 @@ impl PatchPlan {
         shown.collect()
     }
 
-    /// A report of the changes, for the model.
     fn report(&self, workspace: &Workspace) -> String {
         let mut lines: Vec<String> = Vec::new();
         for file in &self.files {
@@ -426,10 +404,7 @@ impl PatchPlan {
                 (Some(moved), _, _) => format!(
                     "Moved {} to {name}{}",
                     workspace.display(&moved.from),
-                    match at.is_empty() {
-                        true => String::new(),
-                        false => format!(" and edited it{at}"),
-                    }
+                    if at.is_empty() { String::new() } else { format!(" and edited it{at}") }
                 ),
                 (None, _, None) if file.moved_away => continue,
                 (None, _, None) => format!("Deleted {name}"),

@@ -1,25 +1,20 @@
 //! `ask_user`: asks the user a question in a form of their editor. Never used for secrets. If no client can display a
 //! form, the error tells the model to ask in its reply instead.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::input;
 use super::question::{QuestionKind, QuestionReply, QuestionSender, UserQuestion, fitting};
+use super::schema::{self, InputKey};
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace};
 use epitome_thread::titles::words_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 pub const NAME: &str = "ask_user";
-
-/// Maximum number of choices per question.
 const OPTIONS_MAX: usize = 20;
-/// Maximum length of a question in characters.
 const QUESTION_CHARS_MAX: usize = 2_000;
-/// Maximum length of a choice in characters.
 const OPTION_CHARS_MAX: usize = 200;
-/// Maximum length of a title in characters.
 const TITLE_CHARS_MAX: usize = 80;
-
 const OTHER: &str = "other";
 const ANSWER: &str = "answer";
 
@@ -70,30 +65,21 @@ fn parse(value: &Value) -> Result<AskUserInput, String> {
 
 impl AskUserInput {
     fn schema(&self) -> Value {
-        let mut properties = Map::new();
-        let mut required = Vec::new();
-        let (options, multiple) = (&self.options, self.multiple);
-        match (options.is_empty(), multiple) {
-            (true, _) => {
-                properties.insert(ANSWER.to_owned(), json!({"type": "string", "title": "Your answer"}));
-                required.push(ANSWER);
-            }
+        let AskUserInput { options, multiple, free_text, .. } = self;
+        let title = "Your choice";
+        let answer = match (options.is_empty(), multiple) {
+            (true, _) => json!({"type": "string", "title": "Your answer"}),
             (false, true) => {
-                let items = json!({"type": "string", "enum": options});
-                let choices = json!({"type": "array", "title": "Your choice", "items": items});
-                properties.insert(ANSWER.to_owned(), choices);
+                json!({"type": "array", "title": title, "items": {"type": "string", "enum": options}})
             }
-            (false, false) => {
-                let choices = json!({"type": "string", "title": "Your choice", "enum": options});
-                properties.insert(ANSWER.to_owned(), choices);
-                if !self.free_text {
-                    required.push(ANSWER);
-                }
-            }
+            (false, false) => json!({"type": "string", "title": title, "enum": options}),
+        };
+        let mut properties = json!({ANSWER: answer});
+        if *free_text && !options.is_empty() {
+            properties[OTHER] = json!({"type": "string", "title": "Or in your own words"});
         }
-        if self.free_text && !options.is_empty() {
-            properties.insert(OTHER.to_owned(), json!({"type": "string", "title": "Or in your own words"}));
-        }
+        let is_required = options.is_empty() || !(*multiple || *free_text);
+        let required: &[&str] = if is_required { &[ANSWER] } else { &[] };
         json!({"type": "object", "properties": properties, "required": required})
     }
 }
@@ -102,23 +88,21 @@ impl ParsedTool for AskUser {
     type Call = AskUserInput;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: NAME.to_owned(),
-            description: "Asks the user a question in a form of their editor and waits for the answer. Use \
-                          it only if you can't continue without their decision. Never ask for a password, key or \
-                          other secret. Without `options` they answer in their own words."
-                .to_owned(),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "question": {"type": "string", "description": "The question, with everything needed to decide"},
-                    "options": {"type": "array", "items": {"type": "string"}, "description": "Choices to offer"},
-                    "multiple": {"type": "boolean", "description": "Several options may be chosen"},
-                    "free_text": {"type": "boolean", "description": "The user may also answer in their own words"},
-                },
-                "required": ["question"],
-            }),
-        }
+        schema::spec(
+            NAME,
+            "Asks the user a question in a form of their editor and waits for the answer. Use it only if you can't \
+             continue without their decision. Never ask for a password, key or other secret. Without `options` they \
+             answer in their own words.",
+            [
+                InputKey::text("question", "The question, with everything needed to decide").required(),
+                InputKey::new(
+                    "options",
+                    json!({"type": "array", "items": {"type": "string"}, "description": "Choices to offer"}),
+                ),
+                InputKey::flag("multiple", "Several options may be chosen"),
+                InputKey::flag("free_text", "The user may also answer in their own words"),
+            ],
+        )
     }
 
     /// Listed only if an attached client can display forms.

@@ -74,10 +74,7 @@ pub fn content(kind: FileType, bytes: &[u8], name: Option<String>) -> OutcomeCon
 }
 
 pub fn is_image(kind: FileType) -> bool {
-    match kind {
-        FileType::Png | FileType::Jpeg | FileType::Gif | FileType::Webp => true,
-        FileType::Pdf => false,
-    }
+    kind != FileType::Pdf
 }
 
 /// Returns the width and height of an image that can be sent to the model. The error continues a sentence that begins
@@ -107,7 +104,6 @@ fn fitting(kind: FileType, size: usize, bytes: &[u8], sees_images: bool) -> Resu
     Ok((width, height))
 }
 
-/// Reads width and height from the file header.
 fn pixels(kind: FileType, bytes: &[u8]) -> Option<(u32, u32)> {
     match kind {
         FileType::Png => Some((big(bytes, 16, 4)?, big(bytes, 20, 4)?)),

@@ -15,9 +15,10 @@ use tokio::time::Instant;
 
 use super::output::{Cleaner, drawn};
 use super::shell_run::{self, OutputReader, StartedShell};
-use super::{ToolContext, ToolResult, disk, sandbox, truncate};
+use super::{ToolContext, ToolResult, disk, input, sandbox, truncate};
 use epitome_platform::group::CommandExit;
-use epitome_thread::{CallId, CallOutput, OutcomeContent, OutcomeStatus, ToolDisplay, WrittenBytes};
+use epitome_thread::titles::name_in_title;
+use epitome_thread::{CallDisplay, CallId, CallOutput, ToolDisplay, ToolKind, WrittenBytes};
 
 /// Maximum number of commands that run at a time: a server, a watcher or two, a long build.
 pub const RUNNING_MAX: usize = 8;
@@ -56,11 +57,9 @@ struct FollowedCommand {
 /// A command that was started in the background.
 pub struct BackgroundCommand {
     pub id: String,
-    /// The call that started it.
     call: Option<CallId>,
     /// Receives output as it arrives, for display.
     progress: Arc<dyn Fn(CallOutput) + Send + Sync>,
-    /// Woken when it ends.
     ends: Arc<Notify>,
     /// The command line, truncated.
     pub line: String,
@@ -83,7 +82,6 @@ struct CommandState {
     /// Bytes discarded unread since the last read.
     forgotten: u64,
     ending: Option<CommandExit>,
-    /// Whether the end was reported to the model.
     is_end_reported: bool,
 }
 
@@ -104,7 +102,7 @@ impl BackgroundCommands {
 
     /// Number of running commands.
     pub fn running(&self) -> usize {
-        self.commands().iter().filter(|followed| followed.command.state().ending.is_none()).count()
+        self.commands().iter().filter(|followed| followed.command.runs()).count()
     }
 
     /// Returns the command with this id. The error is a message for the model.
@@ -178,8 +176,7 @@ impl BackgroundCommands {
         context: &ToolContext,
     ) -> Option<Arc<BackgroundCommand>> {
         let mut commands = self.commands();
-        let running = commands.iter().filter(|followed| followed.command.state().ending.is_none()).count();
-        if running >= RUNNING_MAX {
+        if commands.iter().filter(|followed| followed.command.runs()).count() >= RUNNING_MAX {
             return None;
         }
         let mut id = fresh_id();
@@ -196,18 +193,13 @@ impl BackgroundCommands {
             state: Mutex::default(),
             news: watch::Sender::new(0),
             end: Notify::new(),
-            network: started.is_sandboxed.then_some(context.sandbox.network),
+            network: started.network(&context.sandbox),
         });
         let task = tokio::spawn(follow(command.clone(), started)).abort_handle();
         commands.push(FollowedCommand { command: command.clone(), task });
-        let ended: Vec<String> = commands
-            .iter()
-            .filter(|followed| followed.task.is_finished())
-            .map(|followed| followed.command.id.clone())
-            .collect();
-        for id in ended.iter().take(ended.len().saturating_sub(ENDED_MAX)) {
-            commands.retain(|followed| followed.command.id != *id);
-        }
+        let spare =
+            commands.iter().filter(|followed| followed.task.is_finished()).count().saturating_sub(ENDED_MAX);
+        commands.extract_if(.., |followed| followed.task.is_finished()).take(spare).for_each(drop);
         Some(command)
     }
 
@@ -228,6 +220,15 @@ impl Drop for BackgroundCommands {
 fn fresh_id() -> String {
     let letters = (0..ID_LETTERS_COUNT).map(|_| char::from(ID_LETTERS[fastrand::usize(..ID_LETTERS.len())]));
     std::iter::once('b').chain(letters).collect()
+}
+
+/// Returns the card of a tool that acts on the command with the id in its input.
+pub(super) fn display(verb: &str, kind: ToolKind, input: &Value) -> CallDisplay {
+    let title = match input::optional_named(input, "id") {
+        Ok(Some(id)) => format!("{verb} the background command {}", name_in_title(kind, &id)),
+        Ok(None) | Err(_) => format!("{verb} a background command"),
+    };
+    CallDisplay { title, kind, locations: Vec::new() }
 }
 
 /// The error message if no more commands can be started.
@@ -252,7 +253,7 @@ pub(super) async fn start(
 
 /// Follows a command until its end. Dropping the future ends the command.
 async fn follow(command: Arc<BackgroundCommand>, started: StartedShell) {
-    let StartedShell { mut running, pipe, note: _note, is_sandboxed: _, settings: _, links } = started;
+    let StartedShell { mut running, pipe, note: _note, settings: _, links } = started;
     let (mut reading, mut cleaner) = (OutputReader::new(pipe), Cleaner::default());
     let ending = loop {
         tokio::select! {
@@ -360,19 +361,17 @@ impl BackgroundCommand {
         let shown =
             truncate::head_and_tail(&output, truncate::OUTPUT_BYTES_MAX, truncate::OUTPUT_HEAD_BYTES, REST);
         let mut raw = json!({"stdout": shown, "stderr": ""});
-        let mut background = json!({"id": self.id, "state": "running"});
-        let outcome = match ending {
-            None => format!("still runs after {} s", self.began.elapsed().as_secs()),
+        let (outcome, state) = match ending {
+            None => (format!("still runs after {} s", self.began.elapsed().as_secs()), "running"),
             Some(ending) => {
                 let (words, code) = shell_run::ended(ending);
-                background["state"] = Value::from("ended");
                 if let Some(code) = code {
                     raw["exitCode"] = Value::from(code);
                 }
-                format!("has ended: {words}")
+                (format!("has ended: {words}"), "ended")
             }
         };
-        raw["background"] = background;
+        raw["background"] = json!({"id": self.id, "state": state});
         let mut say = format!("[{head}; it {outcome}]");
         if forgotten > 0 {
             say = format!(
@@ -388,16 +387,9 @@ impl BackgroundCommand {
         let nothing = if shown.is_empty() { "(no new output)\n" } else { "" };
         // The command is identified first, because the beginning remains when old results are shortened.
         let text = format!("Background command {}: `{}`\n{shown}{border}{nothing}{say}", self.id, self.line);
-        let is_cut = shown.len() != output.len();
-        ToolResult {
-            status: OutcomeStatus::Completed,
-            content: vec![OutcomeContent::Text { text }],
-            whole: is_cut.then(|| format!("{output}\n{say}")),
-            shown: vec![ToolDisplay::Text { text: format!("{}\n\n{say}", disk::fenced("", &shown)) }],
-            locations: Vec::new(),
-            raw: Some(raw),
-            plan: None,
-        }
+        let whole = (shown.len() != output.len()).then(|| format!("{output}\n{say}"));
+        let shown = vec![ToolDisplay::Text { text: format!("{}\n\n{say}", disk::fenced("", &shown)) }];
+        ToolResult { whole, shown, raw: Some(raw), ..ToolResult::completed(text) }
     }
 
     /// Takes what the command wrote, and its text.

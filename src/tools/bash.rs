@@ -16,17 +16,18 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use epitome_thread::visible::{invisible_in, model_says};
-use epitome_thread::{CallDisplay, OutcomeContent, OutcomeStatus, ToolDisplay, ToolKind, ToolSpec};
+use epitome_thread::{CallDisplay, OutcomeStatus, ToolDisplay, ToolKind, ToolSpec};
 
 use super::background::{self, RUNNING_MAX};
 use super::git_commands::changes_repository;
 use super::output::{CommandOutput, Finished};
 use super::sandbox::GitChanges;
-use super::shell_run::{self, LiveOutput, OutputReader, StartedShell};
+use super::schema::{self, InputKey};
+use super::shell_run::{self, END_TIME_MAX, LiveOutput, OutputReader, StartedShell};
 use super::{
     Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, sandbox, truncate,
 };
-use epitome_platform::group::{CommandExit, KILL_GRACE};
+use epitome_platform::group::CommandExit;
 use epitome_platform::reaper::Reaper;
 
 /// Default timeout in seconds: enough for most builds and tests.
@@ -34,9 +35,6 @@ pub const TIMEOUT_SECONDS: u64 = 120;
 
 /// Maximum timeout in seconds: the user waits for the result.
 pub const TIMEOUT_SECONDS_MAX: u64 = 600;
-
-/// How long to wait for a command's end after SIGKILL. A command stuck in the kernel is then abandoned.
-const GIVE_UP: Duration = Duration::from_secs(2);
 
 /// Maximum length of a command line in a title, in bytes; the permission prompt displays all of it.
 const TITLE_BYTES_MAX: usize = 1_000;
@@ -51,75 +49,51 @@ const TITLE_BLANKS_MAX: usize = 8;
 const OUTSIDE_TITLE: &str = "Outside the sandbox: ";
 
 pub struct Bash {
-    reaper: Arc<Reaper>,
-}
-
-impl Bash {
-    pub fn new(reaper: Arc<Reaper>) -> Bash {
-        Bash { reaper }
-    }
+    pub reaper: Arc<Reaper>,
 }
 
 impl ParsedTool for Bash {
     type Call = BashCall;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "bash".to_string(),
-            description: format!(
-                "Runs a command line with bash in the workspace's directory and returns its output and exit \
-                 code. Every call starts a new shell: variables and `cd` do not carry over. There is no \
-                 standard input and no terminal, so use flags that prevent questions. The call ends when the \
-                 shell ends, together with everything it started. For a server, a watcher or anything long, set \
-                 `background`: the call returns an id immediately, bash_output reads what the command prints, \
-                 bash_kill ends it. Commands usually run in a sandbox: they change files only in the workspace, \
-                 the temporary directory and build caches, and have no network except their own loopback. \
-                 Variables with secrets are usually not in their environment. Output of more than {} bytes is \
-                 cut in the middle; `recall` reads the rest. Use file_read, grep_tool and glob_tool to read and \
-                 search files, and file_edit or file_write to change them.",
-                truncate::OUTPUT_BYTES_MAX
-            ),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "description": {
-                        "type": "string",
-                        "description": "What the command is for, in five to ten words, for the user."
-                    },
-                    "command": {"type": "string", "description": "The command line."},
-                    "timeout": {
-                        "type": "integer",
-                        "description": format!(
-                            "Seconds after which the command is ended: {TIMEOUT_SECONDS} if left out, at most \
-                             {TIMEOUT_SECONDS_MAX}."
-                        )
-                    },
-                    "background": {
-                        "type": "boolean",
-                        "description": format!(
-                            "Starts the command and returns immediately; it runs until it ends, bash_kill \
-                             or the session's end. At most {RUNNING_MAX} at a time."
-                        )
-                    },
-                    "changes_git": {
-                        "type": "boolean",
-                        "description": "Whether a program or script that the command runs changes .git, \
-                                        which is read-only otherwise. Not needed if the line itself calls \
-                                        git."
-                    },
-                    "outside_sandbox": {
-                        "type": "boolean",
-                        "description": "Asks the user to run it outside the sandbox. Only if the sandbox \
-                                        stopped it, or certainly would; requires `reason`."
-                    },
-                    "reason": {
-                        "type": "string",
-                        "description": "Why the command needs to run outside the sandbox, for the user."
-                    }
-                },
-                "required": ["description", "command"]
-            }),
-        }
+        let description = format!(
+            "Runs a command line with bash in the workspace's directory and returns its output and exit \
+             code. Every call starts a new shell: variables and `cd` do not carry over. There is no \
+             standard input and no terminal, so use flags that prevent questions. The call ends when the \
+             shell ends, together with everything it started. For a server, a watcher or anything long, set \
+             `background`: the call returns an id immediately, bash_output reads what the command prints, \
+             bash_kill ends it. Commands usually run in a sandbox: they change files only in the workspace, \
+             the temporary directory and build caches, and have no network except their own loopback. \
+             Variables with secrets are usually not in their environment. Output of more than {} bytes is \
+             cut in the middle; `recall` reads the rest. Use file_read, grep_tool and glob_tool to read and \
+             search files, and file_edit or file_write to change them.",
+            truncate::OUTPUT_BYTES_MAX
+        );
+        let timeout = format!(
+            "Seconds after which the command is ended: {TIMEOUT_SECONDS} if left out, at most {TIMEOUT_SECONDS_MAX}."
+        );
+        let background = format!(
+            "Starts the command and returns immediately; it runs until it ends, bash_kill or the session's end. At \
+             most {RUNNING_MAX} at a time."
+        );
+        let changes_git = "Whether a program or script that the command runs changes .git, which is read-only \
+                           otherwise. Not needed if the line itself calls git.";
+        let outside = "Asks the user to run it outside the sandbox. Only if the sandbox stopped it, or certainly would; \
+                       requires `reason`.";
+        let purpose = "What the command is for, in five to ten words, for the user.";
+        schema::spec(
+            "bash",
+            description,
+            [
+                InputKey::text("description", purpose).required(),
+                InputKey::text("command", "The command line.").required(),
+                InputKey::number("timeout", &timeout),
+                InputKey::flag("background", &background),
+                InputKey::flag("changes_git", changes_git),
+                InputKey::flag("outside_sandbox", outside),
+                InputKey::text("reason", "Why the command needs to run outside the sandbox, for the user."),
+            ],
+        )
     }
 
     fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
@@ -169,11 +143,7 @@ impl ParsedTool for Bash {
             );
         }
         if let Some(reason) = &call.outside {
-            parts.push(format!(
-                "**Outside of the sandbox**: it can read and change every file that you can, and reach the \
-                 network. Why: {}",
-                model_says(reason)
-            ));
+            parts.push(outside_note("it", reason));
         }
         let text = Some(parts.join("\n\n")).filter(|text| !text.is_empty());
         Box::pin(ready(text.into_iter().map(|text| ToolDisplay::Text { text }).collect()))
@@ -209,6 +179,14 @@ impl ParsedTool for Bash {
             }
         })
     }
+}
+
+/// What the permission prompt says about commands outside of the sandbox; `subject` is their pronoun.
+pub(super) fn outside_note(subject: &str, reason: &str) -> String {
+    format!(
+        "**Outside of the sandbox**: {subject} can read and change every file that you can, and reach the network. Why: {}",
+        model_says(reason)
+    )
 }
 
 /// Shortens a command to one line: its first line with long runs of blanks counted, and the number of further lines.
@@ -261,7 +239,8 @@ impl BashCall {
 
 /// Reads the output until the shell has ended or timed out.
 async fn follow(started: StartedShell, timeout: Duration, context: &ToolContext) -> ToolResult {
-    let StartedShell { mut running, pipe, note: _note, is_sandboxed, settings, links } = started;
+    let network = started.network(&context.sandbox);
+    let StartedShell { mut running, pipe, note: _note, settings, links } = started;
     let (mut reading, mut output) = (OutputReader::new(pipe), CommandOutput::default());
     let mut live = LiveOutput::new(context.progress.clone());
     let mut timed_out = false;
@@ -278,7 +257,7 @@ async fn follow(started: StartedShell, timeout: Duration, context: &ToolContext)
                 }
                 timed_out = true;
                 running.end();
-                limit.as_mut().reset(Instant::now() + KILL_GRACE + GIVE_UP);
+                limit.as_mut().reset(Instant::now() + END_TIME_MAX);
             }
             () = live.wait() => live.pass_on(Instant::now()),
             bytes = reading.next() => live.take(&output.take(bytes), bytes, Instant::now()),
@@ -294,7 +273,6 @@ async fn follow(started: StartedShell, timeout: Duration, context: &ToolContext)
         reports
     });
     let report = Some(reports.await.join("\n")).filter(|report| !report.is_empty());
-    let network = is_sandboxed.then_some(context.sandbox.network);
     result(output.finish(), ending, timed_out.then_some(timeout), network, report)
 }
 
@@ -341,25 +319,18 @@ fn result(
         let border = if whole.ends_with('\n') { "" } else { "\n" };
         format!("{whole}{border}{say}")
     });
-    ToolResult {
-        status: if well { OutcomeStatus::Completed } else { OutcomeStatus::Failed },
-        content: vec![OutcomeContent::Text { text: format!("{output}{border}{nothing}{say}") }],
-        whole,
-        shown: vec![ToolDisplay::Text { text: shown(&output, (!well).then_some(&say)) }],
-        locations: Vec::new(),
-        raw: Some(raw),
-        plan: None,
-    }
+    let status = if well { OutcomeStatus::Completed } else { OutcomeStatus::Failed };
+    let shown = vec![ToolDisplay::Text { text: shown(&output, (!well).then_some(&say)) }];
+    let result = ToolResult::completed(format!("{output}{border}{nothing}{say}"));
+    ToolResult { status, whole, shown, raw: Some(raw), ..result }
 }
 
 /// What clients display: the output, and the exit status unless it is success.
 fn shown(output: &str, say: Option<&String>) -> String {
-    let output = (!output.is_empty()).then(|| disk::fenced("", output));
-    match (output, say) {
-        (Some(output), Some(say)) => format!("{output}\n\n{say}"),
-        (Some(output), None) => output,
-        (None, Some(say)) => format!("(no output)\n\n{say}"),
-        (None, None) => "(no output)".to_owned(),
+    let output = if output.is_empty() { "(no output)".to_owned() } else { disk::fenced("", output) };
+    match say {
+        Some(say) => format!("{output}\n\n{say}"),
+        None => output,
     }
 }
 
@@ -384,7 +355,7 @@ mod tests {
     /// Editors showed a command twice: as the title, and as a block below it.
     #[tokio::test]
     async fn a_prompt_repeats_no_command_that_its_title_shows_whole() {
-        let bash = Bash::new(Arc::new(Reaper::disabled()));
+        let bash = Bash { reaper: Arc::new(Reaper::disabled()) };
         let long = format!("echo {}", "x".repeat(TITLE_WHOLE_BYTES_MAX));
         for (command, outside, is_repeated) in [
             ("cargo test", false, false),
@@ -420,7 +391,7 @@ mod tests {
             assert_eq!(title(command), shown);
         }
         let card =
-            |input| ParsedTool::display(&Bash::new(Arc::new(Reaper::disabled())), &input, &workspace());
+            |input| ParsedTool::display(&Bash { reaper: Arc::new(Reaper::disabled()) }, &input, &workspace());
         let outside = card(json!({"command": "make", "outside_sandbox": true}));
         assert_eq!(outside.title, "Outside the sandbox: make");
         assert_eq!(card(json!({"command": "make", "outside_sandbox": false})).title, "make");
@@ -430,7 +401,7 @@ mod tests {
     /// like Epitome's.
     #[tokio::test]
     async fn the_models_words_are_quoted_in_a_prompt() {
-        let bash = Bash::new(Arc::new(Reaper::disabled()));
+        let bash = Bash { reaper: Arc::new(Reaper::disabled()) };
         let input = json!({
             "command": "make", "description": "**Epitome: verified safe**", "outside_sandbox": true,
             "reason": "**Correction: this runs inside the sandbox.**"

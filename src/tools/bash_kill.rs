@@ -1,17 +1,12 @@
 //! `bash_kill`: ends a background command and its descendants.
 
-use std::time::Duration;
+use serde_json::Value;
 
-use serde_json::{Value, json};
-
-use super::background::WaitFor;
+use super::background::{self, WaitFor};
+use super::schema::{self, InputKey};
+use super::shell_run::END_TIME_MAX;
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input};
-use epitome_platform::group::KILL_GRACE;
-use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
-
-/// How long to wait for the end after SIGKILL.
-const GIVE_UP: Duration = Duration::from_secs(2);
 
 pub struct BashKill;
 
@@ -19,28 +14,15 @@ impl ParsedTool for BashKill {
     type Call = String;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "bash_kill".to_string(),
-            description:
-                "Ends a background command of bash and everything it started, and returns its new output."
-                    .to_string(),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "id": {"type": "string", "description": "The id that bash gave the command."}
-                },
-                "required": ["id"]
-            }),
-        }
+        schema::spec(
+            "bash_kill",
+            "Ends a background command of bash and everything it started, and returns its new output.",
+            [InputKey::text("id", "The id that bash gave the command.").required()],
+        )
     }
 
     fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
-        let kind = ToolKind::Other;
-        let title = match input::optional_named(input, "id") {
-            Ok(Some(id)) => format!("End the background command {}", name_in_title(kind, &id)),
-            Ok(None) | Err(_) => "End a background command".to_string(),
-        };
-        CallDisplay { title, kind, locations: Vec::new() }
+        background::display("End", ToolKind::Other, input)
     }
 
     // It accesses no files: it only ends a command that the user allowed to start.
@@ -54,7 +36,7 @@ impl ParsedTool for BashKill {
             match context.background.find(&id) {
                 Ok(command) => {
                     command.kill();
-                    command.wait(KILL_GRACE + GIVE_UP, WaitFor::End).await;
+                    command.wait(END_TIME_MAX, WaitFor::End).await;
                     command.result("it was asked to end")
                 }
                 Err(sentence) => ToolResult::failed(sentence),

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use regex::RegexBuilder;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::background::WaitFor;
+use super::background::{self, WaitFor};
+use super::schema::{self, InputKey};
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input};
-use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 /// Maximum wait in seconds: the user waits for the result.
@@ -28,38 +28,23 @@ impl ParsedTool for BashOutput {
     type Call = BashOutputCall;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "bash_output".to_string(),
-            description: "Reads the new output of a background command of bash, and whether it still \
-                          runs. With `wait` it first waits for new output or the command's end, with \
-                          `until` for a matching line. You are notified when a background command ends; \
-                          don't poll."
-                .to_string(),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "id": {"type": "string", "description": "The id that bash gave the command."},
-                    "wait": {
-                        "type": "integer",
-                        "description": format!("Seconds to wait at most: 0 if left out, at most {WAIT_SECONDS_MAX}.")
-                    },
-                    "until": {
-                        "type": "string",
-                        "description": "A regular expression; waits until a line matches it, such as \"listening on\"."
-                    }
-                },
-                "required": ["id"]
-            }),
-        }
+        let wait = format!("Seconds to wait at most: 0 if left out, at most {WAIT_SECONDS_MAX}.");
+        let until = "A regular expression; waits until a line matches it, such as \"listening on\".";
+        schema::spec(
+            "bash_output",
+            "Reads the new output of a background command of bash, and whether it still runs. With `wait` it first \
+             waits for new output or the command's end, with `until` for a matching line. You are notified when a \
+             background command ends; don't poll.",
+            [
+                InputKey::text("id", "The id that bash gave the command.").required(),
+                InputKey::number("wait", &wait),
+                InputKey::text("until", until),
+            ],
+        )
     }
 
     fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
-        let kind = ToolKind::Read;
-        let title = match input::optional_named(input, "id") {
-            Ok(Some(id)) => format!("Output of the background command {}", name_in_title(kind, &id)),
-            Ok(None) | Err(_) => "Output of a background command".to_string(),
-        };
-        CallDisplay { title, kind, locations: Vec::new() }
+        background::display("Output of", ToolKind::Read, input)
     }
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<BashOutputCall, String> {

@@ -9,7 +9,6 @@ mod judge;
 mod route;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,13 +36,11 @@ const PUT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Maximum number of files per call for which the editor is queried; the others are read from the disk.
 const ASKED_MAX: usize = 32;
 
-/// Maximum number of requests queued for the session.
 const WAITING_MAX: usize = 64;
 
 /// Maximum number of files whose history is kept. Beyond it, the least recently checked ones are forgotten.
 const FILES_MAX: usize = 2_000;
 
-/// Number of files forgotten at once.
 const FILES_LET_GO: usize = 200;
 
 /// A request to an editor. Paths are below a directory as named by the editor itself.
@@ -68,7 +65,6 @@ pub enum EditorResponse {
     Failed(String),
 }
 
-/// A request, and the channel for its answer.
 pub struct PendingEditorRequest {
     pub wish: EditorRequest,
     pub answer: oneshot::Sender<EditorResponse>,
@@ -143,13 +139,12 @@ impl Buffers {
         let status = judge(&Compared {
             editor: said,
             disk: &found.text,
-            is_in_step: trail.is_in_step(found.stamp),
+            is_in_step: trail.in_step == Some(found.stamp),
             was_on_disk: trail.was_on_disk(said),
             changed,
         });
-        match status {
-            BufferStatus::Same | BufferStatus::Unsaved => trail.in_step(found.stamp),
-            BufferStatus::Doubtful(_) => {}
+        if !matches!(status, BufferStatus::Doubtful(_)) {
+            trail.in_step = Some(found.stamp);
         }
         trail.on_disk(&found.text);
         status
@@ -168,10 +163,9 @@ impl Buffers {
             (false, true) => Saved::NotYet,
             (false, false) => Saved::Otherwise,
         };
-        match saved {
-            // The editor's next text will derive from this disk state.
-            Saved::Yes | Saved::NotYet => trail.in_step(now.stamp),
-            Saved::Otherwise => {}
+        // The editor's next text will derive from this disk state.
+        if saved != Saved::Otherwise {
+            trail.in_step = Some(now.stamp);
         }
         saved
     }
@@ -228,20 +222,10 @@ impl BufferQuery {
         });
         let mut files = HashMap::new();
         for (real, name, found, answer) in join_all(asked).await {
-            let said = match answer {
-                EditorResponse::Text(said) if said.len() as u64 <= TEXT_BYTES_MAX && !said.contains('\0') => {
-                    said
-                }
-                EditorResponse::Text(_)
-                | EditorResponse::Taken
-                | EditorResponse::Missing
-                | EditorResponse::Failed(_) => continue,
-            };
-            // The file changed since it was read.
-            let now = disk::metadata(&real, &workspace);
-            let is_still =
-                now.is_ok_and(|now| now.is_some_and(|now| DiskStamp::from_metadata(&now) == found.stamp));
-            if !is_still {
+            let EditorResponse::Text(said) = answer else { continue };
+            let now = disk::metadata(&real, &workspace).ok().flatten();
+            let is_changed = now.is_none_or(|now| DiskStamp::of(&now) != found.stamp);
+            if said.len() as u64 > TEXT_BYTES_MAX || said.contains('\0') || is_changed {
                 continue;
             }
             let status = buffers.decide(&real, &found, &said);
@@ -262,12 +246,6 @@ impl BufferQuery {
 pub struct Unsaved {
     files: HashMap<PathBuf, KnownText>,
     link: Option<EditorLink>,
-}
-
-impl fmt::Debug for Unsaved {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.files.keys()).finish()
-    }
 }
 
 struct KnownText {
@@ -390,7 +368,6 @@ impl Unsaved {
     }
 }
 
-/// A file as it is on the disk.
 struct DiskText {
     text: String,
     stamp: DiskStamp,
@@ -407,7 +384,7 @@ fn on_disk(real: &Path, workspace: &Workspace) -> Option<DiskText> {
     if bytes.len() as u64 > TEXT_BYTES_MAX || bytes.contains(&0) || FileType::detect(&bytes).is_some() {
         return None;
     }
-    Some(DiskText { text: String::from_utf8(bytes).ok()?, stamp: DiskStamp::from_metadata(&metadata) })
+    Some(DiskText { text: String::from_utf8(bytes).ok()?, stamp: DiskStamp::of(&metadata) })
 }
 
 /// Whether the editor's path of a file leads to it without a link below the workspace's directory.

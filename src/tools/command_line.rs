@@ -21,7 +21,6 @@ const LINE_BYTES_MAX: usize = 32 * 1024;
 const NESTING_MAX: u32 = 1_000;
 /// Maximum length in characters of a command or construct quoted in a refusal.
 const SHOWN_CHARS_MAX: usize = 200;
-/// Maximum number of patterns listed in a refusal.
 const PATTERNS_SHOWN_MAX: usize = 20;
 
 /// Returns a message for the model that explains why a line may not run; `None` if it may.
@@ -49,14 +48,12 @@ pub fn refused(line: &str, allowed: &[String]) -> Option<String> {
     let check = LineCheck { line, allowed };
     let mut pending = vec![(root, Quotes::Quote)];
     while let Some((node, quotes)) = pending.pop() {
-        let inside = match check.node(node, quotes) {
-            Ok(Inside::Look(quotes)) => quotes,
-            Ok(Inside::Skip) => continue,
+        match check.node(node, quotes) {
+            Ok(None) => {}
+            // Pushed in reverse, so that the first violation in the line is the one reported.
+            Ok(Some(inside)) => pending.extend(children(node).into_iter().rev().map(|child| (child, inside))),
             Err(reason) => return Some(reason),
-        };
-        // Pushed in reverse, so that the first violation in the line is the one reported.
-        let children = children(node).into_iter().rev();
-        pending.extend(children.map(|child| (child, inside)));
+        }
     }
     None
 }
@@ -99,12 +96,6 @@ enum Quotes {
     MayNot,
 }
 
-/// How the children of an acceptable node are checked.
-enum Inside {
-    Look(Quotes),
-    Skip,
-}
-
 /// Operators of `${…}` that only select or trim text. Others assign, dereference, or evaluate a variable's
 /// value (`${x@P}` executes it).
 const EXPANSION_TOKENS: [&str; 14] =
@@ -120,29 +111,27 @@ impl<'a> LineCheck<'a> {
         &self.line[node.byte_range()]
     }
 
-    /// Checks a single node; its children are checked separately.
-    fn node(&self, node: Node<'_>, quotes: Quotes) -> Result<Inside, String> {
+    /// Checks a single node. Returns the meaning of single quotes in its children, which are checked separately; `None` if
+    /// they need no check.
+    fn node(&self, node: Node<'_>, quotes: Quotes) -> Result<Option<Quotes>, String> {
         let text = self.text(node);
         if !node.is_named() {
             let operator = node.parent().is_some_and(|parent| parent.kind() == "expansion");
             let plain = if operator { EXPANSION_TOKENS.contains(&text) } else { !text.starts_with("((") };
-            return if plain {
-                Ok(Inside::Skip)
-            } else {
-                Err(unclear(node.parent().map_or(text, |parent| self.text(parent))))
-            };
+            let unclear = || unclear(node.parent().map_or(text, |parent| self.text(parent)));
+            return if plain { Ok(None) } else { Err(unclear()) };
         }
         let sound = match node.kind() {
-            "raw_string" if quotes == Quotes::Quote => return Ok(Inside::Skip),
+            "raw_string" if quotes == Quotes::Quote => return Ok(None),
             // Shells disagree about where an ANSI-C string with `\'` ends.
-            "ansi_c_string" if quotes == Quotes::Quote && !text.contains("\\'") => return Ok(Inside::Skip),
-            "arithmetic_expansion" if is_plain_arithmetic(text) => return Ok(Inside::Skip),
-            "comment" if self.is_comment(node) => return Ok(Inside::Skip),
-            "heredoc_body" if self.is_quoted(node) => return Ok(Inside::Skip),
+            "ansi_c_string" if quotes == Quotes::Quote && !text.contains("\\'") => return Ok(None),
+            "arithmetic_expansion" if is_plain_arithmetic(text) => return Ok(None),
+            "comment" if self.is_comment(node) => return Ok(None),
+            "heredoc_body" if self.is_quoted(node) => return Ok(None),
             "command_substitution" | "process_substitution" if self.has_blank_gaps(node) => {
-                return Ok(Inside::Look(Quotes::Quote));
+                return Ok(Some(Quotes::Quote));
             }
-            "expansion" if self.has_blank_gaps(node) => return Ok(Inside::Look(Quotes::MayNot)),
+            "expansion" if self.has_blank_gaps(node) => return Ok(Some(Quotes::MayNot)),
             // The grammar has words that begin with the end of the previous line.
             "word" => !hides(text, "()<>|&;'\" \t\n"),
             "number" | "regex" | "extglob_pattern" | "heredoc_content" | "string_content" | "string"
@@ -201,7 +190,7 @@ impl<'a> LineCheck<'a> {
             }
             _ => false,
         };
-        if sound { Ok(Inside::Look(quotes)) } else { Err(unclear(text)) }
+        if sound { Ok(Some(quotes)) } else { Err(unclear(text)) }
     }
 
     /// The text of a node outside of its children.

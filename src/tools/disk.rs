@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::buffers::{Saved, WriteRoute};
+use super::buffers::{DiskStamp, Saved, WriteRoute};
 use super::walk::{self, Ignored};
 use super::{BoxFuture, ToolContext, ToolResult, Workspace, input, read_state};
 use epitome_files::atomic_file::AtomicFile;
-use epitome_platform::os::{FileTypeExt, MetadataExt, copy_owner_and_mode};
+use epitome_platform::os::{FileTypeExt, copy_owner_and_mode};
 use epitome_platform::root::{self, DirectoryEntry};
 use epitome_thread::diff::similar_texts;
 pub use epitome_thread::visible::fenced;
@@ -38,13 +38,8 @@ const WORK_MAX: Duration = Duration::from_secs(60);
 /// Timeout of the check that precedes a permission request.
 const CHECK_MAX: Duration = Duration::from_secs(10);
 
-/// Maximum number of directory entries examined to find similar names.
 const NEAR_NAMES_LOOKED_AT: usize = 2_000;
-
-/// Maximum number of workspace files examined to find the same name.
 const SAME_NAMES_LOOKED_AT: usize = 20_000;
-
-/// Maximum number of similar names that are suggested.
 const NEAR_NAMES_MAX: usize = 3;
 
 /// Minimum similarity of a suggested name, from 0 to 1.
@@ -57,6 +52,21 @@ pub struct CancelFlag(Arc<AtomicBool>);
 impl CancelFlag {
     pub fn requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A file whose reads fail once the call is cancelled, even in the middle of a large file.
+pub struct Stoppable<'a> {
+    pub file: File,
+    pub stop: &'a CancelFlag,
+}
+
+impl Read for Stoppable<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.stop.requested() {
+            return Err(io::Error::other("cancelled"));
+        }
+        self.file.read(buffer)
     }
 }
 
@@ -255,8 +265,8 @@ fn near_names(path: &Path, workspace: &Workspace) -> Vec<PathBuf> {
         // If the workspace can't be listed, there are no suggestions.
         let _ = walk::files(&cwd, workspace.roots(), Ignored::LeftOut, &CancelFlag::default(), |file| {
             visited += 1;
-            if file.relative().file_name() == path.file_name() {
-                near.push(workspace.cwd.join(file.relative()));
+            if file.relative.file_name() == path.file_name() {
+                near.push(workspace.cwd.join(file.relative));
             }
             near.len() < NEAR_NAMES_MAX && visited < SAME_NAMES_LOOKED_AT
         });
@@ -314,7 +324,7 @@ fn replace_after(
         None => workspace.roots().entry_with_parents(path)?,
     };
     let check = || match (&old, entry.metadata()) {
-        (Some(old), Ok(now)) if version(old) == version(&now) => Ok(()),
+        (Some(old), Ok(now)) if DiskStamp::of(old) == DiskStamp::of(&now) => Ok(()),
         (Some(_), Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(error),
         (Some(_), _) => Err(changed_now()),
         (None, _) => Ok(()),
@@ -347,12 +357,6 @@ fn replace_after(
     let mut file = entry.overwrite()?;
     file.write_all(bytes)?;
     file.sync_all()
-}
-
-/// What differs after a change of a file, or after its replacement. Programs can set back the time of the
-/// modification, but not that of the change of status.
-fn version(file: &Metadata) -> (u64, u64, [i64; 4]) {
-    (file.ino(), file.len(), [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()])
 }
 
 /// Removes a file.
@@ -397,7 +401,8 @@ pub fn put(
 fn reviewed(path: &Path, text: &str, context: &ToolContext) -> Result<Option<Option<Saved>>, String> {
     let workspace = &context.workspace;
     let found = || metadata(path, workspace).ok().flatten();
-    let before = found().map(|file| version(&file));
+    let stamp = || found().map(|file| DiskStamp::of(&file));
+    let before = stamp();
     let taken = context.unsaved.put(path, text);
     let is_exact = || read_whole(path, workspace).is_ok_and(|bytes| bytes == text.as_bytes());
     match taken {
@@ -406,7 +411,7 @@ fn reviewed(path: &Path, text: &str, context: &ToolContext) -> Result<Option<Opt
         Ok(Saved::Yes | Saved::NotYet | Saved::Otherwise) => Ok(None),
         Err(why) => {
             tracing::debug!(path = %path.display(), why, "the editor did not write an edit");
-            match found().map(|file| version(&file)) == before || is_exact() {
+            match stamp() == before || is_exact() {
                 true => Ok(None),
                 false => Err(trouble("write", path, workspace, &changed_now())),
             }

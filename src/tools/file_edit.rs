@@ -3,13 +3,14 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use epitome_thread::diff::similar_texts;
 use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
 
 use super::disk::{CancelFlag, CurrentContent};
 use super::notebook::Notebook;
+use super::schema::{self, InputKey};
 use super::{
     Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, read_state,
     truncate,
@@ -18,10 +19,7 @@ use super::{
 /// Maximum size in bytes of a file in which the line of an edit is located before the call runs.
 const LOCATED_BYTES_MAX: u64 = 256 * 1024;
 
-/// Maximum number of line numbers listed if a text occurs more than once.
 const PLACES_LISTED_MAX: usize = 10;
-
-/// Maximum number of lines compared to find the most similar one.
 const LINES_COMPARED_MAX: usize = 20_000;
 
 /// Maximum byte pairs compared to find the most similar line: about a second of work.
@@ -30,7 +28,6 @@ const PAIRS_COMPARED_MAX: usize = 100_000_000;
 /// Minimum similarity of the nearest line, from 0 to 1.
 const NEARNESS: f32 = 0.6;
 
-/// Maximum length of a line quoted in a hint, in bytes.
 const QUOTE_BYTES_MAX: usize = 200;
 
 pub struct FileEdit;
@@ -40,30 +37,19 @@ impl ParsedTool for FileEdit {
     const NEEDS: Needs = Needs::EditorBuffers;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "file_edit".to_string(),
-            description: "Replaces old_text by new_text in a file that you have read. old_text must be in the file exactly as given, \
-                          white space included and without file_read's line numbers, and only once unless \
-                          replace_all is true: take enough lines around the place to make it the only one. An \
-                          empty new_text deletes. To make a new file use file_write."
-                .to_string(),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "file_path": {
-                        "type": "string",
-                        "description": "The file: absolute, or relative to the workspace's directory."
-                    },
-                    "old_text": {"type": "string", "description": "The text to replace, exactly as in the file."},
-                    "new_text": {"type": "string", "description": "The text to put there."},
-                    "replace_all": {
-                        "type": "boolean",
-                        "description": "Replace every occurrence; false if left out."
-                    }
-                },
-                "required": ["file_path", "old_text", "new_text"]
-            }),
-        }
+        schema::spec(
+            "file_edit",
+            "Replaces old_text by new_text in a file that you have read. old_text must be in the file exactly as \
+             given, white space included and without file_read's line numbers, and only once unless replace_all is \
+             true: take enough lines around the place to make it the only one. An empty new_text deletes. To make a \
+             new file use file_write.",
+            [
+                InputKey::text("file_path", schema::FILE).required(),
+                InputKey::text("old_text", "The text to replace, exactly as in the file.").required(),
+                InputKey::text("new_text", "The text to put there.").required(),
+                InputKey::flag("replace_all", "Replace every occurrence; false if left out."),
+            ],
+        )
     }
 
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
@@ -272,7 +258,6 @@ pub(super) fn listed(lines: &[usize]) -> String {
     shown.join(", ") + more
 }
 
-/// Explains why a text wasn't found.
 fn explain_missing(text: &str, old: &str) -> String {
     let wanted: Vec<&str> = old.lines().collect();
     if !wanted.is_empty() && wanted.iter().all(|line| is_numbered(line)) {
@@ -344,6 +329,8 @@ fn is_numbered(line: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

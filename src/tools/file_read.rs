@@ -3,13 +3,14 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use epitome_thread::attached::FileType;
 use epitome_thread::{CallDisplay, Location, ToolKind, ToolSpec};
 
 use super::disk::CancelFlag;
 use super::notebook::Notebook;
+use super::schema::{self, InputKey};
 use super::{
     Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, attached, buffers, disk, input,
     read_state, truncate,
@@ -35,28 +36,22 @@ impl ParsedTool for FileRead {
     const NEEDS: Needs = Needs::EditorBuffers;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "file_read".to_string(),
-            description: format!(
-                "Reads a file. Each line comes with its number and a tab before it; they are not part of the \
-                 file, so leave them out of file_edit's old_text. Reads {LINES} lines from the beginning unless \
-                 offset and line_limit say otherwise, and says how to go on when there is more. Also shows \
-                 images (png, jpeg, gif, webp), PDF documents, and notebooks as cells, which are edited as they are \
-                 shown. Use glob_tool to list directories."
-            ),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "file_path": {
-                        "type": "string",
-                        "description": "The file: absolute, or relative to the workspace's directory."
-                    },
-                    "offset": {"type": "integer", "description": "The first line to read, from 1."},
-                    "line_limit": {"type": "integer", "description": "How many lines to read."}
-                },
-                "required": ["file_path"]
-            }),
-        }
+        let description = format!(
+            "Reads a file. Each line comes with its number and a tab before it; they are not part of the \
+             file, so leave them out of file_edit's old_text. Reads {LINES} lines from the beginning unless \
+             offset and line_limit say otherwise, and says how to go on when there is more. Also shows \
+             images (png, jpeg, gif, webp), PDF documents, and notebooks as cells, which are edited as they are \
+             shown. Use glob_tool to list directories."
+        );
+        schema::spec(
+            "file_read",
+            description,
+            [
+                InputKey::text("file_path", schema::FILE).required(),
+                InputKey::number("offset", "The first line to read, from 1."),
+                InputKey::number("line_limit", "How many lines to read."),
+            ],
+        )
     }
 
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
@@ -128,8 +123,8 @@ fn read(call: &FileReadCall, context: &ToolContext, stop: &CancelFlag) -> Result
     };
     let book = std::str::from_utf8(&start).ok().and_then(|text| Notebook::read(&real, text));
     let start = book.map_or(start, |book| book.text().as_bytes().to_vec());
-    let mut lines = LineReader { source: BufReader::new(io::Cursor::new(start).chain(file)), stop };
-    let page = page(&mut lines, call).map_err(unreadable)?;
+    let rest = disk::Stoppable { file, stop };
+    let page = page(BufReader::new(io::Cursor::new(start).chain(rest)), call).map_err(unreadable)?;
     let location = Location {
         path: workspace.target(&real),
         line: u32::try_from(call.offset).ok().filter(|_| page.shown > 0),
@@ -182,11 +177,11 @@ impl FilePage {
     }
 }
 
-fn page(lines: &mut LineReader<impl BufRead>, call: &FileReadCall) -> io::Result<FilePage> {
+fn page(mut source: impl BufRead, call: &FileReadCall) -> io::Result<FilePage> {
     let mut page = FilePage::default();
     let mut full = false;
     let mut counted = 0;
-    while let Some(line) = lines.next()? {
+    while let Some(line) = next_line(&mut source)? {
         page.total += 1;
         if full {
             counted += (line.start.len() + line.left_out) as u64;
@@ -221,47 +216,37 @@ fn page(lines: &mut LineReader<impl BufRead>, call: &FileReadCall) -> io::Result
     Ok(page)
 }
 
-/// Reads lines, keeping no more of each in memory than is displayed.
-struct LineReader<'a, R> {
-    source: R,
-    stop: &'a CancelFlag,
-}
-
 struct DisplayLine {
     start: Vec<u8>,
     left_out: usize,
 }
 
-impl<R: BufRead> LineReader<'_, R> {
-    fn next(&mut self) -> io::Result<Option<DisplayLine>> {
-        let mut line = DisplayLine { start: Vec::new(), left_out: 0 };
-        let mut any = false;
-        loop {
-            if self.stop.requested() {
-                return Err(io::Error::other("cancelled"));
+/// Reads a line, keeping no more of it in memory than is displayed.
+fn next_line(source: &mut impl BufRead) -> io::Result<Option<DisplayLine>> {
+    let mut line = DisplayLine { start: Vec::new(), left_out: 0 };
+    let mut any = false;
+    loop {
+        let available = match source.fill_buf() {
+            Ok(available) => available,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if available.is_empty() {
+            return Ok(any.then_some(line));
+        }
+        any = true;
+        let end = available.iter().position(|byte| *byte == b'\n');
+        let piece = &available[..end.unwrap_or(available.len())];
+        let space = truncate::LINE_BYTES_MAX - line.start.len();
+        line.start.extend_from_slice(&piece[..piece.len().min(space)]);
+        line.left_out += piece.len().saturating_sub(space);
+        let taken = piece.len() + usize::from(end.is_some());
+        source.consume(taken);
+        if end.is_some() {
+            if line.left_out == 0 && line.start.last() == Some(&b'\r') {
+                line.start.pop();
             }
-            let available = match self.source.fill_buf() {
-                Ok(available) => available,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            };
-            if available.is_empty() {
-                return Ok(any.then_some(line));
-            }
-            any = true;
-            let end = available.iter().position(|byte| *byte == b'\n');
-            let piece = &available[..end.unwrap_or(available.len())];
-            let space = truncate::LINE_BYTES_MAX - line.start.len();
-            line.start.extend_from_slice(&piece[..piece.len().min(space)]);
-            line.left_out += piece.len().saturating_sub(space);
-            let taken = piece.len() + usize::from(end.is_some());
-            self.source.consume(taken);
-            if end.is_some() {
-                if line.left_out == 0 && line.start.last() == Some(&b'\r') {
-                    line.start.pop();
-                }
-                return Ok(Some(line));
-            }
+            return Ok(Some(line));
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
 
 use super::disk::{CancelFlag, CurrentContent};
 use super::file_edit::{is_crlf, with_crlf};
 use super::notebook::Notebook;
+use super::schema::{self, InputKey};
 use super::{
     Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, read_state,
 };
@@ -23,24 +24,15 @@ impl ParsedTool for FileWrite {
     const NEEDS: Needs = Needs::EditorBuffers;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "file_write".to_string(),
-            description:
-                "Writes a file: makes it with its directories, or replaces all of its text. Read an existing \
-                          file before you replace it. To change a part of a file use file_edit."
-                    .to_string(),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "file_path": {
-                        "type": "string",
-                        "description": "The file: absolute, or relative to the workspace's directory."
-                    },
-                    "text": {"type": "string", "description": "The whole new text of the file."}
-                },
-                "required": ["file_path", "text"]
-            }),
-        }
+        schema::spec(
+            "file_write",
+            "Writes a file: makes it with its directories, or replaces all of its text. Read an existing file before \
+             you replace it. To change a part of a file use file_edit.",
+            [
+                InputKey::text("file_path", schema::FILE).required(),
+                InputKey::text("text", "The whole new text of the file.").required(),
+            ],
+        )
     }
 
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
@@ -96,12 +88,12 @@ fn write(call: FileWriteCall, context: &ToolContext, stop: &CancelFlag) -> Resul
     let name = workspace.display(&real);
     let old = known(&real, context)?;
     let text = content(&real, &old, call.text)?;
-    let is_unsaved = matches!(old, OldContent::Unsaved(_));
+    let is_unsaved = matches!(old, OldContent::Text { is_unsaved: true, .. });
     let saved = disk::put(&real, &text, is_unsaved, context, stop)?;
     let done = match &old {
         OldContent::Missing => "Created",
-        OldContent::Text(old) if *old == text => "Wrote the same text to",
-        OldContent::Text(_) | OldContent::Unsaved(_) | OldContent::Other { .. } => "Overwrote",
+        OldContent::Text { text: old, is_unsaved: false } if *old == text => "Wrote the same text to",
+        OldContent::Text { .. } | OldContent::Other { .. } => "Overwrote",
     };
     let done = format!("{done} {name} ({} bytes).", text.len());
     let result = disk::changed(&real, &text, done, saved, context);
@@ -117,7 +109,7 @@ fn write(call: FileWriteCall, context: &ToolContext, stop: &CancelFlag) -> Resul
 /// and the byte order mark of the old file are preserved.
 fn content(real: &Path, old: &OldContent, text: String) -> Result<String, String> {
     let old = match old {
-        OldContent::Text(old) | OldContent::Unsaved(old) => Some(old.as_str()),
+        OldContent::Text { text, .. } => Some(text.as_str()),
         OldContent::Other { .. } if text.contains(char::REPLACEMENT_CHARACTER) => {
             return Err("`text` has U+FFFD, which file_read shows in the place of bytes that are not UTF-8: they would be \
                         lost. Change the file with a command instead."
@@ -142,9 +134,10 @@ fn known(real: &Path, context: &ToolContext) -> Result<OldContent, String> {
     let name = context.workspace.display(real);
     let (state, text) = match &old {
         OldContent::Missing => return Ok(old),
-        OldContent::Text(text) => (read_state::state_of(text.as_bytes()), Some(text.as_str())),
-        OldContent::Unsaved(text) => {
-            context.unsaved.refuse_change(&name)?;
+        OldContent::Text { text, is_unsaved } => {
+            if *is_unsaved {
+                context.unsaved.refuse_change(&name)?;
+            }
             (read_state::state_of(text.as_bytes()), Some(text.as_str()))
         }
         OldContent::Other { is_binary: true, .. } => return Err(read_state::binary(&name)),
@@ -154,12 +147,13 @@ fn known(real: &Path, context: &ToolContext) -> Result<OldContent, String> {
     Ok(old)
 }
 
-/// The content of a file before it is written.
 enum OldContent {
     Missing,
-    Text(String),
-    /// Unsaved text of the user's editor.
-    Unsaved(String),
+    Text {
+        text: String,
+        /// Whether it is unsaved text of the user's editor.
+        is_unsaved: bool,
+    },
     /// A file that isn't text, or that is too large for a diff.
     Other {
         state: String,
@@ -178,8 +172,7 @@ fn old_text(path: &Path, context: &ToolContext) -> Result<OldContent, String> {
         Ok(Some(_)) => {
             let CurrentContent { bytes, is_unsaved } = disk::current(path, context)?;
             Ok(match String::from_utf8(bytes) {
-                Ok(text) if is_unsaved => OldContent::Unsaved(text),
-                Ok(text) => OldContent::Text(text),
+                Ok(text) => OldContent::Text { text, is_unsaved },
                 Err(error) => OldContent::Other {
                     state: read_state::state_of(error.as_bytes()),
                     is_binary: error.as_bytes().contains(&0),
@@ -192,7 +185,7 @@ fn old_text(path: &Path, context: &ToolContext) -> Result<OldContent, String> {
 fn diff(path: PathBuf, old: OldContent, new: String) -> ToolDisplay {
     let old = match old {
         OldContent::Missing => None,
-        OldContent::Text(old) | OldContent::Unsaved(old) => Some(old),
+        OldContent::Text { text, .. } => Some(text),
         OldContent::Other { .. } => {
             return ToolDisplay::Text {
                 text: format!("Replaces {}, which is not text or very large.", path.display()),

@@ -143,7 +143,6 @@ fn changes<'a>(mut words: impl Iterator<Item = &'a str>) -> bool {
     !READING.contains(&subcommand) && changes_by_arguments(subcommand, &rest).unwrap_or(true)
 }
 
-/// Returns the name of an option without its value.
 fn option(word: &str) -> &str {
     word.split('=').next().unwrap_or(word)
 }

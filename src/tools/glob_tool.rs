@@ -5,12 +5,13 @@ use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 use super::disk::CancelFlag;
+use super::schema::{self, InputKey};
 use super::walk::{self, Ignored, PathPattern};
 use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
 
@@ -26,29 +27,23 @@ impl ParsedTool for GlobTool {
     type Call = GlobCall;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "glob_tool".to_string(),
-            description: format!(
-                "Finds files by a glob pattern, such as `**/*.rs` or `src/**/*.{{ts,tsx}}`; a pattern \
-                 without a slash matches names at any depth. Lists the newest first, at most \
-                 {RESULTS_MAX}. Skips what .gitignore names unless ignore_gitignore is true."
-            ),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "pattern": {"type": "string", "description": "The glob pattern."},
-                    "path": {
-                        "type": "string",
-                        "description": "The directory to search; the workspace's directory if left out."
-                    },
-                    "ignore_gitignore": {
-                        "type": "boolean",
-                        "description": "Also list files that .gitignore names; false if left out."
-                    }
-                },
-                "required": ["pattern"]
-            }),
-        }
+        let description = format!(
+            "Finds files by a glob pattern, such as `**/*.rs` or `src/**/*.{{ts,tsx}}`; a pattern \
+             without a slash matches names at any depth. Lists the newest first, at most \
+             {RESULTS_MAX}. Skips what .gitignore names unless ignore_gitignore is true."
+        );
+        schema::spec(
+            "glob_tool",
+            description,
+            [
+                InputKey::text("pattern", "The glob pattern.").required(),
+                InputKey::text("path", "The directory to search; the workspace's directory if left out."),
+                InputKey::flag(
+                    "ignore_gitignore",
+                    "Also list files that .gitignore names; false if left out.",
+                ),
+            ],
+        )
     }
 
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
@@ -113,9 +108,9 @@ fn find(call: &GlobCall, context: &ToolContext, stop: &CancelFlag) -> Result<Too
     let mut found: Vec<(Reverse<SystemTime>, PathBuf)> = Vec::new();
     let mut count: u64 = 0;
     let end = walk::files(&root, workspace.roots(), call.ignored, stop, |file| {
-        if pattern.matches(file.relative()) && !secrets.contain(file.path()) {
+        if pattern.matches(file.relative) && !secrets.contain(file.path) {
             let changed = file.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            found.push((Reverse(changed), file.relative().to_path_buf()));
+            found.push((Reverse(changed), file.relative.to_path_buf()));
             count += 1;
             if found.len() >= COLLECTED_MAX {
                 found.sort();

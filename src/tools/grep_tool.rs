@@ -2,17 +2,18 @@
 //! matched by `.gitignore` and files that usually contain secrets.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::PathBuf;
 
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, Location, ToolKind, ToolSpec};
 
 use super::disk::CancelFlag;
+use super::schema::{self, InputKey};
 use super::secret_places::is_secret_name;
 use super::walk::{self, Ignored, PathPattern};
 use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
@@ -45,40 +46,32 @@ impl ParsedTool for GrepTool {
     type Call = GrepCall;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "grep_tool".to_string(),
-            description: format!(
-                "Searches the lines of files for a regular expression (Rust syntax, no look-around) and lists \
-                 them by file with their numbers. At most {RESULTS} matching lines unless max_results says \
-                 otherwise (up to {RESULTS_MAX}). Leaves out binary files, what .gitignore names and files with \
-                 secrets."
-            ),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "pattern": {"type": "string", "description": "The regular expression, for one line."},
-                    "path": {
-                        "type": "string",
-                        "description": "The directory or file to search; the workspace's directory if left out."
-                    },
-                    "include": {
-                        "type": "string",
-                        "description": "A glob that files must match, such as `*.rs` or `src/**/*.{ts,tsx}`."
-                    },
-                    "ignore_case": {"type": "boolean", "description": "Ignore case."},
-                    "fixed_strings": {
-                        "type": "boolean",
-                        "description": "Take the pattern literally, not as a regular expression."
-                    },
-                    "surround_lines": {
-                        "type": "integer",
-                        "description": format!("Lines to show before and after each match, up to {SURROUND_MAX}.")
-                    },
-                    "max_results": {"type": "integer", "description": "The most matching lines to list."}
-                },
-                "required": ["pattern"]
-            }),
-        }
+        let description = format!(
+            "Searches the lines of files for a regular expression (Rust syntax, no look-around) and lists \
+             them by file with their numbers. At most {RESULTS} matching lines unless max_results says \
+             otherwise (up to {RESULTS_MAX}). Leaves out binary files, what .gitignore names and files with \
+             secrets."
+        );
+        let surround = format!("Lines to show before and after each match, up to {SURROUND_MAX}.");
+        schema::spec(
+            "grep_tool",
+            description,
+            [
+                InputKey::text("pattern", "The regular expression, for one line.").required(),
+                InputKey::text(
+                    "path",
+                    "The directory or file to search; the workspace's directory if left out.",
+                ),
+                InputKey::text(
+                    "include",
+                    "A glob that files must match, such as `*.rs` or `src/**/*.{ts,tsx}`.",
+                ),
+                InputKey::flag("ignore_case", "Ignore case."),
+                InputKey::flag("fixed_strings", "Take the pattern literally, not as a regular expression."),
+                InputKey::number("surround_lines", &surround),
+                InputKey::number("max_results", "The most matching lines to list."),
+            ],
+        )
     }
 
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
@@ -189,7 +182,7 @@ fn search(call: &GrepCall, context: &ToolContext, stop: &CancelFlag) -> Result<T
     if metadata.is_dir() {
         let secrets = workspace.secrets().below(&root);
         let walked = walk::files(&root, workspace.roots(), Ignored::LeftOut, stop, |file| {
-            let (path, relative) = (file.path(), file.relative());
+            let (path, relative) = (file.path, file.relative);
             if include.as_ref().is_some_and(|include| !include.matches(relative)) {
                 return true;
             }
@@ -219,19 +212,16 @@ fn search(call: &GrepCall, context: &ToolContext, stop: &CancelFlag) -> Result<T
     Ok(ToolResult::with_file_text(text))
 }
 
-/// Why no more matches are collected.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GrepLimit {
     Results,
     Bytes,
 }
 
-/// The matches so far.
 #[derive(Default)]
 struct GrepMatches {
     text: String,
     matches: u64,
-    /// Maximum number of matches.
     results: u64,
     full: Option<GrepLimit>,
     secrets: u64,
@@ -252,7 +242,7 @@ impl GrepMatches {
         stop: &CancelFlag,
     ) {
         let file = match opened {
-            Ok(file) => Stoppable { file, stop },
+            Ok(file) => disk::Stoppable { file, stop },
             Err(sentence) => return self.unreadable(sentence),
         };
         let mut sink = FileSink { found: self, name: name.clone(), headed: false };
@@ -301,7 +291,6 @@ impl GrepMatches {
     }
 }
 
-/// Collects the matches of one file.
 struct FileSink<'a> {
     found: &'a mut GrepMatches,
     name: String,
@@ -348,20 +337,5 @@ impl Sink for FileSink<'_> {
     fn context_break(&mut self, _: &Searcher) -> io::Result<bool> {
         self.found.text.push_str("--\n");
         Ok(true)
-    }
-}
-
-/// A file whose reads fail once the call is cancelled, even in the middle of a large file.
-struct Stoppable<'a> {
-    file: File,
-    stop: &'a CancelFlag,
-}
-
-impl Read for Stoppable<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.stop.requested() {
-            return Err(io::Error::other("cancelled"));
-        }
-        self.file.read(buffer)
     }
 }

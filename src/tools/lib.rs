@@ -29,6 +29,7 @@ pub mod read_state;
 mod recall_tool;
 mod running;
 pub mod sandbox;
+pub mod schema;
 pub mod secret_places;
 pub mod shell_output;
 mod shell_run;
@@ -194,9 +195,7 @@ impl ToolContext {
             unsaved: Arc::default(),
         }
     }
-}
 
-impl ToolContext {
     /// Resolves a path of the call's input: the only source of paths for the functions of `disk`. Fails if the path
     /// leads to another file than when the permission was decided. The error is a message for the model.
     pub fn permitted(&self, path: &str) -> Result<PathBuf, String> {
@@ -219,7 +218,7 @@ impl ToolContext {
 }
 
 /// The directories and the environment of a session. `Debug` omits the environment, which contains API keys.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Workspace {
     /// Absolute; relative paths in tool inputs are resolved against it. Don't modify it: `roots` contains it too.
     pub cwd: PathBuf,
@@ -257,18 +256,7 @@ impl Workspace {
         directories: Vec<PathBuf>,
         environment: Arc<Vec<(OsString, OsString)>>,
     ) -> Workspace {
-        Workspace {
-            cwd: cwd.into(),
-            directories: Vec::new(),
-            environment: Arc::default(),
-            exposure: Arc::default(),
-            roots: Roots::default(),
-            found: Arc::default(),
-            readable: Arc::default(),
-            running: RunningCommands::default(),
-            exports: None,
-        }
-        .changed(directories, environment)
+        Workspace { cwd: cwd.into(), ..Workspace::default() }.changed(directories, environment)
     }
 
     /// Returns a workspace with the same working directory and with other directories and another environment.
@@ -399,8 +387,12 @@ impl Workspace {
 
     /// The home directory of the editor's user.
     fn home(&self) -> Option<PathBuf> {
-        let named = self.environment.iter().find(|(name, _)| name == "HOME").map(|(_, home)| home.into());
-        named.filter(|home: &PathBuf| home.is_absolute()).or_else(std::env::home_dir)
+        let named = self.variable("HOME").map(PathBuf::from);
+        named.filter(|home| home.is_absolute()).or_else(std::env::home_dir)
+    }
+
+    fn variable(&self, name: &str) -> Option<&OsString> {
+        self.environment.iter().find(|(own, _)| own == name).map(|(_, value)| value)
     }
 }
 
@@ -574,7 +566,7 @@ impl Toolbox {
             Arc::new(view_image::ViewImage),
             Arc::new(glob_tool::GlobTool),
             Arc::new(grep_tool::GrepTool),
-            Arc::new(bash::Bash::new(reaper)),
+            Arc::new(bash::Bash { reaper }),
             Arc::new(bash_output::BashOutput),
             Arc::new(bash_kill::BashKill),
             Arc::new(web_fetch::WebFetch),
@@ -629,11 +621,8 @@ impl Toolbox {
 
     /// The specs of the listed tools.
     pub fn specs(&self) -> Vec<ToolSpec> {
-        self.tools
-            .iter()
-            .filter(|(_, tool)| tool.is_listed())
-            .map(|(spec, _)| ToolSpec::clone(spec))
-            .collect()
+        let listed = self.tools.iter().filter(|(_, tool)| tool.is_listed());
+        listed.map(|(spec, _)| ToolSpec::clone(spec)).collect()
     }
 }
 

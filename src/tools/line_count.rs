@@ -1,7 +1,8 @@
 //! `line_count`: counts the lines of a text file. Reads nothing else and changes nothing.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::schema::{self, InputKey};
 use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
@@ -11,15 +12,8 @@ impl ParsedTool for LineCounter {
     type Call = String;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "line_count".to_string(),
-            description: "Counts the lines of a text file.".to_string(),
-            schema: json!({
-                "type": "object",
-                "properties": {"file_path": {"type": "string", "description": "The file."}},
-                "required": ["file_path"]
-            }),
-        }
+        let file = InputKey::text("file_path", "The file.").required();
+        schema::spec("line_count", "Counts the lines of a text file.", [file])
     }
 
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {

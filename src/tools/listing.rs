@@ -77,10 +77,7 @@ fn about_max(items: &[ListedItem<'_>], bytes_max: usize) -> usize {
     let (mut least, mut most) = (ABOUT_BYTES_MIN, ABOUT_BYTES_MAX);
     while least < most {
         let middle = (least + most).div_ceil(2);
-        match fits(middle) {
-            true => least = middle,
-            false => most = middle - 1,
-        }
+        if fits(middle) { least = middle } else { most = middle - 1 }
     }
     least
 }

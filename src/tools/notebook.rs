@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use super::truncate;
 
-/// Maximum bytes of an output that are shown.
 const OUTPUT_BYTES_MAX: usize = 2_000;
 
 /// From this minor version of format 4 on, cells have ids.
@@ -31,7 +30,6 @@ pub struct Notebook {
     text: String,
 }
 
-/// A part of the text.
 #[derive(Debug, PartialEq)]
 enum Part {
     /// `number` is that of the cell in the notebook, from 1; new cells have none.
@@ -208,7 +206,6 @@ fn changed(mut cell: Value, kind: &str, source: &str) -> Value {
     cell
 }
 
-/// Splits the text into its parts.
 fn parse(text: &str) -> Result<Vec<Part>, String> {
     let mut parts = Vec::new();
     let mut lines = text.lines();
@@ -219,20 +216,14 @@ fn parse(text: &str) -> Result<Vec<Part>, String> {
         let head = line.strip_prefix('<').and_then(|line| line.strip_suffix('>')).unwrap_or_default();
         let words: Vec<&str> = head.split(' ').collect();
         let number = |word: &str| word.parse::<usize>().ok();
-        let (end, part): (_, Box<dyn Fn(String) -> Part>) = match words.as_slice() {
-            ["cell", kind @ ("code" | "markdown" | "raw")] => {
-                let kind = (*kind).to_owned();
-                (CELL_END, Box::new(move |source| Part::Cell { number: None, kind: kind.clone(), source }))
-            }
+        let cell = |number, kind: &str| Part::Cell { number, kind: kind.to_owned(), source: String::new() };
+        let (end, mut part) = match words.as_slice() {
+            ["cell", kind @ ("code" | "markdown" | "raw")] => (CELL_END, cell(None, kind)),
             ["cell", at, kind @ ("code" | "markdown" | "raw")] if let Some(at) = number(at) => {
-                let kind = (*kind).to_owned();
-                (
-                    CELL_END,
-                    Box::new(move |source| Part::Cell { number: Some(at), kind: kind.clone(), source }),
-                )
+                (CELL_END, cell(Some(at), kind))
             }
             ["output", "of", "cell", at] if let Some(number) = number(at) => {
-                (OUTPUT_END, Box::new(move |shown| Part::Output { number, shown }))
+                (OUTPUT_END, Part::Output { number, shown: String::new() })
             }
             _ => {
                 return Err(format!(
@@ -249,7 +240,9 @@ fn parse(text: &str) -> Result<Vec<Part>, String> {
                 None => return Err(format!("A cell has no end: {end} is missing after {line:?}.")),
             }
         }
-        parts.push(part(inside.join("\n")));
+        let (Part::Cell { source: text, .. } | Part::Output { shown: text, .. }) = &mut part;
+        *text = inside.join("\n");
+        parts.push(part);
     }
     Ok(parts)
 }

@@ -5,7 +5,6 @@
 use super::truncate;
 pub(super) use epitome_thread::terminal_text::{Cleaner, drawn};
 
-/// Bytes kept of the beginning.
 const KEPT_HEAD_BYTES: usize = truncate::WHOLE_BYTES_MAX / 2;
 
 /// Bytes kept of the end; up to twice as many while collecting.

@@ -111,11 +111,8 @@ fn read(
     if mode == Mode::Full {
         return PermissionVerdict::Allow { by: AllowedBy::Mode(mode) };
     }
-    if has_secret {
+    let Some(first) = outside.first().filter(|_| !has_secret) else {
         return PermissionVerdict::Ask { always: None };
-    }
-    let Some(first) = outside.first() else {
-        return PermissionVerdict::Allow { by: AllowedBy::Harmless };
     };
     let covering = |path: &Path| {
         rules.iter().find(|rule| matches!(rule, Rule::ReadsBelow { path: below } if path.starts_with(below)))
@@ -166,10 +163,7 @@ fn write(
     if matches!(mode, Mode::AcceptEdits | Mode::Auto) {
         return PermissionVerdict::Allow { by: AllowedBy::Mode(mode) };
     }
-    if rules.contains(&Rule::EditsInWorkspace) {
-        return PermissionVerdict::Allow { by: AllowedBy::Rule(Rule::EditsInWorkspace) };
-    }
-    PermissionVerdict::Ask { always: Some((Rule::EditsInWorkspace, EDITS_IN_WORDS.to_string())) }
+    remembered(Rule::EditsInWorkspace, EDITS_IN_WORDS.to_owned(), rules)
 }
 
 /// Whether a file is likely to contain keys or passwords, by its name or location.
@@ -204,12 +198,7 @@ fn command(line: &str, confined: bool, changes_git: bool, mode: Mode, rules: &[R
         Mode::Auto if confined && !changes_git => PermissionVerdict::Allow { by: AllowedBy::Mode(mode) },
         // A rule for the line doesn't cover the effects of its programs on a repository.
         _ if changes_git && !changes_repository(line) => PermissionVerdict::Ask { always: None },
-        Mode::Ask | Mode::AcceptEdits | Mode::Auto if rules.contains(&rule) => {
-            PermissionVerdict::Allow { by: AllowedBy::Rule(rule) }
-        }
-        Mode::Ask | Mode::AcceptEdits | Mode::Auto => {
-            PermissionVerdict::Ask { always: Some((rule, words.to_string())) }
-        }
+        Mode::Ask | Mode::AcceptEdits | Mode::Auto => remembered(rule, words.to_owned(), rules),
     }
 }
 

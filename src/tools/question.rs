@@ -10,7 +10,6 @@ use tokio::sync::{mpsc, oneshot};
 
 use epitome_thread::CallId;
 
-/// Maximum number of questions queued for the session.
 const WAITING_MAX: usize = 16;
 
 /// A question to the user.

@@ -9,9 +9,8 @@ use epitome_platform::file_uri;
 use epitome_platform::os::MetadataExt;
 use std::collections::HashMap;
 use std::fs::Metadata;
-use std::future::Future;
+use std::future::ready;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
@@ -19,9 +18,9 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-use super::{Access, Workspace, truncate};
+use super::{Access, BoxFuture, Workspace, truncate};
 use epitome_thread::diff::{DiffLine, DiffTag, diff, line_ops};
-use epitome_thread::{Change, Content, Entry, Thread, ToolDisplay, ToolOutcome};
+use epitome_thread::{Change, Content, Entry, RAW_FILES, Thread, ToolDisplay, ToolOutcome};
 
 /// Maximum number of files whose state is kept per session. Beyond it, the least recently accessed ones have to be
 /// read again.
@@ -38,9 +37,6 @@ const CHANGE_BYTES_MAX: usize = 4 * 1024;
 
 /// Maximum total bytes of the two texts that are compared; the time of a comparison grows quadratically.
 const COMPARED_BYTES_MAX: usize = 512 * 1024;
-
-/// The key of the file states in a result's `raw`.
-const FILES: &str = epitome_thread::RAW_FILES;
 
 /// The model's knowledge of files in one session, and the order in which the calls of a reply access them.
 #[derive(Debug, Default)]
@@ -78,9 +74,7 @@ pub enum FileStatus {
 
 /// Returns the state of a file with this content.
 pub fn state_of(content: &[u8]) -> String {
-    let digest = Sha256::digest(content);
-    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    format!("sha256:{:x}", Sha256::digest(content))
 }
 
 /// Returns the state of a file that is too large to be read completely.
@@ -97,7 +91,7 @@ pub fn binary(name: &str) -> String {
 pub fn raw(files: &[(PathBuf, Option<String>)]) -> Value {
     let files: Vec<Value> =
         files.iter().map(|(path, state)| json!({ "path": path.to_string_lossy(), "state": state })).collect();
-    json!({ FILES: files })
+    json!({ RAW_FILES: files })
 }
 
 impl ReadState {
@@ -175,7 +169,7 @@ impl ReadState {
     /// for earlier calls that change files, but blocks none.
     pub fn enter(&self, access: &Access) -> QueuedAccess {
         let order = self.order.clone();
-        let mut waiting: Pin<Box<dyn Future<Output = AccessTurn> + Send>> = match access {
+        let mut waiting: QueuedAccess = match access {
             Access::Write(_) => Box::pin(async { AccessTurn::Writing(order.write_owned().await) }),
             Access::Read(_) => Box::pin(async { AccessTurn::Reading(order.read_owned().await) }),
             Access::Command { .. } => Box::pin(async {
@@ -183,13 +177,13 @@ impl ReadState {
                 AccessTurn::Free
             }),
             Access::Nothing | Access::Remember(_) | Access::Fetch { .. } | Access::External { .. } => {
-                return QueuedAccess::Entered(AccessTurn::Free);
+                Box::pin(ready(AccessTurn::Free))
             }
         };
         // The first poll takes the position in the queue.
         match (&mut waiting).now_or_never() {
-            Some(turn) => QueuedAccess::Entered(turn),
-            None => QueuedAccess::Waiting(waiting),
+            Some(turn) => Box::pin(ready(turn)),
+            None => waiting,
         }
     }
 
@@ -198,21 +192,8 @@ impl ReadState {
     }
 }
 
-/// A position in the queue of a session's file calls.
-pub enum QueuedAccess {
-    Entered(AccessTurn),
-    Waiting(Pin<Box<dyn Future<Output = AccessTurn> + Send>>),
-}
-
-impl QueuedAccess {
-    /// Waits for the call's turn, which ends when the returned guard is dropped.
-    pub async fn turn(self) -> AccessTurn {
-        match self {
-            QueuedAccess::Entered(turn) => turn,
-            QueuedAccess::Waiting(waiting) => waiting.await,
-        }
-    }
-}
+/// A position in the queue of a session's file calls. Await it for the call's turn, which ends when the result is dropped.
+pub type QueuedAccess = BoxFuture<AccessTurn>;
 
 /// The right to access files, until it is dropped.
 pub enum AccessTurn {
@@ -255,9 +236,8 @@ impl KnownFiles {
     }
 }
 
-/// Returns the files recorded in a tool result.
 fn recorded_files(outcome: &ToolOutcome) -> Vec<(PathBuf, Option<String>)> {
-    let files = outcome.raw.as_ref().and_then(|raw| raw.get(FILES)).and_then(Value::as_array);
+    let files = outcome.raw.as_ref().and_then(|raw| raw.get(RAW_FILES)).and_then(Value::as_array);
     let one = |file: &Value| {
         let path = file.get("path")?.as_str()?;
         Some((PathBuf::from(path), file.get("state").and_then(Value::as_str).map(str::to_owned)))
@@ -266,45 +246,34 @@ fn recorded_files(outcome: &ToolOutcome) -> Vec<(PathBuf, Option<String>)> {
 }
 
 fn resource(content: &Content) -> Option<(&str, &str)> {
-    match content {
-        Content::Resource { uri, text } => Some((uri, text)),
-        Content::Text { .. }
-        | Content::Thinking { .. }
-        | Content::Image { .. }
-        | Content::Document { .. }
-        | Content::ResourceLink { .. }
-        | Content::Call(_)
-        | Content::Search(_) => None,
-    }
+    if let Content::Resource { uri, text } = content { Some((uri, text)) } else { None }
 }
 
 /// The content of a file as shown to the model.
 #[derive(Debug, PartialEq, Eq)]
-enum ShownContent {
-    Whole(String),
-    /// Consecutive lines.
-    Part(String),
+struct ShownContent {
+    text: String,
+    /// Otherwise, only some consecutive lines.
+    is_whole: bool,
 }
 
 /// Returns the content of a file according to an entry.
 fn before(entry: &Entry, path: &Path) -> Option<ShownContent> {
+    let whole = |text: String| ShownContent { text, is_whole: true };
     match &entry.change {
         Change::ToolFinished { outcome } => {
             let written = outcome.shown.iter().find_map(|shown| match shown {
                 ToolDisplay::Diff { path: shown, new, .. } if same_file(shown, path) => Some(new.clone()),
                 ToolDisplay::Diff { .. } | ToolDisplay::Text { .. } => None,
             });
-            let read = || {
-                let text = outcome.whole.clone().unwrap_or_else(|| outcome.model_text());
-                numbered(&text)
-            };
-            written.map(ShownContent::Whole).or_else(read)
+            let read = || numbered(&outcome.whole.clone().unwrap_or_else(|| outcome.model_text()));
+            written.map(whole).or_else(read)
         }
         Change::Said { message, .. } => {
             let texts = message.content.iter().filter_map(resource);
             let mut texts =
                 texts.filter(|(uri, _)| file_uri::path(uri).is_some_and(|named| same_file(&named, path)));
-            texts.next().map(|(_, text)| ShownContent::Whole(text.to_owned()))
+            texts.next().map(|(_, text)| whole(text.to_owned()))
         }
         _ => None,
     }
@@ -317,7 +286,7 @@ fn same_file(shown: &Path, real: &Path) -> bool {
 
 /// Parses a file's lines as `file_read` displays them; `None` if they aren't consecutive or were truncated.
 fn numbered(text: &str) -> Option<ShownContent> {
-    let mut part = String::new();
+    let mut shown = ShownContent { text: String::new(), is_whole: false };
     let mut expected = None;
     for line in text.lines() {
         let number =
@@ -326,8 +295,8 @@ fn numbered(text: &str) -> Option<ShownContent> {
             (Some((number, _)), Some(expected)) if number != expected => return None,
             (Some((_, rest)), _) if rest.ends_with(" bytes of this line left out]") => return None,
             (Some((number, rest)), _) => {
-                part.push_str(rest);
-                part.push('\n');
+                shown.text.push_str(rest);
+                shown.text.push('\n');
                 expected = Some(number + 1);
             }
             // A note of `file_read` about the rest of the file.
@@ -335,7 +304,7 @@ fn numbered(text: &str) -> Option<ShownContent> {
             (None, _) => return None,
         }
     }
-    expected.map(|_| ShownContent::Part(part))
+    expected.map(|_| shown)
 }
 
 /// Returns a short diff between the content shown to the model and the current one; `None` if the texts are too long
@@ -349,17 +318,14 @@ fn what_changed(before: &ShownContent, now: &str) -> Option<String> {
         text
     };
     let now = lines_only(now);
-    let (old, whole) = match before {
-        ShownContent::Whole(text) => (lines_only(text), true),
-        ShownContent::Part(text) => (lines_only(text), false),
-    };
+    let old = lines_only(&before.text);
     if old.len() + now.len() > COMPARED_BYTES_MAX {
         return None;
     }
-    let now = if whole { now } else { window(&old, &now) };
+    let now = if before.is_whole { now } else { window(&old, &now) };
     let lines: Vec<String> = diff(Some(&old), &now).iter().map(DiffLine::signed).collect();
     if lines.is_empty() {
-        return Some(match whole {
+        return Some(match before.is_whole {
             true => "(only its line ends)".to_owned(),
             false => "(nothing in the lines that you read; something in others)".to_owned(),
         });
@@ -458,7 +424,8 @@ mod tests {
         assert!(why.contains("What changed:\n  two\n- three\n+ 3\nRead it with file_read"), "{why}");
         let why = changed("one\ntwo\nthree\nfour\nFIVE\n");
         assert!(why.contains("(nothing in the lines that you read; something in others)"), "{why}");
-        let long = what_changed(&ShownContent::Whole("old\n".repeat(1_000)), &"new\n".repeat(1_000));
+        let old = ShownContent { text: "old\n".repeat(1_000), is_whole: true };
+        let long = what_changed(&old, &"new\n".repeat(1_000));
         let long = long.expect("they are compared");
         assert!(long.contains("more lines of this diff]") && long.len() < 2 * CHANGE_BYTES_MAX, "{long}");
     }
@@ -509,12 +476,10 @@ mod tests {
         let first = files.enter(&read);
         let mut second = files.enter(&write);
         let mut third = files.enter(&command);
-        assert!(matches!(first, QueuedAccess::Entered(AccessTurn::Reading(_))));
-        assert!(matches!((&second, &third), (QueuedAccess::Waiting(_), QueuedAccess::Waiting(_))));
-        let waits = |entrance: &mut QueuedAccess| match entrance {
-            QueuedAccess::Waiting(waiting) => waiting.now_or_never(),
-            QueuedAccess::Entered(_) => None,
-        };
+        let waits = |entrance: &mut QueuedAccess| entrance.now_or_never();
+        let first = first.now_or_never();
+        assert!(matches!(first, Some(AccessTurn::Reading(_))));
+        assert!(waits(&mut second).is_none(), "a file is read");
         assert!(waits(&mut third).is_none(), "the edit before it is not done");
         drop(first);
         let writing = waits(&mut second).expect("the reader has gone");
@@ -522,7 +487,7 @@ mod tests {
         drop(writing);
         assert!(matches!(waits(&mut third), Some(AccessTurn::Free)));
         assert!(
-            matches!(files.enter(&write), QueuedAccess::Entered(AccessTurn::Writing(_))),
+            matches!(files.enter(&write).now_or_never(), Some(AccessTurn::Writing(_))),
             "a command delays nothing"
         );
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
+use super::schema::{self, InputKey};
 use super::{BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
 use epitome_recall::{self as recall, Clock, RecallQuery, RecordKind};
 use epitome_thread::titles::name_in_title;
@@ -14,7 +15,6 @@ use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 /// Timeout of one search. Even the largest logs take a fraction of it, whatever the expression.
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Maximum bytes of the search terms in a title.
 const TITLE_BYTES_MAX: usize = 80;
 
 pub struct RecallTool;
@@ -24,27 +24,25 @@ impl ParsedTool for RecallTool {
     const NEEDS: Needs = Needs::Log;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: recall::NAME.to_string(),
-            description: "Searches and reads this conversation from its beginning: also what was summarised, \
-                          masked or cut out of your view. Give `entry` alone to read; other conditions search, \
-                          and combine."
-                .to_string(),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "entry": {"type": "string", "description": "e12, e12.2 or e12-e20"},
-                    "text": {"type": "string", "description": "Words that must all occur, in any case."},
-                    "regex": {"type": "string"},
-                    "path": {"type": "string", "description": "File or directory that was touched."},
-                    "kind": {"type": "string", "enum": RecordKind::ALL.map(RecordKind::word)},
-                    "since": {"type": "string", "description": "2026-01-31T10:00 or 2h ago"},
-                    "until": {"type": "string"},
-                    "offset": {"type": "integer", "description": "Bytes of a text, or matches, to skip."},
-                    "limit": {"type": "integer"}
-                }
-            }),
-        }
+        schema::spec(
+            recall::NAME,
+            "Searches and reads this conversation from its beginning: also what was summarised, masked or cut out of \
+             your view. Give `entry` alone to read; other conditions search, and combine.",
+            [
+                InputKey::text("entry", "e12, e12.2 or e12-e20"),
+                InputKey::text("text", "Words that must all occur, in any case."),
+                InputKey::new("regex", json!({"type": "string"})),
+                InputKey::text("path", "File or directory that was touched."),
+                InputKey::new(
+                    "kind",
+                    json!({"type": "string", "enum": RecordKind::ALL.map(RecordKind::word)}),
+                ),
+                InputKey::text("since", "2026-01-31T10:00 or 2h ago"),
+                InputKey::new("until", json!({"type": "string"})),
+                InputKey::number("offset", "Bytes of a text, or matches, to skip."),
+                InputKey::new("limit", json!({"type": "integer"})),
+            ],
+        )
     }
 
     fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {

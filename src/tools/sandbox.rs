@@ -24,6 +24,7 @@ use epitome_thread::Mode;
 pub use git_settings::StagedSettings;
 pub use hint::{HOW_TO_ASK, hint};
 pub use link_guard::LinkGuard;
+use places::caches;
 pub use repositories::FoundRepositories;
 
 use super::Workspace;
@@ -118,7 +119,7 @@ pub fn of_server(
     let made = confinement(&rules, workspace, GitChanges::None);
     let made = made.ok_or("its settings want a sandbox, which this system does not have")?;
     let mut confinement = Confinement { start: directory, ..made.confinement };
-    let variables = places::separate(&places::CACHES_OF_SERVERS, workspace, &mut confinement.places);
+    let variables = caches::separate(&caches::CACHES_OF_SERVERS, workspace, &mut confinement.places);
     Ok((confinement, variables))
 }
 
@@ -130,12 +131,11 @@ pub fn confinement(rules: &SandboxRules, workspace: &Workspace, git: GitChanges)
         return None;
     }
     let mut places = places::find(rules, workspace, git != GitChanges::None, support);
-    let mut variables = places::separate(&places::CACHES_OF_COMMANDS, workspace, &mut places);
+    let mut variables = caches::separate(&caches::CACHES_OF_COMMANDS, workspace, &mut places);
     if rules.network {
-        variables.extend(places::separate(&places::CACHES_WITH_NETWORK, workspace, &mut places));
+        variables.extend(caches::separate(&caches::CACHES_WITH_NETWORK, workspace, &mut places));
     }
-    let worktrees = places::repositories(workspace).filter_map(|git| Some(git.parent()?.to_path_buf()));
-    let worktrees: Vec<PathBuf> = worktrees.collect();
+    let worktrees = places::repositories::worktrees(workspace);
     let frozen = match git {
         GitChanges::None => worktrees.iter().filter_map(|worktree| git::directory(worktree)).collect(),
         GitChanges::WithoutSettings | GitChanges::WithSettings => Vec::new(),

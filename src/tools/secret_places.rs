@@ -313,7 +313,6 @@ impl SecretPlaces {
     }
 }
 
-/// Finds the locations that match the rules.
 fn find_in_home(home: &Path, found: &mut Vec<PathBuf>) {
     for Listed { name, path, may_be_directory } in entries(home) {
         if !name.starts_with('.') {
@@ -349,7 +348,6 @@ fn find_of_program(entries: &[Listed], found: &mut Vec<PathBuf>) {
     found.extend(secret.map(|entry| entry.path.clone()));
 }
 
-/// An entry of a directory.
 struct Listed {
     name: String,
     path: PathBuf,

@@ -15,10 +15,13 @@ use super::Workspace;
 use super::disk::CancelFlag;
 use super::running::RunningNote;
 use super::sandbox::{self, GitChanges, LinkGuard, SandboxRules, StagedSettings};
-use epitome_platform::group::{CommandExit, EndPolicy, RunningCommand};
+use epitome_platform::group::{CommandExit, EndPolicy, KILL_GRACE, RunningCommand};
 use epitome_platform::program::{is_program, shell};
 use epitome_platform::reaper::Reaper;
 use epitome_thread::{CallOutput, WrittenBytes};
+
+/// How long to wait for a command's end, two seconds after SIGKILL. A command stuck in the kernel is then abandoned.
+pub(super) const END_TIME_MAX: Duration = KILL_GRACE.saturating_add(Duration::from_secs(2));
 
 /// How long output is still read after the shell has ended, if another process keeps the pipe open.
 const DRAIN: Duration = Duration::from_millis(200);
@@ -57,12 +60,17 @@ pub(super) struct StartedShell {
     pub pipe: pipe::Receiver,
     /// The command counts as running in the workspace until this is dropped.
     pub note: RunningNote,
-    /// Whether it is sandboxed.
-    pub is_sandboxed: bool,
     /// Settings of repositories that it may change; call `finish` on them after the command has ended.
     pub settings: Option<StagedSettings>,
     /// The links between repositories, if it is sandboxed; they are watched until all of its processes have ended.
     pub links: Option<Arc<LinkGuard>>,
+}
+
+impl StartedShell {
+    /// Whether it has network access; `None` if it isn't sandboxed.
+    pub fn network(&self, rules: &SandboxRules) -> Option<bool> {
+        self.links.is_some().then_some(rules.network)
+    }
 }
 
 /// Starts the shell, sandboxed if there are rules, and returns it with the pipe of its output. Blocks. `sandbox`: the
@@ -125,7 +133,6 @@ pub(super) fn start(
     command.env("PWD", &workspace.cwd).env_remove("OLDPWD");
     let note = workspace.running.note(workspace);
     let prepared = sandbox.and_then(|(rules, git)| sandbox::confinement(rules, workspace, git));
-    let is_sandboxed = prepared.is_some();
     let (mut settings, mut links) = (None, None);
     let running = match prepared {
         Some(prepared) => {
@@ -149,7 +156,7 @@ pub(super) fn start(
     }
     // They contain this process's copies of the pipe's write end; the reader would not get EOF while they are open.
     drop((command, write));
-    Ok(StartedShell { running, pipe, note, is_sandboxed, settings, links })
+    Ok(StartedShell { running, pipe, note, settings, links })
 }
 
 /// Prepends the exports of hooks to the line. An error in them does not prevent the line from running.
@@ -172,10 +179,6 @@ impl OutputReader {
         OutputReader { pipe: Some(pipe), buffer: vec![0; READ_BYTES] }
     }
 
-    fn is_open(&self) -> bool {
-        self.pipe.is_some()
-    }
-
     /// Returns the available output; empty at the end, and never resolves afterwards. Cancel-safe: dropping the
     /// future loses no bytes.
     pub async fn next(&mut self) -> &[u8] {
@@ -192,7 +195,7 @@ impl OutputReader {
     /// Reads what the shell left in the pipe, with a timeout because another process may keep the pipe open.
     pub async fn drain(&mut self, mut take: impl FnMut(&[u8])) {
         let rest = async {
-            while self.is_open() {
+            while self.pipe.is_some() {
                 take(self.next().await);
             }
         };

@@ -6,21 +6,19 @@ use std::fmt;
 use std::future::ready;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::bash::outside_note;
 use super::git_commands::changes_repository;
 use super::listing::{self, ListedItem};
+use super::schema::{self, InputKey};
 use super::task::{self, TaskOrder};
 use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
 use epitome_thread::titles::name_in_title;
-use epitome_thread::visible::model_says;
 use epitome_thread::{CallDisplay, ToolDisplay, ToolKind, ToolSpec};
 
 pub const NAME: &str = "skill";
-
-/// Maximum bytes of the names listed in an error.
 const NAMES_BYTES_MAX: usize = 6 * 1024;
-/// Maximum bytes of a skill's name in the title of a card.
 const TITLE_BYTES_MAX: usize = 200;
 /// Follows the text of a skill after a command of it failed in the sandbox.
 const SANDBOX_HINT: &str = "[The skill's own commands ran in the sandbox. If it stopped one, call the skill again with \
@@ -118,30 +116,22 @@ impl ParsedTool for SkillTool {
         let items: Vec<ListedItem<'_>> =
             self.skills.iter().filter(|skill| skill.is_listed).map(item).collect();
         let list = listing::lines(&items, self.list_bytes_max);
-        ToolSpec {
-            name: NAME.to_string(),
-            description: format!(
-                "Returns the instructions of a skill, which the user or the project wrote for one kind of \
-                 task. If a skill fits a task, get it first and follow it. The skills:{list}"
-            ),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "name": {"type": "string", "description": "The skill's name as it is listed."},
-                    "arguments": {"type": "string", "description": "What the skill is to work on, if it takes that."},
-                    "outside_sandbox": {
-                        "type": "boolean",
-                        "description": "Asks the user to run the skill's own commands outside the sandbox. Only if \
-                                        the sandbox stopped them; requires `reason`."
-                    },
-                    "reason": {
-                        "type": "string",
-                        "description": "Why they need to run outside the sandbox, for the user."
-                    }
-                },
-                "required": ["name"]
-            }),
-        }
+        let description = format!(
+            "Returns the instructions of a skill, which the user or the project wrote for one kind of \
+             task. If a skill fits a task, get it first and follow it. The skills:{list}"
+        );
+        let outside = "Asks the user to run the skill's own commands outside the sandbox. Only if the sandbox stopped \
+                       them; requires `reason`.";
+        schema::spec(
+            NAME,
+            description,
+            [
+                InputKey::text("name", "The skill's name as it is listed.").required(),
+                InputKey::text("arguments", "What the skill is to work on, if it takes that."),
+                InputKey::flag("outside_sandbox", outside),
+                InputKey::text("reason", "Why they need to run outside the sandbox, for the user."),
+            ],
+        )
     }
 
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
@@ -176,11 +166,7 @@ impl ParsedTool for SkillTool {
         let count = if lines.len() == 1 { "This command runs" } else { "These commands run" };
         let mut text = format!("{count} to prepare the skill's text:\n\n{}", disk::fenced("sh", &line));
         if let Some(reason) = &call.outside {
-            text.push_str(&format!(
-                "\n\n**Outside of the sandbox**: they can read and change every file that you can, and reach the \
-                 network. Why: {}",
-                model_says(reason)
-            ));
+            text.push_str(&format!("\n\n{}", outside_note("they", reason)));
         }
         Box::pin(ready(vec![ToolDisplay::Text { text }]))
     }
@@ -230,7 +216,6 @@ impl ParsedTool for SkillTool {
     }
 }
 
-/// Returns the task of a skill's agent.
 fn order(skill: &Skill, agent: String, prompt: String) -> TaskOrder {
     let description = format!("the skill {}", skill.name);
     TaskOrder { description, prompt, agent: Some(agent), model: None }
@@ -238,6 +223,8 @@ fn order(skill: &Skill, agent: String, prompt: String) -> TaskOrder {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     /// A text with its commands, which changes nothing else.

@@ -3,8 +3,9 @@
 
 use std::future::ready;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::schema::{self, InputKey};
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input, truncate};
 use epitome_thread::titles::words_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
@@ -17,7 +18,6 @@ pub const GENERAL: &str = "general";
 /// Maximum bytes of a prompt; longer input belongs in a file.
 const PROMPT_BYTES_MAX: usize = 128 * 1024;
 
-/// Maximum bytes of a title.
 const TITLE_BYTES_MAX: usize = 100;
 
 /// A request to run a subagent.
@@ -45,26 +45,19 @@ impl ParsedTool for Task {
     type Call = TaskOrder;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: NAME.to_string(),
-            description: "Gives a task to another agent and returns its report. The agent knows only \
-                          `prompt`: state what it needs to know, what to do and what to report. It can't \
-                          ask you questions. Use it for searches through many files and for independent \
-                          work; call it several times in one reply to run agents in parallel. To look \
-                          into one or two files, your own tools are faster."
-                .to_string(),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "description": {"type": "string", "description": "The work in 3 to 7 words."},
-                    "prompt": {"type": "string", "description": "Everything that the agent needs to know."},
-                    "agent": {"type": "string", "description": "Which agent; see above."},
-                    "model": {"type": "string", "description": "`main`, `small` or a model's name; by default \
-                                                                the agent's own."}
-                },
-                "required": ["description", "prompt"]
-            }),
-        }
+        schema::spec(
+            NAME,
+            "Gives a task to another agent and returns its report. The agent knows only `prompt`: state what it needs \
+             to know, what to do and what to report. It can't ask you questions. Use it for searches through many \
+             files and for independent work; call it several times in one reply to run agents in parallel. To look \
+             into one or two files, your own tools are faster.",
+            [
+                InputKey::text("description", "The work in 3 to 7 words.").required(),
+                InputKey::text("prompt", "Everything that the agent needs to know.").required(),
+                InputKey::text("agent", "Which agent; see above."),
+                InputKey::text("model", "`main`, `small` or a model's name; by default the agent's own."),
+            ],
+        )
     }
 
     fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
@@ -129,6 +122,8 @@ pub fn read(input: &Value) -> Result<TaskOrder, String> {
 mod tests {
     use std::path::PathBuf;
     use std::sync::Arc;
+
+    use serde_json::json;
 
     use super::*;
 

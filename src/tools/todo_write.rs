@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use epitome_thread::{CallDisplay, PLAN_TOOL, PlanPriority, PlanStatus, PlanStep, ToolKind, ToolSpec};
 
+use super::schema::{self, InputKey};
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, truncate};
 
 /// Maximum steps of a plan; users wouldn't read longer ones.
@@ -20,32 +21,26 @@ impl ParsedTool for TodoWrite {
     type Call = Vec<PlanStep>;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: PLAN_TOOL.to_string(),
-            description: "Writes down the plan for the task, for the user to follow. Use it for work of three or \
-                          more steps, and again whenever a step begins or is done. Each call replaces the whole \
-                          plan. Keep one step in_progress at a time, and mark a step completed as soon as it is."
-                .to_string(),
-            schema: json!({
+        let steps = json!({
+            "type": "array",
+            "description": "All steps in their order.",
+            "items": {
                 "type": "object",
                 "properties": {
-                    "todos": {
-                        "type": "array",
-                        "description": "All steps in their order.",
-                        "items": {
-                            "type": "object",
-                            "properties": {
-                                "content": {"type": "string", "description": "What is to be done, in a few words."},
-                                "status": {"type": "string", "enum": ["pending", "in_progress", "completed"]},
-                                "priority": {"type": "string", "enum": ["high", "medium", "low"]}
-                            },
-                            "required": ["content", "status"]
-                        }
-                    }
+                    "content": {"type": "string", "description": "What is to be done, in a few words."},
+                    "status": {"type": "string", "enum": ["pending", "in_progress", "completed"]},
+                    "priority": {"type": "string", "enum": ["high", "medium", "low"]}
                 },
-                "required": ["todos"]
-            }),
-        }
+                "required": ["content", "status"]
+            }
+        });
+        schema::spec(
+            PLAN_TOOL,
+            "Writes down the plan for the task, for the user to follow. Use it for work of three or more steps, and \
+             again whenever a step begins or is done. Each call replaces the whole plan. Keep one step in_progress at \
+             a time, and mark a step completed as soon as it is.",
+            [InputKey::new("todos", steps).required()],
+        )
     }
 
     fn display(&self, _: &Value, _: &Workspace) -> CallDisplay {
@@ -90,9 +85,7 @@ fn read(input: &Value) -> Result<Vec<PlanStep>, String> {
             parsed = serde_json::from_str::<Vec<Value>>(text).map_err(|_| wrong())?;
             &parsed
         }
-        Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) | None => {
-            return Err(wrong());
-        }
+        _ => return Err(wrong()),
     };
     if items.len() > STEPS_MAX {
         return Err(format!(

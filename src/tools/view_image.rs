@@ -3,8 +3,9 @@
 
 use std::io::Read;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::schema::{self, InputKey};
 use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, attached, disk, input};
 use epitome_thread::attached::FileType;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
@@ -18,23 +19,12 @@ impl ParsedTool for ViewImage {
     type Call = String;
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "view_image".to_string(),
-            description:
-                "Shows you an image file (png, jpeg, gif, webp): a screenshot, a diagram, a plot that \
-                          a command has made."
-                    .to_string(),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "path": {
-                        "type": "string",
-                        "description": "The image: absolute, or relative to the workspace's directory."
-                    }
-                },
-                "required": ["path"]
-            }),
-        }
+        let path = "The image: absolute, or relative to the workspace's directory.";
+        schema::spec(
+            "view_image",
+            "Shows you an image file (png, jpeg, gif, webp): a screenshot, a diagram, a plot that a command has made.",
+            [InputKey::text("path", path).required()],
+        )
     }
 
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {

@@ -24,7 +24,6 @@ pub const TIME_MAX: Duration = Duration::from_secs(30);
 /// Maximum nesting of directories that are visited; each level takes a file descriptor.
 const DEPTH_MAX: usize = 256;
 
-/// Maximum bytes of an ignore file.
 const IGNORE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Directories of version control systems, which are never worth searching.
@@ -67,21 +66,13 @@ impl WalkEnd {
 pub struct FoundFile<'a> {
     directory: &'a OpenDirectory,
     name: &'a OsStr,
-    path: &'a Path,
-    relative: &'a Path,
+    /// Its path below the resolved root of the walk.
+    pub path: &'a Path,
+    /// Relative to the walk's root.
+    pub relative: &'a Path,
 }
 
 impl FoundFile<'_> {
-    /// Its path below the resolved root of the walk.
-    pub fn path(&self) -> &Path {
-        self.path
-    }
-
-    /// Relative to the walk's root.
-    pub fn relative(&self) -> &Path {
-        self.relative
-    }
-
     pub fn open(&self) -> io::Result<File> {
         self.directory.file(self.name).map(|(file, _)| file)
     }
@@ -182,7 +173,6 @@ impl Level {
 #[derive(Default)]
 struct IgnoreRules(Vec<DirectoryIgnores>);
 
-/// The ignore files of one directory.
 #[derive(Default)]
 struct DirectoryIgnores {
     /// `.ignore`
@@ -348,7 +338,7 @@ mod tests {
         let mut found = Vec::new();
         let roots = Roots::default().reopened([root]);
         let end = files(root, &roots, ignored, &CancelFlag::default(), |file| {
-            found.push(file.relative().display().to_string());
+            found.push(file.relative.display().to_string());
             true
         });
         assert_eq!(end.expect("walked"), WalkEnd::Complete);
@@ -421,13 +411,13 @@ mod tests {
                 std::fs::rename(work.join(name), root.join(name)).expect("renamed");
                 std::os::unix::fs::symlink(root.join("home"), work.join(name)).expect("linked");
             };
-            match file.relative().to_str() {
+            match file.relative.to_str() {
                 Some("a") => exchange("e"),
                 Some("d/b") => exchange("d"),
                 _ => {}
             }
             seen.push((
-                file.relative().to_path_buf(),
+                file.relative.to_path_buf(),
                 io::read_to_string(file.open().expect("opened")).expect("read"),
             ));
             true

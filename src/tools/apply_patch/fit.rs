@@ -7,19 +7,13 @@ use super::parse::{Hunk, PatchLine};
 use crate::file_edit::{is_crlf, listed, nearest};
 use crate::truncate;
 
-/// Number of lines quoted around a near miss.
 const QUOTED_LINES: usize = 3;
-
-/// Maximum length of a quoted line in bytes.
 const QUOTE_BYTES_MAX: usize = 200;
-
-/// Maximum number of lines compared to find the most similar one.
 const LINES_COMPARED_MAX: usize = 20_000;
 
 /// Maximum number of candidate positions examined to find the longest matching prefix of a hunk.
 const PLACES_COMPARED_MAX: usize = 1_000;
 
-/// The patched text.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct PatchedText {
     pub text: String,
@@ -104,6 +98,11 @@ impl<'a> TextLines<'a> {
         let wanted: Vec<Cow<'_, str>> = wanted.iter().map(|line| care.normalize(line)).collect();
         let own: Vec<Cow<'_, str>> = self.lines.iter().map(|(line, _)| care.normalize(line)).collect();
         (from..=last).filter(|at| own[*at..at + wanted.len()] == wanted[..]).collect()
+    }
+
+    /// The first of the positions at which these lines occur as exactly as possible.
+    fn first_place(&self, wanted: &[&str], from: usize) -> Option<usize> {
+        MatchStrictness::ALL.into_iter().find_map(|care| self.places(wanted, from, care).first().copied())
     }
 
     fn quoted(&self, at: usize) -> String {
@@ -199,10 +198,7 @@ fn place(lines: &TextLines<'_>, hunk: &Hunk, cursor: usize) -> Result<HunkPositi
 }
 
 fn header_place(lines: &TextLines<'_>, header: &str, from: usize) -> Result<usize, String> {
-    let found = MatchStrictness::ALL
-        .into_iter()
-        .find_map(|care| lines.places(&[header], from, care).first().copied());
-    found.ok_or_else(|| {
+    lines.first_place(&[header], from).ok_or_else(|| {
         let why =
             format!("has the header `@@ {header}`, and there is no such line from line {} on", from + 1);
         match near(lines, header) {
@@ -249,9 +245,7 @@ fn found(
 
 /// Explains why lines can't be located, quoting the nearest ones.
 fn missing(lines: &TextLines<'_>, wanted: &[&str], from: usize) -> String {
-    let before =
-        MatchStrictness::ALL.into_iter().find_map(|care| lines.places(wanted, 0, care).first().copied());
-    if let Some(at) = before {
+    if let Some(at) = lines.first_place(wanted, 0) {
         return format!(
             "matches line {}, which is before line {}, where the previous hunks and `@@` lines end. Give hunks in the \
              file's order.",

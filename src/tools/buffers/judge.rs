@@ -32,7 +32,11 @@ const SLACK: Duration = Duration::from_secs(1);
 /// Time that an editor may need to notice a changed file.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
-/// Identifies a file and its last change.
+/// File systems may not distinguish changes within this time.
+const SETTLED: Duration = Duration::from_millis(50);
+
+/// Differs after a change of a file, and after its replacement. Programs can set back the time of the modification, but
+/// not that of the change of status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskStamp {
     device: u64,
@@ -43,7 +47,7 @@ pub struct DiskStamp {
 }
 
 impl DiskStamp {
-    pub fn from_metadata(metadata: &Metadata) -> DiskStamp {
+    pub fn of(metadata: &Metadata) -> DiskStamp {
         DiskStamp {
             device: metadata.dev(),
             inode: metadata.ino(),
@@ -59,26 +63,23 @@ impl DiskStamp {
         let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
         SystemTime::UNIX_EPOCH + seconds + Duration::from_nanos(u64::try_from(nanos).unwrap_or_default())
     }
+
+    /// Whether another change would have another stamp.
+    pub fn is_settled(&self) -> bool {
+        self.changed().elapsed().is_ok_and(|age| age >= SETTLED)
+    }
 }
 
 /// The known history of one file.
 #[derive(Debug, Default)]
 pub struct Trail {
     /// The disk state from which the editor's text is known to derive.
-    in_step: Option<DiskStamp>,
+    pub in_step: Option<DiskStamp>,
     /// Digests of texts that were on the disk or were sent to the editor.
     states: VecDeque<[u8; 32]>,
 }
 
 impl Trail {
-    pub fn in_step(&mut self, stamp: DiskStamp) {
-        self.in_step = Some(stamp);
-    }
-
-    pub fn is_in_step(&self, stamp: DiskStamp) -> bool {
-        self.in_step == Some(stamp)
-    }
-
     pub fn on_disk(&mut self, text: &str) {
         let state = digest(text);
         if self.states.contains(&state) {
@@ -233,10 +234,7 @@ pub fn as_on_disk(editor: String, disk: &str) -> (String, TextForm) {
 impl TextForm {
     /// Converts a text of the file to the form that the editor uses.
     pub fn in_editor(self, text: &str) -> String {
-        let text = match self.mark {
-            true => text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text),
-            false => text,
-        };
+        let text = if self.mark { text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text) } else { text };
         if self.line_ends { text.replace("\r\n", "\n") } else { text.to_owned() }
     }
 }

@@ -128,8 +128,8 @@ pub(super) fn options(words: &[String]) -> Vec<String> {
     let mut found = Vec::new();
     for (at, word) in arguments.iter().enumerate() {
         let next = arguments.get(at + 1).map_or("", String::as_str);
-        let spelling = if programs.is_empty() { Spelling::Complete } else { Spelling::Abbreviated };
-        found.extend(long_option(word, spelling).filter(|_| is_git || !selects_format(word, next)));
+        let long = long_option(word, !programs.is_empty());
+        found.extend(long.filter(|_| is_git || !selects_format(word, next)));
         if is_git && RUNNING.contains(&(subcommand, word.as_str())) {
             found.push(word.clone());
         }
@@ -159,7 +159,7 @@ pub(super) fn for_any_program(word: &str) -> Option<String> {
         let named = program.words.contains(&word.split('=').next().unwrap_or_default());
         named.then(|| word.to_owned()).or_else(|| letter(word, program).map(|letter| format!("-{letter}")))
     });
-    long_option(word, Spelling::Abbreviated).or(by_program)
+    long_option(word, true).or(by_program)
 }
 
 /// Returns the first word that is neither an option nor the value of a common one.
@@ -175,22 +175,13 @@ fn subcommand(arguments: &[String]) -> &str {
     ""
 }
 
-/// How the name of a long option may be written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Spelling {
-    Complete,
-    /// By a prefix, as Git and GNU programs accept it.
-    Abbreviated,
-}
-
-fn long_option(word: &str, spelling: Spelling) -> Option<String> {
+/// Returns a long option with effects. `by_prefix`: whether a prefix of its name is accepted, as by Git and GNU
+/// programs.
+fn long_option(word: &str, by_prefix: bool) -> Option<String> {
     let name = word.strip_prefix("--")?.split('=').next().filter(|name| !name.is_empty())?;
-    let is = |full: &&str| match spelling {
-        Spelling::Complete => *full == name,
-        // `--config` is a separate option.
-        Spelling::Abbreviated => full.starts_with(name) && name != "config",
-    };
-    let is_listed = WRITES.iter().chain(&RUNS).any(is) || WRITES.contains(&name);
+    // `--config` is a separate option.
+    let is = |full: &&str| *full == name || (by_prefix && full.starts_with(name) && name != "config");
+    let is_listed = WRITES.iter().chain(&RUNS).any(is);
     (is_listed || runs_program(name) || name.contains(UNKNOWN)).then(|| format!("--{name}"))
 }
 

@@ -9,7 +9,6 @@ use super::parts::{base, is_uncertain};
 use super::word::{LITERAL, UNKNOWN};
 use crate::git_commands::WITH_VALUE;
 
-/// Maximum number of words before a wrapped command.
 const WRAPPED_WORDS_MAX: usize = 24;
 
 /// Programs that run the command in their arguments.

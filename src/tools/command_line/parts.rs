@@ -10,7 +10,8 @@ use std::collections::HashSet;
 use tree_sitter::Node;
 
 use super::nested::{self, Nested};
-use super::word::{FileNameWord, LITERAL, UNKNOWN, WILDCARDS, expanded, in_command, literal, may_expand_to};
+pub use super::word::FileNameWord;
+use super::word::{LITERAL, UNKNOWN, WILDCARDS, expanded, in_command, literal, may_expand_to};
 use super::{LINE_BYTES_MAX, children, is_treacherous, parsed};
 use crate::git_commands::WITH_VALUE;
 
@@ -99,12 +100,9 @@ impl CommandParts {
         }
         let line = &line[..line.floor_char_boundary(LINE_BYTES_MAX)];
         let tree = parsed(line);
-        match &tree {
-            Some(tree) if !tree.root_node().has_error() => {}
-            _ => {
-                self.is_clear = false;
-                self.take_roughly(line);
-            }
+        if tree.as_ref().is_none_or(|tree| tree.root_node().has_error()) {
+            self.is_clear = false;
+            self.take_roughly(line);
         }
         let Some(tree) = tree else { return };
         let mut pending = vec![tree.root_node()];

@@ -85,10 +85,7 @@ pub(super) fn literal(node: Node<'_>, line: &str) -> String {
 
 /// Returns a word of a command. A brace expansion makes several words of one, so nothing is known of it.
 pub(super) fn in_command(node: Node<'_>, line: &str) -> String {
-    match is_braced(&line[node.byte_range()]) {
-        true => UNKNOWN.to_string(),
-        false => literal(node, line),
-    }
+    if is_braced(&line[node.byte_range()]) { UNKNOWN.to_string() } else { literal(node, line) }
 }
 
 /// Whether a word has braces outside of quotes with `,` or `..` in them: `to{u,}ch`, `{1..3}`.

@@ -1,21 +1,10 @@
 //! Classifies files that are later executed or obeyed by programs that the user runs without thinking of these files.
 //! Pure.
 //! The file tools ask before they write any of them. The sandbox protects only those that are executed without an
-//! explicit request (`RunsLater::Unasked`) from commands: a build may write the others, and checking out another
+//! explicit request (`runs_unasked`) from commands: a build may write the others, and checking out another
 //! branch has to.
 
 use std::path::Path;
-
-/// When a file or directory is executed or obeyed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RunsLater {
-    /// When a shell starts, a directory is entered or opened in an editor, or a version control system or an agent
-    /// runs.
-    Unasked,
-    /// When the tool that it belongs to runs.
-    WithItsTool,
-    Never,
-}
 
 /// The kind of directory that contains a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,17 +15,11 @@ pub(super) enum Surroundings {
     Home,
 }
 
-/// Classifies an entry by its name. Tools look for settings and code in hidden files and directories, and so will new
-/// tools, so hidden entries count unless they are known to be inert.
-pub(crate) fn class_of(name: &str) -> RunsLater {
+/// Whether an entry with this name is executed or obeyed when a shell starts, a directory is entered or opened in an
+/// editor, or a version control system or an agent runs.
+pub(crate) fn runs_unasked(name: &str) -> bool {
     let name = &*name.to_ascii_lowercase();
-    if DIRECTORIES_THAT_RUN.contains(&name) || FILES_THAT_RUN.contains(&name) {
-        RunsLater::Unasked
-    } else if name.starts_with('.') && !is_inert(name) {
-        RunsLater::WithItsTool
-    } else {
-        RunsLater::Never
-    }
+    DIRECTORIES_THAT_RUN.contains(&name) || FILES_THAT_RUN.contains(&name)
 }
 
 /// Whether the file tools ask before they write a file with this path, relative to the workspace's directory.
@@ -44,7 +27,10 @@ pub(super) fn is_asked_about(path: &Path, surroundings: Surroundings) -> bool {
     let parts: Vec<String> = path.iter().map(|part| part.to_string_lossy().to_ascii_lowercase()).collect();
     let (name, above) = parts.split_last().map_or(("", &[][..]), |(name, above)| (name.as_str(), above));
     let is_at_home = surroundings == Surroundings::Home;
-    let runs = |part: &String| class_of(part) != RunsLater::Never || (is_at_home && part.starts_with('.'));
+    // Tools look for settings and code in hidden files and directories, and so will new tools, so hidden entries count
+    // unless they are known to be inert.
+    let runs =
+        |part: &String| runs_unasked(part) || (part.starts_with('.') && (is_at_home || !is_inert(part)));
     let is_installed = |part: &String| INSTALLED.contains(&part.as_str()) || (is_at_home && part == "bin");
     // Bare repositories are called `name.git`. Their worktrees are often in them.
     let is_of_git = |pair: &[String]| pair[0].ends_with(".git") && RUNS_IN_BARE.contains(&pair[1].as_str());
@@ -352,15 +338,15 @@ mod tests {
     /// There were two lists of such names, one for the file tools and one for the sandbox.
     #[test]
     fn only_what_runs_unasked_is_kept_from_commands() {
+        let is_asked = |name: &str| is_asked_about(Path::new(name), Surroundings::Project);
         for name in [".git", ".GIT", ".envrc", ".vscode", ".bashrc", "config.fish", ".mcp.json"] {
-            assert_eq!(class_of(name), RunsLater::Unasked, "{name}");
-            assert!(is_asked_about(Path::new(name), Surroundings::Project), "{name}");
+            assert!(runs_unasked(name) && is_asked(name), "{name}");
         }
         for name in [".venv", ".eslintrc.js", ".gitattributes", ".next"] {
-            assert_eq!(class_of(name), RunsLater::WithItsTool, "{name}");
+            assert!(!runs_unasked(name) && is_asked(name), "{name}");
         }
         for name in [".gitignore", ".github", "src", "Makefile", ".env.example"] {
-            assert_eq!(class_of(name), RunsLater::Never, "{name}");
+            assert!(!runs_unasked(name) && !is_asked(name), "{name}");
         }
     }
 }

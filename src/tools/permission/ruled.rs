@@ -14,7 +14,7 @@ use epitome_rules::{RuleEffect, RulePattern, WrittenRule};
 use epitome_thread::{Decider, Mode, RecordedDecision, Rule};
 
 use super::{AllowedBy, DiskFacts, PermissionVerdict, decide, is_secret, runs_later};
-use crate::command_line::parts::CommandParts;
+use crate::command_line::parts::{CommandParts, FileNameWord};
 use crate::command_line::{self, matches_pattern};
 use crate::secret_places::is_secret_name;
 use crate::{Access, PATH_BYTES_MAX, Workspace, normal, real_path};
@@ -81,6 +81,7 @@ pub fn judge(asked: &PermissionQuery<'_>) -> Judged {
         _ => None,
     };
     let call = ParsedCall { asked, parts };
+    let judged = |verdict, decided| Judged { verdict, decided, because: None };
     if let Some(rule) = call.first(RuleEffect::Deny) {
         let why = format!(
             "The rule {rule} in {}:{} forbids this in every mode. Don't look for another way to do the \
@@ -88,20 +89,15 @@ pub fn judge(asked: &PermissionQuery<'_>) -> Judged {
             rule.path.display(),
             rule.line
         );
-        return Judged {
-            verdict: PermissionVerdict::Deny { why },
-            decided: Some(by_rule(rule, false)),
-            because: None,
-        };
+        return judged(PermissionVerdict::Deny { why }, Some(by_rule(rule, false)));
     }
     let rules: Vec<Rule> = asked.remembered.iter().chain(asked.kept).cloned().collect();
     let base = decide(asked.access, call.mode(), &rules, asked.workspace, asked.facts);
     match base {
-        PermissionVerdict::Deny { why } => Judged {
-            verdict: PermissionVerdict::Deny { why },
-            decided: Some(RecordedDecision { allowed: false, by: Decider::Mode { mode: asked.mode } }),
-            because: None,
-        },
+        PermissionVerdict::Deny { why } => {
+            let decided = RecordedDecision { allowed: false, by: Decider::Mode { mode: asked.mode } };
+            judged(PermissionVerdict::Deny { why }, Some(decided))
+        }
         PermissionVerdict::Allow { .. } | PermissionVerdict::Ask { .. }
             if let Some(rule) = call.first(RuleEffect::Ask) =>
         {
@@ -120,13 +116,9 @@ pub fn judge(asked: &PermissionQuery<'_>) -> Judged {
         PermissionVerdict::Ask { always } => match call.allowing() {
             Some(rule) => {
                 let by = AllowedBy::Mode(asked.mode);
-                Judged {
-                    verdict: PermissionVerdict::Allow { by },
-                    decided: Some(by_rule(rule, true)),
-                    because: None,
-                }
+                judged(PermissionVerdict::Allow { by }, Some(by_rule(rule, true)))
             }
-            None => Judged { verdict: PermissionVerdict::Ask { always }, decided: None, because: None },
+            None => judged(PermissionVerdict::Ask { always }, None),
         },
         PermissionVerdict::Allow { by } => {
             let decider = match &by {
@@ -138,7 +130,7 @@ pub fn judge(asked: &PermissionQuery<'_>) -> Judged {
                 AllowedBy::Rule(rule) => Some(Decider::Kept { rule: rule.clone() }),
             };
             let decided = decider.map(|by| RecordedDecision { allowed: true, by });
-            Judged { verdict: PermissionVerdict::Allow { by }, decided, because: None }
+            judged(PermissionVerdict::Allow { by }, decided)
         }
     }
 }
@@ -208,13 +200,9 @@ impl<'a> ParsedCall<'a> {
             Access::Fetch { .. } => &["WebFetch", "web_fetch"],
             Access::Remember(_) | Access::External { .. } => &[],
         };
-        let external = match access {
-            Access::External { server, tool, .. } => {
-                matches_pattern(&pattern.tool, &format!("mcp__{server}__{tool}"))
-            }
-            _ => false,
-        };
-        does.contains(&pattern.tool.as_str()) || matches_pattern(&pattern.tool, tool) || external
+        let is_external = matches!(access, Access::External { server, tool, .. }
+            if matches_pattern(&pattern.tool, &format!("mcp__{server}__{tool}")));
+        does.contains(&pattern.tool.as_str()) || matches_pattern(&pattern.tool, tool) || is_external
     }
 
     /// Whether a part of the call may match the pattern of an ask or deny rule.
@@ -227,10 +215,7 @@ impl<'a> ParsedCall<'a> {
         if self.asked.names.iter().any(is_named) {
             return true;
         }
-        let by_path = |about: &str| {
-            let globs = Globs::new(about, workspace, CaseSensitivity::Ignored);
-            move |path: &Path| globs.fit(path)
-        };
+        let globs = |about: &str| Globs::new(about, workspace, CaseSensitivity::Ignored);
         match (self.asked.access, &pattern.about) {
             (Access::Command { .. }, Some(about)) => {
                 let parts = self.parts.as_ref();
@@ -245,20 +230,17 @@ impl<'a> ParsedCall<'a> {
                 if !is_of_files(&pattern.tool) {
                     return false;
                 }
-                let fit = by_path(about);
-                parts.is_some_and(|parts| {
-                    let named = parts.names();
-                    named
-                        .filter_map(|name| name.path().map(|path| workspace.real(path)))
-                        .any(|path| fit(&path))
-                })
-            }
-            (Access::Read(paths), Some(about)) if self.is_of_tool(pattern) => {
-                paths.iter().any(|path| by_path(about)(path))
+                let globs = globs(about);
+                let is_named =
+                    |name: FileNameWord| name.path().is_some_and(|path| globs.fit(&workspace.real(path)));
+                parts.is_some_and(|parts| parts.names().any(is_named))
             }
             // The error of an edit that doesn't match quotes the file, so an edit is also a read.
-            (Access::Write(paths), Some(about)) if self.is_of_tool(pattern) || pattern.tool == "Read" => {
-                paths.iter().any(|path| by_path(about)(path))
+            (Access::Read(paths) | Access::Write(paths), Some(about))
+                if self.is_of_tool(pattern) || pattern.tool == "Read" =>
+            {
+                let globs = globs(about);
+                paths.iter().any(|path| globs.fit(path))
             }
             // A rule without a port is about all ports of the host.
             (Access::Fetch { host, .. }, Some(about)) if self.is_of_tool(pattern) => is_host_of(about, host),
@@ -489,8 +471,7 @@ impl HiddenFiles {
                     || matches_pattern(&rule.pattern.tool, tool)
                     || matches_pattern(&rule.pattern.tool, "file_read"))
         });
-        let abouts = of_reading.filter_map(|rule| rule.pattern.about.as_deref());
-        HiddenFiles(abouts.map(|about| Globs::new(about, workspace, CaseSensitivity::Ignored)).collect())
+        HiddenFiles::by_patterns(of_reading.filter_map(|rule| rule.pattern.about.as_ref()), workspace)
     }
 
     /// The path patterns of the rules that deny reading.
@@ -503,10 +484,12 @@ impl HiddenFiles {
     }
 
     /// Returns the files that match these patterns of deny rules.
-    pub(crate) fn by_patterns(patterns: &[String], workspace: &Workspace) -> HiddenFiles {
-        HiddenFiles(
-            patterns.iter().map(|about| Globs::new(about, workspace, CaseSensitivity::Ignored)).collect(),
-        )
+    pub(crate) fn by_patterns<'a>(
+        patterns: impl IntoIterator<Item = &'a String>,
+        workspace: &Workspace,
+    ) -> HiddenFiles {
+        let globs = patterns.into_iter().map(|about| Globs::new(about, workspace, CaseSensitivity::Ignored));
+        HiddenFiles(globs.collect())
     }
 
     /// The paths that the patterns name without a wildcard.

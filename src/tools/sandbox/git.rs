@@ -116,12 +116,9 @@ pub(super) fn outside_links(git: &Path) -> Vec<PathBuf> {
 }
 
 fn freeze_in(places: &mut SandboxPaths, directory: &Path, names: &[&str]) {
-    let there = |path: &PathBuf| path.symlink_metadata().is_ok();
-    names
-        .iter()
-        .map(|name| directory.join(name))
-        .filter(there)
-        .for_each(|path| super::places::freeze(places, path));
+    let paths = names.iter().map(|name| directory.join(name));
+    let there = paths.filter(|path| path.symlink_metadata().is_ok());
+    there.for_each(|path| super::places::freeze(places, path));
 }
 
 /// Protects a directory and its parents up to `git` against renaming, which would bypass the protection of its path.
@@ -250,7 +247,6 @@ struct Modules {
 }
 
 impl Modules {
-    /// Adds those below a directory.
     fn find(&mut self, directory: &Path, depth: usize) {
         for path in directories(directory) {
             if depth == 0 || self.found.len() >= MODULES_MAX {

@@ -7,7 +7,6 @@
 //! links, and repositories whose `.git` file names any directory. What is renamed is therefore always an entry of the
 //! repository that contains the index: a repository elsewhere is cut off instead.
 
-use epitome_platform::os::MetadataExt;
 use epitome_platform::os::OsStrExt;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -15,19 +14,16 @@ use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
 
 use super::git;
 use super::git_settings::{GitSettings, read};
+use crate::buffers::DiskStamp;
 use epitome_platform::root::{DirectoryEntry, read_regular};
 
 /// Maximum bytes of an index that is read: some two million files.
 const INDEX_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// Maximum nesting of repositories that is followed.
 const DEPTH_MAX: usize = 8;
-
-/// Maximum number of linked repositories that are examined.
 const LINKED_MAX: usize = 1_024;
 
 /// The mode of an index entry that links to a repository.
@@ -39,9 +35,6 @@ const FILE_TYPE: u32 = 0o170_000;
 /// The bits of an entry's flags that contain the length of its name; all are set for a longer name.
 const NAME_LENGTH: u16 = 0xfff;
 
-/// File systems may not distinguish changes within this time.
-pub(super) const SETTLED: Duration = Duration::from_millis(50);
-
 /// Suffix of renamed entries.
 const ASIDE: &str = "refused";
 
@@ -50,7 +43,6 @@ const ASIDE: &str = "refused";
 #[derive(Debug, Default)]
 pub(super) struct Linked(BTreeMap<(PathBuf, PathBuf), Option<PathBuf>>);
 
-/// A repository whose index is read.
 struct OuterRepository<'a> {
     worktree: &'a Path,
     /// Its Git directory, resolved.
@@ -63,15 +55,7 @@ struct OuterRepository<'a> {
 
 /// The links of indexes, kept while the index files are unchanged.
 #[derive(Debug, Default)]
-pub(super) struct LinkCache(HashMap<PathBuf, (Stamp, Arc<[PathBuf]>)>);
-
-/// Identifies the content of an index. A command can set the time of modification, but not that of the last change.
-#[derive(Debug, PartialEq, Eq)]
-struct Stamp {
-    inode: u64,
-    bytes: u64,
-    changed: (i64, i64),
-}
+pub(super) struct LinkCache(HashMap<PathBuf, (DiskStamp, Arc<[PathBuf]>)>);
 
 impl Linked {
     /// Finds the repositories linked from those with these working trees, whose paths contain no links.
@@ -222,15 +206,6 @@ fn is_without_hooks(git: &Path) -> bool {
             .all(|entry| entry.is_ok_and(|entry| entry.file_name().to_string_lossy().ends_with(".sample")))
 }
 
-impl Stamp {
-    /// Whether another change would have another time.
-    fn is_settled(&self) -> bool {
-        let (seconds, nanoseconds) = self.changed;
-        let since = Duration::new(seconds.try_into().unwrap_or(0), nanoseconds.try_into().unwrap_or(0));
-        (UNIX_EPOCH + since).elapsed().is_ok_and(|age| age >= SETTLED)
-    }
-}
-
 impl LinkCache {
     /// Returns the paths of the links in the index of a repository.
     fn links_of(&mut self, git: &Path) -> Arc<[PathBuf]> {
@@ -239,8 +214,7 @@ impl LinkCache {
         else {
             return Arc::default();
         };
-        let stamp =
-            Stamp { inode: file.ino(), bytes: file.len(), changed: (file.ctime(), file.ctime_nsec()) };
+        let stamp = DiskStamp::of(&file);
         if let Some((known, links)) = self.0.get(&index)
             && *known == stamp
         {
@@ -271,7 +245,6 @@ impl LinkCache {
     }
 }
 
-/// What a file of an index contains.
 #[derive(Debug, Default)]
 struct IndexPart {
     links: Vec<PathBuf>,

@@ -17,7 +17,6 @@ use epitome_files::atomic_file::private_directory;
 use epitome_platform::root::DirectoryEntry;
 use epitome_platform::sandbox::SandboxPaths;
 
-/// Maximum number of settings named in a report.
 const REPORTED_MAX: usize = 8;
 
 /// How old a directory with copies is if its daemon has not removed it.
@@ -47,7 +46,12 @@ impl StagedSettings {
             path.ends_with("config") && is_file() && path.with_file_name("HEAD").exists()
         };
         let configs: Vec<PathBuf> = places.frozen.iter().filter(is_settings).cloned().collect();
-        let mut staged = StagedSettings::in_new_directory(staging).ok().filter(|_| !configs.is_empty())?;
+        if configs.is_empty() {
+            return None;
+        }
+        let directory = staging.join(format!("git-{:016x}", fastrand::u64(..)));
+        private_directory(&directory).ok()?;
+        let mut staged = StagedSettings { directory, files: Vec::new() };
         for (number, real) in configs.into_iter().enumerate() {
             let Ok(before) = read(&real) else { continue };
             // Settings that can't be parsed can't be compared afterwards, so they are not copied.
@@ -69,12 +73,6 @@ impl StagedSettings {
         }
         super::places::open(places, staged.directory.clone());
         Some(staged)
-    }
-
-    fn in_new_directory(staging: &Path) -> io::Result<StagedSettings> {
-        let directory = staging.join(format!("git-{:016x}", fastrand::u64(..)));
-        private_directory(&directory)?;
-        Ok(StagedSettings { directory, files: Vec::new() })
     }
 
     /// Applies the command's changes, and describes them for the model and the user.

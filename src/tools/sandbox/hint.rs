@@ -48,33 +48,30 @@ pub fn hint(output: &str, well: bool, network: bool) -> Option<String> {
     let end = &output[output.ceil_char_boundary(output.len().saturating_sub(LOOKED_AT_BYTES))..];
     let end = end.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|words| end.contains(words));
-    if says(&NO_PROCESSES) {
-        let text = "[this ran in a sandbox, which limits how many processes a command may have. Run fewer \
-                    at a time.]";
-        return Some(text.to_owned());
-    }
-    if !well && end.contains(".git") && says(&["read-only file system", "device or resource busy"]) {
-        let text = "[this ran in a sandbox in which .git is read-only unless the line calls git to change it or \
-                    `changes_git` is set. Set it if the command is meant to change the repository. Even \
-                    then, hooks and settings that name programs can't be changed: that needs \
-                    `outside_sandbox: true` and a `reason`, and the user is asked.]";
-        return Some(text.to_owned());
-    }
-    if !well && says(&ACROSS_MOUNTS) {
-        let text = "[this ran in a sandbox, in which the workspace, each directory with a repository and those above \
-                    them are mounts. Between them, files can't be renamed or linked; copy them instead.]";
-        return Some(text.to_owned());
-    }
-    let what = if !network && says(&NO_NETWORK) {
-        "has no network except its own loopback"
+    // It continues a sentence about the sandbox.
+    let text = if says(&NO_PROCESSES) {
+        ", which limits how many processes a command may have. Run fewer at a time.".to_owned()
+    } else if !well && end.contains(".git") && says(&["read-only file system", "device or resource busy"]) {
+        " in which .git is read-only unless the line calls git to change it or `changes_git` is set. Set it if the \
+         command is meant to change the repository. Even then, hooks and settings that name programs can't be changed: \
+         that needs `outside_sandbox: true` and a `reason`, and the user is asked."
+            .to_owned()
+    } else if !well && says(&ACROSS_MOUNTS) {
+        ", in which the workspace, each directory with a repository and those above them are mounts. Between them, \
+         files can't be renamed or linked; copy them instead."
+            .to_owned()
+    } else if !network && says(&NO_NETWORK) {
+        format!(", which has no network except its own loopback. {HOW_TO_ASK}")
     } else if !well && says(&NOT_ALLOWED) {
-        "can change files only in the workspace, the temporary directory and build caches (in the \
-         workspace not .git, editor settings and similar; of a home only its visible directories), and can't read \
-         secrets or reach sockets and processes of other programs"
+        format!(
+            ", which can change files only in the workspace, the temporary directory and build caches (in the \
+             workspace not .git, editor settings and similar; of a home only its visible directories), and can't read \
+             secrets or reach sockets and processes of other programs. {HOW_TO_ASK}"
+        )
     } else {
         return None;
     };
-    Some(format!("[this ran in a sandbox, which {what}. {HOW_TO_ASK}]"))
+    Some(format!("[this ran in a sandbox{text}]"))
 }
 
 #[cfg(test)]

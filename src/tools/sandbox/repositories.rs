@@ -1,15 +1,14 @@
 //! Finds the repositories of a workspace, and the files that programs execute automatically. A command may not change
 //! them even though it may change the workspace. Reads the disk.
 
-use epitome_platform::os::MetadataExt;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
 
-use super::git_links::{Linked, SETTLED};
+use super::git_links::Linked;
 use super::link_guard::SharedLinks;
-use crate::permission::later::{RunsLater, class_of};
+use crate::buffers::DiskStamp;
+use crate::permission::later::runs_unasked;
 
 /// Levels of directories below a root that are searched. Repositories are often checked out side by side, or below a
 /// directory for vendored ones.
@@ -32,10 +31,10 @@ struct RepositoryState {
     entries: BTreeSet<PathBuf>,
 }
 
-/// The state of a directory when it was read.
 #[derive(Debug)]
 struct ScannedDirectory {
-    changed: (i64, i64, u64),
+    /// `None` if it had just changed, and might change again without another stamp.
+    stamp: Option<DiskStamp>,
     inner: Vec<PathBuf>,
     entries: Vec<PathBuf>,
 }
@@ -84,15 +83,9 @@ impl RepositoryState {
     /// Returns the directory, read again if it has changed.
     fn look(&mut self, path: &Path) -> Option<&ScannedDirectory> {
         let metadata = path.symlink_metadata().ok().filter(std::fs::Metadata::is_dir)?;
-        let changed = (metadata.mtime(), metadata.mtime_nsec(), metadata.ino());
-        if self.read.get(path).is_none_or(|directory| directory.changed != changed) {
-            let mut directory = ScannedDirectory::read(path)?;
-            directory.changed = changed;
-            let age = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
-            // A directory that has just changed is read again.
-            if age.is_none_or(|age| age < SETTLED) {
-                directory.changed.1 = -1;
-            }
+        let stamp = DiskStamp::of(&metadata);
+        if self.read.get(path).is_none_or(|directory| directory.stamp != Some(stamp)) {
+            let directory = ScannedDirectory::read(path, Some(stamp).filter(DiskStamp::is_settled))?;
             self.read.insert(path.to_path_buf(), directory);
         }
         self.read.get(path)
@@ -100,11 +93,11 @@ impl RepositoryState {
 }
 
 impl ScannedDirectory {
-    fn read(path: &Path) -> Option<ScannedDirectory> {
-        let mut directory = ScannedDirectory { changed: (0, 0, 0), inner: Vec::new(), entries: Vec::new() };
+    fn read(path: &Path, stamp: Option<DiskStamp>) -> Option<ScannedDirectory> {
+        let mut directory = ScannedDirectory { stamp, inner: Vec::new(), entries: Vec::new() };
         for entry in std::fs::read_dir(path).ok()?.flatten() {
             let name = entry.file_name();
-            if class_of(&name.to_string_lossy()) == RunsLater::Unasked {
+            if runs_unasked(&name.to_string_lossy()) {
                 directory.entries.push(entry.path());
             } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 directory.inner.push(entry.path());

@@ -103,7 +103,6 @@ fn depth(html: &str) -> usize {
     deepest
 }
 
-/// Returns the text between the tags.
 fn bare(html: &str) -> String {
     let mut text = String::new();
     let mut rest = html;

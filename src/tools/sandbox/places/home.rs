@@ -1,0 +1,84 @@
+//! What commands may change in the user's home directory, if it is the workspace or in a directory for temporary files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::freeze;
+use crate::Workspace;
+use epitome_platform::sandbox::SandboxPaths;
+
+/// Directories in a home from which Epitome runs hooks as the user's own, besides its settings.
+const HOOKS_IN_HOME: [&str; 2] = [".kodelet", ".claude"];
+
+/// Visible directories of a home with programs. On macOS, `Library` has those that are started at login.
+const PROGRAMS_IN_HOME: [&str; 4] = ["bin", "snap", "Applications", "Library"];
+
+/// Maximum number of directories of a home that commands of a session in it may change.
+const VISIBLE_MAX: usize = 256;
+
+/// Keeps a home in a directory for temporary files from being changed: from hooks to the settings of shells, it has much
+/// that runs later, outside of the sandbox. `writable`: what stays writable in it.
+pub(super) fn shield(places: &mut SandboxPaths, temporary: &[PathBuf], writable: &[PathBuf], home: &Path) {
+    if temporary.iter().any(|path| path == home) {
+        // All of it can't be read-only.
+        return HOOKS_IN_HOME.iter().for_each(|name| protect(places, temporary, &home.join(name)));
+    }
+    if temporary.iter().any(|path| home.starts_with(path)) {
+        let inside = writable.iter().filter(|path| path.starts_with(home)).cloned();
+        places.fixed.splice(..0, parents(temporary, home).into_iter().chain(inside).collect::<Vec<_>>());
+        places.closed.push(home.to_path_buf());
+    }
+}
+
+/// Makes a directory read-only if one above it may be changed.
+pub(super) fn protect(places: &mut SandboxPaths, shared: &[PathBuf], path: &Path) {
+    let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
+    let Some(path) = parent.zip(path.file_name()).map(|(parent, name)| parent.join(name)) else { return };
+    if places.closed.iter().any(|closed| path.starts_with(closed))
+        || !shared.iter().any(|above| path.starts_with(above) && path != *above)
+    {
+        return;
+    }
+    // Only an existing directory can be made read-only.
+    let _ = fs::create_dir(&path);
+    places.fixed.splice(..0, parents(shared, &path));
+    freeze(places, path);
+}
+
+/// The directories between a path and those above it that commands may change, from the outside in. Moving one away
+/// would allow another in its place.
+fn parents(shared: &[PathBuf], path: &Path) -> Vec<PathBuf> {
+    let is_below = |parent: &&Path| shared.iter().any(|above| parent.starts_with(above) && parent != above);
+    let mut parents: Vec<PathBuf> =
+        path.ancestors().skip(1).take_while(is_below).map(Path::to_path_buf).collect();
+    parents.reverse();
+    parents
+}
+
+/// Whether a home is one in which shells start: in some containers `HOME` is the directory of a project.
+pub(super) fn is_of_user(home: &Path) -> bool {
+    [".bashrc", ".profile", ".bash_profile", ".zshrc", ".zprofile", ".config/fish"]
+        .iter()
+        .any(|file| home.join(file).exists())
+}
+
+/// Returns what commands of a session in a home may change: hidden entries of a home are settings, which programs run or
+/// obey, and so are new ones.
+pub(super) fn visible_directories(home: &Path) -> Vec<PathBuf> {
+    let is_visible = |entry: &fs::DirEntry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let is_of_programs = name.starts_with('.') || PROGRAMS_IN_HOME.contains(&&*name);
+        !is_of_programs && entry.file_type().is_ok_and(|kind| kind.is_dir())
+    };
+    let entries = fs::read_dir(home).into_iter().flatten().flatten();
+    entries.filter(is_visible).map(|entry| entry.path()).take(VISIBLE_MAX).collect()
+}
+
+/// Returns the directories on the user's `PATH`, resolved.
+pub(super) fn directories_of_commands(workspace: &Workspace) -> impl Iterator<Item = PathBuf> {
+    let directories = workspace.variable("PATH").into_iter().flat_map(std::env::split_paths);
+    directories
+        .filter(|directory| directory.is_absolute())
+        .filter_map(|directory| directory.canonicalize().ok())
+}

@@ -1,0 +1,97 @@
+//! The repositories of a workspace: what commands may not change in them, so that the user's Git runs no program of theirs.
+
+use std::path::{Path, PathBuf};
+
+use super::{fix_above, freeze};
+use crate::Workspace;
+use crate::sandbox::{Support, git};
+use epitome_platform::root::Root;
+use epitome_platform::sandbox::SandboxPaths;
+
+/// Protects the repositories and the directories of their hooks. `entries`: the `.git` entries of the workspace, and
+/// what else is executed later. Returns the Git directories that commands may change; none if they may not change Git.
+pub(super) fn protect(
+    places: &mut SandboxPaths,
+    entries: &[PathBuf],
+    roots: &[PathBuf],
+    home: Option<&Path>,
+    changes_git: bool,
+    support: &Support,
+) -> Vec<PathBuf> {
+    let mut gits = Vec::new();
+    let git = entries.iter().filter(|entry| entry.ends_with(".git"));
+    let mut worktrees: Vec<&Path> = git.filter_map(|git| git.parent()).collect();
+    for entry in entries.iter().cloned() {
+        let git = entry.ends_with(".git").then(|| entry.parent().and_then(git::directory)).flatten();
+        match git.filter(|_| changes_git) {
+            // A repository is completely read-only, so that no list of the files that make Git run something is
+            // needed. With the user's consent, only the known files are.
+            Some(git) => {
+                git::freeze(places, &git, support);
+                if git != entry {
+                    freeze(places, entry);
+                }
+                gits.push(git);
+            }
+            None => {
+                places.frozen.extend(git::outside_links(&entry));
+                freeze(places, entry);
+            }
+        }
+    }
+    // A `.git` file may name a directory of the workspace that has another name: a bare clone with worktrees.
+    for git in worktrees.iter().filter_map(|worktree| git::common_directory(worktree)) {
+        let is_below = |above: &PathBuf| git.starts_with(above);
+        let is_known = places.frozen.iter().chain(&gits).any(is_below) || is_closed(places, &worktrees, &git);
+        let is_inside = roots.iter().any(|root| git.starts_with(root) && git != *root);
+        if is_known || !is_inside || !git.join("HEAD").exists() {
+            continue;
+        }
+        fix_above(places, roots, &git);
+        match changes_git {
+            true => {
+                git::freeze(places, &git, support);
+                gits.push(git);
+            }
+            false => freeze_around(places, git, &worktrees),
+        }
+    }
+    // A session may be below the root of its repository.
+    worktrees
+        .extend(roots.iter().filter_map(|root| root.ancestors().find(|path| path.join(".git").exists())));
+    worktrees.sort();
+    worktrees.dedup();
+    for hooks in worktrees.iter().flat_map(|worktree| git::hooks_paths(worktree, home)) {
+        fix_above(places, roots, &hooks);
+        freeze(places, hooks);
+    }
+    for git in worktrees.iter().map(|worktree| worktree.join(".git")) {
+        fix_above(places, roots, &git);
+    }
+    gits
+}
+
+/// The working trees of the workspace's repositories.
+pub(in crate::sandbox) fn worktrees(workspace: &Workspace) -> Vec<PathBuf> {
+    let entries = workspace.found().entries(workspace.roots().iter().map(Root::path));
+    let gits = entries.into_iter().filter(|entry| entry.ends_with(".git"));
+    gits.filter_map(|git| Some(git.parent()?.to_path_buf())).collect()
+}
+
+/// Makes a repository read-only, except for worktrees in it.
+fn freeze_around(places: &mut SandboxPaths, git: PathBuf, worktrees: &[&Path]) {
+    let inside = worktrees.iter().filter(|worktree| worktree.starts_with(&git));
+    let inside: Vec<PathBuf> = inside.map(|worktree| worktree.to_path_buf()).collect();
+    if inside.is_empty() {
+        return freeze(places, git);
+    }
+    places.fixed.extend(inside);
+    places.closed.push(git);
+}
+
+/// Whether a repository is read-only as a part of another one, outside of its worktrees. It must get no mounts then, which
+/// would be writable.
+fn is_closed(places: &SandboxPaths, worktrees: &[&Path], git: &Path) -> bool {
+    let closes = |above: &Path| places.closed.iter().any(|closed| closed == above);
+    git.ancestors().find(|above| closes(above) || worktrees.contains(above)).is_some_and(closes)
+}
