@@ -44,17 +44,12 @@ pub enum AdmittedRequest {
 /// Why a request was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The `Host` is not ours.
     Host,
-    /// The origin is not our page.
     Origin,
-    /// Neither the cookie nor a valid ticket.
     Unauthenticated,
     NotFound,
     Method,
-    /// Not JSON.
     ContentType,
-    /// An invalid session id or entry number.
     Parameters,
 }
 
