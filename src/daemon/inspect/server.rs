@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Full, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::service::service_fn;
-use hyper::{HeaderMap, Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 
 use super::assets::{Asset, PAGE};
 use super::calls::Backend;
-use super::gate::{self, AdmittedRequest, Refusal, RequestHead};
+use super::gate::{self, AdmittedRequest, Refusal};
 use super::keys::Keys;
 use epitome_thread::{Seq, SessionId};
 
@@ -172,7 +172,7 @@ async fn connection(stream: TcpStream, page: Arc<PageState>, backend: Arc<Backen
 }
 
 async fn answer(request: Request<Incoming>, page: &Arc<PageState>, backend: Arc<Backend>) -> PageResponse {
-    match gate::admit(&head_of(&request), &page.keys, page.port, Instant::now()) {
+    match gate::admit(&request, &page.keys, page.port, Instant::now()) {
         Err(refusal) => refused(refusal),
         Ok(route) => {
             page.touch();
@@ -191,27 +191,6 @@ async fn answer(request: Request<Incoming>, page: &Arc<PageState>, backend: Arc<
             }
         }
     }
-}
-
-fn head_of(request: &Request<Incoming>) -> RequestHead<'_> {
-    let headers = request.headers();
-    RequestHead {
-        method: request.method().as_str(),
-        path: request.uri().path(),
-        query: request.uri().query().unwrap_or_default(),
-        host: only(headers, &header::HOST),
-        origin: only(headers, &header::ORIGIN),
-        site: only(headers, &HeaderName::from_static("sec-fetch-site")),
-        cookie: only(headers, &header::COOKIE),
-        content_type: only(headers, &header::CONTENT_TYPE),
-    }
-}
-
-/// The value of a header; an empty string if it is repeated or is not text, which never matches.
-fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    let mut values = headers.get_all(name).iter();
-    let first = values.next()?;
-    Some(if values.next().is_some() { "" } else { first.to_str().unwrap_or_default() })
 }
 
 // ── Calls ──────────────────────────────────────────────────────────────────────────────────────────
