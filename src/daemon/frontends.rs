@@ -162,11 +162,8 @@ pub fn offers_v2(paths: &Paths) -> bool {
     Settings::load(paths, None, |_: &str| None).0.acp_v2
 }
 
-/// The connected front ends. Cheap to clone.
-#[derive(Clone)]
-pub struct Frontends(Arc<FrontendsInner>);
-
-struct FrontendsInner {
+/// The connected front ends.
+pub struct Frontends {
     daemon: Arc<Daemon>,
     token: Arc<Token>,
     open: watch::Sender<OpenFrontends>,
@@ -188,20 +185,16 @@ struct Frontend {
 
 impl Frontends {
     /// Must be called on the runtime that the sessions run on.
-    pub fn new(daemon: Arc<Daemon>, token: Arc<Token>) -> Frontends {
-        Frontends(Arc::new(FrontendsInner {
-            daemon,
-            token,
-            open: watch::Sender::default(),
-            newer: watch::Sender::new(None),
-            runtime: tokio::runtime::Handle::current(),
-        }))
+    pub fn new(daemon: Arc<Daemon>, token: Arc<Token>) -> Arc<Frontends> {
+        let runtime = tokio::runtime::Handle::current();
+        let (open, newer) = (watch::Sender::default(), watch::Sender::default());
+        Arc::new(Frontends { daemon, token, open, newer, runtime })
     }
 
     /// Serves a connection on its own threads, or answers its hello with the reason why it is refused. `permit` is
     /// dropped once the front end has introduced itself.
     pub fn open(
-        &self,
+        self: &Arc<Self>,
         stream: local::Stream,
         permit: Option<PendingPermit>,
         refused: Option<String>,
@@ -218,13 +211,13 @@ impl Frontends {
 
     /// The build of a front end that is newer than this daemon, once such a front end has attached.
     pub fn newer(&self) -> watch::Receiver<Option<Build>> {
-        self.0.newer.subscribe()
+        self.newer.subscribe()
     }
 
     /// Ends all attachments after their turns are cancelled and recorded, each with `farewell` as its last
     /// frame. No new ones are accepted from now on.
     pub fn close(&self, farewell: Farewell) {
-        self.0.open.send_modify(|open| {
+        self.open.send_modify(|open| {
             open.closing = true;
             for frontend in open.frontends.values() {
                 // A farewell that was set earlier takes precedence.
@@ -238,12 +231,12 @@ impl Frontends {
     /// Waits until no front end is connected.
     pub async fn closed(&self) {
         // The sender is owned by `self`, so waiting can't fail.
-        drop(self.0.open.subscribe().wait_for(|open| open.frontends.is_empty()).await);
+        drop(self.open.subscribe().wait_for(|open| open.frontends.is_empty()).await);
     }
 
     /// Serves a front end from its hello until it disconnects.
     fn serve(
-        &self,
+        self: &Arc<Self>,
         stream: local::Stream,
         permit: Option<PendingPermit>,
         refused: Option<String>,
@@ -262,7 +255,7 @@ impl Frontends {
             // A probe that only checked whether the daemon accepts connections.
             return Ok(());
         }
-        let daemon = &self.0.daemon;
+        let daemon = &self.daemon;
         let answer = |refused| HelloAnswer {
             build: Build::current().clone(),
             pid: std::process::id(),
@@ -272,7 +265,7 @@ impl Frontends {
         };
         let read = match refused {
             Some(why) => Err(why),
-            None => handshake::read(&line, &daemon.paths, &self.0.token),
+            None => handshake::read(&line, &daemon.paths, &self.token),
         };
         let hello = match read {
             Ok(hello) => hello,
@@ -307,7 +300,7 @@ impl Frontends {
             grant: hello.grant.clone(),
         };
         if hello.build.is_newer(Build::current()) {
-            self.0.newer.send_replace(Some(hello.build.clone()));
+            self.newer.send_replace(Some(hello.build.clone()));
         }
         if let Some(address) = &hello.served_at {
             daemon.store.advertise(address);
@@ -317,7 +310,7 @@ impl Frontends {
         let login = ClientLogin::new(daemon.paths.clone(), hello.overrides, environment.clone());
         let parts = ConnectionConfig {
             sessions: daemon.sessions.clone(),
-            runtime: self.0.runtime.clone(),
+            runtime: self.runtime.clone(),
             client,
             grant: hello.grant.map(Arc::new),
             environment,
@@ -348,21 +341,21 @@ impl Frontends {
     /// Keeps the turns of clients of other machines running while they connect to another server, in the place of one
     /// that died.
     fn wait_for_return(&self) {
-        let mut stop = self.0.daemon.stop.subscribe();
-        self.0.runtime.block_on(async {
+        let mut stop = self.daemon.stop.subscribe();
+        self.runtime.block_on(async {
             drop(tokio::time::timeout(RETURN_TIME_MAX, stop.wait_for(|stop| *stop)).await);
         });
     }
 
     /// Registers a front end; `None` if the daemon is shutting down.
     fn enter(
-        &self,
+        self: &Arc<Self>,
         client: ClientId,
         stream: &local::Stream,
         farewell: &Arc<OnceLock<Farewell>>,
     ) -> io::Result<Option<Registered>> {
         let frontend = Frontend { stream: stream.try_clone()?, farewell: farewell.clone() };
-        let is_entered = self.0.open.send_if_modified(|open| {
+        let is_entered = self.open.send_if_modified(|open| {
             if !open.closing {
                 open.frontends.insert(client, frontend);
             }
@@ -390,12 +383,12 @@ impl Read for TimedStream {
 }
 
 /// A registered front end; dropping it removes the entry.
-struct Registered(Frontends, ClientId);
+struct Registered(Arc<Frontends>, ClientId);
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        let Registered(Frontends(inner), client) = self;
-        inner.open.send_modify(|open| drop(open.frontends.remove(client)));
+        let Registered(frontends, client) = self;
+        frontends.open.send_modify(|open| drop(open.frontends.remove(client)));
     }
 }
 

@@ -82,17 +82,11 @@ pub struct Claim {
     lock: File,
 }
 
-/// Result of claiming the runtime directory.
-pub enum Claimed {
-    Ours(Claim),
-    /// Another daemon serves it.
-    Others,
-}
-
-/// Claims the runtime directory and listens on its sockets. An error is a sentence for the user.
-pub fn claim(runtime_dir: &RuntimeDir) -> Result<Claimed, String> {
+/// Claims the runtime directory and listens on its sockets; `None` if another daemon serves it. An error is a sentence for
+/// the user.
+pub fn claim(runtime_dir: &RuntimeDir) -> Result<Option<Claim>, String> {
     runtime_dir.prepare().map_err(|error| format!("the directory for sockets can't be used: {error}"))?;
-    let Some(lock) = lock(runtime_dir)? else { return Ok(Claimed::Others) };
+    let Some(lock) = lock(runtime_dir)? else { return Ok(None) };
     let listen = |path: PathBuf| {
         // A stale socket may be left over. It can't belong to a running daemon, because we hold the lock.
         let listening = remove(&path).and_then(|()| Socket::listen(&path));
@@ -101,7 +95,7 @@ pub fn claim(runtime_dir: &RuntimeDir) -> Result<Claimed, String> {
     // Before the sockets: a client that can connect must find the token.
     let token = Token::create(runtime_dir)
         .map_err(|error| format!("{} can't be written: {error}", runtime_dir.token().display()))?;
-    Ok(Claimed::Ours(Claim {
+    Ok(Some(Claim {
         token,
         acp: listen(runtime_dir.acp_socket())?,
         control: listen(runtime_dir.control_socket())?,
@@ -197,7 +191,7 @@ struct Serving {
     data: Option<File>,
     /// For connections of refused processes.
     refused: Arc<Semaphore>,
-    frontends: Frontends,
+    frontends: Arc<Frontends>,
     idle: Duration,
 }
 
