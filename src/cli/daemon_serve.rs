@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{CliError, log, serve};
 use crate::daemon::Daemon;
-use crate::daemon::serve::{Claimed, claim, idle_time, serve as serve_all};
+use crate::daemon::serve::{claim, idle_time, serve as serve_all};
 use crate::daemon::start::report_to_starter;
 use crate::session::registry::Sessions;
 use crate::tools::reaper::raise_descriptors;
@@ -44,10 +44,8 @@ type StartedDaemon = (tokio::runtime::Runtime, crate::daemon::serve::Claim, Arc<
 /// Returns `None` if another daemon is running for this directory.
 fn start(paths: crate::paths::Paths) -> Result<Option<StartedDaemon>, CliError> {
     let runtime_dir = crate::daemon::runtime_dir::RuntimeDir::new(&paths);
-    let claim = match claim(&runtime_dir).map_err(|why| CliError::failed(why, None))? {
-        Claimed::Ours(claim) => claim,
-        Claimed::Others => return Ok(None),
-    };
+    let claimed = claim(&runtime_dir).map_err(|why| CliError::failed(why, None))?;
+    let Some(claim) = claimed else { return Ok(None) };
     let runtime = serve::runtime()?;
     let services = serve::services(paths.clone());
     // Load now, so that the first client gets the learned context windows instead of the built-in ones.

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use serde::{Deserialize, Serialize};
+use parking_lot::Mutex;
+use serde::Serialize;
 use tokio::sync::watch;
 
 use epitome_session::{AccessGrant, ClientId};
@@ -20,7 +21,7 @@ pub fn fresh_client() -> ClientId {
 }
 
 /// A client's connection.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Attached {
     pub client: ClientId,
     pub kind: AttachmentKind,
@@ -34,7 +35,15 @@ pub struct Attached {
     pub grant: Option<AccessGrant>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+impl Attached {
+    /// A client of the control API, from now on.
+    pub fn control(client: ClientId, pid: Option<u32>) -> Attached {
+        let (kind, since) = (AttachmentKind::Control, SystemTime::now());
+        Attached { client, kind, version: None, pid, cwd: None, since, grant: None }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttachmentKind {
     /// An editor, attached through a front end.
@@ -48,43 +57,33 @@ pub enum AttachmentKind {
 pub type Gauge = Box<dyn Fn() -> (usize, Option<String>) + Send + Sync>;
 
 /// The table of connected clients. Cheap to clone.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Attachments(Arc<AttachmentTable>);
 
+#[derive(Default)]
 struct AttachmentTable {
-    entries: Mutex<BTreeMap<u64, (Attached, Gauge)>>,
+    entries: Mutex<BTreeMap<ClientId, (Attached, Gauge)>>,
     count: watch::Sender<usize>,
-}
-
-impl Default for Attachments {
-    fn default() -> Attachments {
-        Attachments(Arc::new(AttachmentTable { entries: Mutex::default(), count: watch::Sender::new(0) }))
-    }
 }
 
 impl Attachments {
     /// Adds a connection to the table until the returned guard is dropped.
     pub fn enter(&self, attached: Attached, now: Gauge) -> Present {
         let client = attached.client;
-        let mut entries = self.entries();
-        entries.insert(client.0, (attached, now));
+        let mut entries = self.0.entries.lock();
+        entries.insert(client, (attached, now));
         self.0.count.send_replace(entries.len());
-        drop(entries);
         Present { attachments: self.clone(), client }
     }
 
     /// The connections, oldest first, each with the number of items waiting for it to read, and its name.
     pub fn list(&self) -> Vec<(Attached, (usize, Option<String>))> {
-        self.entries().values().map(|(attached, now)| (attached.clone(), now())).collect()
+        self.0.entries.lock().values().map(|(attached, now)| (attached.clone(), now())).collect()
     }
 
     /// The number of connections, as a channel to wait on.
     pub fn count(&self) -> watch::Receiver<usize> {
         self.0.count.subscribe()
-    }
-
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<u64, (Attached, Gauge)>> {
-        self.0.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -96,8 +95,9 @@ pub struct Present {
 
 impl Drop for Present {
     fn drop(&mut self) {
-        let mut entries = self.attachments.entries();
-        entries.remove(&self.client.0);
-        self.attachments.0.count.send_replace(entries.len());
+        let Attachments(table) = &self.attachments;
+        let mut entries = table.entries.lock();
+        entries.remove(&self.client);
+        table.count.send_replace(entries.len());
     }
 }

@@ -5,9 +5,10 @@ use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::Daemon;
@@ -30,6 +31,7 @@ use epitome_provider::http::Http;
 use epitome_provider::sign_in;
 use epitome_session::registry::Overrides;
 use epitome_session::{ClientId, ProviderSettings, SessionError, provider_error};
+use epitome_thread::ModelName;
 
 /// Hosted providers that clients may route elsewhere without any settings. Others are those of the settings.
 const HOSTED_ROUTES: [&str; 2] = ["anthropic", "openai"];
@@ -67,9 +69,15 @@ impl ClientLogin {
         };
         self.overrides().over(Settings::load(&self.paths, None, value).0)
     }
-}
 
-impl ClientLogin {
+    /// The model that is configured; `None` if a local server is looked for.
+    fn chosen(&self, settings: &Settings) -> Option<ModelName> {
+        match endpoint::choose(settings, &self.environment) {
+            ConfiguredModel::Named(model) => Some(model),
+            ConfiguredModel::SearchLocal(_) => None,
+        }
+    }
+
     /// Ends a removed login at its provider, too. A failure is only logged: what was asked for is done on this machine.
     fn revoke(&self, provider: &str, login: &StoredLogin) {
         let Ok(service) = endpoint::service(provider, &self.settings(), &self.environment) else { return };
@@ -87,19 +95,15 @@ impl UserLogin for ClientLogin {
 
     fn takes_audio(&self) -> bool {
         let settings = self.settings();
-        match endpoint::choose(&settings, &self.environment) {
-            ConfiguredModel::Named(model) => endpoint::resolve(&model, &settings, &self.environment)
-                .is_ok_and(|endpoint| endpoint.abilities.audio),
-            ConfiguredModel::SearchLocal(_) => false,
-        }
+        self.chosen(&settings).is_some_and(|model| {
+            endpoint::resolve(&model, &settings, &self.environment)
+                .is_ok_and(|endpoint| endpoint.abilities.audio)
+        })
     }
 
     fn state(&self) -> LoginState {
         let settings = self.settings();
-        let chosen = match endpoint::choose(&settings, &self.environment) {
-            ConfiguredModel::Named(model) => Some(model),
-            ConfiguredModel::SearchLocal(_) => None,
-        };
+        let chosen = self.chosen(&settings);
         let found = chosen.as_ref().map(|model| endpoint::resolve(model, &settings, &self.environment));
         let need = match (found, endpoint::configured(&settings, &self.environment)) {
             (_, Err(_)) => LoginNeed::Missing,
@@ -131,12 +135,12 @@ impl UserLogin for ClientLogin {
     }
 
     fn route(&self, provider: String, to: ProviderSettings) {
-        let mut overrides = self.overrides.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut overrides = self.overrides.lock();
         Arc::make_mut(&mut overrides).routes.insert(provider, to);
     }
 
     fn overrides(&self) -> Arc<Overrides> {
-        self.overrides.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.overrides.lock().clone()
     }
 
     fn log_out(&self) -> Result<bool, String> {
@@ -158,22 +162,18 @@ pub fn offers_v2(paths: &Paths) -> bool {
     Settings::load(paths, None, |_: &str| None).0.acp_v2
 }
 
-/// The connected front ends. Cheap to clone.
-#[derive(Clone)]
-pub struct Frontends(Arc<FrontendsInner>);
-
-struct FrontendsInner {
+/// The connected front ends.
+pub struct Frontends {
     daemon: Arc<Daemon>,
     token: Arc<Token>,
-    open: Mutex<OpenFrontends>,
-    count: watch::Sender<usize>,
+    open: watch::Sender<OpenFrontends>,
     newer: watch::Sender<Option<Build>>,
     runtime: tokio::runtime::Handle,
 }
 
 #[derive(Default)]
 struct OpenFrontends {
-    frontends: HashMap<u64, Frontend>,
+    frontends: HashMap<ClientId, Frontend>,
     /// The daemon is shutting down: no new front ends are accepted.
     closing: bool,
 }
@@ -185,21 +185,16 @@ struct Frontend {
 
 impl Frontends {
     /// Must be called on the runtime that the sessions run on.
-    pub fn new(daemon: Arc<Daemon>, token: Arc<Token>) -> Frontends {
-        Frontends(Arc::new(FrontendsInner {
-            daemon,
-            token,
-            open: Mutex::default(),
-            count: watch::Sender::new(0),
-            newer: watch::Sender::new(None),
-            runtime: tokio::runtime::Handle::current(),
-        }))
+    pub fn new(daemon: Arc<Daemon>, token: Arc<Token>) -> Arc<Frontends> {
+        let runtime = tokio::runtime::Handle::current();
+        let (open, newer) = (watch::Sender::default(), watch::Sender::default());
+        Arc::new(Frontends { daemon, token, open, newer, runtime })
     }
 
     /// Serves a connection on its own threads, or answers its hello with the reason why it is refused. `permit` is
     /// dropped once the front end has introduced itself.
     pub fn open(
-        &self,
+        self: &Arc<Self>,
         stream: local::Stream,
         permit: Option<PendingPermit>,
         refused: Option<String>,
@@ -216,35 +211,32 @@ impl Frontends {
 
     /// The build of a front end that is newer than this daemon, once such a front end has attached.
     pub fn newer(&self) -> watch::Receiver<Option<Build>> {
-        self.0.newer.subscribe()
+        self.newer.subscribe()
     }
 
     /// Ends all attachments after their turns are cancelled and recorded, each with `farewell` as its last
     /// frame. No new ones are accepted from now on.
     pub fn close(&self, farewell: Farewell) {
-        let mut open = self.opened();
-        open.closing = true;
-        for frontend in open.frontends.values() {
-            // A farewell that was set earlier takes precedence.
-            drop(frontend.farewell.set(farewell.clone()));
-            // Everything sent before is still read. Shutting down a closed stream fails, which is harmless.
-            drop(frontend.stream.shutdown(Shutdown::Read));
-        }
+        self.open.send_modify(|open| {
+            open.closing = true;
+            for frontend in open.frontends.values() {
+                // A farewell that was set earlier takes precedence.
+                drop(frontend.farewell.set(farewell.clone()));
+                // Everything sent before is still read. Shutting down a closed stream fails, which is harmless.
+                drop(frontend.stream.shutdown(Shutdown::Read));
+            }
+        });
     }
 
     /// Waits until no front end is connected.
     pub async fn closed(&self) {
         // The sender is owned by `self`, so waiting can't fail.
-        drop(self.0.count.subscribe().wait_for(|count| *count == 0).await);
-    }
-
-    fn opened(&self) -> MutexGuard<'_, OpenFrontends> {
-        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+        drop(self.open.subscribe().wait_for(|open| open.frontends.is_empty()).await);
     }
 
     /// Serves a front end from its hello until it disconnects.
     fn serve(
-        &self,
+        self: &Arc<Self>,
         stream: local::Stream,
         permit: Option<PendingPermit>,
         refused: Option<String>,
@@ -263,7 +255,7 @@ impl Frontends {
             // A probe that only checked whether the daemon accepts connections.
             return Ok(());
         }
-        let daemon = &self.0.daemon;
+        let daemon = &self.daemon;
         let answer = |refused| HelloAnswer {
             build: Build::current().clone(),
             pid: std::process::id(),
@@ -273,7 +265,7 @@ impl Frontends {
         };
         let read = match refused {
             Some(why) => Err(why),
-            None => handshake::read(&line, &daemon.paths, &self.0.token),
+            None => handshake::read(&line, &daemon.paths, &self.token),
         };
         let hello = match read {
             Ok(hello) => hello,
@@ -308,7 +300,7 @@ impl Frontends {
             grant: hello.grant.clone(),
         };
         if hello.build.is_newer(Build::current()) {
-            self.0.newer.send_replace(Some(hello.build.clone()));
+            self.newer.send_replace(Some(hello.build.clone()));
         }
         if let Some(address) = &hello.served_at {
             daemon.store.advertise(address);
@@ -318,7 +310,7 @@ impl Frontends {
         let login = ClientLogin::new(daemon.paths.clone(), hello.overrides, environment.clone());
         let parts = ConnectionConfig {
             sessions: daemon.sessions.clone(),
-            runtime: self.0.runtime.clone(),
+            runtime: self.runtime.clone(),
             client,
             grant: hello.grant.map(Arc::new),
             environment,
@@ -349,27 +341,27 @@ impl Frontends {
     /// Keeps the turns of clients of other machines running while they connect to another server, in the place of one
     /// that died.
     fn wait_for_return(&self) {
-        let mut stop = self.0.daemon.stop.subscribe();
-        self.0.runtime.block_on(async {
+        let mut stop = self.daemon.stop.subscribe();
+        self.runtime.block_on(async {
             drop(tokio::time::timeout(RETURN_TIME_MAX, stop.wait_for(|stop| *stop)).await);
         });
     }
 
     /// Registers a front end; `None` if the daemon is shutting down.
     fn enter(
-        &self,
+        self: &Arc<Self>,
         client: ClientId,
         stream: &local::Stream,
         farewell: &Arc<OnceLock<Farewell>>,
     ) -> io::Result<Option<Registered>> {
         let frontend = Frontend { stream: stream.try_clone()?, farewell: farewell.clone() };
-        let mut open = self.opened();
-        if open.closing {
-            return Ok(None);
-        }
-        open.frontends.insert(client.0, frontend);
-        self.0.count.send_replace(open.frontends.len());
-        Ok(Some(Registered(self.clone(), client)))
+        let is_entered = self.open.send_if_modified(|open| {
+            if !open.closing {
+                open.frontends.insert(client, frontend);
+            }
+            !open.closing
+        });
+        Ok(is_entered.then(|| Registered(self.clone(), client)))
     }
 }
 
@@ -391,13 +383,12 @@ impl Read for TimedStream {
 }
 
 /// A registered front end; dropping it removes the entry.
-struct Registered(Frontends, ClientId);
+struct Registered(Arc<Frontends>, ClientId);
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        let mut open = self.0.opened();
-        open.frontends.remove(&self.1.0);
-        self.0.0.count.send_replace(open.frontends.len());
+        let Registered(frontends, client) = self;
+        frontends.open.send_modify(|open| drop(open.frontends.remove(client)));
     }
 }
 

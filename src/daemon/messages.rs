@@ -19,7 +19,6 @@ pub const MESSAGE_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Consecutive notifications are returned together up to about this many bytes, so that they need one write.
 const SHARED_BYTES: usize = 64 * 1024;
 
-/// Size of a read, in bytes.
 const READ_BYTES: usize = 64 * 1024;
 
 /// A buffer that grew beyond this many bytes for a long line is freed afterwards.
@@ -189,9 +188,7 @@ pub struct MessageReader<R: Read> {
     from: BufReader<R>,
     /// The lines of the current message; the last one may be incomplete.
     lines: Vec<u8>,
-    /// Offset of the last line's start.
     line_at: usize,
-    /// The complete steps.
     steps: Vec<PositionStep>,
     /// The incomplete step, and how many updates it lacks.
     step: Option<(PositionStep, usize)>,
@@ -247,19 +244,14 @@ impl<R: Read> MessageReader<R> {
                 *left -= 1;
             }
             self.line_at = self.lines.len();
-            match self.step.take() {
-                Some((step, 0)) => self.steps.push(step),
-                Some(unfinished) => {
-                    self.step = Some(unfinished);
-                    continue;
-                }
-                None => {}
+            if matches!(self.step, Some((_, 1..))) {
+                continue;
             }
+            self.steps.extend(self.step.take().map(|(step, _)| step));
             let next = self.from.buffer();
-            let continues = memchr::memchr(b'\n', next).is_some()
-                && matches!(classify(next).0, MessageKind::Notifications | MessageKind::Step);
-            let is_alone = !matches!(kind, MessageKind::Notifications | MessageKind::Step);
-            if is_alone || !continues || self.lines.len() >= SHARED_BYTES {
+            let is_shared = |kind| matches!(kind, MessageKind::Notifications | MessageKind::Step);
+            let continues = memchr::memchr(b'\n', next).is_some() && is_shared(classify(next).0);
+            if !is_shared(kind) || !continues || self.lines.len() >= SHARED_BYTES {
                 break;
             }
         }

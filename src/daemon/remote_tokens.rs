@@ -1,18 +1,19 @@
 //! The tokens of clients on other machines: a private file with their names, scopes and digests. It is read at each
 //! connection, so that a change applies at once.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::token::secret;
 use epitome_files::atomic_file;
 use epitome_session::{AccessGrant, AccessScope};
+use epitome_store::digest;
 
 /// What a token begins with, by which scanners for secrets recognize it.
 const PREFIX: &str = "epitome-";
@@ -70,16 +71,15 @@ impl RemoteTokens {
 
     /// All tokens, oldest first.
     pub fn list(&self) -> Result<Vec<StoredToken>, String> {
-        let failed = |why: String| format!("{} can't be read: {why}", self.path.display());
+        let failed = |why: &dyn Display| format!("{} can't be read: {why}", self.path.display());
         let mut text = String::new();
-        match File::open(&self.path) {
+        let read =
+            File::open(&self.path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
+        match read {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(failed(error.to_string())),
-            Ok(file) => file.take(FILE_BYTES_MAX).read_to_string(&mut text),
-        }
-        .map_err(|error| failed(error.to_string()))?;
-        let content: TokenFileContent =
-            serde_json::from_str(&text).map_err(|error| failed(error.to_string()))?;
+            read => read.map_err(|error| failed(&error))?,
+        };
+        let content: TokenFileContent = serde_json::from_str(&text).map_err(|error| failed(&error))?;
         Ok(content.tokens)
     }
 
@@ -103,7 +103,7 @@ impl RemoteTokens {
         let token = StoredToken {
             name: name.to_owned(),
             scope,
-            sha256: digest(&secret),
+            sha256: digest(secret.as_bytes()),
             created_at: now(),
             expires_at: lifetime.map(|lifetime| now().saturating_add(lifetime.as_secs())),
             worker,
@@ -137,7 +137,7 @@ impl RemoteTokens {
 
     /// The valid token with this secret. Takes the same time for every token.
     pub fn find(&self, secret: &str) -> Result<Option<StoredToken>, String> {
-        let given = digest(secret);
+        let given = digest(secret.as_bytes());
         let mut found = None;
         for token in self.list()? {
             if bool::from(token.sha256.as_bytes().ct_eq(given.as_bytes())) && !token.is_expired() {
@@ -182,10 +182,6 @@ pub fn check_name(whose: &str, name: &str) -> Result<(), String> {
         )),
         _ => Ok(()),
     }
-}
-
-fn digest(secret: &str) -> String {
-    Sha256::digest(secret).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn now() -> u64 {

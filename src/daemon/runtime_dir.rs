@@ -1,7 +1,9 @@
 //! Paths of the daemon's sockets and locks. Their directory must belong to the current user and be accessible only to
 //! them; a directory owned by another user is rejected.
 
-use epitome_platform::os::{DirBuilderExt, MetadataExt, make_private, try_lock_shared, user_id};
+use epitome_platform::os::{
+    DirBuilderExt, MetadataExt, OpenOptionsExt, make_private, try_lock_shared, user_id,
+};
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,6 +21,11 @@ const END_LOOK: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeDir {
     pub directory: PathBuf,
+}
+
+/// Opens a file to lock it, and creates it if there is none.
+pub fn open_lock(path: &Path) -> io::Result<File> {
+    File::options().create(true).write(true).truncate(false).mode(0o600).open(path)
 }
 
 fn is_locked(path: &Path) -> bool {

@@ -10,7 +10,7 @@
 //! paths no longer lead to its own sockets and token, a daemon without clients exits. One with clients puts back what
 //! was removed; if another daemon serves the path already, it leaves its clients to that one once no turn runs.
 
-use epitome_platform::os::{OpenOptionsExt, try_lock};
+use epitome_platform::os::try_lock;
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use super::frontends::Frontends;
 use super::listener::{PendingPermit, SocketListener, remove};
 use super::messages::Farewell;
 use super::peer::{self, Peer};
-use super::runtime_dir::RuntimeDir;
+use super::runtime_dir::{RuntimeDir, open_lock};
 use super::token::Token;
 use epitome_files::atomic_file::private_directory;
 use epitome_platform::local::{self, AsyncStream, Socket};
@@ -37,14 +37,12 @@ use epitome_platform::signals::EndRequests;
 /// Environment variable for the time without attachments after which a daemon exits, in seconds.
 pub const IDLE_VARIABLE: &str = "EPITOME_IDLE_S";
 
-/// Default for [`IDLE_VARIABLE`].
 const IDLE_TIME: Duration = Duration::from_secs(600);
 
 /// Time limit for a predecessor that holds the lock but accepts no connections to exit. Shorter than what its starter
 /// waits.
 const PREDECESSOR_TIME_MAX: Duration = Duration::from_secs(50);
 
-/// Interval between attempts to take the predecessor's lock.
 const TRY_LOCK_EVERY: Duration = Duration::from_millis(2);
 
 /// Interval between checks whether turns still run when a newer build waits to take over.
@@ -84,17 +82,11 @@ pub struct Claim {
     lock: File,
 }
 
-/// Result of claiming the runtime directory.
-pub enum Claimed {
-    Ours(Claim),
-    /// Another daemon serves it.
-    Others,
-}
-
-/// Claims the runtime directory and listens on its sockets. An error is a sentence for the user.
-pub fn claim(runtime_dir: &RuntimeDir) -> Result<Claimed, String> {
+/// Claims the runtime directory and listens on its sockets; `None` if another daemon serves it. An error is a sentence for
+/// the user.
+pub fn claim(runtime_dir: &RuntimeDir) -> Result<Option<Claim>, String> {
     runtime_dir.prepare().map_err(|error| format!("the directory for sockets can't be used: {error}"))?;
-    let Some(lock) = lock(runtime_dir)? else { return Ok(Claimed::Others) };
+    let Some(lock) = lock(runtime_dir)? else { return Ok(None) };
     let listen = |path: PathBuf| {
         // A stale socket may be left over. It can't belong to a running daemon, because we hold the lock.
         let listening = remove(&path).and_then(|()| Socket::listen(&path));
@@ -103,7 +95,7 @@ pub fn claim(runtime_dir: &RuntimeDir) -> Result<Claimed, String> {
     // Before the sockets: a client that can connect must find the token.
     let token = Token::create(runtime_dir)
         .map_err(|error| format!("{} can't be written: {error}", runtime_dir.token().display()))?;
-    Ok(Claimed::Ours(Claim {
+    Ok(Some(Claim {
         token,
         acp: listen(runtime_dir.acp_socket())?,
         control: listen(runtime_dir.control_socket())?,
@@ -117,7 +109,7 @@ pub fn claim(runtime_dir: &RuntimeDir) -> Result<Claimed, String> {
 fn lock(runtime_dir: &RuntimeDir) -> Result<Option<File>, String> {
     let path = runtime_dir.daemon_lock();
     let failed = |error: io::Error| format!("{} can't be locked: {error}", path.display());
-    let file = open_lock(runtime_dir).map_err(failed)?;
+    let file = open_lock(&path).map_err(failed)?;
     let until = Instant::now() + PREDECESSOR_TIME_MAX;
     loop {
         match try_lock(&file) {
@@ -136,11 +128,6 @@ fn lock(runtime_dir: &RuntimeDir) -> Result<Option<File>, String> {
     }
     write_holder(&file).map_err(failed)?;
     Ok(Some(file))
-}
-
-fn open_lock(runtime_dir: &RuntimeDir) -> io::Result<File> {
-    let path = runtime_dir.daemon_lock();
-    File::options().create(true).write(true).truncate(false).mode(0o600).open(path)
 }
 
 fn write_holder(mut lock: &File) -> io::Result<()> {
@@ -185,12 +172,9 @@ pub async fn serve(daemon: Arc<Daemon>, claim: Claim, idle: Duration) -> io::Res
     });
     tracing::info!(?end, "the daemon ends");
     let farewell = match end {
-        ShutdownReason::Idle
-        | ShutdownReason::Requested
-        | ShutdownReason::Signal
-        | ShutdownReason::Broken => Farewell::Stopped,
         ShutdownReason::Displaced => Farewell::Reattach(Build::current().clone()),
         ShutdownReason::Newer(build) => Farewell::Reattach(build),
+        _ => Farewell::Stopped,
     };
     serving.end(farewell).await;
     Ok(())
@@ -207,7 +191,7 @@ struct Serving {
     data: Option<File>,
     /// For connections of refused processes.
     refused: Arc<Semaphore>,
-    frontends: Frontends,
+    frontends: Arc<Frontends>,
     idle: Duration,
 }
 
@@ -303,7 +287,7 @@ impl Serving {
     fn reclaim(&mut self) -> io::Result<bool> {
         self.runtime_dir.prepare()?;
         if !is_at(&self.lock, &self.runtime_dir.daemon_lock()) {
-            let lock = open_lock(&self.runtime_dir)?;
+            let lock = open_lock(&self.runtime_dir.daemon_lock())?;
             match try_lock(&lock) {
                 Ok(()) => write_holder(&lock)?,
                 Err(TryLockError::WouldBlock) => return Ok(false),
@@ -330,8 +314,7 @@ impl Serving {
     /// and the sockets are created again. Otherwise the start lock is kept until the process exits, so that a
     /// process waiting for it starts the next daemon only then.
     fn remove_unused_sockets(&mut self) -> io::Result<bool> {
-        let lock =
-            File::options().create(true).append(true).mode(0o600).open(self.runtime_dir.start_lock())?;
+        let lock = open_lock(&self.runtime_dir.start_lock())?;
         if try_lock(&lock).is_err() {
             // Another process is about to connect.
             return Ok(false);

@@ -10,11 +10,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::disk::{Disk, PutMode};
-use super::{StoreError, io_error};
+use super::{DiskResult, StoreError};
 
 /// Longest text kept within a journal line, in bytes. Longer ones would slow down every reader of the
 /// journal, and sled keeps large values in files that it never syncs.
@@ -54,13 +54,11 @@ impl BlobStore {
 
     fn write(&self, hash: &str, body: &[u8]) -> io::Result<()> {
         let path = self.directory.join(hash);
-        match self.disk.put(&path, body, PutMode::Replace) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.disk.make_directory(&self.directory)?;
-                self.disk.put(&path, body, PutMode::Replace)
-            }
-            put => put,
+        if self.disk.put(&path, body, PutMode::Replace).if_found()?.is_some() {
+            return Ok(());
         }
+        self.disk.make_directory(&self.directory)?;
+        self.disk.put(&path, body, PutMode::Replace)
     }
 
     /// Checks that a body exists and is unchanged; the error is the rest of a sentence.
@@ -92,22 +90,18 @@ impl BlobStore {
     }
 
     /// Makes the names of all blobs written so far durable; their contents already are.
-    pub fn sync_names(&self) -> io::Result<()> {
+    pub fn sync_names(&self) -> Result<(), StoreError> {
         // The directories of the session and of all blobs may be as new as the blob.
-        let sync = |directory: &Path| match self.disk.sync_directory(directory) {
-            // A power loss removed all of them; their entries contain placeholders.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            synced => synced,
-        };
-        self.directory.ancestors().take(3).try_for_each(sync)
+        for directory in self.directory.ancestors().take(3) {
+            // A power loss may have removed all of them; their entries contain placeholders.
+            self.disk.sync_directory(directory).if_found().doing("sync the directory", &self.directory)?;
+        }
+        Ok(())
     }
 
     /// Removes all blobs of the session.
-    pub fn remove(&self) -> io::Result<()> {
-        match self.disk.remove_directory(&self.directory) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            Ok(()) | Err(_) => Ok(()),
-        }
+    pub fn remove(&self) -> Result<(), StoreError> {
+        self.disk.remove_directory(&self.directory).if_found().doing("remove", &self.directory).map(drop)
     }
 }
 
@@ -117,69 +111,42 @@ impl BlobStore {
 /// Moved strings are recorded separately from the entry, by JSON pointer, so that no text of a user or tool can be
 /// mistaken for a moved one.
 pub(super) fn move_out(entry: &mut Value, blobs: &dyn Blobs) -> Result<MovedStrings, StoreError> {
-    let mut moving = Moving { blobs, place: String::new(), moved: MovedStrings::new() };
-    moving.walk(entry)?;
-    Ok(moving.moved)
+    let mut moved = MovedStrings::new();
+    move_from(entry, String::new(), false, blobs, &mut moved)?;
+    Ok(moved)
 }
 
-struct Moving<'a> {
-    blobs: &'a dyn Blobs,
+/// `always`: whether a string at this place is moved even if it is short.
+fn move_from(
+    value: &mut Value,
     place: String,
-    moved: MovedStrings,
-}
-
-impl Moving<'_> {
-    fn walk(&mut self, value: &mut Value) -> Result<(), StoreError> {
-        match value {
-            Value::String(text) => {
-                if text.len() > INLINE_BYTES_MAX {
-                    self.move_string(text)?;
-                }
-            }
-            Value::Array(items) => {
-                for (index, item) in items.iter_mut().enumerate() {
-                    self.below(&index.to_string(), |moving| moving.walk(item))?;
-                }
-            }
-            Value::Object(fields) => {
-                let is_attachment = is_attachment(fields);
-                for (name, field) in fields.iter_mut() {
-                    match field {
-                        Value::String(data) if is_attachment && name == "data" => {
-                            self.below("data", |moving| moving.move_string(data))?;
-                        }
-                        field => {
-                            let escaped = name.replace('~', "~0").replace('/', "~1");
-                            self.below(&escaped, |moving| moving.walk(field))?;
-                        }
-                    }
-                }
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    always: bool,
+    blobs: &dyn Blobs,
+    moved: &mut MovedStrings,
+) -> Result<(), StoreError> {
+    match value {
+        Value::String(text) if always || text.len() > INLINE_BYTES_MAX => {
+            let hash = digest(text.as_bytes());
+            blobs.put(&hash, text.as_bytes())?;
+            text.clear();
+            moved.insert(place, Value::String(hash));
         }
-        Ok(())
+        Value::Array(items) => {
+            for (index, item) in items.iter_mut().enumerate() {
+                move_from(item, format!("{place}/{index}"), false, blobs, moved)?;
+            }
+        }
+        Value::Object(fields) => {
+            let is_attachment = is_attachment(fields);
+            for (name, field) in fields.iter_mut() {
+                let escaped = name.replace('~', "~0").replace('/', "~1");
+                let is_data = is_attachment && name == "data";
+                move_from(field, format!("{place}/{escaped}"), is_data, blobs, moved)?;
+            }
+        }
+        _ => {}
     }
-
-    fn below(
-        &mut self,
-        name: &str,
-        work: impl FnOnce(&mut Self) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
-        let end = self.place.len();
-        self.place.push('/');
-        self.place.push_str(name);
-        work(self)?;
-        self.place.truncate(end);
-        Ok(())
-    }
-
-    fn move_string(&mut self, text: &mut String) -> Result<(), StoreError> {
-        let hash = digest(text.as_bytes());
-        self.blobs.put(&hash, text.as_bytes())?;
-        text.clear();
-        self.moved.insert(self.place.clone(), Value::String(hash));
-        Ok(())
-    }
+    Ok(())
 }
 
 /// Puts the moved strings back. One that can't be read is replaced by a placeholder that names it; an
@@ -187,29 +154,17 @@ impl Moving<'_> {
 pub(super) fn move_in(entry: &mut Value, moved: &MovedStrings, bodies: &BodyReader<'_>) {
     for (place, hash) in moved {
         let Value::String(hash) = hash else { continue };
-        let parent = place.strip_suffix("/data");
-        match bodies.read(hash) {
-            Ok(text) => {
-                if let Some(value) = entry.pointer_mut(place) {
-                    *value = Value::String(text);
-                }
+        let text = bodies.read(hash).unwrap_or_else(|reason| {
+            tracing::warn!(blobs = ?bodies.blobs, hash, %reason, "blob cannot be read");
+            let placeholder = format!("[A body of this entry is lost: blob {hash} {reason}.]");
+            let parent = place.strip_suffix("/data").and_then(|parent| entry.pointer_mut(parent));
+            if let Some(part) = parent.filter(|part| part.as_object().is_some_and(is_attachment)) {
+                *part = json!({ "type": "text", "text": placeholder });
             }
-            Err(reason) => {
-                tracing::warn!(blobs = ?bodies.blobs, hash, %reason, "blob cannot be read");
-                let placeholder = format!("[A body of this entry is lost: blob {hash} {reason}.]");
-                match parent.and_then(|parent| entry.pointer_mut(parent)) {
-                    Some(Value::Object(part)) if is_attachment(part) => {
-                        part.clear();
-                        part.insert("type".to_owned(), Value::String("text".to_owned()));
-                        part.insert("text".to_owned(), Value::String(placeholder));
-                    }
-                    _ => {
-                        if let Some(value) = entry.pointer_mut(place) {
-                            *value = Value::String(placeholder);
-                        }
-                    }
-                }
-            }
+            placeholder
+        });
+        if let Some(value) = entry.pointer_mut(place) {
+            *value = Value::String(text);
         }
     }
 }
@@ -270,15 +225,12 @@ impl Blobs for BlobStore {
         if self.disk.stat(&path).is_ok_and(|found| found.is_file && found.bytes == body.len() as u64) {
             return Ok(());
         }
-        self.write(hash, body).map_err(|source| io_error("write a blob in", &self.directory, source))
+        self.write(hash, body).doing("write a blob in", &self.directory)
     }
 
     fn get(&self, hash: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let path = self.directory.join(hash);
-        match self.disk.read(&path, BLOB_BYTES_MAX) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            body => body.map(Some).map_err(|source| io_error("read", &path, source)),
-        }
+        self.disk.read(&path, BLOB_BYTES_MAX).if_found().doing("read", &path)
     }
 }
 
@@ -305,7 +257,6 @@ pub fn digest(body: &[u8]) -> String {
 mod tests {
     use super::*;
     use crate::disk::RealDisk;
-    use serde_json::json;
 
     fn blobs() -> (tempfile::TempDir, BlobStore) {
         let directory = tempfile::tempdir().unwrap();

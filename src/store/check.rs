@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::health::{Finding, FindingKind, FindingSeverity, Health, IndexState, StoreSizes};
+use super::health::{Finding, FindingKind, Health, IndexState, StoreSizes};
 use super::line;
 use super::scan::{self, DamageKind, JournalDamage};
 use super::{Store, StoreError, StorePaths, entries, now};
@@ -66,7 +66,6 @@ impl Store {
     }
 }
 
-/// The damage of a journal.
 pub(super) fn findings_in(paths: &StorePaths, session: &SessionId, damage: &JournalDamage) -> Vec<Finding> {
     let path = paths.journal(session);
     let mut findings = Vec::new();
@@ -75,10 +74,7 @@ pub(super) fn findings_in(paths: &StorePaths, session: &SessionId, damage: &Jour
             "{} damaged places of session {session} are known; you continued without what they contained",
             damage.accepted
         );
-        findings.push(
-            Finding::new(FindingSeverity::Note, FindingKind::AcceptedDamage, path.clone(), what)
-                .for_session(session),
-        );
+        findings.push(Finding::new(FindingKind::AcceptedDamage, path.clone(), what).for_session(session));
     }
     for place in damage.open_places().iter().take(PLACES_SHOWN_MAX) {
         let kind = match place.fault {
@@ -88,51 +84,33 @@ pub(super) fn findings_in(paths: &StorePaths, session: &SessionId, damage: &Jour
         let what =
             format!("session {session} is damaged: {}; {} lost", place.fault.reason(), entries(place.lost));
         let todo = "it can be read; `/repair` in the session, or `epitome doctor --repair`, accepts the loss";
-        let finding =
-            Finding::new(FindingSeverity::Error, kind, path.clone(), what).for_session(session).todo(todo);
-        findings.push(Finding { line: Some(place.line), ..finding });
+        let finding = Finding::new(kind, path.clone(), what).for_session(session);
+        findings.push(finding.in_line(place.line).todo(todo));
     }
     let more = (damage.count - damage.accepted).saturating_sub(PLACES_SHOWN_MAX as u64);
     if more > 0 {
         let what = format!("{more} more places of session {session} are damaged");
-        findings.push(
-            Finding::new(FindingSeverity::Error, FindingKind::DamagedJournal, path, what)
-                .for_session(session),
-        );
+        findings.push(Finding::new(FindingKind::DamagedJournal, path, what).for_session(session));
     }
     findings
 }
 
 /// The finding for a journal of which nothing can be read.
 pub(super) fn unreadable(paths: &StorePaths, session: &SessionId, error: &StoreError) -> Finding {
-    let (kind, severity, todo) = match error {
+    let (kind, todo) = match error {
         StoreError::FutureFormat { .. } => {
-            (FindingKind::FutureFormat, FindingSeverity::Warning, "install the newer version to read it")
+            (FindingKind::FutureFormat, "install the newer version to read it")
         }
         StoreError::Unreadable(_) => (
             FindingKind::DamagedJournal,
-            FindingSeverity::Error,
             "restore it from a backup; `epitome doctor --repair` moves the file out of the way",
         ),
         StoreError::Misnamed { .. } => {
-            (FindingKind::Unreadable, FindingSeverity::Error, "rename the file, or delete it if it is a copy")
+            (FindingKind::Unreadable, "rename the file, or delete it if it is a copy")
         }
-        StoreError::Damaged { .. }
-        | StoreError::BodiesLost { .. }
-        | StoreError::NotFound(_)
-        | StoreError::Exists(_)
-        | StoreError::InUse(..)
-        | StoreError::Unstorable { .. }
-        | StoreError::SyncFailed(_)
-        | StoreError::Replaced(_)
-        | StoreError::TakenOver { .. }
-        | StoreError::Unreachable { .. }
-        | StoreError::NotFiles { .. }
-        | StoreError::Io { .. } => {
-            (FindingKind::Unreadable, FindingSeverity::Error, "check the disk and the file's permissions")
-        }
+        _ => (FindingKind::Unreadable, "check the disk and the file's permissions"),
     };
-    Finding::new(severity, kind, paths.journal(session), error.to_string()).for_session(session).todo(todo)
+    Finding::new(kind, paths.journal(session), error.to_string()).for_session(session).todo(todo)
 }
 
 fn check_session(paths: &StorePaths, session: &SessionId, health: &mut Health) {
@@ -151,13 +129,9 @@ fn check_session(paths: &StorePaths, session: &SessionId, health: &mut Health) {
         let what = format!(
             "the end of session {session} is incomplete: a crash interrupted its write, or it is being written"
         );
-        let finding =
-            Finding::new(FindingSeverity::Note, FindingKind::TornLine, paths.journal(session), what)
-                .for_session(session);
-        let finding =
-            finding.todo("nothing: it is moved to a file of its own when the session is opened next");
-        let line = scan.lines.last().map_or(1, |line| line.number + 1);
-        health.add(Finding { line: Some(line), ..finding });
+        let finding = Finding::new(FindingKind::TornLine, paths.journal(session), what).for_session(session);
+        let todo = "nothing: it is moved to a file of its own when the session is opened next";
+        health.add(finding.in_line(scan.lines.last().map_or(1, |line| line.number + 1)).todo(todo));
     }
     let mut named: BTreeMap<String, u64> = BTreeMap::new();
     for line in &scan.lines {
@@ -188,9 +162,8 @@ fn check_blobs(
         let entry = line.saturating_sub(1);
         let what =
             format!("a body of session {session} {reason}; its entry e{entry} contains a note instead");
-        let finding = Finding::new(FindingSeverity::Error, kind, path, what).for_session(session);
-        let finding = finding.todo("restore the file from a backup, if there is one");
-        health.add(Finding { line: Some(*line), ..finding });
+        let finding = Finding::new(kind, path, what).for_session(session).in_line(*line);
+        health.add(finding.todo("restore the file from a backup, if there is one"));
     }
     for (name, _) in files(paths, blobs.directory()).unwrap_or_default() {
         if is_whole && !named.contains_key(&name) {
@@ -198,10 +171,7 @@ fn check_blobs(
                 "no entry of session {session} refers to this blob: its entry was never written, or was cut off"
             );
             let path = blobs.directory().join(&name);
-            health.add(
-                Finding::new(FindingSeverity::Note, FindingKind::UnnamedBlob, path, what)
-                    .for_session(session),
-            );
+            health.add(Finding::new(FindingKind::UnnamedBlob, path, what).for_session(session));
         }
     }
 }
@@ -238,7 +208,7 @@ fn check_orphans(
             let what = format!(
                 "session {session} has {has} but no journal: its deletion was interrupted, or the journal was lost"
             );
-            let finding = Finding::new(FindingSeverity::Warning, kind, directory.join(&name), what);
+            let finding = Finding::new(kind, directory.join(&name), what);
             health.add(finding.for_session(&session).todo(todo));
         }
     }
@@ -248,7 +218,7 @@ fn check_orphans(
 fn check_kept(paths: &StorePaths, health: &mut Health) -> Result<(), StoreError> {
     for path in leftovers(paths)? {
         let what = "an interrupted write left this file, which nothing uses".to_owned();
-        let finding = Finding::new(FindingSeverity::Note, FindingKind::Leftover, path, what);
+        let finding = Finding::new(FindingKind::Leftover, path, what);
         health.add(finding.todo("`epitome doctor --repair` deletes it"));
     }
     for (name, bytes) in files(paths, &paths.journals())? {
@@ -261,38 +231,31 @@ fn check_kept(paths: &StorePaths, health: &mut Health) -> Result<(), StoreError>
             _ => continue,
         };
         let path = paths.journals().join(&name);
-        let finding = Finding::new(FindingSeverity::Note, kind, path, format!("{what} ({bytes} bytes)"));
+        let finding = Finding::new(kind, path, format!("{what} ({bytes} bytes)"));
         health.add(Finding { session: SessionId::parse(session), ..finding });
     }
     for name in paths.names(&paths.data)?.into_iter().filter(|name| is_kept_index(name)) {
         let what = "a retired index, which is not used".to_owned();
-        let finding =
-            Finding::new(FindingSeverity::Note, FindingKind::IndexKept, paths.data.join(&name), what);
+        let finding = Finding::new(FindingKind::IndexKept, paths.data.join(&name), what);
         health.add(finding.todo("it can be deleted"));
     }
     Ok(())
 }
 
 fn index_finding(paths: &StorePaths, state: &IndexState) -> Option<Finding> {
-    let (severity, what, todo) = match state {
+    let rebuilds = "`epitome doctor --repair` rebuilds it; nothing is lost";
+    let (what, todo) = match state {
         IndexState::Absent | IndexState::Agrees { .. } | IndexState::Elsewhere { .. } => return None,
-        IndexState::Disagrees { sessions } => (
-            FindingSeverity::Warning,
-            format!("the index differs from the journals of {} sessions", sessions.len()),
-            "`epitome doctor --repair` rebuilds it; nothing is lost",
-        ),
-        IndexState::Damaged { reason } => (
-            FindingSeverity::Warning,
-            format!("the index cannot be read: {reason}"),
-            "`epitome doctor --repair` rebuilds it; nothing is lost",
-        ),
+        IndexState::Disagrees { sessions } => {
+            (format!("the index differs from the journals of {} sessions", sessions.len()), rebuilds)
+        }
+        IndexState::Damaged { reason } => (format!("the index cannot be read: {reason}"), rebuilds),
         IndexState::Unknown { reason } => (
-            FindingSeverity::Warning,
             format!("the index could not be checked: {reason}"),
             "listings read the journals until it can be used",
         ),
     };
-    Some(Finding::new(severity, FindingKind::Index, paths.db(), what).todo(todo))
+    Some(Finding::new(FindingKind::Index, paths.db(), what).todo(todo))
 }
 
 /// Whether a name in the data directory is that of a retired index.

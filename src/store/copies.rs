@@ -15,7 +15,7 @@ use super::line::{self, Bodies};
 use super::log::{StoredLog, WholeLog};
 use super::scan::{self, Scan};
 use super::sync_mark::SyncMark;
-use super::{Header, SessionHolder, Store, StoreError, StorePaths, io_error, now};
+use super::{DiskResult, Header, SessionHolder, Store, StoreError, StorePaths, io_error, now};
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
 
 /// A session forked from another.
@@ -122,27 +122,22 @@ impl Store {
             Err(error @ StoreError::Unreachable { .. }) => return Err(error),
             Ok(_) | Err(_) => return Err(StoreError::Exists(session.clone())),
         }
-        let blobs = self.logs.blobs(session);
-        let mut header = None::<Header>;
-        let mut journal = WholeLog::default();
         for (seq, entry) in (0..).zip(entries) {
             let opens = matches!(&entry.change, Change::Opened { session: named, .. } if named == session);
             if entry.seq != Seq(seq) || opens != (seq == 0) {
                 return Err(unfit(format!("entry {} is out of order", entry.seq)));
             }
-            match &mut header {
-                None => {
-                    let opening = opening_for(entry, session);
-                    journal.encode(session, &opening, &*blobs)?;
-                    header = Header::opened(&opening);
-                }
-                Some(header) => {
-                    journal.encode(session, entry, &*blobs)?;
-                    header.apply(entry);
-                }
-            }
         }
-        let header = header.ok_or_else(|| unfit("it has no entries".to_owned()))?;
+        let (first, rest) = entries.split_first().ok_or_else(|| unfit("it has no entries".to_owned()))?;
+        let opening = opening_for(first, session);
+        let mut header = Header::opened(&opening).expect("a log begins with an opening entry");
+        let blobs = self.logs.blobs(session);
+        let mut journal = WholeLog::default();
+        journal.encode(session, &opening, &*blobs)?;
+        for entry in rest {
+            journal.encode(session, entry, &*blobs)?;
+            header.apply(entry);
+        }
         self.logs.publish(session, &journal, &header)
     }
 
@@ -205,37 +200,31 @@ impl Store {
 
     fn back_up(&self, session: &SessionId, copy: &StorePaths, backup: &mut Backup) -> Result<(), StoreError> {
         // The journal is read before its blobs, which are written before the lines that refer to them.
-        let mark = SyncMark::read(&self.paths, session);
-        let bytes = scan::read_file(&self.paths, session)?;
-        let (whole, lines) = match Scan::read(session, &bytes, mark.as_ref(), Bodies::Inline) {
+        let stored = scan::read_stored(&self.paths, session)?;
+        let (whole, named) = match stored.scan_with(session, Bodies::Inline) {
             Ok(scan) => {
                 backup.findings.extend(findings_in(&self.paths, session, &scan.damage));
-                (&bytes[..scan.mark.bytes as usize], scan.lines)
+                (&stored.bytes[..scan.mark.bytes as usize], scan.moved(&stored.bytes).collect())
             }
             Err(error @ StoreError::NotFound(_)) => return Err(error),
             Err(error) => {
                 backup.findings.push(unreadable(&self.paths, session, &error));
-                (&bytes[..], Vec::new())
+                (&stored.bytes[..], BTreeSet::<String>::new())
             }
         };
         let (from, to) = (self.paths.blobs(session), copy.blobs(session));
-        let sealed = lines.iter().filter_map(|line| line::open(&bytes[line.bytes.clone()]));
-        let named: BTreeSet<String> = sealed.flat_map(line::moved).collect();
         for hash in &named {
-            backup.bytes += match from.copy(hash, &to) {
-                // It is missing in the copy as well.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-                copied => copied.map_err(|source| io_error("copy a blob into", to.directory(), source))?,
-            };
+            // One that is missing is missing in the copy as well.
+            let copied = from.copy(hash, &to).if_found().doing("copy a blob into", to.directory())?;
+            backup.bytes += copied.unwrap_or(0);
         }
         if !named.is_empty() {
-            to.sync_names().map_err(|source| io_error("sync the directory", to.directory(), source))?;
+            to.sync_names()?;
         }
         let path = copy.journal(session);
-        let put = copy.disk.put(&path, whole, PutMode::Replace);
-        put.map_err(|source| io_error("write", &path, source))?;
-        if let Some(SyncMark { opening, reached: Some(reached) }) = mark {
-            SyncMark::write(copy, session, &opening, reached);
+        copy.disk.put(&path, whole, PutMode::Replace).doing("write", &path)?;
+        if let Some(SyncMark { opening, reached: Some(reached) }) = &stored.mark {
+            SyncMark::write(copy, session, opening, *reached);
         }
         backup.bytes += whole.len() as u64;
         backup.sessions += 1;
@@ -245,7 +234,7 @@ impl Store {
     /// Reads a journal outside the store, for example from a backup, with the blobs next to its directory. `name` is
     /// the assumed session if the first line is damaged.
     pub fn read_outside(path: &Path, name: Option<&SessionId>) -> Result<Option<Outside>, StoreError> {
-        let bytes = RealDisk.read(path, u64::MAX).map_err(|source| io_error("read", path, source))?;
+        let bytes = RealDisk.read(path, u64::MAX).doing("read", path)?;
         let lines = || bytes.split(|byte| *byte == b'\n');
         let opened =
             lines().find_map(|line| Header::opened(&line::decode(line::open(line)?, Bodies::Inline).ok()?));

@@ -6,9 +6,11 @@
 use std::borrow::Cow;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::blobs::{BlobStore, Blobs};
 use super::disk::{DiskFile, FileId, OpenMode, PutMode};
@@ -20,7 +22,7 @@ use super::log::{Log, LogStore, StoredLog, WholeLog};
 use super::saved_listing::SavedListing;
 use super::scan::{self, Scan, ScannedLine};
 use super::sync_mark::{Reached, SyncMark};
-use super::{Listing, SessionHolder, SessionQuery, StoreError, StorePaths, io_error};
+use super::{DiskResult, Listing, SessionHolder, SessionQuery, StoreError, StorePaths, io_error};
 use epitome_thread::{Seq, SessionId};
 
 /// How long to wait for the lock of a journal. A process that released one may just have forked a child, which has
@@ -49,9 +51,7 @@ struct Tail {
 /// An open log.
 struct FileLog {
     session: SessionId,
-    paths: StorePaths,
-    index: Index,
-    listed: Arc<KeptListing>,
+    files: Files,
     blobs: BlobStore,
     file: Box<dyn DiskFile>,
     id: FileId,
@@ -98,19 +98,18 @@ impl LogStore for Files {
     ) -> Result<Arc<dyn Log>, StoreError> {
         let paths = &self.paths;
         let path = paths.journal(session);
-        let file = match paths.disk.open(&path, OpenMode::AppendNew) {
+        let create = || paths.disk.open(&path, OpenMode::AppendNew);
+        let created = match create() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 paths.make_directory(&paths.journals())?;
-                paths.disk.open(&path, OpenMode::AppendNew)
+                create()
             }
-            opened => opened,
+            created => created,
         };
-        let file = match file {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(StoreError::Exists(session.clone()));
-            }
-            file => file.map_err(|source| io_error("create", &path, source))?,
-        };
+        let file = created.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => StoreError::Exists(session.clone()),
+            _ => io_error("create", &path, error),
+        })?;
         let id = lock(&*file, session, &path)?;
 
         if let Err(source) = file.append(&line.bytes) {
@@ -127,17 +126,12 @@ impl LogStore for Files {
     fn open(&self, session: &SessionId) -> Result<(Arc<dyn Log>, Scan), StoreError> {
         let paths = &self.paths;
         let path = paths.journal(session);
-        let file = match paths.disk.open(&path, OpenMode::Append) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(StoreError::NotFound(session.clone()));
-            }
-            file => file.map_err(|source| io_error("open", &path, source))?,
-        };
+        let file = paths.disk.open(&path, OpenMode::Append).if_found().doing("open", &path)?;
+        let file = file.ok_or_else(|| StoreError::NotFound(session.clone()))?;
         let id = lock(&*file, session, &path)?;
         SavedListing::remove(paths);
         let mark = SyncMark::read(paths, session);
-        let bytes = file.read().map_err(|source| io_error("read", &path, source))?;
-        let log = StoredLog { bytes, mark };
+        let log = StoredLog { bytes: file.read().doing("read", &path)?, mark };
         let (scan, bytes) = (log.scan(session, &paths.blobs(session))?, &log.bytes);
         let Scan { mark, lines, opening, has_opening, synced, damage, .. } = &scan;
         let synced = synced.unwrap_or(0);
@@ -151,7 +145,7 @@ impl LogStore for Files {
                 .disk
                 .open(&path, OpenMode::Overwrite)
                 .and_then(|file| file.write_at(&kept[synced as usize..], synced))
-                .map_err(|source| io_error("write again what was not synced in", &path, source))?;
+                .doing("write again what was not synced in", &path)?;
         }
         // An earlier process may have ended before it synced the names of these blobs.
         let unsynced = lines.iter().filter(|line| line.bytes.end as u64 > synced);
@@ -178,10 +172,6 @@ impl LogStore for Files {
 
     /// Headers come from sled where it is up to date, and otherwise from the journals, so that the listing is the same
     /// without sled. Damage that does not change a journal's length is not noticed here.
-    fn list(&self) -> Result<Listing, StoreError> {
-        self.page(&SessionQuery::default())
-    }
-
     fn page(&self, query: &SessionQuery) -> Result<Listing, StoreError> {
         self.listed.page(self, query)
     }
@@ -196,9 +186,7 @@ impl LogStore for Files {
             return Err(StoreError::Exists(session.clone()));
         }
         if log.has_blobs {
-            let blobs = self.paths.blobs(session);
-            let synced = blobs.sync_names();
-            synced.map_err(|source| io_error("sync the directory", blobs.directory(), source))?;
+            self.paths.blobs(session).sync_names()?;
         }
         self.paths.make_directory(&directory)?;
         self.paths.disk.put(&path, &log.bytes, PutMode::New).map_err(|error| match error.kind() {
@@ -230,11 +218,8 @@ impl LogStore for Files {
 
     fn share_blob(&self, hash: &str, from: &SessionId, to: &SessionId) -> Result<bool, StoreError> {
         let to = self.paths.blobs(to);
-        match self.paths.blobs(from).share(hash, &to) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(source) => Err(io_error("copy a blob into", to.directory(), source)),
-            Ok(()) => Ok(true),
-        }
+        let shared = self.paths.blobs(from).share(hash, &to).if_found();
+        Ok(shared.doing("copy a blob into", to.directory())?.is_some())
     }
 
     fn settle(&self) {
@@ -255,9 +240,7 @@ impl Files {
     ) -> Arc<dyn Log> {
         Arc::new(FileLog {
             session: session.clone(),
-            paths: self.paths.clone(),
-            index: self.index.clone(),
-            listed: self.listed.clone(),
+            files: self.clone(),
             blobs: self.paths.blobs(session),
             file,
             id,
@@ -272,13 +255,11 @@ impl Files {
 
 impl Log for FileLog {
     fn append(&self, _: Seq, line: &JournalLine, header: &Header) -> Result<(), StoreError> {
-        let path = self.paths.journal(&self.session);
-        let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
-        let mark = self.written().mark;
+        let path = self.files.paths.journal(&self.session);
+        let mut tail = self.tail.lock();
+        let mark = self.written.lock().mark;
         if tail.is_unclean {
-            self.file
-                .set_len(mark.bytes)
-                .map_err(|source| io_error("undo a failed write in", &path, source))?;
+            self.file.set_len(mark.bytes).doing("undo a failed write in", &path)?;
             tail.is_unclean = false;
         }
         let before = [
@@ -298,7 +279,7 @@ impl Log for FileLog {
         *tail = Tail::default();
         let mark =
             JournalMark { entries: mark.entries + 1, bytes: mark.bytes + bytes.len() as u64, crc: line.crc };
-        let mut written = self.written();
+        let mut written = self.written.lock();
         written.mark = mark;
         written.lines_with_blobs += u64::from(line.has_blobs);
         drop(written);
@@ -306,64 +287,57 @@ impl Log for FileLog {
         // window.
         if header.has_prompt {
             let header = Arc::new(MarkedHeader { header: header.clone(), mark });
-            self.listed.appended(&header);
-            self.index.update(header);
+            self.files.listed.appended(&header);
+            self.files.index.update(header);
         }
         Ok(())
     }
 
     fn sync(&self) -> Result<(), StoreError> {
-        let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut synced = self.synced.lock();
         self.check()?;
         // Read before syncing: entries appended during the sync stay unsynced.
-        let Written { mark, lines_with_blobs, .. } = *self.written();
+        let Written { mark, lines_with_blobs, .. } = *self.written.lock();
         let reached = mark.reached();
         if synced.bytes.is_some_and(|bytes| bytes >= reached.bytes) {
             return Ok(());
         }
         if synced.lines_with_blobs < lines_with_blobs {
-            self.blobs
-                .sync_names()
-                .map_err(|source| io_error("sync the directory", self.blobs.directory(), source))?;
+            self.blobs.sync_names()?;
             synced.lines_with_blobs = lines_with_blobs;
         }
         self.file.sync().map_err(|source| {
             self.has_failed.store(true, Ordering::Release);
-            io_error("sync", &self.paths.journal(&self.session), source)
+            io_error("sync", &self.files.paths.journal(&self.session), source)
         })?;
         if synced.bytes.is_none() {
-            self.paths.sync_journal_names()?;
+            self.files.paths.sync_journal_names()?;
         }
         synced.bytes = Some(reached.bytes);
-        self.written().synced_bytes = reached.bytes;
-        SyncMark::write(&self.paths, &self.session, &self.opening, reached);
+        self.written.lock().synced_bytes = reached.bytes;
+        SyncMark::write(&self.files.paths, &self.session, &self.opening, reached);
         Ok(())
     }
 
     fn synced_bytes(&self) -> u64 {
-        self.written().synced_bytes
+        self.written.lock().synced_bytes
     }
 
     fn check(&self) -> Result<(), StoreError> {
         if self.has_failed.load(Ordering::Acquire) {
             return Err(StoreError::SyncFailed(self.session.clone()));
         }
-        let path = self.paths.journal(&self.session);
-        let own = self.file.stat().map_err(|source| io_error("look at", &path, source))?;
+        let path = self.files.paths.journal(&self.session);
+        let own = self.file.stat().doing("look at", &path)?;
         // An unlinked file accepts all writes, and loses them when it is closed.
-        let is_there = own.links > 0 && self.paths.disk.stat(&path).is_ok_and(|found| found.id == self.id);
+        let is_there =
+            own.links > 0 && self.files.paths.disk.stat(&path).is_ok_and(|found| found.id == self.id);
         if is_there { Ok(()) } else { Err(StoreError::Replaced(self.session.clone())) }
     }
 
     fn release(&self) {
         // A syncer may keep the file open for a while; the lock must not outlive the session.
         let _ = self.file.unlock();
-    }
-}
-
-impl FileLog {
-    fn written(&self) -> MutexGuard<'_, Written> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -381,10 +355,9 @@ fn cut(
     let saved = paths.disk.open(&torn_file, OpenMode::AppendOrNew);
     saved
         .and_then(|saved| saved.append(&kept).and_then(|()| saved.sync()))
-        .map_err(|source| io_error("save an incomplete line in", &torn_file, source))?;
+        .doing("save an incomplete line in", &torn_file)?;
     paths.sync_directory(&paths.journals())?;
-    file.set_len(whole)
-        .map_err(|source| io_error("remove an incomplete line from", &paths.journal(session), source))?;
+    file.set_len(whole).doing("remove an incomplete line from", &paths.journal(session))?;
     tracing::warn!(%session, bytes = torn.len(), "an unfinished write was cut off");
     Ok(())
 }
@@ -392,19 +365,14 @@ fn cut(
 /// Removes the files of a session's log, the journal first: without it the session no longer exists. If a crash leaves other
 /// files, the next attempt removes them.
 fn remove(paths: &StorePaths, session: &SessionId) -> Result<(), StoreError> {
-    let path = paths.journal(session);
-    let sync = || match paths.disk.sync_directory(&paths.journals()) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        synced => synced.map_err(|source| io_error("sync the directory", &paths.journals(), source)),
-    };
-    match paths.disk.open(&path, OpenMode::Append) {
-        Ok(file) => match lock(&*file, session, &path) {
+    let (directory, path) = (paths.journals(), paths.journal(session));
+    let sync = || paths.disk.sync_directory(&directory).if_found().doing("sync the directory", &directory);
+    if let Some(file) = paths.disk.open(&path, OpenMode::Append).if_found().doing("open", &path)? {
+        match lock(&*file, session, &path) {
             Ok(_) => paths.remove_file(&path)?,
             Err(StoreError::NotFound(_)) => {}
             Err(error) => return Err(error),
-        },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(source) => return Err(io_error("open", &path, source)),
+        }
     }
     // Otherwise a power loss could bring it back without the bodies that are removed now.
     sync()?;
@@ -413,9 +381,8 @@ fn remove(paths: &StorePaths, session: &SessionId) -> Result<(), StoreError> {
     for damaged in paths.damaged(session)? {
         paths.remove_file(&damaged)?;
     }
-    let blobs = paths.blobs(session);
-    blobs.remove().map_err(|source| io_error("remove", blobs.directory(), source))?;
-    sync()
+    paths.blobs(session).remove()?;
+    sync().map(drop)
 }
 
 /// Takes the lock of a journal, which is held while the file is open, and returns the file's id. A file that was
@@ -423,12 +390,12 @@ fn remove(paths: &StorePaths, session: &SessionId) -> Result<(), StoreError> {
 /// for.
 pub(super) fn lock(file: &dyn DiskFile, session: &SessionId, path: &Path) -> Result<FileId, StoreError> {
     let until = Instant::now() + JUST_HELD;
-    while !file.try_lock().map_err(|source| io_error("lock", path, source))? {
+    while !file.try_lock().doing("lock", path)? {
         if Instant::now() >= until {
             return Err(StoreError::InUse(session.clone(), SessionHolder::default()));
         }
         std::thread::sleep(JUST_HELD / 50);
     }
-    let stat = file.stat().map_err(|source| io_error("look at", path, source))?;
+    let stat = file.stat().doing("look at", path)?;
     if stat.links == 0 { Err(StoreError::NotFound(session.clone())) } else { Ok(stat.id) }
 }

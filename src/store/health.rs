@@ -74,12 +74,16 @@ pub struct Finding {
 }
 
 impl Finding {
-    pub(super) fn new(severity: FindingSeverity, kind: FindingKind, path: PathBuf, what: String) -> Finding {
-        Finding { severity, kind, session: None, path, line: None, what, todo: None }
+    pub(super) fn new(kind: FindingKind, path: PathBuf, what: String) -> Finding {
+        Finding { severity: kind.severity(), kind, session: None, path, line: None, what, todo: None }
     }
 
     pub(super) fn for_session(self, session: &SessionId) -> Finding {
         Finding { session: Some(session.clone()), ..self }
+    }
+
+    pub(super) fn in_line(self, line: u64) -> Finding {
+        Finding { line: Some(line), ..self }
     }
 
     pub(super) fn todo(self, todo: &str) -> Finding {
@@ -122,6 +126,29 @@ pub enum FindingKind {
     Index,
     /// A retired index, or remains of an interrupted rebuild.
     IndexKept,
+}
+
+impl FindingKind {
+    fn severity(self) -> FindingSeverity {
+        match self {
+            FindingKind::DamagedJournal
+            | FindingKind::MissingEntries
+            | FindingKind::Unreadable
+            | FindingKind::MissingBlob
+            | FindingKind::ChangedBlob => FindingSeverity::Error,
+            FindingKind::FutureFormat
+            | FindingKind::OrphanBlobs
+            | FindingKind::OrphanCheckpoints
+            | FindingKind::Index => FindingSeverity::Warning,
+            FindingKind::AcceptedDamage
+            | FindingKind::TornLine
+            | FindingKind::UnnamedBlob
+            | FindingKind::TornKept
+            | FindingKind::DamagedKept
+            | FindingKind::Leftover
+            | FindingKind::IndexKept => FindingSeverity::Note,
+        }
+    }
 }
 
 /// The state of the index relative to the journals.

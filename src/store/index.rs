@@ -4,9 +4,11 @@
 //! (`index_thread`).
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::StorePaths;
 use super::header::MarkedHeader;
@@ -30,13 +32,9 @@ const WHOLE_WAITS: Duration = Duration::from_secs(600);
 /// A handle on the index thread, which starts with the first request and ends with the last handle.
 #[derive(Clone)]
 pub(super) struct Index {
-    shared: Arc<IndexShared>,
-}
-
-struct IndexShared {
     paths: StorePaths,
     /// Contains `None` if the thread could not be started; then there is no index.
-    queue: OnceLock<Option<SyncSender<IndexRequest>>>,
+    queue: Arc<OnceLock<Option<SyncSender<IndexWork>>>>,
     pending: Arc<PendingUpdates>,
 }
 
@@ -51,14 +49,8 @@ pub(super) enum RowUpdate {
     FromJournal,
 }
 
-pub(super) enum IndexRequest {
-    /// There are pending updates.
-    Update,
-    Headers(SyncSender<Arc<Headers>>),
-    Settle(SyncSender<()>),
-    Compare(SyncSender<IndexState>),
-    Rebuild(OldIndex, SyncSender<Result<Rebuilt, String>>),
-}
+/// What the thread does before it writes the pending updates.
+pub(super) type IndexWork = Box<dyn FnOnce(&mut IndexThread) + Send>;
 
 /// What a rebuild does with the old index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,64 +63,69 @@ pub(super) enum OldIndex {
 
 impl Index {
     pub fn new(paths: StorePaths) -> Index {
-        Index { shared: Arc::new(IndexShared { paths, queue: OnceLock::new(), pending: Arc::default() }) }
+        Index { paths, queue: Arc::default(), pending: Arc::default() }
     }
 
     /// An index that is never available.
     pub fn absent(paths: StorePaths) -> Index {
         let index = Index::new(paths);
         // The cell is new, so setting it succeeds.
-        let _ = index.shared.queue.set(None);
+        let _ = index.queue.set(None);
         index
     }
 
     /// Bytes of headers waiting for the thread, without their texts.
     pub fn waiting_bytes(&self) -> usize {
-        self.shared.pending.lock().len() * size_of::<MarkedHeader>()
+        self.pending.0.lock().len() * size_of::<MarkedHeader>()
     }
 
     /// Stores a session's newest header; never blocks.
     pub fn update(&self, header: Arc<MarkedHeader>) {
-        if let Some(None) = self.shared.queue.get() {
+        if let Some(None) = self.queue.get() {
             return;
         }
         let session = header.header.session.clone();
-        self.shared.pending.lock().insert(session, RowUpdate::Header(header));
+        self.pending.0.lock().insert(session, RowUpdate::Header(header));
         // If the queue is full, the update is processed after the requests already in it.
-        self.send(IndexRequest::Update);
+        self.send(Box::new(|_| {}));
     }
 
     /// Requests that a session's header is read from its journal, or removed if the journal does not exist; never
     /// blocks.
     pub fn catch_up(&self, session: &SessionId) {
-        self.shared.pending.read_from_journal([session.clone()]);
-        self.send(IndexRequest::Update);
+        self.pending.read_from_journal([session.clone()]);
+        self.send(Box::new(|_| {}));
     }
 
     /// The headers stored in sled; empty if it is not available in time.
     pub fn headers(&self) -> Arc<Headers> {
-        self.request(HEADERS_WAIT, IndexRequest::Headers).unwrap_or_default()
+        self.request(HEADERS_WAIT, IndexThread::headers).unwrap_or_default()
     }
 
     /// Compares sled with the journals, reading all of both.
     pub fn compare(&self) -> IndexState {
-        let state = self.request(WHOLE_WAITS, IndexRequest::Compare);
+        let state = self.request(WHOLE_WAITS, IndexThread::compare);
         state.unwrap_or_else(|| IndexState::Unknown { reason: "the index thread does not answer".to_owned() })
     }
 
     /// Rebuilds sled from the journals. The error is a sentence.
     pub fn rebuild(&self, keep: OldIndex) -> Result<Rebuilt, String> {
-        let rebuilt = self.request(WHOLE_WAITS, |answer| IndexRequest::Rebuild(keep, answer));
+        let rebuilt = self.request(WHOLE_WAITS, move |thread| thread.rebuild(keep));
         rebuilt.unwrap_or_else(|| Err("the index thread does not answer".to_owned()))
     }
 
     /// Waits until everything is indexed and sled is closed, at most `SETTLE_WAITS`.
     pub fn settle(&self) {
-        let Some(Some(queue)) = self.shared.queue.get() else { return };
+        let Some(Some(queue)) = self.queue.get() else { return };
         let queue = queue.clone();
         let settled = end_within(SETTLE_WAITS, move || {
             let (answer, settled) = sync_channel(1);
-            if queue.send(IndexRequest::Settle(answer)).is_ok() {
+            let settle = move |thread: &mut IndexThread| {
+                thread.process_updates();
+                thread.close();
+                let _ = answer.try_send(());
+            };
+            if queue.send(Box::new(settle)).is_ok() {
                 // An error means that the thread has ended, which closes sled as well.
                 let _ = settled.recv();
             }
@@ -138,48 +135,44 @@ impl Index {
         }
     }
 
-    /// Sends a request and waits for its answer; `None` if there is none in time.
-    fn request<T>(&self, limit: Duration, request: impl FnOnce(SyncSender<T>) -> IndexRequest) -> Option<T> {
+    /// Waits for the result of some work; `None` if there is none in time.
+    fn request<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        work: impl FnOnce(&mut IndexThread) -> T + Send + 'static,
+    ) -> Option<T> {
         let (answer, answered) = sync_channel(1);
-        if self.send(request(answer)) { answered.recv_timeout(limit).ok() } else { None }
+        let work = move |thread: &mut IndexThread| drop(answer.try_send(work(thread)));
+        if self.send(Box::new(work)) { answered.recv_timeout(limit).ok() } else { None }
     }
 
-    fn send(&self, request: IndexRequest) -> bool {
-        let queue = self.shared.queue.get_or_init(|| self.start());
-        match queue.as_ref().map(|queue| queue.try_send(request)) {
-            Some(Ok(())) => true,
-            Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) | None => false,
-        }
+    fn send(&self, work: IndexWork) -> bool {
+        let queue = self.queue.get_or_init(|| self.start());
+        queue.as_ref().is_some_and(|queue| queue.try_send(work).is_ok())
     }
 
-    fn start(&self) -> Option<SyncSender<IndexRequest>> {
+    fn start(&self) -> Option<SyncSender<IndexWork>> {
         let (queue, requests) = sync_channel(QUEUE_MAX);
-        let started = IndexThread::start(self.shared.paths.clone(), self.shared.pending.clone(), requests);
-        match started {
-            Ok(()) => Some(queue),
-            Err(error) => {
+        IndexThread::start(self.paths.clone(), self.pending.clone(), requests)
+            .inspect_err(|error| {
                 tracing::warn!(%error, "the index thread cannot start; listings read the journals");
-                None
-            }
-        }
+            })
+            .ok()?;
+        Some(queue)
     }
 }
 
 impl PendingUpdates {
     pub fn read_from_journal(&self, sessions: impl IntoIterator<Item = SessionId>) {
-        self.lock().extend(sessions.into_iter().map(|session| (session, RowUpdate::FromJournal)));
+        self.0.lock().extend(sessions.into_iter().map(|session| (session, RowUpdate::FromJournal)));
     }
 
     pub fn take(&self) -> BTreeMap<SessionId, RowUpdate> {
-        std::mem::take(&mut *self.lock())
+        std::mem::take(&mut *self.0.lock())
     }
 
     /// Returns updates that failed, unless there are newer ones.
     pub fn put_back(&self, session: SessionId, update: RowUpdate) {
-        self.lock().entry(session).or_insert(update);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, RowUpdate>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().entry(session).or_insert(update);
     }
 }

@@ -9,14 +9,19 @@ use super::{StoreError, StorePaths};
 
 /// Compares all rows with the journals, reading all of both.
 pub(super) fn compare(paths: &StorePaths, rows: &Rows) -> IndexState {
-    let stored = match guarded(|| rows.headers()) {
-        Ok(stored) => stored,
-        Err(RowsError::Damaged(reason)) => return IndexState::Damaged { reason },
-        Err(RowsError::Unavailable(error)) => return IndexState::Unknown { reason: error.to_string() },
-    };
-    match compare_stored(paths, stored) {
-        Ok(state) => state,
-        Err(error) => IndexState::Unknown { reason: error.to_string() },
+    match guarded(|| rows.headers()) {
+        Ok(stored) => compare_stored(paths, stored)
+            .unwrap_or_else(|error| IndexState::Unknown { reason: error.to_string() }),
+        Err(error) => error.into(),
+    }
+}
+
+impl From<RowsError> for IndexState {
+    fn from(error: RowsError) -> IndexState {
+        match error {
+            RowsError::Damaged(reason) => IndexState::Damaged { reason },
+            RowsError::Unavailable(error) => IndexState::Unknown { reason: error.to_string() },
+        }
     }
 }
 

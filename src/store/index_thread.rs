@@ -10,13 +10,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use super::check::bytes_below;
 use super::health::{IndexState, Rebuilt};
-use super::index::{IndexRequest, OldIndex, PendingUpdates, QUEUE_MAX, RowUpdate};
-use super::rows::{self, Rows, RowsError};
-use super::{StoreError, StorePaths, index_compare, scan};
+use super::index::{IndexWork, OldIndex, PendingUpdates, QUEUE_MAX, RowUpdate};
+use super::rows::{self, Headers, Rows, RowsError};
+use super::{StoreError, StorePaths, index_compare, now, scan};
 use epitome_files::atomic_file::private_directory;
 use epitome_platform::holder::holder;
 use epitome_thread::SessionId;
@@ -39,7 +39,6 @@ const CLOSE_WAITS: Duration = Duration::from_secs(5);
 /// is not filled with them.
 const SET_ASIDE_MAX: usize = 3;
 
-/// State of the index thread.
 pub(super) struct IndexThread {
     paths: StorePaths,
     pending: Arc<PendingUpdates>,
@@ -61,7 +60,7 @@ impl IndexThread {
     pub fn start(
         paths: StorePaths,
         pending: Arc<PendingUpdates>,
-        requests: Receiver<IndexRequest>,
+        requests: Receiver<IndexWork>,
     ) -> std::io::Result<()> {
         let thread = IndexThread::new(paths, pending);
         let started = std::thread::Builder::new().name("epitome-index".into()).spawn(|| thread.run(requests));
@@ -72,57 +71,38 @@ impl IndexThread {
         IndexThread { paths, pending, open: None, refused: None, given_up: false, set_aside: 0 }
     }
 
-    fn run(mut self, requests: Receiver<IndexRequest>) {
+    fn run(mut self, requests: Receiver<IndexWork>) {
         loop {
             let first = match self.open {
-                Some(_) => match requests.recv_timeout(IDLE_CLOSES) {
-                    Err(RecvTimeoutError::Timeout) => {
-                        self.close();
-                        continue;
-                    }
-                    Err(RecvTimeoutError::Disconnected) => break,
-                    Ok(request) => request,
-                },
-                None => match requests.recv() {
-                    Ok(request) => request,
-                    Err(_) => break,
-                },
+                Some(_) => requests.recv_timeout(IDLE_CLOSES),
+                None => requests.recv().map_err(RecvTimeoutError::from),
             };
-            self.take(first);
-            // Updates are processed even if sessions fill the queue as fast as it is drained.
-            for request in requests.try_iter().take(QUEUE_MAX) {
-                self.take(request);
+            match first {
+                Ok(work) => work(&mut self),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.close();
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
             }
+            // Updates are processed even if sessions fill the queue as fast as it is drained.
+            requests.try_iter().take(QUEUE_MAX).for_each(|work| work(&mut self));
             self.process_updates();
         }
         self.process_updates();
         self.close();
     }
 
-    fn take(&mut self, request: IndexRequest) {
-        match request {
-            IndexRequest::Update => {}
-            IndexRequest::Headers(answer) => {
-                // A listing alone does not create a database.
-                let exists = self.open.is_some() || self.paths.db().exists();
-                let headers = if exists { self.with(|rows| Ok(rows.known())) } else { None };
-                // The caller may have timed out.
-                let _ = answer.try_send(headers.unwrap_or_default());
-            }
-            IndexRequest::Settle(answer) => {
-                self.process_updates();
-                self.close();
-                let _ = answer.try_send(());
-            }
-            IndexRequest::Compare(answer) => {
-                let state = self.compare();
-                let _ = answer.try_send(state);
-            }
-            IndexRequest::Rebuild(keep, answer) => {
-                let rebuilt = self.rebuild(keep);
-                let _ = answer.try_send(rebuilt);
-            }
-        }
+    /// The headers of all rows; empty if sled is unavailable.
+    pub fn headers(&mut self) -> Arc<Headers> {
+        // A listing alone does not create a database.
+        let exists = self.exists();
+        let headers = if exists { self.with(|rows| Ok(rows.known())) } else { None };
+        headers.unwrap_or_default()
+    }
+
+    fn exists(&self) -> bool {
+        self.open.is_some() || self.paths.db().exists()
     }
 
     /// Takes the lock, retrying briefly if no process is known to hold it: it is then just being released,
@@ -144,7 +124,7 @@ impl IndexThread {
     }
 
     /// Compares the rows with the journals. Repairs nothing, so that problems are reported.
-    fn compare(&mut self) -> IndexState {
+    pub fn compare(&mut self) -> IndexState {
         if let Some(open) = &self.open {
             return index_compare::compare(&self.paths, &open.rows);
         }
@@ -161,19 +141,19 @@ impl IndexThread {
         match guarded(|| Rows::open(&self.paths.db())) {
             Ok(rows) => {
                 let state = index_compare::compare(&self.paths, &rows);
-                self.let_go(rows, lock);
+                self.end(OpenIndex { rows, lock });
                 state
             }
-            Err(RowsError::Damaged(reason)) => IndexState::Damaged { reason },
-            Err(RowsError::Unavailable(error)) => IndexState::Unknown { reason: error.to_string() },
+            Err(error) => error.into(),
         }
     }
 
     /// Moves the old database away and writes a new one.
-    fn rebuild(&mut self, keep: OldIndex) -> Result<Rebuilt, String> {
+    pub fn rebuild(&mut self, keep: OldIndex) -> Result<Rebuilt, String> {
+        let not_ended = || "sled has not ended; restart and try again".to_owned();
         self.close();
         if self.given_up {
-            return Err("sled has not ended; restart and try again".to_owned());
+            return Err(not_ended());
         }
         let lock = self.lock_soon().map_err(|error| match error.kind() {
             std::io::ErrorKind::WouldBlock => {
@@ -192,17 +172,15 @@ impl IndexThread {
             OldIndex::Nothing => "db.old",
         });
         std::fs::rename(&directory, &old).map_err(failed)?;
-        // A crash here leaves no index; the next use rebuilds it from the journals.
-        let written = guarded(|| Rows::open(&directory)).and_then(|rows| {
-            let written = guarded(|| write_all(&self.paths, &rows));
-            self.end(rows);
-            written
-        });
         self.refused = None;
-        if self.given_up {
-            std::mem::forget(lock);
-            return Err("sled has not ended; restart and try again".to_owned());
-        }
+        // A crash here leaves no index; the next use rebuilds it from the journals.
+        let (written, _lock) = match guarded(|| Rows::open(&directory)) {
+            Ok(rows) => {
+                let written = guarded(|| write_all(&self.paths, &rows));
+                (written, self.end(OpenIndex { rows, lock }).ok_or_else(not_ended)?)
+            }
+            Err(error) => (Err(error), lock),
+        };
         match written {
             Ok(sessions) => {
                 let bytes_after = bytes_below(&directory, 0);
@@ -228,12 +206,11 @@ impl IndexThread {
 
     /// Path under which the database is kept once it is no longer used.
     fn retired(&self, kind: &str) -> PathBuf {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-        self.paths.data.join(format!("{kind}-{now}"))
+        self.paths.data.join(format!("{kind}-{}", now()))
     }
 
     /// Writes all pending updates. Those that fail stay pending until the next request.
-    fn process_updates(&mut self) {
+    pub fn process_updates(&mut self) {
         loop {
             let set_aside = self.set_aside;
             for (session, update) in self.pending.take() {
@@ -261,8 +238,7 @@ impl IndexThread {
         match header {
             Ok(header) => self.with(|rows| rows.put(&Arc::new(header))).is_some(),
             Err(StoreError::NotFound(_)) => {
-                let has_index = self.open.is_some() || self.paths.db().exists();
-                !has_index || self.with(|rows| rows.remove(session)).is_some()
+                !self.exists() || self.with(|rows| rows.remove(session)).is_some()
             }
             // Its row stays unchanged; a listing detects that it is outdated.
             Err(error) => {
@@ -306,28 +282,24 @@ impl IndexThread {
         if self.given_up || resting {
             return None;
         }
-        let lock = match self.lock() {
-            Ok(lock) => lock,
-            Err(error) => {
-                self.refuse(&error.to_string());
-                return None;
-            }
-        };
+        self.try_open().unwrap_or_else(|error| {
+            self.refuse(&error.to_string());
+            None
+        })
+    }
+
+    /// `None` if sled was given up.
+    fn try_open(&mut self) -> Result<Option<OpenIndex>, RowsError> {
+        let lock = self.lock().map_err(RowsError::Unavailable)?;
         let directory = self.paths.db();
         let mut opened = guarded(|| Rows::open(&directory));
         if let Err(RowsError::Damaged(reason)) = &opened {
             if !self.set_aside(reason) {
-                return None;
+                return Ok(None);
             }
             opened = guarded(|| Rows::open(&directory));
         }
-        match opened {
-            Ok(rows) => Some(OpenIndex { rows, lock }),
-            Err(error) => {
-                self.refuse(&error.to_string());
-                None
-            }
-        }
+        Ok(Some(OpenIndex { rows: opened?, lock }))
     }
 
     /// Takes the lock next to the database. sled's own lock would move with the directory when that is set
@@ -352,30 +324,20 @@ impl IndexThread {
 
     /// Sets a sled aside that failed while it was open.
     fn replace(&mut self, reason: &str) {
-        let Some(OpenIndex { rows, lock }) = self.open.take() else { return };
-        if self.end(rows) {
+        let Some(open) = self.open.take() else { return };
+        if let Some(_lock) = self.end(open) {
             self.set_aside(reason);
-        } else {
-            std::mem::forget(lock);
         }
     }
 
-    fn close(&mut self) {
-        if let Some(OpenIndex { rows, lock }) = self.open.take() {
-            self.let_go(rows, lock);
+    pub fn close(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.end(open);
         }
     }
 
-    /// Closes an open sled and then releases the lock.
-    fn let_go(&mut self, rows: Rows, lock: File) {
-        if !self.end(rows) {
-            // No other process may use the directory while sled's threads are alive.
-            std::mem::forget(lock);
-        }
-    }
-
-    /// Closes sled, or gives up on it for this process if it does not end in time.
-    fn end(&mut self, rows: Rows) -> bool {
+    /// Closes sled and returns the lock. If sled does not end in time, gives up on it for this process.
+    fn end(&mut self, OpenIndex { rows, lock }: OpenIndex) -> Option<File> {
         let file = rows::lock_file(&self.paths.db());
         let ended = end_within(CLOSE_WAITS, move || {
             drop(rows);
@@ -385,11 +347,14 @@ impl IndexThread {
                 let _ = file.lock();
             }
         });
-        if !ended {
-            tracing::error!("sled does not end; going on without an index");
-            self.given_up = true;
+        if ended {
+            return Some(lock);
         }
-        ended
+        tracing::error!("sled does not end; going on without an index");
+        self.given_up = true;
+        // No other process may use the directory while sled's threads are alive.
+        std::mem::forget(lock);
+        None
     }
 
     /// Renames the directory and schedules a complete rebuild. The lock must be held.

@@ -38,7 +38,6 @@ pub struct JournalHead {
 
 /// Writes the entries that its [`JournalHead`] has numbered. Dropping it lets other processes open the session.
 pub struct JournalWriter {
-    session: SessionId,
     /// `None` for a journal in memory.
     stored: Option<StoredJournal>,
     header: Header,
@@ -115,7 +114,7 @@ impl Journal {
             acceptance: None,
             log: stored.as_ref().map(|stored| stored.log.clone()),
         };
-        Journal { head, writer: JournalWriter { session: header.session.clone(), stored, header, next } }
+        Journal { head, writer: JournalWriter { stored, header, next } }
     }
 
     /// Splits the journal, to number entries in one place and write them in another.
@@ -230,16 +229,15 @@ impl JournalHead {
 
 impl JournalWriter {
     pub fn session(&self) -> &SessionId {
-        &self.session
+        &self.header.session
     }
 
-    /// Writes the next entry, with one write. After an error the log contains
-    /// nothing of the entry, and the next write must be that of an entry with the same number.
+    /// Writes the next entry, with one write. After an error the log contains nothing of the entry, and the next write must be that of an entry with the same number.
     pub fn write(&mut self, entry: &Entry) -> Result<(), StoreError> {
         assert_eq!(entry.seq, self.next, "entries are written in the order of their numbers");
         if let Some(StoredJournal { log, blobs, format, crc }) = &mut self.stored {
             let chain = LineLink::in_format(*format, *crc, log.synced_bytes());
-            let line = line::encode(&self.session, entry, chain, &**blobs)?;
+            let line = line::encode(&self.header.session, entry, chain, &**blobs)?;
             let mut header = self.header.clone();
             header.apply(entry);
             let began = Instant::now();

@@ -315,8 +315,7 @@ impl Store {
         self.logs.delete(session)?;
         self.paths.remove_file(&draft_path(&self.paths.data, session))?;
         let checkpoints = self.paths.checkpoints(session);
-        let removed = remove_directory(&self.paths, &checkpoints);
-        removed.map_err(|source| io_error("remove", &checkpoints, source))
+        remove_directory(&self.paths, &checkpoints).doing("remove", &checkpoints)
     }
 
     /// Waits until the index has processed everything and closed sled, or the leases of ended sessions are given back. For a clean exit and for tests;
@@ -389,30 +388,23 @@ impl StorePaths {
     /// All sessions that have a journal, sorted, with its metadata.
     fn session_files(&self) -> Result<Vec<(SessionId, FileStat)>, StoreError> {
         let journals = self.journals();
-        let files = match self.disk.stats(&journals, JOURNAL_SUFFIX) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            files => files.map_err(|source| io_error("list", &journals, source))?,
-        };
+        let files = self.disk.stats(&journals, JOURNAL_SUFFIX).if_found().doing("list", &journals)?;
         let session = |name: &str| SessionId::parse(name.strip_suffix(JOURNAL_SUFFIX)?);
-        Ok(files.into_iter().filter_map(|(name, stat)| Some((session(&name)?, stat))).collect())
+        let files = files.into_iter().flatten();
+        Ok(files.filter_map(|(name, stat)| Some((session(&name)?, stat))).collect())
     }
 
     /// The names in a directory, sorted; empty if it does not exist.
     fn names(&self, directory: &Path) -> Result<Vec<String>, StoreError> {
-        match self.disk.names(directory) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            names => names.map_err(|source| io_error("list", directory, source)),
-        }
+        Ok(self.disk.names(directory).if_found().doing("list", directory)?.unwrap_or_default())
     }
 
     fn make_directory(&self, directory: &Path) -> Result<(), StoreError> {
-        let made = self.disk.make_directory(directory);
-        made.map_err(|source| io_error("make the directory", directory, source))
+        self.disk.make_directory(directory).doing("make the directory", directory)
     }
 
     fn sync_directory(&self, directory: &Path) -> Result<(), StoreError> {
-        let synced = self.disk.sync_directory(directory);
-        synced.map_err(|source| io_error("sync the directory", directory, source))
+        self.disk.sync_directory(directory).doing("sync the directory", directory)
     }
 
     /// Makes the names of new journals durable. The directories may be as new as the file.
@@ -424,26 +416,22 @@ impl StorePaths {
 
     /// Removes a file, if it exists.
     fn remove_file(&self, path: &Path) -> Result<(), StoreError> {
-        match self.disk.remove_file(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            removed => removed.map_err(|source| io_error("remove", path, source)),
-        }
+        self.disk.remove_file(path).if_found().doing("remove", path).map(drop)
     }
 }
 
 /// Removes a directory with its contents. A checkpoint that was in progress when its session ended may still
 /// add a file.
 fn remove_directory(paths: &StorePaths, path: &Path) -> io::Result<()> {
-    let mut removed = Ok(());
-    for _ in 0..REMOVE_TRIES_MAX {
-        removed = match paths.disk.remove_directory(path) {
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Err(error),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            removed => return removed,
-        };
-        std::thread::yield_now();
+    let mut tries = 1..REMOVE_TRIES_MAX;
+    loop {
+        match paths.disk.remove_directory(path) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && tries.next().is_some() => {
+                std::thread::yield_now();
+            }
+            removed => return removed.if_found().map(drop),
+        }
     }
-    removed
 }
 
 /// Attempts to remove a directory that is still being written to; the writer adds only a file or two.
@@ -451,6 +439,27 @@ const REMOVE_TRIES_MAX: u32 = 64;
 
 fn io_error(doing: &'static str, path: &Path, source: io::Error) -> StoreError {
     StoreError::Io { doing, path: path.to_path_buf(), source }
+}
+
+trait DiskResult<T> {
+    /// Says in the error what failed.
+    fn doing(self, doing: &'static str, path: &Path) -> Result<T, StoreError>;
+
+    /// `None` if there is no such file or directory.
+    fn if_found(self) -> io::Result<Option<T>>;
+}
+
+impl<T> DiskResult<T> for io::Result<T> {
+    fn doing(self, doing: &'static str, path: &Path) -> Result<T, StoreError> {
+        self.map_err(|source| io_error(doing, path, source))
+    }
+
+    fn if_found(self) -> io::Result<Option<T>> {
+        match self {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            result => result.map(Some),
+        }
+    }
 }
 
 /// A number of bodies, in words.

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::StoreError;
-use super::blobs::{self, Blobs, BodyReader, INLINE_BYTES_MAX, MovedStrings};
+use super::blobs::{self, Blobs, BodyReader, INLINE_BYTES_MAX};
 use epitome_thread::{Entry, SessionId};
 
 /// Precedes the checksummed bytes; the zeros are replaced.
@@ -188,18 +188,15 @@ pub(super) fn decode(line: Sealed<'_>, bodies: Bodies<'_>) -> Result<Entry, serd
     let mut json = Vec::with_capacity(line.fields.len() + 1);
     json.push(b'{');
     json.extend_from_slice(line.fields);
-    match bodies {
-        _ if !line.fields.starts_with(BLOBS_FIELD) => Entry::parse(&json),
-        Bodies::Whole(_) | Bodies::Inline => {
-            let mut value: Value = serde_json::from_slice(&json)?;
-            let moved = value.as_object_mut().and_then(|fields| fields.shift_remove("blobs"));
-            if let (Bodies::Whole(bodies), Some(Value::Object(moved))) = (bodies, moved) {
-                let moved: MovedStrings = moved;
-                blobs::move_in(&mut value, &moved, bodies);
-            }
-            Entry::from_json(&value)
-        }
+    if !line.fields.starts_with(BLOBS_FIELD) {
+        return Entry::parse(&json);
     }
+    let mut value: Value = serde_json::from_slice(&json)?;
+    let moved = value.as_object_mut().and_then(|fields| fields.shift_remove("blobs"));
+    if let (Bodies::Whole(bodies), Some(Value::Object(moved))) = (bodies, moved) {
+        blobs::move_in(&mut value, &moved, bodies);
+    }
+    Entry::from_json(&value)
 }
 
 /// The hashes of the blobs that a verified line refers to.

@@ -6,8 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::files::Files;
 use super::header::{Header, MarkedHeader};
@@ -54,13 +56,13 @@ impl KeptListing {
     }
 
     pub fn appended(&self, header: &Arc<MarkedHeader>) {
-        if let Some(appended) = &mut *lock(&self.appended) {
+        if let Some(appended) = &mut *self.appended.lock() {
             appended.insert(header.header.session.clone(), header.clone());
         }
     }
 
     pub fn page(&self, files: &Files, query: &SessionQuery) -> Result<Listing, StoreError> {
-        let mut kept = lock(&self.sessions);
+        let mut kept = self.sessions.lock();
         let renewed = self.renewed(&mut kept, files);
         let is_first = renewed.is_none();
         let sessions =
@@ -83,7 +85,7 @@ impl KeptListing {
 
     /// Saves the sessions for the next process, if they are kept.
     pub fn save(&self, files: &Files) {
-        let mut kept = lock(&self.sessions);
+        let mut kept = self.sessions.lock();
         let names = NamesMark::now(&files.paths).filter(NamesMark::is_past);
         let Some(mut sessions) = self.renewed(&mut kept, files) else { return };
         if let Some(listing) = names.and_then(|names| sessions.to_save(files, names)) {
@@ -99,14 +101,14 @@ impl KeptListing {
 
     fn renewed(&self, kept: &mut Option<SortedSessions>, files: &Files) -> Option<SortedSessions> {
         let sessions = kept.take()?;
-        let appended = lock(&self.appended).as_mut().map(take).unwrap_or_default();
+        let appended = self.appended.lock().as_mut().map(take).unwrap_or_default();
         sessions.renewed(files, &appended)
     }
 
     fn keep(&self, kept: &mut Option<SortedSessions>, sessions: SortedSessions) {
         let is_kept = sessions.watch.is_some();
         *kept = is_kept.then_some(sessions);
-        let mut appended = lock(&self.appended);
+        let mut appended = self.appended.lock();
         *appended = if is_kept { Some(appended.take().unwrap_or_default()) } else { None };
     }
 }
@@ -246,7 +248,7 @@ impl SortedSessions {
 fn look_in_background(files: &Files) {
     let files = files.clone();
     let started = std::thread::Builder::new().name("epitome-listing".into()).spawn(move || {
-        let mut kept = lock(&files.listed.sessions);
+        let mut kept = files.listed.sessions.lock();
         *kept = SortedSessions::look(&files, true).ok().filter(|sessions| sessions.watch.is_some());
         // The next listing reports them.
         kept.iter_mut().for_each(|sessions| sessions.problems.clear());
@@ -264,10 +266,6 @@ fn key((at, marked): &(u64, Arc<MarkedHeader>)) -> (u64, SessionId) {
 fn watch(files: &Files) -> Option<DirectoryWatch> {
     let watch = DirectoryWatch::new(&files.paths.journals());
     watch.inspect_err(|error| tracing::debug!(%error, "each listing looks at every journal")).ok()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

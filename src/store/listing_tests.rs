@@ -249,7 +249,7 @@ fn a_kept_listing_looks_only_at_what_has_changed() {
         return;
     }
     let rows = || -> BTreeMap<SessionId, Arc<MarkedHeader>> {
-        let kept = lock(&files.listed.sessions);
+        let kept = files.listed.sessions.lock();
         let rows = kept.as_ref().expect("it is kept").rows.iter();
         rows.map(|(_, marked)| (marked.header.session.clone(), marked.clone())).collect()
     };
@@ -265,10 +265,10 @@ fn a_kept_listing_looks_only_at_what_has_changed() {
     drop(journals);
     let (mut journal, _) = store.load(&session(4)).unwrap();
     journal.append(prompted("Here")).unwrap();
-    let appended = lock(&files.listed.appended).as_ref().expect("it is kept")[&session(4)].clone();
+    let appended = files.listed.appended.lock().as_ref().expect("it is kept")[&session(4)].clone();
     assert_eq!(store.list().unwrap().headers[0].entries, 3);
     assert!(Arc::ptr_eq(&rows()[&session(4)], &appended));
-    assert!(lock(&files.listed.appended).as_ref().is_some_and(BTreeMap::is_empty));
+    assert!(files.listed.appended.lock().as_ref().is_some_and(BTreeMap::is_empty));
 }
 
 /// The first listing of a process took 80 ms of CPU time with 10,000 sessions, and 15 ms with few.
@@ -340,7 +340,7 @@ fn the_order_follows_a_clock_that_is_set_back() {
     let (store, files) = keeping(home.path());
     let (_journal, _) = store.create(&session(1), opened(&session(1))).unwrap();
     store.list().unwrap();
-    let kept = lock(&files.listed.sessions).take();
+    let kept = files.listed.sessions.lock().take();
     if let Some(mut kept) = kept {
         // As if it had been listed before the clock was set back.
         kept.rows[0].0 += HOUR;

@@ -36,13 +36,12 @@ pub trait LogStore: Send + Sync + fmt::Debug {
     fn header(&self, session: &SessionId) -> Result<Header, StoreError>;
 
     /// All sessions, newest first.
-    fn list(&self) -> Result<Listing, StoreError>;
+    fn list(&self) -> Result<Listing, StoreError> {
+        self.page(&SessionQuery::default())
+    }
 
     /// Some sessions, newest first.
-    fn page(&self, query: &SessionQuery) -> Result<Listing, StoreError> {
-        let Listing { headers, problems } = self.list()?;
-        Ok(Listing { headers: query.select(headers), problems })
-    }
+    fn page(&self, query: &SessionQuery) -> Result<Listing, StoreError>;
 
     /// Prepares for many listings by this process.
     fn keep_listing(&self) {}
@@ -155,21 +154,18 @@ impl WholeLog {
         entry: &Entry,
         blobs: &dyn Blobs,
     ) -> Result<(), StoreError> {
-        let line = line::encode(session, entry, self.chain(), blobs)?;
-        self.has_blobs |= line.has_blobs;
-        self.add(&line);
+        self.add(&line::encode(session, entry, self.chain(), blobs)?);
         Ok(())
     }
 
     /// Adds a line of another log.
     pub(super) fn push(&mut self, fields: &[u8], has_blobs: bool) {
-        let line = line::seal(fields, self.chain());
-        self.has_blobs |= has_blobs;
-        self.add(&line);
+        self.add(&JournalLine { has_blobs, ..line::seal(fields, self.chain()) });
     }
 
     fn add(&mut self, line: &JournalLine) {
         self.bytes.extend_from_slice(&line.bytes);
+        self.has_blobs |= line.has_blobs;
         self.crc = line.crc;
         self.entries += 1;
     }

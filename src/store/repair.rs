@@ -5,7 +5,7 @@ use super::check::leftovers;
 use super::disk::OpenMode;
 use super::health::{IndexState, Rebuilt, Repair, Repaired};
 use super::index::OldIndex;
-use super::{Store, StoreError, entries, files, io_error, now};
+use super::{DiskResult, Store, StoreError, entries, files, now};
 use epitome_platform::holder::holder;
 use epitome_thread::{Change, SessionId};
 
@@ -34,11 +34,10 @@ impl Store {
                         let what = format!("the index was rebuilt from the journals of {sessions} sessions");
                         done.push(Repaired { session: None, what, kept });
                     }
-                    Err(reason) => refused.push(Repaired {
-                        session: None,
-                        what: format!("the index was not rebuilt: {reason}"),
-                        kept: None,
-                    }),
+                    Err(reason) => {
+                        let what = format!("the index was not rebuilt: {reason}");
+                        refused.push(Repaired { session: None, what, kept: None });
+                    }
                 }
             }
             IndexState::Absent
@@ -92,12 +91,11 @@ impl Store {
     /// Renames a journal without an intact line, so that it is kept and no longer listed.
     fn move_away(&self, session: &SessionId) -> Result<Repaired, StoreError> {
         let path = self.paths.journal(session);
-        let file = self.paths.disk.open(&path, OpenMode::Append);
-        let file = file.map_err(|source| io_error("open", &path, source))?;
+        let file = self.paths.disk.open(&path, OpenMode::Append).doing("open", &path)?;
         files::lock(&*file, session, &path)?;
         let name = format!("{session}.damaged-{}", now());
         let kept = self.paths.journals().join(&name);
-        self.paths.disk.link(&path, &kept).map_err(|source| io_error("keep", &kept, source))?;
+        self.paths.disk.link(&path, &kept).doing("keep", &kept)?;
         self.paths.sync_directory(&self.paths.journals())?;
         self.paths.remove_file(&path)?;
         self.paths.sync_directory(&self.paths.journals())?;

@@ -3,7 +3,6 @@
 //!
 //! One reader serves sound and damaged journals. A line with a correct checksum is always kept. Entries whose lines
 //! are damaged or missing are replaced by `Change::Lost`, so that every entry keeps its number. Changes no file.
-//! no file.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use super::header::{Header, JournalMark, MarkedHeader};
 use super::line::{self, Bodies, CHAINED_FORMAT, LineLink, Sealed};
 use super::log::StoredLog;
 use super::sync_mark::{Reached, SyncMark};
-use super::{StoreError, StorePaths, io_error};
+use super::{DiskResult, StoreError, StorePaths};
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
 
 /// Most entries that one gap is believed to contain. Epitome has not written a number beyond that.
@@ -58,7 +57,6 @@ pub(super) struct ScannedLine {
     pub crc: u32,
 }
 
-/// The damage of a journal.
 #[derive(Clone, Debug, Default)]
 pub(super) struct JournalDamage {
     /// In the order of the file; at most `PLACES_MAX`.
@@ -83,13 +81,9 @@ pub(super) struct Place {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DamageKind {
-    /// Bytes that are not an intact line.
     Bytes,
-    /// Lines are missing before this one.
     Missing,
-    /// The line does not follow the one before it.
     Order,
-    /// The end of the file is missing, though it was on disk.
     End,
 }
 
@@ -143,16 +137,12 @@ impl JournalDamage {
     }
 }
 
-/// A line of the file.
-enum Piece<'a> {
-    Intact(Sealed<'a>, Arc<Entry>),
-    Damaged,
-}
-
+/// A line of the file, or a part of one.
 struct Found<'a> {
     number: u64,
     bytes: Range<usize>,
-    piece: Piece<'a>,
+    /// `None` if it is damaged.
+    intact: Option<(Sealed<'a>, Arc<Entry>)>,
 }
 
 impl Scan {
@@ -166,7 +156,7 @@ impl Scan {
     ) -> Result<Scan, StoreError> {
         let found = pieces(session, bytes, bodies)?;
         let is_opening =
-            |found: &&Found<'_>| matches!(&found.piece, Piece::Intact(_, entry) if entry.seq == Seq(0));
+            |found: &&Found<'_>| found.intact.as_ref().is_some_and(|(_, entry)| entry.seq == Seq(0));
         let first = found.iter().find(is_opening).map(|found| bytes[found.bytes.clone()].to_vec());
         // Ignore a mark of another journal of this name.
         let mark = mark.filter(|mark| first.as_ref().is_none_or(|first| *first == mark.opening));
@@ -230,10 +220,7 @@ impl<'a> Reader<'a> {
             Change::Opened { format, .. } => format,
             _ => FORMAT_VERSION,
         };
-        let chains = found.iter().filter_map(|found| match &found.piece {
-            Piece::Intact(sealed, _) => sealed.chain,
-            Piece::Damaged => None,
-        });
+        let chains = found.iter().filter_map(|found| found.intact.as_ref()?.0.chain);
         let in_lines = chains.map(|chain| chain.synced).max();
         let in_lines = in_lines.or((format >= CHAINED_FORMAT).then_some(0));
         Reader {
@@ -254,36 +241,29 @@ impl<'a> Reader<'a> {
         // The first of the damaged lines before the current one.
         let mut damaged: Option<(u64, usize)> = None;
         let mut end = self.bytes.len();
-        for Found { number, bytes, piece } in found {
-            let (sealed, entry) = match piece {
-                Piece::Damaged => {
-                    let (_, start) = *damaged.get_or_insert((number, bytes.start));
-                    if self.was_never_synced(start) {
-                        end = start;
-                        damaged = None;
-                        break;
-                    }
-                    continue;
+        for Found { number, bytes, intact } in found {
+            let Some((sealed, entry)) = intact else {
+                let (_, start) = *damaged.get_or_insert((number, bytes.start));
+                if self.was_never_synced(start) {
+                    end = start;
+                    damaged = None;
+                    break;
                 }
-                Piece::Intact(sealed, entry) => (sealed, entry),
+                continue;
             };
             // The opening entry is already in place, wherever its line is.
             if entry.seq == Seq(0) && !self.has_opening {
                 self.keep(entry, sealed.crc, number, bytes);
                 continue;
             }
-            if self.place_before(&entry, sealed.chain, number, damaged).is_some_and(|place| {
-                let is_torn = self.was_never_synced(bytes.start);
-                if !is_torn {
-                    self.damage.add(place);
+            let place = self.place_before(&entry, sealed.chain, number, damaged.take());
+            if let Some(place) = place {
+                if self.was_never_synced(bytes.start) {
+                    end = bytes.start;
+                    break;
                 }
-                is_torn
-            }) {
-                end = bytes.start;
-                damaged = None;
-                break;
+                self.damage.add(place);
             }
-            damaged = None;
             self.keep(entry, sealed.crc, number, bytes);
         }
         // Without any mark, damage at the end is taken for an interrupted write.
@@ -308,10 +288,7 @@ impl<'a> Reader<'a> {
         let next = self.entries.len() as u64;
         let before = (entry.seq.0 as usize).checked_sub(1);
         let before = before.and_then(|before| self.entries.get(before)?.as_ref().map(|_| self.crcs[before]));
-        let follows = match (before, chain) {
-            (Some(before), Some(chain)) => chain.prev == before,
-            (Some(_) | None, None) | (None, Some(_)) => true,
-        };
+        let follows = before.zip(chain).is_none_or(|(before, chain)| chain.prev == before);
         let lost = entry.seq.0.saturating_sub(next);
         let is_hole = self.entries.get(entry.seq.0 as usize).is_some_and(Option::is_none);
         let fault = match damaged {
@@ -418,7 +395,7 @@ fn pieces<'a>(
                 return Ok(None);
             }
             next = next.max(entry.seq.0 + 1);
-            Ok(Some(Found { number, bytes: part, piece: Piece::Intact(sealed, Arc::new(entry)) }))
+            Ok(Some(Found { number, bytes: part, intact: Some((sealed, Arc::new(entry))) }))
         };
         if let Some(line) = read(whole.clone())? {
             found.push(line);
@@ -429,18 +406,14 @@ fn pieces<'a>(
             let part = whole.start + part.start..whole.start + part.end;
             let Some(line) = read(part)? else { continue };
             if line.bytes.start > rest + 1 {
-                let bytes = rest..line.bytes.start;
-                found.push(Found { number, bytes, piece: Piece::Damaged });
+                found.push(Found { number, bytes: rest..line.bytes.start, intact: None });
             }
             rest = line.bytes.end;
             found.push(line);
         }
-        if rest < whole.end {
-            found.push(Found { number, bytes: rest..whole.end, piece: Piece::Damaged });
-        }
         // An empty line is damage as well.
-        if whole.is_empty() {
-            found.push(Found { number, bytes: whole, piece: Piece::Damaged });
+        if rest < whole.end || whole.is_empty() {
+            found.push(Found { number, bytes: rest..whole.end, intact: None });
         }
     }
     Ok(found)
@@ -475,17 +448,13 @@ fn read_opening(session: &SessionId, opening: &[u8], bodies: Bodies<'_>) -> Resu
 
 /// Makes a first line for a journal that has lost it, from whatever can be read.
 fn made_up_opening(session: &SessionId, bytes: &[u8], found: &[Found<'_>]) -> Result<Vec<u8>, StoreError> {
-    let intact = found.iter().find_map(|found| match &found.piece {
-        Piece::Intact(sealed, entry) => Some((sealed.chain, entry.at)),
-        Piece::Damaged => None,
-    });
-    let Some((chain, at)) = intact else {
+    let Some((sealed, entry)) = found.iter().find_map(|found| found.intact.as_ref()) else {
         return Err(match found.len() {
             0 | 1 => StoreError::NotFound(session.clone()),
             _ => StoreError::Unreadable(session.clone()),
         });
     };
-    let format = if chain.is_some() { CHAINED_FORMAT } else { 1 };
+    let (at, format) = (entry.at, if sealed.chain.is_some() { CHAINED_FORMAT } else { 1 });
     let cwd = cwd_in(bytes).unwrap_or_else(|| PathBuf::from(UNKNOWN_CWD));
     let change = Change::Opened { format, session: session.clone(), cwd };
     let fields = serde_json::to_vec(&Entry { seq: Seq(0), at, change });
@@ -504,23 +473,16 @@ fn cwd_in(bytes: &[u8]) -> Option<PathBuf> {
     Path::new(&cwd).is_absolute().then(|| PathBuf::from(cwd))
 }
 
-/// Reads a complete journal without locking it.
-pub(super) fn read_file(paths: &StorePaths, session: &SessionId) -> Result<Vec<u8>, StoreError> {
-    if SessionId::parse(&session.0).is_none() {
-        return Err(StoreError::NotFound(session.clone()));
-    }
-    let path = paths.journal(session);
-    paths.disk.read(&path, u64::MAX).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => StoreError::NotFound(session.clone()),
-        _ => io_error("read", &path, error),
-    })
-}
-
 /// Reads a journal without locking it.
 pub(super) fn read_stored(paths: &StorePaths, session: &SessionId) -> Result<StoredLog, StoreError> {
+    let not_found = || StoreError::NotFound(session.clone());
+    if SessionId::parse(&session.0).is_none() {
+        return Err(not_found());
+    }
     // The session may be written at the same time: its mark must not be newer than the bytes that are read.
-    let mark = SyncMark::read(paths, session);
-    Ok(StoredLog { bytes: read_file(paths, session)?, mark })
+    let (mark, path) = (SyncMark::read(paths, session), paths.journal(session));
+    let bytes = paths.disk.read(&path, u64::MAX).if_found().doing("read", &path)?;
+    Ok(StoredLog { bytes: bytes.ok_or_else(not_found)?, mark })
 }
 
 /// Reads a journal without locking it and without its bodies, and returns it with its bytes.

@@ -7,7 +7,7 @@
 use serde::Deserialize;
 
 use super::line;
-use super::{StorePaths, io_error};
+use super::{DiskResult, StorePaths};
 use epitome_files::disk::OpenMode;
 use epitome_thread::SessionId;
 
@@ -48,7 +48,7 @@ impl SyncMark {
         let text = [opening, b"\n", &reached.bytes].concat();
         let path = paths.sync_mark(session);
         let written = paths.disk.open(&path, OpenMode::Overwrite).and_then(|file| file.write_at(&text, 0));
-        if let Err(error) = written.map_err(|source| io_error("write", &path, source)) {
+        if let Err(error) = written.doing("write", &path) {
             tracing::debug!(%session, %error, "a sync was not recorded");
         }
     }

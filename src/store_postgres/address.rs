@@ -10,8 +10,7 @@ use tokio::io::DuplexStream;
 use tokio::time::timeout;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{Client, Config, Connection, Error, NoTls, Socket};
+use tokio_postgres::{Client, Config, Error, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::connections::{SqlFailure, TRY_FOR};
@@ -98,18 +97,16 @@ impl StoreAddress {
             let (client, connection) = self.hosts[host].connect_raw(dial(host).await, NoTls).await?;
             return Ok((client, Box::pin(connection)));
         }
-        let (client, connection) = self.connect_to_socket(&self.hosts[host]).await?;
-        Ok((client, Box::pin(connection)))
-    }
-
-    async fn connect_to_socket(&self, config: &Config) -> Result<(Client, SocketConnection), Error> {
-        match config.connect(self.tls.clone()).await {
+        let config = &self.hosts[host];
+        let connected = match config.connect(self.tls.clone()).await {
             // `prefer` does without TLS where the server can't agree on it, or admits only connections without it.
             Err(error) if config.get_ssl_mode() == SslMode::Prefer && is_refused(&error) => {
                 config.clone().ssl_mode(SslMode::Disable).connect(self.tls.clone()).await
             }
             connected => connected,
-        }
+        };
+        let (client, connection) = connected?;
+        Ok((client, Box::pin(connection)))
     }
 
     /// A statement was not answered in time: the host may be a primary that was replaced and waits for its standby. The next
@@ -207,8 +204,6 @@ fn database_of(config: &Config) -> String {
 
 /// Moves the bytes of a client.
 pub(crate) type StoreConnection = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
-
-type SocketConnection = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
 /// Connects to a server of a simulation, by its place in the address. One that can't be reached never answers, or closes
 /// the connection.

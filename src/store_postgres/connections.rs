@@ -1,9 +1,9 @@
 //! A few connections, used by one caller at a time, and what is repeated on another one.
 
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::task::AbortHandle;
@@ -95,8 +95,34 @@ const MIGRATIONS: [&str; 5] = [
 ];
 
 pub(crate) type Param = (Box<dyn ToSql + Sync + Send>, Type);
-pub(crate) type Params = Vec<Param>;
-pub(crate) type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, SqlFailure>> + Send + 'a>>;
+
+pub(crate) fn param<T: SqlValue>(value: T) -> Param {
+    (Box::new(value), T::TYPE)
+}
+
+pub(crate) trait SqlValue: ToSql + Sync + Send + 'static {
+    const TYPE: Type;
+}
+
+impl SqlValue for String {
+    const TYPE: Type = Type::TEXT;
+}
+
+impl SqlValue for i64 {
+    const TYPE: Type = Type::INT8;
+}
+
+impl SqlValue for bool {
+    const TYPE: Type = Type::BOOL;
+}
+
+impl SqlValue for Vec<u8> {
+    const TYPE: Type = Type::BYTEA;
+}
+
+impl<T: SqlValue> SqlValue for Option<T> {
+    const TYPE: Type = T::TYPE;
+}
 
 /// Begins a transaction that the server ends if its client is silent between two statements. One that was cut off would keep
 /// rows locked until the server's system gives the connection up, which may take hours, and nobody could open the session.
@@ -106,23 +132,12 @@ pub(crate) async fn begin(client: &mut Client) -> Result<Transaction<'_>, SqlFai
     Ok(begun)
 }
 
-/// Lets the compiler see that a closure works on any connection.
-pub(crate) fn works<T, F>(work: F) -> F
-where
-    F: for<'a> Fn(&'a mut Client) -> Work<'a, T> + Send + Sync,
-{
-    work
-}
-
 /// Why a call failed.
 #[derive(Debug)]
 pub(crate) enum SqlFailure {
     Sql(tokio_postgres::Error),
-    /// There was no answer in time.
     Late,
-    /// No host accepted a connection in time.
     Silent,
-    /// The tables are those of a newer version.
     Newer(i64),
 }
 
@@ -225,12 +240,12 @@ impl Connections {
     pub async fn query(
         &self,
         doing: &'static str,
-        sql: &'static str,
-        params: impl Fn() -> Params + Send + Sync,
+        sql: &str,
+        params: Vec<Param>,
     ) -> Result<Vec<Row>, StoreError> {
         let until = Instant::now() + TRY_FOR;
         loop {
-            match self.query_until(until, sql, params()).await {
+            match self.query_until(until, sql, &params).await {
                 Err(failure) if failure.is_passing() && Instant::now() < until => {
                     sleep(TRY_AGAIN_AFTER).await
                 }
@@ -239,48 +254,23 @@ impl Connections {
         }
     }
 
-    /// Runs a statement that must not be repeated.
-    pub async fn query_once(
-        &self,
-        sql: &'static str,
-        params: impl Fn() -> Params,
-    ) -> Result<Vec<Row>, SqlFailure> {
-        self.query_until(Instant::now() + TRY_FOR, sql, params()).await
-    }
-
+    /// Runs a statement, once.
     pub async fn query_until(
         &self,
         until: Instant,
-        sql: &'static str,
-        params: Params,
+        sql: &str,
+        params: &[Param],
     ) -> Result<Vec<Row>, SqlFailure> {
-        let params = Arc::new(params);
-        let work = works(move |client: &mut Client| {
-            let params = params.clone();
-            Box::pin(async move {
-                let params: Vec<(&(dyn ToSql + Sync), Type)> = params
-                    .iter()
-                    .map(|(value, kind)| (&**value as &(dyn ToSql + Sync), kind.clone()))
-                    .collect();
-                Ok(client.query_typed(sql, &params).await?)
-            })
-        });
-        self.until(until, &work).await
+        let params = params.iter().map(|(value, kind)| (&**value as &(dyn ToSql + Sync), kind.clone()));
+        let params: Vec<_> = params.collect();
+        self.until(until, async |client| Ok(client.query_typed(sql, &params).await?)).await
     }
 
     /// Works on a connection, once.
-    pub async fn once<T>(
-        &self,
-        most: Duration,
-        work: &(dyn for<'a> Fn(&'a mut Client) -> Work<'a, T> + Send + Sync),
-    ) -> Result<T, SqlFailure> {
-        self.until(Instant::now() + most, work).await
-    }
-
-    async fn until<T>(
+    pub async fn until<T>(
         &self,
         until: Instant,
-        work: &(dyn for<'a> Fn(&'a mut Client) -> Work<'a, T> + Send + Sync),
+        work: impl AsyncFnOnce(&mut Client) -> Result<T, SqlFailure>,
     ) -> Result<T, SqlFailure> {
         let done = timeout_at(until, async {
             // It is never closed.
@@ -294,19 +284,19 @@ impl Connections {
             // One to a server that ends or has become a standby is of no use.
             let is_useful = done.as_ref().err().is_none_or(|failure| !failure.is_passing());
             if is_useful && !connection.client.is_closed() {
-                self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+                self.idle.lock().push(connection);
             }
             done
         });
         done.await.unwrap_or_else(|_| {
             // The other connections may lead to the same server, which may be hung.
-            self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            self.idle.lock().clear();
             Err(SqlFailure::Late)
         })
     }
 
     async fn connection(&self) -> Result<DatabaseConnection, SqlFailure> {
-        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let idle = || self.idle.lock().pop();
         while let Some(connection) = idle() {
             if !connection.client.is_closed() {
                 return Ok(connection);

@@ -33,17 +33,20 @@ mod tls;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use epitome_platform::blocking;
+use parking_lot::Mutex;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row};
 
 pub use address::{Dial, StoreAddress};
-use connections::{Connections, SqlFailure};
+use connections::{Connections, Param, SqlFailure, TRY_FOR, param};
 use epitome_store::{
     Blobs, Header, JournalLine, Listing, Log, LogStore, Scan, SessionHolder, SessionQuery, StoreError,
     StoredLog, WholeLog,
@@ -148,7 +151,7 @@ impl Postgres {
         shared.spawn(async move {
             let mut pause = RENEW_EVERY;
             loop {
-                tokio::time::sleep(pause).await;
+                sleep(pause).await;
                 let Some(shared) = weak.upgrade() else { return };
                 // After a failure there is no time to lose.
                 pause = if shared.renew().await { RENEW_EVERY } else { RENEW_AGAIN_AFTER };
@@ -161,26 +164,27 @@ impl Postgres {
         blocking::wait(&self.0.runtime, work)
     }
 
+    /// Runs a statement that may be repeated if its outcome is unknown.
+    fn query(&self, doing: &'static str, sql: &str, params: Vec<Param>) -> Result<Vec<Row>, StoreError> {
+        let (shared, sql) = (self.0.clone(), sql.to_owned());
+        self.run(async move { shared.connections.query(doing, &sql, params).await })
+    }
+
     /// Removes bodies that were stored more than a day ago and that no line names. A body is stored before its line, which
     /// is lost if the writer is killed in between. Returns how many there were.
     pub fn remove_unused_bodies(&self) -> Result<i64, StoreError> {
         let sql = "with gone as (delete from epitome_blob b where b.stored_at < now() - interval '1 day' \
                    and not exists (select 1 from epitome_entry e where e.session = b.session \
                    and position(b.sha256 in e.line) > 0) returning 1) select count(*) from gone";
-        let shared = self.0.clone();
-        let removed = self.run(async move {
-            let work = connections::works(move |client: &mut tokio_postgres::Client| {
-                Box::pin(async move { Ok(client.query_typed(sql, &[]).await?) })
-            });
-            shared.connections.once(PUBLISH_FOR, &work).await
-        });
+        let (shared, until) = (self.0.clone(), Instant::now() + PUBLISH_FOR);
+        let removed = self.run(async move { shared.connections.query_until(until, sql, &[]).await });
         let rows = removed.map_err(|failure| self.0.connections.error("remove unused texts", failure))?;
         Ok(rows[0].get(0))
     }
 
     fn add(&self, session: &SessionId, token: String, epoch: i64, bytes: u64) -> Arc<OpenLog> {
         let log = Arc::new(OpenLog::new(self.0.clone(), session, token.clone(), epoch, bytes));
-        self.0.open().insert(token, Arc::downgrade(&log));
+        self.0.open.lock().insert(token, Arc::downgrade(&log));
         log
     }
 }
@@ -190,26 +194,18 @@ impl Shared {
         drop(self.runtime.spawn(work));
     }
 
-    fn open(&self) -> MutexGuard<'_, BTreeMap<String, Weak<OpenLog>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn address(&self) -> MutexGuard<'_, Option<String>> {
-        self.address.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Renews the lease of this process, and finds out which sessions it still has; false if the database can't be reached.
     async fn renew(self: &Arc<Self>) -> bool {
-        let logs: Vec<Arc<OpenLog>> = self.open().values().filter_map(Weak::upgrade).collect();
+        let logs: Vec<Arc<OpenLog>> = self.open.lock().values().filter_map(Weak::upgrade).collect();
         if logs.is_empty() {
             return true;
         }
-        let asked = tokio::time::Instant::now();
+        let asked = Instant::now();
         match self.lease_process().await {
             Ok(tokens) => {
                 for log in logs {
-                    match tokens.contains(log.token()) {
-                        true => log.confirmed(asked),
+                    match tokens.contains(&log.token) {
+                        true => log.state.lock().confirmed = asked,
                         // The next renewal does not wait until it is known who has the session.
                         false if log.set_lost() => {
                             let shared = self.clone();
@@ -236,13 +232,8 @@ impl Shared {
                    gone as (delete from epitome_process \
                    where id <> $1 and lease_until < now() - interval '1 day') \
                    select holder from epitome_session where process = $1";
-        let params = || -> connections::Params {
-            vec![
-                (Box::new(self.process.clone()), Type::TEXT),
-                (Box::new(LEASE.as_secs() as i64), Type::INT8),
-                (Box::new(self.address().clone()), Type::TEXT),
-            ]
-        };
+        let address = self.address.lock().clone();
+        let params = vec![param(self.process.clone()), param(LEASE.as_secs() as i64), param(address)];
         let rows = self.renewals.query("renew a lease", sql, params).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
@@ -254,19 +245,17 @@ impl Shared {
 
     /// Gives back a session, as soon as the database can be reached.
     fn release(self: &Arc<Self>, session: &SessionId, token: String) {
-        self.open().remove(&token);
+        self.open.lock().remove(&token);
         self.releasing.send_modify(|count| *count += 1);
         let (shared, id) = (self.clone(), session.0.clone());
         self.spawn(async move {
             // An append that is still on its way would otherwise be written although it has failed.
             let sql = "update epitome_session set holder = null, process = null, epoch = epoch + 1 \
                        where id = $1 and holder = $2";
-            let params = || -> connections::Params {
-                vec![(Box::new(id.clone()), Type::TEXT), (Box::new(token.clone()), Type::TEXT)]
-            };
-            while let Err(error) = shared.connections.query("give back a session", sql, params).await {
+            let params = || vec![param(id.clone()), param(token.clone())];
+            while let Err(error) = shared.connections.query("give back a session", sql, params()).await {
                 tracing::warn!(%error, "a session was not given back yet");
-                tokio::time::sleep(RENEW_EVERY).await;
+                sleep(RENEW_EVERY).await;
             }
             shared.releasing.send_modify(|count| *count -= 1);
         });
@@ -285,29 +274,37 @@ impl Shared {
                    where id = $1 and (holder is null or holder = $2 or not exists (select 1 from epitome_process p \
                    where p.id = s.process and p.lease_until >= now() - $4::int8 * interval '1 second')) \
                    returning epoch";
-        let mut seen: Option<(HeldLease, tokio::time::Instant)> = None;
+        let mut seen: Option<(HeldLease, Instant)> = None;
         loop {
             let over = seen.as_ref().is_some_and(|(_, since)| since.elapsed() >= LOOK_FOR);
             let over_for = if over { 0 } else { LONG_OVER.as_secs() as i64 };
-            let params = || -> connections::Params {
-                vec![
-                    (Box::new(session.0.clone()), Type::TEXT),
-                    (Box::new(token.to_owned()), Type::TEXT),
-                    (Box::new(self.process.clone()), Type::TEXT),
-                    (Box::new(over_for), Type::INT8),
-                ]
-            };
+            let params = vec![
+                param(session.0.clone()),
+                param(token.to_owned()),
+                param(self.process.clone()),
+                param(over_for),
+            ];
             let rows = self.connections.query("open a session", sql, params).await?;
             if let Some(row) = rows.first() {
                 return Ok(row.get(0));
             }
             let Some(lease) = self.lease(session).await? else { continue };
-            let (first, _) = seen.get_or_insert_with(|| (lease.clone(), tokio::time::Instant::now()));
+            let (first, _) = seen.get_or_insert_with(|| (lease.clone(), Instant::now()));
             // Its holder is alive if it renews the lease. That of a process that was killed runs out.
-            if self.open().contains_key(&lease.name) || *first != lease {
+            if self.open.lock().contains_key(&lease.name) || *first != lease {
                 return Err(self.in_use(session, Some(lease)));
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// The error of a statement that creates a session.
+    fn not_new(&self, session: &SessionId, doing: &'static str, failure: SqlFailure) -> StoreError {
+        match failure {
+            SqlFailure::Sql(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
+                StoreError::Exists(session.clone())
+            }
+            failure => self.connections.error(doing, failure),
         }
     }
 
@@ -324,7 +321,7 @@ impl Shared {
     async fn lease(&self, session: &SessionId) -> Result<Option<HeldLease>, StoreError> {
         let sql = "select s.holder, p.lease_until::text, p.id, p.address from epitome_session s \
                    left join epitome_process p on p.id = s.process where s.id = $1";
-        let params = || -> connections::Params { vec![(Box::new(session.0.clone()), Type::TEXT)] };
+        let params = vec![param(session.0.clone())];
         let rows = self.connections.query("look up a lease", sql, params).await?;
         let row = rows.first().ok_or_else(|| StoreError::NotFound(session.clone()))?;
         Ok(row.get::<_, Option<String>>(0).map(|name| HeldLease {
@@ -342,14 +339,7 @@ impl Shared {
                    order by seq limit $4";
         let (mut bytes, mut found, mut next) = (Vec::new(), 0, 0_i64);
         loop {
-            let params = || -> connections::Params {
-                vec![
-                    (Box::new(session.0.clone()), Type::TEXT),
-                    (Box::new(next), Type::INT8),
-                    (Box::new(entries), Type::INT8),
-                    (Box::new(PAGE as i64), Type::INT8),
-                ]
-            };
+            let params = vec![param(session.0.clone()), param(next), param(entries), param(PAGE as i64)];
             let rows = self.connections.query("read a log", sql, params).await?;
             for row in &rows {
                 bytes.extend_from_slice(row.get::<_, &str>(1).as_bytes());
@@ -371,7 +361,7 @@ impl Shared {
     /// How many lines a log has.
     async fn entries(&self, session: &SessionId) -> Result<i64, StoreError> {
         let sql = "select entries from epitome_session where id = $1";
-        let params = || -> connections::Params { vec![(Box::new(session.0.clone()), Type::TEXT)] };
+        let params = vec![param(session.0.clone())];
         let rows = self.connections.query("read a log", sql, params).await?;
         rows.first().map(|row| row.get(0)).ok_or_else(|| StoreError::NotFound(session.clone()))
     }
@@ -402,36 +392,26 @@ impl LogStore for Postgres {
                    updated_at, cwd) values ($1, $2, $3, 1, 1, $4, $5, $7) returning id) \
                    insert into epitome_entry (session, seq, epoch, line) select id, 0, 1, $6 from made";
         let (token, row) = (self.0.token(), HeaderRow::of(header));
-        let text = log::text_of(line);
-        let (shared, id, name) = (self.0.clone(), session.0.clone(), token.clone());
+        let text = log::text(&line.bytes);
+        let (shared, id, name) = (self.0.clone(), session.clone(), token.clone());
         let made: Result<_, StoreError> = self.run(async move {
             shared.lease_process().await?;
-            let params = || -> connections::Params {
-                vec![
-                    (Box::new(id.clone()), Type::TEXT),
-                    (Box::new(name.clone()), Type::TEXT),
-                    (Box::new(shared.process.clone()), Type::TEXT),
-                    (Box::new(row.header.clone()), Type::TEXT),
-                    (Box::new(row.updated_at), Type::INT8),
-                    (Box::new(text.clone()), Type::TEXT),
-                    (Box::new(row.cwd.clone()), Type::TEXT),
-                ]
-            };
-            shared.connections.query_once(sql, params).await.map_err(|failure| match failure {
-                SqlFailure::Sql(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
-                    StoreError::Exists(SessionId(id))
-                }
-                failure => shared.connections.error("create a session", failure),
-            })
+            let HeaderRow { header, updated_at, cwd } = row;
+            let params = [
+                param(id.0.clone()),
+                param(name),
+                param(shared.process.clone()),
+                param(header),
+                param(updated_at),
+                param(text),
+                param(cwd),
+            ];
+            let made = shared.connections.query_until(Instant::now() + TRY_FOR, sql, &params).await;
+            made.map_err(|failure| shared.not_new(&id, "create a session", failure))
         });
-        match made {
-            Ok(_) => Ok(self.add(session, token, 1, line.bytes.len() as u64)),
-            Err(error) => {
-                // Perhaps it was created.
-                self.0.release(session, token);
-                Err(error)
-            }
-        }
+        // Perhaps it was created nevertheless.
+        made.inspect_err(|_| self.0.release(session, token.clone()))?;
+        Ok(self.add(session, token, 1, line.bytes.len() as u64))
     }
 
     fn open(&self, session: &SessionId) -> Result<(Arc<dyn Log>, Scan), StoreError> {
@@ -448,17 +428,11 @@ impl LogStore for Postgres {
         });
         let scanned = opened.and_then(|(log, stored)| {
             let scan = stored.scan(session, &*self.blobs(session))?;
-            log.set_bytes(stored.bytes.len() as u64);
-            Ok((log, scan))
+            log.state.lock().bytes = stored.bytes.len() as u64;
+            Ok((log as Arc<dyn Log>, scan))
         });
-        match scanned {
-            Ok((log, scan)) => Ok((log, scan)),
-            Err(error) => {
-                // Perhaps it was opened.
-                self.0.release(session, token);
-                Err(error)
-            }
-        }
+        // Perhaps it was opened nevertheless.
+        scanned.inspect_err(|_| self.0.release(session, token))
     }
 
     fn read(&self, session: &SessionId) -> Result<StoredLog, StoreError> {
@@ -467,17 +441,10 @@ impl LogStore for Postgres {
     }
 
     fn header(&self, session: &SessionId) -> Result<Header, StoreError> {
-        let (shared, id) = (self.0.clone(), session.0.clone());
         let sql = "select header from epitome_session where id = $1";
-        let params = move || -> connections::Params { vec![(Box::new(id.clone()), Type::TEXT)] };
-        let rows =
-            self.run(async move { shared.connections.query("look up a session", sql, params).await })?;
+        let rows = self.query("look up a session", sql, vec![param(session.0.clone())])?;
         let row = rows.first().ok_or_else(|| StoreError::NotFound(session.clone()))?;
         serde_json::from_str(row.get(0)).map_err(|error| unreadable(session, &error))
-    }
-
-    fn list(&self) -> Result<Listing, StoreError> {
-        self.list_pages(&SessionQuery::default())
     }
 
     fn page(&self, query: &SessionQuery) -> Result<Listing, StoreError> {
@@ -488,46 +455,38 @@ impl LogStore for Postgres {
         let (row, has_prompt, archived) = (HeaderRow::of(header), header.has_prompt, header.archived);
         let lines: Vec<String> = log.bytes.split_inclusive(|byte| *byte == b'\n').map(log::text).collect();
         let (shared, id) = (self.0.clone(), session.0.clone());
+        let until = Instant::now() + PUBLISH_FOR;
         let done = self.run(async move {
-            let work = connections::works(move |client: &mut tokio_postgres::Client| {
-                let (id, lines) = (id.clone(), lines.clone());
-                let (header, at, cwd) = (row.header.clone(), row.updated_at, row.cwd.clone());
-                Box::pin(async move {
-                    let writing = client.transaction().await?;
-                    let sql = "insert into epitome_session \
-                               (id, epoch, entries, header, updated_at, cwd, has_prompt, archived) \
-                               values ($1, 0, $2, $3, $4, $5, $6, $7)";
-                    let entries = lines.len() as i64;
-                    let params: [(&(dyn ToSql + Sync), Type); 7] = [
-                        (&id, Type::TEXT),
-                        (&entries, Type::INT8),
-                        (&header, Type::TEXT),
-                        (&at, Type::INT8),
-                        (&cwd, Type::TEXT),
-                        (&has_prompt, Type::BOOL),
-                        (&archived, Type::BOOL),
-                    ];
+            let publish = async |client: &mut Client| {
+                let writing = client.transaction().await?;
+                let sql = "insert into epitome_session \
+                           (id, epoch, entries, header, updated_at, cwd, has_prompt, archived) \
+                           values ($1, 0, $2, $3, $4, $5, $6, $7)";
+                let entries = lines.len() as i64;
+                let params: [(&(dyn ToSql + Sync), Type); 7] = [
+                    (&id, Type::TEXT),
+                    (&entries, Type::INT8),
+                    (&row.header, Type::TEXT),
+                    (&row.updated_at, Type::INT8),
+                    (&row.cwd, Type::TEXT),
+                    (&has_prompt, Type::BOOL),
+                    (&archived, Type::BOOL),
+                ];
+                writing.query_typed(sql, &params).await?;
+                let sql = "insert into epitome_entry (session, seq, epoch, line) \
+                           select $1, seq, 0, line from unnest($2::int8[], $3::text[]) as lines (seq, line)";
+                for (page, lines) in lines.chunks(PAGE).enumerate() {
+                    let first = (page * PAGE) as i64;
+                    let seqs: Vec<i64> = (first..first + lines.len() as i64).collect();
+                    let params: [(&(dyn ToSql + Sync), Type); 3] =
+                        [(&id, Type::TEXT), (&seqs, Type::INT8_ARRAY), (&lines, Type::TEXT_ARRAY)];
                     writing.query_typed(sql, &params).await?;
-                    let sql = "insert into epitome_entry (session, seq, epoch, line) \
-                               select $1, seq, 0, line from unnest($2::int8[], $3::text[]) as lines (seq, line)";
-                    for (page, lines) in lines.chunks(PAGE).enumerate() {
-                        let first = (page * PAGE) as i64;
-                        let seqs: Vec<i64> = (first..first + lines.len() as i64).collect();
-                        let params: [(&(dyn ToSql + Sync), Type); 3] =
-                            [(&id, Type::TEXT), (&seqs, Type::INT8_ARRAY), (&lines, Type::TEXT_ARRAY)];
-                        writing.query_typed(sql, &params).await?;
-                    }
-                    Ok(writing.commit().await?)
-                })
-            });
-            shared.connections.once(PUBLISH_FOR, &work).await
+                }
+                Ok(writing.commit().await?)
+            };
+            shared.connections.until(until, publish).await
         });
-        done.map_err(|failure| match failure {
-            SqlFailure::Sql(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
-                StoreError::Exists(session.clone())
-            }
-            failure => self.0.connections.error("store a session", failure),
-        })
+        done.map_err(|failure| self.0.not_new(session, "store a session", failure))
     }
 
     fn delete(&self, session: &SessionId) -> Result<(), StoreError> {
@@ -540,8 +499,7 @@ impl LogStore for Postgres {
         let (shared, id) = (self.0.clone(), session.0.clone());
         let gone = self.run(async move {
             shared.released().await;
-            let params = move || -> connections::Params { vec![(Box::new(id.clone()), Type::TEXT)] };
-            shared.connections.query("delete a session", sql, params).await
+            shared.connections.query("delete a session", sql, vec![param(id)]).await
         })?;
         match self.header(session) {
             Err(StoreError::NotFound(_)) => Ok(()),
@@ -555,11 +513,9 @@ impl LogStore for Postgres {
     }
 
     fn is_in_use(&self, session: &SessionId) -> bool {
-        let (shared, id) = (self.0.clone(), session.0.clone());
         let sql = "select 1 from epitome_session s join epitome_process p on p.id = s.process \
              where s.id = $1 and p.lease_until >= now()";
-        let params = move || -> connections::Params { vec![(Box::new(id.clone()), Type::TEXT)] };
-        let rows = self.run(async move { shared.connections.query("look up a session", sql, params).await });
+        let rows = self.query("look up a session", sql, vec![param(session.0.clone())]);
         rows.is_ok_and(|rows| !rows.is_empty())
     }
 
@@ -569,7 +525,7 @@ impl LogStore for Postgres {
 
     /// Others read it in the row of this process, from its next renewal on.
     fn advertise(&self, address: &str) {
-        *self.0.address() = Some(address.to_owned());
+        *self.0.address.lock() = Some(address.to_owned());
     }
 
     fn settle(&self) {
@@ -595,28 +551,14 @@ impl Blobs for PostgresBlobs {
     fn put(&self, hash: &str, body: &[u8]) -> Result<(), StoreError> {
         let sql = "insert into epitome_blob (session, sha256, body) values ($1, $2, $3) on conflict (session, sha256) \
              do update set stored_at = now()";
-        let (shared, id) = (self.postgres.0.clone(), self.session.0.clone());
-        let (hash, body) = (hash.to_owned(), body.to_vec());
-        let params = move || -> connections::Params {
-            vec![
-                (Box::new(id.clone()), Type::TEXT),
-                (Box::new(hash.clone()), Type::TEXT),
-                (Box::new(body.clone()), Type::BYTEA),
-            ]
-        };
-        self.postgres
-            .run(async move { shared.connections.query("store a blob", sql, params).await })
-            .map(drop)
+        let params = vec![param(self.session.0.clone()), param(hash.to_owned()), param(body.to_vec())];
+        self.postgres.query("store a blob", sql, params).map(drop)
     }
 
     fn get(&self, hash: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let sql = "select body from epitome_blob where session = $1 and sha256 = $2";
-        let (shared, id, hash) = (self.postgres.0.clone(), self.session.0.clone(), hash.to_owned());
-        let params = move || -> connections::Params {
-            vec![(Box::new(id.clone()), Type::TEXT), (Box::new(hash.clone()), Type::TEXT)]
-        };
-        let rows =
-            self.postgres.run(async move { shared.connections.query("read a blob", sql, params).await })?;
+        let params = vec![param(self.session.0.clone()), param(hash.to_owned())];
+        let rows = self.postgres.query("read a blob", sql, params)?;
         Ok(rows.first().map(|row| row.get(0)))
     }
 }

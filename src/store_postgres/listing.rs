@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tokio_postgres::types::Type;
-
-use super::connections::{Param, Params};
+use super::connections::param;
 use super::{PAGE, Postgres};
 use epitome_store::{Listing, SessionQuery, StoreError};
 use epitome_thread::SessionId;
@@ -18,59 +16,29 @@ const PIECE_LENGTH_MIN: usize = 3;
 /// Digits of an id.
 const ID_DIGITS: usize = 20;
 
-/// What all listings select from. `$1` is one spelling of a directory, and null means all.
-macro_rules! selected {
-    ($sessions:literal) => {
-        concat!(
-            "select id, header, updated_at from ",
-            $sessions,
-            " s where ($1::text is null or cwd = $1) and (not $2::bool or has_prompt) \
-             and ($3::bool is null or archived = $3) and (updated_at, id) < ($4, $5) "
-        )
-    };
+/// `from`: the sessions to choose from, `more`: a further condition. `$1` is one spelling of a directory, and null means all.
+fn select(from: &str, more: &str) -> String {
+    format!(
+        "select id, header, updated_at from {from} s where ($1::text is null or cwd = $1) \
+         and (not $2::bool or has_prompt) and ($3::bool is null or archived = $3) \
+         and (updated_at, id) < ($4, $5) {more} order by updated_at desc, id desc limit $6"
+    )
 }
 
-macro_rules! newest_first {
-    () => {
-        "order by updated_at desc, id desc limit $6"
-    };
-}
-
-const LIST: &str = concat!(selected!("epitome_session"), newest_first!());
-
-/// Without the first step, the server walks through all sessions by time.
-const LIST_NAMED: &str = concat!(
-    "with named as materialized (select * from epitome_session where id between $7 and $8) ",
-    selected!("named"),
-    newest_first!()
-);
-
-/// `exists` must not be part of another condition: it would be computed for all lines first.
-const FIND: &str = concat!(
-    selected!("epitome_session"),
-    "and exists (select 1 from epitome_entry e where e.session = s.id \
-     and e.line ilike $7 and e.line ilike $8 and e.line ilike $9) ",
-    newest_first!()
-);
-
-/// A statement and the parameters that are its own.
-#[derive(Clone)]
-struct ListedRows {
-    sql: &'static str,
-    own: Vec<String>,
-}
-
-impl ListedRows {
-    /// `None` if no session fits.
-    fn of(query: &SessionQuery) -> Option<ListedRows> {
-        if let Some((first, last)) = ids(&query.prefix)? {
-            return Some(ListedRows { sql: LIST_NAMED, own: vec![first, last] });
-        }
-        let mut own = patterns(&query.words);
-        let Some(longest) = own.first().cloned() else { return Some(ListedRows { sql: LIST, own }) };
-        own.resize(PIECES, longest);
-        Some(ListedRows { sql: FIND, own })
+/// The statement for a query, and the parameters that are its own. `None` if no session fits.
+fn statement(query: &SessionQuery) -> Option<(String, Vec<String>)> {
+    if let Some((first, last)) = ids(&query.prefix)? {
+        // Without the first step, the server walks through all sessions by time.
+        let named = "with named as materialized (select * from epitome_session where id between $7 and $8)";
+        return Some((format!("{named} {}", select("named", "")), vec![first, last]));
     }
+    let mut own = patterns(&query.words);
+    let Some(longest) = own.first().cloned() else { return Some((select("epitome_session", ""), own)) };
+    own.resize(PIECES, longest);
+    // `exists` must not be part of another condition: it would be computed for all lines first.
+    let found = "and exists (select 1 from epitome_entry e where e.session = s.id \
+                 and e.line ilike $7 and e.line ilike $8 and e.line ilike $9)";
+    Some((select("epitome_session", found), own))
 }
 
 /// The first and the last id that begin with `prefix`. Ids have the same length, so that all collations sort them in the
@@ -104,7 +72,7 @@ impl Postgres {
     /// Reads as many pages as the query asks for.
     pub(crate) fn list_pages(&self, query: &SessionQuery) -> Result<Listing, StoreError> {
         let mut listing = Listing::default();
-        let Some(listed) = ListedRows::of(query) else { return Ok(listing) };
+        let Some((sql, own)) = statement(query) else { return Ok(listing) };
         // Each in the order of an index, because two directories in one statement would be sorted as a whole.
         let spellings: BTreeSet<Option<String>> = match &query.cwd {
             None => BTreeSet::from([None]),
@@ -115,7 +83,7 @@ impl Postgres {
         };
         let is_merged = spellings.len() > 1;
         for cwd in spellings {
-            self.list_one(query, &listed, cwd.as_ref(), &mut listing)?;
+            self.list_one(query, &sql, &own, &cwd, &mut listing)?;
         }
         if is_merged {
             listing.headers.sort_by(|a, b| (b.updated_at, &b.session).cmp(&(a.updated_at, &a.session)));
@@ -127,8 +95,9 @@ impl Postgres {
     fn list_one(
         &self,
         query: &SessionQuery,
-        listed: &ListedRows,
-        cwd: Option<&String>,
+        sql: &str,
+        own: &[String],
+        cwd: &Option<String>,
         listing: &mut Listing,
     ) -> Result<(), StoreError> {
         let mut after = match &query.after {
@@ -138,23 +107,16 @@ impl Postgres {
         let mut left = query.limit.unwrap_or(usize::MAX);
         while left > 0 {
             let limit = left.min(PAGE);
-            let (shared, ListedRows { sql, own }, cwd, from) =
-                (self.0.clone(), listed.clone(), cwd.cloned(), after.clone());
-            let (has_prompt, archived) = (query.has_prompt, query.archived);
-            let params = move || -> Params {
-                let mut params: Params = vec![
-                    (Box::new(cwd.clone()), Type::TEXT),
-                    (Box::new(has_prompt), Type::BOOL),
-                    (Box::new(archived), Type::BOOL),
-                    (Box::new(from.0), Type::INT8),
-                    (Box::new(from.1.clone()), Type::TEXT),
-                    (Box::new(limit as i64), Type::INT8),
-                ];
-                params.extend(own.iter().map(|own| -> Param { (Box::new(own.clone()), Type::TEXT) }));
-                params
-            };
-            let rows =
-                self.run(async move { shared.connections.query("list sessions", sql, params).await })?;
+            let mut params = vec![
+                param(cwd.clone()),
+                param(query.has_prompt),
+                param(query.archived),
+                param(after.0),
+                param(after.1.clone()),
+                param(limit as i64),
+            ];
+            params.extend(own.iter().cloned().map(param));
+            let rows = self.query("list sessions", sql, params)?;
             for row in &rows {
                 let session = SessionId(row.get(0));
                 match serde_json::from_str(row.get(1)) {

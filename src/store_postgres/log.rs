@@ -1,14 +1,16 @@
 //! One log that is open for appending, under its lease.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use epitome_platform::blocking;
+use parking_lot::Mutex;
 use tokio::time::Instant;
+use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::Shared;
-use super::connections::{Connections, Params, SqlFailure, TRY_FOR, begin, works};
+use super::connections::{Connections, SqlFailure, TRY_FOR, begin, param};
 use super::header_row::HeaderRow;
 use epitome_store::{Header, JournalLine, Log, StoreError};
 use epitome_thread::{Seq, SessionId};
@@ -24,18 +26,19 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_millis(200);
 pub(crate) struct OpenLog {
     shared: Arc<Shared>,
     session: SessionId,
-    token: String,
-    state: Mutex<State>,
+    /// The name under which its process has it.
+    pub token: String,
+    pub state: Mutex<State>,
 }
 
-struct State {
+pub(crate) struct State {
     epoch: i64,
-    /// Length of the log.
-    bytes: u64,
+    /// Length of the log; 0 until it was read.
+    pub bytes: u64,
     /// A line of which nobody knows whether it was committed may follow.
     is_unclean: bool,
     /// When the newest statement was sent that found the log to be that of this process.
-    confirmed: Instant,
+    pub confirmed: Instant,
     /// Who has the lease now.
     taken_by: Option<String>,
 }
@@ -45,32 +48,15 @@ pub(crate) fn text(line: &[u8]) -> String {
     String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line)).into_owned()
 }
 
-pub(crate) fn text_of(line: &JournalLine) -> String {
-    text(&line.bytes)
-}
-
 impl OpenLog {
     pub fn new(shared: Arc<Shared>, session: &SessionId, token: String, epoch: i64, bytes: u64) -> OpenLog {
         let state = State { epoch, bytes, is_unclean: false, confirmed: Instant::now(), taken_by: None };
         OpenLog { shared, session: session.clone(), token, state: Mutex::new(state) }
     }
 
-    pub fn token(&self) -> &str {
-        &self.token
-    }
-
-    /// The length of the log, once it was read.
-    pub fn set_bytes(&self, bytes: u64) {
-        self.state().bytes = bytes;
-    }
-
-    pub fn confirmed(&self, asked: Instant) {
-        self.state().confirmed = asked;
-    }
-
     /// The lease is not this log's any longer. Returns false if that was known.
     pub fn set_lost(&self) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let is_new = state.taken_by.is_none();
         state.taken_by.get_or_insert_with(|| "another process".to_owned());
         is_new
@@ -80,19 +66,14 @@ impl OpenLog {
     pub async fn find_holder(&self, connections: &Connections) {
         let id = self.session.0.clone();
         let sql = "select coalesce(holder, 'nobody') from epitome_session where id = $1";
-        let params = move || -> Params { vec![(Box::new(id.clone()), Type::TEXT)] };
-        if let Ok(rows) = connections.query("look up a lease", sql, params).await {
+        if let Ok(rows) = connections.query("look up a lease", sql, vec![param(id)]).await {
             let holder = rows.first().map(|row| row.get::<_, String>(0));
-            self.state().taken_by = Some(holder.unwrap_or_else(|| "a deletion".to_owned()));
+            self.state.lock().taken_by = Some(holder.unwrap_or_else(|| "a deletion".to_owned()));
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn taken_over(&self) -> Option<StoreError> {
-        let holder = self.state().taken_by.clone()?;
+        let holder = self.state.lock().taken_by.clone()?;
         Some(StoreError::TakenOver { session: self.session.clone(), holder })
     }
 
@@ -108,43 +89,40 @@ impl OpenLog {
                    updated_at = $5, has_prompt = $7, archived = $8 where id = $1 and epoch = $2 and entries = $3 returning id) \
                    insert into epitome_entry (session, seq, epoch, line) select id, $3, $2, $6 from held returning seq";
         let row = HeaderRow::of(header);
-        let params: Params = vec![
-            (Box::new(self.session.0.clone()), Type::TEXT),
-            (Box::new(self.state().epoch), Type::INT8),
-            (Box::new(seq), Type::INT8),
-            (Box::new(row.header), Type::TEXT),
-            (Box::new(row.updated_at), Type::INT8),
-            (Box::new(line.to_owned()), Type::TEXT),
-            (Box::new(header.has_prompt), Type::BOOL),
-            (Box::new(header.archived), Type::BOOL),
+        let params = [
+            param(self.session.0.clone()),
+            param(self.state.lock().epoch),
+            param(seq),
+            param(row.header),
+            param(row.updated_at),
+            param(line.to_owned()),
+            param(header.has_prompt),
+            param(header.archived),
         ];
-        Ok(!self.shared.connections.query_until(until, sql, params).await?.is_empty())
+        Ok(!self.shared.connections.query_until(until, sql, &params).await?.is_empty())
     }
 
     /// Raises the own epoch, so that no statement that is still on its way can write, and removes what may be committed
     /// from `seq` on. False if another process has taken over.
     async fn reclaim(&self, seq: i64) -> Result<bool, SqlFailure> {
-        let (id, token) = (self.session.0.clone(), self.token.clone());
-        let work = works(move |client: &mut tokio_postgres::Client| {
-            let (id, token) = (id.clone(), token.clone());
-            Box::pin(async move {
-                let reclaiming = begin(client).await?;
-                let sql = "update epitome_session set epoch = epoch + 1, entries = least(entries, $3) \
-                           where id = $1 and holder = $2 returning epoch";
-                let params: [(&(dyn ToSql + Sync), Type); 3] =
-                    [(&id, Type::TEXT), (&token, Type::TEXT), (&seq, Type::INT8)];
-                let rows = reclaiming.query_typed(sql, &params).await?;
-                let Some(row) = rows.first() else { return Ok(None) };
-                let sql = "delete from epitome_entry where session = $1 and seq >= $2";
-                reclaiming.query_typed(sql, &[(&id, Type::TEXT), (&seq, Type::INT8)]).await?;
-                reclaiming.commit().await?;
-                Ok(Some(row.get(0)))
-            })
-        });
+        let id = &self.session.0;
+        let reclaim = async |client: &mut Client| {
+            let reclaiming = begin(client).await?;
+            let sql = "update epitome_session set epoch = epoch + 1, entries = least(entries, $3) \
+                       where id = $1 and holder = $2 returning epoch";
+            let params: [(&(dyn ToSql + Sync), Type); 3] =
+                [(id, Type::TEXT), (&self.token, Type::TEXT), (&seq, Type::INT8)];
+            let rows = reclaiming.query_typed(sql, &params).await?;
+            let Some(row) = rows.first() else { return Ok(None) };
+            let sql = "delete from epitome_entry where session = $1 and seq >= $2";
+            reclaiming.query_typed(sql, &[(id, Type::TEXT), (&seq, Type::INT8)]).await?;
+            reclaiming.commit().await?;
+            Ok(Some(row.get(0)))
+        };
         let asked = Instant::now();
-        let epoch = self.shared.connections.once(TRY_FOR, &work).await?;
+        let epoch = self.shared.connections.until(asked + TRY_FOR, reclaim).await?;
         if let Some(epoch) = epoch {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             (state.epoch, state.confirmed, state.is_unclean) = (epoch, asked, false);
         }
         Ok(epoch.is_some())
@@ -158,7 +136,7 @@ impl OpenLog {
             if let Some(error) = self.taken_over() {
                 return Err(error);
             }
-            let is_unclean = self.state().is_unclean;
+            let is_unclean = self.state.lock().is_unclean;
             let failure = if is_unclean {
                 match self.reclaim(seq).await {
                     Ok(true) => {
@@ -173,11 +151,11 @@ impl OpenLog {
                     Err(failure) => failure,
                 }
             } else {
-                self.state().is_unclean = true;
+                self.state.lock().is_unclean = true;
                 let asked = Instant::now();
                 match self.insert(until, seq, line, header).await {
                     Ok(true) => {
-                        let mut state = self.state();
+                        let mut state = self.state.lock();
                         (state.confirmed, state.is_unclean) = (asked, false);
                         return Ok(());
                     }
@@ -199,11 +177,11 @@ impl OpenLog {
 /// A log whose lease is given back when it is closed.
 impl Log for OpenLog {
     fn append(&self, seq: Seq, line: &JournalLine, header: &Header) -> Result<(), StoreError> {
-        let (text, header) = (text_of(line), header.clone());
-        let log = self.shared.open().get(&self.token).and_then(std::sync::Weak::upgrade);
+        let (text, header) = (text(&line.bytes), header.clone());
+        let log = self.shared.open.lock().get(&self.token).and_then(std::sync::Weak::upgrade);
         let log = log.ok_or_else(|| StoreError::SyncFailed(self.session.clone()))?;
         blocking::wait(&self.shared.runtime, async move { log.write(seq.0 as i64, &text, &header).await })?;
-        self.state().bytes += line.bytes.len() as u64;
+        self.state.lock().bytes += line.bytes.len() as u64;
         Ok(())
     }
 
@@ -213,14 +191,14 @@ impl Log for OpenLog {
     }
 
     fn synced_bytes(&self) -> u64 {
-        self.state().bytes
+        self.state.lock().bytes
     }
 
     fn check(&self) -> Result<(), StoreError> {
         if let Some(error) = self.taken_over() {
             return Err(error);
         }
-        if self.state().confirmed.elapsed() < CALLS_FOR {
+        if self.state.lock().confirmed.elapsed() < CALLS_FOR {
             return Ok(());
         }
         let reason = format!("the lease of session {} could not be renewed", self.session);

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use tokio_postgres::types::Type;
-
 use super::Postgres;
-use super::connections::Params;
+use super::connections::param;
 use epitome_store::StoreError;
 
 /// How long a change is not noticed, at most, while the database can be reached.
@@ -35,12 +33,7 @@ impl Postgres {
             }
             None => "delete from epitome_policy",
         };
-        let (shared, text) = (self.0.clone(), text.map(str::to_owned));
-        self.run(async move {
-            let params =
-                || -> Params { text.iter().map(|text| (Box::new(text.clone()) as _, Type::TEXT)).collect() };
-            shared.connections.query("set the policy", sql, params).await.map(drop)
-        })
+        self.query("set the policy", sql, text.map(str::to_owned).map(param).into_iter().collect()).map(drop)
     }
 
     /// Calls `apply` with each other policy than `known`. While the database can't be reached, the last one stays.
@@ -71,7 +64,7 @@ impl Postgres {
 impl super::Shared {
     async fn policy(&self) -> Result<Option<StoredPolicy>, StoreError> {
         let sql = "select text, changed_by || ', ' || to_char(changed_at, 'YYYY-MM-DD HH24:MI TZ') from epitome_policy";
-        let rows = self.connections.query("read the policy", sql, Params::new).await?;
+        let rows = self.connections.query("read the policy", sql, Vec::new()).await?;
         Ok(rows.first().map(|row| StoredPolicy { text: row.get(0), changed: row.get(1) }))
     }
 }

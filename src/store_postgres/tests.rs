@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::connections::{Connections, SqlFailure, TRY_FOR, begin, works};
+use super::connections::{Connections, SqlFailure, TRY_FOR, begin};
 use super::{Postgres, StoreAddress};
 use epitome_files::paths::Paths;
 use epitome_store::{Journal, LogStore, SessionQuery, Store, StoreError, new_id};
@@ -251,13 +251,13 @@ fn a_call_that_is_given_up_leaves_no_connection() {
     let runtime = tokio::runtime::Runtime::new().expect("threads");
     let connections = Connections::new(Arc::new(address), 1);
     runtime.block_on(async {
-        connections.query_once("select 1", Vec::new).await.expect("the tables are made");
+        connections.query("look", "select 1", Vec::new()).await.expect("the tables are made");
         let until = tokio::time::Instant::now() + Duration::from_millis(100);
-        let given_up = connections.query_until(until, "select pg_sleep(3600)", Vec::new()).await;
+        let given_up = connections.query_until(until, "select pg_sleep(3600)", &[]).await;
         assert!(matches!(given_up, Err(SqlFailure::Late)), "{given_up:?}");
         let waiting =
             "select from pg_stat_activity where query like '%sleep(3600)' and pid <> pg_backend_pid()";
-        while !connections.query_once(waiting, Vec::new).await.expect("an answer").is_empty() {}
+        while !connections.query("look", waiting, Vec::new()).await.expect("an answer").is_empty() {}
     });
 }
 
@@ -272,27 +272,23 @@ fn a_transaction_of_a_client_that_is_silent_is_ended() {
     let runtime = tokio::runtime::Runtime::new().expect("threads");
     let connections = Connections::new(Arc::new(address), 2);
     let sql = "update epitome_session set epoch = epoch + 1 returning epoch";
-    let locked = Arc::new(tokio::sync::Notify::new());
-    let signal = locked.clone();
-    let work = works(move |client: &mut tokio_postgres::Client| {
-        let signal = signal.clone();
-        Box::pin(async move {
-            let begun = begin(client).await?;
-            begun.query_typed(sql, &[]).await?;
-            signal.notify_one();
-            std::future::pending::<Result<(), SqlFailure>>().await
-        })
-    });
+    let locked = tokio::sync::Notify::new();
+    let work = async |client: &mut tokio_postgres::Client| {
+        let begun = begin(client).await?;
+        begun.query_typed(sql, &[]).await?;
+        locked.notify_one();
+        std::future::pending::<Result<(), SqlFailure>>().await
+    };
     runtime.block_on(async {
         let other = async {
             locked.notified().await;
             // Sooner than the silent one is given up by its own side.
             let until = tokio::time::Instant::now() + TRY_FOR - Duration::from_secs(1);
-            connections.query_until(until, sql, Vec::new()).await
+            connections.query_until(until, sql, &[]).await
         };
         tokio::select! {
             updated = other => assert_eq!(updated.expect("the row is not locked any longer").len(), 1),
-            silent = connections.once(TRY_FOR, &work) => panic!("the row stayed locked: {silent:?}"),
+            silent = connections.until(tokio::time::Instant::now() + TRY_FOR, work) => panic!("the row stayed locked: {silent:?}"),
         }
     });
 }
@@ -308,7 +304,7 @@ fn a_host_that_accepts_connections_and_is_silent_is_passed_over() {
     let address = StoreAddress::parse(&address, |_| None).expect("an address");
     let runtime = tokio::runtime::Runtime::new().expect("threads");
     let connections = Connections::new(Arc::new(address), 1);
-    let found = runtime.block_on(connections.query("look", "select 1", Vec::new));
+    let found = runtime.block_on(connections.query("look", "select 1", Vec::new()));
     assert_eq!(found.expect("the second host answers").len(), 1);
 }
 

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
 use super::fault::{Fault, FaultKind};
 use super::params::NoParams;
-use super::{MethodResult, MethodTable, json_of};
+use super::{MethodResult, MethodTable, fields, json_of};
 use crate::Daemon;
 use crate::build::{Build, VERSION};
 use epitome_platform::process::resident_bytes;
@@ -55,7 +55,7 @@ fn status(daemon: &Arc<Daemon>, _: NoParams) -> MethodResult {
             "control": runtime_dir.control_socket().to_string_lossy(),
         },
         "attachments": attachments,
-        "waiting": json_of(&QueueSizes::now(daemon))?,
+        "waiting": waiting(daemon),
         "sessions": json_of(&live)?,
         "running_turns": live.iter().filter(|live| live.running).count(),
         "store_bytes": daemon.store.sizes()?.total(),
@@ -98,55 +98,31 @@ struct MetricsParams {
     format: MetricsFormat,
 }
 
-/// Sizes of all queues at this moment, and the latency of the event loop.
-#[derive(Serialize)]
-struct QueueSizes {
-    /// Prompts waiting for their turn, or for a turn to take them in.
-    prompts: usize,
-    /// Commands that clients have sent and sessions have not handled.
-    events: usize,
-    /// Items waiting for clients to read.
-    items: usize,
-    /// Sessions whose newest entries may not be on disk yet; a second at most.
-    unsynced_sessions: usize,
-    /// Bytes of headers that are not in the index yet.
-    index_bytes: usize,
-    /// Compaction decisions and plans waiting for the CPU worker.
-    thoughts: usize,
-    /// Tasks of the event loop, and those of them that it has not started.
-    tasks: usize,
-    queued_tasks: usize,
-    /// How long a task spawned just now waited to run.
-    loop_late_seconds: f64,
-}
-
-impl QueueSizes {
-    /// Must be called on a thread that may block. All figures are kept anyway, except the event loop's
-    /// latency, which is measured here.
-    fn now(daemon: &Daemon) -> QueueSizes {
-        let live = daemon.sessions.live_sessions();
-        let runtime = Handle::current();
-        let given = Instant::now();
-        let late = runtime.block_on(runtime.spawn(async move { given.elapsed() }));
-        QueueSizes {
-            prompts: live.iter().map(|live| live.queued_prompts).sum(),
-            events: live.iter().map(|live| live.waiting_events).sum(),
-            items: daemon.attachments.list().iter().map(|(_, (waiting, _))| waiting).sum(),
-            unsynced_sessions: live.iter().filter(|live| live.unsynced).count(),
-            index_bytes: daemon.store.index_waits(),
-            thoughts: cpu_worker::waiting(),
-            tasks: runtime.metrics().num_alive_tasks(),
-            queued_tasks: runtime.metrics().global_queue_depth(),
-            // The task is lost only with the runtime itself.
-            loop_late_seconds: late.unwrap_or_default().as_secs_f64(),
-        }
-    }
+/// Sizes of all queues at this moment, and the latency of the event loop. Must be called on a thread that may block. All
+/// figures are kept anyway, except the latency, which is measured here.
+fn waiting(daemon: &Daemon) -> Value {
+    let live = daemon.sessions.live_sessions();
+    let runtime = Handle::current();
+    let given = Instant::now();
+    let late = runtime.block_on(runtime.spawn(async move { given.elapsed() }));
+    json!({
+        "prompts": live.iter().map(|live| live.queued_prompts).sum::<usize>(),
+        "events": live.iter().map(|live| live.waiting_events).sum::<usize>(),
+        "items": daemon.attachments.list().iter().map(|(_, (waiting, _))| waiting).sum::<usize>(),
+        "unsynced_sessions": live.iter().filter(|live| live.unsynced).count(),
+        "index_bytes": daemon.store.index_waits(),
+        "thoughts": cpu_worker::waiting(),
+        "tasks": runtime.metrics().num_alive_tasks(),
+        "queued_tasks": runtime.metrics().global_queue_depth(),
+        // The task is lost only with the runtime itself.
+        "loop_late_seconds": late.unwrap_or_default().as_secs_f64(),
+    })
 }
 
 /// Everything that can be plotted. Counts cover this process since it started.
 fn metrics(daemon: &Arc<Daemon>, wanted: MetricsParams) -> MethodResult {
     let live = daemon.sessions.live_sessions();
-    let mut figures = json!({
+    let mut figures = fields(json!({
         "uptime_seconds": daemon.started_at.elapsed().unwrap_or_default().as_secs_f64(),
         "resident_bytes": resident_bytes(),
         "attachments": daemon.attachments.list().len(),
@@ -154,14 +130,11 @@ fn metrics(daemon: &Arc<Daemon>, wanted: MetricsParams) -> MethodResult {
         "running_turns": live.iter().filter(|live| live.running).count(),
         "session_clients": live.iter().map(|live| live.clients).sum::<usize>(),
         "session_watchers": live.iter().map(|live| live.watchers).sum::<usize>(),
-        "waiting": json_of(&QueueSizes::now(daemon))?,
+        "waiting": waiting(daemon),
         "appends": json_of(&daemon.store.append_times())?,
-    });
-    if let (Value::Object(figures), Value::Object(counted)) =
-        (&mut figures, json_of(&daemon.sessions.counts())?)
-    {
-        figures.extend(counted);
-    }
+    }));
+    figures.extend(fields(json_of(&daemon.sessions.counts())?));
+    let figures = Value::Object(figures);
     match wanted.format {
         MetricsFormat::Json => Ok(figures),
         MetricsFormat::Prometheus => Ok(json!({ "text": prometheus(&figures) })),

@@ -12,8 +12,9 @@ use jsonrpsee::core::client::{
 };
 use jsonrpsee::core::middleware::RpcServiceBuilder;
 use jsonrpsee::core::traits::ToRpcParams;
-use serde::Serialize;
+use jsonrpsee_types::ErrorObjectOwned;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -120,14 +121,10 @@ impl ControlClient {
         let Some(error) = answer.get("error") else {
             return Ok(ControlClient::new(lines, writing, Serves::Daemon));
         };
-        let kind = error["code"].as_i64().and_then(|code| FaultKind::from_code(i32::try_from(code).ok()?));
-        match kind {
-            Some(FaultKind::UnknownMethod) => Ok(ControlClient::new(lines, writing, Serves::Daemon)),
-            kind => Err(Fault {
-                kind: kind.unwrap_or(FaultKind::Internal),
-                message: error["message"].as_str().unwrap_or_default().to_owned(),
-                hint: error["data"]["hint"].as_str().map(str::to_owned),
-            }),
+        let fault = Fault::from(ErrorObjectOwned::deserialize(error).map_err(|_| unanswered())?);
+        match fault.kind {
+            FaultKind::UnknownMethod => Ok(ControlClient::new(lines, writing, Serves::Daemon)),
+            _ => Err(fault),
         }
     }
 
@@ -213,9 +210,9 @@ impl ControlClient {
 
     /// If the daemon is a different build and the fault is due to that, returns a fault that says so.
     async fn explained(&self, fault: Fault) -> Fault {
-        match (self.serves, fault.kind) {
-            (Serves::Daemon, FaultKind::UnknownMethod | FaultKind::InvalidParams) => {}
-            (Serves::Daemon | Serves::ThisProcess, _) => return fault,
+        let may_be_due = matches!(fault.kind, FaultKind::UnknownMethod | FaultKind::InvalidParams);
+        if self.serves != Serves::Daemon || !may_be_due {
+            return fault;
         }
         let status = self.inner.request::<Value, _>("status", NamedParams(json!({})));
         let status = limited("status", status).await.unwrap_or_default();
@@ -277,7 +274,6 @@ impl SessionTail {
     }
 }
 
-/// Parameters by name.
 struct NamedParams<P>(P);
 
 impl<P: Serialize> ToRpcParams for NamedParams<P> {
@@ -304,12 +300,7 @@ async fn limited<T>(
 
 fn fault_of(error: client::Error) -> Fault {
     match error {
-        client::Error::Call(error) => {
-            let data = error.data().and_then(|data| serde_json::from_str::<Value>(data.get()).ok());
-            let hint = data.and_then(|data| data.get("hint").and_then(Value::as_str).map(str::to_owned));
-            let kind = FaultKind::from_code(error.code()).unwrap_or(FaultKind::Internal);
-            Fault { kind, message: error.message().to_owned(), hint }
-        }
+        client::Error::Call(error) => error.into(),
         client::Error::RestartNeeded(_) | client::Error::Transport(_) => {
             Fault::new(FaultKind::Internal, "the daemon ended before it answered").hint("try it again")
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jsonrpsee_types::ErrorObjectOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::build::Build;
 use epitome_session::SessionError;
@@ -129,6 +129,15 @@ impl From<Fault> for ErrorObjectOwned {
     fn from(fault: Fault) -> ErrorObjectOwned {
         let data = json!({ "kind": fault.kind.name(), "hint": fault.hint });
         ErrorObjectOwned::owned(fault.kind.code(), fault.message, Some(data))
+    }
+}
+
+impl From<ErrorObjectOwned> for Fault {
+    fn from(error: ErrorObjectOwned) -> Fault {
+        let data = error.data().and_then(|data| serde_json::from_str::<Value>(data.get()).ok());
+        let hint = data.and_then(|data| data["hint"].as_str().map(str::to_owned));
+        let kind = FaultKind::from_code(error.code()).unwrap_or(FaultKind::Internal);
+        Fault { kind, message: error.message().to_owned(), hint }
     }
 }
 

@@ -5,38 +5,29 @@ use std::time::Duration;
 
 use super::fault::Fault;
 
-/// Methods that read memory, or only pass something on.
-const QUICK: Duration = Duration::from_secs(10);
-
-/// Methods that read one session or all headers, and opening a session.
-const READ: Duration = Duration::from_secs(60);
-
-/// Changes that a session makes without a model. It may have to read its log first.
-const CHANGE: Duration = Duration::from_secs(60);
-
-/// Methods that read all sessions or write many files, and those that call programs and services, which have separate
-/// lower limits.
-const LONG: Duration = Duration::from_secs(600);
-
-/// A compaction, which allows 180 s for its summary, with its hooks and a turn that it may have to wait for.
-const COMPACT: Duration = Duration::from_secs(1800);
-
 /// Extra time that a client allows beyond the limit, so that the daemon can report the timeout itself.
 pub const GRACE: Duration = Duration::from_secs(5);
 
 /// The limits of one daemon.
 #[derive(Clone, Copy, Debug)]
 pub struct MethodTimeouts {
+    /// Methods that read memory, or only pass something on.
     pub quick: Duration,
+    /// Methods that read one session or all headers, and opening a session.
     pub read: Duration,
+    /// Changes that a session makes without a model. It may have to read its log first.
     pub change: Duration,
+    /// Methods that read all sessions or write many files, and those that call programs and services, which have
+    /// separate lower limits.
     pub long: Duration,
+    /// A compaction, which allows 180 s for its summary, with its hooks and a turn that it may have to wait for.
     pub compact: Duration,
 }
 
 impl Default for MethodTimeouts {
     fn default() -> MethodTimeouts {
-        MethodTimeouts { quick: QUICK, read: READ, change: CHANGE, long: LONG, compact: COMPACT }
+        let [quick, read, change, long, compact] = [10, 60, 60, 600, 1800].map(Duration::from_secs);
+        MethodTimeouts { quick, read, change, long, compact }
     }
 }
 

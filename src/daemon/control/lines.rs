@@ -48,13 +48,7 @@ impl<R: AsyncRead + Unpin> BoundedLineReader<R> {
     pub async fn next(&mut self) -> io::Result<LineResult> {
         loop {
             let piece = self.reader.fill_buf().await?;
-            if piece.is_empty() {
-                return Ok(match (std::mem::take(&mut self.too_long), std::mem::take(&mut self.line)) {
-                    (true, _) => LineResult::TooLong,
-                    (false, rest) if rest.is_empty() => LineResult::End,
-                    (false, rest) => LineResult::Whole(rest),
-                });
-            }
+            let is_last = piece.is_empty();
             let end = piece.iter().position(|byte| *byte == b'\n');
             let text = &piece[..end.unwrap_or(piece.len())];
             if self.line.len() + text.len() > self.bytes_max {
@@ -65,10 +59,11 @@ impl<R: AsyncRead + Unpin> BoundedLineReader<R> {
             }
             let read = end.map_or(piece.len(), |end| end + 1);
             self.reader.consume(read);
-            if end.is_some() {
+            if is_last || end.is_some() {
                 let line = std::mem::take(&mut self.line);
                 return Ok(match std::mem::take(&mut self.too_long) {
                     true => LineResult::TooLong,
+                    false if is_last && line.is_empty() => LineResult::End,
                     false => LineResult::Whole(line),
                 });
             }

@@ -32,10 +32,11 @@ use std::sync::Arc;
 
 use jsonrpsee::{Extensions, RpcModule};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 pub use client::ControlClient;
 pub use params::EnvironmentObject;
+pub(crate) use sessions::fold;
 pub use state::ControlState;
 pub use wire::{admit, serve};
 
@@ -43,7 +44,6 @@ use crate::Daemon;
 use fault::{Fault, FaultKind};
 use wire::Caller;
 
-/// The result of a method.
 type MethodResult = Result<Value, Fault>;
 
 /// The public methods, listed or suggested when a caller names an unknown one. The internal `port.…` methods
@@ -102,7 +102,6 @@ pub fn module(daemon: Arc<Daemon>) -> RpcModule<Daemon> {
 
 const NAMED_ONCE: &str = "each method has a name of its own";
 
-/// Registers methods.
 struct MethodTable {
     module: RpcModule<Daemon>,
 }
@@ -141,6 +140,14 @@ impl MethodTable {
 fn caller(extensions: &Extensions) -> Result<Caller, Fault> {
     let caller = extensions.get::<Caller>().cloned();
     caller.ok_or_else(|| Fault::new(FaultKind::Internal, "the call has no connection"))
+}
+
+/// The fields of an object.
+fn fields(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
 }
 
 fn json_of(value: &impl serde::Serialize) -> MethodResult {

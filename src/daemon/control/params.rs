@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::de::{DeserializeOwned, Error as _};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
 
 use super::fault::{Fault, FaultKind};
 use crate::Daemon;
@@ -90,30 +91,26 @@ pub async fn spawn_blocking<T: Send + 'static>(
 }
 
 /// An entry, written as `"e5"` or `5`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Value")]
 pub struct EntryName(pub Seq);
 
-impl<'de> Deserialize<'de> for EntryName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<EntryName, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum EntryForm {
-            Number(u64),
-            Name(String),
-        }
-        let wrong = || D::Error::custom("an entry is named as \"e5\" or 5");
-        match EntryForm::deserialize(deserializer).map_err(|_| wrong())? {
-            EntryForm::Number(number) => Ok(EntryName(Seq(number))),
-            EntryForm::Name(name) => match name.parse::<PartId>() {
-                Ok(PartId { entry, part: None }) => Ok(EntryName(entry)),
-                Ok(PartId { part: Some(_), .. }) | Err(()) => Err(wrong()),
-            },
-        }
+impl TryFrom<Value> for EntryName {
+    type Error = &'static str;
+
+    fn try_from(value: Value) -> Result<EntryName, &'static str> {
+        let named = || match value.as_str()?.parse() {
+            Ok(PartId { entry, part: None }) => Some(entry),
+            Ok(PartId { part: Some(_), .. }) | Err(()) => None,
+        };
+        let entry = value.as_u64().map(Seq).or_else(named);
+        entry.map(EntryName).ok_or("an entry is named as \"e5\" or 5")
     }
 }
 
 /// An environment: an object of names and values. A value that is not UTF-8 is `{"base64": "…"}`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Value")]
 pub struct EnvironmentObject(pub Vec<(OsString, OsString)>);
 
 impl EnvironmentObject {
@@ -159,18 +156,18 @@ impl Serialize for EnvironmentObject {
     }
 }
 
-impl<'de> Deserialize<'de> for EnvironmentObject {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<EnvironmentObject, D::Error> {
-        let wrong = || D::Error::custom("an environment is an object of names and texts");
-        let map = serde_json::Map::deserialize(deserializer).map_err(|_| wrong())?;
-        let read = |(name, value): (String, serde_json::Value)| {
-            let value = serde_json::from_value::<VariableValue>(value)
-                .ok()
-                .and_then(VariableValue::read)
-                .ok_or_else(wrong)?;
-            Ok((OsString::from(name), value))
+impl TryFrom<Value> for EnvironmentObject {
+    type Error = &'static str;
+
+    fn try_from(value: Value) -> Result<EnvironmentObject, &'static str> {
+        let read = |(name, value): (String, Value)| {
+            Some((name.into(), VariableValue::deserialize(value).ok()?.read()?))
         };
-        map.into_iter().map(read).collect::<Result<_, D::Error>>().map(EnvironmentObject)
+        let variables = match value {
+            Value::Object(variables) => variables.into_iter().map(read).collect::<Option<_>>(),
+            _ => None,
+        };
+        variables.map(EnvironmentObject).ok_or("an environment is an object of names and texts")
     }
 }
 

@@ -1,8 +1,9 @@
 //! The bounded queue of events for a client of the control API, so that sessions never wait for it.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use epitome_session::event_queue::{EventQueue, PutResult, QueueLimits, QueuedItem};
@@ -38,18 +39,14 @@ pub struct ClientQueues(Mutex<Vec<Weak<ClientQueue>>>);
 
 impl ClientQueues {
     pub fn add(&self, queue: &Arc<ClientQueue>) {
-        let mut queues = self.queues();
+        let mut queues = self.0.lock();
         queues.retain(|queue| queue.strong_count() > 0);
         queues.push(Arc::downgrade(queue));
     }
 
     /// Number of events waiting in all of them.
     pub fn waiting(&self) -> usize {
-        self.queues().iter().filter_map(Weak::upgrade).map(|queue| queue.state().events.len()).sum()
-    }
-
-    fn queues(&self) -> MutexGuard<'_, Vec<Weak<ClientQueue>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().iter().filter_map(Weak::upgrade).map(|queue| queue.state.lock().events.len()).sum()
     }
 }
 
@@ -77,7 +74,7 @@ impl ClientQueue {
             // Created before the check, so that a notification in between is not missed.
             let changed = self.changed.notified();
             {
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 if let Some(QueuedItem::Event { session, out }) = state.events.pop() {
                     return QueuedEvent::Item(session, out);
                 }
@@ -91,17 +88,13 @@ impl ClientQueue {
 
     /// Sets the kinds of questions that the client can show from now on.
     pub fn set_shows(&self, shows: QuestionSupport) {
-        self.state().shows = shows;
-    }
-
-    fn state(&self) -> MutexGuard<'_, ClientQueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().shows = shows;
     }
 }
 
 impl EventSink for ClientQueue {
     fn put(&self, session: &SessionId, out: SessionEvent) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.lagged {
             return;
         }
@@ -114,7 +107,7 @@ impl EventSink for ClientQueue {
     }
 
     fn shows(&self) -> QuestionSupport {
-        self.state().shows
+        self.state.lock().shows
     }
 }
 

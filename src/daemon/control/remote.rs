@@ -1,9 +1,12 @@
 //! The sessions of a daemon, used as if they ran in this process.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jsonrpsee::core::client::Subscription;
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
@@ -27,7 +30,6 @@ pub struct RemoteSessions {
     here: Arc<LocalState>,
 }
 
-/// State on this side of the connection.
 #[derive(Default)]
 struct LocalState(Mutex<RemoteState>);
 
@@ -39,12 +41,8 @@ struct RemoteState {
 }
 
 impl LocalState {
-    fn state(&self) -> MutexGuard<'_, RemoteState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn take(&self, PortEvent { session, out }: PortEvent) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if let SessionEvent::Answer { ticket, .. } = &out {
             state.open.remove(ticket);
         }
@@ -58,7 +56,7 @@ impl LocalState {
 
     /// Answers all open tickets with an error, because nothing else will.
     fn fail(&self, error: &SessionError) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let (open, outlet) = (std::mem::take(&mut state.open), state.outlet.clone());
         drop(state);
         if let Some((session, outlet)) = outlet {
@@ -82,16 +80,16 @@ impl RemoteSessions {
         Ok(RemoteSessions { client, runtime, here })
     }
 
-    fn call(
+    fn call<R: DeserializeOwned>(
         &self,
         method: &str,
-        params: impl serde::Serialize + std::marker::Send,
-    ) -> Result<Value, SessionError> {
+        params: impl Serialize + Send,
+    ) -> Result<R, SessionError> {
         self.runtime.block_on(self.client.call_as(method, params)).map_err(error_of)
     }
 
     fn expect(&self, ticket: Ticket) {
-        self.here.state().open.insert(ticket);
+        self.here.0.lock().open.insert(ticket);
     }
 
     /// Answers a ticket locally whose request did not reach the daemon.
@@ -118,16 +116,11 @@ impl SessionPort for RemoteSessions {
     fn create(&self, ticket: Ticket, opening: Opening) -> SessionId {
         self.expect(ticket);
         let unnamed = SessionId(String::new());
-        self.here.state().outlet = Some((unnamed.clone(), opening.attachment.outlet.clone()));
-        let created =
-            self.call("port.create", CreateParams { ticket, opening: RemoteOpening::new(&opening) });
-        let session = created.and_then(|session| {
-            serde_json::from_value::<SessionId>(session)
-                .map_err(|error| SessionError::Internal(error.to_string()))
-        });
-        match session {
+        self.here.0.lock().outlet = Some((unnamed.clone(), opening.attachment.outlet.clone()));
+        let params = CreateParams { ticket, opening: RemoteOpening::new(&opening) };
+        match self.call::<SessionId>("port.create", params) {
             Ok(session) => {
-                self.here.state().outlet = Some((session.clone(), opening.attachment.outlet));
+                self.here.0.lock().outlet = Some((session.clone(), opening.attachment.outlet));
                 session
             }
             Err(error) => {
@@ -139,10 +132,10 @@ impl SessionPort for RemoteSessions {
 
     fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay) {
         self.expect(ticket);
-        self.here.state().outlet = Some((session.clone(), opening.attachment.outlet.clone()));
+        self.here.0.lock().outlet = Some((session.clone(), opening.attachment.outlet.clone()));
         let opening = RemoteOpening::new(&opening);
         let attach = AttachParams { ticket, session: session.clone(), opening, replay };
-        if let Err(error) = self.call("port.attach", attach) {
+        if let Err(error) = self.call::<Value>("port.attach", attach) {
             self.refuse(&session, ticket, error);
         }
     }
@@ -155,24 +148,18 @@ impl SessionPort for RemoteSessions {
         if let Some(ticket) = ticket {
             self.expect(ticket);
         }
-        let sent =
-            self.call("port.send", SendParams { session: session.clone(), command }).and_then(|sent| {
-                serde_json::from_value::<Result<(), SessionError>>(sent)
-                    .unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))
-            });
+        let params = SendParams { session: session.clone(), command };
+        let sent = self.call::<Result<(), SessionError>>("port.send", params).flatten();
         if sent.is_err()
             && let Some(ticket) = ticket
         {
-            self.here.state().open.remove(&ticket);
+            self.here.0.lock().open.remove(&ticket);
         }
         sent
     }
 
     fn list(&self, query: &SessionQuery) -> Result<Vec<Header>, SessionError> {
-        let listed = self.call("port.list", json!({}))?;
-        let headers: Vec<Header> =
-            serde_json::from_value(listed).map_err(|error| SessionError::Internal(error.to_string()))?;
-        Ok(query.select(headers))
+        Ok(query.select(self.call::<Vec<Header>>("port.list", json!({}))?))
     }
 
     fn fork(&self, session: &SessionId, at: Option<Seq>) -> Result<SessionId, SessionError> {
@@ -180,18 +167,19 @@ impl SessionPort for RemoteSessions {
         if let Some(at) = at {
             params["entry"] = json!(at);
         }
-        let forked = self.call("sessions.fork", params)?;
-        serde_json::from_value(forked["session"].clone())
-            .map_err(|error| SessionError::Internal(error.to_string()))
+        #[derive(Deserialize)]
+        struct Forked {
+            session: SessionId,
+        }
+        self.call::<Forked>("sessions.fork", params).map(|forked| forked.session)
     }
 
     fn detach(&self, _: ClientId) {
         // If the daemon is gone, there is nothing to detach from.
-        drop(self.call("port.detach", json!({})));
+        drop(self.call::<Value>("port.detach", json!({})));
     }
 }
 
-/// Converts a fault of the control API to a session error.
 fn error_of(fault: Fault) -> SessionError {
     match fault.kind {
         FaultKind::AuthRequired => SessionError::AuthRequired(fault.message),
@@ -202,13 +190,6 @@ fn error_of(fault: Fault) -> SessionError {
         FaultKind::OverBudget => SessionError::OverBudget(fault.message),
         FaultKind::TooLong => SessionError::TooLong(fault.message),
         FaultKind::Provider => SessionError::Provider { message: fault.message, hint: fault.hint },
-        FaultKind::Parse
-        | FaultKind::InvalidRequest
-        | FaultKind::UnknownMethod
-        | FaultKind::Internal
-        | FaultKind::Busy
-        | FaultKind::InUse
-        | FaultKind::TimedOut
-        | FaultKind::Unauthorized => SessionError::Internal(fault.message),
+        _ => SessionError::Internal(fault.message),
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::fault::{Fault, FaultKind};
 use super::params::{EntryName, SessionName, SessionParams, spawn_blocking};
-use super::{MethodResult, MethodTable};
+use super::{MethodResult, MethodTable, fields};
 use crate::Daemon;
 use crate::attachments::Attached;
 use crate::inspect::timeline::model_of;
@@ -113,7 +113,7 @@ impl LiveNow {
 
 fn header_json(header: &Header, now: &LiveNow) -> Map<String, Value> {
     let live = now.sessions.iter().find(|live| live.session == header.session);
-    let fields = json!({
+    fields(json!({
         "session": header.session, "cwd": header.cwd, "worktree": worktree::name_of(&header.cwd), "title": header.title, "model": header.model,
         "created_at": header.created_at, "updated_at": header.updated_at,
         "entries": header.entries, "turns": header.turns,
@@ -125,15 +125,11 @@ fn header_json(header: &Header, now: &LiveNow) -> Map<String, Value> {
         "clients": live.map_or(0, |live| live.clients),
         "watchers": live.map_or(0, |live| live.watchers),
         "present": live.map_or_else(Vec::new, |live| now.present(live)),
-    });
-    match fields {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
-    }
+    }))
 }
 
 /// Folds the readable part of a session's log, and describes the damage to the rest, if any.
-pub(super) fn fold(daemon: &Daemon, session: &SessionId) -> Result<(Thread, Option<String>), Fault> {
+pub fn fold(daemon: &Daemon, session: &SessionId) -> Result<(Thread, Option<String>), Fault> {
     let (entries, damage) = daemon.store.read_with_damage(session)?;
     let thread = Thread::replay(entries).map_err(|error| {
         Fault::new(FaultKind::Store, format!("the log of session {session} can't be folded: {error}"))
@@ -173,15 +169,12 @@ fn show(daemon: &Arc<Daemon>, wanted: SessionParams) -> MethodResult {
             })
         })
         .collect();
-    let more = json!({
+    shown.extend(fields(json!({
         "mode": thread.mode(), "goal": thread.goal(), "plan": thread.plan(),
         "in_view": in_view, "layers": layers, "counts": counts(&thread),
         "context_tokens": Ruler::for_model(model_of(&thread)).in_context(&thread),
         "usage": spent.usage, "cost": spent.cost.map(rounded_dollars), "damage": damage,
-    });
-    if let Value::Object(more) = more {
-        shown.extend(more);
-    }
+    })));
     Ok(Value::Object(shown))
 }
 

@@ -1,10 +1,9 @@
 //! State of the control API shared by all connections: which sessions are followed by a client that may
 //! answer questions, and the limits on concurrent disk access and on the duration of calls.
 
-use std::collections::HashMap;
-use std::num::NonZero;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::limits::MethodTimeouts;
@@ -16,8 +15,8 @@ const DISK_ACCESSES_MAX: usize = 128;
 
 /// State of the control API, one per daemon.
 pub struct ControlState {
-    /// Followers by session; a session without followers has no entry.
-    tails: Mutex<HashMap<SessionId, NonZero<usize>>>,
+    /// The session of each follower.
+    tails: Mutex<Vec<SessionId>>,
     disk_permits: Arc<Semaphore>,
     pub limits: MethodTimeouts,
 }
@@ -34,30 +33,23 @@ impl Default for ControlState {
 
 impl ControlState {
     pub(super) fn add_follower(&self, session: &SessionId) {
-        let mut tails = self.tails();
-        let more = tails.get(session).map_or(NonZero::<usize>::MIN, |count| count.saturating_add(1));
-        tails.insert(session.clone(), more);
+        self.tails.lock().push(session.clone());
     }
 
     pub(super) fn remove_follower(&self, session: &SessionId) {
-        let mut tails = self.tails();
-        match tails.get(session).and_then(|count| NonZero::new(count.get() - 1)) {
-            Some(fewer) => tails.insert(session.clone(), fewer),
-            None => tails.remove(session),
-        };
+        let mut tails = self.tails.lock();
+        if let Some(at) = tails.iter().position(|followed| followed == session) {
+            tails.swap_remove(at);
+        }
     }
 
     /// Whether a client follows the session, which could answer a question.
     pub(super) fn is_followed(&self, session: &SessionId) -> bool {
-        self.tails().contains_key(session)
+        self.tails.lock().contains(session)
     }
 
     /// Waits for a permit for one more disk access. The caller's time limit also bounds this wait.
     pub(super) async fn disk_permit(&self) -> OwnedSemaphorePermit {
         self.disk_permits.clone().acquire_owned().await.expect("the semaphore is never closed")
-    }
-
-    fn tails(&self) -> MutexGuard<'_, HashMap<SessionId, NonZero<usize>>> {
-        self.tails.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -76,7 +76,6 @@ async fn begin(
 
 type LogSnapshot = (Vec<Arc<Entry>>, Option<StoreError>);
 
-/// The client has disconnected.
 struct ClientGone;
 
 struct TailSender {
@@ -142,16 +141,17 @@ impl TailSender {
         if let SessionEvent::Entry { entry, .. } = out {
             self.next = self.next.max(Seq(entry.seq.0 + 1));
         }
-        let item = to_json_raw_value(&TailItem { session: &self.session, out });
-        // Session events are always serializable as JSON.
-        let item = item.map_err(|_| ClientGone)?;
-        self.sink.send(item).await.map_err(|_| ClientGone)
+        self.send_item(&TailItem { session: &self.session, out }).await
     }
 
     /// Sends an item that does not originate from the session.
     async fn send_other(&mut self, kind: &str, data: Value) -> Result<(), ClientGone> {
-        let item = json!({ "session": self.session, "type": kind, "data": data });
-        let item = to_json_raw_value(&item).map_err(|_| ClientGone)?;
+        self.send_item(&json!({ "session": self.session, "type": kind, "data": data })).await
+    }
+
+    async fn send_item(&self, item: &impl Serialize) -> Result<(), ClientGone> {
+        // All items are serializable as JSON.
+        let item = to_json_raw_value(item).map_err(|_| ClientGone)?;
         self.sink.send(item).await.map_err(|_| ClientGone)
     }
 }

@@ -59,36 +59,18 @@ pub struct TemporaryClient {
 }
 
 impl TemporaryClient {
-    fn new(
-        daemon: &Arc<Daemon>,
-        session: SessionId,
-        client: ClientId,
-        queue: Arc<ClientQueue>,
-    ) -> TemporaryClient {
-        let daemon = daemon.clone();
-        TemporaryClient {
-            daemon,
-            session,
-            client,
-            queue,
-            knows_commands: false,
-            asks: Vec::new(),
-            said: None,
-        }
-    }
-
     /// Attaches to an existing session.
     pub async fn to(
         daemon: &Arc<Daemon>,
         session: SessionId,
         settings: ClientSettings,
     ) -> Result<TemporaryClient, Fault> {
-        let (client, queue, ticket) = (fresh_client(), Arc::new(ClientQueue::new(LIMITS)), fresh_tickets(1));
+        let attach = |ticket, opening| {
+            daemon.sessions.attach(ticket, session.clone(), opening, Replay::Nothing);
+            session
+        };
         // An existing session keeps its own directory; the one in an opening applies only to new sessions.
-        let opening = opening(client, queue.clone(), PathBuf::new(), settings);
-        let visit = TemporaryClient::new(daemon, session.clone(), client, queue);
-        visit.daemon.sessions.attach(ticket, session, opening, Replay::Nothing);
-        visit.entered(ticket).await
+        TemporaryClient::enter(daemon, PathBuf::new(), settings, attach).await
     }
 
     /// Creates a session and attaches to it.
@@ -97,21 +79,45 @@ impl TemporaryClient {
         cwd: PathBuf,
         settings: ClientSettings,
     ) -> Result<TemporaryClient, Fault> {
-        let (client, queue, ticket) = (fresh_client(), Arc::new(ClientQueue::new(LIMITS)), fresh_tickets(1));
-        let session = daemon.sessions.create(ticket, opening(client, queue.clone(), cwd, settings));
-        TemporaryClient::new(daemon, session, client, queue).entered(ticket).await
+        let create = |ticket, opening| daemon.sessions.create(ticket, opening);
+        TemporaryClient::enter(daemon, cwd, settings, create).await
     }
 
-    async fn entered(mut self, ticket: Ticket) -> Result<TemporaryClient, Fault> {
+    async fn enter(
+        daemon: &Arc<Daemon>,
+        cwd: PathBuf,
+        settings: ClientSettings,
+        open: impl FnOnce(Ticket, Opening) -> SessionId,
+    ) -> Result<TemporaryClient, Fault> {
+        let (client, queue, ticket) = (fresh_client(), Arc::new(ClientQueue::new(LIMITS)), fresh_tickets(1));
+        let opening = Opening {
+            attachment: Attachment { client, outlet: queue.clone() },
+            cwd,
+            directories: Vec::new(),
+            mcp_servers: Vec::new(),
+            environment: settings.environment.unwrap_or_else(EnvironmentObject::current).shared(),
+            overrides: Arc::new(settings.overrides),
+            instructions: None,
+            choices: Vec::new(),
+        };
+        let mut visit = TemporaryClient {
+            session: open(ticket, opening),
+            daemon: daemon.clone(),
+            client,
+            queue,
+            knows_commands: false,
+            asks: Vec::new(),
+            said: None,
+        };
         let mut is_attached = false;
         // Until the recipes are known, `/name` would be taken for plain text.
-        while !is_attached || !self.knows_commands {
-            if let Some(answer) = self.next_answer(ticket).await? {
+        while !is_attached || !visit.knows_commands {
+            if let Some(answer) = visit.next_answer(ticket).await? {
                 answer?;
                 is_attached = true;
             }
         }
-        Ok(self)
+        Ok(visit)
     }
 
     /// Sends a command and waits for its answer. Questions that arrive in the meantime are left to other clients; if
@@ -178,25 +184,7 @@ impl TemporaryClient {
                     self.said = (!text.is_empty()).then_some(text).or(self.said.take());
                 }
             }
-            SessionEvent::Entry { replay: true, .. }
-            | SessionEvent::Answer { .. }
-            | SessionEvent::Text { .. }
-            | SessionEvent::CallStarted { .. }
-            | SessionEvent::CallProgress { .. }
-            | SessionEvent::CallFinished { .. }
-            | SessionEvent::Seen(_)
-            | SessionEvent::Subagent(_)
-            | SessionEvent::Compaction { .. }
-            | SessionEvent::Usage(_)
-            | SessionEvent::Options(_)
-            | SessionEvent::Question { .. }
-            | SessionEvent::QuestionDone { .. }
-            | SessionEvent::Wish { .. }
-            | SessionEvent::State(_)
-            | SessionEvent::Inserted { .. }
-            | SessionEvent::Suggestions(_)
-            | SessionEvent::TerminalEnded { .. }
-            | SessionEvent::Notice { .. } => {}
+            _ => {}
         }
         Ok(None)
     }
@@ -220,18 +208,5 @@ impl Drop for TemporaryClient {
         // If the session is gone, there is nothing to detach from.
         let client = self.client;
         drop(self.daemon.sessions.send(&self.session, SessionCommand::Detach { client }));
-    }
-}
-
-fn opening(client: ClientId, queue: Arc<ClientQueue>, cwd: PathBuf, settings: ClientSettings) -> Opening {
-    Opening {
-        attachment: Attachment { client, outlet: queue },
-        cwd,
-        directories: Vec::new(),
-        mcp_servers: Vec::new(),
-        environment: settings.environment.unwrap_or_else(EnvironmentObject::current).shared(),
-        overrides: Arc::new(settings.overrides),
-        instructions: None,
-        choices: Vec::new(),
     }
 }

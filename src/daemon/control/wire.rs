@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use epitome_platform::local::{AsyncStream, OwnedReadHalf, OwnedWriteHalf, closed, peer};
 use jsonrpsee::core::traits::IdProvider;
@@ -30,7 +30,7 @@ use super::port::Port;
 use super::queue::ClientQueues;
 use super::{METHODS, module};
 use crate::Daemon;
-use crate::attachments::{Attached, AttachmentKind, Gauge, fresh_client};
+use crate::attachments::{Attached, Gauge, fresh_client};
 use crate::handshake::Home;
 use crate::listener::PendingPermit;
 use crate::token::Token;
@@ -69,7 +69,6 @@ const FIRST_LINE_BYTES_MAX: usize = 16 * 1024;
 /// Time limit for a client to send its token.
 const FIRST_LINE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Source of connection ids.
 static NEXT_CONNECTION: AtomicUsize = AtomicUsize::new(1);
 
 /// The connection a call comes from, for methods that act on it.
@@ -179,15 +178,6 @@ async fn serve_lines(
     pid: Option<u32>,
 ) {
     let client = fresh_client();
-    let attached = Attached {
-        client,
-        kind: AttachmentKind::Control,
-        version: None,
-        pid,
-        cwd: None,
-        since: SystemTime::now(),
-        grant: None,
-    };
     let (outgoing, lines) = mpsc::channel(OUTGOING_MAX);
     let caller = Caller {
         client,
@@ -196,7 +186,7 @@ async fn serve_lines(
         queues: Arc::default(),
     };
     caller.queues.add(&caller.port.queue);
-    let _present = daemon.attachments.enter(attached, waiting(&outgoing, &caller));
+    let _present = daemon.attachments.enter(Attached::control(client, pid), waiting(&outgoing, &caller));
     // Aborted when this function returns, even if senders of its channel still exist.
     let mut writer = JoinSet::new();
     writer.spawn(write(writing, lines));
@@ -213,22 +203,18 @@ async fn serve_lines(
         calls: JoinSet::new(),
     };
     let mut stop = daemon.stop.subscribe();
-    let over = tokio::select! {
-        over = connection.run(&mut lines_in) => Some(over),
-        () = stopped(&mut stop) => None,
-    };
-    let over = match over {
-        Some(over) => over,
-        None => connection.finish().await,
+    let is_answered = tokio::select! {
+        is_answered = connection.run(&mut lines_in) => is_answered,
+        () = stopped(&mut stop) => {
+            connection.finish().await;
+            true
+        }
     };
     // A call that went on could open a session for the client after it is detached.
     connection.calls.shutdown().await;
-    match over {
-        ControlConnectionEnd::Answered => {
-            drop(connection);
-            drop(tokio::time::timeout(WRITE_WITHIN, writer.join_next()).await);
-        }
-        ControlConnectionEnd::Gone => {}
+    if is_answered {
+        drop(connection);
+        drop(tokio::time::timeout(WRITE_WITHIN, writer.join_next()).await);
     }
     drop(writer);
     daemon.sessions.detach(client);
@@ -250,13 +236,6 @@ pub async fn stopped(stop: &mut watch::Receiver<bool>) {
     drop(stop.wait_for(|stop| *stop).await);
 }
 
-/// How a connection ended.
-enum ControlConnectionEnd {
-    /// The client sends no more requests and has all its responses.
-    Answered,
-    Gone,
-}
-
 struct ControlConnection {
     methods: Methods,
     id: ConnectionId,
@@ -273,12 +252,13 @@ struct ControlConnection {
 }
 
 impl ControlConnection {
-    async fn run(&mut self, lines: &mut BoundedLineReader<OwnedReadHalf>) -> ControlConnectionEnd {
+    /// Returns whether the client has all its responses and sends no more requests. Otherwise it has gone.
+    async fn run(&mut self, lines: &mut BoundedLineReader<OwnedReadHalf>) -> bool {
         loop {
             let line = tokio::select! {
                 line = lines.next(), if self.calls.len() < CALLS_MAX => line,
                 Some(_) = self.calls.join_next() => continue,
-                () = self.outgoing.closed() => return ControlConnectionEnd::Gone,
+                () = self.outgoing.closed() => return false,
             };
             match line {
                 Ok(LineResult::Whole(line)) => self.take(line),
@@ -289,21 +269,20 @@ impl ControlConnection {
                 Ok(LineResult::End) => return self.drain(lines.source()).await,
                 Err(error) => {
                     tracing::debug!(%error, "a control connection broke");
-                    return ControlConnectionEnd::Gone;
+                    return false;
                 }
             }
         }
     }
 
     /// The daemon shuts down: quick calls are still answered, and so are prompts, after their cancellation.
-    async fn finish(&mut self) -> ControlConnectionEnd {
+    async fn finish(&mut self) {
         let answered = async { while self.calls.join_next().await.is_some() {} };
         drop(tokio::time::timeout(FINISH_WITHIN, answered).await);
-        ControlConnectionEnd::Answered
     }
 
-    /// Waits for running calls and subscriptions, as long as the client is connected.
-    async fn drain(&mut self, reading: &OwnedReadHalf) -> ControlConnectionEnd {
+    /// Waits for running calls and subscriptions, as long as the client is connected; returns whether it still is.
+    async fn drain(&mut self, reading: &OwnedReadHalf) -> bool {
         // The client sends no more requests, so no new subscriptions can start.
         self.subscription_guard = None;
         let (calls, subscriptions_ended) = (&mut self.calls, &mut self.subscriptions_ended);
@@ -313,9 +292,9 @@ impl ControlConnection {
             let _ = subscriptions_ended.recv().await;
         };
         tokio::select! {
-            () = answered => ControlConnectionEnd::Answered,
-            () = closed(reading.as_ref()) => ControlConnectionEnd::Gone,
-            () = self.outgoing.closed() => ControlConnectionEnd::Gone,
+            () = answered => true,
+            () = closed(reading.as_ref()) => false,
+            () = self.outgoing.closed() => false,
         }
     }
 
@@ -403,27 +382,22 @@ async fn send(outgoing: &mpsc::Sender<Box<RawValue>>, answer: MethodResponse) {
 
 async fn write(writing: OwnedWriteHalf, mut lines: mpsc::Receiver<Box<RawValue>>) {
     let mut writing = BufWriter::new(writing);
-    while let Some(line) = lines.recv().await {
-        if let Err(error) = write_all(&mut writing, &line, &mut lines).await {
-            tracing::debug!(%error, "a client of the control API has gone");
-            return;
+    let written = async {
+        while let Some(first) = lines.recv().await {
+            // All lines queued after it are flushed with it.
+            let mut next = Some(first);
+            while let Some(line) = next {
+                writing.write_all(line.get().as_bytes()).await?;
+                writing.write_all(b"\n").await?;
+                next = lines.try_recv().ok();
+            }
+            writing.flush().await?;
         }
+        Ok::<_, io::Error>(())
+    };
+    if let Err(error) = written.await {
+        tracing::debug!(%error, "a client of the control API has gone");
     }
-}
-
-/// Writes a line and all lines queued after it, then flushes once.
-async fn write_all(
-    writing: &mut BufWriter<OwnedWriteHalf>,
-    first: &RawValue,
-    lines: &mut mpsc::Receiver<Box<RawValue>>,
-) -> io::Result<()> {
-    writing.write_all(first.get().as_bytes()).await?;
-    writing.write_all(b"\n").await?;
-    while let Ok(line) = lines.try_recv() {
-        writing.write_all(line.get().as_bytes()).await?;
-        writing.write_all(b"\n").await?;
-    }
-    writing.flush().await
 }
 
 /// The error for a line that is not a request; `None` for a notification, which gets no response.

@@ -1,6 +1,6 @@
 //! Connects to the daemon, starting one if none is running, and performs the handshake.
 
-use epitome_platform::os::{OpenOptionsExt, try_lock};
+use epitome_platform::os::try_lock;
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::build::Build;
 use crate::control::EnvironmentObject;
 use crate::handshake::{ANSWER_BYTES_MAX, Hello, HelloAnswer, Home, PROTOCOL};
 use crate::messages::MessageReader;
-use crate::runtime_dir::RuntimeDir;
+use crate::runtime_dir::{RuntimeDir, open_lock};
 use crate::start::{self, READY_TIME_MAX, SLOW_AFTER, SlowNotices, is_timeout};
 use crate::token::Token;
 use epitome_files::paths::Paths;
@@ -35,10 +35,8 @@ const TRY_EVERY: Duration = Duration::from_micros(200);
 /// The same for a daemon that is slow.
 const TRY_SLOW_AGAIN: Duration = Duration::from_millis(20);
 
-/// Delay before retrying a daemon that is shutting down.
 const TRY_ENDING_AGAIN: Duration = Duration::from_millis(10);
 
-/// Delay before retrying a daemon whose token is missing.
 const TRY_TOKEN_AGAIN: Duration = Duration::from_millis(100);
 
 /// Connects a front end to the daemon, with the hello it sends.
@@ -97,7 +95,6 @@ impl DaemonLink {
     }
 }
 
-/// Result of the handshake.
 enum Greeting {
     Served(DaemonLink),
     Refused(String),
@@ -227,8 +224,8 @@ impl Connector {
 
     fn try_start_lock(&self) -> Result<Option<File>, String> {
         let path = self.runtime_dir.start_lock();
-        let opened = File::options().create(true).append(true).mode(0o600).open(&path);
-        let file = opened.map_err(|error| format!("{} can't be opened: {error}", path.display()))?;
+        let file =
+            open_lock(&path).map_err(|error| format!("{} can't be opened: {error}", path.display()))?;
         match try_lock(&file) {
             Ok(()) => Ok(Some(file)),
             Err(TryLockError::WouldBlock) => Ok(None),

@@ -117,6 +117,10 @@ pub enum DialError {
 }
 
 impl DialError {
+    fn refused(status: StatusCode, text: &str) -> DialError {
+        DialError::Refused(status, text.chars().take(REFUSAL_CHARS_MAX).collect())
+    }
+
     /// Whether another server or worker may soon take the place of one that can't be used. One that was never linked may not
     /// exist.
     fn may_pass(&self, was_linked: bool) -> bool {
@@ -219,7 +223,7 @@ impl RemoteServerAddress {
         let arrived = headers.get(&RECEIVED_HEADER).and_then(|count| count.to_str().ok()?.parse().ok());
         match (headers.get(&CONNECTION_HEADER), arrived) {
             (Some(id), Some(arrived)) => Ok(DialedSocket { socket, progress, id: id.clone(), arrived }),
-            _ => Err(DialError::Unreachable(format!("{}: the server is no `epitome serve`", self.uri))),
+            _ => Err(self.unreachable("the server is no `epitome serve`")),
         }
     }
 
@@ -229,11 +233,8 @@ impl RemoteServerAddress {
         protocol: &str,
         headers: Vec<(HeaderName, HeaderValue)>,
     ) -> Result<(ServerSocket, SocketProgress, HeaderMap), DialError> {
-        let unreachable = |why: String| self.unreachable(&why);
-        let late = |_| unreachable(NO_ANSWER.to_owned());
         let stream = self.stream().await?;
-        let mut request =
-            self.uri.clone().into_client_request().map_err(|error| unreachable(error.to_string()))?;
+        let mut request = self.uri.clone().into_client_request().map_err(|error| self.unreachable(error))?;
         let protocol = HeaderValue::from_str(protocol).expect("letters and digits");
         request.headers_mut().extend(headers);
         if self.is_peer {
@@ -246,78 +247,77 @@ impl RemoteServerAddress {
             .max_frame_size(Some(MESSAGE_BYTES_MAX));
         let progress = SocketProgress::default();
         let handshake = client_async_with_config(request, progress.count(stream), Some(limits));
-        let (socket, response) = match timeout(STEP_TIME_MAX, handshake).await.map_err(late)? {
-            Ok(connected) => connected,
-            Err(Error::Http(response)) => {
+        let connected = timeout(STEP_TIME_MAX, handshake).await.map_err(|_| self.unreachable(NO_ANSWER))?;
+        let (socket, response) = connected.map_err(|error| match error {
+            Error::Http(response) => {
                 let body = response.body().as_deref().unwrap_or_default();
-                let text = String::from_utf8_lossy(body).chars().take(REFUSAL_CHARS_MAX).collect();
-                return Err(DialError::Refused(response.status(), text));
+                DialError::refused(response.status(), &String::from_utf8_lossy(body))
             }
-            Err(Error::Protocol(error)) => {
-                return Err(unreachable(format!(
-                    "{error}; the server has to be an `epitome serve` of the same version"
-                )));
-            }
-            Err(error) => return Err(unreachable(error.to_string())),
-        };
+            Error::Protocol(error) => self.unreachable(format_args!(
+                "{error}; the server has to be an `epitome serve` of the same version"
+            )),
+            error => self.unreachable(error),
+        })?;
         Ok((socket, progress, response.into_parts().0.headers))
     }
 
     /// Asks for a text next to the path of clients.
     pub async fn get(&self, name: &str) -> Result<String, DialError> {
-        let unreachable = |why: String| self.unreachable(&why);
-        let late = |_| unreachable(NO_ANSWER.to_owned());
         let io = TokioIo::new(self.stream().await?);
-        let handshake =
-            timeout(STEP_TIME_MAX, http1::handshake::<_, Empty<Bytes>>(io)).await.map_err(late)?;
-        let (mut sender, connection) = handshake.map_err(|error| unreachable(error.to_string()))?;
+        let (mut sender, connection) =
+            self.step(STEP_TIME_MAX, http1::handshake::<_, Empty<Bytes>>(io)).await?;
         tokio::spawn(connection);
         let directory = self.uri.path().rsplit_once('/').map_or("", |(directory, _)| directory);
         let request = Request::get(format!("{directory}/{name}"))
             .header(header::HOST, self.uri.authority().map_or("", |authority| authority.as_str()))
             .header(header::AUTHORIZATION, self.token.clone())
             .body(Empty::new())
-            .map_err(|error| unreachable(error.to_string()))?;
+            .map_err(|error| self.unreachable(error))?;
         let answered = async {
-            let response =
-                sender.send_request(request).await.map_err(|error| unreachable(error.to_string()))?;
+            let response = sender.send_request(request).await?;
             let status = response.status();
-            let body = Limited::new(response.into_body(), REPORT_BYTES_MAX).collect().await;
-            let body = body.map_err(|error| unreachable(error.to_string()))?.to_bytes();
-            match (status, String::from_utf8_lossy(&body).into_owned()) {
-                (StatusCode::OK, text) => Ok(text),
-                (status, text) => {
-                    Err(DialError::Refused(status, text.chars().take(REFUSAL_CHARS_MAX).collect()))
-                }
-            }
+            let body = Limited::new(response.into_body(), REPORT_BYTES_MAX).collect().await?.to_bytes();
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>((status, body))
         };
-        timeout(STEP_TIME_MAX, answered).await.map_err(late)?
+        let (status, body) = self.step(STEP_TIME_MAX, answered).await?;
+        match (status, String::from_utf8_lossy(&body)) {
+            (StatusCode::OK, text) => Ok(text.into_owned()),
+            (status, text) => Err(DialError::refused(status, &text)),
+        }
     }
 
-    fn unreachable(&self, why: &str) -> DialError {
+    fn unreachable(&self, why: impl fmt::Display) -> DialError {
         DialError::Unreachable(format!("{}: {why}", self.uri))
+    }
+
+    /// Waits for a step of connecting.
+    async fn step<T, E: fmt::Display>(
+        &self,
+        limit: Duration,
+        step: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, DialError> {
+        match timeout(limit, step).await {
+            Ok(done) => done.map_err(|error| self.unreachable(error)),
+            Err(_) => Err(self.unreachable(NO_ANSWER)),
+        }
     }
 
     /// Connects, with encryption if the address asks for it.
     async fn stream(&self) -> Result<Box<dyn Transport>, DialError> {
-        let unreachable = |why: String| self.unreachable(&why);
-        let late = |_| unreachable(NO_ANSWER.to_owned());
-        let connecting = TcpStream::connect((self.host.as_str(), self.port));
         // A lost machine is noticed as soon as one that falls silent later.
         let limit = if self.is_peer { PEER_SILENCE_MAX } else { STEP_TIME_MAX };
-        let stream = timeout(limit, connecting).await.map_err(late)?;
-        let stream = stream.map_err(|error| unreachable(error.to_string()))?;
+        let stream = self.step(limit, TcpStream::connect((self.host.as_str(), self.port))).await?;
         // Messages are small, and each is waited for.
         drop(stream.set_nodelay(true));
         if self.is_peer {
-            notice_silence(&stream).map_err(|error| unreachable(error.to_string()))?;
+            notice_silence(&stream).map_err(|error| self.unreachable(error))?;
         }
         let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
-        let name = ServerName::try_from(self.host.clone()).map_err(|error| unreachable(error.to_string()))?;
-        let encrypted = timeout(STEP_TIME_MAX, tls.connect(name, stream)).await.map_err(late)?;
-        let encrypted =
-            encrypted.map_err(|error| unreachable(format!("no encrypted connection: {error}")))?;
-        Ok(Box::new(encrypted))
+        let name = ServerName::try_from(self.host.clone()).map_err(|error| self.unreachable(error))?;
+        let encrypting = tls.connect(name, stream);
+        let encrypting =
+            async { encrypting.await.map_err(|error| format!("no encrypted connection: {error}")) };
+        Ok(Box::new(self.step(STEP_TIME_MAX, encrypting).await?))
     }
 }
 
@@ -483,7 +483,6 @@ enum SocketEnd {
     FrontClosed,
     /// The server has ended the connection, because the daemon has.
     ServerClosed,
-    /// The socket failed.
     Cut,
 }
 

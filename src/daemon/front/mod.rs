@@ -34,8 +34,10 @@ pub mod worker;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::build::Build;
 use super::messages::{Farewell, MessageKind};
@@ -132,7 +134,7 @@ fn start(
     });
     let (up, down, waiting) = (shared.clone(), shared.clone(), shared.clone());
     connector.report_to(Box::new(move |text| {
-        let lines = waiting.state().reconnect.shown_waiting(text);
+        let lines = waiting.state.lock().reconnect.shown_waiting(text);
         // An editor that does not read is noticed when a daemon's messages are shown.
         drop(waiting.show(&lines));
     }));
@@ -180,22 +182,11 @@ enum DaemonState {
 
 type Locked<'a> = (MutexGuard<'a, FrontState>, Arc<local::Stream>);
 
-/// Where a line from the editor is routed.
-enum LineRoute {
-    To(Arc<local::Stream>),
-    Nowhere,
-    Answer(Vec<u8>),
-}
-
 impl FrontShared {
-    fn state(&self) -> MutexGuard<'_, FrontState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits for a daemon for this line other than the dead one, and returns its socket, or why there is none; `None`
     /// once the front end is ending, and if none is started for the line.
     fn daemon(&self, line: &[u8], dead: Option<&Arc<local::Stream>>) -> Option<Result<Locked<'_>, String>> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let mut tried = false;
         loop {
             if state.ended {
@@ -220,20 +211,21 @@ impl FrontShared {
                 }
                 DaemonState::Wanted => tried = true,
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
     }
 
     /// Records a line from the editor and returns where to send it. It must be sent there even if that daemon has
-    /// died since: a request in it is then answered as interrupted.
-    fn note(&self, line: &[u8], dead: Option<&Arc<local::Stream>>) -> LineRoute {
+    /// died since: a request in it is then answered as interrupted. A line that is not sent has an answer, which may be
+    /// empty.
+    fn note(&self, line: &[u8], dead: Option<&Arc<local::Stream>>) -> Result<Arc<local::Stream>, Vec<u8>> {
         match self.daemon(line, dead) {
-            None => LineRoute::Nowhere,
-            Some(Err(why)) => unserved(line, &why).map_or(LineRoute::Nowhere, LineRoute::Answer),
+            None => Err(Vec::new()),
+            Some(Err(why)) => Err(unserved(line, &why).unwrap_or_default()),
             Some(Ok((mut state, writer))) => match state.reconnect.from_editor(line) {
-                LineAction::Forward => LineRoute::To(writer),
-                LineAction::Drop => LineRoute::Nowhere,
-                LineAction::Answer(answer) => LineRoute::Answer(answer),
+                LineAction::Forward => Ok(writer),
+                LineAction::Drop => Err(Vec::new()),
+                LineAction::Answer(answer) => Err(answer),
             },
         }
     }
@@ -248,7 +240,7 @@ impl FrontShared {
                 .split_inclusive(|byte| *byte == b'\n')
                 .for_each(|line| self.tap(LineDirection::ToClient, line));
         }
-        let mut editor = self.editor.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut editor = self.editor.lock();
         editor.write_all(lines)?;
         editor.flush()
     }
@@ -256,50 +248,45 @@ impl FrontShared {
     fn tap(&self, direction: LineDirection, line: &[u8]) {
         if let Some(tap) = &self.tap {
             let line = line.strip_suffix(b"\n").unwrap_or(line);
-            (*tap.lock().unwrap_or_else(PoisonError::into_inner))(direction, line);
+            (*tap.lock())(direction, line);
         }
     }
 
     /// The editor is done: closes our half of the daemon's socket; its last output is still shown.
     fn close(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.closing.get_or_insert_with(Instant::now);
-        match &state.daemon {
+        if let DaemonState::Here(writer) = &state.daemon {
             // Fails if the daemon has died since, which is harmless.
-            DaemonState::Here(writer) => drop(writer.shutdown(Shutdown::Write)),
-            DaemonState::Wanted | DaemonState::Stopped | DaemonState::OutOfReach(_) => {}
+            drop(writer.shutdown(Shutdown::Write));
         }
         self.changed.notify_all();
     }
 
     /// The downstream thread has ended.
     fn end(&self) {
-        self.state().ended = true;
+        self.state.lock().ended = true;
         self.changed.notify_all();
     }
 
     fn wait_for_end(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let mut trim_at = Some(Instant::now() + STARTED_AFTER);
         while !state.ended {
-            state = match (state.closing, trim_at) {
-                (None, None) => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                (None, Some(at)) => match at.checked_duration_since(Instant::now()) {
-                    Some(left) => {
-                        self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
-                    }
-                    None => {
-                        trim_at = None;
-                        drop(state);
-                        memory_trim::let_go_of_program();
-                        self.state()
-                    }
-                },
+            match (state.closing, trim_at) {
                 (Some(since), _) => {
-                    let Some(left) = LAST_WORDS_TIME_MAX.checked_sub(since.elapsed()) else { return };
-                    self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                    if self.changed.wait_until(&mut state, since + LAST_WORDS_TIME_MAX).timed_out() {
+                        return;
+                    }
                 }
-            };
+                (None, Some(at)) => {
+                    if self.changed.wait_until(&mut state, at).timed_out() {
+                        trim_at = None;
+                        MutexGuard::unlocked(&mut state, memory_trim::let_go_of_program);
+                    }
+                }
+                (None, None) => self.changed.wait(&mut state),
+            }
         }
     }
 }
@@ -350,15 +337,14 @@ fn send(shared: &FrontShared, line: &[u8]) {
     let mut dead = None;
     loop {
         match shared.note(line, dead.as_ref()) {
-            LineRoute::To(daemon) => {
-                if (&*daemon).write_all(line).is_ok() || !shared.state().reconnect.take_back(line) {
+            Ok(daemon) => {
+                if (&*daemon).write_all(line).is_ok() || !shared.state.lock().reconnect.take_back(line) {
                     return;
                 }
                 dead = Some(daemon);
             }
-            LineRoute::Nowhere => return,
             // An editor that does not read is noticed when the daemon's responses are shown.
-            LineRoute::Answer(answer) => return drop(shared.show(&answer)),
+            Err(answer) => return drop(shared.show(&answer)),
         }
     }
 }
@@ -390,7 +376,7 @@ impl<F: FindDaemon> Downstream<'_, F> {
                 drop(link.writer.shutdown(Shutdown::Both));
                 return;
             }
-            if self.shared.state().closing.is_some() {
+            if self.shared.state.lock().closing.is_some() {
                 return;
             }
             let Some(next) = self.recover(&link, &over) else { return };
@@ -402,7 +388,7 @@ impl<F: FindDaemon> Downstream<'_, F> {
     /// Copies messages until there are no more. Until `settle_until`, responses that are owed wait for their
     /// sessions to be resumed.
     fn copy(&self, link: &mut DaemonLink, settle_until: Instant) -> DaemonConnectionEnd {
-        let mut settles = self.shared.state().reconnect.owes();
+        let mut settles = self.shared.state.lock().reconnect.owes();
         loop {
             if settles {
                 let left = settle_until.saturating_duration_since(Instant::now());
@@ -414,7 +400,7 @@ impl<F: FindDaemon> Downstream<'_, F> {
                 Ok(Some(message)) => message,
                 Ok(None) => return DaemonConnectionEnd::Died,
                 Err(error) if settles && is_timeout(&error) => {
-                    let overdue = self.shared.state().reconnect.answers_overdue();
+                    let overdue = self.shared.state.lock().reconnect.answers_overdue();
                     if self.shared.show(&overdue).is_err() {
                         return DaemonConnectionEnd::EditorGone;
                     }
@@ -434,12 +420,7 @@ impl<F: FindDaemon> Downstream<'_, F> {
             let heard = match message.kind {
                 // The most common kind does not change the recorded state.
                 MessageKind::Notifications if message.steps.is_empty() => DaemonMessage::Show,
-                MessageKind::Notifications
-                | MessageKind::Step
-                | MessageKind::Response
-                | MessageKind::Request
-                | MessageKind::Withdrawn
-                | MessageKind::Farewell => self.shared.state().reconnect.from_daemon(&message),
+                _ => self.shared.state.lock().reconnect.from_daemon(&message),
             };
             let shown = match &heard {
                 DaemonMessage::Show => self.shared.show(message.lines),
@@ -450,7 +431,7 @@ impl<F: FindDaemon> Downstream<'_, F> {
                 tracing::info!(%error, "the editor does not read any more");
                 return DaemonConnectionEnd::EditorGone;
             }
-            if settles && !self.shared.state().reconnect.owes() {
+            if settles && !self.shared.state.lock().reconnect.owes() {
                 settles = false;
                 drop(link.reader.source().set_read_timeout(None));
             }
@@ -460,7 +441,7 @@ impl<F: FindDaemon> Downstream<'_, F> {
     /// Finds another daemon and restores the state of the last one. `None` if the editor is done.
     fn recover(&mut self, last: &DaemonLink, over: &DaemonConnectionEnd) -> Option<DaemonLink> {
         let lines = {
-            let mut state = self.shared.state();
+            let mut state = self.shared.state.lock();
             state.daemon = DaemonState::Wanted;
             match state.reconnect.is_settled() {
                 true => self.early_deaths = 0,
@@ -473,12 +454,9 @@ impl<F: FindDaemon> Downstream<'_, F> {
         self.shared.show(&lines).ok()?;
         let to_newer = match over {
             DaemonConnectionEnd::Farewell(Farewell::Reattach(build)) => build.is_newer(Build::current()),
-            DaemonConnectionEnd::Farewell(Farewell::Closed | Farewell::Stopped)
-            | DaemonConnectionEnd::Died
-            | DaemonConnectionEnd::Unusable
-            | DaemonConnectionEnd::EditorGone => false,
+            _ => false,
         };
-        let is_wanted = self.shared.state().reconnect.wants_daemon();
+        let is_wanted = self.shared.state.lock().reconnect.wants_daemon();
         if matches!(over, DaemonConnectionEnd::Farewell(Farewell::Stopped)) && !is_wanted {
             self.wait_for_editor(DaemonState::Stopped, ReconnectState::answers_overdue)?;
         } else if matches!(over, DaemonConnectionEnd::Unusable) {
@@ -491,7 +469,7 @@ impl<F: FindDaemon> Downstream<'_, F> {
             self.wait_for_editor(DaemonState::OutOfReach(why.to_owned()), ReconnectState::give_up)?;
         }
         loop {
-            let ids_above = self.shared.state().reconnect.ids_above();
+            let ids_above = self.shared.state.lock().reconnect.ids_above();
             match self.connector.find(ids_above, to_newer) {
                 Ok(link) => return self.take_up(link),
                 Err(why) => {
@@ -508,20 +486,19 @@ impl<F: FindDaemon> Downstream<'_, F> {
         daemon: DaemonState,
         answers: impl Fn(&mut ReconnectState) -> Vec<u8>,
     ) -> Option<()> {
-        let lines = answers(&mut self.shared.state().reconnect);
+        let lines = answers(&mut self.shared.state.lock().reconnect);
         self.shared.show(&lines).ok()?;
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         state.daemon = daemon;
         self.shared.changed.notify_all();
         loop {
             if state.closing.is_some() {
                 return None;
             }
-            match state.daemon {
-                DaemonState::Wanted => return Some(()),
-                DaemonState::Here(_) | DaemonState::Stopped | DaemonState::OutOfReach(_) => {}
+            if matches!(state.daemon, DaemonState::Wanted) {
+                return Some(());
             }
-            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.shared.changed.wait(&mut state);
         }
     }
 
@@ -529,14 +506,14 @@ impl<F: FindDaemon> Downstream<'_, F> {
     /// editor's lines are forwarded only after that.
     fn take_up(&self, link: DaemonLink) -> Option<DaemonLink> {
         let (replay, answers) = {
-            let mut state = self.shared.state();
+            let mut state = self.shared.state.lock();
             let replay = state.reconnect.replay();
             (replay, state.reconnect.answers_at_once())
         };
         // If this fails, the new daemon has died as well, which the next read detects.
         drop((&*link.writer).write_all(&replay));
         self.shared.show(&answers).ok()?;
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         if state.closing.is_some() {
             return None;
         }

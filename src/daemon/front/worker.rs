@@ -7,10 +7,11 @@ use std::io;
 use std::net::Shutdown;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::header::HeaderValue;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -26,7 +27,6 @@ use epitome_platform::local::{self, AsyncStream};
 /// Characters of the random part of an address.
 const INSTANCE_CHARS: usize = 16;
 
-/// Maximum number of clients at a time.
 const CLIENTS_MAX: usize = 32;
 
 /// Delay before the first attempt to connect again; it doubles with each.
@@ -111,7 +111,7 @@ impl Worker {
                     if let Some(request) = tunnel.request().await {
                         pause = TRY_AGAIN;
                         let client = self.serve_client(tunnel, request);
-                        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+                        let mut clients = self.clients.lock();
                         while clients.try_join_next().is_some() {}
                         clients.spawn(async move {
                             client.await;

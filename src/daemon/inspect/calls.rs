@@ -1,12 +1,12 @@
 //! Connects the page's server to a daemon: control API calls, and following sessions.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use jsonrpsee::RpcModule;
+use tokio::sync::watch;
 
-use super::news::ActivityOutlet;
-use crate::attachments::{Attached, AttachmentKind, Present, fresh_client};
+use super::news::{ActivityOutlet, News};
+use crate::attachments::{Attached, Present, fresh_client};
 use crate::{Daemon, control};
 use epitome_session::{Attachment, ClientId};
 use epitome_thread::{Seq, SessionId};
@@ -37,41 +37,37 @@ impl Backend {
 
     /// Follows a session from an entry on, until the result is dropped. Blocks on the disk. An error is a sentence.
     pub fn follow(&self, session: &SessionId, from: Seq) -> Result<Following, String> {
-        let news = Arc::<ActivityOutlet>::default();
-        let client = fresh_client();
-        let attached = Attached {
-            client,
-            kind: AttachmentKind::Control,
-            version: None,
-            pid: None,
-            cwd: None,
-            since: SystemTime::now(),
-            grant: None,
-        };
+        let (client, outlet) = (fresh_client(), Arc::<ActivityOutlet>::default());
+        let attachment = Attachment { client, outlet: outlet.clone() };
         // Counts as an attachment, so that a daemon whose page is open is not idle. Its gauge is 0, because
         // updates are merged into one item.
-        let present = self.daemon.attachments.enter(attached, Box::new(|| (0, None)));
-        let end = Unwatch { daemon: self.daemon.clone(), client, _present: present };
-        let attachment = Attachment { client, outlet: news.clone() };
+        let present = self.daemon.attachments.enter(Attached::control(client, None), Box::new(|| (0, None)));
+        let (daemon, news) = (self.daemon.clone(), outlet.news());
+        let following = Following { news, _outlet: outlet, daemon, client, _present: present };
         self.daemon.sessions.watch(session, from, attachment).map_err(|error| error.to_string())?;
-        Ok(Following { news, _end: end })
+        Ok(following)
     }
 }
 
 /// A session's activity, until it is dropped.
 pub struct Following {
-    pub news: Arc<ActivityOutlet>,
-    _end: Unwatch,
-}
-
-/// Stops following a session when dropped.
-struct Unwatch {
+    news: watch::Receiver<News>,
+    /// Keeps the sender of `news`.
+    _outlet: Arc<ActivityOutlet>,
     daemon: Arc<Daemon>,
     client: ClientId,
     _present: Present,
 }
 
-impl Drop for Unwatch {
+impl Following {
+    /// Waits for a change and returns the complete state.
+    pub async fn next(&mut self) -> News {
+        drop(self.news.changed().await);
+        self.news.borrow_and_update().clone()
+    }
+}
+
+impl Drop for Following {
     fn drop(&mut self) {
         self.daemon.sessions.unwatch(self.client);
     }

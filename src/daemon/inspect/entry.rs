@@ -11,7 +11,6 @@ use epitome_thread::{
 /// Longest text shown, in bytes; longer ones are truncated and their full length reported.
 const TEXT_BYTES_MAX: usize = 64 * 1024;
 
-/// Most texts shown for one entry.
 const BLOCKS_MAX: usize = 64;
 
 /// Details of an entry.

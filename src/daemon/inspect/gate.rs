@@ -6,23 +6,15 @@
 
 use std::time::Instant;
 
+use hyper::header::{self, HeaderName};
+use hyper::{HeaderMap, Request};
+
 use super::assets::{self, Asset};
 use super::keys::Keys;
 use epitome_thread::{Seq, SessionId};
 
-/// The relevant parts of a request's head. A header that is repeated or is not text is an empty string.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RequestHead<'a> {
-    pub method: &'a str,
-    pub path: &'a str,
-    pub query: &'a str,
-    pub host: Option<&'a str>,
-    pub origin: Option<&'a str>,
-    /// `Sec-Fetch-Site`: where the request comes from, according to the browser.
-    pub site: Option<&'a str>,
-    pub cookie: Option<&'a str>,
-    pub content_type: Option<&'a str>,
-}
+/// Where a request comes from, according to the browser.
+const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// An admitted request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,17 +36,12 @@ pub enum AdmittedRequest {
 /// Why a request was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The `Host` is not ours.
     Host,
-    /// The origin is not our page.
     Origin,
-    /// Neither the cookie nor a valid ticket.
     Unauthenticated,
     NotFound,
     Method,
-    /// Not JSON.
     ContentType,
-    /// An invalid session id or entry number.
     Parameters,
 }
 
@@ -76,33 +63,37 @@ impl Refusal {
 }
 
 /// Admits or rejects a request to the page on this port.
-pub fn admit(
-    head: &RequestHead<'_>,
+pub fn admit<B>(
+    request: &Request<B>,
     keys: &Keys,
     port: u16,
     now: Instant,
 ) -> Result<AdmittedRequest, Refusal> {
+    let (method, query) = (request.method().as_str(), request.uri().query().unwrap_or_default());
+    let value = |name: HeaderName| only(request.headers(), &name);
     let hosts = [format!("127.0.0.1:{port}"), format!("localhost:{port}")];
-    let host = head.host.filter(|host| hosts.iter().any(|ours| ours == host)).ok_or(Refusal::Host)?;
+    let host = value(header::HOST).filter(|host| hosts.iter().any(|ours| ours == host));
+    let host = host.ok_or(Refusal::Host)?;
+    let origin = value(header::ORIGIN);
     let is_ours = |origin: &str| origin.strip_prefix("http://") == Some(host);
-    if !head.origin.is_none_or(is_ours) {
+    if !origin.is_none_or(is_ours) {
         return Err(Refusal::Origin);
     }
     // `none` means that the user opened it from a link or the address bar. Old browsers send no such header.
-    let same_site = head.site.is_none_or(|site| matches!(site, "same-origin" | "none"));
+    let same_site = value(SITE).is_none_or(|site| matches!(site, "same-origin" | "none"));
     let folder = keys.folder();
-    let is_known = head.cookie.is_some_and(|cookies| keys.is_known(cookies, port));
-    let Some(name) = head.path.strip_prefix(folder.as_str()) else {
+    let is_known = value(header::COOKIE).is_some_and(|cookies| keys.is_known(cookies, port));
+    let Some(name) = request.uri().path().strip_prefix(folder.as_str()) else {
         // Clients without access don't learn whether the folder exists.
         return Err(Refusal::NotFound);
     };
     if name.is_empty() {
-        if head.method != "GET" {
+        if method != "GET" {
             return Err(Refusal::Method);
         }
         // A link may be opened from anywhere, such as an email or a terminal in the browser. Its ticket is
         // valid once.
-        let ticket = value_of(head.query, "ticket");
+        let ticket = value_of(query, "ticket");
         if ticket.is_some_and(|ticket| keys.redeem(ticket, now)) {
             return Ok(AdmittedRequest::Page { with_cookie: true });
         }
@@ -117,21 +108,21 @@ pub fn admit(
     if !same_site {
         return Err(Refusal::Origin);
     }
-    match (head.method, name) {
+    match (method, name) {
         ("POST", "rpc") => {
             // Browsers always send the origin of a POST.
-            if head.origin.is_none() {
+            if origin.is_none() {
                 return Err(Refusal::Origin);
             }
             let is_json = |kind: &str| kind.split(';').next().is_some_and(|kind| kind == "application/json");
-            if !head.content_type.is_some_and(is_json) {
+            if !value(header::CONTENT_TYPE).is_some_and(is_json) {
                 return Err(Refusal::ContentType);
             }
             Ok(AdmittedRequest::Call)
         }
         ("GET", "events") => {
-            let session = value_of(head.query, "session").and_then(SessionId::parse);
-            let from = value_of(head.query, "from").and_then(|from| from.parse().ok());
+            let session = value_of(query, "session").and_then(SessionId::parse);
+            let from = value_of(query, "from").and_then(|from| from.parse().ok());
             match (session, from) {
                 (Some(session), Some(from)) => Ok(AdmittedRequest::Events { session, from: Seq(from) }),
                 _ => Err(Refusal::Parameters),
@@ -141,6 +132,13 @@ pub fn admit(
         (_, name) if matches!(name, "rpc" | "events") || assets::find(name).is_some() => Err(Refusal::Method),
         _ => Err(Refusal::NotFound),
     }
+}
+
+/// The value of a header; an empty string if it is repeated or is not text, which never matches.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next()?;
+    Some(if values.next().is_some() { "" } else { first.to_str().unwrap_or_default() })
 }
 
 /// Returns a query value that needs no decoding.

@@ -2,6 +2,37 @@
 
 use super::*;
 
+/// A request without a body.
+#[derive(Clone, Copy, Debug, Default)]
+struct RequestHead<'a> {
+    method: &'a str,
+    path: &'a str,
+    query: &'a str,
+    host: Option<&'a str>,
+    origin: Option<&'a str>,
+    site: Option<&'a str>,
+    cookie: Option<&'a str>,
+    content_type: Option<&'a str>,
+}
+
+impl RequestHead<'_> {
+    fn request(&self) -> Request<()> {
+        let mut request = Request::builder().method(self.method).uri(format!("{}?{}", self.path, self.query));
+        for (name, value) in [
+            (header::HOST, self.host),
+            (header::ORIGIN, self.origin),
+            (SITE, self.site),
+            (header::COOKIE, self.cookie),
+            (header::CONTENT_TYPE, self.content_type),
+        ] {
+            if let Some(value) = value {
+                request = request.header(name, value);
+            }
+        }
+        request.body(()).expect("a request")
+    }
+}
+
 const PORT: u16 = 4_000;
 const HOST: &str = "127.0.0.1:4000";
 const ORIGIN: &str = "http://127.0.0.1:4000";
@@ -23,7 +54,7 @@ impl GateFixture {
 
     fn asks(&self, head: &RequestHead<'_>, name: &str) -> Result<AdmittedRequest, Refusal> {
         let path = format!("{}{name}", self.folder);
-        admit(&RequestHead { path: &path, ..*head }, &self.keys, PORT, self.now)
+        admit(&RequestHead { path: &path, ..*head }.request(), &self.keys, PORT, self.now)
     }
 
     /// A request from the page itself.
@@ -113,7 +144,8 @@ fn all_other_requests_are_refused() {
     for (what, head, name, refusal) in rows {
         assert_eq!(scene.asks(&head, name), Err(refusal), "{what}");
     }
-    let outside = admit(&RequestHead { path: "/page.js", ..own }, &scene.keys, PORT, scene.now);
+    let outside = RequestHead { path: "/page.js", ..own }.request();
+    let outside = admit(&outside, &scene.keys, PORT, scene.now);
     assert_eq!(outside, Err(Refusal::NotFound));
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "HEAD"] {
         assert_eq!(scene.asks(&RequestHead { method, ..own }, ""), Err(Refusal::Method), "{method}");

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::token::{is_same, secret};
 
@@ -37,7 +38,7 @@ impl Keys {
     /// Creates a ticket.
     pub fn ticket(&self, now: Instant) -> io::Result<String> {
         let ticket = secret()?;
-        let mut tickets = self.tickets();
+        let mut tickets = self.tickets.lock();
         tickets.push_back((ticket.clone(), now));
         while tickets.len() > TICKETS_MAX {
             tickets.pop_front();
@@ -47,7 +48,7 @@ impl Keys {
 
     /// Whether this is a valid, unused ticket; it is used up by this call.
     pub fn redeem(&self, shown: &str, now: Instant) -> bool {
-        let mut tickets = self.tickets();
+        let mut tickets = self.tickets.lock();
         tickets.retain(|(_, since)| now.duration_since(*since) < TICKET_LIFE);
         match tickets.iter().position(|(ticket, _)| is_same(ticket, shown)) {
             Some(at) => tickets.remove(at).is_some(),
@@ -65,10 +66,6 @@ impl Keys {
         let name = name(port);
         let pairs = cookies.split(';').filter_map(|pair| pair.trim().split_once('='));
         pairs.into_iter().any(|(key, value)| key == name && is_same(value, &self.cookie))
-    }
-
-    fn tickets(&self) -> MutexGuard<'_, VecDeque<(String, Instant)>> {
-        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

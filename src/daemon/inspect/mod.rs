@@ -22,8 +22,10 @@ mod timeline_builder;
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 pub use keys::Keys;
 pub use meter::{ContextPoint, Side};
@@ -47,7 +49,7 @@ impl Inspect {
     /// Returns a single-use link to the page, or to a session on it. Starts the server if it is not running,
     /// on the current runtime.
     pub fn open(&self, daemon: &Arc<Daemon>, session: Option<&SessionId>) -> io::Result<String> {
-        let mut page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut page = self.page.lock();
         let open = match page.upgrade().filter(|page| page.touch()) {
             Some(open) => open,
             None => {

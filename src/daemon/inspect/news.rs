@@ -2,10 +2,9 @@
 //! never a queue.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use epitome_session::event_queue::keep_newest;
 use epitome_session::{CompactionState, EventSink, SessionEvent, TextKind, UsageNow};
@@ -39,42 +38,20 @@ pub struct StreamedText {
     pub text: String,
 }
 
-/// Gathers a session's events for one reader.
+/// Gathers a session's events.
 #[derive(Debug, Default)]
-pub struct ActivityOutlet {
-    news: Mutex<(News, bool)>,
-    changed: Notify,
-}
+pub struct ActivityOutlet(watch::Sender<News>);
 
 impl ActivityOutlet {
-    /// Waits for a change and returns the complete state. For a single reader.
-    pub async fn next(&self) -> News {
-        loop {
-            let changed = self.changed.notified();
-            {
-                let mut news = self.news();
-                if news.1 {
-                    news.1 = false;
-                    return news.0.clone();
-                }
-            }
-            changed.await;
-        }
-    }
-
-    fn news(&self) -> MutexGuard<'_, (News, bool)> {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The complete state from now on.
+    pub fn news(&self) -> watch::Receiver<News> {
+        self.0.subscribe()
     }
 }
 
 impl EventSink for ActivityOutlet {
     fn put(&self, _: &SessionId, out: SessionEvent) {
-        let mut news = self.news();
-        if news.0.take(out) {
-            news.1 = true;
-            drop(news);
-            self.changed.notify_one();
-        }
+        self.0.send_if_modified(|news| news.take(out));
     }
 }
 
@@ -118,18 +95,7 @@ impl News {
                 }
             }
             SessionEvent::Withdrawn { ask } => drop(self.asking.remove(&ask.0)),
-            SessionEvent::CallProgress { .. }
-            | SessionEvent::Commands(_)
-            | SessionEvent::Options(_)
-            | SessionEvent::QuestionDone { .. }
-            | SessionEvent::Wish { .. }
-            | SessionEvent::State(_)
-            | SessionEvent::Inserted { .. }
-            | SessionEvent::Suggestions(_)
-            | SessionEvent::TerminalEnded { .. }
-            | SessionEvent::Answer { .. } => {
-                return false;
-            }
+            _ => return false,
         }
         true
     }
@@ -174,10 +140,12 @@ mod tests {
     #[test]
     fn events_before_the_first_read_are_kept() {
         let gathered = ActivityOutlet::default();
+        let mut news = gathered.news();
         gathered.put(&SessionId(String::new()), text("a"));
         gathered.put(&SessionId(String::new()), text("b"));
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let news = runtime.block_on(gathered.next());
-        assert_eq!(news.spoken.map(|spoken| spoken.text), Some("ab".to_owned()));
+        runtime.block_on(news.changed()).expect("the outlet exists");
+        let spoken = news.borrow().spoken.clone();
+        assert_eq!(spoken.map(|spoken| spoken.text), Some("ab".to_owned()));
     }
 }

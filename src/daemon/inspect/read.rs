@@ -3,15 +3,15 @@
 use super::entry::{self, EntryDetails};
 use super::timeline::{self, ContextWindow, Timeline, TimelineInputs, model_of};
 use crate::Daemon;
+use crate::control::fault::{Fault, FaultKind};
+use crate::control::fold;
 use epitome_config::Settings;
 use epitome_provider::{endpoint, models};
-use epitome_session::SessionError;
-use epitome_store::StoreError;
 use epitome_thread::{Change, Seq, SessionId, Thread};
 
 /// The timeline of a session, from its current log.
-pub fn timeline(daemon: &Daemon, session: &SessionId) -> Result<Timeline, SessionError> {
-    let thread = thread(daemon, session)?;
+pub fn timeline(daemon: &Daemon, session: &SessionId) -> Result<Timeline, Fault> {
+    let (thread, _) = fold(daemon, session)?;
     let environment = epitome_platform::os::environment();
     let variable = |name: &str| std::env::var_os(name);
     // Problems in the settings are reported by commands that act on them.
@@ -22,11 +22,12 @@ pub fn timeline(daemon: &Daemon, session: &SessionId) -> Result<Timeline, Sessio
 }
 
 /// One entry of a session.
-pub fn entry(daemon: &Daemon, session: &SessionId, seq: Seq) -> Result<EntryDetails, SessionError> {
-    let thread = thread(daemon, session)?;
+pub fn entry(daemon: &Daemon, session: &SessionId, seq: Seq) -> Result<EntryDetails, Fault> {
+    let (thread, _) = fold(daemon, session)?;
     let newest = thread.next_seq().0.saturating_sub(1);
     entry::look(&thread, seq).ok_or_else(|| {
-        SessionError::Invalid(format!("there is no entry {seq} in {session}; the newest is e{newest}"))
+        let message = format!("there is no entry {seq} in {session}; the newest is e{newest}");
+        Fault::new(FaultKind::Refused, message)
     })
 }
 
@@ -62,13 +63,4 @@ fn recorded_window(thread: &Thread) -> Option<u64> {
     let newest = thread.entries().iter().rev();
     let of_model = newest.take_while(|entry| !matches!(entry.change, Change::ModelChosen { .. }));
     of_model.filter_map(|entry| entry.change.context_sizes()?.window).next()
-}
-
-fn thread(daemon: &Daemon, session: &SessionId) -> Result<Thread, SessionError> {
-    let entries = daemon.store.read(session).map_err(|error| match error {
-        StoreError::NotFound(_) => SessionError::NotFound(session.clone()),
-        other => SessionError::Store(other.to_string()),
-    })?;
-    Thread::replay(entries)
-        .map_err(|error| SessionError::Store(format!("the log of {session} can't be folded: {error}")))
 }

@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -13,8 +13,9 @@ use http_body_util::{BodyExt, Full, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::service::service_fn;
-use hyper::{HeaderMap, Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
@@ -22,7 +23,7 @@ use tokio::task::JoinSet;
 
 use super::assets::{Asset, PAGE};
 use super::calls::Backend;
-use super::gate::{self, AdmittedRequest, Refusal, RequestHead};
+use super::gate::{self, AdmittedRequest, Refusal};
 use super::keys::Keys;
 use epitome_thread::{Seq, SessionId};
 
@@ -35,10 +36,8 @@ const STREAMS_MAX: usize = 16;
 /// Calls processed concurrently; few, so that the page does not slow down the daemon.
 const CALLS_MAX: usize = 2;
 
-/// Longest call, in bytes.
 const CALL_BYTES_MAX: usize = 64 * 1024;
 
-/// Longest request head, in bytes.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// Time limit for receiving a request's head, and for a call's body.
@@ -47,7 +46,6 @@ const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
 /// Interval of keep-alives on event streams, by which a disconnected browser is detected.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// Delay after a failed accept.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// The methods of the control API that the page may call; they change nothing.
@@ -76,7 +74,6 @@ pub struct PageState {
 struct Used {
     last: Instant,
     streams: usize,
-    /// The server has stopped.
     closed: bool,
 }
 
@@ -89,7 +86,7 @@ impl PageState {
 
     /// Marks the page as used; `false` if it has stopped.
     pub fn touch(&self) -> bool {
-        let mut used = self.used();
+        let mut used = self.used.lock();
         used.last = Instant::now();
         !used.closed
     }
@@ -99,7 +96,7 @@ impl PageState {
         loop {
             let changed = self.changed.notified();
             let until = {
-                let mut used = self.used();
+                let mut used = self.used.lock();
                 let until = used.last + self.idle;
                 if used.streams == 0 && until <= Instant::now() {
                     used.closed = true;
@@ -116,25 +113,20 @@ impl PageState {
 
     /// Keeps the page open for a stream; `None` if there are too many.
     fn stream(self: &Arc<PageState>) -> Option<OpenEventStream> {
-        let mut used = self.used();
+        let mut used = self.used.lock();
         if used.streams >= STREAMS_MAX {
             return None;
         }
         used.streams += 1;
         Some(OpenEventStream(self.clone()))
     }
-
-    fn used(&self) -> MutexGuard<'_, Used> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// An open event stream.
 struct OpenEventStream(Arc<PageState>);
 
 impl Drop for OpenEventStream {
     fn drop(&mut self) {
-        let mut used = self.0.used();
+        let mut used = self.0.used.lock();
         used.streams -= 1;
         used.last = Instant::now();
         self.0.changed.notify_one();
@@ -180,7 +172,7 @@ async fn connection(stream: TcpStream, page: Arc<PageState>, backend: Arc<Backen
 }
 
 async fn answer(request: Request<Incoming>, page: &Arc<PageState>, backend: Arc<Backend>) -> PageResponse {
-    match gate::admit(&head_of(&request), &page.keys, page.port, Instant::now()) {
+    match gate::admit(&request, &page.keys, page.port, Instant::now()) {
         Err(refusal) => refused(refusal),
         Ok(route) => {
             page.touch();
@@ -199,27 +191,6 @@ async fn answer(request: Request<Incoming>, page: &Arc<PageState>, backend: Arc<
             }
         }
     }
-}
-
-fn head_of(request: &Request<Incoming>) -> RequestHead<'_> {
-    let headers = request.headers();
-    RequestHead {
-        method: request.method().as_str(),
-        path: request.uri().path(),
-        query: request.uri().query().unwrap_or_default(),
-        host: only(headers, &header::HOST),
-        origin: only(headers, &header::ORIGIN),
-        site: only(headers, &HeaderName::from_static("sec-fetch-site")),
-        cookie: only(headers, &header::COOKIE),
-        content_type: only(headers, &header::CONTENT_TYPE),
-    }
-}
-
-/// The value of a header; an empty string if it is repeated or is not text, which never matches.
-fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    let mut values = headers.get_all(name).iter();
-    let first = values.next()?;
-    Some(if values.next().is_some() { "" } else { first.to_str().unwrap_or_default() })
 }
 
 // ── Calls ──────────────────────────────────────────────────────────────────────────────────────────
@@ -267,14 +238,12 @@ async fn events(page: &Arc<PageState>, backend: Arc<Backend>, session: SessionId
         Ok(Err(sentence)) => return plain_text(StatusCode::NOT_FOUND, &sentence),
         Err(_) => return plain_text(StatusCode::INTERNAL_SERVER_ERROR, "The session could not be read."),
     };
-    let frames = stream::unfold((following, open), |state| async move {
-        let piece = match tokio::time::timeout(HEARTBEAT, state.0.news.next()).await {
-            // JSON on one line: it contains no line breaks.
-            Ok(news) => match serde_json::to_string(&news) {
-                Ok(news) => format!("event: news\ndata: {news}\n\n"),
-                Err(_) => ": \n\n".to_owned(),
-            },
-            Err(_) => ": \n\n".to_owned(),
+    let frames = stream::unfold((following, open), |mut state| async move {
+        let news = tokio::time::timeout(HEARTBEAT, state.0.next()).await.ok();
+        // JSON on one line: it contains no line breaks.
+        let piece = match news.and_then(|news| serde_json::to_string(&news).ok()) {
+            Some(news) => format!("event: news\ndata: {news}\n\n"),
+            None => ": \n\n".to_owned(),
         };
         Some((Ok::<_, Infallible>(Frame::data(Bytes::from(piece))), state))
     });
@@ -293,7 +262,6 @@ fn refused(refusal: Refusal) -> PageResponse {
     plain_text(StatusCode::from_u16(status).unwrap_or(StatusCode::FORBIDDEN), sentence)
 }
 
-/// A plain-text response.
 fn plain_text(status: StatusCode, sentence: &str) -> PageResponse {
     let text = Full::new(Bytes::from(format!("{sentence}\n"))).boxed_unsync();
     typed(status, "text/plain; charset=utf-8", text)

@@ -15,7 +15,6 @@ use epitome_thread::{CallId, Change, ChangeGroup, Entry, Origin, OutcomeStatus, 
 /// Remarks reported per hook run; the entry has all of them.
 const REMARKS_MAX: usize = 4;
 
-/// State of the builder.
 pub(super) struct TimelineBuilder<'a> {
     thread: &'a Thread,
     facts: &'a TimelineInputs<'a>,
