@@ -516,10 +516,7 @@ pub enum Origin {
 impl Origin {
     /// Whether the user wrote it, directly or through a recipe or the queue.
     pub fn is_prompt(&self) -> bool {
-        match self {
-            Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => true,
-            Origin::Hook { .. } | Origin::Context { .. } | Origin::Instructions { .. } => false,
-        }
+        matches!(self, Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. })
     }
 }
 

@@ -22,35 +22,31 @@ pub(super) enum ViewPosition {
     Outcome(usize),
 }
 
-/// Why an edit cannot be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EditError {
-    NotShown,
-    IsCall,
-}
+/// Why an edit without a target cannot be made.
+const NOT_SHOWN: &str = "it is not in the view";
 
 impl View {
-    /// Applies one edit of the entry `layer`, requested by `by`. Pins do not change what is shown. `appended`
-    /// counts the messages that the layer has appended so far.
+    /// Applies one edit of the entry `layer`, requested by `by`, or returns why that is impossible. Pins do not change
+    /// what is shown. `appended` counts the messages that the layer has appended so far.
     pub(super) fn edit(
         &mut self,
         layer: &Entry,
         by: &str,
         edit: &ViewEdit,
         appended: &mut u32,
-    ) -> Result<(), EditError> {
+    ) -> Result<(), &'static str> {
         match edit {
             ViewEdit::Pin { .. } | ViewEdit::Unpin { .. } => {}
             ViewEdit::Mask { at, note } => {
-                let spot = self.find(*at).ok_or(EditError::NotShown)?;
+                let spot = self.find(*at).ok_or(NOT_SHOWN)?;
                 self.mask(spot, placeholder(by, note, *at));
             }
             ViewEdit::Drop { at } => {
-                let spot = self.find(*at).ok_or(EditError::NotShown)?;
+                let spot = self.find(*at).ok_or(NOT_SHOWN)?;
                 self.drop_part(spot);
             }
-            ViewEdit::Replace { at, content } => match self.find(*at).ok_or(EditError::NotShown)? {
-                ViewPosition::Call(..) => return Err(EditError::IsCall),
+            ViewEdit::Replace { at, content } => match self.find(*at).ok_or(NOT_SHOWN)? {
+                ViewPosition::Call(..) => return Err("a tool call can't be replaced; mask or drop it"),
                 spot => self.put(spot, content),
             },
             ViewEdit::Append { role, message } => {
@@ -276,10 +272,6 @@ fn outcome_content(content: &Content) -> Option<OutcomeContent> {
             data: data.clone(),
             name: name.clone(),
         }),
-        Content::Thinking { .. }
-        | Content::Resource { .. }
-        | Content::ResourceLink { .. }
-        | Content::Call(_)
-        | Content::Search(_) => None,
+        _ => None,
     }
 }

@@ -63,7 +63,7 @@ impl Thread {
             return Err(format!("{layer} is undone already; /redo {layer} redoes it"));
         }
         self.is_outermost(layer)?;
-        self.stays_sendable(layer)?;
+        self.begins_with_user(&self.toggled(layer))?;
         self.leaves_something(layer)?;
         self.keeps_pins(Change::Undone { entry: layer })
     }
@@ -81,7 +81,7 @@ impl Thread {
                 self.named(edit)
             ));
         }
-        self.stays_sendable(layer)?;
+        self.begins_with_user(&self.toggled(layer))?;
         self.leaves_something(layer)?;
         self.keeps_pins(Change::Redone { entry: layer })
     }
@@ -333,14 +333,14 @@ impl Thread {
         }
     }
 
-    /// Refuses to leave a view that no provider accepts: one that begins with the agent's words.
-    fn stays_sendable(&self, layer: Seq) -> Result<(), String> {
-        if self.toggled(layer).begins_with_agent() && !self.view().begins_with_agent() {
-            return Err(
-                "the conversation would begin with the agent's words, which no model takes".to_owned()
-            );
+    /// Refuses a view that no provider accepts: one that begins with the agent's words, unless the current one does.
+    pub(super) fn begins_with_user(&self, view: &View) -> Result<(), String> {
+        match view.begins_with_agent() && !self.view().begins_with_agent() {
+            true => {
+                Err("the conversation would begin with the agent's words, which no model takes".to_owned())
+            }
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Refuses to remove a pinned part from the view: a summary quotes only what was pinned when it was made.

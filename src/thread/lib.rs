@@ -204,12 +204,8 @@ impl Thread {
                 }
                 // Context can precede its prompt, and a background callback can append a message between
                 // turns; neither starts a turn.
-                let is_prompt = !matches!(
-                    origin,
-                    Origin::Context { .. } | Origin::Instructions { .. } | Origin::Hook { .. }
-                );
-                self.in_turn |= is_prompt;
-                self.reads_prompts |= is_prompt;
+                self.in_turn |= origin.is_prompt();
+                self.reads_prompts |= origin.is_prompt();
                 if matches!(origin, Origin::Context { .. } | Origin::Instructions { .. }) {
                     self.context.push(entry);
                 }

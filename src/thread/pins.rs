@@ -26,11 +26,7 @@ impl Thread {
                 match edit {
                     ViewEdit::Pin { at } if !pinned.contains(at) => pinned.push(*at),
                     ViewEdit::Unpin { at } => pinned.retain(|known| known != at),
-                    ViewEdit::Pin { .. }
-                    | ViewEdit::Mask { .. }
-                    | ViewEdit::Drop { .. }
-                    | ViewEdit::Replace { .. }
-                    | ViewEdit::Append { .. } => {}
+                    _ => {}
                 }
             }
         }
@@ -56,11 +52,7 @@ impl Thread {
             (Change::Edited { edits, .. }, Some(nth)) => {
                 let appended = edits.iter().filter_map(|edit| match edit {
                     ViewEdit::Append { message, .. } => Some(message.text_with_files()),
-                    ViewEdit::Pin { .. }
-                    | ViewEdit::Unpin { .. }
-                    | ViewEdit::Mask { .. }
-                    | ViewEdit::Drop { .. }
-                    | ViewEdit::Replace { .. } => None,
+                    _ => None,
                 });
                 appended.into_iter().nth(nth?)
             }

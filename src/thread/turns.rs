@@ -64,11 +64,6 @@ impl Thread {
         self.keeps_pins(change.clone())?;
         let mut trial = self.clone();
         trial.apply(Arc::new(Entry { seq: trial.next_seq(), at: 0, change }));
-        match trial.view().begins_with_agent() && !self.view().begins_with_agent() {
-            true => {
-                Err("the conversation would begin with the agent's words, which no model takes".to_owned())
-            }
-            false => Ok(()),
-        }
+        self.begins_with_user(trial.view())
     }
 }
