@@ -7,7 +7,6 @@ use super::input::CompactionInput;
 use super::parts::names;
 use super::plan::{CompactionPlan, NO_GAIN};
 use super::text::CUT_OFF;
-use super::unknown::flagged;
 use epitome_thread::edits::Replacement;
 use epitome_thread::{
     Change, CompactionStats, Content, Mask, Message, MessageId, ModelName, PartId, PartSize, Seq, Thread,
@@ -59,8 +58,6 @@ pub fn compacted_in(
     let SummaryResult { text, context, native, by, fallback } = written;
     let text = text.filter(|text| !text.trim().is_empty());
     let is_cut_off = text.as_ref().is_some_and(|text| text.ends_with(CUT_OFF));
-    // Only models invent file names.
-    let text = text.map(|text| if by.is_some() { flagged(text, input.thread) } else { text });
     let context: Vec<String> = context.iter().map(|(by, words)| format!("Kept for {by}:\n{words}")).collect();
     let context = (!context.is_empty()).then(|| context.join("\n\n"));
     let summary = SummaryInput { text, context, native, writer: by.as_ref().map(|(model, _)| model) };
