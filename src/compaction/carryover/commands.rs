@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use super::Render;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip_line};
-use super::{Deadline, Render, TimedOut};
 use epitome_thread::Seq;
 
 /// Bytes of a command, and of a line of its output.
@@ -34,32 +34,23 @@ struct CommandRuns<'a> {
 }
 
 /// The commands whose last run failed, newest first.
-fn failing<'a>(
-    history: &ConversationHistory<'a>,
-    deadline: &Deadline,
-) -> Result<Vec<(String, CommandRuns<'a>)>, TimedOut> {
-    let mut failed: Vec<(String, CommandRuns)> = runs(history, deadline)?;
+fn failing<'a>(history: &ConversationHistory<'a>) -> Vec<(String, CommandRuns<'a>)> {
+    let mut failed: Vec<(String, CommandRuns)> = runs(history);
     failed.retain(|(_, runs)| runs.result == CallStatus::Failed);
     failed.sort_by_key(|(_, runs)| Reverse(runs.last.entry));
     failed.truncate(FAILED_MAX);
-    Ok(failed)
+    failed
 }
 
 /// The failing commands, each with the entry of its last result.
-pub(super) fn failing_commands(
-    history: &ConversationHistory<'_>,
-    deadline: &Deadline,
-) -> Result<Vec<(Seq, String)>, TimedOut> {
-    let failing = failing(history, deadline)?;
-    Ok(failing.into_iter().map(|(command, runs)| (runs.last.entry, command)).collect())
+pub(super) fn failing_commands(history: &ConversationHistory<'_>) -> Vec<(Seq, String)> {
+    let failing = failing(history);
+    failing.into_iter().map(|(command, runs)| (runs.last.entry, command)).collect()
 }
 
-pub(super) fn failed<'a>(
-    history: &ConversationHistory<'a>,
-    deadline: &Deadline,
-) -> Result<Render<'a>, TimedOut> {
-    let failed = failing(history, deadline)?;
-    Ok(Box::new(move |bytes_max| {
+pub(super) fn failed<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
+    let failed = failing(history);
+    Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
         for (command, runs) in &failed {
             let command = clip_line(command, COMMAND_BYTES_MAX);
@@ -70,18 +61,15 @@ pub(super) fn failed<'a>(
             lines.push(line + &clip_line(&output, room));
         }
         lines.text()
-    }))
+    })
 }
 
-pub(super) fn others<'a>(
-    history: &ConversationHistory<'a>,
-    deadline: &Deadline,
-) -> Result<Render<'a>, TimedOut> {
-    let mut others: Vec<(String, CommandRuns)> = runs(history, deadline)?;
+pub(super) fn others<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
+    let mut others: Vec<(String, CommandRuns)> = runs(history);
     // Results of git are listed under version control.
     others.retain(|(command, runs)| runs.result != CallStatus::Failed && !command.starts_with("git "));
     others.sort_by_key(|(_, runs)| Reverse((runs.count, runs.last.entry)));
-    Ok(Box::new(move |bytes_max| {
+    Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
         for (command, runs) in &others {
             let command = clip_line(command, COMMAND_BYTES_MAX);
@@ -97,18 +85,14 @@ pub(super) fn others<'a>(
             lines.push(format!("- `{command}` ({}×, {}): {result}", runs.count, at(runs.last.entry)));
         }
         lines.text()
-    }))
+    })
 }
 
 /// The runs of each command, with the result of the last one.
-fn runs<'a>(
-    history: &ConversationHistory<'a>,
-    deadline: &Deadline,
-) -> Result<Vec<(String, CommandRuns<'a>)>, TimedOut> {
+fn runs<'a>(history: &ConversationHistory<'a>) -> Vec<(String, CommandRuns<'a>)> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut all: Vec<(String, CommandRuns)> = Vec::new();
-    for call in &history.calls {
-        deadline.check()?;
+    for call in history.calls() {
         let Some(line) = call.command() else { continue };
         let (command, is_piped) = normalise(&line);
         let program = command.split_whitespace().find(|word| !word.contains('=')).unwrap_or_default();
@@ -127,7 +111,7 @@ fn runs<'a>(
             }
         }
     }
-    Ok(all)
+    all
 }
 
 /// Normalizes a command line, so that runs of the same command are recognized: one line, without a leading

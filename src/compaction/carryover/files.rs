@@ -8,9 +8,9 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::Value;
 
+use super::Render;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::BoundedLines;
-use super::{Deadline, Render, TimedOut};
 use epitome_thread::{Seq, ToolDisplay, ToolKind};
 
 /// Longer texts are not considered paths.
@@ -50,17 +50,14 @@ struct FileActivity {
     last: Seq,
 }
 
-pub(super) fn touched<'a>(
-    history: &ConversationHistory<'a>,
-    deadline: &Deadline,
-) -> Result<Render<'a>, TimedOut> {
-    let files = touched_files(history, deadline)?;
+pub(super) fn touched<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
+    let files = touched_files(history);
     let cwd = history.cwd;
     let mut newest: Vec<(String, FileActivity)> = files.into_iter().collect();
     newest.sort_by_key(|(_, file)| Reverse(file.last));
     let (changed, read): (Vec<_>, Vec<_>) =
         newest.into_iter().partition(|(_, file)| file.action != FileAction::Read);
-    Ok(Box::new(move |bytes_max| {
+    Box::new(move |bytes_max| {
         if changed.is_empty() && read.is_empty() {
             return String::new();
         }
@@ -88,7 +85,7 @@ pub(super) fn touched<'a>(
             }
         }
         lines.text()
-    }))
+    })
 }
 
 /// Bytes that are reserved for each row after the current one.
@@ -129,16 +126,13 @@ fn shared_directory<'a>(paths: impl Iterator<Item = &'a str>) -> &'a str {
 }
 
 /// The files that calls changed, created or deleted, each with the entry that last touched it, oldest first.
-pub(super) fn changed_files(
-    history: &ConversationHistory<'_>,
-    deadline: &Deadline,
-) -> Result<Vec<(Seq, String)>, TimedOut> {
-    let files = touched_files(history, deadline)?.into_iter();
+pub(super) fn changed_files(history: &ConversationHistory<'_>) -> Vec<(Seq, String)> {
+    let files = touched_files(history).into_iter();
     let files =
         files.filter(|(_, file)| file.action != FileAction::Read).map(|(path, file)| (file.last, path));
     let mut files: Vec<(Seq, String)> = files.collect();
     files.sort();
-    Ok(files)
+    files
 }
 
 /// Joins as many names as fit, followed by the number of the others.
@@ -160,13 +154,9 @@ fn joined(names: &[String], bytes_max: usize) -> String {
 }
 
 /// Every file that a successful call touched, by its path relative to the working directory.
-fn touched_files(
-    history: &ConversationHistory<'_>,
-    deadline: &Deadline,
-) -> Result<HashMap<String, FileActivity>, TimedOut> {
+fn touched_files(history: &ConversationHistory<'_>) -> HashMap<String, FileActivity> {
     let mut files: HashMap<String, FileActivity> = HashMap::new();
-    for call in &history.calls {
-        deadline.check()?;
+    for call in history.calls() {
         if call.result() != CallStatus::Succeeded {
             continue;
         }
@@ -189,7 +179,7 @@ fn touched_files(
             }
         }
     }
-    Ok(files)
+    files
 }
 
 /// The path relative to the working directory, with `..` for a nearby parent directory; other paths are unchanged.
@@ -304,20 +294,16 @@ fn removed(command: &str) -> Vec<(String, FileAction)> {
     removed
 }
 
-pub(super) fn mentioned<'a>(
-    history: &ConversationHistory<'a>,
-    deadline: &Deadline,
-) -> Result<Render<'a>, TimedOut> {
+pub(super) fn mentioned<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     struct Mentions {
         count: u32,
         last: Seq,
         path: String,
     }
-    let touched = touched_files(history, deadline)?;
+    let touched = touched_files(history);
     let known: HashSet<&str> = touched.keys().map(|path| file_name(path)).collect();
     let mut files: HashMap<String, Mentions> = HashMap::new();
-    for call in &history.calls {
-        deadline.check()?;
+    for call in history.calls() {
         let text = call.text();
         let is_full = files.len() >= MENTIONED_MAX;
         for path in paths_in(&text[..text.floor_char_boundary(RESULT_BYTES_MAX)]) {
@@ -345,7 +331,7 @@ pub(super) fn mentioned<'a>(
     let mut files: Vec<Mentions> = files.into_values().filter(|file| file.count >= MENTIONS_MIN).collect();
     files.sort_by(|one, other| (other.count, other.last, &one.path).cmp(&(one.count, one.last, &other.path)));
     let names: Vec<String> = files.into_iter().map(|file| relative(&file.path, history.cwd)).collect();
-    Ok(Box::new(move |bytes_max| joined(&names, bytes_max)))
+    Box::new(move |bytes_max| joined(&names, bytes_max))
 }
 
 fn file_name(path: &str) -> &str {
@@ -405,14 +391,10 @@ static DEFINITION: LazyLock<Regex> = LazyLock::new(|| {
     .expect("a valid pattern")
 });
 
-pub(super) fn defined<'a>(
-    history: &ConversationHistory<'a>,
-    deadline: &Deadline,
-) -> Result<Render<'a>, TimedOut> {
+pub(super) fn defined<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     // For each file, the entry in which each name was defined last.
     let mut files: BTreeMap<String, HashMap<&str, Seq>> = BTreeMap::new();
-    for call in &history.calls {
-        deadline.check()?;
+    for call in history.calls() {
         if call.result() != CallStatus::Succeeded || call.command().is_some() {
             continue;
         }
@@ -445,14 +427,14 @@ pub(super) fn defined<'a>(
         names.truncate(FILE_NAMES_MAX);
     }
     files.sort_by_key(|(_, names)| Reverse(names.first().map(|(_, entry)| *entry)));
-    Ok(Box::new(move |bytes_max| {
+    Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
         for (path, names) in &files {
             let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
             lines.push(format!("- {}: {}", file_name(path), names.join(", ")));
         }
         lines.text()
-    }))
+    })
 }
 
 fn names_in(text: &str) -> impl Iterator<Item = &str> {

@@ -4,9 +4,9 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+use super::Render;
 use super::history::{CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip_line};
-use super::{Deadline, Render, TimedOut};
 
 /// Bytes of an output that are examined.
 const OUTPUT_BYTES_MAX: usize = 16 * 1024;
@@ -47,13 +47,9 @@ struct GitState {
     commits: Vec<String>,
 }
 
-pub(super) fn compute<'a>(
-    history: &ConversationHistory<'a>,
-    deadline: &Deadline,
-) -> Result<Render<'a>, TimedOut> {
+pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let mut found = GitState::default();
-    for call in history.calls.iter().rev() {
-        deadline.check()?;
+    for call in history.calls().rev() {
         let Some(command) = call.command() else { continue };
         let has = |program: &str| command.split(|c: char| !c.is_alphanumeric()).any(|word| word == program);
         let output = call.text();
@@ -78,7 +74,7 @@ pub(super) fn compute<'a>(
             }
         }
     }
-    Ok(Box::new(move |bytes_max| found.render(bytes_max)))
+    Box::new(move |bytes_max| found.render(bytes_max))
 }
 
 impl GitState {

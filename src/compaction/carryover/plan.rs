@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
+use super::Render;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip, clip_line};
-use super::{Deadline, Render, TimedOut};
 use epitome_thread::{PlanStep, Seq};
 
 /// Bytes of a step, and of a completed step.
@@ -32,11 +32,10 @@ impl TrackedStep {
 /// The current steps, and the last approved plan with its entry.
 type PlanState<'a> = (Vec<TrackedStep>, Option<(Seq, &'a str)>);
 
-fn state<'a>(history: &ConversationHistory<'a>, deadline: &Deadline) -> Result<PlanState<'a>, TimedOut> {
+fn state<'a>(history: &ConversationHistory<'a>) -> PlanState<'a> {
     let mut steps: Vec<TrackedStep> = Vec::new();
     let mut approved = None;
-    for call in &history.calls {
-        deadline.check()?;
+    for call in history.calls() {
         let tool = call.name.to_ascii_lowercase();
         match tool.as_str() {
             "taskcreate" => steps.push(created(call, steps.len())),
@@ -56,24 +55,18 @@ fn state<'a>(history: &ConversationHistory<'a>, deadline: &Deadline) -> Result<P
     if !history.plan.is_empty() {
         steps = history.plan.iter().map(own).collect();
     }
-    Ok((steps, approved))
+    (steps, approved)
 }
 
 /// The steps of the plan that are not done.
-pub(super) fn open_steps(
-    history: &ConversationHistory<'_>,
-    deadline: &Deadline,
-) -> Result<Vec<String>, TimedOut> {
-    let (steps, _) = state(history, deadline)?;
-    Ok(steps.into_iter().filter(|step| !step.is_done()).map(|step| step.text).collect())
+pub(super) fn open_steps(history: &ConversationHistory<'_>) -> Vec<String> {
+    let (steps, _) = state(history);
+    steps.into_iter().filter(|step| !step.is_done()).map(|step| step.text).collect()
 }
 
-pub(super) fn compute<'a>(
-    history: &ConversationHistory<'a>,
-    deadline: &Deadline,
-) -> Result<Render<'a>, TimedOut> {
-    let (steps, approved) = state(history, deadline)?;
-    Ok(Box::new(move |bytes_max| {
+pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
+    let (steps, approved) = state(history);
+    Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
         let mut left_out = 0;
         for step in steps.iter().filter(|step| !step.is_done()) {
@@ -98,7 +91,7 @@ pub(super) fn compute<'a>(
             }
         }
         lines.text()
-    }))
+    })
 }
 
 fn own(step: &PlanStep) -> TrackedStep {
