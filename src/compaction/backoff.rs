@@ -53,7 +53,7 @@ impl CompactionBackoff {
 
     /// Whether automatic compactions are paused. `size` is the window in tokens.
     pub fn is_paused(&self, ruler: &Ruler, thread: &Thread, size: u64) -> bool {
-        self.useless >= USELESS_MAX && !has_grown(added(ruler, thread, self.since), size)
+        self.useless >= USELESS_MAX && added(ruler, thread, self.since) < growth(size)
     }
 
     /// Whether a compaction is due.
@@ -74,10 +74,6 @@ impl CompactionBackoff {
             missing => at.max(used.saturating_add(missing)),
         }
     }
-}
-
-fn has_grown(added: u64, size: u64) -> bool {
-    added >= growth(size)
 }
 
 fn growth(size: u64) -> u64 {

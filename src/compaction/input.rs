@@ -207,11 +207,7 @@ fn text_bytes(entry: &Entry) -> usize {
 
 /// The ids of the calls in these entries that asked the user something.
 pub(super) fn asked(entries: &[Arc<Entry>]) -> HashSet<&str> {
-    let calls = entries.iter().filter_map(|entry| match &entry.change {
-        Change::Replied { message, .. } => Some(message.calls()),
-        _ => None,
-    });
-    calls.flatten().filter(|call| is_question(&call.name)).map(|call| call.id.0.as_str()).collect()
+    tools(entries).into_iter().filter(|(_, tool)| is_question(tool)).map(|(call, _)| call).collect()
 }
 
 /// The tool name of each call in these entries, by call id.
