@@ -112,7 +112,7 @@ impl View {
 
     /// The index of the reply, and of its call, that this outcome belongs to.
     fn call_of(&self, outcome_at: usize) -> Option<(usize, usize)> {
-        let Change::ToolFinished { outcome } = &self.shown[outcome_at].change else { return None };
+        let outcome = self.shown[outcome_at].change.outcome()?;
         let before = self.shown[..outcome_at].iter().enumerate().rev();
         before.map(|(at, entry)| (at, rank(entry, outcome))).find_map(|(at, rank)| Some((at, rank?)))
     }
@@ -190,27 +190,19 @@ impl View {
     }
 
     fn drop_call(&mut self, at: usize, call: usize) {
-        let message = self.reply(at);
-        let Some(id) = message.calls().nth(call).map(|call| call.id.clone()) else { return };
-        let of_call = |entry: &Arc<Entry>| matches!(&entry.change, Change::ToolFinished { outcome } if outcome.call == id);
-        let outcomes = self.shown[at + 1..].iter().take_while(|entry| is_outcome(entry));
-        let outcome =
-            outcomes.enumerate().find(|(_, entry)| of_call(entry)).map(|(behind, _)| at + 1 + behind);
-        if let Some(outcome) = outcome {
-            self.remove(outcome);
+        let mut content = self.reply(at).content;
+        let mut calls = content.iter().filter_map(Content::as_call);
+        let Some(id) = calls.nth(call).map(|call| call.id.clone()) else { return };
+        let of_call = |entry: &Arc<Entry>| entry.change.outcome().is_some_and(|outcome| outcome.call == id);
+        if let Some(behind) =
+            self.shown[at + 1..].iter().take_while(|entry| is_outcome(entry)).position(of_call)
+        {
+            self.remove(at + 1 + behind);
         }
-        let mut numbers: Vec<u32> =
-            (0..message.calls().count()).map(|call| self.places[at].call_number(call)).collect();
-        numbers.remove(call);
-        self.places[at].calls = Some(numbers);
-        let mut calls = 0;
-        let is_other = |content: &Content| {
-            let is_call = matches!(content, Content::Call(_));
-            calls += usize::from(is_call);
-            !(is_call && calls == call + 1)
-        };
-        let mut content = message.content;
-        content.retain(is_other);
+        let count = self.shown[at].change.calls().count();
+        let numbers = (0..count).filter(|other| *other != call);
+        self.places[at].calls = Some(numbers.map(|other| self.places[at].call_number(other)).collect());
+        content.retain(|content| content.as_call().is_none_or(|other| other.id != id));
         self.set_reply(at, content);
     }
 

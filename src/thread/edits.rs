@@ -246,9 +246,8 @@ impl Trial<'_> {
     /// A call of the same reply that has no outcome yet.
     fn running_call(&self, spot: ViewPosition) -> Option<CallId> {
         let reply: &Arc<Entry> = &self.view.entries()[self.view.reply_of(spot)?];
-        let Change::Replied { message, .. } = &reply.change else { return None };
         let open = self.thread.open_calls();
-        message.calls().find(|call| open.contains(&call.id)).map(|call| call.id.clone())
+        reply.change.calls().find(|call| open.contains(&call.id)).map(|call| call.id.clone())
     }
 
     /// Why every provider would reject the current view, if so.

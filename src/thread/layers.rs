@@ -127,10 +127,6 @@ impl Thread {
         }
     }
 
-    pub(super) fn entry(&self, seq: Seq) -> Option<&Arc<Entry>> {
-        self.entries().get(usize::try_from(seq.0).ok()?)
-    }
-
     fn known_layer(&self, layer: Seq) -> Result<Layer, String> {
         self.layer(layer).ok_or_else(|| match self.entry(layer) {
             Some(_) => format!("{layer} did nothing to the history; /history lists what did"),

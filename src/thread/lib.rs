@@ -323,6 +323,10 @@ impl Thread {
         &self.entries
     }
 
+    pub fn entry(&self, seq: Seq) -> Option<&Arc<Entry>> {
+        self.entries.get(usize::try_from(seq.0).ok()?)
+    }
+
     /// The entries that change the view other than by appending (compactions, edits, rewinds and so on), and those that
     /// undo or redo them, oldest first. A long log has few of these.
     pub fn view_changes(&self) -> &[Arc<Entry>] {
@@ -378,20 +382,14 @@ impl Thread {
 
     /// The call with this id, in the newest reply that contains one.
     pub fn call(&self, id: &CallId) -> Option<&ToolCall> {
-        self.entries.iter().rev().find_map(|entry| match &entry.change {
-            Change::Replied { message, .. } => message.calls().find(|call| call.id == *id),
-            _ => None,
-        })
+        self.entries.iter().rev().find_map(|entry| entry.change.calls().find(|call| call.id == *id))
     }
 
     /// The input and display of a call: its own, or the last ones that a hook gave it.
     pub fn input_of(&self, id: &CallId) -> Option<(&serde_json::Value, &CallDisplay)> {
         self.entries.iter().rev().find_map(|entry| match &entry.change {
             Change::CallChanged { call, input, card, .. } if call == id => Some((input, card)),
-            Change::Replied { message, .. } => {
-                message.calls().find(|call| call.id == *id).map(|call| (&call.input, &call.card))
-            }
-            _ => None,
+            change => change.calls().find(|call| call.id == *id).map(|call| (&call.input, &call.card)),
         })
     }
 

@@ -173,9 +173,9 @@ fn changed(thread: &Thread, in_view: &HashMap<Seq, &Arc<Entry>>) -> HashMap<Seq,
         })
         .map(|mask| mask.entry)
         .collect();
-    let differs = in_view.values().filter(|shown| {
-        thread.entries().get(shown.seq.0 as usize).is_some_and(|entry| entry.change != shown.change)
-    });
+    let differs = in_view
+        .values()
+        .filter(|shown| thread.entry(shown.seq).is_some_and(|entry| entry.change != shown.change));
     let rewritten = thread.rewritten();
     let words = differs.map(|shown| {
         let words = if rewritten.contains(shown.seq) {
@@ -254,11 +254,8 @@ fn ranges(seqs: &[Seq]) -> String {
 
 /// The outcome of each call, with its entry. A second one is ignored, as in the view.
 pub(super) fn outcomes_of(entries: &[Arc<Entry>]) -> HashMap<&CallId, (Seq, &ToolOutcome)> {
-    let newest_first = entries.iter().rev().filter_map(|entry| match &entry.change {
-        Change::ToolFinished { outcome } => Some((&outcome.call, (entry.seq, outcome))),
-        _ => None,
-    });
-    newest_first.collect()
+    let newest_first = entries.iter().rev().filter_map(|entry| Some((entry.seq, entry.change.outcome()?)));
+    newest_first.map(|(entry, outcome)| (&outcome.call, (entry, outcome))).collect()
 }
 
 /// The text of an outcome as shown to the user.
