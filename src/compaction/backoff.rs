@@ -91,8 +91,7 @@ pub(super) fn last_swap(thread: &Thread) -> Option<Seq> {
     let is_swap = |change: &Change| matches!(change, Change::Compacted { .. } | Change::Pruned { .. });
     let swaps = |entry: &Entry| match &entry.change {
         Change::Undone { entry: layer } | Change::Redone { entry: layer } => {
-            let layer = usize::try_from(layer.0).ok().and_then(|layer| thread.entries().get(layer));
-            layer.is_some_and(|layer| is_swap(&layer.change))
+            thread.entry(*layer).is_some_and(|layer| is_swap(&layer.change))
         }
         change => is_swap(change) && !thread.is_undone(entry.seq) && !thread.is_taken_back(entry.seq),
     };

@@ -1,13 +1,14 @@
 //! Drops and shortens parts of a compaction, in a fixed order, until the result fits and gains enough. Pure.
 
 use super::GAIN_MIN_PERCENT;
-use super::carryover::{CarriedText, Carryover};
+use super::carryover::Carryover;
+use super::compose::SummaryResult;
 use super::input::CompactionInput;
 use super::material::{LastRequest, Material};
 use super::parts::{CompactionMessage, Measure, SummaryPart};
 use super::plan::{CompactionPlan, is_automatic};
 use super::prune::{PruneCuts, SAID_BYTES_MIN};
-use epitome_thread::{Content, Mask, Message, MessageId, ModelName, Seq, Trigger};
+use epitome_thread::{Content, Mask, Message, MessageId, Seq, Trigger};
 
 /// Bytes of a summary that are kept as long as something else can be shortened.
 const SUMMARY_BYTES_MIN: usize = 1_000;
@@ -116,7 +117,7 @@ fn to_gain(trigger: Trigger) -> &'static [ShrinkablePart] {
 /// A compaction that is ready to be committed.
 pub(super) struct FittedCompaction {
     pub content: CompactionMessage,
-    pub carried: CarriedText,
+    pub carried: String,
     pub through: Seq,
     pub cut: usize,
     pub masks: Vec<Mask>,
@@ -133,19 +134,7 @@ pub(super) struct Unfit {
     pub fits: bool,
 }
 
-/// The summary and what accompanies it.
-pub(super) struct SummaryInput<'a> {
-    /// Written for this compaction.
-    pub text: Option<String>,
-    /// What hooks added to it.
-    pub context: Option<String>,
-    /// The provider's native form of it.
-    pub native: Vec<Content>,
-    /// The model that wrote it.
-    pub writer: Option<&'a ModelName>,
-}
-
-impl SummaryInput<'_> {
+impl SummaryResult {
     /// The material for a layer that keeps the view from index `cut` on, and its summary.
     fn material(&self, input: &CompactionInput<'_>, cut: usize) -> (Material, SummaryPart) {
         let mut material = Material::collect(input, cut);
@@ -166,8 +155,8 @@ impl SummaryInput<'_> {
     /// The native form to begin with. That of an earlier summary may be all that is left of what it covers, so it is
     /// carried over unless the model that can read it has written a new summary.
     fn native(&self, material: &Material) -> Vec<Content> {
-        let is_read = |part: &Content| match (part, self.writer) {
-            (Content::Thinking { native: Some(native), .. }, Some(writer)) => {
+        let is_read = |part: &Content| match (part, &self.by) {
+            (Content::Thinking { native: Some(native), .. }, Some((writer, _))) => {
                 writer.0 == format!("{}/{}", native.provider, native.model)
             }
             _ => false,
@@ -177,14 +166,20 @@ impl SummaryInput<'_> {
             false => self.native.clone(),
         }
     }
+
+    /// What hooks add to the summary, as a text.
+    fn added(&self) -> Option<String> {
+        let added = self.context.iter().map(|(by, words)| format!("Kept for {by}:\n{words}"));
+        (!self.context.is_empty()).then(|| added.collect::<Vec<_>>().join("\n\n"))
+    }
 }
 
 /// The state of the search.
 struct FitSearch<'a> {
     input: &'a CompactionInput<'a>,
-    given: &'a SummaryInput<'a>,
+    given: &'a SummaryResult,
     native: Vec<Content>,
-    context: Option<&'a str>,
+    context: Option<String>,
     summary: SummaryPart,
     trigger: Trigger,
     cut: usize,
@@ -192,7 +187,7 @@ struct FitSearch<'a> {
     kept: PruneCuts,
     material: Material,
     carryover: Carryover<'a>,
-    carried: CarriedText,
+    carried: String,
     measure: Measure,
     /// Minimum size assumed for the summary, so that the other parts do not depend on the model's text.
     reserve: u64,
@@ -209,7 +204,7 @@ struct FitSearch<'a> {
 pub(super) fn fitted(
     input: &CompactionInput<'_>,
     plan: &CompactionPlan,
-    given: &SummaryInput<'_>,
+    given: &SummaryResult,
 ) -> Result<FittedCompaction, Unfit> {
     let search =
         |reserve| FitSearch::new(input, given, plan.trigger, plan.through, &plan.masks, reserve).search();
@@ -225,7 +220,7 @@ pub(super) fn longest_summary(input: &CompactionInput<'_>) -> u64 {
 impl<'a> FitSearch<'a> {
     fn new(
         input: &'a CompactionInput<'a>,
-        given: &'a SummaryInput<'a>,
+        given: &'a SummaryResult,
         trigger: Trigger,
         through: Seq,
         masks: &[Mask],
@@ -252,7 +247,7 @@ impl<'a> FitSearch<'a> {
             input,
             given,
             native: given.native(&material),
-            context: given.context.as_deref(),
+            context: given.added(),
             summary,
             trigger,
             cut,
@@ -275,7 +270,7 @@ impl<'a> FitSearch<'a> {
                 &self.material,
                 &self.carried,
                 &self.summary,
-                self.context,
+                self.context.as_deref(),
                 &self.measure,
             );
             parts.content.splice(..0, self.native.iter().cloned());
@@ -317,9 +312,9 @@ impl<'a> FitSearch<'a> {
         let excess = self.after.saturating_sub(target);
         match step {
             ShrinkablePart::Carried => {
-                let is_there = !self.carried.text.is_empty();
+                let is_there = !self.carried.is_empty();
                 if is_there {
-                    let taken = input.ruler.text(&self.carried.text);
+                    let taken = input.ruler.text(&self.carried);
                     self.measure.carried = lessened(self.measure.carried.min(taken), excess);
                     self.carried = self.carryover.within(&input.ruler, self.measure.carried);
                 }

@@ -170,20 +170,15 @@ fn view_text(view: &View) -> String {
         text.push('\n');
     };
     for entry in view.entries() {
-        match &entry.change {
-            Change::Said { message, .. }
-            | Change::Replied { message, .. }
-            | Change::Compacted { summary: message, .. } => {
-                for part in &message.content {
-                    match part {
-                        Content::Text { text } => add(text),
-                        Content::Call(call) => add(&call.input.to_string()),
-                        _ => {}
-                    }
-                }
+        for part in entry.change.shown_message().into_iter().flat_map(|message| &message.content) {
+            match part {
+                Content::Text { text } => add(text),
+                Content::Call(call) => add(&call.input.to_string()),
+                _ => {}
             }
-            Change::ToolFinished { outcome } => add(&outcome.model_text()),
-            _ => {}
+        }
+        if let Some(outcome) = entry.change.outcome() {
+            add(&outcome.model_text());
         }
     }
     text

@@ -237,7 +237,7 @@ impl TailSize {
         let left = by_our_count(input, share_of(input, share));
         let material = Material::collect(input, newest_within(input, left));
         let tables = Carryover::compute(input, &material.kept).within(&input.ruler, input.budget.carried_max);
-        let quoted = material.tokens(input) + input.ruler.text(&tables.text);
+        let quoted = material.tokens(input) + input.ruler.text(&tables);
         let longest = longest_summary(input);
         let message = quoted + longest / USUAL_SUMMARY_PART;
         let room = input.limit.saturating_sub(quoted.min(input.limit / 2) + longest);

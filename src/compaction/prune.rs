@@ -303,17 +303,14 @@ pub(super) fn tokens(input: &CompactionInput<'_>, text: &str) -> u64 {
 fn outcome<'a>(input: &CompactionInput<'a>, at: usize) -> Option<&'a ToolOutcome> {
     let entry = &input.entries()[at];
     let is_protected = input.pinned.contains(&entry.seq) || input.answers.contains(&entry.seq);
-    match &entry.change {
-        Change::ToolFinished { outcome } if !is_protected => Some(outcome),
-        _ => None,
-    }
+    entry.change.outcome().filter(|_| !is_protected)
 }
 
 /// The message or answer of the user at this index, as text; `None` if it may not be cut: pinned entries, instructions,
 /// and messages of a hook's history, which a mask cannot address.
 fn spoken(input: &CompactionInput<'_>, at: usize) -> Option<String> {
     let entry = &input.entries()[at];
-    let own = input.thread.entries().get(usize::try_from(entry.seq.0).ok()?)?;
+    let own = input.thread.entry(entry.seq)?;
     match (&entry.change, &own.change) {
         (Change::Said { origin: Origin::Instructions { .. }, .. }, _) => None,
         (Change::Said { message, .. }, Change::Said { .. }) if !input.pinned.contains(&entry.seq) => {
@@ -330,11 +327,7 @@ fn spoken(input: &CompactionInput<'_>, at: usize) -> Option<String> {
 
 /// The outcome as it was logged.
 fn original<'a>(input: &CompactionInput<'a>, at: usize) -> Option<&'a ToolOutcome> {
-    let seq = input.entries()[at].seq;
-    match &input.thread.entries().get(usize::try_from(seq.0).ok()?)?.change {
-        Change::ToolFinished { outcome } => Some(outcome),
-        _ => None,
-    }
+    input.thread.entry(input.entries()[at].seq)?.change.outcome()
 }
 
 fn attached(outcome: &ToolOutcome) -> usize {

@@ -149,13 +149,6 @@ fn thread_time() -> Duration {
     ThreadTime::now().as_duration()
 }
 
-/// Text that fits, and its number of lines.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct CarriedText {
-    pub text: String,
-    pub lines: u32,
-}
-
 impl<'a> Carryover<'a> {
     /// Computes all parts for a compaction that keeps the entries `kept` in the view.
     pub fn compute(input: &CompactionInput<'a>, kept: &HashSet<Seq>) -> Carryover<'a> {
@@ -173,21 +166,20 @@ impl<'a> Carryover<'a> {
         carryover
     }
 
-    /// Renders the parts within `tokens_max`.
-    pub fn within(&self, ruler: &Ruler, tokens_max: u64) -> CarriedText {
+    /// Renders the parts within `tokens_max`; empty if nothing fits.
+    pub fn within(&self, ruler: &Ruler, tokens_max: u64) -> String {
         let mut bytes = usize::try_from(tokens_max.saturating_mul(BYTES_PER_TOKEN)).unwrap_or(usize::MAX);
         for _ in 0..FIT_ATTEMPTS_MAX {
             let text = self.text(bytes);
             let tokens = ruler.text(&text);
             if tokens <= tokens_max {
-                let lines = u32::try_from(text.lines().count()).unwrap_or(u32::MAX);
-                return CarriedText { text, lines };
+                return text;
             }
             let exact = u128::from(tokens_max) * text.len() as u128 / u128::from(tokens.max(1));
             // Slightly less, because cut marks take room as well.
             bytes = usize::try_from(exact * 97 / 100).unwrap_or(0);
         }
-        CarriedText::default()
+        String::new()
     }
 
     fn text(&self, bytes_max: usize) -> String {

@@ -15,7 +15,7 @@ const FAILED: OutcomeStatus = OutcomeStatus::Failed;
 fn carried(conversation: &TestConversation, tokens_max: u64) -> String {
     let (ruler, budget) = (Ruler::for_model(None), budget(200_000));
     let input = CompactionInput::new(&ruler, &conversation.0, &budget);
-    Carryover::compute(&input, &HashSet::new()).within(&ruler, tokens_max).text
+    Carryover::compute(&input, &HashSet::new()).within(&ruler, tokens_max)
 }
 
 /// The lines of a part; empty if the part is missing.
