@@ -232,14 +232,11 @@ impl<'a> FitSearch<'a> {
         kept.take(input, cut, masks);
         // A reused earlier summary must not affect the other parts more than a new one does. That of another program
         // or a hook may be of any size; then its middle is cut.
-        let earlier =
-            material.earlier.as_ref().map(|text| SummaryPart::Earlier(text.clone()).part(usize::MAX));
-        let reserve = match earlier {
-            Some(earlier) if reserve > 0 => {
-                reserve.max(input.ruler.text(&earlier).min(input.limit / SUMMARY_PART))
-            }
-            Some(_) | None => reserve,
-        };
+        let earlier = material.earlier.as_ref().filter(|_| reserve > 0).map_or(0, |text| {
+            let part = SummaryPart::Earlier(text.clone()).part(usize::MAX);
+            input.ruler.text(&part).min(input.limit / SUMMARY_PART)
+        });
+        let reserve = reserve.max(earlier);
         let measure = full_measure(input, &material, &summary, trigger);
         let carryover = Carryover::compute(input, &material.kept);
         let carried = carryover.within(&input.ruler, measure.carried);

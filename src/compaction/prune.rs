@@ -6,15 +6,13 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::sync::Arc;
 
 use super::backoff;
 use super::budget::Budget;
 use super::input::{CompactionInput, READS_ALL, quick, tools};
 use super::text::said;
 use epitome_thread::{
-    Change, Content, Entry, Mask, Message, MessageId, Origin, OutcomeContent, Seq, Thread, ToolOutcome,
-    Trigger,
+    Change, Content, Mask, Message, MessageId, Origin, OutcomeContent, Seq, Thread, ToolOutcome, Trigger,
 };
 use epitome_tokens::Ruler;
 
@@ -89,7 +87,6 @@ pub(super) fn enough(input: &CompactionInput<'_>) -> Option<Vec<Mask>> {
 /// The change that shows entries of the view as these texts from now on.
 pub fn pruned(ruler: &Ruler, thread: &Thread, masks: Vec<Mask>, trigger: Trigger) -> Change {
     let ruler = quick(ruler, thread);
-    let mut trial = thread.clone();
     let change = |masks, tokens_before, tokens_after| Change::Pruned {
         masks,
         trigger,
@@ -97,9 +94,8 @@ pub fn pruned(ruler: &Ruler, thread: &Thread, masks: Vec<Mask>, trigger: Trigger
         tokens_after,
         window: None,
     };
-    let seq = thread.next_seq();
-    trial.apply(Arc::new(Entry { seq, at: 0, change: change(masks.clone(), 0, 0) }));
-    change(masks, ruler.view(thread.view()), ruler.view(trial.view()))
+    let after = thread.with(change(masks.clone(), 0, 0));
+    change(masks, ruler.view(thread.view()), ruler.view(after.view()))
 }
 
 /// An entry of the view that is shown shortened.

@@ -409,7 +409,7 @@ impl Change {
         }
     }
 
-    /// The message as which it is in the view: of the user, of the model, or of a compaction.
+    /// The message that it puts into the view: of the user, of the model, or of a compaction.
     pub fn shown_message(&self) -> Option<&Message> {
         match self {
             Change::Said { message, .. }

@@ -309,6 +309,13 @@ impl Thread {
         }
     }
 
+    /// The thread as it would be after this change.
+    pub fn with(&self, change: Change) -> Thread {
+        let mut after = self.clone();
+        after.apply(Arc::new(Entry { seq: self.next_seq(), at: 0, change }));
+        after
+    }
+
     /// The number of the next entry.
     pub fn next_seq(&self) -> Seq {
         Seq(self.entries.len() as u64)
