@@ -8,15 +8,10 @@ use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip_line};
 use epitome_thread::Seq;
 
-/// Bytes of a command, and of a line of its output.
+/// Bytes of a command, of the output of a failed one, and of the last line of another's output.
 const COMMAND_BYTES_MAX: usize = 140;
-const OUTPUT_LINE_BYTES_MAX: usize = 160;
-
-/// Maximum number of failed commands listed.
-const FAILED_MAX: usize = 8;
-
-/// Number of lines shown from the beginning and from the end of a failed command's output.
-const OUTPUT_LINES: usize = 2;
+const FAILED_BYTES_MAX: usize = 300;
+const LAST_LINE_BYTES_MAX: usize = 160;
 
 /// Programs that only read. Their results say nothing about the state of the work.
 const LOOKING: [&str; 22] = [
@@ -38,7 +33,6 @@ fn failing<'a>(history: &ConversationHistory<'a>) -> Vec<(String, CommandRuns<'a
     let mut failed: Vec<(String, CommandRuns)> = runs(history);
     failed.retain(|(_, runs)| runs.result == CallStatus::Failed);
     failed.sort_by_key(|(_, runs)| Reverse(runs.last.entry));
-    failed.truncate(FAILED_MAX);
     failed
 }
 
@@ -54,11 +48,10 @@ pub(super) fn failed<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         let mut lines = BoundedLines::within(bytes_max);
         for (command, runs) in &failed {
             let command = clip_line(command, COMMAND_BYTES_MAX);
-            let output = ends_of(runs.last.text());
             // Which commands fail matters more than their complete output.
             let line = format!("- `{command}` ({}): ", at(runs.last.entry));
             let room = lines.left().saturating_sub(line.len() + 1);
-            lines.push(line + &clip_line(&output, room));
+            lines.push(line + &clip_line(runs.last.text(), room.min(FAILED_BYTES_MAX)));
         }
         lines.text()
     })
@@ -77,7 +70,7 @@ pub(super) fn others<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
                 CallStatus::Succeeded if !runs.is_piped => "succeeded".to_owned(),
                 CallStatus::Succeeded => {
                     let last = runs.last.text().lines().rev().find(|line| !line.trim().is_empty());
-                    format!("last line: {}", clip_line(last.unwrap_or("(no output)"), OUTPUT_LINE_BYTES_MAX))
+                    format!("last line: {}", clip_line(last.unwrap_or("(no output)"), LAST_LINE_BYTES_MAX))
                 }
                 CallStatus::Failed | CallStatus::Unknown => "result unknown".to_owned(),
             };
@@ -135,21 +128,6 @@ fn normalise(line: &str) -> (String, bool) {
     }
     let line = line.trim_end().trim_end_matches("2>&1").trim_end();
     (line.to_owned(), is_piped)
-}
-
-/// The first and the last lines of an output.
-fn ends_of(output: &str) -> String {
-    let lines: Vec<&str> = output.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let shown: Vec<String> = if lines.len() <= 2 * OUTPUT_LINES {
-        lines.iter().map(|line| clip_line(line, OUTPUT_LINE_BYTES_MAX)).collect()
-    } else {
-        let (head, tail) = (&lines[..OUTPUT_LINES], &lines[lines.len() - OUTPUT_LINES..]);
-        let mut shown: Vec<String> = head.iter().map(|line| clip_line(line, OUTPUT_LINE_BYTES_MAX)).collect();
-        shown.push("…".to_owned());
-        shown.extend(tail.iter().map(|line| clip_line(line, OUTPUT_LINE_BYTES_MAX)));
-        shown
-    };
-    shown.join(" | ")
 }
 
 fn at(entry: Seq) -> String {

@@ -25,8 +25,6 @@ const PARENTS_MAX: usize = 2;
 const RESULT_BYTES_MAX: usize = 16 * 1024;
 /// Maximum number of file names collected from results.
 const MENTIONED_MAX: usize = 20_000;
-/// A file that only one result names may be incidental; one that several name belongs to the work.
-const MENTIONS_MIN: u32 = 2;
 
 /// Bytes of an edit that are searched for definitions.
 const EDIT_BYTES_MAX: usize = 64 * 1024;
@@ -51,35 +49,20 @@ struct FileActivity {
 }
 
 pub(super) fn touched<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
-    let files = touched_files(history);
-    let cwd = history.cwd;
-    let mut newest: Vec<(String, FileActivity)> = files.into_iter().collect();
+    let mut newest: Vec<(String, FileActivity)> = touched_files(history).into_iter().collect();
     newest.sort_by_key(|(_, file)| Reverse(file.last));
     let (changed, read): (Vec<_>, Vec<_>) =
-        newest.into_iter().partition(|(_, file)| file.action != FileAction::Read);
+        newest.iter().partition(|(_, file)| file.action != FileAction::Read);
+    let rows = [("- changed: ", changed), ("- read: ", read)]
+        .map(|(head, files)| (head, files.iter().map(|(path, file)| named(path, file)).collect::<Vec<_>>()));
+    let cwd = history.cwd;
     Box::new(move |bytes_max| {
-        if changed.is_empty() && read.is_empty() {
-            return String::new();
-        }
         let mut lines = BoundedLines::within(bytes_max);
-        lines.push(format!("(relative to {})", cwd.display()));
-        let mut rows: Vec<(String, Vec<String>)> = Vec::new();
-        for (what, files) in [("changed", &changed), ("read", &read)] {
-            let directory = shared_directory(files.iter().map(|(path, _)| path.as_str()));
-            let is_below = |path: &str| {
-                !directory.is_empty() && path.strip_prefix(directory).is_some_and(|rest| rest.contains('/'))
-            };
-            let (below, others): (Vec<_>, Vec<_>) = files.iter().partition(|(path, _)| is_below(path));
-            let names = below.into_iter().map(|(path, file)| named(&path[directory.len()..], file));
-            rows.push((format!("- {what} below {directory}: "), names.collect()));
-            let names = others.into_iter().map(|(path, file)| named(path, file));
-            rows.push((format!("- {what}: "), names.collect()));
-        }
-        rows.retain(|(_, names)| !names.is_empty());
-        for (at, (head, names)) in rows.iter().enumerate() {
-            let kept_free = ROW_BYTES * (rows.len() - at - 1);
-            let room = lines.left().saturating_sub(head.len() + 1 + kept_free);
-            let row = joined(names, room);
+        for (head, names) in rows.iter().filter(|(_, names)| !names.is_empty()) {
+            if lines.is_empty() {
+                lines.push(format!("(relative to {})", cwd.display()));
+            }
+            let row = joined(names, lines.left().saturating_sub(head.len() + 1));
             if !row.is_empty() {
                 lines.push(format!("{head}{row}"));
             }
@@ -87,12 +70,6 @@ pub(super) fn touched<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         lines.text()
     })
 }
-
-/// Bytes that are reserved for each row after the current one.
-const ROW_BYTES: usize = 60;
-
-/// The approximate size in bytes of an additional row before its first file.
-const HEAD_BYTES: usize = 24;
 
 /// A file in the list: the action, the number of changes if more than one, and the last entry.
 fn named(path: &str, file: &FileActivity) -> String {
@@ -106,23 +83,6 @@ fn named(path: &str, file: &FileActivity) -> String {
         1 => format!("{path} ({done}{})", file.last),
         changes => format!("{path} ({done}{changes}×, {})", file.last),
     }
-}
-
-/// The directory, with a trailing slash, that saves the most bytes if it is written once for all files in its
-/// subdirectories. A file keeps the name of its immediate directory. Empty if no directory saves enough for a separate
-/// row.
-fn shared_directory<'a>(paths: impl Iterator<Item = &'a str>) -> &'a str {
-    let mut below: HashMap<&str, usize> = HashMap::new();
-    for path in paths {
-        let parents = path.rsplit_once('/').map_or("", |(parents, _)| parents);
-        for (at, _) in parents.match_indices('/') {
-            *below.entry(&path[..=at]).or_default() += 1;
-        }
-    }
-    let saved = |(directory, files): (&str, usize)| directory.len() * (files - 1);
-    let best = below.into_iter().max_by_key(|(directory, files)| (saved((directory, *files)), *directory));
-    best.filter(|(directory, files)| saved((directory, *files)) > HEAD_BYTES)
-        .map_or("", |(directory, _)| directory)
 }
 
 /// The files that calls changed, created or deleted, each with the entry that last touched it, oldest first.
@@ -183,7 +143,7 @@ fn touched_files(history: &ConversationHistory<'_>) -> HashMap<String, FileActiv
 }
 
 /// The path relative to the working directory, with `..` for a nearby parent directory; other paths are unchanged.
-pub(super) fn relative(path: &str, cwd: &Path) -> String {
+fn relative(path: &str, cwd: &Path) -> String {
     let path = path.strip_prefix("file://").unwrap_or(path);
     let near = cwd.ancestors().take(PARENTS_MAX + 1).enumerate();
     for (up, ancestor) in near.filter(|(_, ancestor)| ancestor.parent().is_some()) {
@@ -204,11 +164,8 @@ fn paths_of(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
             paths.push((path.to_string_lossy().into_owned(), action));
         }
     }
-    if !paths.is_empty() {
+    if !paths.is_empty() || call.command().is_some() {
         return paths;
-    }
-    if let Some(command) = call.command() {
-        return removed(&command);
     }
     if let Some(patch) = call.input_text(&["patch", "input", "patchText", "diff"]) {
         paths.extend(patched(patch));
@@ -223,11 +180,6 @@ fn paths_of(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
         None => {}
     }
     paths
-}
-
-/// Whether a call is an edit rather than a command.
-pub(super) fn changes_a_file(call: &CallRecord<'_>) -> bool {
-    call.command().is_none() && paths_of(call).iter().any(|(_, action)| *action != FileAction::Read)
 }
 
 /// The action of a call on the file it names; `None` if it does not touch a file, such as a search.
@@ -276,61 +228,28 @@ fn patched(patch: &str) -> impl Iterator<Item = (String, FileAction)> {
     })
 }
 
-/// The files that a command line removes, if it is simple enough to be parsed without a shell.
-fn removed(command: &str) -> Vec<(String, FileAction)> {
-    let mut removed = Vec::new();
-    for part in command.split(['\n', ';']).flat_map(|part| part.split("&&")) {
-        let words: Vec<&str> = part.split_whitespace().collect();
-        let operands = match words.as_slice() {
-            ["rm", operands @ ..] | ["git", "rm", operands @ ..] => operands,
-            _ => continue,
-        };
-        let is_plain = |word: &&&str| {
-            !word.starts_with('-') && !word.contains(['$', '*', '?', '"', '\'', '`', '{', '&'])
-        };
-        let operands = operands.iter().take_while(|word| !word.contains(['|', '>', '<']));
-        removed.extend(operands.filter(is_plain).map(|path| ((*path).to_owned(), FileAction::Deleted)));
-    }
-    removed
-}
-
 pub(super) fn mentioned<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
-    struct Mentions {
-        count: u32,
-        last: Seq,
-        path: String,
-    }
     let touched = touched_files(history);
     let known: HashSet<&str> = touched.keys().map(|path| file_name(path)).collect();
-    let mut files: HashMap<String, Mentions> = HashMap::new();
+    // By name, how many results mention the file, the last of these, and the path in the first.
+    let mut files: HashMap<&str, (u32, Seq, &str)> = HashMap::new();
     for call in history.calls() {
         let text = call.text();
-        let is_full = files.len() >= MENTIONED_MAX;
         for path in paths_in(&text[..text.floor_char_boundary(RESULT_BYTES_MAX)]) {
             let name = file_name(path);
-            if known.contains(name) {
+            let is_room = files.len() < MENTIONED_MAX || files.contains_key(name);
+            if known.contains(name) || !is_room {
                 continue;
             }
-            match files.get_mut(name) {
-                Some(file) => {
-                    // Counted once per result.
-                    file.count += u32::from(file.last != call.entry);
-                    file.last = call.entry;
-                    if path.len() > file.path.len() && !file.path.starts_with('/') {
-                        file.path = path.to_owned();
-                    }
-                }
-                None if !is_full => {
-                    let file = Mentions { count: 1, last: call.entry, path: path.to_owned() };
-                    files.insert(name.to_owned(), file);
-                }
-                None => {}
-            }
+            let (count, last, _) = files.entry(name).or_insert((1, call.entry, path));
+            // Counted once per result.
+            *count += u32::from(*last != call.entry);
+            *last = call.entry;
         }
     }
-    let mut files: Vec<Mentions> = files.into_values().filter(|file| file.count >= MENTIONS_MIN).collect();
-    files.sort_by(|one, other| (other.count, other.last, &one.path).cmp(&(one.count, one.last, &other.path)));
-    let names: Vec<String> = files.into_iter().map(|file| relative(&file.path, history.cwd)).collect();
+    let mut files: Vec<(u32, Seq, &str)> = files.into_values().collect();
+    files.sort_by_key(|(count, last, path)| (Reverse((*count, *last)), *path));
+    let names: Vec<String> = files.into_iter().map(|(.., path)| relative(path, history.cwd)).collect();
     Box::new(move |bytes_max| joined(&names, bytes_max))
 }
 
@@ -410,13 +329,11 @@ pub(super) fn defined<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
             "input",
         ];
         let Some(new) = call.input_text(&new) else { continue };
-        let old = call.input_text(&["old_string", "old_text", "old_str", "oldText"]).unwrap_or_default();
         let Some((path, _)) = paths_of(call).into_iter().find(|(_, action)| *action != FileAction::Read)
         else {
             continue;
         };
-        let before: HashSet<&str> = names_in(old).collect();
-        for name in names_in(new).filter(|name| !before.contains(name)) {
+        for name in names_in(new) {
             files.entry(relative(&path, history.cwd)).or_default().insert(name, call.entry);
         }
     }
@@ -458,14 +375,5 @@ mod tests {
         ] {
             assert_eq!(paths_in(text).collect::<Vec<_>>(), paths, "{text}");
         }
-    }
-
-    #[test]
-    fn only_plain_operands_of_rm_are_deleted_files() {
-        let removed: Vec<String> = removed("cd x && rm -rf a.txt b/ $HOME/c; git rm d.rs | cat")
-            .into_iter()
-            .map(|(path, _)| path)
-            .collect();
-        assert_eq!(removed, ["a.txt", "b/", "d.rs"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Version control: commits, branches, pushes and pull requests, from the output of `git`, `gh` and `glab`.
+//! Version control: commits, branches and pull requests, from the output of `git`, `gh` and `glab`.
 
 use std::sync::LazyLock;
 
@@ -26,12 +26,6 @@ static BRANCH: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?m)^(?:On branch |Switched to (?:a new )?branch ')([^'\s]+)").expect("a valid pattern")
 });
 
-/// `   1a2b3c4..5d6e7f8  main -> main`, printed by `git push`.
-static PUSH: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"(?m)^ [ *+] (?:\[new branch\]|[0-9a-f]{7,40}\.{2,3}([0-9a-f]{7,40}))\s+(\S+) -> (\S+)")
-        .expect("a valid pattern")
-});
-
 /// A pull or merge request: its URL in an output, or its number in a command line.
 static REQUEST: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"https://[^\s/]+/\S+/(?:pull|merge_requests)/(\d+)|/pulls/(\d+)|\b(?:pr|mr) [a-z]+ (\d+)")
@@ -42,7 +36,6 @@ static REQUEST: LazyLock<Regex> = LazyLock::new(|| {
 #[derive(Default)]
 struct GitState {
     branch: Option<String>,
-    pushed: Option<String>,
     requests: Vec<String>,
     commits: Vec<String>,
 }
@@ -58,10 +51,6 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
             let commits: Vec<_> = COMMIT.captures_iter(output).collect();
             for commit in commits.iter().rev() {
                 found.commit(format!("- {} on {}: {}", &commit[2], &commit[1], &commit[3]));
-            }
-            if let Some(push) = PUSH.captures_iter(output).last() {
-                let hash = push.get(1).map_or("as a new branch", |hash| hash.as_str());
-                found.pushed.get_or_insert_with(|| format!("{} {hash}", &push[3]));
             }
             let branch = BRANCH.captures_iter(output).last().map(|branch| branch[1].to_owned());
             let of_commit = || commits.last().map(|commit| commit[1].to_owned());
@@ -93,7 +82,7 @@ impl GitState {
     fn render(&self, bytes_max: usize) -> String {
         let mut lines = BoundedLines::within(bytes_max);
         let requests = Some(self.requests.join(", ")).filter(|requests| !requests.is_empty());
-        let state = [("branch", &self.branch), ("last push", &self.pushed), ("pull requests", &requests)];
+        let state = [("branch", &self.branch), ("pull requests", &requests)];
         let state =
             state.into_iter().filter_map(|(name, value)| Some(format!("{name}: {}", value.as_ref()?)));
         let state = state.collect::<Vec<_>>().join("; ");

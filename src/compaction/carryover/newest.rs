@@ -1,9 +1,6 @@
 //! The newest entries that left the view: calls, their results, and the agent's messages.
 
-use std::path::Path;
-
 use super::Render;
-use super::files::{changes_a_file, relative};
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip, clip_line};
 use epitome_thread::{Content, Seq};
@@ -31,7 +28,8 @@ pub(super) fn calls<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let gone = history.calls().rev().filter(|call| call.has_left && !call.is_planning());
     for call in gone.take(CALLS_MAX) {
         let failed = if call.result() == CallStatus::Failed { " (failed)" } else { "" };
-        newest.push(format!("- {} {} {}{failed}", call.entry, call.name, input_line(call, history.cwd)));
+        let input = clip_line(&call.input.to_string(), INPUT_BYTES_MAX);
+        newest.push(format!("- {} {} {input}{failed}", call.entry, call.name));
     }
     Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
@@ -44,40 +42,11 @@ pub(super) fn calls<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     })
 }
 
-/// The values of an input on one line. Argument names would add little.
-fn input_line(call: &CallRecord<'_>, cwd: &Path) -> String {
-    let Some(input) = call.input.as_object() else { return String::new() };
-    let mut line = String::new();
-    for value in input.values() {
-        let left = INPUT_BYTES_MAX.saturating_sub(line.len());
-        if left == 0 {
-            break;
-        }
-        let value = match value {
-            serde_json::Value::String(text) if Some(text.as_str()) == call.path() => {
-                clip_line(&relative(text, cwd), left)
-            }
-            serde_json::Value::String(text) => clip_line(text, left),
-            // Disabled options.
-            serde_json::Value::Bool(false) | serde_json::Value::Null => continue,
-            // Lists of edits and the like can be large, so they are clipped.
-            other => clip_line(&other.to_string(), left),
-        };
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(&value);
-    }
-    line
-}
-
 pub(super) fn results<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let newest: Vec<CallRecord> = history
         .calls()
         .rev()
         .filter(|call| call.has_left && !call.is_planning() && !call.text().trim().is_empty())
-        // The result of a successful edit says nothing more than that.
-        .filter(|call| !(changes_a_file(call) && call.result() == CallStatus::Succeeded))
         .take(RESULT_PERCENT.len())
         .copied()
         .collect();

@@ -11,10 +11,8 @@ use epitome_thread::{PlanStep, Seq};
 const STEP_BYTES_MAX: usize = 400;
 const DONE_BYTES_MAX: usize = 110;
 
-/// Largest share of the plan's room for the text of an approved plan, in percent, and the minimum room in bytes for
-/// showing it. With less room, only its heading and last line would be left, and completed steps are more useful.
+/// Largest share of the plan's room for the text of an approved plan, in percent.
 const APPROVED_PERCENT: usize = 45;
-const APPROVED_ROOM_MIN: usize = 1_000;
 
 struct TrackedStep {
     /// The id used by `TaskUpdate`; empty for tools that always send the complete list.
@@ -76,7 +74,6 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         if left_out > 0 {
             lines.push(format!("- … and {left_out} more open steps"));
         }
-        let approved = approved.filter(|(_, text)| !text.is_empty() && bytes_max >= APPROVED_ROOM_MIN);
         if let Some((entry, text)) = approved {
             let head = format!("Approved plan ({entry}):\n");
             let room = (bytes_max * APPROVED_PERCENT / 100).min(lines.left());
