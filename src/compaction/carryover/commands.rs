@@ -49,7 +49,7 @@ pub(super) fn failed<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         for (command, runs) in &failed {
             let command = clip_line(command, COMMAND_BYTES_MAX);
             // Which commands fail matters more than their complete output.
-            let line = format!("- `{command}` ({}): ", at(runs.last.entry));
+            let line = format!("- `{command}` (last {}): ", runs.last.entry);
             let room = lines.left().saturating_sub(line.len() + 1);
             lines.push(line + &clip_line(runs.last.text(), room.min(FAILED_BYTES_MAX)));
         }
@@ -75,7 +75,7 @@ pub(super) fn others<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
                 CallStatus::Failed | CallStatus::Unknown => "result unknown".to_owned(),
             };
             // If a long line does not fit, shorter ones after it still may.
-            lines.push(format!("- `{command}` ({}×, {}): {result}", runs.count, at(runs.last.entry)));
+            lines.push(format!("- `{command}` ({}×, last {}): {result}", runs.count, runs.last.entry));
         }
         lines.text()
     })
@@ -128,10 +128,6 @@ fn normalise(line: &str) -> (String, bool) {
     }
     let line = line.trim_end().trim_end_matches("2>&1").trim_end();
     (line.to_owned(), is_piped)
-}
-
-fn at(entry: Seq) -> String {
-    format!("last {entry}")
 }
 
 #[cfg(test)]

@@ -50,7 +50,8 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         if has("git") {
             let commits: Vec<_> = COMMIT.captures_iter(output).collect();
             for commit in commits.iter().rev() {
-                found.commit(format!("- {} on {}: {}", &commit[2], &commit[1], &commit[3]));
+                let commit = format!("- {} on {}: {}", &commit[2], &commit[1], &commit[3]);
+                add(&mut found.commits, COMMITS_MAX, commit);
             }
             let branch = BRANCH.captures_iter(output).last().map(|branch| branch[1].to_owned());
             let of_commit = || commits.last().map(|commit| commit[1].to_owned());
@@ -59,26 +60,21 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         if (has("gh") || has("glab")) && call.result() == CallStatus::Succeeded {
             let requests = REQUEST.captures_iter(output).take(1).chain(REQUEST.captures_iter(&command));
             for number in requests.filter_map(|found| found.iter().skip(1).flatten().next()) {
-                found.request(format!("#{}", number.as_str()));
+                add(&mut found.requests, REQUESTS_MAX, format!("#{}", number.as_str()));
             }
         }
     }
     Box::new(move |bytes_max| found.render(bytes_max))
 }
 
+/// Adds an item, unless it is in the list already or the list is full.
+fn add(list: &mut Vec<String>, items_max: usize, item: String) {
+    if list.len() < items_max && !list.contains(&item) {
+        list.push(item);
+    }
+}
+
 impl GitState {
-    fn commit(&mut self, commit: String) {
-        if self.commits.len() < COMMITS_MAX && !self.commits.contains(&commit) {
-            self.commits.push(commit);
-        }
-    }
-
-    fn request(&mut self, request: String) {
-        if self.requests.len() < REQUESTS_MAX && !self.requests.contains(&request) {
-            self.requests.push(request);
-        }
-    }
-
     fn render(&self, bytes_max: usize) -> String {
         let mut lines = BoundedLines::within(bytes_max);
         let requests = Some(self.requests.join(", ")).filter(|requests| !requests.is_empty());
