@@ -11,15 +11,12 @@ use serde_json::Value;
 use super::Render;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::BoundedLines;
-use epitome_thread::{Seq, ToolDisplay, ToolKind};
+use epitome_thread::{Seq, ToolDisplay};
 
 /// Longer texts are not considered paths.
 const PATH_BYTES_MAX: usize = 300;
 /// Maximum number of files considered for a call.
 const CALL_FILES_MAX: usize = 64;
-
-/// Number of directories above the working directory for which relative paths are used.
-const PARENTS_MAX: usize = 2;
 
 /// Bytes of a result that are searched for file names.
 const RESULT_BYTES_MAX: usize = 16 * 1024;
@@ -142,16 +139,13 @@ fn touched_files(history: &ConversationHistory<'_>) -> HashMap<String, FileActiv
     files
 }
 
-/// The path relative to the working directory, with `..` for a nearby parent directory; other paths are unchanged.
+/// The path relative to the working directory if it is below that.
 fn relative(path: &str, cwd: &Path) -> String {
     let path = path.strip_prefix("file://").unwrap_or(path);
-    let near = cwd.ancestors().take(PARENTS_MAX + 1).enumerate();
-    for (up, ancestor) in near.filter(|(_, ancestor)| ancestor.parent().is_some()) {
-        if let Ok(below) = Path::new(path).strip_prefix(ancestor) {
-            return format!("{}{}", "../".repeat(up), below.display());
-        }
+    match Path::new(path).strip_prefix(cwd) {
+        Ok(below) => below.display().to_string(),
+        Err(_) => path.strip_prefix("./").unwrap_or(path).to_owned(),
     }
-    path.strip_prefix("./").unwrap_or(path).to_owned()
 }
 
 /// The files of a call, with its action on each.
@@ -191,21 +185,15 @@ fn action_of(call: &CallRecord<'_>) -> Option<FileAction> {
         Some("str_replace" | "insert" | "undo_edit") => return Some(FileAction::Changed),
         Some(_) | None => {}
     }
-    match call.card.kind {
-        ToolKind::Read => return Some(FileAction::Read),
-        ToolKind::Edit => return Some(FileAction::Changed),
-        ToolKind::Delete => return Some(FileAction::Deleted),
-        ToolKind::Move => return Some(FileAction::Changed),
-        ToolKind::Search | ToolKind::Execute | ToolKind::Fetch => return None,
-        ToolKind::Think | ToolKind::Other => {}
-    }
     let name = call.name.to_ascii_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
     if has(&["grep", "glob", "search", "find", "list"]) {
         None
     } else if has(&["delete", "remove"]) {
         Some(FileAction::Deleted)
-    } else if has(&["edit", "write", "patch", "replace", "insert", "create", "update", "rename", "move"]) {
+    } else if has(&[
+        "edit", "write", "patch", "apply", "replace", "insert", "create", "update", "rename", "move",
+    ]) {
         Some(FileAction::Changed)
     } else {
         Some(FileAction::Read)
