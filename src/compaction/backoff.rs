@@ -53,7 +53,7 @@ impl CompactionBackoff {
 
     /// Whether automatic compactions are paused. `size` is the window in tokens.
     pub fn is_paused(&self, ruler: &Ruler, thread: &Thread, size: u64) -> bool {
-        self.useless >= USELESS_MAX && !has_grown(added(ruler, thread, self.since), size)
+        self.useless >= USELESS_MAX && added(ruler, thread, self.since) < growth(size)
     }
 
     /// Whether a compaction is due.
@@ -76,10 +76,6 @@ impl CompactionBackoff {
     }
 }
 
-fn has_grown(added: u64, size: u64) -> bool {
-    added >= growth(size)
-}
-
 fn growth(size: u64) -> u64 {
     size.saturating_mul(GROWTH_PERCENT_MIN).div_ceil(100)
 }
@@ -95,8 +91,7 @@ pub(super) fn last_swap(thread: &Thread) -> Option<Seq> {
     let is_swap = |change: &Change| matches!(change, Change::Compacted { .. } | Change::Pruned { .. });
     let swaps = |entry: &Entry| match &entry.change {
         Change::Undone { entry: layer } | Change::Redone { entry: layer } => {
-            let layer = usize::try_from(layer.0).ok().and_then(|layer| thread.entries().get(layer));
-            layer.is_some_and(|layer| is_swap(&layer.change))
+            thread.entry(*layer).is_some_and(|layer| is_swap(&layer.change))
         }
         change => is_swap(change) && !thread.is_undone(entry.seq) && !thread.is_taken_back(entry.seq),
     };

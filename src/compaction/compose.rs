@@ -2,12 +2,11 @@
 
 use super::budget::Budget;
 use super::carryover::Carryover;
-use super::fit::{FittedCompaction, SummaryInput, Unfit, fitted};
+use super::fit::{FittedCompaction, Unfit, fitted};
 use super::input::CompactionInput;
 use super::parts::names;
 use super::plan::{CompactionPlan, NO_GAIN};
 use super::text::CUT_OFF;
-use super::unknown::flagged;
 use epitome_thread::edits::Replacement;
 use epitome_thread::{
     Change, CompactionStats, Content, Mask, Message, MessageId, ModelName, PartId, PartSize, Seq, Thread,
@@ -56,18 +55,13 @@ pub fn compacted_in(
     id: MessageId,
     written: SummaryResult,
 ) -> Result<Change, String> {
-    let SummaryResult { text, context, native, by, fallback } = written;
-    let text = text.filter(|text| !text.trim().is_empty());
+    let text = written.text.filter(|text| !text.trim().is_empty());
     let is_cut_off = text.as_ref().is_some_and(|text| text.ends_with(CUT_OFF));
-    // Only models invent file names.
-    let text = text.map(|text| if by.is_some() { flagged(text, input.thread) } else { text });
-    let context: Vec<String> = context.iter().map(|(by, words)| format!("Kept for {by}:\n{words}")).collect();
-    let context = (!context.is_empty()).then(|| context.join("\n\n"));
-    let summary = SummaryInput { text, context, native, writer: by.as_ref().map(|(model, _)| model) };
-    let made = fitted(input, plan, &summary).map_err(|unfit| why_not(input, &unfit))?;
-    let account = CompactionStats { is_cut_off, ..account(input, &made, fallback) };
+    let written = SummaryResult { text, ..written };
+    let made = fitted(input, plan, &written).map_err(|unfit| why_not(input, &unfit))?;
+    let account = CompactionStats { is_cut_off, ..account(input, &made, written.fallback) };
     let FittedCompaction { content: parts, through, masks, tokens_after, .. } = made;
-    let (model, usage) = by.unzip();
+    let (model, usage) = written.by.unzip();
     Ok(Change::Compacted {
         through,
         summary: Message { id, content: parts.content, author: None },
@@ -88,7 +82,7 @@ pub fn compacted_in(
 pub fn tables(ruler: &Ruler, thread: &Thread, budget: &Budget, plan: &CompactionPlan) -> String {
     let input = CompactionInput::new(ruler, thread, budget);
     let kept = input.entries()[input.cut(plan.through)..].iter().map(|entry| entry.seq).collect();
-    Carryover::compute(&input, &kept).within(&input.ruler, budget.carried_max).text
+    Carryover::compute(&input, &kept).within(&input.ruler, budget.carried_max)
 }
 
 /// How a compaction treats an entry of the view.
@@ -139,7 +133,7 @@ fn account(
     let mut account = CompactionStats {
         quoted: parts.quoted.clone(),
         shortened: parts.shortened.clone(),
-        facts: made.carried.lines,
+        facts: u32::try_from(made.carried.lines().count()).unwrap_or(u32::MAX),
         left_out,
         left_out_earlier: parts.left_out_earlier.map(Box::new),
         fallback,

@@ -280,14 +280,6 @@ fn without_a_new_summary_the_earlier_one_is_reused() {
         assert!(text.contains(&format!("<summary>\n{expected}\n</summary>")), "{text}");
         assert_eq!(text.contains("of its older part"), summary.is_none(), "{text}");
     }
-    conversation.replies(words(1_000));
-    let text = conversation.compact(
-        10_000,
-        Trigger::Manual,
-        KeptTail::Nothing,
-        Some("It went on in src/made_up.rs."),
-    );
-    assert!(text.contains("(not found in the log: src/made_up.rs)\n</summary>"), "{text}");
 }
 
 #[test]

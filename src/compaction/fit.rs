@@ -1,13 +1,14 @@
 //! Drops and shortens parts of a compaction, in a fixed order, until the result fits and gains enough. Pure.
 
 use super::GAIN_MIN_PERCENT;
-use super::carryover::{CarriedText, Carryover};
+use super::carryover::Carryover;
+use super::compose::SummaryResult;
 use super::input::CompactionInput;
 use super::material::{LastRequest, Material};
 use super::parts::{CompactionMessage, Measure, SummaryPart};
 use super::plan::{CompactionPlan, is_automatic};
 use super::prune::{PruneCuts, SAID_BYTES_MIN};
-use epitome_thread::{Content, Mask, Message, MessageId, ModelName, Seq, Trigger};
+use epitome_thread::{Content, Mask, Message, MessageId, Seq, Trigger};
 
 /// Bytes of a summary that are kept as long as something else can be shortened.
 const SUMMARY_BYTES_MIN: usize = 1_000;
@@ -85,24 +86,19 @@ const TO_FIT: [ShrinkablePart; 14] = [
 /// The order if the result fits but gains too little. What a summary has beyond its expected size goes first: the
 /// other parts were chosen for that size.
 fn to_gain(trigger: Trigger) -> &'static [ShrinkablePart] {
+    const REQUESTED: [ShrinkablePart; 6] = [
+        ShrinkablePart::Summary,
+        ShrinkablePart::Attached,
+        ShrinkablePart::Carried,
+        ShrinkablePart::Context,
+        ShrinkablePart::Pastes,
+        ShrinkablePart::Request,
+    ];
     match trigger {
         // A requested compaction keeps the request and the part to keep intact. Attachments have been seen by then,
         // and if they make up most of the conversation, only dropping them gains anything.
-        Trigger::Manual => &[
-            ShrinkablePart::Summary,
-            ShrinkablePart::Attached,
-            ShrinkablePart::Carried,
-            ShrinkablePart::Context,
-            ShrinkablePart::Pastes,
-        ],
-        Trigger::Hook => &[
-            ShrinkablePart::Summary,
-            ShrinkablePart::Attached,
-            ShrinkablePart::Carried,
-            ShrinkablePart::Context,
-            ShrinkablePart::Pastes,
-            ShrinkablePart::Request,
-        ],
+        Trigger::Manual => &REQUESTED[..5],
+        Trigger::Hook => &REQUESTED,
         Trigger::Threshold | Trigger::Must | Trigger::Overflow => &[
             ShrinkablePart::Summary,
             ShrinkablePart::Carried,
@@ -121,7 +117,7 @@ fn to_gain(trigger: Trigger) -> &'static [ShrinkablePart] {
 /// A compaction that is ready to be committed.
 pub(super) struct FittedCompaction {
     pub content: CompactionMessage,
-    pub carried: CarriedText,
+    pub carried: String,
     pub through: Seq,
     pub cut: usize,
     pub masks: Vec<Mask>,
@@ -138,19 +134,7 @@ pub(super) struct Unfit {
     pub fits: bool,
 }
 
-/// The summary and what accompanies it.
-pub(super) struct SummaryInput<'a> {
-    /// Written for this compaction.
-    pub text: Option<String>,
-    /// What hooks added to it.
-    pub context: Option<String>,
-    /// The provider's native form of it.
-    pub native: Vec<Content>,
-    /// The model that wrote it.
-    pub writer: Option<&'a ModelName>,
-}
-
-impl SummaryInput<'_> {
+impl SummaryResult {
     /// The material for a layer that keeps the view from index `cut` on, and its summary.
     fn material(&self, input: &CompactionInput<'_>, cut: usize) -> (Material, SummaryPart) {
         let mut material = Material::collect(input, cut);
@@ -171,8 +155,8 @@ impl SummaryInput<'_> {
     /// The native form to begin with. That of an earlier summary may be all that is left of what it covers, so it is
     /// carried over unless the model that can read it has written a new summary.
     fn native(&self, material: &Material) -> Vec<Content> {
-        let is_read = |part: &Content| match (part, self.writer) {
-            (Content::Thinking { native: Some(native), .. }, Some(writer)) => {
+        let is_read = |part: &Content| match (part, &self.by) {
+            (Content::Thinking { native: Some(native), .. }, Some((writer, _))) => {
                 writer.0 == format!("{}/{}", native.provider, native.model)
             }
             _ => false,
@@ -182,14 +166,20 @@ impl SummaryInput<'_> {
             false => self.native.clone(),
         }
     }
+
+    /// What hooks add to the summary, as a text.
+    fn added(&self) -> Option<String> {
+        let added = self.context.iter().map(|(by, words)| format!("Kept for {by}:\n{words}"));
+        (!self.context.is_empty()).then(|| added.collect::<Vec<_>>().join("\n\n"))
+    }
 }
 
 /// The state of the search.
 struct FitSearch<'a> {
     input: &'a CompactionInput<'a>,
-    given: &'a SummaryInput<'a>,
+    given: &'a SummaryResult,
     native: Vec<Content>,
-    context: Option<&'a str>,
+    context: Option<String>,
     summary: SummaryPart,
     trigger: Trigger,
     cut: usize,
@@ -197,7 +187,7 @@ struct FitSearch<'a> {
     kept: PruneCuts,
     material: Material,
     carryover: Carryover<'a>,
-    carried: CarriedText,
+    carried: String,
     measure: Measure,
     /// Minimum size assumed for the summary, so that the other parts do not depend on the model's text.
     reserve: u64,
@@ -214,10 +204,11 @@ struct FitSearch<'a> {
 pub(super) fn fitted(
     input: &CompactionInput<'_>,
     plan: &CompactionPlan,
-    given: &SummaryInput<'_>,
+    given: &SummaryResult,
 ) -> Result<FittedCompaction, Unfit> {
-    let first = FitSearch::new(input, plan, given, longest_summary(input)).search();
-    first.or_else(|_| FitSearch::new(input, plan, given, 0).search())
+    let search =
+        |reserve| FitSearch::new(input, given, plan.trigger, plan.through, &plan.masks, reserve).search();
+    search(longest_summary(input)).or_else(|_| search(0))
 }
 
 /// The expected size of the longest summary, in tokens: the model's limit, but at most a quarter of the room and of the
@@ -229,33 +220,31 @@ pub(super) fn longest_summary(input: &CompactionInput<'_>) -> u64 {
 impl<'a> FitSearch<'a> {
     fn new(
         input: &'a CompactionInput<'a>,
-        plan: &CompactionPlan,
-        given: &'a SummaryInput<'a>,
+        given: &'a SummaryResult,
+        trigger: Trigger,
+        through: Seq,
+        masks: &[Mask],
         reserve: u64,
     ) -> FitSearch<'a> {
-        let cut = input.cut(plan.through);
+        let cut = input.cut(through);
         let (material, summary) = given.material(input, cut);
         let mut kept = PruneCuts::new(input, cut);
-        kept.take(input, cut, &plan.masks);
+        kept.take(input, cut, masks);
         // A reused earlier summary must not affect the other parts more than a new one does. That of another program
         // or a hook may be of any size; then its middle is cut.
-        let earlier =
-            material.earlier.as_ref().map(|text| SummaryPart::Earlier(text.clone()).part(usize::MAX));
-        let reserve = match earlier {
-            Some(earlier) if reserve > 0 => {
-                reserve.max(input.ruler.text(&earlier).min(input.limit / SUMMARY_PART))
-            }
-            Some(_) | None => reserve,
-        };
-        let measure = full_measure(input, &material, &summary, plan.trigger);
+        let earlier = material.earlier.as_ref().filter(|_| reserve > 0).map_or(0, |text| {
+            let part = SummaryPart::Earlier(text.clone()).part(usize::MAX);
+            input.ruler.text(&part).min(input.limit / SUMMARY_PART)
+        });
+        let reserve = reserve.max(earlier);
+        let measure = full_measure(input, &material, &summary, trigger);
         let carryover = Carryover::compute(input, &material.kept);
         let carried = carryover.within(&input.ruler, measure.carried);
-        let (trigger, through) = (plan.trigger, plan.through);
         FitSearch {
             input,
             given,
             native: given.native(&material),
-            context: given.context.as_deref(),
+            context: given.added(),
             summary,
             trigger,
             cut,
@@ -278,7 +267,7 @@ impl<'a> FitSearch<'a> {
                 &self.material,
                 &self.carried,
                 &self.summary,
-                self.context,
+                self.context.as_deref(),
                 &self.measure,
             );
             parts.content.splice(..0, self.native.iter().cloned());
@@ -320,9 +309,9 @@ impl<'a> FitSearch<'a> {
         let excess = self.after.saturating_sub(target);
         match step {
             ShrinkablePart::Carried => {
-                let is_there = !self.carried.text.is_empty();
+                let is_there = !self.carried.is_empty();
                 if is_there {
-                    let taken = input.ruler.text(&self.carried.text);
+                    let taken = input.ruler.text(&self.carried);
                     self.measure.carried = lessened(self.measure.carried.min(taken), excess);
                     self.carried = self.carryover.within(&input.ruler, self.measure.carried);
                 }
@@ -360,18 +349,8 @@ impl<'a> FitSearch<'a> {
                 }
                 is_long
             }
-            ShrinkablePart::Outcomes => {
-                let before = self.kept.tokens;
-                let tokens_max = self.room_for_kept(target);
-                self.kept.outcomes(input, self.cut, tokens_max);
-                self.kept.tokens < before
-            }
-            ShrinkablePart::Recalled => {
-                let before = self.kept.tokens;
-                let tokens_max = self.room_for_kept(target);
-                self.kept.recalled(input, self.cut, tokens_max);
-                self.kept.tokens < before
-            }
+            ShrinkablePart::Outcomes => self.cut_kept(target, PruneCuts::outcomes),
+            ShrinkablePart::Recalled => self.cut_kept(target, PruneCuts::recalled),
             ShrinkablePart::Attached => {
                 let is_there = self.measure.attached > 0;
                 self.measure.attached /= 2;
@@ -380,15 +359,7 @@ impl<'a> FitSearch<'a> {
             ShrinkablePart::Request => {
                 let request = self.material.request.as_ref();
                 let text = request.map_or(0, |request| request.with(self.measure.attached).0.len());
-                let bytes = self.measure.request.min(text);
-                if bytes > SAID_BYTES_MIN {
-                    self.measure.request = (bytes / 2).max(SAID_BYTES_MIN);
-                    return true;
-                }
-                let before = self.kept.tokens;
-                let tokens_max = self.room_for_kept(target);
-                self.kept.messages(input, self.cut, tokens_max);
-                self.kept.tokens < before
+                halve(&mut self.measure.request, text) || self.cut_kept(target, PruneCuts::messages)
             }
             ShrinkablePart::Kept => {
                 // The current round and recalled outcomes are given up for room, but not for a gain: the model would repeat
@@ -401,20 +372,11 @@ impl<'a> FitSearch<'a> {
                     return false;
                 }
                 // There is room again for the parts that were shortened for it.
-                (self.through, self.cut) = (through, cut);
-                self.kept = PruneCuts::new(input, self.cut);
-                (self.material, self.summary) = self.given.material(input, self.cut);
-                self.measure = full_measure(input, &self.material, &self.summary, self.trigger);
-                self.carryover = Carryover::compute(input, &self.material.kept);
-                self.carried = self.carryover.within(&input.ruler, self.measure.carried);
+                *self = FitSearch::new(input, self.given, self.trigger, through, &[], self.reserve);
                 true
             }
             ShrinkablePart::Goal => {
-                let bytes = self.measure.goal.min(self.material.goal.as_ref().map_or(0, String::len));
-                if bytes > SAID_BYTES_MIN {
-                    self.measure.goal = (bytes / 2).max(SAID_BYTES_MIN);
-                }
-                bytes > SAID_BYTES_MIN
+                halve(&mut self.measure.goal, self.material.goal.as_ref().map_or(0, String::len))
             }
             ShrinkablePart::Instructions => {
                 let is_listed = self.measure.without_files < self.material.instructions.len();
@@ -434,9 +396,16 @@ impl<'a> FitSearch<'a> {
         }
     }
 
-    /// The room for the kept part next to the current message.
-    fn room_for_kept(&self, target: u64) -> u64 {
-        target.saturating_sub(self.after.saturating_sub(self.kept.tokens))
+    /// Cuts entries of the kept part until it fits `target` next to the current message; `false` if that gave nothing.
+    fn cut_kept(
+        &mut self,
+        target: u64,
+        cut: fn(&mut PruneCuts, &CompactionInput<'_>, usize, u64) -> bool,
+    ) -> bool {
+        let before = self.kept.tokens;
+        let tokens_max = target.saturating_sub(self.after.saturating_sub(before));
+        cut(&mut self.kept, self.input, self.cut, tokens_max);
+        self.kept.tokens < before
     }
 
     /// The size at which the result fits and gains enough.
@@ -470,6 +439,16 @@ fn full_measure(
         goal: usize::MAX,
         without_files: 0,
     }
+}
+
+/// Halves the limit of a text of this many bytes; `false` if hardly anything is left of it.
+fn halve(limit: &mut usize, bytes: usize) -> bool {
+    let bytes = bytes.min(*limit);
+    let is_long = bytes > SAID_BYTES_MIN;
+    if is_long {
+        *limit = (bytes / 2).max(SAID_BYTES_MIN);
+    }
+    is_long
 }
 
 /// Reduces by `by` tokens, but at least by an eighth, so that the search terminates.

@@ -7,12 +7,12 @@ use super::budget::Budget;
 use super::carryover::{is_question, user_reply};
 use super::prune::RECALL;
 use super::text::{shortened, shortened_to_chars};
-use epitome_thread::{Change, Content, Entry, OutcomeContent, Seq, Thread};
+use epitome_thread::{Change, Entry, Seq, Thread};
 use epitome_tokens::{Count, Ruler};
 
-/// Maximum size in bytes of a view that is counted with the vocabulary. A longer one is estimated: counting takes half
+/// Maximum size in tokens of a view that is counted with the vocabulary. A longer one is estimated: counting takes half
 /// a millisecond per thousand tokens, and a decision must not block.
-const EXACT_BYTES_MAX: usize = 64 * 1024;
+const EXACT_TOKENS_MAX: u64 = 16 * 1024;
 
 /// Number of tokens used to measure the margin of a count; any large number works.
 const MARGIN_PROBE_TOKENS: u64 = 1_000_000;
@@ -57,13 +57,11 @@ impl<'a> CompactionInput<'a> {
         let whole = thread.pinned().into_iter().filter(|part| part.part.is_none());
         let pinned = whole.map(|part| part.entry).collect();
         let asked = asked(entries);
-        let is_answer = |entry: &&Arc<Entry>| match &entry.change {
-            Change::ToolFinished { outcome } => {
-                user_reply(asked.contains(outcome.call.0.as_str()), outcome).is_some()
-            }
-            _ => false,
+        let answered = |entry: &Arc<Entry>| {
+            let outcome = entry.change.outcome()?;
+            user_reply(asked.contains(outcome.call.0.as_str()), outcome).map(|_| entry.seq)
         };
-        let answers = entries.iter().filter(is_answer).map(|entry| entry.seq).collect();
+        let answers = entries.iter().filter_map(answered).collect();
         let recalled = recalled(thread);
         let has_recall = thread.frame().is_none_or(|(_, tools)| tools.iter().any(|tool| tool.name == RECALL));
         CompactionInput {
@@ -159,66 +157,29 @@ fn recalled(thread: &Thread) -> BTreeSet<usize> {
     let since = ended.map(|entry| entry.seq);
     let entries = thread.view().entries();
     let tools = tools(entries);
-    let is_recalled = |entry: &Arc<Entry>| match &entry.change {
-        Change::ToolFinished { outcome } => {
-            // A shortened outcome is a derived entry, different from the logged one.
-            let own = usize::try_from(entry.seq.0).ok().and_then(|seq| thread.entries().get(seq));
-            Some(entry.seq) > since
-                && tools.get(outcome.call.0.as_str()) == Some(&RECALL)
-                && own.is_some_and(|own| Arc::ptr_eq(own, entry))
-        }
-        _ => false,
+    let is_recalled = |entry: &Arc<Entry>| {
+        let tool = entry.change.outcome().and_then(|outcome| tools.get(outcome.call.0.as_str()));
+        // A shortened outcome is a derived entry, different from the logged one.
+        Some(entry.seq) > since
+            && tool == Some(&RECALL)
+            && thread.entry(entry.seq).is_some_and(|own| Arc::ptr_eq(own, entry))
     };
     (0..entries.len()).filter(|at| is_recalled(&entries[*at])).collect()
 }
 
 /// A ruler that counts a short view with the vocabulary and estimates a long one.
 pub(super) fn quick(ruler: &Ruler, thread: &Thread) -> Ruler {
-    let mut left = Some(EXACT_BYTES_MAX);
-    for entry in thread.view().entries() {
-        left = left.and_then(|left| left.checked_sub(text_bytes(entry)));
-    }
-    if left.is_some() { ruler.clone() } else { ruler.clone().exact(None) }
-}
-
-/// The number of bytes of text in an entry, approximately.
-fn text_bytes(entry: &Entry) -> usize {
-    let of_content = |content: &Content| match content {
-        Content::Text { text } | Content::Thinking { text, .. } => text.len(),
-        Content::Resource { text, .. } => text.len(),
-        // The exact size of an input is known only after serializing it; the rest of it is usually small.
-        Content::Call(call) => call
-            .input
-            .as_object()
-            .map_or(0, |input| input.values().map(|value| value.as_str().map_or(0, str::len)).sum::<usize>()),
-        Content::Search(search) => search.text().len(),
-        Content::Image { .. } | Content::Document { .. } | Content::ResourceLink { .. } => 0,
-    };
-    match &entry.change {
-        Change::Said { message, .. }
-        | Change::Replied { message, .. }
-        | Change::Compacted { summary: message, .. } => message.content.iter().map(of_content).sum(),
-        Change::ToolFinished { outcome } => {
-            outcome.content.iter().filter_map(OutcomeContent::as_text).map(str::len).sum()
-        }
-        _ => 0,
-    }
+    let estimate = ruler.clone().exact(None);
+    if estimate.view(thread.view()) <= EXACT_TOKENS_MAX { ruler.clone() } else { estimate }
 }
 
 /// The ids of the calls in these entries that asked the user something.
 pub(super) fn asked(entries: &[Arc<Entry>]) -> HashSet<&str> {
-    let calls = entries.iter().filter_map(|entry| match &entry.change {
-        Change::Replied { message, .. } => Some(message.calls()),
-        _ => None,
-    });
-    calls.flatten().filter(|call| is_question(&call.name)).map(|call| call.id.0.as_str()).collect()
+    tools(entries).into_iter().filter(|(_, tool)| is_question(tool)).map(|(call, _)| call).collect()
 }
 
 /// The tool name of each call in these entries, by call id.
 pub(super) fn tools(entries: &[Arc<Entry>]) -> HashMap<&str, &str> {
-    let calls = entries.iter().filter_map(|entry| match &entry.change {
-        Change::Replied { message, .. } => Some(message.calls()),
-        _ => None,
-    });
-    calls.flatten().map(|call| (call.id.0.as_str(), call.name.as_str())).collect()
+    let calls = entries.iter().flat_map(|entry| entry.change.calls());
+    calls.map(|call| (call.id.0.as_str(), call.name.as_str())).collect()
 }

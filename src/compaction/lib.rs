@@ -26,17 +26,13 @@ mod plan;
 mod preview;
 mod prune;
 mod text;
-mod unknown;
 
 pub use budget::Budget;
 pub use compose::{EntryTreatment, SummaryResult, compacted, compacted_in, mutated, pins_too_large, tables};
 pub use input::CompactionInput;
 pub use lost::{Forgotten, LostContent, LostKind, lost};
 pub use parts::{CARRIED_HEAD, GOAL_HEAD, NO_ROOM_FOR_INSTRUCTIONS, REQUEST_HEAD, USER_HEAD, goal_words};
-pub use plan::{
-    CompactionDecision, CompactionPlan, CompactionRequest, KeptTail, NO_GAIN, can_shrink, decide, decided,
-    through,
-};
+pub use plan::{CompactionDecision, CompactionPlan, CompactionRequest, KeptTail, NO_GAIN, decide, decided};
 pub use preview::{Preview, PreviewLine, preview};
 pub use prune::{due, pruned};
 pub use text::{CUT_OFF, extract, flat, is_tagged, pieces};

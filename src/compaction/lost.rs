@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use super::budget::Budget;
-use super::carryover::{CarryoverFacts, user_reply};
+use super::carryover::{facts, user_reply};
 use super::compose::{SummaryResult, compacted_in};
 use super::input::{CompactionInput, asked};
 use super::plan::{CompactionDecision, CompactionRequest, KeptTail, decided};
@@ -135,12 +135,7 @@ fn comparable_contents(thread: &Thread) -> Vec<(LostKind, Option<Seq>, String)> 
             contents.push((LostKind::Said, Some(entry.seq), text.to_owned()));
         }
     }
-    let CarryoverFacts { changed_files, failing_commands, open_steps } = CarryoverFacts::collect(thread);
-    contents.extend(changed_files.into_iter().map(|(entry, path)| (LostKind::File, Some(entry), path)));
-    contents.extend(
-        failing_commands.into_iter().map(|(entry, command)| (LostKind::Failing, Some(entry), command)),
-    );
-    contents.extend(open_steps.into_iter().map(|step| (LostKind::Step, None, step)));
+    contents.extend(facts(thread));
     contents
 }
 
@@ -175,20 +170,15 @@ fn view_text(view: &View) -> String {
         text.push('\n');
     };
     for entry in view.entries() {
-        match &entry.change {
-            Change::Said { message, .. }
-            | Change::Replied { message, .. }
-            | Change::Compacted { summary: message, .. } => {
-                for part in &message.content {
-                    match part {
-                        Content::Text { text } => add(text),
-                        Content::Call(call) => add(&call.input.to_string()),
-                        _ => {}
-                    }
-                }
+        for part in entry.change.shown_message().into_iter().flat_map(|message| &message.content) {
+            match part {
+                Content::Text { text } => add(text),
+                Content::Call(call) => add(&call.input.to_string()),
+                _ => {}
             }
-            Change::ToolFinished { outcome } => add(&outcome.model_text()),
-            _ => {}
+        }
+        if let Some(outcome) = entry.change.outcome() {
+            add(&outcome.model_text());
         }
     }
     text

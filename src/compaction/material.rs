@@ -393,8 +393,7 @@ fn earlier_summary(thread: &Thread, replaced: &[Arc<Entry>], rewritten: &Rewritt
         }
         Change::Compacted { summary, .. } => summary.text(),
         _ => {
-            let layer = thread.entries().get(usize::try_from(head.seq.0).ok()?)?;
-            let Change::Mutated { .. } = layer.change else { return None };
+            let Change::Mutated { .. } = thread.entry(head.seq)?.change else { return None };
             let history: Vec<&Arc<Entry>> =
                 replaced.iter().take_while(|entry| entry.seq == head.seq).collect();
             match (history.len(), content_of(head)) {

@@ -1,6 +1,6 @@
 //! The parts of the compaction message. Pure.
 
-use super::carryover::{CarriedText, TAG};
+use super::carryover::TAG;
 use super::input::CompactionInput;
 use super::material::{COMPACTED, Material, SUMMARY_CLOSE, SUMMARY_OPEN};
 use super::prune::RECALL;
@@ -90,7 +90,7 @@ impl CompactionMessage {
     pub fn compose(
         input: &CompactionInput<'_>,
         material: &Material,
-        carried: &CarriedText,
+        carried: &str,
         summary: &SummaryPart,
         context: Option<&str>,
         measure: &Measure,
@@ -98,8 +98,8 @@ impl CompactionMessage {
         let mut texts = vec![summary.part(measure.summary)];
         texts.extend(context.map(str::to_owned));
         let mut quoted = Vec::new();
-        if !carried.text.is_empty() {
-            texts.push(format!("{CARRIED_HEAD}\n\n<{TAG}>\n{}\n</{TAG}>", carried.text));
+        if !carried.is_empty() {
+            texts.push(format!("{CARRIED_HEAD}\n\n<{TAG}>\n{carried}\n</{TAG}>"));
         }
         let (without, with) =
             material.instructions.split_at(measure.without_files.min(material.instructions.len()));
@@ -122,14 +122,13 @@ impl CompactionMessage {
             }
             texts.push(pins);
             // A call's pin does not quote the reply that it is a part of.
-            let entries = input.thread.entries();
             let is_call = |part: &PartId| {
-                let entry = entries.get(part.entry.0 as usize);
+                let entry = input.thread.entry(part.entry);
                 part.part.is_some()
                     && entry.is_some_and(|entry| matches!(entry.change, Change::Replied { .. }))
             };
             for part in material.pins.iter().map(|(part, _)| part).filter(|part| !is_call(part)) {
-                let loses = entries.get(part.entry.0 as usize).is_some_and(|entry| loses_data(entry));
+                let loses = input.thread.entry(part.entry).is_some_and(|entry| loses_data(entry));
                 if loses { &mut shortened } else { &mut quoted }.push(part.entry);
             }
         }

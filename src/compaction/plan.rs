@@ -7,7 +7,7 @@ use super::fit::longest_summary;
 use super::input::CompactionInput;
 use super::material::Material;
 use super::prune::{self, PruneCuts};
-use epitome_thread::{Change, Mask, Seq, Thread, Trigger, View};
+use epitome_thread::{Change, Mask, Seq, Thread, Trigger};
 use epitome_tokens::Ruler;
 
 /// The reason if a compaction would not shorten the conversation.
@@ -237,7 +237,7 @@ impl TailSize {
         let left = by_our_count(input, share_of(input, share));
         let material = Material::collect(input, newest_within(input, left));
         let tables = Carryover::compute(input, &material.kept).within(&input.ruler, input.budget.carried_max);
-        let quoted = material.tokens(input) + input.ruler.text(&tables.text);
+        let quoted = material.tokens(input) + input.ruler.text(&tables);
         let longest = longest_summary(input);
         let message = quoted + longest / USUAL_SUMMARY_PART;
         let room = input.limit.saturating_sub(quoted.min(input.limit / 2) + longest);
@@ -289,23 +289,8 @@ fn gains(input: &CompactionInput<'_>, cut: usize, is_urgent: bool) -> bool {
     replaced >= VIEW_TOKENS_MIN && (is_urgent || is_new)
 }
 
-/// The newest entry that a compaction with this `keep` replaces. `window` is the model's, in tokens. Entries
-/// that an older layer put in front of the view are always replaced.
-pub fn through(ruler: &Ruler, thread: &Thread, keep: KeptTail, window: u64) -> Seq {
-    let view = thread.view();
-    let from = match keep {
-        KeptTail::Ratio(share) => {
-            let tokens_max = (window as f64 * share.clamp(0.0, 1.0)) as u64;
-            let weights = view.entries().iter().rev().map(|entry| ruler.entry(entry));
-            newest(view, weights, tokens_max)
-        }
-        keep => start(thread, keep).unwrap_or(view.entries().len()),
-    };
-    thread.through(from)
-}
-
 /// The index in the view at which the kept part begins; `None` for a share, which depends on token counts.
-fn start(thread: &Thread, keep: KeptTail) -> Option<usize> {
+pub(super) fn start(thread: &Thread, keep: KeptTail) -> Option<usize> {
     let view = thread.view();
     let entries = view.entries();
     match keep {
@@ -336,30 +321,16 @@ fn newest_near(input: &CompactionInput<'_>, tail: &TailSize) -> usize {
 
 /// The index at which the newest rounds begin that together take at most `tokens_max`.
 fn newest_within(input: &CompactionInput<'_>, tokens_max: u64) -> usize {
-    newest(input.thread.view(), input.weights.iter().rev().copied(), tokens_max)
-}
-
-/// Like `newest_within`, given the weights of the view's entries, newest first.
-fn newest(view: &View, weights: impl Iterator<Item = u64>, tokens_max: u64) -> usize {
-    let mut from = view.entries().len();
+    let mut from = input.entries().len();
     let mut taken = 0;
-    for (at, weight) in (0..from).rev().zip(weights) {
+    for (at, weight) in input.weights.iter().enumerate().rev() {
         taken += weight;
         if taken > tokens_max {
             break;
         }
-        if !view.is_inside_round(at) {
+        if !input.thread.view().is_inside_round(at) {
             from = at;
         }
     }
     from
-}
-
-/// Whether a summary could be shorter than this view or part of a view (`View::replaced_by`).
-pub fn can_shrink(ruler: &Ruler, replaced: &View) -> bool {
-    let only_a_summary = matches!(
-        replaced.entries(),
-        [entry] if matches!(entry.change, Change::Compacted { .. })
-    );
-    !only_a_summary && ruler.view(replaced) >= VIEW_TOKENS_MIN
 }

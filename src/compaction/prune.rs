@@ -6,15 +6,13 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::sync::Arc;
 
 use super::backoff;
 use super::budget::Budget;
 use super::input::{CompactionInput, READS_ALL, quick, tools};
 use super::text::said;
 use epitome_thread::{
-    Change, Content, Entry, Mask, Message, MessageId, Origin, OutcomeContent, Seq, Thread, ToolOutcome,
-    Trigger,
+    Change, Content, Mask, Message, MessageId, Origin, OutcomeContent, Seq, Thread, ToolOutcome, Trigger,
 };
 use epitome_tokens::Ruler;
 
@@ -89,7 +87,6 @@ pub(super) fn enough(input: &CompactionInput<'_>) -> Option<Vec<Mask>> {
 /// The change that shows entries of the view as these texts from now on.
 pub fn pruned(ruler: &Ruler, thread: &Thread, masks: Vec<Mask>, trigger: Trigger) -> Change {
     let ruler = quick(ruler, thread);
-    let mut trial = thread.clone();
     let change = |masks, tokens_before, tokens_after| Change::Pruned {
         masks,
         trigger,
@@ -97,9 +94,8 @@ pub fn pruned(ruler: &Ruler, thread: &Thread, masks: Vec<Mask>, trigger: Trigger
         tokens_after,
         window: None,
     };
-    let seq = thread.next_seq();
-    trial.apply(Arc::new(Entry { seq, at: 0, change: change(masks.clone(), 0, 0) }));
-    change(masks, ruler.view(thread.view()), ruler.view(trial.view()))
+    let after = thread.with(change(masks.clone(), 0, 0));
+    change(masks, ruler.view(thread.view()), ruler.view(after.view()))
 }
 
 /// An entry of the view that is shown shortened.
@@ -231,41 +227,16 @@ impl PruneCuts {
         let is_kept = |at: &usize| input.recalled.contains(at);
         let (recalled, others): (Vec<usize>, Vec<usize>) =
             (from..round).filter(|at| !is_kept(at)).partition(is_recalled);
-        for at in recalled.into_iter().chain(others) {
-            if self.tokens <= tokens_max {
-                return true;
-            }
-            if let Some(cut) = placeholder(input, at) {
-                self.put(cut);
-            }
-        }
-        for bytes_max in OUTCOME_BYTES {
-            for at in (round..input.entries().len()).filter(|at| !is_kept(at)) {
-                if self.tokens <= tokens_max {
-                    return true;
-                }
-                if let Some(cut) = halved(input, at, bytes_max) {
-                    self.put(cut);
-                }
-            }
-        }
-        self.tokens <= tokens_max
+        let old = recalled.into_iter().chain(others).map(|at| placeholder(input, at));
+        let of_round: Vec<usize> = (round..input.entries().len()).filter(|at| !is_kept(at)).collect();
+        self.make(old.chain(all_halved(input, &of_round)), tokens_max)
     }
 
     /// Cuts the outcomes that the running turn recalled to their head and tail, oldest first, until the part
     /// takes at most `tokens_max`. Returns whether that is enough.
     pub fn recalled(&mut self, input: &CompactionInput<'_>, from: usize, tokens_max: u64) -> bool {
-        for bytes_max in OUTCOME_BYTES {
-            for at in input.recalled.range(from..) {
-                if self.tokens <= tokens_max {
-                    return true;
-                }
-                if let Some(cut) = halved(input, *at, bytes_max) {
-                    self.put(cut);
-                }
-            }
-        }
-        self.tokens <= tokens_max
+        let recalled: Vec<usize> = input.recalled.range(from..).copied().collect();
+        self.make(all_halved(input, &recalled), tokens_max)
     }
 
     /// Cuts messages and the user's answers to their head and tail until the part takes at most `tokens_max`: first what
@@ -278,19 +249,37 @@ impl PruneCuts {
             _ => true,
         };
         places.sort_by_key(|at| (is_by_user(*at), Reverse(input.weights[*at])));
-        for at in places {
-            let Some(text) = spoken(input, at) else { continue };
-            let mut bytes_max = text.len().max(SAID_BYTES_MIN);
-            while self.tokens > tokens_max && bytes_max > SAID_BYTES_MIN {
-                bytes_max = (bytes_max / 2).max(SAID_BYTES_MIN);
-                let text = input.head_and_tail(&text, bytes_max, input.entries()[at].seq);
-                if let Some(cut) = cut(input, at, text) {
-                    self.put(cut);
-                }
+        let texts = places.into_iter().filter_map(|at| Some((at, spoken(input, at)?)));
+        let cuts = texts.flat_map(|(at, text)| {
+            let half = |bytes: &usize| (*bytes > SAID_BYTES_MIN).then(|| (bytes / 2).max(SAID_BYTES_MIN));
+            let sizes = std::iter::successors(Some(text.len()), half).skip(1);
+            sizes.map(move |bytes_max| {
+                cut(input, at, input.head_and_tail(&text, bytes_max, input.entries()[at].seq))
+            })
+        });
+        self.make(cuts, tokens_max)
+    }
+
+    /// Makes these cuts, as far as they are possible, until the part takes at most `tokens_max`. Returns whether that is
+    /// enough.
+    fn make(&mut self, cuts: impl Iterator<Item = Option<PruneCut>>, tokens_max: u64) -> bool {
+        for cut in cuts {
+            if self.tokens <= tokens_max {
+                break;
+            }
+            if let Some(cut) = cut {
+                self.put(cut);
             }
         }
         self.tokens <= tokens_max
     }
+}
+
+/// Cuts of the outcomes at these indices to their head and tail: all to the largest size first.
+fn all_halved(input: &CompactionInput<'_>, places: &[usize]) -> impl Iterator<Item = Option<PruneCut>> {
+    OUTCOME_BYTES
+        .into_iter()
+        .flat_map(move |bytes_max| places.iter().map(move |at| halved(input, *at, bytes_max)))
 }
 
 /// Replaces an entry with another text, if that saves enough.
@@ -310,17 +299,14 @@ pub(super) fn tokens(input: &CompactionInput<'_>, text: &str) -> u64 {
 fn outcome<'a>(input: &CompactionInput<'a>, at: usize) -> Option<&'a ToolOutcome> {
     let entry = &input.entries()[at];
     let is_protected = input.pinned.contains(&entry.seq) || input.answers.contains(&entry.seq);
-    match &entry.change {
-        Change::ToolFinished { outcome } if !is_protected => Some(outcome),
-        _ => None,
-    }
+    entry.change.outcome().filter(|_| !is_protected)
 }
 
 /// The message or answer of the user at this index, as text; `None` if it may not be cut: pinned entries, instructions,
 /// and messages of a hook's history, which a mask cannot address.
 fn spoken(input: &CompactionInput<'_>, at: usize) -> Option<String> {
     let entry = &input.entries()[at];
-    let own = input.thread.entries().get(usize::try_from(entry.seq.0).ok()?)?;
+    let own = input.thread.entry(entry.seq)?;
     match (&entry.change, &own.change) {
         (Change::Said { origin: Origin::Instructions { .. }, .. }, _) => None,
         (Change::Said { message, .. }, Change::Said { .. }) if !input.pinned.contains(&entry.seq) => {
@@ -337,11 +323,7 @@ fn spoken(input: &CompactionInput<'_>, at: usize) -> Option<String> {
 
 /// The outcome as it was logged.
 fn original<'a>(input: &CompactionInput<'a>, at: usize) -> Option<&'a ToolOutcome> {
-    let seq = input.entries()[at].seq;
-    match &input.thread.entries().get(usize::try_from(seq.0).ok()?)?.change {
-        Change::ToolFinished { outcome } => Some(outcome),
-        _ => None,
-    }
+    input.thread.entry(input.entries()[at].seq)?.change.outcome()
 }
 
 fn attached(outcome: &ToolOutcome) -> usize {

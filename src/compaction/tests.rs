@@ -53,9 +53,12 @@ fn thread() -> Thread {
     thread
 }
 
-fn compact(thread: &Thread, keep: KeptTail, window: u64) -> Option<Change> {
-    let through = through(&Ruler::for_model(None), thread, keep, window);
-    made(thread, through).ok()
+fn compact(thread: &Thread, keep: KeptTail) -> Option<Change> {
+    made(thread, through(thread, keep)).ok()
+}
+
+fn through(thread: &Thread, keep: KeptTail) -> Seq {
+    thread.through(plan::start(thread, keep).expect("no share of the window"))
 }
 
 fn made(thread: &Thread, through: Seq) -> Result<Change, String> {
@@ -104,20 +107,16 @@ fn the_summary_is_extracted_from_its_tags() {
 
 #[test]
 fn the_kept_part_begins_with_a_complete_round_after_the_summary() {
-    let cases: Vec<(KeptTail, u64, Vec<u64>)> = vec![
-        (KeptTail::Nothing, 0, vec![7]),
-        (KeptTail::Messages(0), 0, vec![7]),
-        (KeptTail::Messages(1), 0, vec![7, 6]),
-        (KeptTail::Messages(3), 0, vec![7, 4, 5, 6]),
-        // The reply is not separated from its outcome.
-        (KeptTail::Ratio(0.01), 3_000, vec![7, 5, 6]),
-        (KeptTail::Ratio(0.0), 3_000, vec![7]),
-        (KeptTail::Ratio(0.4), 5_000, vec![7, 4, 5, 6]),
+    let cases: Vec<(KeptTail, Vec<u64>)> = vec![
+        (KeptTail::Nothing, vec![7]),
+        (KeptTail::Messages(0), vec![7]),
+        (KeptTail::Messages(1), vec![7, 6]),
+        (KeptTail::Messages(3), vec![7, 4, 5, 6]),
     ];
-    for (keep, window, expected) in cases {
+    for (keep, expected) in cases {
         let mut thread = thread();
         let before = Ruler::for_model(None).view(thread.view());
-        let change = compact(&thread, keep, window).unwrap_or_else(|| panic!("{keep:?} gains something"));
+        let change = compact(&thread, keep).unwrap_or_else(|| panic!("{keep:?} gains something"));
         append(&mut thread, change.clone());
         let view: Vec<u64> = thread.view().entries().iter().map(|entry| entry.seq.0).collect();
         assert_eq!(view, expected, "{keep:?}");
@@ -129,16 +128,15 @@ fn the_kept_part_begins_with_a_complete_round_after_the_summary() {
         );
     }
     // Keeping everything except the first request gains nothing.
-    assert_eq!(compact(&thread(), KeptTail::Messages(4), 0), None);
-    assert_eq!(compact(&thread(), KeptTail::Ratio(1.0), 1_000_000), None);
+    assert_eq!(compact(&thread(), KeptTail::Messages(4)), None);
 }
 
 #[test]
 fn the_last_request_is_quoted_if_it_would_leave_the_view() {
     let thread = thread();
-    let whole = summary_of(&compact(&thread, KeptTail::Nothing, 0).expect("a gain"));
+    let whole = summary_of(&compact(&thread, KeptTail::Nothing).expect("a gain"));
     assert!(whole.contains("<last_request>\nthe last request\n</last_request>"), "{whole}");
-    let kept = summary_of(&compact(&thread, KeptTail::Messages(2), 0).expect("a gain"));
+    let kept = summary_of(&compact(&thread, KeptTail::Messages(2)).expect("a gain"));
     assert!(!kept.contains("last_request"), "{kept}");
 }
 
@@ -148,7 +146,7 @@ fn context_and_follow_ups_are_not_the_last_request() {
     let mut thread = thread();
     append(&mut thread, said("lint it", Origin::Hook { hook: "lint".into() }));
     append(&mut thread, said("British spelling", Origin::Context { by: "style".into() }));
-    let summary = summary_of(&compact(&thread, KeptTail::Nothing, 0).expect("a gain"));
+    let summary = summary_of(&compact(&thread, KeptTail::Nothing).expect("a gain"));
     assert!(summary.contains("<last_request>\nthe last request\n"), "{summary}");
 }
 
@@ -162,17 +160,17 @@ fn a_request_masked_by_a_hook_is_not_restored_by_its_quote() {
         thread
     };
     let masked = edit(ViewEdit::Mask { at, note: String::new() });
-    let summary = summary_of(&compact(&masked, KeptTail::Nothing, 0).expect("a gain"));
+    let summary = summary_of(&compact(&masked, KeptTail::Nothing).expect("a gain"));
     assert!(summary.contains("<last_request>\n[masked by h; entry e5]\n"), "{summary}");
     let dropped = edit(ViewEdit::Drop { at });
-    let summary = summary_of(&compact(&dropped, KeptTail::Nothing, 0).expect("a gain"));
+    let summary = summary_of(&compact(&dropped, KeptTail::Nothing).expect("a gain"));
     assert!(!summary.contains("last request"), "{summary}");
 
     let mut again = masked;
-    let first = compact(&again, KeptTail::Nothing, 0).expect("a gain");
+    let first = compact(&again, KeptTail::Nothing).expect("a gain");
     append(&mut again, first);
     append(&mut again, replied(&"words ".repeat(400), None));
-    let summary = summary_of(&compact(&again, KeptTail::Nothing, 0).expect("a gain"));
+    let summary = summary_of(&compact(&again, KeptTail::Nothing).expect("a gain"));
     assert!(!summary.contains("the last request"), "{summary}");
 
     let mut swapped = thread();
@@ -180,7 +178,7 @@ fn a_request_masked_by_a_hook_is_not_restored_by_its_quote() {
     let made = edits::mutation(&swapped, Seq(0), MessageId(9), spoken, 0).expect("a history");
     let change = mutated(&Ruler::for_model(None), &swapped, made, "swap".into(), 100_000).expect("it fits");
     append(&mut swapped, change);
-    let summary = summary_of(&compact(&swapped, KeptTail::Nothing, 0).expect("a gain"));
+    let summary = summary_of(&compact(&swapped, KeptTail::Nothing).expect("a gain"));
     assert!(!summary.contains("the last request"), "{summary}");
 }
 
@@ -192,7 +190,7 @@ fn pins_and_the_goal_survive_repeated_compactions_byte_for_byte() {
     append(&mut thread, Change::GoalSet { goal: Some("all <green>".into()) });
     let walnuts = "walnut ".repeat(100);
     for _ in 0..3 {
-        let change = compact(&thread, KeptTail::Nothing, 0).expect("a gain");
+        let change = compact(&thread, KeptTail::Nothing).expect("a gain");
         let summary = summary_of(&change);
         append(&mut thread, change);
         assert!(summary.contains("<goal>\nall <green>\n</goal>"), "{summary}");
@@ -204,7 +202,7 @@ fn pins_and_the_goal_survive_repeated_compactions_byte_for_byte() {
     let pin = ViewEdit::Pin { at: PartId { entry: thread.next_seq(), part: None } };
     append(&mut thread, said("kept", Origin::Person));
     append(&mut thread, Change::Edited { by: "h".into(), edits: vec![pin] });
-    let summary = summary_of(&compact(&thread, KeptTail::Messages(1), 0).expect("a gain"));
+    let summary = summary_of(&compact(&thread, KeptTail::Messages(1)).expect("a gain"));
     assert!(summary.contains("the first request") && !summary.contains("kept\n</pinned>"), "{summary}");
 }
 
@@ -231,11 +229,10 @@ fn a_history_that_does_not_fit_is_refused_with_both_sizes() {
 #[test]
 fn the_flat_text_of_a_replaced_part_excludes_the_kept_part() {
     let thread = thread();
-    let through = through(&Ruler::for_model(None), &thread, KeptTail::Messages(2), 0);
+    let through = through(&thread, KeptTail::Messages(2));
     let replaced = thread.view().replaced_by(through);
     let flat = flat(&replaced, 1_000_000);
     assert!(flat.contains("the first request") && !flat.contains("the last request"), "{flat}");
-    assert!(can_shrink(&Ruler::for_model(None), &replaced));
 }
 
 #[test]
@@ -245,7 +242,7 @@ fn pins_that_prevent_any_gain_are_named() {
     append(&mut thread, Change::Edited { by: "h".into(), edits: vec![ViewEdit::Pin { at }] });
     let at = PartId { entry: Seq(4), part: None };
     append(&mut thread, Change::Edited { by: "h".into(), edits: vec![ViewEdit::Pin { at }] });
-    let through = through(&Ruler::for_model(None), &thread, KeptTail::Nothing, 0);
+    let through = through(&thread, KeptTail::Nothing);
     let why = made(&thread, through).expect_err("pins take nearly all");
     assert!(why.contains("e2, e4") && why.contains("unpin"), "{why}");
     let too_large = pins_too_large(&Ruler::for_model(None), &thread, 100).expect("more than 100 tokens");

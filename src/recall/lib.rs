@@ -57,8 +57,7 @@ pub struct SearchHit {
 #[derive(Clone, Debug, Default)]
 struct HiddenEntries {
     rewritten: RewrittenEntries,
-    layers: HashSet<Seq>,
-    rewound: HashSet<Seq>,
+    others: HashSet<Seq>,
 }
 
 impl RecallLog {
@@ -68,7 +67,7 @@ impl RecallLog {
         let active: HashSet<Seq> = thread.active_entries().map(|entry| entry.seq).collect();
         let mut log = RecallLog::with_rewound(thread, answer_bytes);
         let rewound = thread.entries().iter().map(|entry| entry.seq).filter(|seq| !active.contains(seq));
-        log.hidden.rewound = rewound.collect();
+        log.hidden.others.extend(rewound);
         log
     }
 
@@ -147,7 +146,7 @@ impl HiddenEntries {
         let mut fronts: Vec<Seq> = Vec::new();
         for entry in thread.entries() {
             if thread.is_undone(entry.seq) {
-                hidden.layers.insert(entry.seq);
+                hidden.others.insert(entry.seq);
                 continue;
             }
             // Edits that a rewind removed count as well: what they edited may have been removed by it too.
@@ -155,7 +154,7 @@ impl HiddenEntries {
             match &entry.change {
                 Change::Compacted { .. } => fronts.push(entry.seq),
                 Change::Mutated { .. } => {
-                    hidden.layers.extend(fronts.drain(..));
+                    hidden.others.extend(fronts.drain(..));
                     fronts.push(entry.seq);
                 }
                 _ => {}
@@ -165,7 +164,7 @@ impl HiddenEntries {
     }
 
     fn has_entry(&self, entry: Seq) -> bool {
-        self.rewritten.contains(entry) || self.layers.contains(&entry) || self.rewound.contains(&entry)
+        self.rewritten.contains(entry) || self.others.contains(&entry)
     }
 
     fn has(&self, record: &Record) -> bool {

@@ -12,7 +12,9 @@ use sha2::{Digest, Sha256};
 
 use super::choices::{Mode, ModelName, Rule, ThoughtLevel};
 use super::hooked::{HistoryMessage, HookRun, ViewEdit};
-use super::message::{CallDisplay, CallId, Message, MessageId, PlanStep, ToolOutcome, ToolSpec, Usage};
+use super::message::{
+    CallDisplay, CallId, Message, MessageId, PlanStep, ToolCall, ToolOutcome, ToolSpec, Usage,
+};
 use super::opaque::{self, Opaque};
 
 /// The version of the stored form and of the fold, written into every `Opened`. A journal with a higher
@@ -399,6 +401,30 @@ impl Change {
         }
     }
 
+    /// The outcome of a tool call, if it is one.
+    pub fn outcome(&self) -> Option<&ToolOutcome> {
+        match self {
+            Change::ToolFinished { outcome } => Some(outcome),
+            _ => None,
+        }
+    }
+
+    /// The message that it puts into the view: of the user, of the model, or of a compaction.
+    pub fn shown_message(&self) -> Option<&Message> {
+        match self {
+            Change::Said { message, .. }
+            | Change::Replied { message, .. }
+            | Change::Compacted { summary: message, .. } => Some(message),
+            _ => None,
+        }
+    }
+
+    /// The calls of a reply.
+    pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
+        let reply = if let Change::Replied { message, .. } = self { Some(message) } else { None };
+        reply.into_iter().flat_map(Message::calls)
+    }
+
     /// Whether the user wrote it, even if it has not entered the view or never will.
     pub fn is_prompt(&self) -> bool {
         match self {
@@ -516,10 +542,7 @@ pub enum Origin {
 impl Origin {
     /// Whether the user wrote it, directly or through a recipe or the queue.
     pub fn is_prompt(&self) -> bool {
-        match self {
-            Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => true,
-            Origin::Hook { .. } | Origin::Context { .. } | Origin::Instructions { .. } => false,
-        }
+        matches!(self, Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. })
     }
 }
 

@@ -22,35 +22,31 @@ pub(super) enum ViewPosition {
     Outcome(usize),
 }
 
-/// Why an edit cannot be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EditError {
-    NotShown,
-    IsCall,
-}
+/// Why an edit without a target cannot be made.
+const NOT_SHOWN: &str = "it is not in the view";
 
 impl View {
-    /// Applies one edit of the entry `layer`, requested by `by`. Pins do not change what is shown. `appended`
-    /// counts the messages that the layer has appended so far.
+    /// Applies one edit of the entry `layer`, requested by `by`, or returns why that is impossible. Pins do not change
+    /// what is shown. `appended` counts the messages that the layer has appended so far.
     pub(super) fn edit(
         &mut self,
         layer: &Entry,
         by: &str,
         edit: &ViewEdit,
         appended: &mut u32,
-    ) -> Result<(), EditError> {
+    ) -> Result<(), &'static str> {
         match edit {
             ViewEdit::Pin { .. } | ViewEdit::Unpin { .. } => {}
             ViewEdit::Mask { at, note } => {
-                let spot = self.find(*at).ok_or(EditError::NotShown)?;
+                let spot = self.find(*at).ok_or(NOT_SHOWN)?;
                 self.mask(spot, placeholder(by, note, *at));
             }
             ViewEdit::Drop { at } => {
-                let spot = self.find(*at).ok_or(EditError::NotShown)?;
+                let spot = self.find(*at).ok_or(NOT_SHOWN)?;
                 self.drop_part(spot);
             }
-            ViewEdit::Replace { at, content } => match self.find(*at).ok_or(EditError::NotShown)? {
-                ViewPosition::Call(..) => return Err(EditError::IsCall),
+            ViewEdit::Replace { at, content } => match self.find(*at).ok_or(NOT_SHOWN)? {
+                ViewPosition::Call(..) => return Err("a tool call can't be replaced; mask or drop it"),
                 spot => self.put(spot, content),
             },
             ViewEdit::Append { role, message } => {
@@ -116,7 +112,7 @@ impl View {
 
     /// The index of the reply, and of its call, that this outcome belongs to.
     fn call_of(&self, outcome_at: usize) -> Option<(usize, usize)> {
-        let Change::ToolFinished { outcome } = &self.shown[outcome_at].change else { return None };
+        let outcome = self.shown[outcome_at].change.outcome()?;
         let before = self.shown[..outcome_at].iter().enumerate().rev();
         before.map(|(at, entry)| (at, rank(entry, outcome))).find_map(|(at, rank)| Some((at, rank?)))
     }
@@ -194,27 +190,19 @@ impl View {
     }
 
     fn drop_call(&mut self, at: usize, call: usize) {
-        let message = self.reply(at);
-        let Some(id) = message.calls().nth(call).map(|call| call.id.clone()) else { return };
-        let of_call = |entry: &Arc<Entry>| matches!(&entry.change, Change::ToolFinished { outcome } if outcome.call == id);
-        let outcomes = self.shown[at + 1..].iter().take_while(|entry| is_outcome(entry));
-        let outcome =
-            outcomes.enumerate().find(|(_, entry)| of_call(entry)).map(|(behind, _)| at + 1 + behind);
-        if let Some(outcome) = outcome {
-            self.remove(outcome);
+        let mut content = self.reply(at).content;
+        let mut calls = content.iter().filter_map(Content::as_call);
+        let Some(id) = calls.nth(call).map(|call| call.id.clone()) else { return };
+        let of_call = |entry: &Arc<Entry>| entry.change.outcome().is_some_and(|outcome| outcome.call == id);
+        if let Some(behind) =
+            self.shown[at + 1..].iter().take_while(|entry| is_outcome(entry)).position(of_call)
+        {
+            self.remove(at + 1 + behind);
         }
-        let mut numbers: Vec<u32> =
-            (0..message.calls().count()).map(|call| self.places[at].call_number(call)).collect();
-        numbers.remove(call);
-        self.places[at].calls = Some(numbers);
-        let mut calls = 0;
-        let is_other = |content: &Content| {
-            let is_call = matches!(content, Content::Call(_));
-            calls += usize::from(is_call);
-            !(is_call && calls == call + 1)
-        };
-        let mut content = message.content;
-        content.retain(is_other);
+        let count = self.shown[at].change.calls().count();
+        let numbers = (0..count).filter(|other| *other != call);
+        self.places[at].calls = Some(numbers.map(|other| self.places[at].call_number(other)).collect());
+        content.retain(|content| content.as_call().is_none_or(|other| other.id != id));
         self.set_reply(at, content);
     }
 
@@ -276,10 +264,6 @@ fn outcome_content(content: &Content) -> Option<OutcomeContent> {
             data: data.clone(),
             name: name.clone(),
         }),
-        Content::Thinking { .. }
-        | Content::Resource { .. }
-        | Content::ResourceLink { .. }
-        | Content::Call(_)
-        | Content::Search(_) => None,
+        _ => None,
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::edited::{EditError, ViewPosition};
+use super::edited::ViewPosition;
 use super::view::has_text;
 use super::{
     CallId, Change, Content, Entry, HistoryMessage, Message, MessageId, PartId, Role, Seq, Thread, View,
@@ -156,13 +156,10 @@ impl Trial<'_> {
                 self.rewrite(*at, &edit)?;
             }
             ViewEdit::Replace { at, content } => {
-                let role = match self.view.find(*at) {
-                    Some(ViewPosition::Text(_)) => Role::Assistant,
-                    Some(ViewPosition::Message(_) | ViewPosition::Outcome(_) | ViewPosition::Call(..))
-                    | None => Role::User,
-                };
-                check_sayable(role, content)?;
-                let is_outcome = matches!(self.view.find(*at), Some(ViewPosition::Outcome(_)));
+                let spot = self.view.find(*at);
+                let is_reply = matches!(spot, Some(ViewPosition::Text(_)));
+                check_sayable(if is_reply { Role::Assistant } else { Role::User }, content)?;
+                let is_outcome = matches!(spot, Some(ViewPosition::Outcome(_)));
                 let is_file = |content: &Content| {
                     matches!(content, Content::Resource { .. } | Content::ResourceLink { .. })
                 };
@@ -190,10 +187,7 @@ impl Trial<'_> {
                 message.id = self.next;
                 self.next.0 += 1;
             }
-            ViewEdit::Pin { .. }
-            | ViewEdit::Unpin { .. }
-            | ViewEdit::Drop { .. }
-            | ViewEdit::Replace { .. } => {}
+            _ => {}
         }
         edit
     }
@@ -229,10 +223,7 @@ impl Trial<'_> {
 
     fn try_edit(&mut self, edit: &ViewEdit) -> Result<(), String> {
         // The author does not affect whether an edit is possible.
-        self.view.edit(&self.layer, "", edit, &mut self.appended).map_err(|miss| match miss {
-            EditError::NotShown => "it is not in the view".to_owned(),
-            EditError::IsCall => "a tool call can't be replaced; mask or drop it".to_owned(),
-        })
+        self.view.edit(&self.layer, "", edit, &mut self.appended).map_err(str::to_owned)
     }
 
     /// The text of a pin in the view: as it is shown, or quoted in a summary.
@@ -255,9 +246,8 @@ impl Trial<'_> {
     /// A call of the same reply that has no outcome yet.
     fn running_call(&self, spot: ViewPosition) -> Option<CallId> {
         let reply: &Arc<Entry> = &self.view.entries()[self.view.reply_of(spot)?];
-        let Change::Replied { message, .. } = &reply.change else { return None };
         let open = self.thread.open_calls();
-        message.calls().find(|call| open.contains(&call.id)).map(|call| call.id.clone())
+        reply.change.calls().find(|call| open.contains(&call.id)).map(|call| call.id.clone())
     }
 
     /// Why every provider would reject the current view, if so.

@@ -129,21 +129,12 @@ impl ViewEdit {
 
     /// Whether it changes content that is already shown.
     pub fn rewrites(&self) -> bool {
-        match self {
-            ViewEdit::Mask { .. } | ViewEdit::Drop { .. } | ViewEdit::Replace { .. } => true,
-            ViewEdit::Pin { .. } | ViewEdit::Unpin { .. } | ViewEdit::Append { .. } => false,
-        }
+        matches!(self, ViewEdit::Mask { .. } | ViewEdit::Drop { .. } | ViewEdit::Replace { .. })
     }
 
     /// Whether it leaves everything shown as it is.
     pub fn only_pins(&self) -> bool {
-        match self {
-            ViewEdit::Pin { .. } | ViewEdit::Unpin { .. } => true,
-            ViewEdit::Mask { .. }
-            | ViewEdit::Drop { .. }
-            | ViewEdit::Replace { .. }
-            | ViewEdit::Append { .. } => false,
-        }
+        matches!(self, ViewEdit::Pin { .. } | ViewEdit::Unpin { .. })
     }
 }
 

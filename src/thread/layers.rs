@@ -63,9 +63,7 @@ impl Thread {
             return Err(format!("{layer} is undone already; /redo {layer} redoes it"));
         }
         self.is_outermost(layer)?;
-        self.stays_sendable(layer)?;
-        self.leaves_something(layer)?;
-        self.keeps_pins(Change::Undone { entry: layer })
+        self.can_become(&self.with(Change::Undone { entry: layer }), layer)
     }
 
     /// Checks whether an undone layer can be redone; if not, returns the reason.
@@ -81,9 +79,14 @@ impl Thread {
                 self.named(edit)
             ));
         }
-        self.stays_sendable(layer)?;
-        self.leaves_something(layer)?;
-        self.keeps_pins(Change::Redone { entry: layer })
+        self.can_become(&self.with(Change::Redone { entry: layer }), layer)
+    }
+
+    /// Checks what is left in the view after this layer was undone or redone.
+    fn can_become(&self, after: &Thread, layer: Seq) -> Result<(), String> {
+        self.begins_with_user(after.view())?;
+        self.leaves_something(layer, after.view())?;
+        self.keeps_pins(after)
     }
 
     /// Returns how an entry appears in the current view, and which entry caused that.
@@ -125,10 +128,6 @@ impl Thread {
             Some(Change::Rewound { .. }) => format!("the rewind {layer}"),
             Some(_) | None => layer.to_string(),
         }
-    }
-
-    pub(super) fn entry(&self, seq: Seq) -> Option<&Arc<Entry>> {
-        self.entries().get(usize::try_from(seq.0).ok()?)
     }
 
     fn known_layer(&self, layer: Seq) -> Result<Layer, String> {
@@ -310,20 +309,11 @@ impl Thread {
         }
     }
 
-    /// The view with this layer undone, or redone if it is undone now.
-    fn toggled(&self, layer: Seq) -> View {
-        let mut undone = self.undone.clone();
-        if !undone.remove(&layer) {
-            undone.insert(layer);
-        }
-        View::fold(self.entries(), &undone)
-    }
-
     /// Refuses to leave nothing: an edit that drops a part assumes the layers that were active when it was made. Only
     /// a rewind to the first turn may, and the return to a view that was empty.
-    fn leaves_something(&self, layer: Seq) -> Result<(), String> {
+    fn leaves_something(&self, layer: Seq, after: &View) -> Result<(), String> {
         let is_rewind = self.entry(layer).is_some_and(|entry| matches!(entry.change, Change::Rewound { .. }));
-        let empties = !is_rewind && !self.view().is_empty() && self.toggled(layer).is_empty();
+        let empties = !is_rewind && !self.view().is_empty() && after.is_empty();
         match empties && !self.fold_before(layer).is_empty() {
             true => {
                 let switch = if self.is_undone(layer) { "with" } else { "without" };
@@ -333,26 +323,24 @@ impl Thread {
         }
     }
 
-    /// Refuses to leave a view that no provider accepts: one that begins with the agent's words.
-    fn stays_sendable(&self, layer: Seq) -> Result<(), String> {
-        if self.toggled(layer).begins_with_agent() && !self.view().begins_with_agent() {
-            return Err(
-                "the conversation would begin with the agent's words, which no model takes".to_owned()
-            );
+    /// Refuses a view that no provider accepts: one that begins with the agent's words, unless the current one does.
+    pub(super) fn begins_with_user(&self, view: &View) -> Result<(), String> {
+        match view.begins_with_agent() && !self.view().begins_with_agent() {
+            true => {
+                Err("the conversation would begin with the agent's words, which no model takes".to_owned())
+            }
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Refuses to remove a pinned part from the view: a summary quotes only what was pinned when it was made.
-    pub(super) fn keeps_pins(&self, switch: Change) -> Result<(), String> {
-        let mut trial = self.clone();
-        trial.apply(Arc::new(Entry { seq: trial.next_seq(), at: 0, change: switch }));
+    pub(super) fn keeps_pins(&self, after: &Thread) -> Result<(), String> {
         let known = self.pinned();
         let is_lost = |(pin, text): &(PartId, String)| {
             let is_kept = self.view().has_pin(*pin, text) || !known.contains(pin);
-            is_kept && !trial.view().has_pin(*pin, text)
+            is_kept && !after.view().has_pin(*pin, text)
         };
-        match trial.pins().iter().find(|pin| is_lost(pin)) {
+        match after.pins().iter().find(|pin| is_lost(pin)) {
             Some((pin, _)) => Err(format!("{pin} is pinned and would leave the view: /unpin {pin} first")),
             None => Ok(()),
         }

@@ -204,12 +204,8 @@ impl Thread {
                 }
                 // Context can precede its prompt, and a background callback can append a message between
                 // turns; neither starts a turn.
-                let is_prompt = !matches!(
-                    origin,
-                    Origin::Context { .. } | Origin::Instructions { .. } | Origin::Hook { .. }
-                );
-                self.in_turn |= is_prompt;
-                self.reads_prompts |= is_prompt;
+                self.in_turn |= origin.is_prompt();
+                self.reads_prompts |= origin.is_prompt();
                 if matches!(origin, Origin::Context { .. } | Origin::Instructions { .. }) {
                     self.context.push(entry);
                 }
@@ -313,6 +309,13 @@ impl Thread {
         }
     }
 
+    /// The thread as it would be after this change.
+    pub fn with(&self, change: Change) -> Thread {
+        let mut after = self.clone();
+        after.apply(Arc::new(Entry { seq: self.next_seq(), at: 0, change }));
+        after
+    }
+
     /// The number of the next entry.
     pub fn next_seq(&self) -> Seq {
         Seq(self.entries.len() as u64)
@@ -325,6 +328,10 @@ impl Thread {
 
     pub fn entries(&self) -> &[Arc<Entry>] {
         &self.entries
+    }
+
+    pub fn entry(&self, seq: Seq) -> Option<&Arc<Entry>> {
+        self.entries.get(usize::try_from(seq.0).ok()?)
     }
 
     /// The entries that change the view other than by appending (compactions, edits, rewinds and so on), and those that
@@ -382,20 +389,14 @@ impl Thread {
 
     /// The call with this id, in the newest reply that contains one.
     pub fn call(&self, id: &CallId) -> Option<&ToolCall> {
-        self.entries.iter().rev().find_map(|entry| match &entry.change {
-            Change::Replied { message, .. } => message.calls().find(|call| call.id == *id),
-            _ => None,
-        })
+        self.entries.iter().rev().find_map(|entry| entry.change.calls().find(|call| call.id == *id))
     }
 
     /// The input and display of a call: its own, or the last ones that a hook gave it.
     pub fn input_of(&self, id: &CallId) -> Option<(&serde_json::Value, &CallDisplay)> {
         self.entries.iter().rev().find_map(|entry| match &entry.change {
             Change::CallChanged { call, input, card, .. } if call == id => Some((input, card)),
-            Change::Replied { message, .. } => {
-                message.calls().find(|call| call.id == *id).map(|call| (&call.input, &call.card))
-            }
-            _ => None,
+            change => change.calls().find(|call| call.id == *id).map(|call| (&call.input, &call.card)),
         })
     }
 

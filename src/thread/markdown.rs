@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::describe::{EntryLine, EntryPart, describe};
 use super::lines::{call_title, status};
 use super::text::{attached, outcome_text, outcomes_of, role_and_text, said};
-use super::{CallId, Change, ChangeGroup, Content, Entry, Thread, ToolOutcome};
+use super::visible::fenced;
+use super::{CallId, Change, ChangeGroup, Content, Entry, Seq, Thread, ToolOutcome};
 
 /// Renders a complete thread as a Markdown document.
 pub fn markdown(thread: &Thread) -> String {
@@ -60,7 +61,7 @@ fn capital(words: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-fn markdown_part(part: EntryPart<'_>, outcomes: &HashMap<&CallId, &ToolOutcome>, text: &mut String) {
+fn markdown_part(part: EntryPart<'_>, outcomes: &HashMap<&CallId, (Seq, &ToolOutcome)>, text: &mut String) {
     let paragraph = match part {
         EntryPart::Reply(message) => {
             return message.content.iter().for_each(|content| markdown_content(content, outcomes, text));
@@ -74,39 +75,29 @@ fn markdown_part(part: EntryPart<'_>, outcomes: &HashMap<&CallId, &ToolOutcome>,
     let _ = write!(text, "\n{paragraph}\n");
 }
 
-fn markdown_content(content: &Content, outcomes: &HashMap<&CallId, &ToolOutcome>, text: &mut String) {
+fn markdown_content(content: &Content, outcomes: &HashMap<&CallId, (Seq, &ToolOutcome)>, text: &mut String) {
     match content {
         Content::Text { text: said } => {
             let _ = write!(text, "\n{}\n", said.trim_end());
         }
         Content::Call(call) => {
             let outcome = outcomes.get(&call.id);
-            let words = outcome.map_or("no result yet", |outcome| status(outcome.status));
+            let words = outcome.map_or("no result yet", |(_, outcome)| status(outcome.status));
             let _ = write!(text, "\n- **{}** → {words}\n", call_title(call).replace('*', "\\*"));
-            if let Some(outcome) = outcome {
-                let _ = write!(text, "\n{}\n", fenced(&outcome_text(outcome)));
+            if let Some((_, outcome)) = outcome {
+                let _ = write!(text, "\n{}\n", fenced("", outcome_text(outcome).trim_end_matches('\n')));
             }
         }
         Content::Thinking { .. } => {}
         Content::Search(search) => {
             let _ = write!(text, "\n{}\n", search.text());
         }
-        Content::Image { .. }
-        | Content::Document { .. }
-        | Content::Resource { .. }
-        | Content::ResourceLink { .. } => {
-            let _ = write!(text, "\n{}\n", attached(content));
+        attachment => {
+            let _ = write!(text, "\n{}\n", attached(attachment));
         }
     }
 }
 
 fn quoted(text: &str) -> String {
     text.lines().map(|line| format!("> {line}").trim_end().to_owned()).collect::<Vec<String>>().join("\n")
-}
-
-/// A code block whose fence is longer than any in the text.
-fn fenced(text: &str) -> String {
-    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
-    let fence = "`".repeat(longest.max(2) + 1);
-    format!("{fence}\n{}\n{fence}", text.trim_end_matches('\n'))
 }

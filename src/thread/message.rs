@@ -141,25 +141,19 @@ impl Content {
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Content::Text { text } => Some(text),
-            Content::Thinking { .. }
-            | Content::Image { .. }
-            | Content::Document { .. }
-            | Content::Resource { .. }
-            | Content::ResourceLink { .. }
-            | Content::Call(_)
-            | Content::Search(_) => None,
+            _ => None,
         }
     }
 
     /// Whether it is an image, a file, or a link to one.
     pub fn is_attachment(&self) -> bool {
-        match self {
+        matches!(
+            self,
             Content::Image { .. }
-            | Content::Document { .. }
-            | Content::Resource { .. }
-            | Content::ResourceLink { .. } => true,
-            Content::Text { .. } | Content::Thinking { .. } | Content::Call(_) | Content::Search(_) => false,
-        }
+                | Content::Document { .. }
+                | Content::Resource { .. }
+                | Content::ResourceLink { .. }
+        )
     }
 
     /// Whether something is lost if a text only names it: a link is nothing but a name.
@@ -179,13 +173,7 @@ impl Content {
     pub fn as_call(&self) -> Option<&ToolCall> {
         match self {
             Content::Call(call) => Some(call),
-            Content::Text { .. }
-            | Content::Thinking { .. }
-            | Content::Image { .. }
-            | Content::Document { .. }
-            | Content::Resource { .. }
-            | Content::ResourceLink { .. }
-            | Content::Search(_) => None,
+            _ => None,
         }
     }
 }
@@ -395,17 +383,7 @@ fn is_zero(number: &u64) -> bool {
 impl Usage {
     /// Applies a later report of the same call; its fields that are zero say nothing.
     pub fn update(&mut self, later: &Usage) {
-        let replace = |field: &mut u64, later: u64| {
-            if later != 0 {
-                *field = later;
-            }
-        };
-        replace(&mut self.input, later.input);
-        replace(&mut self.output, later.output);
-        replace(&mut self.cache_read, later.cache_read);
-        replace(&mut self.cache_write, later.cache_write);
-        replace(&mut self.thinking, later.thinking);
-        replace(&mut self.searches, later.searches);
+        self.merge(later, |own, later| if later == 0 { own } else { later });
     }
 
     /// All tokens. The numbers of an imported log may be any.
@@ -415,12 +393,15 @@ impl Usage {
 
     /// Adds another call's tokens.
     pub fn add(&mut self, other: &Usage) {
-        self.input = self.input.saturating_add(other.input);
-        self.output = self.output.saturating_add(other.output);
-        self.cache_read = self.cache_read.saturating_add(other.cache_read);
-        self.cache_write = self.cache_write.saturating_add(other.cache_write);
-        self.thinking = self.thinking.saturating_add(other.thinking);
-        self.searches = self.searches.saturating_add(other.searches);
+        self.merge(other, u64::saturating_add);
+    }
+
+    fn merge(&mut self, other: &Usage, merged: fn(u64, u64) -> u64) {
+        let Usage { input, output, cache_read, cache_write, thinking, searches } = self;
+        let own = [input, output, cache_read, cache_write, thinking, searches];
+        let Usage { input, output, cache_read, cache_write, thinking, searches } = *other;
+        let others = [input, output, cache_read, cache_write, thinking, searches];
+        own.into_iter().zip(others).for_each(|(own, other)| *own = merged(*own, other));
     }
 }
 

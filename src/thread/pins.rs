@@ -26,11 +26,7 @@ impl Thread {
                 match edit {
                     ViewEdit::Pin { at } if !pinned.contains(at) => pinned.push(*at),
                     ViewEdit::Unpin { at } => pinned.retain(|known| known != at),
-                    ViewEdit::Pin { .. }
-                    | ViewEdit::Mask { .. }
-                    | ViewEdit::Drop { .. }
-                    | ViewEdit::Replace { .. }
-                    | ViewEdit::Append { .. } => {}
+                    _ => {}
                 }
             }
         }
@@ -40,7 +36,7 @@ impl Thread {
     /// The original text of a part as logged, whether or not it is in the view: what a pin keeps of it. For a call,
     /// its name and input.
     pub fn text_of(&self, part: PartId) -> Option<String> {
-        let entry = self.entries().get(usize::try_from(part.entry.0).ok()?)?;
+        let entry = self.entry(part.entry)?;
         let nth = part.part.map(|nth| (nth as usize).checked_sub(1));
         match (&entry.change, nth) {
             (Change::Said { message, .. }, None) => Some(message.text_with_files()),
@@ -56,11 +52,7 @@ impl Thread {
             (Change::Edited { edits, .. }, Some(nth)) => {
                 let appended = edits.iter().filter_map(|edit| match edit {
                     ViewEdit::Append { message, .. } => Some(message.text_with_files()),
-                    ViewEdit::Pin { .. }
-                    | ViewEdit::Unpin { .. }
-                    | ViewEdit::Mask { .. }
-                    | ViewEdit::Drop { .. }
-                    | ViewEdit::Replace { .. } => None,
+                    _ => None,
                 });
                 appended.into_iter().nth(nth?)
             }

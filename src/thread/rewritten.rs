@@ -33,10 +33,7 @@ impl RewrittenEntries {
         let content = match edit {
             ViewEdit::Replace { content, .. } => Some(content.clone()),
             ViewEdit::Mask { note, .. } => Some(vec![Content::Text { text: placeholder(by, note, at) }]),
-            ViewEdit::Drop { .. }
-            | ViewEdit::Pin { .. }
-            | ViewEdit::Unpin { .. }
-            | ViewEdit::Append { .. } => None,
+            _ => None,
         };
         self.single.insert(at.entry, content);
         let Some(entry) = thread.entry(at.entry) else { return };

@@ -45,36 +45,25 @@ pub fn readable(thread: &Thread, detail: DetailLevel) -> String {
 
 /// Lookup tables for rendering the entries.
 struct TextRenderer<'a> {
+    thread: &'a Thread,
     detail: DetailLevel,
-    outcomes: HashMap<&'a CallId, &'a ToolOutcome>,
-    calls: HashSet<&'a CallId>,
+    outcomes: HashMap<&'a CallId, (Seq, &'a ToolOutcome)>,
     /// The shown form of each entry in the view. For a history made by a hook, one of its messages.
     in_view: HashMap<Seq, &'a Arc<Entry>>,
     /// A note for each entry whose form in the view differs from the log.
     changed: HashMap<Seq, &'static str>,
-    /// The entry of each outcome.
-    outcome_entries: HashMap<&'a CallId, Seq>,
 }
 
 impl<'a> TextRenderer<'a> {
     fn new(thread: &'a Thread, detail: DetailLevel) -> TextRenderer<'a> {
-        let calls = thread.entries().iter().flat_map(|entry| match &entry.change {
-            Change::Replied { message, .. } => message.calls().map(|call| &call.id).collect(),
-            _ => Vec::new(),
-        });
         let in_view: HashMap<Seq, &Arc<Entry>> =
             thread.view().entries().iter().map(|entry| (entry.seq, entry)).collect();
-        let outcome_entries = thread.entries().iter().rev().filter_map(|entry| match &entry.change {
-            Change::ToolFinished { outcome } => Some((&outcome.call, entry.seq)),
-            _ => None,
-        });
         TextRenderer {
+            thread,
             detail,
             outcomes: outcomes_of(thread.entries()),
-            calls: calls.collect(),
             changed: changed(thread, &in_view),
             in_view,
-            outcome_entries: outcome_entries.collect(),
         }
     }
 
@@ -82,8 +71,8 @@ impl<'a> TextRenderer<'a> {
         let seq = entry.seq;
         if let Change::ToolFinished { outcome } = &entry.change {
             // An outcome is shown below its call; only one without a call gets its own block.
+            let is_lost = !self.thread.knows_call(&outcome.call.0);
             let text = || indented(&outcome.model_text(), 2);
-            let is_lost = !self.calls.contains(&outcome.call);
             return is_lost.then(|| format!("{seq}  result of an unknown call\n{}", text()));
         }
         let EntryLine { heading, line, parts } = describe(&entry.change);
@@ -142,14 +131,14 @@ impl<'a> TextRenderer<'a> {
             }
             Content::Call(call) => {
                 let outcome = self.outcomes.get(&call.id);
-                let words = outcome.map_or("no result yet", |outcome| status(outcome.status));
-                let entry = self.outcome_entries.get(&call.id);
-                let seen = entry.and_then(|entry| self.changed.get(entry)).copied().unwrap_or_default();
+                let words = outcome.map_or("no result yet", |(_, outcome)| status(outcome.status));
+                let seen =
+                    outcome.and_then(|(entry, _)| self.changed.get(entry)).copied().unwrap_or_default();
                 let _ = writeln!(block, "  ● {} → {words}{seen}", call_title(call));
                 if self.detail == DetailLevel::Full {
                     block.push_str(&indented(&call.input.to_string(), 4));
                 }
-                if let Some(outcome) = outcome {
+                if let Some((_, outcome)) = outcome {
                     let text = match (self.detail, &outcome.whole) {
                         (DetailLevel::Full, Some(whole)) => whole.clone(),
                         (DetailLevel::Full, None) | (DetailLevel::Short, _) => outcome_text(outcome),
@@ -158,12 +147,7 @@ impl<'a> TextRenderer<'a> {
                 }
             }
             Content::Search(search) => block.push_str(&indented(&search.text(), 2)),
-            Content::Image { .. }
-            | Content::Document { .. }
-            | Content::Resource { .. }
-            | Content::ResourceLink { .. } => {
-                block.push_str(&indented(&attached(content), 2));
-            }
+            attachment => block.push_str(&indented(&attached(attachment), 2)),
         }
     }
 
@@ -189,9 +173,9 @@ fn changed(thread: &Thread, in_view: &HashMap<Seq, &Arc<Entry>>) -> HashMap<Seq,
         })
         .map(|mask| mask.entry)
         .collect();
-    let differs = in_view.values().filter(|shown| {
-        thread.entries().get(shown.seq.0 as usize).is_some_and(|entry| entry.change != shown.change)
-    });
+    let differs = in_view
+        .values()
+        .filter(|shown| thread.entry(shown.seq).is_some_and(|entry| entry.change != shown.change));
     let rewritten = thread.rewritten();
     let words = differs.map(|shown| {
         let words = if rewritten.contains(shown.seq) {
@@ -268,17 +252,10 @@ fn ranges(seqs: &[Seq]) -> String {
     words.join(", ")
 }
 
-pub(super) fn outcomes_of(entries: &[Arc<Entry>]) -> HashMap<&CallId, &ToolOutcome> {
-    let found = entries.iter().filter_map(|entry| match &entry.change {
-        Change::ToolFinished { outcome } => Some((&outcome.call, outcome)),
-        _ => None,
-    });
-    // A second outcome of a call is ignored, as in the view.
-    let mut outcomes = HashMap::new();
-    for (call, outcome) in found {
-        outcomes.entry(call).or_insert(outcome);
-    }
-    outcomes
+/// The outcome of each call, with its entry. A second one is ignored, as in the view.
+pub(super) fn outcomes_of(entries: &[Arc<Entry>]) -> HashMap<&CallId, (Seq, &ToolOutcome)> {
+    let newest_first = entries.iter().rev().filter_map(|entry| Some((entry.seq, entry.change.outcome()?)));
+    newest_first.map(|(entry, outcome)| (&outcome.call, (entry, outcome))).collect()
 }
 
 /// The text of an outcome as shown to the user.
@@ -352,12 +329,8 @@ fn run_line(run: &HookRun) -> String {
 /// The text that the user typed, followed by the names of the attachments.
 pub(super) fn said(message: &Message, origin: &Origin) -> String {
     let mut text = match origin {
-        Origin::Person
-        | Origin::Queue { .. }
-        | Origin::Hook { .. }
-        | Origin::Context { .. }
-        | Origin::Instructions { .. } => message.text(),
         Origin::Recipe { recipe, typed } => format!("{typed}\n(the recipe {recipe} made a prompt of it)"),
+        _ => message.text(),
     };
     for content in message.content.iter().filter(|content| content.is_attachment()) {
         let _ = write!(text, "\n{}", attached(content));
@@ -376,9 +349,7 @@ pub(super) fn attached(content: &Content) -> String {
         ),
         Content::Resource { uri, text } => format!("[{uri}, {} bytes]", text.len()),
         Content::ResourceLink { uri, .. } => format!("[{uri}]"),
-        Content::Text { .. } | Content::Thinking { .. } | Content::Call(_) | Content::Search(_) => {
-            String::new()
-        }
+        _ => String::new(),
     }
 }
 

@@ -1,9 +1,7 @@
 //! The turns of a thread as users count them: where each begins, and whether the conversation can be rewound to
 //! before it. Pure.
 
-use std::sync::Arc;
-
-use super::{Change, Entry, Origin, Seq, Thread};
+use super::{Change, Origin, Seq, Thread};
 
 /// A turn that began with a prompt of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,15 +58,8 @@ impl Thread {
         if !begins_turn {
             return Err(format!("no turn begins at {to}"));
         }
-        let change = Change::Rewound { to };
-        self.keeps_pins(change.clone())?;
-        let mut trial = self.clone();
-        trial.apply(Arc::new(Entry { seq: trial.next_seq(), at: 0, change }));
-        match trial.view().begins_with_agent() && !self.view().begins_with_agent() {
-            true => {
-                Err("the conversation would begin with the agent's words, which no model takes".to_owned())
-            }
-            false => Ok(()),
-        }
+        let after = self.with(Change::Rewound { to });
+        self.keeps_pins(&after)?;
+        self.begins_with_user(after.view())
     }
 }

@@ -393,12 +393,7 @@ pub(super) fn spoken_entry(layer: &Entry, spoken: &HistoryMessage, by: &str) -> 
 /// A copy of a reply or summary without the provider's native form of its reasoning or summary; `None` if the
 /// entry contains none.
 fn without_own_thinking(entry: &Entry) -> Option<Arc<Entry>> {
-    let (Change::Replied { message, .. } | Change::Compacted { summary: message, .. }) = &entry.change else {
-        return None;
-    };
-    if !message.content.iter().any(Content::has_native) {
-        return None;
-    }
+    entry.change.shown_message()?.content.iter().find(|content| content.has_native())?;
     let mut plain = entry.clone();
     if let Change::Replied { message, .. } | Change::Compacted { summary: message, .. } = &mut plain.change {
         for content in &mut message.content {
@@ -421,8 +416,5 @@ pub(super) fn is_outcome(entry: &Arc<Entry>) -> bool {
 
 /// The index of the reply's call that the outcome belongs to; `None` if the entry is not that reply.
 pub(super) fn rank(entry: &Entry, outcome: &ToolOutcome) -> Option<usize> {
-    match &entry.change {
-        Change::Replied { message, .. } => message.calls().position(|call| call.id == outcome.call),
-        _ => None,
-    }
+    entry.change.calls().position(|call| call.id == outcome.call)
 }

@@ -71,19 +71,10 @@ impl PendingCompaction {
         if let CompactionStage::ComposingAgain = self.stage {
             (self.stage, self.revision) = (CompactionStage::Composing, revision);
         }
-        if self.revision != revision {
-            self.stage = match self.stage {
-                CompactionStage::Planning => CompactionStage::Planning,
-                CompactionStage::Hooks | CompactionStage::Summarising if self.plans < PLANS_MAX => {
-                    CompactionStage::Planning
-                }
-                CompactionStage::Hooks
-                | CompactionStage::Summarising
-                | CompactionStage::Composing
-                | CompactionStage::ComposingAgain
-                | CompactionStage::Composed(_)
-                | CompactionStage::Outdated => CompactionStage::Outdated,
-            };
+        if self.revision != revision && !matches!(self.stage, CompactionStage::Planning) {
+            let is_early = matches!(self.stage, CompactionStage::Hooks | CompactionStage::Summarising);
+            let plans_again = is_early && self.plans < PLANS_MAX;
+            self.stage = if plans_again { CompactionStage::Planning } else { CompactionStage::Outdated };
         }
         Some(match &self.stage {
             CompactionStage::Planning => Effect::PlanCompaction(self.why),

@@ -91,6 +91,8 @@ pub struct TurnLimits {
 #[derive(Debug)]
 pub struct Turn {
     state: TurnState,
+    /// Whether the work of this state was requested. A compaction and a reply's calls record that themselves.
+    asked: bool,
     commits: VecDeque<Change>,
     limits: TurnLimits,
     rounds: u32,
@@ -117,14 +119,12 @@ pub struct Turn {
 enum TurnState {
     /// Hooks see the session start, before its `first` state.
     Starting {
-        asked: bool,
         first: Box<TurnState>,
     },
-    /// Hooks check the prompts in `said`, in order; `asked` if they are checking the first one now. `entered` if at
-    /// least one prompt entered the view; otherwise the turn continues with `then`.
+    /// Hooks check the prompts in `said`, in order. `entered` if at least one prompt entered the view; otherwise the turn
+    /// continues with `then`.
     Greeting {
         said: VecDeque<Change>,
-        asked: bool,
         entered: bool,
         then: Continuation,
     },
@@ -133,17 +133,12 @@ enum TurnState {
     Calls(Calls),
     /// Hooks see the round. `swap` is the result of a compaction by command, committed after they answer.
     RoundEnd {
-        asked: bool,
         then: Continuation,
         swap: Option<Box<Change>>,
     },
-    Stopping {
-        asked: bool,
-        reason: StopReason,
-    },
+    Stopping(StopReason),
     /// Old outcomes may be pruned; `edited` if hooks edited the view in this round.
     Easing {
-        asked: bool,
         edited: bool,
         then: Continuation,
     },
@@ -151,19 +146,12 @@ enum TurnState {
     /// A compaction is committed, and hooks can react to it. The session `restarts` on it unless the layer
     /// keeps the history.
     Committed {
-        asked: bool,
         restarts: bool,
         then: Continuation,
     },
-    Restarting {
-        asked: bool,
-        then: Continuation,
-    },
+    Restarting(Continuation),
     /// The turn repeats itself, which is noted in the log before it ends.
-    Stuck {
-        asked: bool,
-        stuck: Stuck,
-    },
+    Stuck(Stuck),
     Ending(StopReason),
     Ended(StopReason),
 }
@@ -198,7 +186,7 @@ impl Turn {
             all.push_back(said);
         }
         let then = Continuation::End(StopReason::Refusal);
-        let state = TurnState::Greeting { said: all, asked: false, entered: false, then };
+        let state = TurnState::Greeting { said: all, entered: false, then };
         Turn::new(state, VecDeque::new(), limits)
     }
 
@@ -213,12 +201,13 @@ impl Turn {
     /// Runs the session-start hooks first. For a turn that has not begun.
     pub fn start_session(&mut self) {
         let first = Box::new(std::mem::replace(&mut self.state, TurnState::Ready));
-        self.state = TurnState::Starting { asked: false, first };
+        self.state = TurnState::Starting { first };
     }
 
     fn new(state: TurnState, commits: VecDeque<Change>, limits: TurnLimits) -> Turn {
         Turn {
             state,
+            asked: false,
             commits,
             limits,
             rounds: 0,
@@ -243,84 +232,114 @@ impl Turn {
             if let Some(change) = self.commits.pop_front() {
                 return NextStep::Commit(Box::new(change));
             }
-            match &mut self.state {
-                TurnState::Starting { asked, .. } => return once(asked, HookPoint::SessionStart),
-                TurnState::Greeting { said, asked, entered, then } => match said.front() {
-                    Some(first) => return once(asked, HookPoint::Prompt(Box::new(first.clone()))),
-                    None if *entered => self.state = TurnState::Ready,
+            let effect = match &mut self.state {
+                TurnState::Starting { .. } => Effect::RunHooks(HookPoint::SessionStart),
+                TurnState::Greeting { said, entered, then } => match said.front() {
+                    Some(first) => Effect::RunHooks(HookPoint::Prompt(Box::new(first.clone()))),
+                    None if *entered => {
+                        self.enter(TurnState::Ready);
+                        continue;
+                    }
                     None => {
                         let then = *then;
                         self.follow(then, thread);
+                        continue;
                     }
                 },
                 TurnState::Ready => {
                     if let Some(said) = self.take_queued(thread) {
                         self.greet(said, Continuation::CallModel);
-                        continue;
+                    } else if self.rounds >= self.limits.rounds {
+                        self.enter(TurnState::Ending(StopReason::MaxRounds));
+                    } else if let Some(stuck) = self.repeats.stuck(self.limits.repeats) {
+                        self.enter(TurnState::Stuck(stuck));
+                    } else {
+                        self.rounds += 1;
+                        self.enter(TurnState::Sampling);
                     }
-                    if self.rounds >= self.limits.rounds {
-                        self.state = TurnState::Ending(StopReason::MaxRounds);
-                        continue;
-                    }
-                    if let Some(stuck) = self.repeats.stuck(self.limits.repeats) {
-                        self.state = TurnState::Stuck { asked: false, stuck };
-                        continue;
-                    }
-                    self.rounds += 1;
-                    self.state = TurnState::Sampling;
-                    return NextStep::Run(Effect::CallModel);
+                    continue;
                 }
-                TurnState::Sampling => return NextStep::Wait,
+                TurnState::Sampling => Effect::CallModel,
                 TurnState::Calls(calls) => match calls.next() {
-                    Some(ask) => return NextStep::Run(ask),
+                    Some(effect) => return NextStep::Run(effect),
                     None if !calls.are_finished() => return NextStep::Wait,
                     None => {
                         self.repeats.round(thread, self.is_cut, calls.are_usable());
-                        self.state =
-                            TurnState::RoundEnd { asked: false, then: Continuation::CallModel, swap: None };
+                        self.enter(TurnState::RoundEnd { then: Continuation::CallModel, swap: None });
+                        continue;
                     }
                 },
-                TurnState::RoundEnd { asked, then, .. } => {
-                    return once(asked, HookPoint::RoundEnd { last: *then != Continuation::CallModel });
+                TurnState::RoundEnd { then, .. } => {
+                    Effect::RunHooks(HookPoint::RoundEnd { last: *then != Continuation::CallModel })
                 }
-                TurnState::Easing { asked: true, .. } => return NextStep::Wait,
-                TurnState::Easing { asked, edited, .. } => {
-                    *asked = true;
-                    return NextStep::Run(Effect::Ease { edited: *edited });
-                }
-                TurnState::Stopping { asked, reason } => return once(asked, HookPoint::Stop(*reason)),
+                TurnState::Easing { edited, .. } => Effect::Ease { edited: *edited },
+                TurnState::Stopping(reason) => Effect::RunHooks(HookPoint::Stop(*reason)),
                 TurnState::Compacting(compaction) => {
                     return compaction.next(thread.view().revision()).map_or(NextStep::Wait, NextStep::Run);
                 }
-                TurnState::Committed { asked, .. } => return once(asked, HookPoint::PostCompact),
-                TurnState::Restarting { asked, .. } => return once(asked, HookPoint::Restart),
-                TurnState::Stuck { asked: true, .. } => return NextStep::Wait,
-                TurnState::Stuck { asked, stuck } => {
-                    *asked = true;
-                    return NextStep::Run(Effect::Report(stuck.clone()));
-                }
+                TurnState::Committed { .. } => Effect::RunHooks(HookPoint::PostCompact),
+                TurnState::Restarting(_) => Effect::RunHooks(HookPoint::Restart),
+                TurnState::Stuck(stuck) => Effect::Report(stuck.clone()),
                 TurnState::Ending(reason) => {
                     let reason = *reason;
-                    self.state = TurnState::Ended(reason);
+                    self.enter(TurnState::Ended(reason));
                     let (usage, quiet_hooks) = (self.usage, self.quiet_hooks);
                     return NextStep::Commit(Box::new(Change::TurnEnded { reason, usage, quiet_hooks }));
                 }
                 TurnState::Ended(reason) => return NextStep::End(*reason),
-            }
+            };
+            return match std::mem::replace(&mut self.asked, true) {
+                true => NextStep::Wait,
+                false => NextStep::Run(effect),
+            };
         }
+    }
+
+    fn enter(&mut self, state: TurnState) {
+        (self.state, self.asked) = (state, false);
     }
 
     /// Processes an answer. One that the current state does not wait for is ignored.
     pub fn handle(&mut self, answer: EffectResult, thread: &Thread) {
         match (&mut self.state, answer) {
-            (TurnState::Starting { asked: true, first }, EffectResult::Started(commits)) => {
-                self.commits.extend(commits);
-                self.state = std::mem::replace(&mut **first, TurnState::Ready);
+            (TurnState::Sampling, EffectResult::Model(answer)) => self.handle_model(answer),
+            (TurnState::Calls(calls), EffectResult::ToolSeen(id, commits)) => {
+                if calls.seen(&id) {
+                    self.commits.extend(commits);
+                }
             }
-            (TurnState::Greeting { said, asked, entered, .. }, EffectResult::Greeted { commits, enters })
-                if *asked =>
-            {
-                *asked = false;
+            (TurnState::Calls(calls), EffectResult::Permission(id, permit)) => {
+                self.commits.extend(calls.decided(id, permit));
+            }
+            (TurnState::Calls(calls), EffectResult::Ran(outcome)) => calls.ran(outcome),
+            (TurnState::Calls(calls), EffectResult::Tool(id, outcome)) => {
+                self.commits.extend(calls.finished(&id, *outcome));
+            }
+            (TurnState::Compacting(compaction), EffectResult::Planned(revision)) => {
+                compaction.planned(revision)
+            }
+            (TurnState::Compacting(compaction), EffectResult::Instructed { edited }) => {
+                compaction.hooks_ran(edited)
+            }
+            (TurnState::Compacting(compaction), EffectResult::Summarised) => compaction.summarised(),
+            (TurnState::Compacting(compaction), EffectResult::Composed(change)) => {
+                compaction.composed(change)
+            }
+            (TurnState::Compacting(compaction), EffectResult::Compacted(answer)) => {
+                let (why, then, was_seen) = (compaction.why, compaction.then, compaction.was_seen);
+                match answer {
+                    CompactionResult::Done(change) if was_seen => self.swap(*change, then),
+                    answer => self.handle_compacted(why, then, answer, thread),
+                }
+            }
+            _ if !self.asked => {}
+            (TurnState::Starting { first }, EffectResult::Started(commits)) => {
+                self.commits.extend(commits);
+                let first = std::mem::replace(&mut **first, TurnState::Ready);
+                self.enter(first);
+            }
+            (TurnState::Greeting { said, entered, .. }, EffectResult::Greeted { commits, enters }) => {
+                self.asked = false;
                 if let Some(Change::Said { origin: Origin::Queue { entry }, .. }) = said.pop_front() {
                     // Withdrawn while hooks checked it.
                     if self.withdrawn.contains(&entry) {
@@ -340,96 +359,33 @@ impl Turn {
                 }
                 self.commits.extend(commits);
             }
-            (TurnState::Sampling, EffectResult::Model(answer)) => self.handle_model(answer),
-            (TurnState::Calls(calls), EffectResult::ToolSeen(id, commits)) => {
-                if calls.seen(&id) {
-                    self.commits.extend(commits);
-                }
-            }
-            (TurnState::Calls(calls), EffectResult::Permission(id, permit)) => {
-                self.commits.extend(calls.decided(id, permit));
-            }
-            (TurnState::Calls(calls), EffectResult::Ran(outcome)) => calls.ran(outcome),
-            (TurnState::Calls(calls), EffectResult::Tool(id, outcome)) => {
-                self.commits.extend(calls.finished(&id, *outcome));
-            }
-            (
-                TurnState::RoundEnd { asked: true, .. } | TurnState::Stopping { asked: true, .. },
-                EffectResult::Hooks(answer),
-            ) => {
+            (TurnState::RoundEnd { .. } | TurnState::Stopping(_), EffectResult::Hooks(answer)) => {
                 self.handle_hooks(answer, thread);
             }
-            (TurnState::Easing { asked: true, then, .. }, EffectResult::Eased(cut)) => {
+            (TurnState::Easing { then, .. }, EffectResult::Eased(cut)) => {
                 let then = *then;
                 self.commits.extend(cut.map(|cut| *cut));
                 self.follow(then, thread);
             }
-            (TurnState::Compacting(compaction), EffectResult::Planned(revision)) => {
-                compaction.planned(revision)
-            }
-            (TurnState::Compacting(compaction), EffectResult::Instructed { edited }) => {
-                compaction.hooks_ran(edited)
-            }
-            (TurnState::Compacting(compaction), EffectResult::Summarised) => compaction.summarised(),
-            (TurnState::Compacting(compaction), EffectResult::Composed(change)) => {
-                compaction.composed(change)
-            }
-            (TurnState::Compacting(compaction), EffectResult::Compacted(answer)) => {
-                let (why, then, was_seen) = (compaction.why, compaction.then, compaction.was_seen);
-                match answer {
-                    CompactionResult::Done(change) if was_seen => self.swap(*change, then),
-                    answer => self.handle_compacted(why, then, answer, thread),
-                }
-            }
-            (TurnState::Committed { asked: true, restarts, then }, EffectResult::Hooks(answer)) => {
+            (TurnState::Committed { restarts, then }, EffectResult::Hooks(answer)) => {
                 let (restarts, then) = (*restarts, if answer.halt { then.halted() } else { *then });
                 self.commits.extend(answer.commits);
                 match restarts {
-                    true => self.state = TurnState::Restarting { asked: false, then },
+                    true => self.enter(TurnState::Restarting(then)),
                     false => self.follow(then, thread),
                 }
             }
-            (TurnState::Restarting { asked: true, then }, EffectResult::Started(commits)) => {
+            (TurnState::Restarting(then), EffectResult::Started(commits)) => {
                 let then = *then;
                 self.commits.extend(commits);
                 self.follow(then, thread);
             }
-            (TurnState::Stuck { asked: true, .. }, EffectResult::Reported(note)) => {
+            (TurnState::Stuck(_), EffectResult::Reported(note)) => {
                 self.commits.push_back(*note);
-                self.state = TurnState::Ending(StopReason::MaxRounds);
+                self.enter(TurnState::Ending(StopReason::MaxRounds));
             }
             // Late answers, after a cancel or the end of the turn.
-            (
-                TurnState::Starting { .. }
-                | TurnState::Greeting { .. }
-                | TurnState::Ready
-                | TurnState::Sampling
-                | TurnState::Calls(_)
-                | TurnState::RoundEnd { .. }
-                | TurnState::Easing { .. }
-                | TurnState::Stopping { .. }
-                | TurnState::Compacting(_)
-                | TurnState::Committed { .. }
-                | TurnState::Restarting { .. }
-                | TurnState::Stuck { .. }
-                | TurnState::Ending(_)
-                | TurnState::Ended(_),
-                EffectResult::Started(_)
-                | EffectResult::Greeted { .. }
-                | EffectResult::Model(_)
-                | EffectResult::ToolSeen(..)
-                | EffectResult::Permission(..)
-                | EffectResult::Ran(_)
-                | EffectResult::Tool(..)
-                | EffectResult::Hooks(_)
-                | EffectResult::Eased(_)
-                | EffectResult::Planned(_)
-                | EffectResult::Instructed { .. }
-                | EffectResult::Summarised
-                | EffectResult::Composed(_)
-                | EffectResult::Compacted(_)
-                | EffectResult::Reported(_),
-            ) => {}
+            _ => {}
         }
     }
 
@@ -452,17 +408,7 @@ impl Turn {
             TurnState::Calls(calls) => {
                 self.commits.extend(calls.open().cloned().map(interrupted));
             }
-            TurnState::Starting { .. }
-            | TurnState::Ready
-            | TurnState::RoundEnd { .. }
-            | TurnState::Easing { .. }
-            | TurnState::Stopping { .. }
-            | TurnState::Compacting(_)
-            | TurnState::Committed { .. }
-            | TurnState::Restarting { .. }
-            | TurnState::Stuck { .. }
-            | TurnState::Ending(_)
-            | TurnState::Ended(_) => {}
+            _ => {}
         }
     }
 
@@ -522,23 +468,12 @@ impl Turn {
                 let calls = self.keep_reply(*replied);
                 self.paused = stop == ReplyEnd::Paused && calls.is_empty();
                 self.is_cut = stop == ReplyEnd::MaxTokens;
-                let runs = match stop {
-                    ReplyEnd::Finished
-                    | ReplyEnd::Paused
-                    | ReplyEnd::MaxTokens
-                    | ReplyEnd::WindowFull
-                    | ReplyEnd::Other => true,
-                    ReplyEnd::Refused | ReplyEnd::Filtered | ReplyEnd::Broken => false,
-                };
+                let runs = !matches!(stop, ReplyEnd::Refused | ReplyEnd::Filtered | ReplyEnd::Broken);
                 if !runs {
                     self.commits.extend(calls.iter().cloned().map(not_run));
                 }
-                let round_end = |reason| TurnState::RoundEnd {
-                    asked: false,
-                    then: Continuation::Stop(reason),
-                    swap: None,
-                };
-                self.state = match stop {
+                let round_end = |reason| TurnState::RoundEnd { then: Continuation::Stop(reason), swap: None };
+                let next = match stop {
                     _ if runs && !calls.is_empty() => TurnState::Calls(Calls::new(calls)),
                     ReplyEnd::Finished | ReplyEnd::Other | ReplyEnd::Broken => round_end(StopReason::EndTurn),
                     ReplyEnd::Paused => TurnState::Ready,
@@ -548,6 +483,7 @@ impl Turn {
                     ReplyEnd::MaxTokens | ReplyEnd::WindowFull => round_end(StopReason::MaxTokens),
                     ReplyEnd::Refused | ReplyEnd::Filtered => round_end(StopReason::Refusal),
                 };
+                self.enter(next);
             }
             // Also just after a compaction: the window may have turned out to be smaller than it was made for.
             ModelResult::TooLong(message) if !self.overflows_again() => {
@@ -577,50 +513,36 @@ impl Turn {
         answer: CompactionResult,
         thread: &Thread,
     ) {
-        match (why, answer) {
+        match (answer, why) {
             // A compaction by command replaces the history only after the round-end hooks have seen it.
-            (CompactionReason::Command, CompactionResult::Done(change)) => {
-                self.state = TurnState::RoundEnd { asked: false, then, swap: Some(change) };
+            (CompactionResult::Done(change), CompactionReason::Command) => {
+                self.enter(TurnState::RoundEnd { then, swap: Some(change) });
             }
-            (CompactionReason::Command, CompactionResult::Nothing) => {
-                self.follow(Continuation::End(StopReason::EndTurn), thread)
-            }
-            (CompactionReason::Command, CompactionResult::Failed(message)) => self.fail(message),
-            (CompactionReason::Overflow, CompactionResult::Done(change)) => {
+            (CompactionResult::Done(change), _) => {
                 // The refused request does not count as a round.
-                if self.failure.take().is_some() {
+                if why == CompactionReason::Overflow && self.failure.take().is_some() {
                     self.rounds -= 1;
                 }
                 self.swap(*change, then);
             }
-            // The reply itself was kept, cut off where the window was full.
-            (CompactionReason::Overflow, CompactionResult::Nothing | CompactionResult::Failed(_))
-                if self.failure.is_none() =>
-            {
-                let then = Continuation::Stop(StopReason::MaxTokens);
-                self.state = TurnState::RoundEnd { asked: false, then, swap: None };
+            (CompactionResult::Nothing, CompactionReason::Command) => {
+                self.follow(Continuation::End(StopReason::EndTurn), thread)
             }
-            (CompactionReason::Overflow, CompactionResult::Nothing) => {
-                let message = self.failure.take().unwrap_or_default();
-                self.fail(message);
-            }
-            (CompactionReason::Overflow, CompactionResult::Failed(compaction)) => {
-                let message = self.failure.take().unwrap_or_default();
-                self.fail(format!("{message} Compacting the conversation failed as well: {compaction}"));
-            }
-            (
-                CompactionReason::Threshold | CompactionReason::Hook | CompactionReason::Must,
-                CompactionResult::Done(change),
-            ) => self.swap(*change, then),
-            (CompactionReason::Must, CompactionResult::Nothing | CompactionResult::Failed(_)) => {
-                self.tried = true;
-                self.follow(then, thread);
-            }
+            (CompactionResult::Failed(message), CompactionReason::Command) => self.fail(message),
+            (answer, CompactionReason::Overflow) => match (self.failure.take(), answer) {
+                // The reply itself was kept, cut off where the window was full.
+                (None, _) => {
+                    let then = Continuation::Stop(StopReason::MaxTokens);
+                    self.enter(TurnState::RoundEnd { then, swap: None });
+                }
+                (Some(message), CompactionResult::Failed(compaction)) => {
+                    self.fail(format!("{message} Compacting the conversation failed as well: {compaction}"))
+                }
+                (Some(message), _) => self.fail(message),
+            },
             // The conversation continues unchanged; the session has already reported why.
-            (
-                CompactionReason::Threshold | CompactionReason::Hook,
-                CompactionResult::Nothing | CompactionResult::Failed(_),
-            ) => {
+            (_, CompactionReason::Threshold | CompactionReason::Hook | CompactionReason::Must) => {
+                self.tried |= why == CompactionReason::Must;
                 self.follow(then, thread);
             }
         }
@@ -633,7 +555,7 @@ impl Turn {
         self.commits.extend(commits);
         let (then, swap, is_round_end) = match std::mem::replace(&mut self.state, TurnState::Ready) {
             TurnState::RoundEnd { then, swap, .. } => (then, swap, true),
-            TurnState::Stopping { reason, .. } => (Continuation::End(reason), None, false),
+            TurnState::Stopping(reason) => (Continuation::End(reason), None, false),
             other => unreachable!("hooks answer so in two states, not in {other:?}"),
         };
         if halt {
@@ -643,21 +565,20 @@ impl Turn {
         let swap = swap.filter(|_| other.is_none() && !replaced);
         // It was composed before the edits: it would restore what they removed, and lack what they pinned.
         if touches && swap.is_some() {
-            self.state = TurnState::Compacting(PendingCompaction::again(then));
-            return;
+            return self.enter(TurnState::Compacting(PendingCompaction::again(then)));
         }
         match (other.or(swap), compact) {
             (Some(swap), _) => self.swap(*swap, then),
             (_, Some(why)) if !self.compacted => self.compact_for(why, then),
             (_, None) if is_round_end && !replaced && !self.compacted => {
-                self.state = TurnState::Easing { asked: false, edited, then };
+                self.enter(TurnState::Easing { edited, then });
             }
             (_, _) => self.follow(then, thread),
         }
     }
 
     fn compact_for(&mut self, why: CompactionReason, then: Continuation) {
-        self.state = TurnState::Compacting(PendingCompaction::new(why, then));
+        self.enter(TurnState::Compacting(PendingCompaction::new(why, then)));
     }
 
     fn swap(&mut self, compacted: Change, then: Continuation) {
@@ -670,27 +591,27 @@ impl Turn {
         }
         let restarts = matches!(compacted, Change::Compacted { .. });
         self.commits.push_back(compacted);
-        self.state = TurnState::Committed { asked: false, restarts, then };
+        self.enter(TurnState::Committed { restarts, then });
     }
 
     /// Continues the turn. Prompts that were queued in the meantime come first, however the last reply ended: they were
     /// accepted, so the model must see them.
     fn follow(&mut self, then: Continuation, thread: &Thread) {
         let reason = match then {
-            Continuation::CallModel => return self.state = TurnState::Ready,
+            Continuation::CallModel => return self.enter(TurnState::Ready),
             Continuation::Stop(reason) | Continuation::End(reason) => reason,
         };
         if let Some(said) = self.take_queued(thread) {
             return self.greet(said, then);
         }
-        self.state = match then {
-            Continuation::Stop(_) => TurnState::Stopping { asked: false, reason },
+        self.enter(match then {
+            Continuation::Stop(_) => TurnState::Stopping(reason),
             Continuation::CallModel | Continuation::End(_) => TurnState::Ending(reason),
-        };
+        });
     }
 
     fn greet(&mut self, said: Change, then: Continuation) {
-        self.state = TurnState::Greeting { said: VecDeque::from([said]), asked: false, entered: false, then };
+        self.enter(TurnState::Greeting { said: VecDeque::from([said]), entered: false, then });
     }
 
     /// Records an overflow, and returns whether too many followed each other with at most one reply between
@@ -704,7 +625,7 @@ impl Turn {
 
     fn fail(&mut self, message: String) {
         self.failure = Some(message);
-        self.state = TurnState::Ending(StopReason::Failed);
+        self.enter(TurnState::Ending(StopReason::Failed));
     }
 
     fn keep(&mut self, partial: Option<Change>) {
@@ -730,14 +651,6 @@ impl Turn {
     fn take_queued(&self, thread: &Thread) -> Option<Change> {
         let waits = |queued: &&Arc<Entry>| !self.withdrawn.contains(&queued.seq);
         thread.queued().iter().find(waits).and_then(|entry| taken(entry))
-    }
-}
-
-/// Requests the hooks of a state once, then waits.
-fn once(asked: &mut bool, hooks: HookPoint) -> NextStep {
-    match std::mem::replace(asked, true) {
-        true => NextStep::Wait,
-        false => NextStep::Run(Effect::RunHooks(hooks)),
     }
 }
 

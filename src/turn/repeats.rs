@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use epitome_thread::{CallId, Change, Entry, Thread, ToolCall, ToolOutcome};
+use epitome_thread::{Change, Entry, Thread, ToolCall, ToolOutcome};
 
 /// Why a turn that makes no progress is stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,14 +102,9 @@ type Outcome<'t> = Option<&'t ToolOutcome>;
 fn calls_of_last_round(entries: &[Arc<Entry>]) -> Vec<(&ToolCall, Outcome<'_>)> {
     let is_reply = |entry: &Arc<Entry>| matches!(entry.change, Change::Replied { .. });
     let Some(reply) = entries.iter().rposition(is_reply) else { return Vec::new() };
-    let Change::Replied { message, .. } = &entries[reply].change else { return Vec::new() };
-    let outcome = |id: &CallId| {
-        entries[reply..].iter().find_map(|entry| match &entry.change {
-            Change::ToolFinished { outcome } if outcome.call == *id => Some(outcome),
-            _ => None,
-        })
-    };
-    message.calls().map(|call| (call, outcome(&call.id))).collect()
+    let outcomes = || entries[reply..].iter().filter_map(|entry| entry.change.outcome());
+    let calls = entries[reply].change.calls();
+    calls.map(|call| (call, outcomes().find(|outcome| outcome.call == call.id))).collect()
 }
 
 /// A digest that is the same for calls that differ only in their ids.

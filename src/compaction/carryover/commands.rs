@@ -3,20 +3,15 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use super::Render;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip_line};
-use super::{Deadline, Render, TimedOut};
 use epitome_thread::Seq;
 
-/// Bytes of a command, and of a line of its output.
+/// Bytes of a command, of the output of a failed one, and of the last line of another's output.
 const COMMAND_BYTES_MAX: usize = 140;
-const OUTPUT_LINE_BYTES_MAX: usize = 160;
-
-/// Maximum number of failed commands listed.
-const FAILED_MAX: usize = 8;
-
-/// Number of lines shown from the beginning and from the end of a failed command's output.
-const OUTPUT_LINES: usize = 2;
+const FAILED_BYTES_MAX: usize = 300;
+const LAST_LINE_BYTES_MAX: usize = 160;
 
 /// Programs that only read. Their results say nothing about the state of the work.
 const LOOKING: [&str; 22] = [
@@ -34,54 +29,40 @@ struct CommandRuns<'a> {
 }
 
 /// The commands whose last run failed, newest first.
-fn failing<'a>(
-    history: &ConversationHistory<'a>,
-    deadline: &Deadline,
-) -> Result<Vec<(String, CommandRuns<'a>)>, TimedOut> {
-    let mut failed: Vec<(String, CommandRuns)> = runs(history, deadline)?;
+fn failing<'a>(history: &ConversationHistory<'a>) -> Vec<(String, CommandRuns<'a>)> {
+    let mut failed: Vec<(String, CommandRuns)> = runs(history);
     failed.retain(|(_, runs)| runs.result == CallStatus::Failed);
     failed.sort_by_key(|(_, runs)| Reverse(runs.last.entry));
-    failed.truncate(FAILED_MAX);
-    Ok(failed)
+    failed
 }
 
 /// The failing commands, each with the entry of its last result.
-pub(super) fn failing_commands(
-    history: &ConversationHistory<'_>,
-    deadline: &Deadline,
-) -> Result<Vec<(Seq, String)>, TimedOut> {
-    let failing = failing(history, deadline)?;
-    Ok(failing.into_iter().map(|(command, runs)| (runs.last.entry, command)).collect())
+pub(super) fn failing_commands(history: &ConversationHistory<'_>) -> Vec<(Seq, String)> {
+    let failing = failing(history);
+    failing.into_iter().map(|(command, runs)| (runs.last.entry, command)).collect()
 }
 
-pub(super) fn failed<'a>(
-    history: &ConversationHistory<'a>,
-    deadline: &Deadline,
-) -> Result<Render<'a>, TimedOut> {
-    let failed = failing(history, deadline)?;
-    Ok(Box::new(move |bytes_max| {
+pub(super) fn failed<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
+    let failed = failing(history);
+    Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
         for (command, runs) in &failed {
             let command = clip_line(command, COMMAND_BYTES_MAX);
-            let output = ends_of(runs.last.text());
             // Which commands fail matters more than their complete output.
-            let line = format!("- `{command}` ({}): ", at(runs.last.entry));
+            let line = format!("- `{command}` (last {}): ", runs.last.entry);
             let room = lines.left().saturating_sub(line.len() + 1);
-            lines.push(line + &clip_line(&output, room));
+            lines.push(line + &clip_line(runs.last.text(), room.min(FAILED_BYTES_MAX)));
         }
         lines.text()
-    }))
+    })
 }
 
-pub(super) fn others<'a>(
-    history: &ConversationHistory<'a>,
-    deadline: &Deadline,
-) -> Result<Render<'a>, TimedOut> {
-    let mut others: Vec<(String, CommandRuns)> = runs(history, deadline)?;
+pub(super) fn others<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
+    let mut others: Vec<(String, CommandRuns)> = runs(history);
     // Results of git are listed under version control.
     others.retain(|(command, runs)| runs.result != CallStatus::Failed && !command.starts_with("git "));
     others.sort_by_key(|(_, runs)| Reverse((runs.count, runs.last.entry)));
-    Ok(Box::new(move |bytes_max| {
+    Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
         for (command, runs) in &others {
             let command = clip_line(command, COMMAND_BYTES_MAX);
@@ -89,26 +70,22 @@ pub(super) fn others<'a>(
                 CallStatus::Succeeded if !runs.is_piped => "succeeded".to_owned(),
                 CallStatus::Succeeded => {
                     let last = runs.last.text().lines().rev().find(|line| !line.trim().is_empty());
-                    format!("last line: {}", clip_line(last.unwrap_or("(no output)"), OUTPUT_LINE_BYTES_MAX))
+                    format!("last line: {}", clip_line(last.unwrap_or("(no output)"), LAST_LINE_BYTES_MAX))
                 }
                 CallStatus::Failed | CallStatus::Unknown => "result unknown".to_owned(),
             };
             // If a long line does not fit, shorter ones after it still may.
-            lines.push(format!("- `{command}` ({}×, {}): {result}", runs.count, at(runs.last.entry)));
+            lines.push(format!("- `{command}` ({}×, last {}): {result}", runs.count, runs.last.entry));
         }
         lines.text()
-    }))
+    })
 }
 
 /// The runs of each command, with the result of the last one.
-fn runs<'a>(
-    history: &ConversationHistory<'a>,
-    deadline: &Deadline,
-) -> Result<Vec<(String, CommandRuns<'a>)>, TimedOut> {
+fn runs<'a>(history: &ConversationHistory<'a>) -> Vec<(String, CommandRuns<'a>)> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut all: Vec<(String, CommandRuns)> = Vec::new();
-    for call in &history.calls {
-        deadline.check()?;
+    for call in history.calls() {
         let Some(line) = call.command() else { continue };
         let (command, is_piped) = normalise(&line);
         let program = command.split_whitespace().find(|word| !word.contains('=')).unwrap_or_default();
@@ -127,7 +104,7 @@ fn runs<'a>(
             }
         }
     }
-    Ok(all)
+    all
 }
 
 /// Normalizes a command line, so that runs of the same command are recognized: one line, without a leading
@@ -151,25 +128,6 @@ fn normalise(line: &str) -> (String, bool) {
     }
     let line = line.trim_end().trim_end_matches("2>&1").trim_end();
     (line.to_owned(), is_piped)
-}
-
-/// The first and the last lines of an output.
-fn ends_of(output: &str) -> String {
-    let lines: Vec<&str> = output.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let shown: Vec<String> = if lines.len() <= 2 * OUTPUT_LINES {
-        lines.iter().map(|line| clip_line(line, OUTPUT_LINE_BYTES_MAX)).collect()
-    } else {
-        let (head, tail) = (&lines[..OUTPUT_LINES], &lines[lines.len() - OUTPUT_LINES..]);
-        let mut shown: Vec<String> = head.iter().map(|line| clip_line(line, OUTPUT_LINE_BYTES_MAX)).collect();
-        shown.push("…".to_owned());
-        shown.extend(tail.iter().map(|line| clip_line(line, OUTPUT_LINE_BYTES_MAX)));
-        shown
-    };
-    shown.join(" | ")
-}
-
-fn at(entry: Seq) -> String {
-    format!("last {entry}")
 }
 
 #[cfg(test)]

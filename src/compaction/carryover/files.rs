@@ -8,25 +8,20 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::Value;
 
+use super::Render;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::BoundedLines;
-use super::{Deadline, Render, TimedOut};
-use epitome_thread::{Seq, ToolDisplay, ToolKind};
+use epitome_thread::{Seq, ToolDisplay};
 
 /// Longer texts are not considered paths.
 const PATH_BYTES_MAX: usize = 300;
 /// Maximum number of files considered for a call.
 const CALL_FILES_MAX: usize = 64;
 
-/// Number of directories above the working directory for which relative paths are used.
-const PARENTS_MAX: usize = 2;
-
 /// Bytes of a result that are searched for file names.
 const RESULT_BYTES_MAX: usize = 16 * 1024;
 /// Maximum number of file names collected from results.
 const MENTIONED_MAX: usize = 20_000;
-/// A file that only one result names may be incidental; one that several name belongs to the work.
-const MENTIONS_MIN: u32 = 2;
 
 /// Bytes of an edit that are searched for definitions.
 const EDIT_BYTES_MAX: usize = 64 * 1024;
@@ -50,52 +45,28 @@ struct FileActivity {
     last: Seq,
 }
 
-pub(super) fn touched<'a>(
-    history: &ConversationHistory<'a>,
-    deadline: &Deadline,
-) -> Result<Render<'a>, TimedOut> {
-    let files = touched_files(history, deadline)?;
-    let cwd = history.cwd;
-    let mut newest: Vec<(String, FileActivity)> = files.into_iter().collect();
+pub(super) fn touched<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
+    let mut newest: Vec<(String, FileActivity)> = touched_files(history).into_iter().collect();
     newest.sort_by_key(|(_, file)| Reverse(file.last));
     let (changed, read): (Vec<_>, Vec<_>) =
-        newest.into_iter().partition(|(_, file)| file.action != FileAction::Read);
-    Ok(Box::new(move |bytes_max| {
-        if changed.is_empty() && read.is_empty() {
-            return String::new();
-        }
+        newest.iter().partition(|(_, file)| file.action != FileAction::Read);
+    let rows = [("- changed: ", changed), ("- read: ", read)]
+        .map(|(head, files)| (head, files.iter().map(|(path, file)| named(path, file)).collect::<Vec<_>>()));
+    let cwd = history.cwd;
+    Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
-        lines.push(format!("(relative to {})", cwd.display()));
-        let mut rows: Vec<(String, Vec<String>)> = Vec::new();
-        for (what, files) in [("changed", &changed), ("read", &read)] {
-            let directory = shared_directory(files.iter().map(|(path, _)| path.as_str()));
-            let is_below = |path: &str| {
-                !directory.is_empty() && path.strip_prefix(directory).is_some_and(|rest| rest.contains('/'))
-            };
-            let (below, others): (Vec<_>, Vec<_>) = files.iter().partition(|(path, _)| is_below(path));
-            let names = below.into_iter().map(|(path, file)| named(&path[directory.len()..], file));
-            rows.push((format!("- {what} below {directory}: "), names.collect()));
-            let names = others.into_iter().map(|(path, file)| named(path, file));
-            rows.push((format!("- {what}: "), names.collect()));
-        }
-        rows.retain(|(_, names)| !names.is_empty());
-        for (at, (head, names)) in rows.iter().enumerate() {
-            let kept_free = ROW_BYTES * (rows.len() - at - 1);
-            let room = lines.left().saturating_sub(head.len() + 1 + kept_free);
-            let row = joined(names, room);
+        for (head, names) in rows.iter().filter(|(_, names)| !names.is_empty()) {
+            if lines.is_empty() {
+                lines.push(format!("(relative to {})", cwd.display()));
+            }
+            let row = joined(names, lines.left().saturating_sub(head.len() + 1));
             if !row.is_empty() {
                 lines.push(format!("{head}{row}"));
             }
         }
         lines.text()
-    }))
+    })
 }
-
-/// Bytes that are reserved for each row after the current one.
-const ROW_BYTES: usize = 60;
-
-/// The approximate size in bytes of an additional row before its first file.
-const HEAD_BYTES: usize = 24;
 
 /// A file in the list: the action, the number of changes if more than one, and the last entry.
 fn named(path: &str, file: &FileActivity) -> String {
@@ -111,34 +82,14 @@ fn named(path: &str, file: &FileActivity) -> String {
     }
 }
 
-/// The directory, with a trailing slash, that saves the most bytes if it is written once for all files in its
-/// subdirectories. A file keeps the name of its immediate directory. Empty if no directory saves enough for a separate
-/// row.
-fn shared_directory<'a>(paths: impl Iterator<Item = &'a str>) -> &'a str {
-    let mut below: HashMap<&str, usize> = HashMap::new();
-    for path in paths {
-        let parents = path.rsplit_once('/').map_or("", |(parents, _)| parents);
-        for (at, _) in parents.match_indices('/') {
-            *below.entry(&path[..=at]).or_default() += 1;
-        }
-    }
-    let saved = |(directory, files): (&str, usize)| directory.len() * (files - 1);
-    let best = below.into_iter().max_by_key(|(directory, files)| (saved((directory, *files)), *directory));
-    best.filter(|(directory, files)| saved((directory, *files)) > HEAD_BYTES)
-        .map_or("", |(directory, _)| directory)
-}
-
 /// The files that calls changed, created or deleted, each with the entry that last touched it, oldest first.
-pub(super) fn changed_files(
-    history: &ConversationHistory<'_>,
-    deadline: &Deadline,
-) -> Result<Vec<(Seq, String)>, TimedOut> {
-    let files = touched_files(history, deadline)?.into_iter();
+pub(super) fn changed_files(history: &ConversationHistory<'_>) -> Vec<(Seq, String)> {
+    let files = touched_files(history).into_iter();
     let files =
         files.filter(|(_, file)| file.action != FileAction::Read).map(|(path, file)| (file.last, path));
     let mut files: Vec<(Seq, String)> = files.collect();
     files.sort();
-    Ok(files)
+    files
 }
 
 /// Joins as many names as fit, followed by the number of the others.
@@ -160,13 +111,9 @@ fn joined(names: &[String], bytes_max: usize) -> String {
 }
 
 /// Every file that a successful call touched, by its path relative to the working directory.
-fn touched_files(
-    history: &ConversationHistory<'_>,
-    deadline: &Deadline,
-) -> Result<HashMap<String, FileActivity>, TimedOut> {
+fn touched_files(history: &ConversationHistory<'_>) -> HashMap<String, FileActivity> {
     let mut files: HashMap<String, FileActivity> = HashMap::new();
-    for call in &history.calls {
-        deadline.check()?;
+    for call in history.calls() {
         if call.result() != CallStatus::Succeeded {
             continue;
         }
@@ -189,19 +136,16 @@ fn touched_files(
             }
         }
     }
-    Ok(files)
+    files
 }
 
-/// The path relative to the working directory, with `..` for a nearby parent directory; other paths are unchanged.
-pub(super) fn relative(path: &str, cwd: &Path) -> String {
+/// The path relative to the working directory if it is below that.
+fn relative(path: &str, cwd: &Path) -> String {
     let path = path.strip_prefix("file://").unwrap_or(path);
-    let near = cwd.ancestors().take(PARENTS_MAX + 1).enumerate();
-    for (up, ancestor) in near.filter(|(_, ancestor)| ancestor.parent().is_some()) {
-        if let Ok(below) = Path::new(path).strip_prefix(ancestor) {
-            return format!("{}{}", "../".repeat(up), below.display());
-        }
+    match Path::new(path).strip_prefix(cwd) {
+        Ok(below) => below.display().to_string(),
+        Err(_) => path.strip_prefix("./").unwrap_or(path).to_owned(),
     }
-    path.strip_prefix("./").unwrap_or(path).to_owned()
 }
 
 /// The files of a call, with its action on each.
@@ -214,11 +158,8 @@ fn paths_of(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
             paths.push((path.to_string_lossy().into_owned(), action));
         }
     }
-    if !paths.is_empty() {
+    if !paths.is_empty() || call.command().is_some() {
         return paths;
-    }
-    if let Some(command) = call.command() {
-        return removed(&command);
     }
     if let Some(patch) = call.input_text(&["patch", "input", "patchText", "diff"]) {
         paths.extend(patched(patch));
@@ -235,11 +176,6 @@ fn paths_of(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
     paths
 }
 
-/// Whether a call is an edit rather than a command.
-pub(super) fn changes_a_file(call: &CallRecord<'_>) -> bool {
-    call.command().is_none() && paths_of(call).iter().any(|(_, action)| *action != FileAction::Read)
-}
-
 /// The action of a call on the file it names; `None` if it does not touch a file, such as a search.
 fn action_of(call: &CallRecord<'_>) -> Option<FileAction> {
     // An editing tool with several commands.
@@ -249,21 +185,15 @@ fn action_of(call: &CallRecord<'_>) -> Option<FileAction> {
         Some("str_replace" | "insert" | "undo_edit") => return Some(FileAction::Changed),
         Some(_) | None => {}
     }
-    match call.card.kind {
-        ToolKind::Read => return Some(FileAction::Read),
-        ToolKind::Edit => return Some(FileAction::Changed),
-        ToolKind::Delete => return Some(FileAction::Deleted),
-        ToolKind::Move => return Some(FileAction::Changed),
-        ToolKind::Search | ToolKind::Execute | ToolKind::Fetch => return None,
-        ToolKind::Think | ToolKind::Other => {}
-    }
     let name = call.name.to_ascii_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
     if has(&["grep", "glob", "search", "find", "list"]) {
         None
     } else if has(&["delete", "remove"]) {
         Some(FileAction::Deleted)
-    } else if has(&["edit", "write", "patch", "replace", "insert", "create", "update", "rename", "move"]) {
+    } else if has(&[
+        "edit", "write", "patch", "apply", "replace", "insert", "create", "update", "rename", "move",
+    ]) {
         Some(FileAction::Changed)
     } else {
         Some(FileAction::Read)
@@ -286,66 +216,29 @@ fn patched(patch: &str) -> impl Iterator<Item = (String, FileAction)> {
     })
 }
 
-/// The files that a command line removes, if it is simple enough to be parsed without a shell.
-fn removed(command: &str) -> Vec<(String, FileAction)> {
-    let mut removed = Vec::new();
-    for part in command.split(['\n', ';']).flat_map(|part| part.split("&&")) {
-        let words: Vec<&str> = part.split_whitespace().collect();
-        let operands = match words.as_slice() {
-            ["rm", operands @ ..] | ["git", "rm", operands @ ..] => operands,
-            _ => continue,
-        };
-        let is_plain = |word: &&&str| {
-            !word.starts_with('-') && !word.contains(['$', '*', '?', '"', '\'', '`', '{', '&'])
-        };
-        let operands = operands.iter().take_while(|word| !word.contains(['|', '>', '<']));
-        removed.extend(operands.filter(is_plain).map(|path| ((*path).to_owned(), FileAction::Deleted)));
-    }
-    removed
-}
-
-pub(super) fn mentioned<'a>(
-    history: &ConversationHistory<'a>,
-    deadline: &Deadline,
-) -> Result<Render<'a>, TimedOut> {
-    struct Mentions {
-        count: u32,
-        last: Seq,
-        path: String,
-    }
-    let touched = touched_files(history, deadline)?;
+pub(super) fn mentioned<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
+    let touched = touched_files(history);
     let known: HashSet<&str> = touched.keys().map(|path| file_name(path)).collect();
-    let mut files: HashMap<String, Mentions> = HashMap::new();
-    for call in &history.calls {
-        deadline.check()?;
+    // By name, how many results mention the file, the last of these, and the path in the first.
+    let mut files: HashMap<&str, (u32, Seq, &str)> = HashMap::new();
+    for call in history.calls() {
         let text = call.text();
-        let is_full = files.len() >= MENTIONED_MAX;
         for path in paths_in(&text[..text.floor_char_boundary(RESULT_BYTES_MAX)]) {
             let name = file_name(path);
-            if known.contains(name) {
+            let is_room = files.len() < MENTIONED_MAX || files.contains_key(name);
+            if known.contains(name) || !is_room {
                 continue;
             }
-            match files.get_mut(name) {
-                Some(file) => {
-                    // Counted once per result.
-                    file.count += u32::from(file.last != call.entry);
-                    file.last = call.entry;
-                    if path.len() > file.path.len() && !file.path.starts_with('/') {
-                        file.path = path.to_owned();
-                    }
-                }
-                None if !is_full => {
-                    let file = Mentions { count: 1, last: call.entry, path: path.to_owned() };
-                    files.insert(name.to_owned(), file);
-                }
-                None => {}
-            }
+            let (count, last, _) = files.entry(name).or_insert((1, call.entry, path));
+            // Counted once per result.
+            *count += u32::from(*last != call.entry);
+            *last = call.entry;
         }
     }
-    let mut files: Vec<Mentions> = files.into_values().filter(|file| file.count >= MENTIONS_MIN).collect();
-    files.sort_by(|one, other| (other.count, other.last, &one.path).cmp(&(one.count, one.last, &other.path)));
-    let names: Vec<String> = files.into_iter().map(|file| relative(&file.path, history.cwd)).collect();
-    Ok(Box::new(move |bytes_max| joined(&names, bytes_max)))
+    let mut files: Vec<(u32, Seq, &str)> = files.into_values().collect();
+    files.sort_by_key(|(count, last, path)| (Reverse((*count, *last)), *path));
+    let names: Vec<String> = files.into_iter().map(|(.., path)| relative(path, history.cwd)).collect();
+    Box::new(move |bytes_max| joined(&names, bytes_max))
 }
 
 fn file_name(path: &str) -> &str {
@@ -405,14 +298,10 @@ static DEFINITION: LazyLock<Regex> = LazyLock::new(|| {
     .expect("a valid pattern")
 });
 
-pub(super) fn defined<'a>(
-    history: &ConversationHistory<'a>,
-    deadline: &Deadline,
-) -> Result<Render<'a>, TimedOut> {
+pub(super) fn defined<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     // For each file, the entry in which each name was defined last.
     let mut files: BTreeMap<String, HashMap<&str, Seq>> = BTreeMap::new();
-    for call in &history.calls {
-        deadline.check()?;
+    for call in history.calls() {
         if call.result() != CallStatus::Succeeded || call.command().is_some() {
             continue;
         }
@@ -428,13 +317,11 @@ pub(super) fn defined<'a>(
             "input",
         ];
         let Some(new) = call.input_text(&new) else { continue };
-        let old = call.input_text(&["old_string", "old_text", "old_str", "oldText"]).unwrap_or_default();
         let Some((path, _)) = paths_of(call).into_iter().find(|(_, action)| *action != FileAction::Read)
         else {
             continue;
         };
-        let before: HashSet<&str> = names_in(old).collect();
-        for name in names_in(new).filter(|name| !before.contains(name)) {
+        for name in names_in(new) {
             files.entry(relative(&path, history.cwd)).or_default().insert(name, call.entry);
         }
     }
@@ -445,14 +332,14 @@ pub(super) fn defined<'a>(
         names.truncate(FILE_NAMES_MAX);
     }
     files.sort_by_key(|(_, names)| Reverse(names.first().map(|(_, entry)| *entry)));
-    Ok(Box::new(move |bytes_max| {
+    Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
         for (path, names) in &files {
             let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
             lines.push(format!("- {}: {}", file_name(path), names.join(", ")));
         }
         lines.text()
-    }))
+    })
 }
 
 fn names_in(text: &str) -> impl Iterator<Item = &str> {
@@ -476,14 +363,5 @@ mod tests {
         ] {
             assert_eq!(paths_in(text).collect::<Vec<_>>(), paths, "{text}");
         }
-    }
-
-    #[test]
-    fn only_plain_operands_of_rm_are_deleted_files() {
-        let removed: Vec<String> = removed("cd x && rm -rf a.txt b/ $HOME/c; git rm d.rs | cat")
-            .into_iter()
-            .map(|(path, _)| path)
-            .collect();
-        assert_eq!(removed, ["a.txt", "b/", "d.rs"]);
     }
 }

@@ -1,12 +1,12 @@
-//! Version control: commits, branches, pushes and pull requests, from the output of `git`, `gh` and `glab`.
+//! Version control: commits, branches and pull requests, from the output of `git`, `gh` and `glab`.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
+use super::Render;
 use super::history::{CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip_line};
-use super::{Deadline, Render, TimedOut};
 
 /// Bytes of an output that are examined.
 const OUTPUT_BYTES_MAX: usize = 16 * 1024;
@@ -26,12 +26,6 @@ static BRANCH: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?m)^(?:On branch |Switched to (?:a new )?branch ')([^'\s]+)").expect("a valid pattern")
 });
 
-/// `   1a2b3c4..5d6e7f8  main -> main`, printed by `git push`.
-static PUSH: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"(?m)^ [ *+] (?:\[new branch\]|[0-9a-f]{7,40}\.{2,3}([0-9a-f]{7,40}))\s+(\S+) -> (\S+)")
-        .expect("a valid pattern")
-});
-
 /// A pull or merge request: its URL in an output, or its number in a command line.
 static REQUEST: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"https://[^\s/]+/\S+/(?:pull|merge_requests)/(\d+)|/pulls/(\d+)|\b(?:pr|mr) [a-z]+ (\d+)")
@@ -42,18 +36,13 @@ static REQUEST: LazyLock<Regex> = LazyLock::new(|| {
 #[derive(Default)]
 struct GitState {
     branch: Option<String>,
-    pushed: Option<String>,
     requests: Vec<String>,
     commits: Vec<String>,
 }
 
-pub(super) fn compute<'a>(
-    history: &ConversationHistory<'a>,
-    deadline: &Deadline,
-) -> Result<Render<'a>, TimedOut> {
+pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let mut found = GitState::default();
-    for call in history.calls.iter().rev() {
-        deadline.check()?;
+    for call in history.calls().rev() {
         let Some(command) = call.command() else { continue };
         let has = |program: &str| command.split(|c: char| !c.is_alphanumeric()).any(|word| word == program);
         let output = call.text();
@@ -61,11 +50,8 @@ pub(super) fn compute<'a>(
         if has("git") {
             let commits: Vec<_> = COMMIT.captures_iter(output).collect();
             for commit in commits.iter().rev() {
-                found.commit(format!("- {} on {}: {}", &commit[2], &commit[1], &commit[3]));
-            }
-            if let Some(push) = PUSH.captures_iter(output).last() {
-                let hash = push.get(1).map_or("as a new branch", |hash| hash.as_str());
-                found.pushed.get_or_insert_with(|| format!("{} {hash}", &push[3]));
+                let commit = format!("- {} on {}: {}", &commit[2], &commit[1], &commit[3]);
+                add(&mut found.commits, COMMITS_MAX, commit);
             }
             let branch = BRANCH.captures_iter(output).last().map(|branch| branch[1].to_owned());
             let of_commit = || commits.last().map(|commit| commit[1].to_owned());
@@ -74,30 +60,25 @@ pub(super) fn compute<'a>(
         if (has("gh") || has("glab")) && call.result() == CallStatus::Succeeded {
             let requests = REQUEST.captures_iter(output).take(1).chain(REQUEST.captures_iter(&command));
             for number in requests.filter_map(|found| found.iter().skip(1).flatten().next()) {
-                found.request(format!("#{}", number.as_str()));
+                add(&mut found.requests, REQUESTS_MAX, format!("#{}", number.as_str()));
             }
         }
     }
-    Ok(Box::new(move |bytes_max| found.render(bytes_max)))
+    Box::new(move |bytes_max| found.render(bytes_max))
+}
+
+/// Adds an item, unless it is in the list already or the list is full.
+fn add(list: &mut Vec<String>, items_max: usize, item: String) {
+    if list.len() < items_max && !list.contains(&item) {
+        list.push(item);
+    }
 }
 
 impl GitState {
-    fn commit(&mut self, commit: String) {
-        if self.commits.len() < COMMITS_MAX && !self.commits.contains(&commit) {
-            self.commits.push(commit);
-        }
-    }
-
-    fn request(&mut self, request: String) {
-        if self.requests.len() < REQUESTS_MAX && !self.requests.contains(&request) {
-            self.requests.push(request);
-        }
-    }
-
     fn render(&self, bytes_max: usize) -> String {
         let mut lines = BoundedLines::within(bytes_max);
         let requests = Some(self.requests.join(", ")).filter(|requests| !requests.is_empty());
-        let state = [("branch", &self.branch), ("last push", &self.pushed), ("pull requests", &requests)];
+        let state = [("branch", &self.branch), ("pull requests", &requests)];
         let state =
             state.into_iter().filter_map(|(name, value)| Some(format!("{name}: {}", value.as_ref()?)));
         let state = state.collect::<Vec<_>>().join("; ");

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Deadline, TimedOut};
+use super::{Deadline, PART_TIME_MAX};
 use crate::prune::RECALL;
 use epitome_thread::{
     CallDisplay, CallId, Change, Content, Message, OutcomeContent, OutcomeStatus, PlanStep, REFUSED_BECAUSE,
@@ -30,11 +30,12 @@ const QUESTION_TOOLS: [&str; 4] =
 /// The calls and replies of a conversation, oldest first, without those removed by a rewind or a hook.
 pub(super) struct ConversationHistory<'a> {
     pub cwd: &'a Path,
-    pub calls: Vec<CallRecord<'a>>,
+    calls: Vec<CallRecord<'a>>,
     /// Replies outside of the kept view that contain text.
-    pub replies: Vec<(Seq, &'a Message)>,
+    replies: Vec<(Seq, &'a Message)>,
     /// The plan of Epitome's plan tool.
     pub plan: &'a [PlanStep],
+    deadline: Deadline,
 }
 
 /// A tool call and its result.
@@ -61,22 +62,19 @@ pub(super) enum CallStatus {
 }
 
 impl<'a> ConversationHistory<'a> {
-    pub fn collect(
-        thread: &'a Thread,
-        kept: &HashSet<Seq>,
-        deadline: &Deadline,
-    ) -> Result<ConversationHistory<'a>, TimedOut> {
+    pub fn collect(thread: &'a Thread, kept: &HashSet<Seq>) -> ConversationHistory<'a> {
         let rewritten = thread.rewritten();
         let mut history = ConversationHistory {
             cwd: thread.cwd(),
             calls: Vec::new(),
             replies: Vec::new(),
             plan: thread.plan(),
+            deadline: Deadline::after(PART_TIME_MAX),
         };
         let mut open: HashMap<&CallId, usize> = HashMap::new();
         let newest: Vec<_> = thread.active_entries().rev().take(ENTRIES_MAX).collect();
         for entry in newest.into_iter().rev() {
-            deadline.check()?;
+            history.deadline.check();
             let is_hidden = rewritten.contains(entry.seq);
             match &entry.change {
                 Change::Replied { message, .. } if !is_hidden => {
@@ -118,7 +116,23 @@ impl<'a> ConversationHistory<'a> {
                 _ => {}
             }
         }
-        Ok(history)
+        history
+    }
+
+    /// Computes a part with the time that each part has.
+    pub fn timed<T>(&self, compute: impl FnOnce(&Self) -> T) -> T {
+        self.deadline.restart(PART_TIME_MAX);
+        compute(self)
+    }
+
+    /// The calls, oldest first, as long as there is time.
+    pub fn calls(&self) -> impl DoubleEndedIterator<Item = &CallRecord<'a>> {
+        self.calls.iter().inspect(|_| self.deadline.check())
+    }
+
+    /// The replies, oldest first, as long as there is time.
+    pub fn replies(&self) -> impl DoubleEndedIterator<Item = &(Seq, &'a Message)> {
+        self.replies.iter().inspect(|_| self.deadline.check())
     }
 }
 

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The contents of a conversation must never make a compaction fail. Each part is therefore guarded: a panic
-//! or a timeout loses only that part, and the message lists the parts that are missing.
+//! or a timeout, which unwinds like one, loses only that part, and the message lists the parts that are missing.
 
 mod commands;
 mod files;
@@ -21,10 +21,11 @@ mod plan;
 mod quote;
 
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use super::input::CompactionInput;
+use super::lost::LostKind;
 use cpu_time::ThreadTime;
 use epitome_thread::{Seq, Thread};
 use epitome_tokens::Ruler;
@@ -66,8 +67,7 @@ struct CarryoverPart<'a> {
 /// Renders a part within a number of bytes; empty if there is nothing to show.
 type Render<'a> = Box<dyn Fn(usize) -> String + 'a>;
 
-/// Computes a part, or reports a timeout.
-type Compute = for<'a> fn(&ConversationHistory<'a>, &Deadline) -> Result<Render<'a>, TimedOut>;
+type Compute = for<'a> fn(&ConversationHistory<'a>) -> Render<'a>;
 
 /// The parts in the order of the message, each with its share of the room. Unused room is left to the last one, the
 /// agent's messages, which have no share.
@@ -113,9 +113,9 @@ impl PartShare {
     }
 }
 
-/// The CPU time of this thread by which a part must be finished.
+/// The CPU time of this thread by which a part must be computed.
 struct Deadline {
-    at: Duration,
+    at: Cell<Duration>,
     /// How often it was checked.
     checks: Cell<u32>,
 }
@@ -123,20 +123,24 @@ struct Deadline {
 /// Reading the clock is a system call, and a log has a hundred thousand entries.
 const CHECKS_PER_CLOCK: u32 = 64;
 
-/// The time limit of a part was exceeded.
-struct TimedOut;
-
 impl Deadline {
     fn after(time: Duration) -> Deadline {
-        Deadline { at: thread_time() + time, checks: Cell::new(0) }
+        let deadline = Deadline { at: Cell::default(), checks: Cell::default() };
+        deadline.restart(time);
+        deadline
     }
 
-    /// Called once per call or message.
-    fn check(&self) -> Result<(), TimedOut> {
-        let checks = self.checks.get();
-        self.checks.set(checks.wrapping_add(1));
-        let is_over = checks.is_multiple_of(CHECKS_PER_CLOCK) && thread_time() > self.at;
-        if is_over { Err(TimedOut) } else { Ok(()) }
+    fn restart(&self, time: Duration) {
+        self.at.set(thread_time() + time);
+        self.checks.set(0);
+    }
+
+    /// Called once per call or message. Unwinds if the time is over.
+    fn check(&self) {
+        let checks = self.checks.replace(self.checks.get().wrapping_add(1));
+        if checks.is_multiple_of(CHECKS_PER_CLOCK) && thread_time() > self.at.get() {
+            resume_unwind(Box::new("it took too long"));
+        }
     }
 }
 
@@ -145,24 +149,16 @@ fn thread_time() -> Duration {
     ThreadTime::now().as_duration()
 }
 
-/// Text that fits, and its number of lines.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct CarriedText {
-    pub text: String,
-    pub lines: u32,
-}
-
 impl<'a> Carryover<'a> {
     /// Computes all parts for a compaction that keeps the entries `kept` in the view.
     pub fn compute(input: &CompactionInput<'a>, kept: &HashSet<Seq>) -> Carryover<'a> {
         let mut carryover = Carryover { parts: Vec::new(), failed: Vec::new() };
-        let deadline = Deadline::after(PART_TIME_MAX);
-        let Some(history) = guarded(|| ConversationHistory::collect(input.thread, kept, &deadline)) else {
+        let Some(history) = guarded(|| ConversationHistory::collect(input.thread, kept)) else {
             carryover.failed.extend(PARTS.map(|(heading, ..)| heading));
             return carryover;
         };
         for (heading, share, compute) in PARTS {
-            match guarded(|| compute(&history, &Deadline::after(PART_TIME_MAX))) {
+            match guarded(|| history.timed(compute)) {
                 Some(render) => carryover.parts.push(CarryoverPart { heading, share, render }),
                 None => carryover.failed.push(heading),
             }
@@ -170,21 +166,20 @@ impl<'a> Carryover<'a> {
         carryover
     }
 
-    /// Renders the parts within `tokens_max`.
-    pub fn within(&self, ruler: &Ruler, tokens_max: u64) -> CarriedText {
+    /// Renders the parts within `tokens_max`; empty if nothing fits.
+    pub fn within(&self, ruler: &Ruler, tokens_max: u64) -> String {
         let mut bytes = usize::try_from(tokens_max.saturating_mul(BYTES_PER_TOKEN)).unwrap_or(usize::MAX);
         for _ in 0..FIT_ATTEMPTS_MAX {
             let text = self.text(bytes);
             let tokens = ruler.text(&text);
             if tokens <= tokens_max {
-                let lines = u32::try_from(text.lines().count()).unwrap_or(u32::MAX);
-                return CarriedText { text, lines };
+                return text;
             }
             let exact = u128::from(tokens_max) * text.len() as u128 / u128::from(tokens.max(1));
             // Slightly less, because cut marks take room as well.
             bytes = usize::try_from(exact * 97 / 100).unwrap_or(0);
         }
-        CarriedText::default()
+        String::new()
     }
 
     fn text(&self, bytes_max: usize) -> String {
@@ -198,7 +193,7 @@ impl<'a> Carryover<'a> {
             // Includes the heading and the blank line before it.
             let room = share.bytes(bytes_max, left).checked_sub(heading.len() + "## \n\n".len());
             let Some(room) = room else { continue };
-            match guarded(|| Ok(render(room))) {
+            match guarded(|| render(room)) {
                 Some(text) if text.is_empty() => {}
                 Some(text) => {
                     let text = format!("## {heading}\n{text}");
@@ -215,44 +210,27 @@ impl<'a> Carryover<'a> {
     }
 }
 
-/// Structural contents of a conversation, oldest first. Parts that cannot be computed are empty.
-#[derive(Default)]
-pub(super) struct CarryoverFacts {
-    pub changed_files: Vec<(Seq, String)>,
-    pub failing_commands: Vec<(Seq, String)>,
-    pub open_steps: Vec<String>,
+/// The changed files, failing commands and open steps of a complete conversation, with their entries. Parts that cannot
+/// be computed are left out.
+pub(super) fn facts(thread: &Thread) -> Vec<(LostKind, Option<Seq>, String)> {
+    let Some(history) = guarded(|| ConversationHistory::collect(thread, &HashSet::new())) else {
+        return Vec::new();
+    };
+    let files = guarded(|| history.timed(files::changed_files)).into_iter().flatten();
+    let commands = guarded(|| history.timed(commands::failing_commands)).into_iter().flatten();
+    let steps = guarded(|| history.timed(plan::open_steps)).into_iter().flatten();
+    let files = files.map(|(entry, path)| (LostKind::File, Some(entry), path));
+    let commands = commands.map(|(entry, command)| (LostKind::Failing, Some(entry), command));
+    files.chain(commands).chain(steps.map(|step| (LostKind::Step, None, step))).collect()
 }
 
-impl CarryoverFacts {
-    /// Collects the facts of a complete conversation.
-    pub fn collect(thread: &Thread) -> CarryoverFacts {
-        let deadline = || Deadline::after(PART_TIME_MAX);
-        let Some(history) = guarded(|| ConversationHistory::collect(thread, &HashSet::new(), &deadline()))
-        else {
-            return CarryoverFacts::default();
-        };
-        CarryoverFacts {
-            changed_files: guarded(|| files::changed_files(&history, &deadline())).unwrap_or_default(),
-            failing_commands: guarded(|| commands::failing_commands(&history, &deadline()))
-                .unwrap_or_default(),
-            open_steps: guarded(|| plan::open_steps(&history, &deadline())).unwrap_or_default(),
-        }
+/// Runs a computation that must not make the compaction fail. `None` if it panicked or took too long.
+fn guarded<T>(compute: impl FnOnce() -> T) -> Option<T> {
+    let computed = catch_unwind(AssertUnwindSafe(compute));
+    if computed.is_err() {
+        tracing::error!("a part of the carried-over message panicked or took too long");
     }
-}
-
-/// Runs a computation that must not make the compaction fail. `None` if it panicked or timed out.
-fn guarded<T>(compute: impl FnOnce() -> Result<T, TimedOut>) -> Option<T> {
-    match catch_unwind(AssertUnwindSafe(compute)) {
-        Ok(Ok(value)) => Some(value),
-        Ok(Err(TimedOut)) => {
-            tracing::warn!("a part of the carried-over message took too long");
-            None
-        }
-        Err(_) => {
-            tracing::error!("a part of the carried-over message panicked");
-            None
-        }
-    }
+    computed.ok()
 }
 
 #[cfg(test)]

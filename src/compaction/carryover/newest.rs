@@ -1,11 +1,8 @@
 //! The newest entries that left the view: calls, their results, and the agent's messages.
 
-use std::path::Path;
-
-use super::files::{changes_a_file, relative};
+use super::Render;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip, clip_line};
-use super::{Deadline, Render, TimedOut};
 use epitome_thread::{Content, Seq};
 
 /// Maximum number of calls listed.
@@ -26,18 +23,15 @@ const MESSAGES_BYTES_MAX: usize = 256 * 1024;
 /// Minimum room in bytes for showing a message.
 const ROOM_BYTES_MIN: usize = 80;
 
-pub(super) fn calls<'a>(
-    history: &ConversationHistory<'a>,
-    deadline: &Deadline,
-) -> Result<Render<'a>, TimedOut> {
+pub(super) fn calls<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let mut newest: Vec<String> = Vec::new();
-    let gone = history.calls.iter().rev().filter(|call| call.has_left && !call.is_planning());
+    let gone = history.calls().rev().filter(|call| call.has_left && !call.is_planning());
     for call in gone.take(CALLS_MAX) {
-        deadline.check()?;
         let failed = if call.result() == CallStatus::Failed { " (failed)" } else { "" };
-        newest.push(format!("- {} {} {}{failed}", call.entry, call.name, input_line(call, history.cwd)));
+        let input = clip_line(&call.input.to_string(), INPUT_BYTES_MAX);
+        newest.push(format!("- {} {} {input}{failed}", call.entry, call.name));
     }
-    Ok(Box::new(move |bytes_max| {
+    Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
         for line in &newest {
             if !lines.push(line.clone()) {
@@ -45,48 +39,18 @@ pub(super) fn calls<'a>(
             }
         }
         lines.text_reversed()
-    }))
+    })
 }
 
-/// The values of an input on one line. Argument names would add little.
-fn input_line(call: &CallRecord<'_>, cwd: &Path) -> String {
-    let Some(input) = call.input.as_object() else { return String::new() };
-    let mut line = String::new();
-    for value in input.values() {
-        let left = INPUT_BYTES_MAX.saturating_sub(line.len());
-        if left == 0 {
-            break;
-        }
-        let value = match value {
-            serde_json::Value::String(text) if Some(text.as_str()) == call.path() => {
-                clip_line(&relative(text, cwd), left)
-            }
-            serde_json::Value::String(text) => clip_line(text, left),
-            // Disabled options.
-            serde_json::Value::Bool(false) | serde_json::Value::Null => continue,
-            // Lists of edits and the like can be large, so they are clipped.
-            other => clip_line(&other.to_string(), left),
-        };
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(&value);
-    }
-    line
-}
-
-pub(super) fn results<'a>(history: &ConversationHistory<'a>, _: &Deadline) -> Result<Render<'a>, TimedOut> {
+pub(super) fn results<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let newest: Vec<CallRecord> = history
-        .calls
-        .iter()
+        .calls()
         .rev()
         .filter(|call| call.has_left && !call.is_planning() && !call.text().trim().is_empty())
-        // The result of a successful edit says nothing more than that.
-        .filter(|call| !(changes_a_file(call) && call.result() == CallStatus::Succeeded))
         .take(RESULT_PERCENT.len())
         .copied()
         .collect();
-    Ok(Box::new(move |bytes_max| {
+    Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
         for (call, percent) in newest.iter().zip(RESULT_PERCENT) {
             let head = format!("- {} {}: ", call.entry, call.name);
@@ -96,17 +60,13 @@ pub(super) fn results<'a>(history: &ConversationHistory<'a>, _: &Deadline) -> Re
             }
         }
         lines.text_reversed()
-    }))
+    })
 }
 
-pub(super) fn words<'a>(
-    history: &ConversationHistory<'a>,
-    deadline: &Deadline,
-) -> Result<Render<'a>, TimedOut> {
+pub(super) fn words<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let mut said: Vec<(Seq, String)> = Vec::new();
     let mut bytes = 0;
-    for (entry, message) in history.replies.iter().rev() {
-        deadline.check()?;
+    for (entry, message) in history.replies().rev() {
         if bytes > MESSAGES_BYTES_MAX {
             break;
         }
@@ -115,7 +75,7 @@ pub(super) fn words<'a>(
         bytes += text.len();
         said.push((*entry, text));
     }
-    Ok(Box::new(move |bytes_max| {
+    Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
         let mut older = MESSAGE_BYTES;
         for (entry, text) in &said {
@@ -129,5 +89,5 @@ pub(super) fn words<'a>(
             lines.push(format!("{head}{}", clip(text, room)));
         }
         lines.text_reversed()
-    }))
+    })
 }

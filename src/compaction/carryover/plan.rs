@@ -2,19 +2,17 @@
 
 use serde_json::Value;
 
+use super::Render;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip, clip_line};
-use super::{Deadline, Render, TimedOut};
 use epitome_thread::{PlanStep, Seq};
 
 /// Bytes of a step, and of a completed step.
 const STEP_BYTES_MAX: usize = 400;
 const DONE_BYTES_MAX: usize = 110;
 
-/// Largest share of the plan's room for the text of an approved plan, in percent, and the minimum room in bytes for
-/// showing it. With less room, only its heading and last line would be left, and completed steps are more useful.
+/// Largest share of the plan's room for the text of an approved plan, in percent.
 const APPROVED_PERCENT: usize = 45;
-const APPROVED_ROOM_MIN: usize = 1_000;
 
 struct TrackedStep {
     /// The id used by `TaskUpdate`; empty for tools that always send the complete list.
@@ -32,11 +30,10 @@ impl TrackedStep {
 /// The current steps, and the last approved plan with its entry.
 type PlanState<'a> = (Vec<TrackedStep>, Option<(Seq, &'a str)>);
 
-fn state<'a>(history: &ConversationHistory<'a>, deadline: &Deadline) -> Result<PlanState<'a>, TimedOut> {
+fn state<'a>(history: &ConversationHistory<'a>) -> PlanState<'a> {
     let mut steps: Vec<TrackedStep> = Vec::new();
     let mut approved = None;
-    for call in &history.calls {
-        deadline.check()?;
+    for call in history.calls() {
         let tool = call.name.to_ascii_lowercase();
         match tool.as_str() {
             "taskcreate" => steps.push(created(call, steps.len())),
@@ -56,24 +53,18 @@ fn state<'a>(history: &ConversationHistory<'a>, deadline: &Deadline) -> Result<P
     if !history.plan.is_empty() {
         steps = history.plan.iter().map(own).collect();
     }
-    Ok((steps, approved))
+    (steps, approved)
 }
 
 /// The steps of the plan that are not done.
-pub(super) fn open_steps(
-    history: &ConversationHistory<'_>,
-    deadline: &Deadline,
-) -> Result<Vec<String>, TimedOut> {
-    let (steps, _) = state(history, deadline)?;
-    Ok(steps.into_iter().filter(|step| !step.is_done()).map(|step| step.text).collect())
+pub(super) fn open_steps(history: &ConversationHistory<'_>) -> Vec<String> {
+    let (steps, _) = state(history);
+    steps.into_iter().filter(|step| !step.is_done()).map(|step| step.text).collect()
 }
 
-pub(super) fn compute<'a>(
-    history: &ConversationHistory<'a>,
-    deadline: &Deadline,
-) -> Result<Render<'a>, TimedOut> {
-    let (steps, approved) = state(history, deadline)?;
-    Ok(Box::new(move |bytes_max| {
+pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
+    let (steps, approved) = state(history);
+    Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
         let mut left_out = 0;
         for step in steps.iter().filter(|step| !step.is_done()) {
@@ -83,7 +74,6 @@ pub(super) fn compute<'a>(
         if left_out > 0 {
             lines.push(format!("- … and {left_out} more open steps"));
         }
-        let approved = approved.filter(|(_, text)| !text.is_empty() && bytes_max >= APPROVED_ROOM_MIN);
         if let Some((entry, text)) = approved {
             let head = format!("Approved plan ({entry}):\n");
             let room = (bytes_max * APPROVED_PERCENT / 100).min(lines.left());
@@ -98,7 +88,7 @@ pub(super) fn compute<'a>(
             }
         }
         lines.text()
-    }))
+    })
 }
 
 fn own(step: &PlanStep) -> TrackedStep {
