@@ -81,8 +81,6 @@ pub struct ReconnectState {
     /// Prompts that were answered while others of their session waited. A daemon needs them to distinguish prompts
     /// with the same text.
     answered: Vec<WaitingRequest>,
-    /// Bytes of the lines kept in `waiting` and `answered`.
-    kept_bytes: usize,
     /// Ids of the daemon's unanswered requests.
     requests: BTreeSet<u64>,
     highest: u64,
@@ -129,21 +127,24 @@ enum RequestEffect {
     Close(String),
     /// Deletes or archives a session, which ends it.
     End(String),
-    Prompt {
-        session: String,
-        /// The session's position when the prompt was sent.
-        sent_at: Option<Box<RawValue>>,
-        /// Whether a daemon has to find out its fate.
-        is_resuming: bool,
-        /// Whether it was answered as cancelled.
-        was_cancelled: bool,
-        /// Whether a server that is being ended has not passed it on.
-        is_returned: bool,
-    },
+    Prompt(PromptState),
     Steer,
     /// Where a provider's requests go from now on.
     Route(Box<RawValue>),
     Other,
+}
+
+#[derive(Debug)]
+struct PromptState {
+    session: String,
+    /// The session's position when the prompt was sent.
+    sent_at: Option<Box<RawValue>>,
+    /// Whether a daemon has to find out its fate.
+    is_resuming: bool,
+    /// Whether it was answered as cancelled.
+    was_cancelled: bool,
+    /// Whether a server that is being ended has not passed it on.
+    is_returned: bool,
 }
 
 #[derive(Debug)]
@@ -226,10 +227,10 @@ impl ReconnectState {
         let request =
             serde_json::from_str::<NamesRequest<'_>>(params).ok().map(|named| named.request_id.get());
         for waiting in &mut self.waiting {
-            if let RequestEffect::Prompt { session: of, is_returned: true, .. } = &waiting.wants
-                && (session.as_ref() == Some(of) || request == Some(&*waiting.id))
+            if let Some(prompt) = waiting.prompt().filter(|prompt| prompt.is_returned)
+                && (session.as_ref() == Some(&prompt.session) || request == Some(&*waiting.id))
             {
-                self.kept_bytes -= waiting.line.take().map_or(0, |line| line.len());
+                waiting.line = None;
             }
         }
     }
@@ -263,13 +264,13 @@ impl ReconnectState {
             }
             ("session/prompt", _) => session().map_or(RequestEffect::Other, |session| {
                 let sent_at = self.positions.get(&session).cloned();
-                RequestEffect::Prompt {
+                RequestEffect::Prompt(PromptState {
                     session,
                     sent_at,
                     is_resuming: false,
                     was_cancelled: false,
                     is_returned: false,
-                }
+                })
             }),
             ("_session/steering", _) => RequestEffect::Steer,
             _ => RequestEffect::Other,
@@ -279,17 +280,22 @@ impl ReconnectState {
             | RequestEffect::Attach { .. }
             | RequestEffect::Close(_)
             | RequestEffect::End(_)
-            | RequestEffect::Prompt { .. }
+            | RequestEffect::Prompt(_)
             | RequestEffect::Route(_)
-            | RequestEffect::Other => self.kept_bytes + line.len() <= KEPT_BYTES_MAX,
+            | RequestEffect::Other => self.kept_bytes() + line.len() <= KEPT_BYTES_MAX,
             // No daemon serves anything without it.
             RequestEffect::Initialize => true,
             RequestEffect::Fork(_) | RequestEffect::Steer => false,
         };
         let kept = is_kept.then(|| terminated_line(line));
-        self.kept_bytes += kept.as_ref().map_or(0, Vec::len);
         self.waiting.push(WaitingRequest { id: id.into(), wants, line: kept, repeats: 0 });
         LineAction::Forward
+    }
+
+    /// Bytes of the lines kept in `waiting` and `answered`.
+    fn kept_bytes(&self) -> usize {
+        let requests = self.waiting.iter().chain(&self.answered);
+        requests.filter_map(|request| request.line.as_ref()).map(Vec::len).sum()
     }
 
     /// Forgets a line that the daemon did not receive completely, and returns whether to send it to the next daemon:
@@ -302,7 +308,7 @@ impl ReconnectState {
                         && waiting.repeats == 0
                         && !matches!(waiting.wants, RequestEffect::Initialize)
                 };
-                let waiting = self.waiting.iter().position(is_it).map(|at| self.remove(at));
+                let waiting = self.waiting.iter().position(is_it).map(|at| self.waiting.remove(at));
                 let owed = self.owed.len();
                 self.owed.retain(|owed| *owed.id != *id);
                 waiting.is_some() || self.owed.len() < owed
@@ -311,12 +317,6 @@ impl ReconnectState {
             // The daemon's request died with it.
             Incoming::Response { .. } | Incoming::Blank => false,
         }
-    }
-
-    fn remove(&mut self, at: usize) -> WaitingRequest {
-        let waiting = self.waiting.remove(at);
-        self.kept_bytes -= waiting.line.as_ref().map_or(0, Vec::len);
-        waiting
     }
 
     /// Records a message from the daemon before its lines are forwarded to the editor.
@@ -358,14 +358,14 @@ impl ReconnectState {
                     if self.waiting[at].is_returned_by(message) {
                         return DaemonMessage::Instead(Vec::new());
                     }
-                    let mut waiting = self.remove(at);
-                    match &mut waiting.wants {
-                        RequestEffect::Prompt { session, was_cancelled, .. } => {
-                            *was_cancelled = ended_cancelled(message.lines);
-                            let session = session.clone();
+                    let mut waiting = self.waiting.remove(at);
+                    match waiting.prompt_mut() {
+                        Some(prompt) => {
+                            prompt.was_cancelled = ended_cancelled(message.lines);
+                            let session = prompt.session.clone();
                             self.prompt_answered(&session, waiting, succeeded(message));
                         }
-                        _ => self.answered(waiting, message),
+                        None => self.answered(waiting, message),
                     }
                 }
             }
@@ -374,17 +374,13 @@ impl ReconnectState {
     }
 
     fn prompt_answered(&mut self, session: &str, prompt: WaitingRequest, succeeded: bool) {
-        let is_of_session = |request: &WaitingRequest| match &request.wants {
-            RequestEffect::Prompt { session: own, .. } => own == session,
-            _ => false,
-        };
+        let is_of_session =
+            |request: &WaitingRequest| request.prompt().is_some_and(|prompt| prompt.session == session);
         if !self.waiting.iter().any(is_of_session) {
             self.answered.retain(|prompt| !is_of_session(prompt));
         } else if succeeded {
             self.answered.push(prompt);
         }
-        let kept = self.waiting.iter().chain(&self.answered).filter_map(|request| request.line.as_ref());
-        self.kept_bytes = kept.map(Vec::len).sum();
     }
 
     fn answered(&mut self, request: WaitingRequest, message: &FrontendMessage<'_>) {
@@ -423,7 +419,7 @@ impl ReconnectState {
                     self.forget(&session);
                 }
             }
-            RequestEffect::Prompt { .. } | RequestEffect::Steer | RequestEffect::Other => {}
+            RequestEffect::Prompt(_) | RequestEffect::Steer | RequestEffect::Other => {}
         }
     }
 
@@ -461,13 +457,8 @@ impl ReconnectState {
         if !succeeded {
             return self.owe_resuming(|of| of == session);
         }
-        for waiting in &mut self.waiting {
-            if let RequestEffect::Prompt { session: of, is_resuming, .. } = &mut waiting.wants
-                && of == session
-            {
-                *is_resuming = false;
-            }
-        }
+        let prompts = self.waiting.iter_mut().filter_map(WaitingRequest::prompt_mut);
+        prompts.filter(|prompt| prompt.session == session).for_each(|prompt| prompt.is_resuming = false);
     }
 
     /// What shows a client of version 2 that a session no longer runs. Its prompt may have been answered before.
@@ -489,22 +480,18 @@ impl ReconnectState {
                 json!({ "sessionUpdate": "agent_thought_chunk", "content": content })
             }
         };
-        let running = self.waiting.iter().filter_map(|waiting| match &waiting.wants {
-            RequestEffect::Prompt { session, .. } => Some(session),
-            _ => None,
-        });
+        let running = self.waiting.iter().filter_map(WaitingRequest::prompt).map(|prompt| &prompt.session);
         running.collect::<BTreeSet<_>>().into_iter().flat_map(|session| updated(session, &update)).collect()
     }
 
     /// Gives up on prompts whose fate no daemon has reported.
     fn owe_resuming(&mut self, of: impl Fn(&String) -> bool) {
-        let is_due = |waiting: &WaitingRequest| matches!(&waiting.wants, RequestEffect::Prompt { session, is_resuming: true, .. } if of(session));
-        while let Some(at) = self.waiting.iter().position(is_due) {
-            let WaitingRequest { id, wants, .. } = self.remove(at);
-            let RequestEffect::Prompt { session, .. } = wants else {
-                unreachable!("only prompts are resumed")
-            };
-            self.owed.push(Owed { id, behind: Some(session), answer: OwedAnswer::Interrupted });
+        let is_due = |waiting: &mut WaitingRequest| {
+            waiting.prompt().is_some_and(|prompt| prompt.is_resuming && of(&prompt.session))
+        };
+        for waiting in self.waiting.extract_if(.., is_due) {
+            let behind = waiting.prompt().map(|prompt| prompt.session.clone());
+            self.owed.push(Owed { id: waiting.id, behind, answer: OwedAnswer::Interrupted });
         }
     }
 
@@ -520,7 +507,6 @@ impl ReconnectState {
             );
             lines.extend_from_slice(line.as_bytes());
         }
-        self.kept_bytes = 0;
         for session in self.ending() {
             self.forget(&session);
         }
@@ -528,18 +514,16 @@ impl ReconnectState {
             let may_repeat = waiting.may_repeat();
             let (behind, answer) = match &mut waiting.wants {
                 RequestEffect::Initialize => {
-                    self.wait_on(waiting);
+                    self.waiting.push(waiting);
                     continue;
                 }
-                RequestEffect::Prompt { session, is_resuming, is_returned, .. }
-                    if self.open.contains_key(session) =>
-                {
+                RequestEffect::Prompt(prompt) if self.open.contains_key(&prompt.session) => {
                     if waiting.line.is_some() {
-                        *is_resuming = !*is_returned;
-                        self.wait_on(waiting);
+                        prompt.is_resuming = !prompt.is_returned;
+                        self.waiting.push(waiting);
                         continue;
                     }
-                    (Some(session.clone()), OwedAnswer::Interrupted)
+                    (Some(prompt.session.clone()), OwedAnswer::Interrupted)
                 }
                 RequestEffect::Close(session) if !self.open.contains_key(session) => (None, OwedAnswer::Done),
                 RequestEffect::New(_)
@@ -550,7 +534,7 @@ impl ReconnectState {
                 | RequestEffect::Other
                     if may_repeat =>
                 {
-                    self.wait_on(waiting);
+                    self.waiting.push(waiting);
                     continue;
                 }
                 // The editor learns that it has not opened it.
@@ -559,7 +543,7 @@ impl ReconnectState {
                     self.forget(&session);
                     (None, OwedAnswer::Interrupted)
                 }
-                RequestEffect::Prompt { .. }
+                RequestEffect::Prompt(_)
                 | RequestEffect::New(_)
                 | RequestEffect::Attach { was_open: true, .. }
                 | RequestEffect::Fork(_)
@@ -578,10 +562,8 @@ impl ReconnectState {
     /// unknown, but that was the intent.
     fn ending(&self) -> Vec<String> {
         let is_needed = |session: &String| {
-            self.waiting.iter().any(|waiting| {
-                matches!(&waiting.wants, RequestEffect::Prompt { session: of, .. } if of == session)
-                    && waiting.line.is_some()
-            })
+            let prompts = self.waiting.iter().filter(|waiting| waiting.line.is_some());
+            prompts.filter_map(WaitingRequest::prompt).any(|prompt| prompt.session == *session)
         };
         let ends = self.waiting.iter().filter_map(|waiting| match &waiting.wants {
             RequestEffect::Close(session) => Some(session),
@@ -589,11 +571,6 @@ impl ReconnectState {
             _ => None,
         });
         ends.filter(|session| !is_needed(session)).cloned().collect()
-    }
-
-    fn wait_on(&mut self, waiting: WaitingRequest) {
-        self.kept_bytes += waiting.line.as_ref().map_or(0, Vec::len);
-        self.waiting.push(waiting);
     }
 
     /// The first lines for a new daemon: `initialize`, the sessions to resume, and the requests to repeat.
@@ -627,10 +604,9 @@ impl ReconnectState {
         }
         for at in 0..self.waiting.len() {
             self.waiting[at].repeats += 1;
-            if let WaitingRequest {
-                wants: RequestEffect::Prompt { is_returned, .. }, line: Some(line), ..
-            } = &mut self.waiting[at]
-                && std::mem::take(is_returned)
+            if let WaitingRequest { wants: RequestEffect::Prompt(prompt), line: Some(line), .. } =
+                &mut self.waiting[at]
+                && std::mem::take(&mut prompt.is_returned)
             {
                 lines.extend_from_slice(line);
             }
@@ -664,7 +640,7 @@ impl ReconnectState {
                     RequestEffect::Initialize
                     | RequestEffect::Fork(_)
                     | RequestEffect::Close(_)
-                    | RequestEffect::Prompt { .. }
+                    | RequestEffect::Prompt(_)
                     | RequestEffect::Steer
                     | RequestEffect::New(_)
                     | RequestEffect::Attach { .. }
@@ -681,10 +657,7 @@ impl ReconnectState {
     /// The position at which to continue a session, and the prompts whose fate its log shows, as JSON for `_meta`.
     fn rest(&self, name: &str, at: &str) -> String {
         let prompt = |waiting: &WaitingRequest, id: Option<&str>| {
-            let RequestEffect::Prompt { session, sent_at, is_resuming, was_cancelled, .. } = &waiting.wants
-            else {
-                return None;
-            };
+            let PromptState { session, sent_at, is_resuming, was_cancelled, .. } = waiting.prompt()?;
             if session != name || (id.is_some() && !is_resuming) {
                 return None;
             }
@@ -724,7 +697,6 @@ impl ReconnectState {
 
     /// Like [`ReconnectState::answers_overdue`] when no daemon is available: answers a pending `initialize` as well.
     pub fn give_up(&mut self) -> Vec<u8> {
-        self.kept_bytes = 0;
         for waiting in std::mem::take(&mut self.waiting) {
             self.owed.push(Owed { id: waiting.id, behind: None, answer: OwedAnswer::Interrupted });
         }
@@ -772,20 +744,29 @@ impl ReconnectState {
 }
 
 impl WaitingRequest {
+    fn prompt(&self) -> Option<&PromptState> {
+        if let RequestEffect::Prompt(prompt) = &self.wants { Some(prompt) } else { None }
+    }
+
+    fn prompt_mut(&mut self) -> Option<&mut PromptState> {
+        if let RequestEffect::Prompt(prompt) = &mut self.wants { Some(prompt) } else { None }
+    }
+
     fn may_repeat(&self) -> bool {
         self.line.is_some() && self.repeats < REPEATS_MAX
     }
 
     /// Whether it is a prompt that a server returns with this answer, to be sent to the next one.
     fn is_returned_by(&mut self, answer: &FrontendMessage<'_>) -> bool {
-        let RequestEffect::Prompt { is_returned, .. } = &mut self.wants else { return false };
-        *is_returned = self.line.is_some() && answers::is_returned(answer.lines);
-        *is_returned
+        let can_repeat = self.line.is_some();
+        let Some(prompt) = self.prompt_mut() else { return false };
+        prompt.is_returned = can_repeat && answers::is_returned(answer.lines);
+        prompt.is_returned
     }
 
     /// Whether it is a prompt whose fate a daemon has to find out.
     fn is_resuming(&self) -> bool {
-        matches!(self.wants, RequestEffect::Prompt { is_resuming: true, .. })
+        self.prompt().is_some_and(|prompt| prompt.is_resuming)
     }
 }
 
