@@ -341,8 +341,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
         };
         let takes_audio = self.config.login.takes_audio();
         match version {
-            AcpVersion::V1 => answers::initialize(methods, takes_audio),
-            AcpVersion::V2 => v2_answers::initialize(&methods, takes_audio),
+            AcpVersion::V1 => answers::initialize(&methods, takes_audio),
+            AcpVersion::V2 => v2_answers::initialize(methods, takes_audio),
         }
     }
 

@@ -15,7 +15,7 @@ use super::subagent_wire;
 use super::tool_wire::{self, CallDetail};
 use super::updates::{
     agent_line, chunks, cut_line, empty_line, ending_line, entry_line, follow_up, info_update, last_shown,
-    line_id, name_hook, notice, part_id, plan_with_id, set_apart, usage_update, user_message,
+    line_id, name_hook, notice, part_id, set_apart, usage_update, user_message,
 };
 use epitome_session::{
     BackgroundTerminal, CompactionState, NoticeSeverity, Position, Seen, SessionEvent, SessionState,
@@ -461,10 +461,9 @@ impl Cursor {
                 updates.push(Update::Mode(*mode));
             }
             Change::Titled { title } => updates.push(info_update(title.clone(), entry.at)),
-            Change::Planned { steps } => updates.push(match shown.traits.plan_updates {
-                true => Update::Shared(SessionUpdate::PlanUpdate(plan_with_id(steps))),
-                false => Update::Plan(steps.clone()),
-            }),
+            Change::Planned { steps } => {
+                updates.push(Update::Plan { steps: steps.clone(), by_id: shown.traits.plan_updates });
+            }
             Change::TurnEnded { reason, .. } => {
                 for queued in std::mem::take(&mut self.queued) {
                     if let Change::Queued { message } = &queued.change {

@@ -17,13 +17,6 @@ use epitome_thread::{Content, PartId, Seq, SessionId};
 /// Longest `idempotencyKey`, in characters: the schema's `maxLength`.
 const KEY_CHARS_MAX: usize = 255;
 
-/// Adds the capabilities that the crate lacks. Session cursors have no agent capability: the client requests them.
-pub fn advertise(agent_capabilities: &mut Value) {
-    agent_capabilities["sessionCapabilities"]["options"] = json!({});
-    // The crate has it, but its types are not used: headers stay out of types that print them.
-    agent_capabilities["providers"] = json!({});
-}
-
 /// `configOptions` of a request that opens a session: ids and values of its initial options. Malformed options are
 /// skipped, since unknown options and values are ignored too; only an unknown `type` is an error.
 pub fn initial_options(params: &RequestParams<'_>) -> Result<Vec<(String, String)>, BadParams> {

@@ -10,12 +10,11 @@ use wire::SessionUpdate;
 
 use super::answers;
 use super::model::{MessagePiece, TextUpdate, Update};
-use super::v1;
 use epitome_session::{NoticeSeverity, TextKind, UsageNow};
 pub(super) use epitome_thread::visible::fenced;
 use epitome_thread::visible::visible_line;
 use epitome_thread::{
-    Content, Entry, Message, MessageId, Origin, PlanStep, ReplyCut, StopReason, Usage, describe, text,
+    Content, Entry, Message, MessageId, Origin, ReplyCut, StopReason, Usage, describe, text,
 };
 
 /// Longest text of one chunk, in bytes: some clients read lines of at most 10 MiB.
@@ -132,7 +131,7 @@ pub(super) fn last_shown(update: &Update, before: Option<TextKind>) -> Option<Te
         | Update::TerminalReplaced { .. }
         | Update::TerminalOpened { .. }
         | Update::TerminalEnded { .. }
-        | Update::Plan(_) => None,
+        | Update::Plan { .. } => None,
     }
 }
 
@@ -230,14 +229,6 @@ pub(super) fn ending_line(reason: StopReason, replay: bool) -> Option<&'static s
         | StopReason::Refusal
         | StopReason::Cancelled => None,
     }
-}
-
-/// The id of the model's plan. A session has one.
-const PLAN_ID: &str = "todos";
-
-/// The complete plan, for clients that identify plans by id.
-pub(super) fn plan_with_id(steps: &[PlanStep]) -> wire::PlanUpdate {
-    wire::PlanUpdate::new(wire::PlanUpdateContent::items(PLAN_ID, v1::plan(steps).entries))
 }
 
 /// The session's title.

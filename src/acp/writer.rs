@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::answers;
 use super::from_wire::ClientTraits;
+use super::lines::{self, UpdateLine};
 use super::model::{AcpVersion, ShownStatus, TextUpdate, Update};
 use super::outbox::{Outbox, OutboxItem};
 use super::requests::{FinishedAgent, OpeningState, OutgoingKind, OutgoingRequest, RequestKind};
@@ -91,14 +92,9 @@ impl WriteTarget<'_> {
     /// Writes the lines of an update. Returns their number.
     fn update(&mut self, session: &SessionId, update: Update) -> usize {
         let mut lines = 0;
-        match self.traits.version {
-            AcpVersion::V1 => v1::project(update, &mut |update| {
-                lines += usize::from(session_update(self.buffer, session, &WrittenUpdate(&update)));
-            }),
-            AcpVersion::V2 => v2::project(update, &mut |update| {
-                lines += usize::from(session_update(self.buffer, session, &update));
-            }),
-        }
+        lines::project(self.traits.version, update, &mut |line| {
+            lines += usize::from(session_update(self.buffer, session, &line));
+        });
         lines
     }
 
@@ -224,9 +220,9 @@ impl UpdateWriter {
             _ => None,
         };
         let Some(child) = linked else { return target.update(session, update) };
-        let (version, mut lines) = (target.traits.version, 0);
-        let mut write = |update: serde_json::Result<Value>| {
-            let Ok(mut update) = update else { return };
+        let mut lines = 0;
+        lines::project(target.traits.version, update, &mut |line| {
+            let UpdateLine::Json(mut update) = line else { return };
             match &child {
                 LinkedAgent::Running(child) => {
                     if let Some(Value::Array(content)) = update.get_mut("content") {
@@ -238,13 +234,7 @@ impl UpdateWriter {
                 }
             }
             lines += usize::from(session_update(target.buffer, session, &update));
-        };
-        match version {
-            AcpVersion::V1 => {
-                v1::project(update, &mut |update| write(serde_json::to_value(WrittenUpdate(&update))));
-            }
-            AcpVersion::V2 => v2::project(update, &mut |update| write(serde_json::to_value(update))),
-        }
+        });
         lines
     }
 
@@ -388,15 +378,11 @@ impl UpdateWriter {
             always: permission.always.is_some(),
             never: permission.never.is_some(),
         };
-        const METHOD: &str = "session/request_permission";
-        match target.traits.version {
-            AcpVersion::V1 => {
-                target.request(session, ask, what, METHOD, &v1::permission(&shown_in, card));
-            }
-            AcpVersion::V2 => {
-                target.request(session, ask, what, METHOD, &v2::permission(&shown_in, card));
-            }
-        }
+        let params = match target.traits.version {
+            AcpVersion::V1 => v1::permission(&shown_in, card),
+            AcpVersion::V2 => v2::permission(&shown_in, card),
+        };
+        target.request(session, ask, what, "session/request_permission", &params);
     }
 
     /// Sends a question, unless the client can't show that kind.
@@ -566,19 +552,6 @@ pub fn response(buffer: &mut Vec<u8>, id: &str, result: Result<Box<RawValue>, wi
     buffer.extend_from_slice(b"}\n");
 }
 
-/// An update as it is written. The schema omits the status `pending`, and clients that don't know the default show the
-/// call without a status.
-struct WrittenUpdate<'a>(&'a wire::SessionUpdate);
-
-impl Serialize for WrittenUpdate<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let wire::SessionUpdate::ToolCall(call) = self.0 else { return self.0.serialize(serializer) };
-        let mut update = serde_json::to_value(self.0).map_err(serde::ser::Error::custom)?;
-        update["status"] = serde_json::to_value(call.status).map_err(serde::ser::Error::custom)?;
-        update.serialize(serializer)
-    }
-}
-
 /// Appends a session update. Returns whether it was written.
 fn session_update(buffer: &mut Vec<u8>, session: &SessionId, update: &impl Serialize) -> bool {
     #[derive(Serialize)]
@@ -594,8 +567,8 @@ fn session_update(buffer: &mut Vec<u8>, session: &SessionId, update: &impl Seria
 pub fn finished_agent(session: &SessionId, agent: &FinishedAgent) -> Option<Vec<u8>> {
     let mut lines = Vec::new();
     for update in subagent_wire::record(agent)? {
-        v1::project(update, &mut |update| {
-            session_update(&mut lines, session, &WrittenUpdate(&update));
+        v1::project(update, &mut |line| {
+            session_update(&mut lines, session, &line);
         });
     }
     Some(lines)
