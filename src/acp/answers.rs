@@ -85,7 +85,7 @@ pub fn result(
     let config_options =
         |options: &SessionOptions| config_options(options, AcpVersion::V1, traits.boolean_options);
     match (kind, answer) {
-        (RequestKind::New | RequestKind::Fork, SessionAnswer::Attached { session, options, .. }) => {
+        (RequestKind::New, SessionAnswer::Attached { session, options, .. }) => {
             let (modes, options) = (modes(&options), config_options(&options));
             raw(&json!({ "sessionId": session.0, "modes": modes, "configOptions": options }))
         }

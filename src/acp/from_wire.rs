@@ -19,7 +19,7 @@ use super::attached;
 use super::model::AcpVersion;
 use epitome_session::{
     self as session, EditorResponse, MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpSource, McpTransport,
-    QuestionReply,
+    QuestionReply, QuestionSupport,
 };
 use epitome_thread::attached::prompt_too_large;
 use epitome_thread::halves::replace_unpaired_surrogates;
@@ -105,6 +105,11 @@ pub fn client_name(params: Option<&RawValue>, version: AcpVersion) -> Option<Str
 }
 
 impl ClientTraits {
+    /// The kinds of question that the client can show.
+    pub fn questions(&self) -> QuestionSupport {
+        QuestionSupport { forms: self.elicitation_form, urls: self.elicitation_url }
+    }
+
     /// Reads the params of `initialize`. A field of an unexpected type counts as missing.
     pub fn from_initialize(params: Option<&RawValue>, version: AcpVersion) -> ClientTraits {
         // Each field is parsed separately, so that an invalid one does not affect the others.

@@ -31,6 +31,7 @@ use super::requests::{
     Cancellation, FinishedAgent, IncomingRequest, OpeningState, OutgoingKind, RequestKind,
 };
 use super::tool_wire::{ALLOW_ALWAYS, ALLOW_ONCE, REJECT_ALWAYS, REJECT_ONCE};
+use super::unpublished::SentPrompt;
 use super::v2_answers;
 use super::writer::{self, Positions};
 use epitome_platform::blocking;
@@ -95,10 +96,6 @@ impl OutboxHandle {
         count.one_more();
         OutboxHandle { outbox, grant, count }
     }
-
-    fn may(&self, scope: AccessScope) -> bool {
-        self.grant.as_ref().is_none_or(|grant| grant.scope >= scope)
-    }
 }
 
 impl EventSink for OutboxHandle {
@@ -109,23 +106,31 @@ impl EventSink for OutboxHandle {
     }
 
     fn shows(&self) -> QuestionSupport {
-        if self.may(AccessScope::Approve) { self.outbox.shows() } else { QuestionSupport::default() }
+        match scope::allows(self.grant(), AccessScope::Approve) {
+            true => self.outbox.traits().questions(),
+            false => QuestionSupport::default(),
+        }
     }
 
     fn offers(&self) -> EditorSupport {
-        if self.may(AccessScope::Prompt) { self.outbox.offers() } else { EditorSupport::default() }
+        if !scope::allows(self.grant(), AccessScope::Prompt) {
+            return EditorSupport::default();
+        }
+        let ClientTraits { read_text_file: reads, write_text_file: writes, reviews_writes, .. } =
+            self.outbox.traits();
+        EditorSupport { reads, writes, reviews_writes }
     }
 
     fn shows_agents(&self) -> bool {
-        self.outbox.shows_agents()
+        self.outbox.traits().subagents
     }
 
     fn follows_state(&self) -> bool {
-        self.outbox.follows_state()
+        self.outbox.traits().version == AcpVersion::V2
     }
 
     fn shows_suggestions(&self) -> bool {
-        self.outbox.shows_suggestions()
+        self.outbox.traits().suggestions
     }
 
     fn mcp(&self) -> Option<Arc<dyn ClientMcp>> {
@@ -133,7 +138,7 @@ impl EventSink for OutboxHandle {
     }
 
     fn is_gone(&self) -> bool {
-        self.outbox.is_gone()
+        self.outbox.is_leaving()
     }
 
     fn grant(&self) -> Option<&AccessGrant> {
@@ -230,20 +235,17 @@ impl<P: StoredSessionPort> AcpServer<P> {
         }
         self.requested.store(true, Ordering::Relaxed);
         self.check_scope(method, params)?;
-        let params = &RequestParams::read(params)?;
-        if self.outbox.traits().version == AcpVersion::V2 {
-            return self.request_v2(id, method, params);
+        let is_v2 = self.outbox.traits().version == AcpVersion::V2;
+        if is_v2 && id == "null" {
+            return Err(v2_answers::null_id());
         }
+        let params = &RequestParams::read(params)?;
         match method {
-            "authenticate" => self.authenticate(id, params),
             "auth/status" => self.auth_status(id),
-            "logout" => self.log_out(id),
             "providers/list" => self.list_providers(id),
             "providers/set" => self.route_provider(params),
             "providers/disable" => Err(providers::is_required()),
             "session/new" => self.new_session(id, params),
-            "session/load" => self.attach(id, params, RequestKind::Load, Replay::Everything),
-            "session/resume" => self.attach(id, params, RequestKind::Resume, Replay::Nothing),
             "session/fork" => self.fork(id, params),
             "session/list" => self.list(id, params),
             "session/delete" => self.delete(id, params),
@@ -252,37 +254,54 @@ impl<P: StoredSessionPort> AcpServer<P> {
             "session/archive" => self.archive(id, params, true),
             "session/unarchive" => self.archive(id, params, false),
             "session/options" => self.options(id, params),
-            "session/prompt" => {
-                let content = params.prompt()?;
-                let prompt = |ticket, client| SessionCommand::Prompt { ticket, client, content, key: None };
-                self.command(id, params, RequestKind::Prompt, prompt)
-            }
+            "session/prompt" => self.prompt(id, params),
             // An extension supported by several clients: input for a running turn.
             "_session/steering" => {
                 let content = params.prompt()?;
                 let steer = |ticket, client| SessionCommand::Steer { ticket, client, content };
                 self.command(id, params, RequestKind::Steer, steer)
             }
+            "session/set_config_option" => {
+                if is_v2 {
+                    params.required::<String>("type")?;
+                }
+                let (option, value) = (params.required("configId")?, params.option_value()?);
+                let set = |ticket, client| SessionCommand::SetOption { ticket, client, option, value };
+                self.command(id, params, RequestKind::SetOption, set)
+            }
+            _ if is_v2 => self.request_v2(id, method, params),
+            "authenticate" => self.authenticate(id, params),
+            "logout" => self.log_out(id),
+            "session/load" => self.attach(id, params, RequestKind::Load, Replay::Everything),
+            "session/resume" => self.attach(id, params, RequestKind::Resume, Replay::Nothing),
             "session/set_mode" => {
                 let mode = params.required("modeId")?;
                 let set = |ticket, client| SessionCommand::SetMode { ticket, client, mode };
                 self.command(id, params, RequestKind::SetMode, set)
             }
-            "session/set_config_option" => {
-                let (option, value) = (params.required("configId")?, params.option_value()?);
-                let set = |ticket, client| SessionCommand::SetOption { ticket, client, option, value };
-                self.command(id, params, RequestKind::SetOption, set)
-            }
             // The record of a finished subagent is only shown, so there is nothing to end.
             "session/close" if self.finished_agent(&session_of(params)?).is_some() => {
                 Ok(Routed::Now(Ok(answers::empty())))
             }
-            "session/close" => {
-                let close = |ticket, client| SessionCommand::Close { ticket, client };
-                self.command(id, params, RequestKind::Close, close)
-            }
+            "session/close" => self.close(id, params),
             unknown => Err(answers::method_not_found(unknown)),
         }
+    }
+
+    fn prompt(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
+        let SentPrompt { skill, content, key } = SentPrompt::read(params, self.outbox.traits().version)?;
+        if let Some(skill) = skill
+            && !self.outbox.requests().has_skill(&session_of(params)?, &skill)
+        {
+            return Err(BadParams(format!("there is no skill {skill:?}")).into());
+        }
+        let prompt = |ticket, client| SessionCommand::Prompt { ticket, client, content, key };
+        self.command(id, params, RequestKind::Prompt, prompt)
+    }
+
+    fn close(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
+        let close = |ticket, client| SessionCommand::Close { ticket, client };
+        self.command(id, params, RequestKind::Close, close)
     }
 
     fn notification(&self, method: &str, params: Option<&RawValue>) {
@@ -398,11 +417,10 @@ impl<P: StoredSessionPort> AcpServer<P> {
         &self,
         id: &str,
         kind: RequestKind,
-        session: Option<SessionId>,
         work: impl FnOnce(&P) -> Result<Box<RawValue>, wire::Error> + Send + 'static,
     ) -> Result<Routed, wire::Error> {
         let sessions = self.config.sessions.clone();
-        self.respond_later(id, kind, session, blocking::run(move || work(&sessions)))
+        self.respond_later(id, kind, blocking::run(move || work(&sessions)))
     }
 
     /// Responds with the result of work.
@@ -410,10 +428,9 @@ impl<P: StoredSessionPort> AcpServer<P> {
         &self,
         id: &str,
         kind: RequestKind,
-        session: Option<SessionId>,
         work: impl Future<Output = Result<Box<RawValue>, wire::Error>> + Send + 'static,
     ) -> Result<Routed, wire::Error> {
-        let ticket = self.open(id, kind, session, OpeningState::None)?;
+        let ticket = self.open(id, kind, None, OpeningState::None)?;
         let outbox = self.outbox.clone();
         self.spawn(async move {
             // A panic in the store must not leave the client without a response.

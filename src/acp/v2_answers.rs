@@ -78,7 +78,7 @@ pub fn result(
     traits: &ClientTraits,
 ) -> Result<Box<RawValue>, Error> {
     match (kind, answer) {
-        (RequestKind::New | RequestKind::Fork, SessionAnswer::Attached { session, options, now, .. }) => {
+        (RequestKind::New, SessionAnswer::Attached { session, options, now, .. }) => {
             let mut result = json!({ "sessionId": session.0, "configOptions": v2::config_options(&options) });
             add_commands(&mut result, now.as_deref(), traits);
             answers::raw(&result)

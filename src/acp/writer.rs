@@ -22,8 +22,8 @@ use super::updates::wire_path;
 use super::{subagent_wire, v1, v2, v2_answers};
 use epitome_session::{
     AskId, AskedByAgent, CommandInfo, EditorRequest, PermissionRequest, Position, QuestionKind,
-    QuestionSupport, SessionAnswer, SessionError, SessionEvent, Subagent, SubagentState, TextKind, Ticket,
-    UserQuestion, agent_of_call,
+    SessionAnswer, SessionError, SessionEvent, Subagent, SubagentState, TextKind, Ticket, UserQuestion,
+    agent_of_call,
 };
 use epitome_thread::visible::visible;
 use epitome_thread::{CallDisplay, CallId, Change, Entry, MessageId, SessionId, ToolCall};
@@ -393,9 +393,7 @@ impl UpdateWriter {
         question: &UserQuestion,
         target: &mut WriteTarget<'_>,
     ) {
-        let traits = target.traits;
-        let shows = QuestionSupport { forms: traits.elicitation_form, urls: traits.elicitation_url };
-        if !shows.can(&question.wants) {
+        if !target.traits.questions().can(&question.wants) {
             return;
         }
         let mut params = json!({ "sessionId": session.0, "message": visible(&question.message) });
@@ -440,7 +438,7 @@ impl UpdateWriter {
             || match (&answer, open.kind) {
                 (Ok(SessionAnswer::Closed), _) => true,
                 // A session that was open before remains so.
-                (Err(_), RequestKind::New | RequestKind::Fork | RequestKind::Load | RequestKind::Resume) => {
+                (Err(_), RequestKind::New | RequestKind::Load | RequestKind::Resume) => {
                     open.opening != OpeningState::None
                 }
                 (Ok(_) | Err(_), _) => false,

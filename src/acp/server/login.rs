@@ -61,7 +61,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         self.gated.store(true, Ordering::Relaxed);
         let login = self.config.login.clone();
         let notify = self.login_notifier();
-        self.in_background(id, RequestKind::Logout, None, move |_| {
+        self.in_background(id, RequestKind::Write, move |_| {
             let is_usable = login.check().is_ok();
             match login.log_out() {
                 Ok(false) if is_usable => Err(answers::internal(
@@ -69,7 +69,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
                 )),
                 Ok(_) => {
                     notify();
-                    answers::raw(&wire::LogoutResponse::new())
+                    Ok(answers::empty())
                 }
                 Err(why) => Err(answers::internal(format!("The stored logins can't be removed: {why}"))),
             }
@@ -85,16 +85,16 @@ impl<P: StoredSessionPort> AcpServer<P> {
             )));
         }
         let (login, notify) = (self.config.login.clone(), self.login_notifier());
-        self.in_background(id, RequestKind::Authenticate, None, move |_| {
+        self.in_background(id, RequestKind::Read, move |_| {
             login.check().map_err(|missing| answers::session_error(&missing))?;
             notify();
-            answers::raw(&wire::AuthenticateResponse::new())
+            Ok(answers::empty())
         })
     }
 
     pub(super) fn auth_status(&self, id: &str) -> Result<Routed, wire::Error> {
         let (login, sent) = (self.config.login.clone(), self.sent_login.clone());
-        self.in_background(id, RequestKind::AuthStatus, None, move |_| {
+        self.in_background(id, RequestKind::Read, move |_| {
             let state = login.state();
             let response = answers::raw(&answers::auth_status(&state));
             *sent.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
