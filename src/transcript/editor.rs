@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::book::{RequestRef, Shorthand, method};
-use super::words::{LineWord, as_text, bare_or_json};
+use super::words::{LineWord, as_text, bare, bare_or_json};
 
 /// Maximum size in bytes of a `raw` line; enough to exceed any agent's limit for a line.
 const RAW_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -187,7 +187,6 @@ fn params(method: &str, words: &[LineWord]) -> Result<CallParams, String> {
 
 /// Writes an editor's message as words, in the shortest form that is parsed to the same message.
 pub fn words_of(message: &Value, book: &mut Shorthand) -> Vec<LineWord> {
-    let bare = |text: &str| LineWord::Bare(text.to_owned());
     let Some(method) = method(message).map(str::to_owned) else {
         return answer_words(message, book);
     };
@@ -219,12 +218,12 @@ fn answer_words(message: &Value, book: &mut Shorthand) -> Vec<LineWord> {
         let kinds = options.iter().flatten().filter_map(|option| option["kind"].as_str());
         for kind in kinds.chain(["cancelled"]) {
             if choice(kind, &request).as_ref() == Ok(result) {
-                return vec![LineWord::Bare("result".into()), LineWord::Bare(kind.to_owned())];
+                return vec![bare("result"), bare(kind)];
             }
         }
         return match book.names.with_names(result) {
             named @ (Value::Object(_) | Value::Array(_) | Value::String(_)) => {
-                vec![LineWord::Bare("result".into()), LineWord::Json(named)]
+                vec![bare("result"), LineWord::Json(named)]
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => vec![LineWord::Json(message.clone())],
         };
