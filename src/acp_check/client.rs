@@ -61,6 +61,16 @@ pub fn failed<T>(expected: impl Into<String>, got: impl Into<String>) -> Checked
     Err(Stop::Failed { expected: expected.into(), got: got.into() })
 }
 
+/// Fails unless the condition holds.
+pub fn ensure(holds: bool, expected: impl Into<String>, got: impl ToString) -> Checked {
+    if holds { Ok(()) } else { failed(expected, got.to_string()) }
+}
+
+/// Fails if there is something.
+pub fn nothing(expected: &str, found: Option<&Value>) -> Checked {
+    found.map_or(Ok(()), |found| failed(expected, found.to_string()))
+}
+
 /// How the client answers permission requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
@@ -176,16 +186,12 @@ impl<'a> Client<'a> {
     pub fn error(&mut self, method: &str, params: Value, codes: &[i64]) -> Checked {
         let answer = self.call(method, params)?;
         let code = answer["error"]["code"].as_i64();
-        match code {
-            Some(code) if codes.is_empty() || codes.contains(&code) => Ok(()),
-            _ => {
-                let expected = match codes {
-                    [] => "an error".to_owned(),
-                    codes => codes.iter().map(i64::to_string).collect::<Vec<_>>().join(" or "),
-                };
-                failed(format!("`{method}` fails with {expected}"), answer.to_string())
-            }
-        }
+        let is_right = code.is_some_and(|code| codes.is_empty() || codes.contains(&code));
+        let expected = match codes {
+            [] => "an error".to_owned(),
+            codes => codes.iter().map(i64::to_string).collect::<Vec<_>>().join(" or "),
+        };
+        ensure(is_right, format!("`{method}` fails with {expected}"), answer)
     }
 
     // ── Receiving ──────────────────────────────────────────────────────────────────────────────
@@ -450,6 +456,13 @@ impl<'a> Client<'a> {
         json!({ "cwd": self.surroundings.workspace, "mcpServers": [] })
     }
 
+    /// The parameters of a request that opens this session.
+    pub fn opening_of(&self, session: &str) -> Value {
+        let mut params = self.opening();
+        params["sessionId"] = json!(session);
+        params
+    }
+
     /// Initializes and opens a session. Returns the result of `session/new`. If a login is missing, the rule is not
     /// run.
     pub fn open(&mut self) -> Checked<Value> {
@@ -462,11 +475,8 @@ impl<'a> Client<'a> {
         if let Some(method) = self.login.filter(|_| !self.is_logged_in) {
             self.is_logged_in = true;
             let answer = self.call(self.login_method(), json!({ "methodId": method }))?;
-            if answer.get("error").is_some() {
-                return Err(Stop::NotRun(format!(
-                    "its login {method} fails: {}",
-                    answer["error"]["message"]
-                )));
+            if let Some(error) = answer.get("error") {
+                return Err(Stop::NotRun(format!("its login {method} fails: {}", error["message"])));
             }
         }
         let answer = self.call("session/new", self.opening())?;
@@ -489,14 +499,30 @@ impl<'a> Client<'a> {
 
     /// Initializes, opens a session and returns its id.
     pub fn session(&mut self) -> Checked<String> {
-        let opened = self.open()?;
-        Ok(id_of(&opened))
+        Ok(id_of(&self.open()?))
+    }
+
+    /// The same for a rule about a capability.
+    pub fn session_with(&mut self, capability: &str) -> Checked<String> {
+        self.initialize()?;
+        self.needs(capability)?;
+        Ok(id_of(&self.another()?))
     }
 
     /// Sends a prompt and returns the id of the request.
     pub fn prompt(&mut self, session: &str, text: &str) -> Checked<u64> {
-        let block = json!({ "type": "text", "text": text });
-        self.prompt_with(json!({ "sessionId": session, "prompt": [block] }))
+        self.prompt_with(prompt_params(session, text))
+    }
+
+    /// Sends a prompt, waits for the end of its turn and returns the stop reason.
+    pub fn turn(&mut self, session: &str, text: &str) -> Checked<String> {
+        let prompt = self.prompt(session, text)?;
+        self.ended(prompt)
+    }
+
+    /// Cancels the turn of a session.
+    pub fn cancel(&mut self, session: &str) -> Checked {
+        self.notify("session/cancel", json!({ "sessionId": session }))
     }
 
     /// The same with all parameters.
@@ -633,6 +659,11 @@ fn without_a_model(error: &Value) -> Stop {
         true => Stop::NotRun(format!("it can't call a model here: {message}")),
         false => Stop::Failed { expected: "a stop reason".to_owned(), got: error.to_string() },
     }
+}
+
+/// The parameters of a prompt with this text.
+pub fn prompt_params(session: &str, text: &str) -> Value {
+    json!({ "sessionId": session, "prompt": [{ "type": "text", "text": text }] })
 }
 
 pub fn id_of(opened: &Value) -> String {

@@ -210,14 +210,7 @@ impl<'a, M: ModelSide> Story<'a, M> {
                 Setup::Needs(capability) => needs.push(capability.clone()),
                 Setup::Aside(kinds) => aside.extend(kinds.iter().cloned()),
                 Setup::Env { name, value } => variables.push((name.clone(), value.into())),
-                Setup::AnyAgent
-                | Setup::Only(_)
-                | Setup::NoModel
-                | Setup::File { .. }
-                | Setup::ThenFile { .. }
-                | Setup::ThenNoFile { .. }
-                | Setup::Restart
-                | Setup::Kill => {}
+                _ => {}
             }
         }
         let surroundings = AgentEnvironment { workspace, variables };
@@ -296,16 +289,15 @@ impl<'a, M: ModelSide> Story<'a, M> {
             }
             Setup::ThenFile { path, body } => {
                 let text = std::fs::read_to_string(self.surroundings.workspace.join(path)).map_err(failed)?;
-                if text == body.text() {
-                    Ok(())
-                } else {
-                    Err(Halt::wrong(line.number, shown, format!("{text:?}")))
+                match text == body.text() {
+                    true => Ok(()),
+                    false => Err(Halt::wrong(line.number, shown, format!("{text:?}"))),
                 }
             }
-            Setup::ThenNoFile { path } => {
-                let there = self.surroundings.workspace.join(path).exists();
-                if there { Err(Halt::wrong(line.number, shown, "the file is there")) } else { Ok(()) }
-            }
+            Setup::ThenNoFile { path } => match self.surroundings.workspace.join(path).exists() {
+                true => Err(Halt::wrong(line.number, shown, "the file is there")),
+                false => Ok(()),
+            },
             Setup::Restart | Setup::Kill => {
                 self.connection = None;
                 self.book.restarted();
@@ -404,17 +396,13 @@ impl<'a, M: ModelSide> Story<'a, M> {
     /// Receives one message and returns it, or `None` if it met an unordered expectation. `line` and `shown` identify
     /// the expected line in errors.
     fn receive(&mut self, line: usize, shown: &str, deadline: Instant) -> Result<Option<Value>, Halt> {
-        let message = match self.next(deadline) {
-            NextMessage::Message(message) => message,
-            NextMessage::Nothing => {
-                let within = self.setting.line_within;
-                return Err(Halt::wrong(line, shown, format!("nothing within {within:?}")));
-            }
-            NextMessage::End => return Err(Halt::wrong(line, shown, "the end of the agent's output")),
-            NextMessage::NoMessage(text) => {
-                return Err(Halt::wrong(line, shown, format!("a line that is not a message: {text:?}")));
-            }
+        let got = match self.next(deadline) {
+            NextMessage::Message(message) => Ok(message),
+            NextMessage::Nothing => Err(format!("nothing within {:?}", self.setting.line_within)),
+            NextMessage::End => Err("the end of the agent's output".to_owned()),
+            NextMessage::NoMessage(text) => Err(format!("a line that is not a message: {text:?}")),
         };
+        let message = got.map_err(|got| Halt::wrong(line, shown, got))?;
         self.book.learn(&message);
         let taken = self
             .free
@@ -480,22 +468,19 @@ impl<'a, M: ModelSide> Story<'a, M> {
     pub fn end_of_input(&mut self, line: usize) -> Result<(), Halt> {
         let Some(connection) = &mut self.connection else { return Ok(()) };
         connection.close();
-        let deadline = Instant::now() + EXIT_WITHIN;
-        match self.next(deadline) {
-            NextMessage::End => Ok(()),
-            NextMessage::Message(message) => {
-                self.book.learn(&message);
-                let got = self.shown(&message);
-                Err(Halt::wrong(line, "nothing more after this line", got))
-            }
-            NextMessage::NoMessage(text) => {
-                Err(Halt::wrong(line, "nothing more after this line", format!("no message: {text:?}")))
-            }
+        let got = match self.next(Instant::now() + EXIT_WITHIN) {
+            NextMessage::End => return Ok(()),
             NextMessage::Nothing => {
                 let got = format!("the agent still runs {EXIT_WITHIN:?} after its input was closed");
-                Err(Halt::wrong(line, "the agent's end after this line", got))
+                return Err(Halt::wrong(line, "the agent's end after this line", got));
             }
-        }
+            NextMessage::Message(message) => {
+                self.book.learn(&message);
+                self.shown(&message)
+            }
+            NextMessage::NoMessage(text) => format!("no message: {text:?}"),
+        };
+        Err(Halt::wrong(line, "nothing more after this line", got))
     }
 
     pub fn shown(&self, message: &Value) -> String {
@@ -522,22 +507,16 @@ pub enum NextMessage {
 
 /// Returns the unordered expectations before the editor's next line.
 fn free_lines(lines: &[FixtureLine]) -> Vec<(usize, String, Expected)> {
-    let mut free = Vec::new();
-    for line in lines {
-        match &line.what {
-            LineContent::Editor(..) | LineContent::Setup(Setup::Restart | Setup::Kill) => break,
-            LineContent::AgentFree(words, expected) => {
-                free.push((line.number, words::write("agent~", words, None), expected.clone()));
-            }
-            LineContent::Blank
-            | LineContent::Comment
-            | LineContent::Setup(_)
-            | LineContent::Agent(..)
-            | LineContent::Sees(_)
-            | LineContent::Says(_) => {}
+    let is_end = |line: &&FixtureLine| {
+        matches!(line.what, LineContent::Editor(..) | LineContent::Setup(Setup::Restart | Setup::Kill))
+    };
+    let free = lines.iter().take_while(|line| !is_end(line)).filter_map(|line| match &line.what {
+        LineContent::AgentFree(words, expected) => {
+            Some((line.number, words::write("agent~", words, None), expected.clone()))
         }
-    }
-    free
+        _ => None,
+    });
+    free.collect()
 }
 
 /// Whether both are chunks of the same streamed message.
