@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Child, Command};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -11,21 +10,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use super::os::{AsFd, NULL_DEVICE};
 use super::system;
 
-/// Returns the path of the running executable. On Linux it is valid even after an upgrade has replaced or removed the
-/// file.
-pub fn this_program() -> io::Result<PathBuf> {
-    system::this_program()
-}
-
-/// Sets the name of this process in `ps` and `top`, where that is possible.
-pub fn set_process_name(name: &str) {
-    system::set_process_name(name);
-}
-
-/// Returns the resident memory of this process in bytes; `None` if the system does not report it as Linux does.
-pub fn resident_bytes() -> Option<u64> {
-    system::resident_bytes()
-}
+pub use super::system::{resident_bytes, set_process_name, this_program};
 
 /// Returns the memory of the machine in bytes; `None` if the system does not report it.
 pub fn machine_memory_bytes() -> Option<u64> {

@@ -15,7 +15,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::net::{
@@ -342,9 +343,9 @@ fn execute(
 
 /// Whether the daemon still waits for this command; it may have given up.
 fn has_reader(errors: &OwnedFd) -> bool {
-    let mut poll = libc::pollfd { fd: errors.as_raw_fd(), events: 0, revents: 0 };
-    // SAFETY: the kernel writes to one structure that outlives the call.
-    unsafe { libc::poll(&raw mut poll, 1, 0) >= 0 && poll.revents & libc::POLLERR == 0 }
+    let mut polled = [PollFd::new(errors, PollFlags::empty())];
+    let is_polled = poll(&mut polled, Some(&Timespec::default())).is_ok();
+    is_polled && !polled[0].revents().contains(PollFlags::ERR)
 }
 
 // ── The text of a request ──────────────────────────────────────────────────────────────────────────

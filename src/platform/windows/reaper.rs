@@ -52,12 +52,8 @@ impl Reaper {
         self.spawn_with(command, true, EndPolicy::Terminate)
     }
 
-    /// Like `spawn_marked`, for a server that ends when its standard input is closed.
-    pub fn spawn_server(self: &Arc<Reaper>, command: &mut Command) -> io::Result<RunningCommand> {
-        self.spawn_with(command, true, EndPolicy::ClosedInput)
-    }
-
-    fn spawn_with(
+    /// Starts a command that is ended according to this policy.
+    pub(super) fn spawn_with(
         self: &Arc<Reaper>,
         command: &mut Command,
         is_marked: bool,
