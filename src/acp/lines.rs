@@ -15,8 +15,8 @@ use epitome_thread::Location;
 #[derive(Serialize)]
 #[serde(untagged)]
 pub enum UpdateLine {
-    /// A type of version 1 whose form is the same in version 2.
-    Shared(SessionUpdate),
+    /// A piece of a message, whose form is the same in both versions.
+    Chunk(SessionUpdate),
     Json(Value),
 }
 
@@ -31,7 +31,7 @@ pub fn project(version: AcpVersion, update: Update, send: &mut dyn FnMut(UpdateL
 /// A piece of the agent's text.
 pub fn chunk(TextUpdate { kind, id, text, piece: _, meta }: TextUpdate) -> UpdateLine {
     let chunk = wire::ContentChunk::new(wire::ContentBlock::from(text)).message_id(id).meta(meta);
-    UpdateLine::Shared(match kind {
+    UpdateLine::Chunk(match kind {
         TextKind::Reply => SessionUpdate::AgentMessageChunk(chunk),
         TextKind::Thinking => SessionUpdate::AgentThoughtChunk(chunk),
     })
@@ -41,9 +41,10 @@ pub fn chunk(TextUpdate { kind, id, text, piece: _, meta }: TextUpdate) -> Updat
 pub fn add_call(update: &mut Value, call: CallUpdate, diff: fn(FileDiff) -> Value) {
     let CallUpdate { id, name, title, kind, status, content, locations, raw_input, raw_output, .. } = call;
     let part = |part| match part {
-        CallContent::Text(text) => json!({ "type": "content", "content": { "type": "text", "text": text } }),
+        CallContent::Text(text) => object([("type", json!("content")), ("content", text_block(text))]),
         CallContent::Image { mime_type, data } => {
-            json!({ "type": "content", "content": { "type": "image", "data": data, "mimeType": mime_type } })
+            let image = [("type", json!("image")), ("data", data.into()), ("mimeType", mime_type.into())];
+            object([("type", json!("content")), ("content", object(image))])
         }
         CallContent::Diff(change) => diff(change),
         CallContent::Terminal => json!({ "type": "terminal", "terminalId": id }),
@@ -64,6 +65,16 @@ pub fn add_call(update: &mut Value, call: CallUpdate, diff: fn(FileDiff) -> Valu
             update[field] = value;
         }
     }
+}
+
+/// A block of text.
+pub fn text_block(text: impl Into<String>) -> Value {
+    object([("type", json!("text")), ("text", Value::String(text.into()))])
+}
+
+/// An object of these values. They are moved, while `json!` copies them; some are megabytes.
+pub fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
+    Value::from_iter(fields)
 }
 
 fn location(location: &Location) -> Value {

@@ -21,18 +21,14 @@ pub enum AcpVersion {
 }
 
 /// One update of a session.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "an update is moved once, to its lines, and a box would be one more allocation for each"
-)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Update {
     /// An update whose form is the same in both versions.
-    Shared(wire::SessionUpdate),
+    Shared(Value),
     Text(TextUpdate),
     UserMessage {
         id: wire::MessageId,
-        content: Vec<wire::ContentBlock>,
+        content: Vec<Value>,
         meta: Option<wire::Meta>,
     },
     Call(Box<CallUpdate>),

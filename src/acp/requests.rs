@@ -108,7 +108,7 @@ pub fn first_id(unix_seconds: u64, seen: u64) -> u64 {
 }
 
 /// Tables of unanswered requests, and of running subagents.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Requests {
     open: HashMap<Ticket, IncomingRequest>,
     next_own: u64,
@@ -137,16 +137,7 @@ pub struct FinishedAgent {
 impl Requests {
     /// `first_own` is the id of the first request to the client; see [`first_id`].
     pub fn new(first_own: u64) -> Requests {
-        Requests {
-            open: HashMap::new(),
-            next_own: first_own,
-            asked: HashMap::new(),
-            sessions: HashMap::new(),
-            abandoned: HashSet::new(),
-            agents: HashMap::new(),
-            finished: HashMap::new(),
-            mcp: McpCalls::default(),
-        }
+        Requests { next_own: first_own, ..Requests::default() }
     }
 
     /// Records a request. Returns `None` if too many are unanswered.

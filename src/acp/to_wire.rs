@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agent_client_protocol::v1::schema as wire;
-use wire::SessionUpdate;
 
 use super::compaction_wire;
 use super::from_wire::ClientTraits;
@@ -282,7 +281,7 @@ impl Cursor {
             }
             SessionEvent::Compaction { id, state } => self.compaction(id, state, traits, updates),
             SessionEvent::Usage(usage) => {
-                updates.push(Update::Shared(SessionUpdate::UsageUpdate(usage_update(&usage))));
+                updates.push(usage_update(&usage));
             }
             SessionEvent::Commands(commands) => {
                 updates.push(Update::Commands { list: commands, shows_skills: traits.skills });
@@ -293,8 +292,7 @@ impl Cursor {
             SessionEvent::Notice { severity, text } => self.notice(severity, text, traits, updates),
             SessionEvent::Subagent(now) => {
                 if traits.subagents {
-                    let update = subagent_wire::update(&now);
-                    updates.push(Update::Shared(SessionUpdate::SubagentUpdate(update)));
+                    updates.push(Update::Shared(subagent_wire::update(&now)));
                 }
             }
             SessionEvent::State(state) => self.state(state, updates),
@@ -642,7 +640,7 @@ impl Cursor {
             return;
         }
         if traits.notices {
-            updates.push(Update::Shared(SessionUpdate::Notice(notice(severity, &text))));
+            updates.push(notice(severity, &text));
         } else if self.in_turn {
             self.show_as_thought(text, updates);
         } else if self.pending_notices.len() < PENDING_NOTICES_MAX {

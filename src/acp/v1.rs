@@ -1,8 +1,6 @@
 //! Projects the `model` to version 1 of the protocol. Pure.
 
-use agent_client_protocol::v1::schema as wire;
 use serde_json::{Value, json};
-use wire::SessionUpdate;
 
 use super::answers;
 use super::lines::{self, UpdateLine};
@@ -16,12 +14,16 @@ const PLAN: &str = "todos";
 /// Passes the updates of version 1 for an update to `send`. What version 1 can't express is left out.
 pub fn project(update: Update, send: &mut dyn FnMut(UpdateLine)) {
     let update = match update {
-        Update::Shared(update) => return send(UpdateLine::Shared(update)),
+        Update::Shared(update) => update,
         Update::Text(text) => return send(lines::chunk(text)),
         Update::UserMessage { id, content, meta } => {
             for block in content {
-                let chunk = wire::ContentChunk::new(block).message_id(id.clone()).meta(meta.clone());
-                send(UpdateLine::Shared(SessionUpdate::UserMessageChunk(chunk)));
+                let mut chunk = json!({ "sessionUpdate": "user_message_chunk", "messageId": id });
+                chunk["content"] = block;
+                if let Some(meta) = &meta {
+                    chunk["_meta"] = json!(meta);
+                }
+                send(UpdateLine::Json(chunk));
             }
             return;
         }
@@ -77,9 +79,10 @@ fn add_call(update: &mut Value, mut call: CallUpdate) {
 }
 
 fn diff(FileDiff { path, old, new }: FileDiff) -> Value {
-    let mut diff = json!({ "type": "diff", "path": path.to_string_lossy(), "newText": new });
+    let mut diff = json!({ "type": "diff", "path": path.to_string_lossy() });
+    diff["newText"] = Value::String(new);
     if let Some(old) = old {
-        diff["oldText"] = json!(old);
+        diff["oldText"] = Value::String(old);
     }
     diff
 }

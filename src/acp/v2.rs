@@ -24,16 +24,16 @@ const PLAN: &str = "plan";
 /// Passes the updates of version 2 for an update to `send`.
 pub fn project(update: Update, send: &mut dyn FnMut(UpdateLine)) {
     let update = match update {
-        Update::Shared(update) => return send(UpdateLine::Shared(update)),
+        Update::Shared(update) => update,
         Update::Text(text) if text.piece == MessagePiece::More => return send(lines::chunk(text)),
         Update::Text(TextUpdate { kind, id, text, piece: _, meta }) => {
             let kind = match kind {
                 TextKind::Reply => "agent_message",
                 TextKind::Thinking => "agent_thought",
             };
-            message(kind, &id.0, json!([{ "type": "text", "text": text }]), meta)
+            message(kind, &id.0, vec![lines::text_block(text)], meta)
         }
-        Update::UserMessage { id, content, meta } => message("user_message", &id.0, json!(content), meta),
+        Update::UserMessage { id, content, meta } => message("user_message", &id.0, content, meta),
         Update::Call(mut call) => {
             match call.terminal.take() {
                 Some(TerminalChange::Created { command, cwd }) => {
@@ -73,8 +73,9 @@ pub fn project(update: Update, send: &mut dyn FnMut(UpdateLine)) {
 }
 
 /// A complete message.
-fn message(kind: &str, id: &str, content: Value, meta: Option<Map<String, Value>>) -> Value {
-    let mut message = json!({ "sessionUpdate": kind, "messageId": id, "content": content });
+fn message(kind: &str, id: &str, content: Vec<Value>, meta: Option<Map<String, Value>>) -> Value {
+    let mut message = json!({ "sessionUpdate": kind, "messageId": id });
+    message["content"] = Value::Array(content);
     if let Some(meta) = meta {
         message["_meta"] = Value::Object(meta);
     }
@@ -94,7 +95,7 @@ fn diff(FileDiff { path, old, new }: FileDiff) -> Value {
     let change = json!({ "fileType": "text", "operation": operation, "path": path.to_string_lossy() });
     let mut diff = json!({ "type": "diff", "changes": [change] });
     if let Some(patch) = git_patch(&path, old.as_deref(), &new) {
-        diff["patch"] = json!({ "format": "git_patch", "text": patch });
+        diff["patch"] = lines::object([("format", json!("git_patch")), ("text", patch.into())]);
     }
     diff
 }

@@ -20,6 +20,7 @@ use epitome_thread::{
     SessionId, StopReason, ThoughtLevel, ToolDisplay, ToolKind, ToolOutcome, Trigger, Usage, ViewEdit,
     Withheld,
 };
+use wire::SessionUpdate;
 
 const PLAIN: ClientTraits = ClientTraits {
     version: AcpVersion::V1,
