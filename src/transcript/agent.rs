@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::book::{RequestRef, Shorthand, method};
 use super::call_shape::CallShape;
-use super::editor::is_notification;
+use super::editor::{is_notification, method_words};
 use super::names::PlaceholderKind;
 use super::update::ExpectedUpdate;
 use super::words::{LineWord, bare, quoted};
@@ -227,17 +227,11 @@ pub fn words_of(message: &Value, book: &mut Shorthand, detail: WriteDetail) -> V
             words.extend(option_kinds(message).iter().map(|kind| bare(kind)));
             words
         }
-        (Some(method), Some(params)) => {
-            let mut words = Vec::new();
-            match (id.is_none(), is_notification(method)) {
-                (true, false) => words.push(bare("notify")),
-                (false, true) => return vec![LineWord::Json(book.names.with_names(message))],
-                (true, true) | (false, false) => {}
-            }
-            words.extend([bare(method), LineWord::Json(book.names.with_names(params))]);
+        (Some(method), Some(params)) if let Some(mut words) = method_words(message, method) => {
+            words.push(LineWord::Json(book.names.with_names(params)));
             words
         }
-        (_, None) | (None, Some(_)) => vec![LineWord::Json(book.names.with_names(message))],
+        _ => vec![LineWord::Json(book.names.with_names(message))],
     }
 }
 

@@ -194,19 +194,22 @@ pub fn words_of(message: &Value, book: &mut Shorthand) -> Vec<LineWord> {
     let named = book.names.with_names(&params);
     let short = short_params(&method, &params, &named, book);
     let plain = message.get("jsonrpc").is_some_and(|version| version == "2.0") && named.is_object();
-    if !plain {
-        return vec![LineWord::Json(book.names.with_names(message))];
+    match method_words(message, &method).filter(|_| plain) {
+        Some(mut words) => {
+            words.extend(short.unwrap_or_else(|| vec![LineWord::Json(named)]));
+            words
+        }
+        None => vec![LineWord::Json(book.names.with_names(message))],
     }
-    let notify = message.get("id").is_none();
-    let mut words = Vec::new();
-    match (notify, is_notification(&method)) {
-        (true, false) => words.push(bare("notify")),
-        (false, true) => return vec![LineWord::Json(book.names.with_names(message))],
-        (true, true) | (false, false) => {}
+}
+
+/// The words that a request or notification begins with; `None` if there are none for such a message.
+pub(super) fn method_words(message: &Value, method: &str) -> Option<Vec<LineWord>> {
+    match (message.get("id").is_none(), is_notification(method)) {
+        (true, false) => Some(vec![bare("notify"), bare(method)]),
+        (false, true) => None,
+        (true, true) | (false, false) => Some(vec![bare(method)]),
     }
-    words.push(bare(&method));
-    words.extend(short.unwrap_or_else(|| vec![LineWord::Json(named)]));
-    words
 }
 
 fn answer_words(message: &Value, book: &mut Shorthand) -> Vec<LineWord> {
