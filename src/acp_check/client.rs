@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::Path;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use agent_client_protocol::{v1::schema as wire, v2::schema as wire_2};
@@ -10,9 +11,9 @@ use clap::ValueEnum;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::agent::{AgentConnection, AgentEnvironment, Launch, Received};
+use super::agent::{AgentConnection, AgentEnvironment, Launch};
 use super::invariants::Invariants;
-use super::story::{EXIT_WITHIN, FixtureFailure};
+use super::story::EXIT_WITHIN;
 
 /// Timeout for one response. Agents that run on Node or Python need seconds to start.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
@@ -198,24 +199,30 @@ impl<'a> Client<'a> {
 
     /// Waits for the response to a request. Other messages are kept in `news`.
     pub fn answer(&mut self, id: u64, method: &str) -> Checked<Value> {
+        let answer = self.receive_until(|client| {
+            let at = client.answers.iter().position(|answer| answer["id"] == id)?;
+            Some(client.answers.remove(at))
+        });
+        match answer? {
+            Some(answer) => Ok(answer),
+            // A slow agent can't be distinguished from a slow machine.
+            None if method == "initialize" => {
+                let why = format!("it did not answer `initialize` within {ANSWER_WITHIN:?}");
+                Err(Stop::NotRun(why))
+            }
+            None => failed(format!("an answer to `{method}`"), format!("nothing in {ANSWER_WITHIN:?}")),
+        }
+    }
+
+    /// Receives until `get` finds something; `None` if it finds nothing in time.
+    fn receive_until<T>(&mut self, mut get: impl FnMut(&mut Self) -> Option<T>) -> Checked<Option<T>> {
         let deadline = Instant::now() + ANSWER_WITHIN;
         loop {
-            if let Some(at) = self.answers.iter().position(|answer| answer["id"] == id) {
-                return Ok(self.answers.remove(at));
+            if let Some(found) = get(self) {
+                return Ok(Some(found));
             }
-            match self.receive_by(deadline)? {
-                Some(()) => {}
-                // A slow agent can't be distinguished from a slow machine.
-                None if method == "initialize" => {
-                    let why = format!("it did not answer `initialize` within {ANSWER_WITHIN:?}");
-                    return Err(Stop::NotRun(why));
-                }
-                None => {
-                    return failed(
-                        format!("an answer to `{method}`"),
-                        format!("nothing in {ANSWER_WITHIN:?}"),
-                    );
-                }
+            if !self.receive_by(deadline)? {
+                return Ok(None);
             }
         }
     }
@@ -249,18 +256,16 @@ impl<'a> Client<'a> {
         is_it: impl Fn(&Value) -> bool,
         request: Option<u64>,
     ) -> Checked<Option<Value>> {
-        let deadline = Instant::now() + ANSWER_WITHIN;
-        loop {
-            if let Some(at) = self.news.iter().position(&is_it) {
-                return Ok(self.news.remove(at));
+        let found = self.receive_until(|client| {
+            if let Some(at) = client.news.iter().position(&is_it) {
+                return Some(client.news.remove(at));
             }
-            if request.is_some_and(|id| self.answers.iter().any(|answer| answer["id"] == id)) {
-                return Ok(None);
-            }
-            match self.receive_by(deadline)? {
-                Some(()) => {}
-                None => return failed(what, format!("nothing in {ANSWER_WITHIN:?}")),
-            }
+            let is_answered = |id| client.answers.iter().any(|answer| answer["id"] == id);
+            request.is_some_and(is_answered).then_some(None)
+        });
+        match found? {
+            Some(found) => Ok(found),
+            None => failed(what, format!("nothing in {ANSWER_WITHIN:?}")),
         }
     }
 
@@ -268,7 +273,7 @@ impl<'a> Client<'a> {
     /// for rules that expect none.
     pub fn silence(&mut self) -> Checked<Vec<Value>> {
         let deadline = Instant::now() + SILENCE_WITHIN;
-        while self.receive_by(deadline.min(Instant::now() + SILENCE))?.is_some() {}
+        while self.receive_by(deadline.min(Instant::now() + SILENCE))? {}
         Ok(std::mem::take(&mut self.answers))
     }
 
@@ -277,21 +282,21 @@ impl<'a> Client<'a> {
         self.receive(Duration::from_millis(100)).map(drop)
     }
 
-    /// Receives and stores one message; `None` if the deadline is over, even if the agent continues to send.
-    fn receive_by(&mut self, deadline: Instant) -> Checked<Option<()>> {
+    /// Receives and stores one message; false if the deadline is over, even if the agent continues to send.
+    fn receive_by(&mut self, deadline: Instant) -> Checked<bool> {
         match deadline.checked_duration_since(Instant::now()) {
             Some(left) => self.receive(left),
-            None => Ok(None),
+            None => Ok(false),
         }
     }
 
-    /// Receives and stores one message; `None` if none arrives in time.
-    fn receive(&mut self, within: Duration) -> Checked<Option<()>> {
-        let Some(connection) = &self.connection else { return Ok(None) };
+    /// Receives and stores one message; false if none arrives in time.
+    fn receive(&mut self, within: Duration) -> Checked<bool> {
+        let Some(connection) = &self.connection else { return Ok(false) };
         let line = match connection.receive(within) {
-            Received::Line(line) => line,
-            Received::Nothing => return Ok(None),
-            Received::End => {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Timeout) => return Ok(false),
+            Err(RecvTimeoutError::Disconnected) => {
                 let errors = connection.errors();
                 let last = errors.lines().rev().take(4).collect::<Vec<_>>();
                 let last = last.into_iter().rev().collect::<Vec<_>>().join(" / ");
@@ -342,7 +347,7 @@ impl<'a> Client<'a> {
             }
             (None, None) => return failed("a request, a notification or an answer", message.to_string()),
         }
-        Ok(Some(()))
+        Ok(true)
     }
 
     fn decide(&self, request: &Value, id: Value) -> Option<Value> {
@@ -596,14 +601,12 @@ impl<'a> Client<'a> {
         connection.close();
         let deadline = Instant::now() + EXIT_WITHIN;
         loop {
-            let left = deadline.checked_duration_since(Instant::now());
-            let connection = self.connection.as_ref();
-            match left.zip(connection).map(|(left, connection)| connection.receive(left)) {
-                Some(Received::Line(line)) => {
+            match connection.receive(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) if Instant::now() < deadline => {
                     self.news.extend(serde_json::from_slice::<Value>(&line));
                 }
-                Some(Received::End) => return Ok(()),
-                Some(Received::Nothing) | None => {
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {
                     let got = format!("it still runs {EXIT_WITHIN:?} after its input was closed");
                     return failed("an agent that ends with its input", got);
                 }
@@ -682,9 +685,4 @@ impl From<io::Error> for Stop {
     fn from(error: io::Error) -> Stop {
         Stop::NotRun(format!("it could not be set up: {error}"))
     }
-}
-
-/// Creates the failure report of a rule.
-pub fn failure(expected: String, got: String) -> FixtureFailure {
-    FixtureFailure { line: 0, expected, got: super::story::shortened(got), notes: Vec::new() }
 }

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use super::agent::Launch;
 use super::client::{
-    Checked, Client, Permission, Stop, Version, ensure, failed, failure, id_of, nothing, prompt_params,
+    Checked, Client, Permission, Stop, Version, ensure, failed, id_of, nothing, prompt_params,
 };
 use super::model::{PING, PROBE_FILE, SAY_PING, hang, run_command, run_long};
 use super::rules_v2;
-use super::story::FixtureOutcome;
+use super::story::{FixtureFailure, FixtureOutcome};
 
 /// One rule.
 pub struct ProtocolRule {
@@ -60,133 +60,79 @@ pub fn rules(version: Version) -> impl Iterator<Item = &'static ProtocolRule> {
 }
 
 const RULES: [ProtocolRule; 31] = [
-    rule(
-        "version-not-supported",
-        "An unknown version is answered with one that the agent supports",
-        "initialization",
-        version,
-    )
-    .only(Version::V1),
-    rule("first-line", "The first line on standard output answers `initialize`", "transports", first_line),
-    rule(
-        "login-methods",
-        "Without keys, there are login methods of a known type",
-        "registry: AUTHENTICATION.md",
-        login_methods,
-    ),
-    rule(
-        "login-unknown",
-        "`authenticate` with an unknown method is an error",
-        "authentication",
-        login_unknown,
-    ),
-    rule("login-status", "`auth/status` answers without a login", "rfds/auth-status", login_status),
-    rule("not-advertised", "Methods that are not advertised don't exist", "initialization", not_advertised),
-    rule("sessions-differ", "Two sessions have different ids", "session-setup", sessions_differ),
-    rule(
-        "answer-first",
-        "No update names a session before the answer that creates it",
-        "session-setup",
-        answer_first,
-    ),
-    rule("in-flight", "Requests in flight get one answer each", "JSON-RPC 2.0 §5", in_flight),
-    rule("bad-params", "Missing and malformed parameters are errors", "JSON-RPC 2.0 §5.1", bad_params),
-    rule(
-        "cancel-idle",
-        "Cancelling an idle session changes nothing",
-        "prompt-turn#cancellation",
-        cancel_idle,
-    ),
-    rule(
-        "cancel-unknown-request",
-        "Cancelling an unknown request is ignored",
-        "cancellation",
-        cancel_unknown_request,
-    ),
-    rule("modes", "Every mode that is offered can be set, and no other", "session-modes", modes)
+    rule("version-not-supported", "An unknown version is answered with one that the agent supports", version)
+        .page("initialization")
         .only(Version::V1),
-    rule(
-        "options",
-        "Every option can be set, and the answer has all of them",
-        "session-config-options",
-        options,
-    ),
-    rule("list", "Sessions are listed by page, and a bad cursor is an error", "session-list", list),
-    rule(
-        "load-unknown",
-        "Loading an unknown session is an error",
-        "session-setup#loading-sessions",
-        load_unknown,
-    )
-    .only(Version::V1),
-    rule(
-        "resume-unknown",
-        "Resuming an unknown session is an error",
-        "session-setup#resuming-sessions",
-        resume_unknown,
-    ),
-    rule("close", "A closed session takes no prompt", "session-setup#closing-sessions", close),
-    rule("delete", "Deleting twice succeeds", "session-delete", delete),
-    rule("status", "The status of a session is read without opening it", "rfds/session-status", status),
-    rule("prompt", "A prompt's updates precede its answer, which has a stop reason", "prompt-turn", prompt),
-    rule("prompt-not-echoed", "A live prompt is not sent back", "prompt-turn", not_echoed).only(Version::V1),
-    rule(
-        "cancel-at-once",
-        "A prompt that is cancelled at once ends as cancelled",
-        "prompt-turn#cancellation",
-        cancel_at_once,
-    ),
-    rule(
-        "cancel-streaming",
-        "A cancelled reply ends as cancelled, and nothing follows",
-        "prompt-turn#cancellation",
-        cancel_streaming,
-    ),
-    rule(
-        "cancel-request",
-        "A prompt that is cancelled as a request gets one answer",
-        "cancellation",
-        cancel_request,
-    ),
-    rule(
-        "permission-rejected",
-        "A command that the user rejects does not run",
-        "tool-calls#requesting-permission",
-        permission_rejected,
-    ),
-    rule(
-        "cancel-asking",
-        "Cancelling withdraws a permission request",
-        "tool-calls#requesting-permission",
-        cancel_asking,
-    ),
-    rule(
-        "load-replays",
-        "A loaded session is shown before the answer",
-        "session-setup#loading-sessions",
-        load_replays,
-    )
-    .only(Version::V1),
-    rule("stalled-reader", "A client that reads late gets every answer", "transports", stalled_reader),
-    rule(
-        "end-of-input",
-        "The agent ends when its input is closed, also in a turn",
-        "transports",
-        end_of_input,
-    ),
-    rule("no-orphans", "Commands end with the agent", "transports", no_orphans),
+    rule("first-line", "The first line on standard output answers `initialize`", first_line)
+        .page("transports"),
+    rule("login-methods", "Without keys, there are login methods of a known type", login_methods)
+        .page("registry: AUTHENTICATION.md"),
+    rule("login-unknown", "`authenticate` with an unknown method is an error", login_unknown)
+        .page("authentication"),
+    rule("login-status", "`auth/status` answers without a login", login_status).page("rfds/auth-status"),
+    rule("not-advertised", "Methods that are not advertised don't exist", not_advertised)
+        .page("initialization"),
+    rule("sessions-differ", "Two sessions have different ids", sessions_differ).page("session-setup"),
+    rule("answer-first", "No update names a session before the answer that creates it", answer_first)
+        .page("session-setup"),
+    rule("in-flight", "Requests in flight get one answer each", in_flight).page("JSON-RPC 2.0 §5"),
+    rule("bad-params", "Missing and malformed parameters are errors", bad_params).page("JSON-RPC 2.0 §5.1"),
+    rule("cancel-idle", "Cancelling an idle session changes nothing", cancel_idle)
+        .page("prompt-turn#cancellation"),
+    rule("cancel-unknown-request", "Cancelling an unknown request is ignored", cancel_unknown_request)
+        .page("cancellation"),
+    rule("modes", "Every mode that is offered can be set, and no other", modes)
+        .page("session-modes")
+        .only(Version::V1),
+    rule("options", "Every option can be set, and the answer has all of them", options)
+        .page("session-config-options"),
+    rule("list", "Sessions are listed by page, and a bad cursor is an error", list).page("session-list"),
+    rule("load-unknown", "Loading an unknown session is an error", load_unknown)
+        .page("session-setup#loading-sessions")
+        .only(Version::V1),
+    rule("resume-unknown", "Resuming an unknown session is an error", resume_unknown)
+        .page("session-setup#resuming-sessions"),
+    rule("close", "A closed session takes no prompt", close).page("session-setup#closing-sessions"),
+    rule("delete", "Deleting twice succeeds", delete).page("session-delete"),
+    rule("status", "The status of a session is read without opening it", status).page("rfds/session-status"),
+    rule("prompt", "A prompt's updates precede its answer, which has a stop reason", prompt)
+        .page("prompt-turn"),
+    rule("prompt-not-echoed", "A live prompt is not sent back", not_echoed)
+        .page("prompt-turn")
+        .only(Version::V1),
+    rule("cancel-at-once", "A prompt that is cancelled at once ends as cancelled", cancel_at_once)
+        .page("prompt-turn#cancellation"),
+    rule("cancel-streaming", "A cancelled reply ends as cancelled, and nothing follows", cancel_streaming)
+        .page("prompt-turn#cancellation"),
+    rule("cancel-request", "A prompt that is cancelled as a request gets one answer", cancel_request)
+        .page("cancellation"),
+    rule("permission-rejected", "A command that the user rejects does not run", permission_rejected)
+        .page("tool-calls#requesting-permission"),
+    rule("cancel-asking", "Cancelling withdraws a permission request", cancel_asking)
+        .page("tool-calls#requesting-permission"),
+    rule("load-replays", "A loaded session is shown before the answer", load_replays)
+        .page("session-setup#loading-sessions")
+        .only(Version::V1),
+    rule("stalled-reader", "A client that reads late gets every answer", stalled_reader).page("transports"),
+    rule("end-of-input", "The agent ends when its input is closed, also in a turn", end_of_input)
+        .page("transports"),
+    rule("no-orphans", "Commands end with the agent", no_orphans).page("transports"),
 ];
 
 pub(super) const fn rule(
     name: &'static str,
     title: &'static str,
-    cites: &'static str,
     check: fn(&mut Client<'_>) -> Checked,
 ) -> ProtocolRule {
-    ProtocolRule { name, title, cites, only: None, check }
+    ProtocolRule { name, title, cites: "", only: None, check }
 }
 
 impl ProtocolRule {
+    /// The page that the rule is on.
+    pub(super) const fn page(self, cites: &'static str) -> ProtocolRule {
+        ProtocolRule { cites, ..self }
+    }
+
     pub(super) const fn only(self, version: Version) -> ProtocolRule {
         ProtocolRule { only: Some(version), ..self }
     }
@@ -208,7 +154,9 @@ impl ProtocolRule {
             Ok(()) => FixtureOutcome::Passed,
             Err(Stop::NotOffered(what)) => FixtureOutcome::NotOffered(what),
             Err(Stop::NotRun(why)) => FixtureOutcome::NotMeant(why),
-            Err(Stop::Failed { expected, got }) => FixtureOutcome::Failed(failure(expected, got)),
+            Err(Stop::Failed { expected, got }) => {
+                FixtureOutcome::Failed(FixtureFailure::new(0, expected, got))
+            }
         }
     }
 }

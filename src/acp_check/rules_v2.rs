@@ -10,95 +10,50 @@ const INVALID_PARAMS: i64 = -32602;
 const CANCELLED: i64 = -32800;
 
 pub(super) const RULES: [ProtocolRule; 15] = [
-    v2(
-        "version-2",
-        "Version 2 is answered with version 2, `info` and `capabilities`",
-        "initialization",
-        version,
-    ),
-    v2("gone-methods", "Methods that version 2 has removed don't exist", "session-setup", gone_methods),
-    v2("relative-cwd", "A relative working directory is an error", "session-setup", relative_cwd),
-    v2(
-        "replay-unknown",
-        "A replay from an unknown place is an error",
-        "session-setup#current-state-synchronization",
-        replay_unknown,
-    ),
+    v2("version-2", "Version 2 is answered with version 2, `info` and `capabilities`", version)
+        .page("initialization"),
+    v2("gone-methods", "Methods that version 2 has removed don't exist", gone_methods).page("session-setup"),
+    v2("relative-cwd", "A relative working directory is an error", relative_cwd).page("session-setup"),
+    v2("replay-unknown", "A replay from an unknown place is an error", replay_unknown)
+        .page("session-setup#current-state-synchronization"),
     v2(
         "resume-state",
         "A session that is resumed without a replay reports its state before the answer",
-        "session-setup#current-state-synchronization",
         resume_state,
-    ),
+    )
+    .page("session-setup#current-state-synchronization"),
     v2(
         "resume-replays",
         "A replay shows the conversation with the same ids before the answer",
-        "session-setup#current-state-synchronization",
         resume_replays,
-    ),
-    v2(
-        "resume-running",
-        "A session that works is resumed as running",
-        "session-setup#current-state-synchronization",
-        resume_running,
-    ),
+    )
+    .page("session-setup#current-state-synchronization"),
+    v2("resume-running", "A session that works is resumed as running", resume_running)
+        .page("session-setup#current-state-synchronization"),
     v2(
         "inserted",
         "A prompt is answered when its message is in the conversation, not when the work ends",
-        "prompt-lifecycle#2-prompt-accepted",
         inserted,
-    ),
-    v2(
-        "echoed",
-        "The message of a prompt is shown with the id of its answer",
-        "prompt-lifecycle#1-user-message",
-        echoed,
-    ),
-    v2(
-        "states",
-        "A turn is running, then idle with a stop reason",
-        "prompt-lifecycle#session-states",
-        states,
-    ),
-    v2(
-        "held-prompt",
-        "A prompt during work is inserted, or cancelled with the work",
-        "prompt-lifecycle#cancellation",
-        held_prompt,
-    ),
-    v2(
-        "same-key",
-        "A prompt that is sent again with its `idempotencyKey` is inserted once",
-        "prompt-lifecycle#1-user-message",
-        same_key,
-    ),
-    v2(
-        "cancel-unknown-work",
-        "Cancelling an unknown call or terminal is an error",
-        "tool-calls#cancelling-tool-calls",
-        cancel_unknown_work,
-    ),
-    v2(
-        "cancel-call",
-        "A call that is cancelled ends, and the turn goes on",
-        "tool-calls#cancelling-tool-calls",
-        cancel_call,
-    ),
-    v2(
-        "close-running",
-        "Closing ends the work before its answer, and nothing follows",
-        "session-setup",
-        close_running,
-    ),
+    )
+    .page("prompt-lifecycle#2-prompt-accepted"),
+    v2("echoed", "The message of a prompt is shown with the id of its answer", echoed)
+        .page("prompt-lifecycle#1-user-message"),
+    v2("states", "A turn is running, then idle with a stop reason", states)
+        .page("prompt-lifecycle#session-states"),
+    v2("held-prompt", "A prompt during work is inserted, or cancelled with the work", held_prompt)
+        .page("prompt-lifecycle#cancellation"),
+    v2("same-key", "A prompt that is sent again with its `idempotencyKey` is inserted once", same_key)
+        .page("prompt-lifecycle#1-user-message"),
+    v2("cancel-unknown-work", "Cancelling an unknown call or terminal is an error", cancel_unknown_work)
+        .page("tool-calls#cancelling-tool-calls"),
+    v2("cancel-call", "A call that is cancelled ends, and the turn goes on", cancel_call)
+        .page("tool-calls#cancelling-tool-calls"),
+    v2("close-running", "Closing ends the work before its answer, and nothing follows", close_running)
+        .page("session-setup"),
 ];
 
-const fn v2(
-    name: &'static str,
-    title: &'static str,
-    cites: &'static str,
-    check: fn(&mut Client<'_>) -> Checked,
-) -> ProtocolRule {
-    rule(name, title, cites, check).only(Version::V2)
+const fn v2(name: &'static str, title: &'static str, check: fn(&mut Client<'_>) -> Checked) -> ProtocolRule {
+    rule(name, title, check).only(Version::V2)
 }
 
 fn version(client: &mut Client<'_>) -> Checked {

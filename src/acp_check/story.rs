@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use epitome_transcript::agent::{Comparison, Expected, update_of};
@@ -18,7 +19,7 @@ use epitome_transcript::update::{ExpectedUpdate, chunk_of, is_open, word_for};
 use epitome_transcript::{Fixture, FixtureLine, LineContent, words};
 use serde_json::Value;
 
-use super::agent::{AgentConnection, AgentEnvironment, Launch, Received};
+use super::agent::{AgentConnection, AgentEnvironment, Launch};
 
 /// Timeout for one line of the agent. Generous, because the machine may be busy; a passing run never takes that long.
 pub const LINE_WITHIN: Duration = Duration::from_secs(20);
@@ -110,15 +111,21 @@ pub enum Halt {
     NotOffered(String),
 }
 
+impl FixtureFailure {
+    pub fn new(line: usize, expected: impl Into<String>, got: impl Into<String>) -> FixtureFailure {
+        let (expected, got) = (expected.into(), shortened(got.into()));
+        FixtureFailure { line, expected, got, notes: Vec::new() }
+    }
+}
+
 impl Halt {
     pub fn wrong(line: usize, expected: impl Into<String>, got: impl Into<String>) -> Halt {
-        let (expected, got) = (expected.into(), shortened(got.into()));
-        Halt::Failed(Box::new(FixtureFailure { line, expected, got, notes: Vec::new() }))
+        Halt::Failed(Box::new(FixtureFailure::new(line, expected, got)))
     }
 }
 
 /// Shortens long messages in a report.
-pub fn shortened(text: String) -> String {
+fn shortened(text: String) -> String {
     match text.char_indices().nth(GOT_CHARACTERS_MAX) {
         Some((at, _)) => format!("{} … ({} characters)", &text[..at], text.chars().count()),
         None => text,
@@ -145,8 +152,7 @@ pub fn run_fixture<M: ModelSide>(fixture: &Fixture, setting: &Setting<'_, M>) ->
 }
 
 pub fn could_not(error: &io::Error) -> FixtureFailure {
-    let got = format!("the test could not be set up: {error}");
-    FixtureFailure { line: 1, expected: "a workspace and an agent".into(), got, notes: Vec::new() }
+    FixtureFailure::new(1, "a workspace and an agent", format!("the test could not be set up: {error}"))
 }
 
 /// Returns why a fixture does not apply to a setting; `None` if it does.
@@ -422,9 +428,9 @@ impl<'a, M: ModelSide> Story<'a, M> {
                 None => {
                     let Some(connection) = &self.connection else { return NextMessage::End };
                     match connection.receive(deadline.saturating_duration_since(Instant::now())) {
-                        Received::Nothing => return NextMessage::Nothing,
-                        Received::End => return NextMessage::End,
-                        Received::Line(line) => match serde_json::from_slice::<Value>(&line) {
+                        Err(RecvTimeoutError::Timeout) => return NextMessage::Nothing,
+                        Err(RecvTimeoutError::Disconnected) => return NextMessage::End,
+                        Ok(line) => match serde_json::from_slice::<Value>(&line) {
                             Ok(message @ Value::Object(_)) => message,
                             Ok(_) | Err(_) => {
                                 return NextMessage::NoMessage(String::from_utf8_lossy(&line).into_owned());
