@@ -8,6 +8,7 @@ use std::process::{Child, Command};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::os::{AsFd, NULL_DEVICE};
+use super::signals::unblock_all;
 use super::system;
 
 pub use super::system::{resident_bytes, set_process_name, this_program};
@@ -70,12 +71,7 @@ fn detach() -> io::Result<()> {
         _ => unsafe { libc::_exit(0) },
     }
     close_on_exec();
-    // SAFETY: `none` is a local set that is initialized before use.
-    unsafe {
-        let mut none: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
-    }
+    unblock_all();
     Ok(())
 }
 

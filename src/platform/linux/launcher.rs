@@ -37,6 +37,7 @@ use crate::group::{EndPolicy, RunningCommand};
 use crate::leader::Leader;
 use crate::reaper::{AnnouncementKey, DESCRIPTORS_BEFORE, LINE_BYTES, Reaper, announcement};
 use crate::sandbox::{Confinement, Namespaces, SandboxAllowances, SandboxPaths, Support};
+use crate::signals::unblock_all;
 
 /// The hidden argument: `epitome __launch`.
 pub const LAUNCH_ARGUMENT: &str = "__launch";
@@ -329,12 +330,10 @@ fn execute(
     }
     // This must be last: the process that continues has another number inside of the sandbox.
     enter(&request.confinement)?;
+    unblock_all();
     // SAFETY: system calls with pointers to values that live until then. Rust's runtime ignores SIGPIPE, and an
     // ignored signal stays ignored in a new program.
     unsafe {
-        let mut none: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         libc::execve(program.as_ptr(), arguments.as_ptr(), environment.as_ptr());
     }
