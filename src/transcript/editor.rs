@@ -18,20 +18,14 @@ pub enum EditorAct {
     Raw { text: String, times: usize },
     /// `{…}` or `[…]`: this value as one line.
     Json(Value),
-    /// `result {…}`, `result allow_once`, `result cancelled`: answers the agent's oldest open request.
-    Result(EditorReply),
+    /// `result {…}`: answers the agent's oldest open request.
+    Result(Value),
+    /// `result allow_once`, `result cancelled`: answers it with the option of this kind in a permission request.
+    Choose(String),
     /// `error CODE "…"`: answers the agent's oldest open request with an error.
     Error { code: i64, message: String },
     /// `METHOD …`, or `notify METHOD …` for notifications that are not known as such.
     Call { notify: bool, method: String, params: CallParams },
-}
-
-/// The answer to a request of the agent.
-#[derive(Clone, Debug, PartialEq)]
-pub enum EditorReply {
-    Value(Value),
-    /// The option of this kind in a permission request.
-    Choose(String),
 }
 
 /// The parameters of a call: a value that may contain placeholders, or the request to be cancelled.
@@ -67,10 +61,10 @@ impl EditorAct {
                 Ok(EditorAct::Raw { text: text.clone(), times })
             }
             [LineWord::Bare(result), LineWord::Bare(kind)] if result == "result" => {
-                Ok(EditorAct::Result(EditorReply::Choose(kind.clone())))
+                Ok(EditorAct::Choose(kind.clone()))
             }
             [LineWord::Bare(result), LineWord::Json(value)] if result == "result" => {
-                Ok(EditorAct::Result(EditorReply::Value(value.clone())))
+                Ok(EditorAct::Result(value.clone()))
             }
             [LineWord::Bare(error), LineWord::Bare(code), LineWord::Json(Value::String(message))]
                 if error == "error" =>
@@ -92,22 +86,21 @@ impl EditorAct {
 
     /// Returns the line to send, and the message in it, if any. `id` is used for a new request.
     pub fn line(&self, book: &Shorthand, id: u64) -> Result<(Vec<u8>, Option<Value>), String> {
+        let asked = || book.agent_open.first().ok_or("the agent has asked nothing");
         let message = match self {
             EditorAct::Raw { text, times } => {
                 return Ok((book.names.fill_text(text)?.repeat(*times).into_bytes(), None));
             }
             EditorAct::Json(value) => book.names.fill(value)?,
-            EditorAct::Result(reply) => {
-                let (id, request) = book.agent_open.first().ok_or("the agent has asked nothing")?;
-                let result = match reply {
-                    EditorReply::Value(value) => book.names.fill(value)?,
-                    EditorReply::Choose(kind) => choice(kind, request)?,
-                };
-                json!({"jsonrpc": "2.0", "id": id, "result": result})
+            EditorAct::Result(value) => {
+                json!({"jsonrpc": "2.0", "id": asked()?.0, "result": book.names.fill(value)?})
+            }
+            EditorAct::Choose(kind) => {
+                let (id, request) = asked()?;
+                json!({"jsonrpc": "2.0", "id": id, "result": choice(kind, request)?})
             }
             EditorAct::Error { code, message } => {
-                let (id, _) = book.agent_open.first().ok_or("the agent has asked nothing")?;
-                json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
+                json!({"jsonrpc": "2.0", "id": asked()?.0, "error": {"code": code, "message": message}})
             }
             EditorAct::Call { notify, method, params } => {
                 let params = match params {
@@ -325,7 +318,7 @@ mod tests {
             message_of("result reject_once", &book),
             json!({"jsonrpc": "2.0", "id": 40, "result": {"outcome": {"outcome": "selected", "optionId": "r"}}})
         );
-        let act = EditorAct::Result(EditorReply::Choose("allow_always".into()));
+        let act = EditorAct::Choose("allow_always".into());
         assert!(act.line(&book, 1).unwrap_err().contains("no option of the kind allow_always"));
     }
 
