@@ -310,12 +310,8 @@ impl<'a, M: ModelSide> Story<'a, M> {
                 self.swallow = None;
                 Ok(())
             }
-            Setup::AnyAgent
-            | Setup::Needs(_)
-            | Setup::Only(_)
-            | Setup::NoModel
-            | Setup::Aside(_)
-            | Setup::Env { .. } => Ok(()),
+            // The others concern the start.
+            _ => Ok(()),
         }
     }
 
