@@ -69,13 +69,6 @@ pub struct LoginState {
     pub accounts: Vec<(String, bool)>,
 }
 
-/// The program that logs a user in, for clients that can run it in a terminal.
-pub struct LoginProgram {
-    pub program: String,
-    /// Environment variables that locate the user's files.
-    pub environment: Vec<(String, String)>,
-}
-
 /// The result of a request, from the session's answer.
 pub fn result(
     kind: RequestKind,
@@ -172,8 +165,8 @@ pub fn bad_params(bad: &BadParams) -> wire::Error {
     wire::Error::new(INVALID_PARAMS, format!("Invalid params: {}", bad.0))
 }
 
-/// The error for a client that may not do this.
-pub fn forbidden(why: String) -> wire::Error {
+/// The error for a request that its client may not send, or not now.
+pub fn invalid_request(why: impl Into<String>) -> wire::Error {
     wire::Error::new(INVALID_REQUEST, why)
 }
 
@@ -183,14 +176,10 @@ pub fn method_not_found(method: &str) -> wire::Error {
     wire::Error::new(METHOD_NOT_FOUND, format!("Method not found: {name}"))
 }
 
-pub fn not_initialized() -> wire::Error {
-    wire::Error::new(INVALID_REQUEST, "Send `initialize` first")
-}
-
 /// The response to a line that was too long to read; its id is unknown.
 pub fn line_too_long() -> wire::Error {
     let megabytes = LINE_BYTES_MAX / (1024 * 1024);
-    wire::Error::new(INVALID_REQUEST, format!("The line is longer than {megabytes} MiB"))
+    invalid_request(format!("The line is longer than {megabytes} MiB"))
 }
 
 pub fn too_many_requests() -> wire::Error {
@@ -239,13 +228,8 @@ pub fn internal(sentence: impl Into<String>) -> wire::Error {
 /// The authentication methods offered while no model is usable. With a terminal, the first one stores a key; its `args`
 /// are appended to the command that starts the agent. Zed also reads `_meta["terminal-auth"]`, a complete command
 /// (`meta_terminal_auth_task` in `crates/agent_servers/src/acp.rs`).
-pub fn auth_methods(terminal: Option<LoginProgram>) -> Vec<Value> {
-    let terminal = terminal.map(|LoginProgram { program, environment }| {
-        let environment: Map<String, Value> =
-            environment.into_iter().map(|(name, value)| (name, Value::from(value))).collect();
-        let command = json!({
-            "label": "Log in to Epitome", "command": program, "args": ["acp", "login"], "env": environment,
-        });
+pub fn auth_methods(terminal: Option<Value>) -> Vec<Value> {
+    let terminal = terminal.map(|command| {
         json!({
             "type": "terminal", "id": TERMINAL_METHOD, "name": "Log in",
             "description": "Store the API key of a model provider", "args": ["login"],

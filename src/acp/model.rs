@@ -43,16 +43,10 @@ pub enum Update {
         id: CallId,
         text: String,
     },
-    /// A terminal that stays open after its call has ended. Only in version 2.
-    TerminalOpened {
+    /// A terminal that stays open after its call is opened, or has ended. Only in version 2.
+    Terminal {
         id: CallId,
-        command: String,
-        cwd: Option<PathBuf>,
-    },
-    /// The end of a terminal that stayed open after its call. Only in version 2.
-    TerminalEnded {
-        id: CallId,
-        exit: TerminalExit,
+        change: TerminalChange,
     },
     /// The complete plan. `by_id`: whether version 1 shows it with an id.
     Plan {

@@ -231,13 +231,13 @@ impl<P: StoredSessionPort> AcpServer<P> {
             return Ok(Routed::Now(self.initialize(params)));
         }
         if !self.initialized.load(Ordering::Relaxed) {
-            return Err(answers::not_initialized());
+            return Err(answers::invalid_request("Send `initialize` first"));
         }
         self.requested.store(true, Ordering::Relaxed);
         self.check_scope(method, params)?;
         let is_v2 = self.outbox.traits().version == AcpVersion::V2;
         if is_v2 && id == "null" {
-            return Err(v2_answers::null_id());
+            return Err(answers::invalid_request("The id of a request must not be null"));
         }
         let params = &RequestParams::read(params)?;
         match method {
@@ -356,7 +356,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         self.initialized.store(true, Ordering::Relaxed);
         let methods = match self.config.login.check() {
             Ok(()) => Vec::new(),
-            Err(_) => answers::auth_methods(traits.auth_terminal.then(|| self.login_program())),
+            Err(_) => answers::auth_methods(traits.auth_terminal.then(|| self.login_command())),
         };
         let takes_audio = self.config.login.takes_audio();
         match version {

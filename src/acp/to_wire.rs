@@ -9,7 +9,7 @@ use agent_client_protocol::v1::schema as wire;
 
 use super::compaction_wire;
 use super::from_wire::ClientTraits;
-use super::model::{AcpVersion, CallUpdate, MessagePiece, TerminalExit, Update};
+use super::model::{AcpVersion, CallUpdate, MessagePiece, TerminalChange, TerminalExit, Update};
 use super::subagent_wire;
 use super::tool_wire::{self, CallDetail};
 use super::updates::{
@@ -197,7 +197,8 @@ impl Cursor {
                 Some(running) => running.sent = sent,
                 // Background commands end with their process.
                 None if traits.version == AcpVersion::V2 => {
-                    updates.push(Update::TerminalEnded { id: call, exit: TerminalExit::default() });
+                    let change = TerminalChange::Ended(TerminalExit::default());
+                    updates.push(Update::Terminal { id: call, change });
                 }
                 None => {}
             }
@@ -298,8 +299,8 @@ impl Cursor {
             SessionEvent::State(state) => self.state(state, updates),
             SessionEvent::TerminalEnded { call, code, signal } => {
                 if self.terminals.remove(&call) {
-                    let exit = TerminalExit { code, signal };
-                    updates.push(Update::TerminalEnded { id: call, exit });
+                    let change = TerminalChange::Ended(TerminalExit { code, signal });
+                    updates.push(Update::Terminal { id: call, change });
                 }
             }
             SessionEvent::Inserted { .. }
@@ -335,11 +336,8 @@ impl Cursor {
     fn state(&mut self, state: Arc<SessionState>, updates: &mut Vec<Update>) {
         for BackgroundTerminal { call, line } in &state.background {
             if self.terminals.insert(call.clone()) {
-                updates.push(Update::TerminalOpened {
-                    id: call.clone(),
-                    command: line.clone(),
-                    cwd: self.cwd.clone(),
-                });
+                let change = TerminalChange::Created { command: line.clone(), cwd: self.cwd.clone() };
+                updates.push(Update::Terminal { id: call.clone(), change });
             }
         }
         updates.push(Update::State(state));

@@ -52,19 +52,9 @@ pub fn entry_of(text: &str) -> Option<Seq> {
     text.parse::<PartId>().ok().filter(|part| part.part.is_none()).map(|part| part.entry)
 }
 
-/// The message after which a cursor is placed.
-pub enum CursorAnchor {
-    UserMessage(String),
-    AgentMessage(String),
-}
-
-/// The params of the update that announces a cursor: a position in the conversation where a fork can begin. Its id is
-/// that of the last entry that the fork includes.
-pub fn cursor_update(session: &SessionId, entry: Seq, anchor: &CursorAnchor) -> Value {
-    let (kind, message) = match anchor {
-        CursorAnchor::UserMessage(message) => ("user_message", message),
-        CursorAnchor::AgentMessage(message) => ("agent_message", message),
-    };
+/// The params of the update that announces a cursor: a position in the conversation where a fork can begin, after a
+/// message of this kind. Its id is that of the last entry that the fork includes.
+pub fn cursor_update(session: &SessionId, entry: Seq, kind: &str, message: &str) -> Value {
     json!({
         "sessionId": session.0,
         "update": {

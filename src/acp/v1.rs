@@ -45,10 +45,7 @@ pub fn project(update: Update, send: &mut dyn FnMut(UpdateLine)) {
             "configOptions": answers::config_options(&options, AcpVersion::V1, shows_booleans),
         }),
         Update::Mode(mode) => json!({ "sessionUpdate": "current_mode_update", "currentModeId": mode.id() }),
-        Update::TerminalReplaced { .. }
-        | Update::TerminalOpened { .. }
-        | Update::TerminalEnded { .. }
-        | Update::State(_) => return,
+        Update::TerminalReplaced { .. } | Update::Terminal { .. } | Update::State(_) => return,
     };
     send(UpdateLine::Json(update));
 }

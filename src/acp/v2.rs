@@ -1,7 +1,5 @@
 //! Projects the `model` to version 2 of the protocol (a preview, `unstable_protocol_v2` in the schema crate). Pure.
 
-use std::path::Path;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
@@ -9,8 +7,7 @@ use serde_json::{Map, Value, json};
 use super::answers;
 use super::lines::{self, UpdateLine};
 use super::model::{
-    AcpVersion, CallUpdate, FileDiff, MessagePiece, PermissionCard, TerminalChange, TerminalExit, TextUpdate,
-    Update,
+    AcpVersion, CallUpdate, FileDiff, MessagePiece, PermissionCard, TerminalChange, TextUpdate, Update,
 };
 use super::unpublished;
 use super::updates::tokens;
@@ -35,12 +32,8 @@ pub fn project(update: Update, send: &mut dyn FnMut(UpdateLine)) {
         }
         Update::UserMessage { id, content, meta } => message("user_message", &id.0, content, meta),
         Update::Call(mut call) => {
-            match call.terminal.take() {
-                Some(TerminalChange::Created { command, cwd }) => {
-                    send(UpdateLine::Json(opened(&call.id, &command, cwd.as_deref())));
-                }
-                Some(TerminalChange::Ended(exit)) => send(UpdateLine::Json(closed(&call.id, exit))),
-                None => {}
+            if let Some(change) = call.terminal.take() {
+                send(UpdateLine::Json(terminal(&call.id, change)));
             }
             let mut update = json!({ "sessionUpdate": "tool_call_update" });
             add_call(&mut update, *call);
@@ -54,8 +47,7 @@ pub fn project(update: Update, send: &mut dyn FnMut(UpdateLine)) {
             let output = json!({ "data": STANDARD.encode(text) });
             json!({ "sessionUpdate": "terminal_update", "terminalId": id.0, "output": output })
         }
-        Update::TerminalOpened { id, command, cwd } => opened(&id.0, &command, cwd.as_deref()),
-        Update::TerminalEnded { id, exit } => closed(&id.0, exit),
+        Update::Terminal { id, change } => terminal(&id.0, change),
         Update::Plan { steps, .. } => json!({
             "sessionUpdate": "plan_update", "plan": { "type": "items", "planId": PLAN, "entries": steps },
         }),
@@ -100,28 +92,28 @@ fn diff(FileDiff { path, old, new }: FileDiff) -> Value {
     diff
 }
 
-fn opened(id: &str, command: &str, cwd: Option<&Path>) -> Value {
-    let mut terminal = json!({
-        "sessionUpdate": "terminal_update", "terminalId": id, "command": command,
-        "capabilities": { "cancel": {} },
-    });
-    if let Some(cwd) = cwd {
-        terminal["cwd"] = json!(cwd.to_string_lossy());
+fn terminal(id: &str, change: TerminalChange) -> Value {
+    let mut update = json!({ "sessionUpdate": "terminal_update", "terminalId": id });
+    match change {
+        TerminalChange::Created { command, cwd } => {
+            update["command"] = json!(command);
+            update["capabilities"] = json!({ "cancel": {} });
+            if let Some(cwd) = cwd {
+                update["cwd"] = json!(cwd.to_string_lossy());
+            }
+        }
+        TerminalChange::Ended(exit) => {
+            update["capabilities"] = Value::Null;
+            update["exitStatus"] = json!({});
+            if let Some(code) = exit.code {
+                update["exitStatus"]["exitCode"] = json!(code);
+            }
+            if let Some(signal) = exit.signal_name() {
+                update["exitStatus"]["signal"] = json!(signal);
+            }
+        }
     }
-    terminal
-}
-
-fn closed(id: &str, exit: TerminalExit) -> Value {
-    let mut status = json!({});
-    if let Some(code) = exit.code {
-        status["exitCode"] = json!(code);
-    }
-    if let Some(signal) = exit.signal_name() {
-        status["signal"] = json!(signal);
-    }
-    json!({
-        "sessionUpdate": "terminal_update", "terminalId": id, "exitStatus": status, "capabilities": null,
-    })
+    update
 }
 
 /// The slash commands, with skills as a separate kind for clients that support it.

@@ -56,15 +56,6 @@ pub fn unsupported_version(requested: &Value) -> Error {
         .data(json!({ "requested": requested, "supported": [1, 2] }))
 }
 
-/// The error for a second `initialize` after other requests.
-pub fn initialized_already() -> Error {
-    Error::new(super::envelope::INVALID_REQUEST, "The connection is initialized already")
-}
-
-pub fn null_id() -> Error {
-    Error::new(super::envelope::INVALID_REQUEST, "The id of a request must not be null")
-}
-
 /// The response to a prompt that was inserted as this message.
 pub fn inserted(message: MessageId) -> Result<Box<RawValue>, Error> {
     answers::raw(&json!({ "messageId": message.to_string() }))

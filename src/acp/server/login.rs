@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use agent_client_protocol::v1::schema as wire;
+use serde_json::{Value, json};
 
 use super::{AcpServer, ProviderRoute, Routed};
-use crate::answers::{self, LoginProgram, LoginState};
+use crate::answers::{self, LoginState};
 use crate::from_wire::{BadParams, RequestParams};
 use crate::requests::RequestKind;
 use crate::writer;
@@ -43,18 +44,20 @@ pub trait UserLogin: Send + Sync {
 }
 
 impl<P: StoredSessionPort> AcpServer<P> {
-    /// The program that the client starts for a login. It stores keys where the sessions of this client look for them.
-    pub(super) fn login_program(&self) -> LoginProgram {
+    /// The command that the client runs in a terminal for a login. It stores keys where the sessions of this client look for
+    /// them.
+    pub(super) fn login_command(&self) -> Value {
         let program = std::env::current_exe().ok().filter(|path| path.exists());
         let program =
             program.map_or_else(|| "epitome".to_owned(), |path| path.to_string_lossy().into_owned());
-        let places = self
-            .config
-            .environment
-            .iter()
-            .filter(|(name, _)| ["EPITOME_HOME", "XDG_DATA_HOME"].iter().any(|place| name == place));
+        // Variables that locate the user's files.
+        let is_place = |name: &OsString| name == "EPITOME_HOME" || name == "XDG_DATA_HOME";
+        let places = self.config.environment.iter().filter(|(name, _)| is_place(name));
         let text = |text: &OsString| text.to_string_lossy().into_owned();
-        LoginProgram { program, environment: places.map(|(name, path)| (text(name), text(path))).collect() }
+        let environment: Value = places.map(|(name, path)| (text(name), text(path))).collect();
+        json!({
+            "label": "Log in to Epitome", "command": program, "args": ["acp", "login"], "env": environment,
+        })
     }
 
     pub(super) fn log_out(&self, id: &str) -> Result<Routed, wire::Error> {

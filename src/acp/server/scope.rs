@@ -49,7 +49,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
     /// Refuses a message that the client has no right to send.
     pub(super) fn check_scope(&self, method: &str, params: Option<&RawValue>) -> Result<(), wire::Error> {
         let Some(grant) = self.config.grant.as_deref() else { return Ok(()) };
-        check(grant, method, params).map_err(answers::forbidden)?;
+        check(grant, method, params).map_err(answers::invalid_request)?;
         // Those of prompts are refused unless the client has the session open.
         if grant.directories.is_empty()
             || matches!(method, "session/prompt" | "session/close" | "_session/steering")
@@ -84,7 +84,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
             directories.push(found.ok_or_else(|| answers::not_found(&named))?.cwd);
         }
         directories.extend(params.directories()?);
-        directories.iter().try_for_each(|it| grant.check_directory(it)).map_err(answers::forbidden)
+        directories.iter().try_for_each(|it| grant.check_directory(it)).map_err(answers::invalid_request)
     }
 }
 

@@ -23,7 +23,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         let cwd = cwd.map(|cwd| from_wire::place("cwd", cwd)).transpose()?;
         let cursor: Option<String> = params.optional("cursor")?;
         let bad = || BadParams("`cursor` was not issued by this agent".to_owned());
-        let after = cursor.map(|cursor| PageKey::read(&cursor).ok_or_else(bad)).transpose()?;
+        let after = cursor.map(|cursor| read_cursor(&cursor).ok_or_else(bad)).transpose()?;
         let archived = match params.optional("archived")? {
             None | Some(wire::SessionArchiveFilter::Exclude) => Some(false),
             Some(wire::SessionArchiveFilter::Include) => None,
@@ -38,7 +38,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
                 cwd,
                 has_prompt: true,
                 archived,
-                after: after.map(|after| (after.updated_at, after.session)),
+                after,
                 // One more shows whether there is another page.
                 limit: Some(PAGE_SESSIONS + 1),
                 ..SessionQuery::default()
@@ -124,32 +124,18 @@ impl<P: StoredSessionPort> AcpServer<P> {
     }
 }
 
-/// Start of a page: after this session, in the order of the listing. Sessions that are created or used while a client
-/// pages move to the front, so nothing after the key shifts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct PageKey {
-    updated_at: u64,
-    session: SessionId,
-}
-
-impl PageKey {
-    fn read(cursor: &str) -> Option<PageKey> {
-        let (time, session) = cursor.split_once('.')?;
-        Some(PageKey { updated_at: u64::from_str_radix(time, 16).ok()?, session: SessionId::parse(session)? })
-    }
-
-    fn write(&self) -> String {
-        format!("{:x}.{}", self.updated_at, self.session)
-    }
+/// Reads the start of a page: after the session with this time and id, in the order of the listing. Sessions that are
+/// created or used while a client pages move to the front, so nothing after it shifts.
+fn read_cursor(cursor: &str) -> Option<(u64, SessionId)> {
+    let (time, session) = cursor.split_once('.')?;
+    Some((u64::from_str_radix(time, 16).ok()?, SessionId::parse(session)?))
 }
 
 /// A page without the sessions that the client may not open because of where they work.
 fn page(headers: &[Header], grant: Option<&AccessGrant>) -> wire::ListSessionsResponse {
     let shown = &headers[..headers.len().min(PAGE_SESSIONS)];
     let next = match shown.last() {
-        Some(last) if shown.len() < headers.len() => {
-            Some(PageKey { updated_at: last.updated_at, session: last.session.clone() }.write())
-        }
+        Some(last) if shown.len() < headers.len() => Some(format!("{:x}.{}", last.updated_at, last.session)),
         Some(_) | None => None,
     };
     let is_allowed = |header: &&Header| grant.is_none_or(|grant| grant.check_directory(&header.cwd).is_ok());

@@ -26,7 +26,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         let asks_v2 = requested.as_u64().is_some_and(|version| version >= 2);
         if self.outbox.traits().version == AcpVersion::V2 {
             if self.has_requests() {
-                return Err(v2_answers::initialized_already());
+                return Err(answers::invalid_request("The connection is initialized already"));
             }
             if !asks_v2 {
                 return Err(v2_answers::unsupported_version(&requested));
