@@ -100,20 +100,15 @@ impl Reaper {
         Reaper { program, mark: ProcessMark::generate(), link: Mutex::default(), launcher: Mutex::default() }
     }
 
-    /// Starts a command as the leader of a new session and process group, announced to the helper process.
-    ///
-    /// The new session detaches it from the terminal; otherwise password prompts would appear on the screen of an
-    /// editor that runs in that terminal. Blocks for the duration of a fork and an exec.
-    pub fn spawn(self: &Arc<Reaper>, command: &mut Command) -> io::Result<RunningCommand> {
-        self.spawn_with(command, false, EndPolicy::Terminate)
-    }
-
-    /// Like `spawn`, but with a mark, so that processes that leave the group are ended too.
+    /// Starts a command with a mark, so that processes that leave its group are ended too.
     pub fn spawn_marked(self: &Arc<Reaper>, command: &mut Command) -> io::Result<RunningCommand> {
         self.spawn_with(command, true, EndPolicy::Terminate)
     }
 
-    /// Starts a command that is ended according to this policy.
+    /// Starts a command as the leader of a new session and process group, announced to the helper process.
+    ///
+    /// The new session detaches it from the terminal; otherwise password prompts would appear on the screen of an
+    /// editor that runs in that terminal. Blocks for the duration of a fork and an exec.
     pub(super) fn spawn_with(
         self: &Arc<Reaper>,
         command: &mut Command,
@@ -423,8 +418,8 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).expect("set");
         let reaper = Arc::new(Reaper::with_program(program));
-        assert!(reaper.spawn(&mut Command::new("/no/such/program")).is_err());
-        let mut running = reaper.spawn(Command::new("sh").args(["-c", "exit 7"])).expect("sh runs");
+        assert!(reaper.spawn_marked(&mut Command::new("/no/such/program")).is_err());
+        let mut running = reaper.spawn_marked(Command::new("sh").args(["-c", "exit 7"])).expect("sh runs");
         let group = running.id().as_raw_nonzero();
         running.release();
         assert_eq!((&mut running.ending).await, Ok(CommandExit::Code(7)));
