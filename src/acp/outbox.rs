@@ -109,8 +109,10 @@ impl Outbox {
         }
     }
 
-    /// Queues a complete line.
-    pub fn put_line(&self, line: Vec<u8>) {
+    /// Queues a complete line, or several.
+    pub fn put_line(&self, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut line = Vec::new();
+        write(&mut line);
         let mut pending = self.lock();
         if pending.state == OutboxState::Open {
             pending.lines += 1;

@@ -69,12 +69,10 @@ impl PendingCount {
         PendingCount(Arc::new(watch::Sender::new(0)))
     }
 
-    fn one_more(&self) {
+    /// Counts one more until the guard is dropped.
+    fn one_more(&self) -> PendingGuard {
         self.0.send_modify(|open| *open += 1);
-    }
-
-    fn one_less(&self) {
-        self.0.send_modify(|open| *open -= 1);
+        PendingGuard(self.clone())
     }
 
     /// Waits until the count is zero.
@@ -84,18 +82,19 @@ impl PendingCount {
     }
 }
 
+struct PendingGuard(PendingCount);
+
+impl Drop for PendingGuard {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|open| *open -= 1);
+    }
+}
+
 /// A session's reference to the outbox, dropped when the session releases the client.
 struct OutboxHandle {
     outbox: Arc<Outbox>,
     grant: Option<Arc<AccessGrant>>,
-    count: PendingCount,
-}
-
-impl OutboxHandle {
-    fn new(outbox: Arc<Outbox>, grant: Option<Arc<AccessGrant>>, count: PendingCount) -> OutboxHandle {
-        count.one_more();
-        OutboxHandle { outbox, grant, count }
-    }
+    _pending: PendingGuard,
 }
 
 impl EventSink for OutboxHandle {
@@ -143,12 +142,6 @@ impl EventSink for OutboxHandle {
 
     fn grant(&self) -> Option<&AccessGrant> {
         self.grant.as_deref()
-    }
-}
-
-impl Drop for OutboxHandle {
-    fn drop(&mut self) {
-        self.count.one_less();
     }
 }
 
@@ -443,11 +436,10 @@ impl<P: StoredSessionPort> AcpServer<P> {
 
     /// Starts work for which the connection waits before it ends.
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let background = self.background.clone();
-        background.one_more();
+        let pending = self.background.one_more();
         self.config.runtime.spawn(async move {
             work.await;
-            background.one_less();
+            drop(pending);
         });
     }
 
@@ -519,9 +511,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
     }
 
     fn answer(&self, id: &str, result: Result<Box<RawValue>, wire::Error>) {
-        let mut line = Vec::new();
-        writer::response(&mut line, id, result);
-        self.outbox.put_line(line);
+        self.outbox.put_line(|line| writer::response(line, id, result));
     }
 }
 
@@ -529,9 +519,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
 fn respond(outbox: &Outbox, ticket: Ticket, result: Result<Box<RawValue>, wire::Error>) {
     let open = outbox.requests().answer(ticket);
     if let Some(open) = open {
-        let mut line = Vec::new();
-        writer::response(&mut line, &open.id, result);
-        outbox.put_line(line);
+        outbox.put_line(|line| writer::response(line, &open.id, result));
     }
 }
 

@@ -211,13 +211,8 @@ impl Cursor {
         let mut open: Vec<CallId> = self.calls.keys().cloned().collect();
         open.sort_by(|one, other| one.0.cmp(&other.0));
         for call in open {
-            let text = "Stopped before it was done.";
-            self.finish(
-                &ToolOutcome::text(call, OutcomeStatus::Interrupted, text),
-                CallDetail::Live,
-                version,
-                updates,
-            );
+            let outcome = ToolOutcome::text(call, OutcomeStatus::Interrupted, "Stopped before it was done.");
+            updates.extend(self.finish(&outcome, CallDetail::Live, version));
         }
     }
 
@@ -278,9 +273,17 @@ impl Cursor {
                 updates.extend(self.progress(&call, output, traits.version))
             }
             SessionEvent::CallFinished { outcome } => {
-                self.finish(&outcome, CallDetail::Live, traits.version, updates);
+                updates.extend(self.finish(&outcome, CallDetail::Live, traits.version));
             }
-            SessionEvent::Compaction { id, state } => self.compaction(id, state, traits, updates),
+            SessionEvent::Compaction { id, state } if traits.compaction => {
+                self.compacting.state(id, state, updates);
+            }
+            // Other clients get a notice that it takes a while.
+            SessionEvent::Compaction { state: CompactionState::Began { tokens }, .. } => {
+                let text = format!("Compacting {} tokens…", text::tokens(tokens));
+                self.notice(NoticeSeverity::Info, text, traits, updates);
+            }
+            SessionEvent::Compaction { .. } => {}
             SessionEvent::Usage(usage) => {
                 updates.push(usage_update(&usage));
             }
@@ -436,8 +439,7 @@ impl Cursor {
                 }
             }
             Change::ToolFinished { outcome } => {
-                let detail = shown.detail();
-                self.finish(outcome, detail, shown.traits.version, updates);
+                updates.extend(self.finish(outcome, shown.detail(), shown.traits.version));
             }
             Change::Compacted { summary, .. } => {
                 if shown.traits.compaction {
@@ -484,15 +486,10 @@ impl Cursor {
     }
 
     /// Shows a call's result, if the client knows the call.
-    fn finish(
-        &mut self,
-        outcome: &ToolOutcome,
-        detail: CallDetail,
-        version: AcpVersion,
-        updates: &mut Vec<Update>,
-    ) {
-        self.announce_late(&outcome.call, updates);
-        let Some(running) = self.calls.remove(&outcome.call) else { return };
+    fn finish(&mut self, outcome: &ToolOutcome, detail: CallDetail, version: AcpVersion) -> Vec<Update> {
+        let mut updates = Vec::new();
+        self.announce_late(&outcome.call, &mut updates);
+        let Some(running) = self.calls.remove(&outcome.call) else { return updates };
         match version {
             AcpVersion::V1 if running.terminal => {
                 updates.extend(tool_wire::terminal_outcome(outcome, running.sent, detail));
@@ -502,16 +499,14 @@ impl Cursor {
                 if goes_on {
                     self.terminals.insert(outcome.call.clone());
                 }
-                updates.extend(tool_wire::own_terminal_outcome(
-                    outcome,
-                    running.written.are_all(goes_on),
-                    detail,
-                ));
+                let has_all = running.written.are_all(goes_on);
+                updates.extend(tool_wire::own_terminal_outcome(outcome, has_all, detail));
             }
             AcpVersion::V1 | AcpVersion::V2 => {
                 updates.push(Update::Call(Box::new(tool_wire::outcome(outcome, detail))));
             }
         }
+        updates
     }
 
     /// Sends a piece of the streamed message.
@@ -557,7 +552,7 @@ impl Cursor {
                     if let Some((call, outcome)) = search.as_call(message.id, index) {
                         let detail = shown.detail();
                         updates.extend(self.announce(&call, shown.traits, detail));
-                        self.finish(&outcome, detail, shown.traits.version, updates);
+                        updates.extend(self.finish(&outcome, detail, shown.traits.version));
                     }
                     sources = search.sources();
                     if sources.is_empty() {
@@ -609,22 +604,6 @@ impl Cursor {
             running.sent += running.tail.len();
             Update::Call(Box::new(tool_wire::progress(call, &running.tail)))
         })
-    }
-
-    /// Shows the progress of a compaction or, if the client can't show it, a notice that it takes a while.
-    fn compaction(
-        &mut self,
-        id: MessageId,
-        state: CompactionState,
-        traits: &ClientTraits,
-        updates: &mut Vec<Update>,
-    ) {
-        if traits.compaction {
-            self.compacting.state(id, state, updates);
-        } else if let CompactionState::Began { tokens } = state {
-            let text = format!("Compacting {} tokens…", text::tokens(tokens));
-            self.notice(NoticeSeverity::Info, text, traits, updates);
-        }
     }
 
     fn notice(

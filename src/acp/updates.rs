@@ -184,20 +184,18 @@ fn attachment_uri(name: Option<&str>) -> String {
 
 /// Why a reply was cut short; `None` if the user cancelled it.
 pub(super) fn cut_line(cut: &ReplyCut) -> Option<String> {
-    match cut {
-        ReplyCut::MaxTokens => Some("Cut short: the model reached its output limit.".to_owned()),
-        ReplyCut::Refused { reason } if reason.is_empty() => {
-            Some("Cut short: the model declined.".to_owned())
-        }
-        ReplyCut::Refused { reason } => Some(format!("Cut short: the model declined: {reason}")),
-        ReplyCut::Broken { reason } => Some(format!("Cut short: {reason}")),
-        ReplyCut::Cancelled => None,
-        ReplyCut::WindowFull => Some("Cut short: the model's window was full.".to_owned()),
+    Some(match cut {
+        ReplyCut::Cancelled => return None,
+        ReplyCut::MaxTokens => "Cut short: the model reached its output limit.".to_owned(),
+        ReplyCut::Refused { reason } if reason.is_empty() => "Cut short: the model declined.".to_owned(),
+        ReplyCut::Refused { reason } => format!("Cut short: the model declined: {reason}"),
+        ReplyCut::Broken { reason } => format!("Cut short: {reason}"),
+        ReplyCut::WindowFull => "Cut short: the model's window was full.".to_owned(),
         ReplyCut::Filtered { reason } => {
-            Some(format!("Cut short: a filter of the provider withheld the reply: {reason}"))
+            format!("Cut short: a filter of the provider withheld the reply: {reason}")
         }
-        ReplyCut::Other { reason } => Some(format!("The model stopped: {reason}")),
-    }
+        ReplyCut::Other { reason } => format!("The model stopped: {reason}"),
+    })
 }
 
 /// The line that reports how a turn ended, in addition to the prompt's response. The response to a failed turn contains
@@ -206,12 +204,7 @@ pub(super) fn ending_line(reason: StopReason, replay: bool) -> Option<&'static s
     match reason {
         StopReason::Interrupted => Some("Interrupted: the agent's process ended before this turn was done."),
         StopReason::Failed if replay => Some("This turn ended with an error."),
-        StopReason::Failed
-        | StopReason::EndTurn
-        | StopReason::MaxTokens
-        | StopReason::MaxRounds
-        | StopReason::Refusal
-        | StopReason::Cancelled => None,
+        _ => None,
     }
 }
 

@@ -115,9 +115,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
             let Some(before) = sent.as_mut() else { return };
             let state = login.state();
             if *before != state {
-                let mut line = Vec::new();
-                writer::notification(&mut line, "auth/status_update", &answers::auth_status(&state));
-                outbox.put_line(line);
+                let status = answers::auth_status(&state);
+                outbox.put_line(|line| writer::notification(line, "auth/status_update", &status));
                 *before = state;
             }
         }

@@ -51,7 +51,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
                 self.finished_agent(&session).and_then(|agent| writer::finished_agent(&session, &agent))
         {
             let ticket = self.open(id, kind, Some(session), OpeningState::None)?;
-            self.outbox.put_line(lines);
+            self.outbox.put_line(|line| *line = lines);
             respond(&self.outbox, ticket, Ok(answers::empty()));
             return Ok(Routed::Later);
         }
@@ -204,11 +204,11 @@ impl<P: StoredSessionPort> AcpServer<P> {
         Ok(Opening {
             attachment: Attachment {
                 client: self.config.client,
-                outlet: Arc::new(OutboxHandle::new(
-                    self.outbox.clone(),
-                    self.config.grant.clone(),
-                    self.unreleased.clone(),
-                )),
+                outlet: Arc::new(OutboxHandle {
+                    outbox: self.outbox.clone(),
+                    grant: self.config.grant.clone(),
+                    _pending: self.unreleased.one_more(),
+                }),
             },
             cwd: params.cwd()?,
             directories: params.directories()?,
