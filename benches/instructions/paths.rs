@@ -16,7 +16,7 @@ use epitome::provider::wire::Purpose;
 use epitome::provider::wire::encoding::Encoding;
 use epitome::provider::wire::stream::Decoding;
 use epitome::provider::{Basis, ModelRequest};
-use epitome::session::{EventSink as _, SessionEvent, TextKind};
+use epitome::session::{SessionEvent, TextKind};
 use epitome::thread::{
     Change, Content, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin, Seq, SessionId,
     StopReason, ThoughtLevel, Thread, Trigger, Usage,

@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 use super::connection::LINE_BYTES_MAX;
 use super::envelope::INVALID_REQUEST;
 use super::from_wire::{BadParams, ClientTraits};
+use super::model::AcpVersion;
 use super::requests::RequestKind;
-use super::unpublished;
 use super::updates::{tokens, wire_path};
 use epitome_session::registry::Header;
 use epitome_session::{ModelOption, SessionAnswer, SessionError, SessionOptions, Steered, provider_title};
@@ -41,11 +41,9 @@ pub const MODE: &str = "mode";
 pub const THOUGHT: &str = "thought_level";
 pub const AUTO_COMPACT: &str = "auto_compact";
 
-const AUTO_COMPACT_NAME: &str = "Automatic compaction";
-
-/// The values of a boolean option, with their names, for clients that support only selections.
-const ON: (&str, &str) = ("on", "On");
-const OFF: (&str, &str) = ("off", "Off");
+/// The values of a boolean option, for clients that support only selections.
+const ON: &str = "on";
+const OFF: &str = "off";
 
 /// The id of the authentication method that the agent handles: the user logs in elsewhere, or sets an API key, and
 /// retries.
@@ -71,37 +69,21 @@ pub struct LoginState {
     pub accounts: Vec<(String, bool)>,
 }
 
-/// The program that logs a user in, for clients that can run it in a terminal.
-pub struct LoginProgram {
-    pub program: String,
-    /// Environment variables that locate the user's files.
-    pub environment: Vec<(String, String)>,
-}
-
 /// The result of a request, from the session's answer.
 pub fn result(
     kind: RequestKind,
     answer: SessionAnswer,
     traits: &ClientTraits,
 ) -> Result<Box<RawValue>, wire::Error> {
-    let config_options = |options: &SessionOptions| config_options(options, traits.boolean_options);
+    let config_options =
+        |options: &SessionOptions| config_options(options, AcpVersion::V1, traits.boolean_options);
     match (kind, answer) {
-        // `session/fork` is unstable in the schema crate; its response has the same form as that of
-        // `session/new`.
-        (RequestKind::New | RequestKind::Fork, SessionAnswer::Attached { session, options, .. }) => {
-            raw(&wire::NewSessionResponse::new(session.0)
-                .modes(modes(&options))
-                .config_options(config_options(&options)))
+        (RequestKind::New, SessionAnswer::Attached { session, options, .. }) => {
+            let (modes, options) = (modes(&options), config_options(&options));
+            raw(&json!({ "sessionId": session.0, "modes": modes, "configOptions": options }))
         }
-        (RequestKind::Load, SessionAnswer::Attached { options, .. }) => {
-            raw(&wire::LoadSessionResponse::new()
-                .modes(modes(&options))
-                .config_options(config_options(&options)))
-        }
-        (RequestKind::Resume, SessionAnswer::Attached { options, .. }) => {
-            raw(&wire::ResumeSessionResponse::new()
-                .modes(modes(&options))
-                .config_options(config_options(&options)))
+        (RequestKind::Load | RequestKind::Resume, SessionAnswer::Attached { options: now, .. }) => {
+            options(&now, traits.boolean_options)
         }
         (RequestKind::Prompt, SessionAnswer::TurnEnded { reason, usage, meta }) => {
             turn_ended(reason, &usage, meta)
@@ -114,11 +96,12 @@ pub fn result(
         }
         // The session is closing.
         (RequestKind::Steer, SessionAnswer::Closed) => raw(&json!({ "outcome": "failed" })),
-        (RequestKind::SetMode, SessionAnswer::Options(_)) => raw(&wire::SetSessionModeResponse::new()),
-        (RequestKind::SetOption, SessionAnswer::Options(options)) => {
-            raw(&wire::SetSessionConfigOptionResponse::new(config_options(&options)))
+        (RequestKind::SetMode, SessionAnswer::Options(_)) | (RequestKind::Close, SessionAnswer::Closed) => {
+            Ok(empty())
         }
-        (RequestKind::Close, SessionAnswer::Closed) => raw(&wire::CloseSessionResponse::new()),
+        (RequestKind::SetOption, SessionAnswer::Options(options)) => {
+            raw(&json!({ "configOptions": config_options(&options) }))
+        }
         // A session that closes during a prompt must still answer it.
         (RequestKind::Prompt, SessionAnswer::Closed) => {
             turn_ended(StopReason::Cancelled, &Usage::default(), None)
@@ -182,8 +165,8 @@ pub fn bad_params(bad: &BadParams) -> wire::Error {
     wire::Error::new(INVALID_PARAMS, format!("Invalid params: {}", bad.0))
 }
 
-/// The error for a client that may not do this.
-pub fn forbidden(why: String) -> wire::Error {
+/// The error for a request that its client may not send, or not now.
+pub fn invalid_request(why: impl Into<String>) -> wire::Error {
     wire::Error::new(INVALID_REQUEST, why)
 }
 
@@ -193,14 +176,10 @@ pub fn method_not_found(method: &str) -> wire::Error {
     wire::Error::new(METHOD_NOT_FOUND, format!("Method not found: {name}"))
 }
 
-pub fn not_initialized() -> wire::Error {
-    wire::Error::new(INVALID_REQUEST, "Send `initialize` first")
-}
-
 /// The response to a line that was too long to read; its id is unknown.
 pub fn line_too_long() -> wire::Error {
     let megabytes = LINE_BYTES_MAX / (1024 * 1024);
-    wire::Error::new(INVALID_REQUEST, format!("The line is longer than {megabytes} MiB"))
+    invalid_request(format!("The line is longer than {megabytes} MiB"))
 }
 
 pub fn too_many_requests() -> wire::Error {
@@ -246,139 +225,118 @@ pub fn internal(sentence: impl Into<String>) -> wire::Error {
     wire::Error::new(INTERNAL, sentence)
 }
 
-/// The agent's capabilities and authentication methods. Several clients authenticate whenever a method is offered, so
-/// methods are offered only when a login is needed.
-fn initialized(methods: Vec<wire::AuthMethod>, takes_audio: bool) -> wire::InitializeResponse {
-    let sessions = wire::SessionCapabilities::new()
-        .list(wire::SessionListCapabilities::new())
-        .resume(wire::SessionResumeCapabilities::new())
-        .close(wire::SessionCloseCapabilities::new())
-        .delete(wire::SessionDeleteCapabilities::new())
-        .additional_directories(wire::SessionAdditionalDirectoriesCapabilities::new())
-        .fork(wire::SessionForkCapabilities::new())
-        .system_prompt(
-            wire::SessionSystemPromptCapabilities::new().mode(
-                wire::SessionSystemPromptModeCapabilities::new()
-                    .override_(wire::SessionSystemPromptOverrideCapabilities::new()),
-            ),
-        )
-        .archive(wire::SessionArchiveCapabilities::new())
-        .status(wire::SessionStatusCapabilities::new())
-        .title(wire::SessionTitleCapabilities::new());
-    let capabilities = wire::AgentCapabilities::new()
-        .load_session(true)
-        .mcp_capabilities(wire::McpCapabilities::new().http(true).sse(true).acp(true))
-        .prompt_capabilities(
-            wire::PromptCapabilities::new().image(true).audio(takes_audio).embedded_context(true),
-        )
-        .session_capabilities(sessions)
-        .auth(
-            wire::AgentAuthCapabilities::new()
-                .logout(wire::LogoutCapabilities::new())
-                .status(wire::AuthStatusCapabilities::new()),
-        );
-    let steering = Map::from_iter([("steering".to_owned(), json!({ "supported": true }))]);
-    wire::InitializeResponse::new(agent_client_protocol::schema::ProtocolVersion::V1)
-        .agent_capabilities(capabilities)
-        .auth_methods(methods)
-        .agent_info(
-            wire::Implementation::new("epitome", env!("CARGO_PKG_VERSION")).title("Epitome".to_owned()),
-        )
-        .meta(steering)
-}
-
 /// The authentication methods offered while no model is usable. With a terminal, the first one stores a key; its `args`
 /// are appended to the command that starts the agent. Zed also reads `_meta["terminal-auth"]`, a complete command
 /// (`meta_terminal_auth_task` in `crates/agent_servers/src/acp.rs`).
-pub fn auth_methods(terminal: Option<LoginProgram>) -> Vec<wire::AuthMethod> {
-    let terminal = terminal.map(|LoginProgram { program, environment }| {
-        let environment: Map<String, Value> =
-            environment.into_iter().map(|(name, value)| (name, Value::from(value))).collect();
-        let command = json!({
-            "label": "Log in to Epitome", "command": program, "args": ["acp", "login"], "env": environment,
-        });
-        wire::AuthMethod::Terminal(
-            wire::AuthMethodTerminal::new(TERMINAL_METHOD, "Log in")
-                .description("Store the API key of a model provider".to_owned())
-                .args(vec!["login".to_owned()])
-                .meta(Map::from_iter([("terminal-auth".to_owned(), command)])),
-        )
+pub fn auth_methods(terminal: Option<Value>) -> Vec<Value> {
+    let terminal = terminal.map(|command| {
+        json!({
+            "type": "terminal", "id": TERMINAL_METHOD, "name": "Log in",
+            "description": "Store the API key of a model provider", "args": ["login"],
+            "_meta": { "terminal-auth": command },
+        })
     });
-    let environment = wire::AuthMethodAgent::new(AUTH_METHOD, "API key").description(
-        "Run `epitome login` in a terminal, or set an API key in the environment of the editor (for example \
-         ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY), or name a local model in the configuration"
-            .to_owned(),
-    );
-    terminal.into_iter().chain([wire::AuthMethod::Agent(environment)]).collect()
+    let environment = json!({
+        "id": AUTH_METHOD, "name": "API key",
+        "description": "Run `epitome login` in a terminal, or set an API key in the environment of the editor (for \
+             example ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY), or name a local model in the configuration",
+    });
+    terminal.into_iter().chain([environment]).collect()
 }
 
-/// The response to `initialize`, including fields that are newer than the schema crate.
-pub fn initialize(methods: Vec<wire::AuthMethod>, takes_audio: bool) -> Result<Box<RawValue>, wire::Error> {
-    let response = serde_json::to_value(initialized(methods, takes_audio));
-    let mut response = response.map_err(|error| internal(error.to_string()))?;
-    unpublished::advertise(&mut response["agentCapabilities"]);
-    raw(&response)
+/// The agent's capabilities and authentication methods. Several clients authenticate whenever a method is offered, so
+/// methods are offered only when a login is needed. Session cursors have no agent capability: the client requests them.
+pub fn initialize(methods: &[Value], takes_audio: bool) -> Result<Box<RawValue>, wire::Error> {
+    raw(&json!({
+        "protocolVersion": 1,
+        "agentCapabilities": {
+            "loadSession": true,
+            "promptCapabilities": { "image": true, "audio": takes_audio, "embeddedContext": true },
+            "mcpCapabilities": { "http": true, "sse": true, "acp": true },
+            "sessionCapabilities": {
+                "list": {},
+                "delete": {},
+                "additionalDirectories": {},
+                "systemPrompt": { "mode": { "override": {} } },
+                "fork": {},
+                "archive": {},
+                "status": {},
+                "title": {},
+                "resume": {},
+                "close": {},
+                "options": {},
+            },
+            "auth": { "status": {}, "logout": {} },
+            "providers": {},
+        },
+        "authMethods": methods,
+        "agentInfo": info(),
+        "_meta": { "steering": { "supported": true } },
+    }))
+}
+
+/// The agent as clients name it.
+pub fn info() -> Value {
+    json!({ "name": "epitome", "title": "Epitome", "version": env!("CARGO_PKG_VERSION") })
 }
 
 /// All config options of a session, most important first. `booleans`: whether the client supports boolean options.
-pub fn config_options(options: &SessionOptions, booleans: bool) -> Vec<wire::SessionConfigOption> {
-    let mut offered = Vec::with_capacity(4);
-    if let Some(model) = &options.model {
-        let models = model_options(model, &options.models);
-        offered.push(
-            wire::SessionConfigOption::select(MODEL, "Model", model.0.clone(), models)
-                .category(wire::SessionConfigOptionCategory::Model),
-        );
-    }
-    let modes: Vec<wire::SessionConfigSelectOption> = Mode::ALL
-        .iter()
-        .map(|mode| {
-            wire::SessionConfigSelectOption::new(mode.id(), mode.name())
-                .description(mode.description().to_owned())
+pub fn config_options(options: &SessionOptions, version: AcpVersion, booleans: bool) -> Vec<Value> {
+    let id_key = if version == AcpVersion::V2 { "configId" } else { "id" };
+    let select = |id: &str, name: &str, category: &str, current: &str, choices: Vec<Value>| {
+        json!({
+            id_key: id, "name": name, "category": category, "type": "select", "currentValue": current,
+            "options": choices,
         })
-        .collect();
-    offered.push(
-        wire::SessionConfigOption::select(MODE, "Mode", options.mode.id(), modes)
-            .category(wire::SessionConfigOptionCategory::Mode),
-    );
-    let levels: Vec<wire::SessionConfigSelectOption> = ThoughtLevel::ALL
-        .iter()
-        .map(|level| {
-            let option = wire::SessionConfigSelectOption::new(level.id(), level_name(*level));
-            match options.remarks.iter().find(|(remarked, _)| remarked == level) {
-                Some((_, remark)) => option.description(remark.clone()),
-                None => option,
-            }
-        })
-        .collect();
-    offered.push(
-        wire::SessionConfigOption::select(THOUGHT, "Thinking", options.thought.id(), levels)
-            .category(wire::SessionConfigOptionCategory::ThoughtLevel),
-    );
-    let auto_compact = if booleans {
-        wire::SessionConfigOption::boolean(AUTO_COMPACT, AUTO_COMPACT_NAME, options.auto_compact)
-    } else {
-        let choices = [ON, OFF].map(|(value, name)| wire::SessionConfigSelectOption::new(value, name));
-        let (current, _) = if options.auto_compact { ON } else { OFF };
-        wire::SessionConfigOption::select(AUTO_COMPACT, AUTO_COMPACT_NAME, current, choices.to_vec())
     };
-    let about = "Compact the conversation automatically before it fills the model's window";
-    offered.push(auto_compact.description(about.to_owned()));
-    offered
+    let modes = Mode::ALL.iter().map(|mode| choice(mode.id(), mode.name(), mode.description()));
+    let levels = ThoughtLevel::ALL.iter().map(|level| {
+        let remark = options.remarks.iter().find(|(remarked, _)| remarked == level);
+        choice(level.id(), level_name(*level), remark.map_or("", |(_, remark)| remark))
+    });
+    let mut auto_compact = json!({
+        id_key: AUTO_COMPACT, "name": "Automatic compaction",
+        "description": "Compact the conversation automatically before it fills the model's window",
+        "type": "boolean", "currentValue": options.auto_compact,
+    });
+    if !booleans {
+        let current = if options.auto_compact { ON } else { OFF };
+        auto_compact["type"] = json!("select");
+        auto_compact["currentValue"] = json!(current);
+        auto_compact["options"] = json!([choice(ON, "On", ""), choice(OFF, "Off", "")]);
+    }
+    let model = options.model.as_ref().map(|model| {
+        select(MODEL, "Model", "model", &model.0, model_options(model, &options.models, version))
+    });
+    let others = [
+        select(MODE, "Mode", "mode", options.mode.id(), modes.collect()),
+        select(THOUGHT, "Thinking", "thought_level", options.thought.id(), levels.collect()),
+        auto_compact,
+    ];
+    model.into_iter().chain(others).collect()
+}
+
+/// A value of an option; the description may be empty.
+fn choice(value: &str, name: &str, description: &str) -> Value {
+    let mut choice = json!({ "value": value, "name": name });
+    if !description.is_empty() {
+        choice["description"] = json!(description);
+    }
+    choice
 }
 
 /// The value of an option in a request: a string, or a boolean as `true` or `false`.
 pub fn option_value(value: &Value) -> Option<&str> {
     match value {
         Value::String(value) => Some(value),
-        Value::Bool(is_on) => Some(if *is_on { ON.0 } else { OFF.0 }),
+        Value::Bool(is_on) => Some(if *is_on { ON } else { OFF }),
         _ => None,
     }
 }
 
 /// The values of the model option. They are grouped by provider if there are many, from several providers: a short list
 /// is easier to scan without groups, and not every client shows groups.
-fn model_options(current: &ModelName, models: &[ModelOption]) -> wire::SessionConfigSelectOptions {
+fn model_options(current: &ModelName, models: &[ModelOption], version: AcpVersion) -> Vec<Value> {
     let current = ModelOption { name: current.clone(), about: String::new() };
     let is_there = models.iter().any(|choice| choice.name == current.name);
     let all: Vec<&ModelOption> = (!is_there).then_some(&current).into_iter().chain(models).collect();
@@ -390,22 +348,26 @@ fn model_options(current: &ModelName, models: &[ModelOption]) -> wire::SessionCo
             None => groups.push((provider, vec![choice])),
         }
     }
-    let option = |choice: &ModelOption, shown: String| {
-        let option = wire::SessionConfigSelectOption::new(choice.name.0.clone(), shown);
-        if choice.about.is_empty() { option } else { option.description(choice.about.clone()) }
-    };
     if groups.len() < 2 || all.len() <= MODELS_FLAT_MAX {
-        let shown = |choice: &ModelOption| match parts(&choice.name) {
-            (provider, name) if groups.len() > 1 => format!("{name} ({})", provider_title(provider)),
-            (_, name) => name.to_owned(),
+        let shown = |model: &&ModelOption| {
+            let (provider, name) = parts(&model.name);
+            match groups.len() {
+                0 | 1 => choice(&model.name.0, name, &model.about),
+                _ => {
+                    let named = format!("{name} ({})", provider_title(provider));
+                    choice(&model.name.0, &named, &model.about)
+                }
+            }
         };
-        return all.iter().map(|choice| option(choice, shown(choice))).collect::<Vec<_>>().into();
+        return all.iter().map(shown).collect();
     }
+    let group_key = if version == AcpVersion::V2 { "groupId" } else { "group" };
     let group = |(provider, models): (&str, Vec<&ModelOption>)| {
-        let options = models.iter().map(|choice| option(choice, parts(&choice.name).1.to_owned())).collect();
-        wire::SessionConfigSelectGroup::new(provider.to_owned(), provider_title(provider).to_owned(), options)
+        let option = |model: &&ModelOption| choice(&model.name.0, parts(&model.name).1, &model.about);
+        let options: Vec<Value> = models.iter().map(option).collect();
+        json!({ group_key: provider, "name": provider_title(provider), "options": options })
     };
-    groups.into_iter().map(group).collect::<Vec<_>>().into()
+    groups.into_iter().map(group).collect()
 }
 
 /// Splits a model's name into provider and name.
@@ -443,31 +405,34 @@ pub fn raw(result: &impl Serialize) -> Result<Box<RawValue>, wire::Error> {
 
 fn turn_ended(reason: StopReason, usage: &Usage, meta: Option<Value>) -> Result<Box<RawValue>, wire::Error> {
     let reason = match reason {
-        StopReason::EndTurn => wire::StopReason::EndTurn,
-        StopReason::MaxTokens => wire::StopReason::MaxTokens,
-        StopReason::MaxRounds => wire::StopReason::MaxTurnRequests,
-        StopReason::Refusal => wire::StopReason::Refusal,
-        StopReason::Cancelled | StopReason::Interrupted => wire::StopReason::Cancelled,
         StopReason::Failed => return Err(internal("The turn failed")),
+        reason => stop_reason(reason).unwrap_or("cancelled"),
     };
+    let mut result = json!({ "stopReason": reason });
     let mut meta = match meta {
         Some(Value::Object(meta)) => meta,
         Some(_) | None => Map::new(),
     };
     if *usage != Usage::default() {
+        result["usage"] = tokens(usage);
         meta.entry("usage").or_insert_with(|| tokens(usage));
     }
-    let meta = if meta.is_empty() { None } else { Some(meta) };
-    raw(&wire::PromptResponse::new(reason).usage(turn_usage(usage)).meta(meta))
+    if !meta.is_empty() {
+        result["_meta"] = Value::Object(meta);
+    }
+    raw(&result)
 }
 
-/// The tokens of a turn; `None` if no model was called.
-fn turn_usage(usage: &Usage) -> Option<wire::Usage> {
-    let counted = wire::Usage::new(usage.total(), usage.input, usage.output)
-        .thought_tokens(usage.thinking)
-        .cached_read_tokens(usage.cache_read)
-        .cached_write_tokens(usage.cache_write);
-    (*usage != Usage::default()).then_some(counted)
+/// The protocol's name for the reason why a turn ended; `None` if it did not finish.
+pub fn stop_reason(reason: StopReason) -> Option<&'static str> {
+    match reason {
+        StopReason::EndTurn => Some("end_turn"),
+        StopReason::MaxTokens => Some("max_tokens"),
+        StopReason::MaxRounds => Some("max_turn_requests"),
+        StopReason::Refusal => Some("refusal"),
+        StopReason::Cancelled => Some("cancelled"),
+        StopReason::Failed | StopReason::Interrupted => None,
+    }
 }
 
 /// The state of the login, for a response or an update.
@@ -483,15 +448,17 @@ pub fn auth_status(login: &LoginState) -> wire::AuthStatusResponse {
 
 /// The options of a session that is not open, in the same form as those of a new session.
 pub fn options(options: &SessionOptions, booleans: bool) -> Result<Box<RawValue>, wire::Error> {
-    raw(&json!({ "modes": modes(options), "configOptions": config_options(options, booleans) }))
+    raw(
+        &json!({ "modes": modes(options), "configOptions": config_options(options, AcpVersion::V1, booleans) }),
+    )
 }
 
 /// The modes in the older form, for clients that don't support the `mode` option.
-fn modes(options: &SessionOptions) -> wire::SessionModeState {
-    let mode = |mode: &Mode| {
-        wire::SessionMode::new(mode.id(), mode.name()).description(mode.description().to_owned())
-    };
-    wire::SessionModeState::new(options.mode.id(), Mode::ALL.iter().map(mode).collect())
+fn modes(options: &SessionOptions) -> Value {
+    let mode =
+        |mode: &Mode| json!({ "id": mode.id(), "name": mode.name(), "description": mode.description() });
+    let all: Vec<Value> = Mode::ALL.iter().map(mode).collect();
+    json!({ "currentModeId": options.mode.id(), "availableModes": all })
 }
 
 fn level_name(level: ThoughtLevel) -> &'static str {

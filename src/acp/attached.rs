@@ -3,6 +3,8 @@
 //! Formats that models can read are passed on unchanged, text as text. Anything else is replaced by a line that
 //! states what was left out and why, so that neither the model nor the user assumes that the file was read.
 
+use std::borrow::Cow;
+
 use agent_client_protocol::v1::schema::{BlobResourceContents, ImageContent};
 use base64::Engine;
 use base64::alphabet;
@@ -36,10 +38,10 @@ pub fn image(field: &str, image: ImageContent) -> Result<Content, BadParams> {
         None if is_known(&claimed) => {
             Err(BadParams(format!("`{field}` is declared as {claimed}, but its data is not such an image")))
         }
-        None => match FileType::Png.too_large(bytes.len()) {
-            Some(why) => Err(BadParams(format!("`{field}` is {why}"))),
-            None => Ok(Content::Image { mime_type: claimed, data: STANDARD.encode(&bytes), uri: image.uri }),
-        },
+        None => {
+            check_size(field, FileType::Png, &bytes)?;
+            Ok(Content::Image { mime_type: claimed, data: STANDARD.encode(&bytes), uri: image.uri })
+        }
     }
 }
 
@@ -75,30 +77,19 @@ fn audio_type(bytes: &[u8]) -> Option<&'static str> {
 
 /// Validates a part received through the control API like one from an editor. The error is a complete sentence.
 pub fn checked(field: &str, part: Content) -> Result<Content, String> {
-    match part {
-        Content::Image { mime_type, data, uri } => {
-            image(field, ImageContent::new(data, mime_type).uri(uri)).map_err(|BadParams(why)| why)
-        }
-        Content::Document { mime_type, data, .. } if mime_type.starts_with("audio/") => {
-            audio(field, &data).map_err(|BadParams(why)| why)
-        }
-        Content::Document { data, name, .. } => {
-            let bytes = decoded(&format!("{field}.data"), &data).map_err(|BadParams(why)| why)?;
+    let checked = match part {
+        Content::Image { mime_type, data, uri } => image(field, ImageContent::new(data, mime_type).uri(uri)),
+        Content::Document { mime_type, data, .. } if mime_type.starts_with("audio/") => audio(field, &data),
+        Content::Document { data, name, .. } => decoded(&format!("{field}.data"), &data).and_then(|bytes| {
             let kind = FileType::detect(&bytes).ok_or_else(|| {
-                format!("`{field}` is neither a PDF document nor an image of a supported type")
+                BadParams(format!("`{field}` is neither a PDF document nor an image of a supported type"))
             })?;
-            match kind.too_large(bytes.len()) {
-                Some(why) => Err(format!("`{field}` is {why}")),
-                None => Ok(kind.content(&bytes, None, name)),
-            }
-        }
-        other @ (Content::Text { .. }
-        | Content::Thinking { .. }
-        | Content::Resource { .. }
-        | Content::ResourceLink { .. }
-        | Content::Call(_)
-        | Content::Search(_)) => Ok(other),
-    }
+            check_size(field, kind, &bytes)?;
+            Ok(kind.content(&bytes, None, name))
+        }),
+        other => Ok(other),
+    };
+    checked.map_err(|BadParams(why)| why)
 }
 
 /// Converts an embedded binary resource.
@@ -118,11 +109,14 @@ pub fn blob(field: &str, resource: BlobResourceContents) -> Result<Content, BadP
 }
 
 fn attached(field: &str, kind: FileType, bytes: &[u8], uri: Option<String>) -> Result<Content, BadParams> {
-    if let Some(why) = kind.too_large(bytes.len()) {
-        return Err(BadParams(format!("`{field}` is {why}")));
-    }
+    check_size(field, kind, bytes)?;
     let name = uri.as_deref().and_then(name_of);
     Ok(kind.content(bytes, uri, name))
+}
+
+fn check_size(field: &str, kind: FileType, bytes: &[u8]) -> Result<(), BadParams> {
+    let too_large = kind.too_large(bytes.len());
+    too_large.map_or(Ok(()), |why| Err(BadParams(format!("`{field}` is {why}"))))
 }
 
 /// Placeholder for bytes that no model can read.
@@ -135,14 +129,11 @@ fn left_out(mime_type: &str, bytes: usize) -> String {
 }
 
 fn decoded(field: &str, data: &str) -> Result<Vec<u8>, BadParams> {
-    let unwrapped: String;
-    let data = if data.contains(|c: char| c.is_ascii_whitespace()) {
-        unwrapped = data.chars().filter(|c| !c.is_ascii_whitespace()).collect();
-        &unwrapped
-    } else {
-        data
-    };
-    LENIENT.decode(data).map_err(|_| BadParams(format!("`{field}` must be base64")))
+    let mut data = Cow::Borrowed(data);
+    if data.contains(|c: char| c.is_ascii_whitespace()) {
+        data.to_mut().retain(|c| !c.is_ascii_whitespace());
+    }
+    LENIENT.decode(&*data).map_err(|_| BadParams(format!("`{field}` must be base64")))
 }
 
 /// A MIME type without its parameters.

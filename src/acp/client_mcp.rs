@@ -101,9 +101,7 @@ impl ClientMcp for Outbox {
         if let Some(params) = params {
             message["params"] = params;
         }
-        let mut line = Vec::new();
-        writer::request(&mut line, id, "mcp/message", &message);
-        self.put_line(line);
+        self.put_line(|line| writer::request(line, id, "mcp/message", &message));
         if self.is_open() {
             return Ok(());
         }
@@ -116,9 +114,8 @@ impl ClientMcp for Outbox {
         let Some(id) = requests.mcp().find(server, request).map(|(id, _)| id) else { return };
         requests.mcp().take(id);
         drop(requests);
-        let mut line = Vec::new();
-        writer::notification(&mut line, "$/cancel_request", &json!({ "requestId": id }));
-        self.put_line(line);
+        let params = json!({ "requestId": id });
+        self.put_line(|line| writer::notification(line, "$/cancel_request", &params));
     }
 }
 

@@ -7,10 +7,9 @@
 //!
 //! Its id is that of the summary message. In a replay, it is a single `completed`.
 
-use agent_client_protocol::v1::schema as wire;
-use serde_json::json;
-use wire::SessionUpdate;
+use serde_json::{Value, json};
 
+use super::lines::text_block;
 use super::model::Update;
 use super::updates::{fenced, pieces};
 use epitome_session::CompactionState;
@@ -37,21 +36,24 @@ impl OpenCompaction {
                 if self.0 != Some(id) {
                     self.close(updates);
                     self.0 = Some(id);
-                    updates.push(update(id, wire::CompactionStatus::InProgress, |update| update));
+                    updates.push(Update::Shared(update(id, "in_progress")));
                 }
             }
             CompactionState::Wrote(piece) => {
                 if self.0 == Some(id) {
                     updates.extend(pieces(&piece).map(|piece| {
-                        let content = wire::ContentBlock::from(piece);
-                        let chunk = wire::CompactionSummaryChunk::new(id.to_string(), content);
-                        Update::Shared(SessionUpdate::CompactionSummaryChunk(chunk))
+                        Update::Shared(json!({
+                            "sessionUpdate": "compaction_summary_chunk", "compactionId": id.to_string(),
+                            "content": text_block(piece),
+                        }))
                     }));
                 }
             }
             CompactionState::Failed(why) => {
                 if self.0.take_if(|open| *open == id).is_some() {
-                    updates.push(update(id, wire::CompactionStatus::Failed, |update| update.error(why)));
+                    let mut failed = update(id, "failed");
+                    failed["error"] = json!(why);
+                    updates.push(Update::Shared(failed));
                 }
             }
             CompactionState::Cancelled => {
@@ -71,17 +73,15 @@ impl OpenCompaction {
             self.close(updates);
         }
         self.0 = None;
-        let mut meta = wire::Meta::new();
         let mut compaction = account.counts();
         compaction["entry"] = json!(entry.seq.to_string());
         compaction["pre_tokens"] = json!(tokens_before);
         compaction["post_tokens"] = json!(tokens_after);
         let boundary = boundary_of(session, entry);
-        meta.insert("epitome".to_owned(), json!({ "boundary": boundary, "compaction": compaction }));
-        let blocks = shown(summary, describe(&entry.change).line);
-        updates.push(update(summary.id, wire::CompactionStatus::Completed, |update| {
-            update.summary(blocks).meta(meta)
-        }));
+        let mut completed = update(summary.id, "completed");
+        completed["summary"] = shown(summary, describe(&entry.change).line).into();
+        completed["_meta"] = json!({ "epitome": { "boundary": boundary, "compaction": compaction } });
+        updates.push(Update::Shared(completed));
     }
 
     /// The compaction whose start the client has seen, but not its end.
@@ -97,30 +97,28 @@ impl OpenCompaction {
     /// Ends an open compaction as cancelled.
     pub(super) fn close(&mut self, updates: &mut Vec<Update>) {
         if let Some(id) = self.0.take() {
-            updates.push(update(id, wire::CompactionStatus::Cancelled, |update| update));
+            updates.push(Update::Shared(update(id, "cancelled")));
         }
     }
 }
 
-fn update(
-    id: MessageId,
-    status: wire::CompactionStatus,
-    with: impl FnOnce(wire::CompactionUpdate) -> wire::CompactionUpdate,
-) -> Update {
-    let update = with(wire::CompactionUpdate::new(id.to_string(), status));
-    Update::Shared(SessionUpdate::CompactionUpdate(update))
+fn update(id: MessageId, status: &str) -> Value {
+    json!({ "sessionUpdate": "compaction_update", "compactionId": id.to_string(), "status": status })
 }
 
 /// The content shown to the user, who can judge from it what was kept: first the model's summary as it was
 /// streamed, so that the display does not jump; then the other parts as the model reads them, in code blocks,
 /// because Markdown renderers would treat their tags as HTML and hide them; finally the statistics.
-fn shown(message: &Message, line: Option<String>) -> Vec<wire::ContentBlock> {
+fn shown(message: &Message, line: Option<String>) -> Vec<Value> {
     let mut blocks = Vec::new();
     // A leading provider-specific block of the summary is not readable text.
     let texts: Vec<&str> = message.content.iter().filter_map(Content::as_text).collect();
     for (index, text) in texts.iter().enumerate() {
         let (summary, rest) = match text.split_once(SUMMARY_OPEN) {
-            Some((_, from)) if index == 0 => parts_of_first(from),
+            Some((_, from)) if index == 0 => {
+                let (summary, rest) = from.split_once(SUMMARY_CLOSE).unwrap_or((from, ""));
+                (Some(summary), rest)
+            }
             // The text that introduces the following parts to the model is not shown.
             None if index == 0 && texts.len() > 1 => continue,
             Some(_) | None => (None, *text),
@@ -132,15 +130,7 @@ fn shown(message: &Message, line: Option<String>) -> Vec<wire::ContentBlock> {
         }
     }
     blocks.extend(line);
-    blocks.into_iter().map(wire::ContentBlock::from).collect()
-}
-
-/// Splits the rest of the first part, after the opening tag, into the model's summary and the remaining text.
-fn parts_of_first(from: &str) -> (Option<&str>, &str) {
-    match from.split_once(SUMMARY_CLOSE) {
-        Some((summary, rest)) => (Some(summary), rest),
-        None => (Some(from), ""),
-    }
+    blocks.into_iter().map(text_block).collect()
 }
 
 /// Puts text into a code block; a long text is truncated.

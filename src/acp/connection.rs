@@ -105,33 +105,32 @@ impl<P: StoredSessionPort> Connection<P> {
 
     /// Reads until the client closes its end.
     pub fn read(&self, reader: impl Read) -> ConnectionExit {
+        match self.read_lines(reader) {
+            Ok(()) => ConnectionExit::EndOfInput,
+            Err(error) => {
+                tracing::warn!(%error, "reading from the client failed");
+                ConnectionExit::ReadFailed
+            }
+        }
+    }
+
+    fn read_lines(&self, reader: impl Read) -> std::io::Result<()> {
         let mut reader = BufReader::with_capacity(READ_BUFFER_BYTES, reader);
         let mut line = Vec::new();
-        loop {
-            line.clear();
-            let read = reader.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line);
-            match read {
-                Ok(0) => return ConnectionExit::EndOfInput,
-                Ok(_) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "reading from the client failed");
-                    return ConnectionExit::ReadFailed;
-                }
-            }
+        while reader.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line)? > 0 {
             if line.len() == LINE_BYTES_MAX && line.last() != Some(&b'\n') {
                 self.server.line_too_long();
-                if let Err(error) = reader.skip_until(b'\n') {
-                    tracing::warn!(%error, "reading from the client failed");
-                    return ConnectionExit::ReadFailed;
-                }
+                reader.skip_until(b'\n')?;
             } else {
                 tap_line(&self.tap, LineDirection::FromClient, &line);
                 self.server.receive(envelope::read(&line));
             }
+            line.clear();
             if line.capacity() > KEPT_BUFFER_BYTES {
                 line = Vec::new();
             }
         }
+        Ok(())
     }
 
     /// Returns a handle that ends the connection from another thread.

@@ -5,10 +5,9 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use agent_client_protocol::v1::schema::{self as v1, ContentBlock, EmbeddedResourceResource, McpServer};
-use agent_client_protocol::v2::schema as v2;
+use agent_client_protocol::v1::schema::{ContentBlock, EmbeddedResourceResource};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -19,7 +18,7 @@ use super::attached;
 use super::model::AcpVersion;
 use epitome_session::{
     self as session, EditorResponse, MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpSource, McpTransport,
-    QuestionReply,
+    QuestionReply, QuestionSupport,
 };
 use epitome_thread::attached::prompt_too_large;
 use epitome_thread::halves::replace_unpaired_surrogates;
@@ -105,6 +104,11 @@ pub fn client_name(params: Option<&RawValue>, version: AcpVersion) -> Option<Str
 }
 
 impl ClientTraits {
+    /// The kinds of question that the client can show.
+    pub fn questions(&self) -> QuestionSupport {
+        QuestionSupport { forms: self.elicitation_form, urls: self.elicitation_url }
+    }
+
     /// Reads the params of `initialize`. A field of an unexpected type counts as missing.
     pub fn from_initialize(params: Option<&RawValue>, version: AcpVersion) -> ClientTraits {
         // Each field is parsed separately, so that an invalid one does not affect the others.
@@ -215,49 +219,14 @@ impl<'a> RequestParams<'a> {
 
     /// The MCP servers defined by the client.
     pub fn mcp_servers(&self, version: AcpVersion) -> Result<Vec<session::McpServer>, BadParams> {
-        if version == AcpVersion::V2 {
-            return self.mcp_servers_v2();
-        }
-        let servers: Vec<McpServer> = self.list("mcpServers")?;
+        let servers: Vec<McpServerParams> = self.list("mcpServers")?;
         if servers.len() > MCP_SERVERS_MAX {
             return Err(BadParams(format!("`mcpServers` has more than {MCP_SERVERS_MAX} servers")));
         }
-        servers.into_iter().enumerate().map(|(at, server)| mcp_server(at, server)).collect()
-    }
-
-    /// MCP servers in the form of version 2: each has a type, and a stdio server has an absolute path.
-    fn mcp_servers_v2(&self) -> Result<Vec<session::McpServer>, BadParams> {
-        let servers: Vec<v2::McpServer> = self.list("mcpServers")?;
-        if servers.len() > MCP_SERVERS_MAX {
-            return Err(BadParams(format!("`mcpServers` has more than {MCP_SERVERS_MAX} servers")));
-        }
-        let one = |(at, server)| {
-            let wrong = |why: &str| Err(BadParams(format!("`mcpServers[{at}]` {why}")));
-            match server {
-                v2::McpServer::Stdio(server) => {
-                    let command = server.command.into_inner();
-                    if !command.is_absolute() {
-                        return wrong("needs an absolute `command`");
-                    }
-                    let env = server.env.into_iter();
-                    let env = env.map(|variable| v1::EnvVariable::new(variable.name, variable.value));
-                    let program = v1::McpServerStdio::new(server.name, command);
-                    mcp_server(at, McpServer::Stdio(program.args(server.args).env(env.collect())))
-                }
-                v2::McpServer::Http(server) => {
-                    let headers = server.headers.into_iter();
-                    let headers = headers.map(|header| v1::HttpHeader::new(header.name, header.value));
-                    let address = v1::McpServerHttp::new(server.name, server.url);
-                    mcp_server(at, McpServer::Http(address.headers(headers.collect())))
-                }
-                v2::McpServer::Acp(server) => {
-                    let id = v1::McpServerAcpId::new(server.server_id.0);
-                    mcp_server(at, McpServer::Acp(v1::McpServerAcp::new(server.name, id)))
-                }
-                _ => wrong("has a transport that is not supported"),
-            }
+        let checked = |(at, server): (usize, McpServerParams)| {
+            server.check(version).map_err(|why| BadParams(format!("`mcpServers[{at}]` {why}")))
         };
-        servers.into_iter().enumerate().map(one).collect()
+        servers.into_iter().enumerate().map(checked).collect()
     }
 
     /// The client's addition to the system prompt, or replacement of the agent's role. Anything that can't be followed
@@ -378,43 +347,64 @@ pub fn session_id(text: &str) -> Option<SessionId> {
     SessionId::parse(text)
 }
 
-/// Validates the definition of an MCP server. Errors never repeat values, which may contain API keys.
-fn mcp_server(at: usize, server: McpServer) -> Result<session::McpServer, BadParams> {
-    let wrong = |why: &str| Err(BadParams(format!("`mcpServers[{at}]` {why}")));
-    let (name, way) = match server {
-        McpServer::Stdio(server) => {
-            let command = server.command.to_string_lossy().into_owned();
-            if command.is_empty() {
-                return wrong("has an empty `command`");
+/// The definition of an MCP server. Its fields depend on its type.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct McpServerParams {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    name: String,
+    command: Option<String>,
+    args: Option<Vec<String>>,
+    env: Option<Vec<NamedValue>>,
+    url: Option<String>,
+    headers: Option<Vec<NamedValue>>,
+    server_id: Option<String>,
+}
+
+/// A variable or a header.
+#[derive(Deserialize)]
+struct NamedValue {
+    name: String,
+    value: String,
+}
+
+impl McpServerParams {
+    /// Validates the definition. In version 2, each server has a type, and a program an absolute path. Errors never repeat
+    /// values, which may contain API keys.
+    fn check(self, version: AcpVersion) -> Result<session::McpServer, &'static str> {
+        let name = self.name;
+        let pairs = |pairs: Option<Vec<NamedValue>>| {
+            pairs.unwrap_or_default().into_iter().map(|pair| (pair.name, pair.value)).collect()
+        };
+        let way = match (self.kind.as_deref(), version) {
+            (None, AcpVersion::V1) | (Some("stdio"), _) => {
+                let command =
+                    self.command.filter(|command| !command.is_empty()).ok_or("needs a `command`")?;
+                if version == AcpVersion::V2 && !Path::new(&command).is_absolute() {
+                    return Err("needs an absolute `command`");
+                }
+                McpTransport::Stdio { command, args: self.args.unwrap_or_default(), env: pairs(self.env) }
             }
-            let env = server.env.into_iter().map(|variable| (variable.name, variable.value)).collect();
-            (server.name, McpTransport::Stdio { command, args: server.args, env })
-        }
-        McpServer::Http(server) => {
-            if !server.url.starts_with("https://") && !server.url.starts_with("http://") {
-                return wrong("has a `url` that does not begin with https:// or http://");
+            // Many endpoints of the older transport also support the newer one, which is tried first.
+            (Some("http"), _) | (Some("sse"), AcpVersion::V1) => {
+                let is_address = |url: &String| url.starts_with("https://") || url.starts_with("http://");
+                let url = self.url.filter(is_address);
+                let url = url.ok_or("needs a `url` that begins with https:// or http://")?;
+                McpTransport::Http { url, headers: pairs(self.headers), key_variable: None }
             }
-            let headers = server.headers.into_iter().map(|header| (header.name, header.value)).collect();
-            (server.name, McpTransport::Http { url: server.url, headers, key_variable: None })
-        }
-        // Many endpoints of the older transport also support the newer one, which is tried first.
-        McpServer::Sse(server) => {
-            let headers = server.headers.into_iter().map(|header| (header.name, header.value)).collect();
-            (server.name, McpTransport::Http { url: server.url, headers, key_variable: None })
-        }
-        McpServer::Acp(server) => {
-            let id = server.server_id.0.to_string();
-            if id.is_empty() || id.len() > MCP_NAME_BYTES_MAX {
-                return wrong("needs a short `serverId`");
+            (Some("acp"), _) => {
+                let is_short = |id: &String| !id.is_empty() && id.len() <= MCP_NAME_BYTES_MAX;
+                let id = self.server_id.filter(is_short).ok_or("needs a short `serverId`")?;
+                McpTransport::Client { id }
             }
-            (server.name, McpTransport::Client { id })
+            _ => return Err("has a transport that is not supported"),
+        };
+        if name.trim().is_empty() || name.len() > MCP_NAME_BYTES_MAX || name.chars().any(char::is_control) {
+            return Err("needs a short `name` in one line");
         }
-        _ => return wrong("has a transport that is not supported"),
-    };
-    if name.trim().is_empty() || name.len() > MCP_NAME_BYTES_MAX || name.chars().any(char::is_control) {
-        return wrong("needs a short `name` in one line");
+        Ok(session::McpServer::new(name, McpSource::Client, way))
     }
-    Ok(session::McpServer::new(name, McpSource::Client, way))
 }
 
 fn content(at: usize, block: ContentBlock) -> Result<Option<Content>, BadParams> {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use agent_client_protocol::v1::schema as wire;
+use serde::Serialize;
 use serde_json::Value;
 
 use epitome_session::{CommandInfo, SessionOptions, SessionState, TextKind};
@@ -20,18 +21,14 @@ pub enum AcpVersion {
 }
 
 /// One update of a session.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "an update is moved once, to its lines, and a box would be one more allocation for each"
-)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Update {
     /// An update whose form is the same in both versions.
-    Shared(wire::SessionUpdate),
+    Shared(Value),
     Text(TextUpdate),
     UserMessage {
         id: wire::MessageId,
-        content: Vec<wire::ContentBlock>,
+        content: Vec<Value>,
         meta: Option<wire::Meta>,
     },
     Call(Box<CallUpdate>),
@@ -46,19 +43,16 @@ pub enum Update {
         id: CallId,
         text: String,
     },
-    /// A terminal that stays open after its call has ended. Only in version 2.
-    TerminalOpened {
+    /// A terminal that stays open after its call is opened, or has ended. Only in version 2.
+    Terminal {
         id: CallId,
-        command: String,
-        cwd: Option<PathBuf>,
+        change: TerminalChange,
     },
-    /// The end of a terminal that stayed open after its call. Only in version 2.
-    TerminalEnded {
-        id: CallId,
-        exit: TerminalExit,
+    /// The complete plan. `by_id`: whether version 1 shows it with an id.
+    Plan {
+        steps: Vec<PlanStep>,
+        by_id: bool,
     },
-    /// The complete plan.
-    Plan(Vec<PlanStep>),
     /// The complete list of slash commands, with or without skills as a separate kind.
     Commands {
         list: Arc<[CommandInfo]>,
@@ -114,7 +108,8 @@ pub struct CallUpdate {
     pub can_cancel: Option<bool>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ShownStatus {
     Pending,
     InProgress,
@@ -132,14 +127,17 @@ pub enum CallContent {
         mime_type: String,
         data: String,
     },
-    /// A change of a text file; `old` is `None` for a new file.
-    Diff {
-        path: PathBuf,
-        old: Option<String>,
-        new: String,
-    },
+    Diff(FileDiff),
     /// The terminal of the call, which has the call's id.
     Terminal,
+}
+
+/// A change of a text file; `old` is `None` for a new file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FileDiff {
+    pub path: PathBuf,
+    pub old: Option<String>,
+    pub new: String,
 }
 
 /// A change of a call's terminal that is sent with the call.

@@ -9,10 +9,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::from_wire::ClientTraits;
-use super::model::AcpVersion;
 use super::requests::Requests;
+use epitome_session::SessionEvent;
 use epitome_session::event_queue::{self, EventQueue, QueueLimits};
-use epitome_session::{EditorSupport, EventSink, QuestionSupport, SessionEvent};
 use epitome_thread::SessionId;
 
 /// Limits of what is queued for a client that does not read.
@@ -30,7 +29,7 @@ const PENDING_LINES_MAX: usize = 1024;
 /// A session's event, not yet translated, or a complete line, including its newline.
 pub type OutboxItem = event_queue::QueuedItem<Vec<u8>>;
 
-/// Shared by the sessions (`EventSink`), the reader (lines) and the writer (`take`).
+/// Shared by the sessions (events), the reader (lines) and the writer (`take`).
 ///
 /// It uses a lock instead of a channel because queued items must be merged, and a channel gives no access to them. The
 /// lock is held for microseconds, never during translation or I/O.
@@ -100,8 +99,20 @@ impl Outbox {
         self.lock().traits
     }
 
-    /// Queues a complete line.
-    pub fn put_line(&self, line: Vec<u8>) {
+    /// Queues an event of a session.
+    pub fn put(&self, session: &SessionId, out: SessionEvent) {
+        let mut pending = self.lock();
+        if pending.state == OutboxState::Open {
+            // The client gets any dropped text with a later event.
+            drop(pending.queue.put(session, out));
+            self.wake_writer(pending);
+        }
+    }
+
+    /// Queues a complete line, or several.
+    pub fn put_line(&self, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut line = Vec::new();
+        write(&mut line);
         let mut pending = self.lock();
         if pending.state == OutboxState::Open {
             pending.lines += 1;
@@ -139,6 +150,10 @@ impl Outbox {
     /// No further sessions are opened for the client, which is about to be detached from those that it has.
     pub fn leave(&self) {
         self.is_leaving.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Relaxed)
     }
 
     /// Rejects new items. The writer ends after it has written the queued ones.
@@ -193,47 +208,6 @@ impl Outbox {
         if waits {
             self.filled.notify_one();
         }
-    }
-}
-
-impl EventSink for Outbox {
-    fn put(&self, session: &SessionId, out: SessionEvent) {
-        let mut pending = self.lock();
-        if pending.state == OutboxState::Open {
-            // The client gets any dropped text with a later event.
-            drop(pending.queue.put(session, out));
-            self.wake_writer(pending);
-        }
-    }
-
-    fn shows(&self) -> QuestionSupport {
-        let traits = self.lock().traits;
-        QuestionSupport { forms: traits.elicitation_form, urls: traits.elicitation_url }
-    }
-
-    fn offers(&self) -> EditorSupport {
-        let traits = self.lock().traits;
-        EditorSupport {
-            reads: traits.read_text_file,
-            writes: traits.write_text_file,
-            reviews_writes: traits.reviews_writes,
-        }
-    }
-
-    fn shows_agents(&self) -> bool {
-        self.lock().traits.subagents
-    }
-
-    fn follows_state(&self) -> bool {
-        self.lock().traits.version == AcpVersion::V2
-    }
-
-    fn shows_suggestions(&self) -> bool {
-        self.lock().traits.suggestions
-    }
-
-    fn is_gone(&self) -> bool {
-        self.is_leaving.load(Ordering::Relaxed)
     }
 }
 

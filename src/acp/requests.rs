@@ -15,8 +15,8 @@ pub const REQUESTS_OPEN_MAX: usize = 4096;
 /// The kind of a request; its response depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
+    /// A new session, or a fork of one.
     New,
-    Fork,
     Load,
     Resume,
     Prompt,
@@ -24,47 +24,12 @@ pub enum RequestKind {
     SetMode,
     SetOption,
     Close,
-    List,
-    Delete,
-    Status,
-    SetTitle,
-    Archive,
-    Options,
-    Authenticate,
-    AuthStatus,
-    Logout,
-    /// `providers/list`.
-    Providers,
     /// Cancels one call or terminal.
     CancelOne,
-}
-
-impl RequestKind {
-    /// Whether the request only reads. If the client cancels such a request, it is answered immediately.
-    fn is_read(self) -> bool {
-        match self {
-            RequestKind::List
-            | RequestKind::Status
-            | RequestKind::Options
-            | RequestKind::Authenticate
-            | RequestKind::AuthStatus
-            | RequestKind::Providers => true,
-            RequestKind::New
-            | RequestKind::Fork
-            | RequestKind::Load
-            | RequestKind::Resume
-            | RequestKind::Prompt
-            | RequestKind::Steer
-            | RequestKind::SetMode
-            | RequestKind::SetOption
-            | RequestKind::Close
-            | RequestKind::Delete
-            | RequestKind::SetTitle
-            | RequestKind::Archive
-            | RequestKind::Logout
-            | RequestKind::CancelOne => false,
-        }
-    }
+    /// Another request that only reads. If the client cancels it, it is answered immediately.
+    Read,
+    /// Another request that changes something.
+    Write,
 }
 
 /// An unanswered request of the client.
@@ -143,7 +108,7 @@ pub fn first_id(unix_seconds: u64, seen: u64) -> u64 {
 }
 
 /// Tables of unanswered requests, and of running subagents.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Requests {
     open: HashMap<Ticket, IncomingRequest>,
     next_own: u64,
@@ -172,16 +137,7 @@ pub struct FinishedAgent {
 impl Requests {
     /// `first_own` is the id of the first request to the client; see [`first_id`].
     pub fn new(first_own: u64) -> Requests {
-        Requests {
-            open: HashMap::new(),
-            next_own: first_own,
-            asked: HashMap::new(),
-            sessions: HashMap::new(),
-            abandoned: HashSet::new(),
-            agents: HashMap::new(),
-            finished: HashMap::new(),
-            mcp: McpCalls::default(),
-        }
+        Requests { next_own: first_own, ..Requests::default() }
     }
 
     /// Records a request. Returns `None` if too many are unanswered.
@@ -216,7 +172,7 @@ impl Requests {
         let Some(request) = self.open.get_mut(&ticket) else { return Cancellation::Nothing };
         match (request.kind, &request.session, &request.opening) {
             (RequestKind::Prompt, Some(session), _) => Cancellation::Prompt(ticket, session.clone()),
-            (kind, _, _) if kind.is_read() => {
+            (RequestKind::Read, _, _) => {
                 self.open.remove(&ticket).map_or(Cancellation::Nothing, Cancellation::Answer)
             }
             (_, _, OpeningState::Begun) => {
@@ -403,7 +359,7 @@ mod tests {
         };
         let (cancelled, is_open, ticket, _) = open(RequestKind::Prompt, OpeningState::None);
         assert_eq!((cancelled, is_open), (Cancellation::Prompt(ticket, session()), true));
-        let (cancelled, is_open, _, request) = open(RequestKind::List, OpeningState::None);
+        let (cancelled, is_open, _, request) = open(RequestKind::Read, OpeningState::None);
         assert_eq!((cancelled, is_open), (Cancellation::Answer(request), false));
         let attaching = OpeningState::Attaching(session());
         let (cancelled, is_open, ..) = open(RequestKind::Load, attaching);
@@ -412,8 +368,7 @@ mod tests {
             (RequestKind::New, OpeningState::Begun),
             // The client has that session open, and keeps it.
             (RequestKind::Load, OpeningState::None),
-            (RequestKind::Delete, OpeningState::None),
-            (RequestKind::SetTitle, OpeningState::None),
+            (RequestKind::Write, OpeningState::None),
         ] {
             let (cancelled, is_open, ..) = open(kind, opening);
             assert_eq!((cancelled, is_open), (Cancellation::Nothing, true), "{kind:?}");

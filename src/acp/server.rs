@@ -31,6 +31,7 @@ use super::requests::{
     Cancellation, FinishedAgent, IncomingRequest, OpeningState, OutgoingKind, RequestKind,
 };
 use super::tool_wire::{ALLOW_ALWAYS, ALLOW_ONCE, REJECT_ALWAYS, REJECT_ONCE};
+use super::unpublished::SentPrompt;
 use super::v2_answers;
 use super::writer::{self, Positions};
 use epitome_platform::blocking;
@@ -68,12 +69,10 @@ impl PendingCount {
         PendingCount(Arc::new(watch::Sender::new(0)))
     }
 
-    fn one_more(&self) {
+    /// Counts one more until the guard is dropped.
+    fn one_more(&self) -> PendingGuard {
         self.0.send_modify(|open| *open += 1);
-    }
-
-    fn one_less(&self) {
-        self.0.send_modify(|open| *open -= 1);
+        PendingGuard(self.clone())
     }
 
     /// Waits until the count is zero.
@@ -83,22 +82,19 @@ impl PendingCount {
     }
 }
 
+struct PendingGuard(PendingCount);
+
+impl Drop for PendingGuard {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|open| *open -= 1);
+    }
+}
+
 /// A session's reference to the outbox, dropped when the session releases the client.
 struct OutboxHandle {
     outbox: Arc<Outbox>,
     grant: Option<Arc<AccessGrant>>,
-    count: PendingCount,
-}
-
-impl OutboxHandle {
-    fn new(outbox: Arc<Outbox>, grant: Option<Arc<AccessGrant>>, count: PendingCount) -> OutboxHandle {
-        count.one_more();
-        OutboxHandle { outbox, grant, count }
-    }
-
-    fn may(&self, scope: AccessScope) -> bool {
-        self.grant.as_ref().is_none_or(|grant| grant.scope >= scope)
-    }
+    _pending: PendingGuard,
 }
 
 impl EventSink for OutboxHandle {
@@ -109,23 +105,31 @@ impl EventSink for OutboxHandle {
     }
 
     fn shows(&self) -> QuestionSupport {
-        if self.may(AccessScope::Approve) { self.outbox.shows() } else { QuestionSupport::default() }
+        match scope::allows(self.grant(), AccessScope::Approve) {
+            true => self.outbox.traits().questions(),
+            false => QuestionSupport::default(),
+        }
     }
 
     fn offers(&self) -> EditorSupport {
-        if self.may(AccessScope::Prompt) { self.outbox.offers() } else { EditorSupport::default() }
+        if !scope::allows(self.grant(), AccessScope::Prompt) {
+            return EditorSupport::default();
+        }
+        let ClientTraits { read_text_file: reads, write_text_file: writes, reviews_writes, .. } =
+            self.outbox.traits();
+        EditorSupport { reads, writes, reviews_writes }
     }
 
     fn shows_agents(&self) -> bool {
-        self.outbox.shows_agents()
+        self.outbox.traits().subagents
     }
 
     fn follows_state(&self) -> bool {
-        self.outbox.follows_state()
+        self.outbox.traits().version == AcpVersion::V2
     }
 
     fn shows_suggestions(&self) -> bool {
-        self.outbox.shows_suggestions()
+        self.outbox.traits().suggestions
     }
 
     fn mcp(&self) -> Option<Arc<dyn ClientMcp>> {
@@ -133,17 +137,11 @@ impl EventSink for OutboxHandle {
     }
 
     fn is_gone(&self) -> bool {
-        self.outbox.is_gone()
+        self.outbox.is_leaving()
     }
 
     fn grant(&self) -> Option<&AccessGrant> {
         self.grant.as_deref()
-    }
-}
-
-impl Drop for OutboxHandle {
-    fn drop(&mut self) {
-        self.count.one_less();
     }
 }
 
@@ -226,24 +224,21 @@ impl<P: StoredSessionPort> AcpServer<P> {
             return Ok(Routed::Now(self.initialize(params)));
         }
         if !self.initialized.load(Ordering::Relaxed) {
-            return Err(answers::not_initialized());
+            return Err(answers::invalid_request("Send `initialize` first"));
         }
         self.requested.store(true, Ordering::Relaxed);
         self.check_scope(method, params)?;
-        let params = &RequestParams::read(params)?;
-        if self.outbox.traits().version == AcpVersion::V2 {
-            return self.request_v2(id, method, params);
+        let is_v2 = self.outbox.traits().version == AcpVersion::V2;
+        if is_v2 && id == "null" {
+            return Err(answers::invalid_request("The id of a request must not be null"));
         }
+        let params = &RequestParams::read(params)?;
         match method {
-            "authenticate" => self.authenticate(id, params),
             "auth/status" => self.auth_status(id),
-            "logout" => self.log_out(id),
             "providers/list" => self.list_providers(id),
             "providers/set" => self.route_provider(params),
             "providers/disable" => Err(providers::is_required()),
             "session/new" => self.new_session(id, params),
-            "session/load" => self.attach(id, params, RequestKind::Load, Replay::Everything),
-            "session/resume" => self.attach(id, params, RequestKind::Resume, Replay::Nothing),
             "session/fork" => self.fork(id, params),
             "session/list" => self.list(id, params),
             "session/delete" => self.delete(id, params),
@@ -252,37 +247,54 @@ impl<P: StoredSessionPort> AcpServer<P> {
             "session/archive" => self.archive(id, params, true),
             "session/unarchive" => self.archive(id, params, false),
             "session/options" => self.options(id, params),
-            "session/prompt" => {
-                let content = params.prompt()?;
-                let prompt = |ticket, client| SessionCommand::Prompt { ticket, client, content, key: None };
-                self.command(id, params, RequestKind::Prompt, prompt)
-            }
+            "session/prompt" => self.prompt(id, params),
             // An extension supported by several clients: input for a running turn.
             "_session/steering" => {
                 let content = params.prompt()?;
                 let steer = |ticket, client| SessionCommand::Steer { ticket, client, content };
                 self.command(id, params, RequestKind::Steer, steer)
             }
+            "session/set_config_option" => {
+                if is_v2 {
+                    params.required::<String>("type")?;
+                }
+                let (option, value) = (params.required("configId")?, params.option_value()?);
+                let set = |ticket, client| SessionCommand::SetOption { ticket, client, option, value };
+                self.command(id, params, RequestKind::SetOption, set)
+            }
+            _ if is_v2 => self.request_v2(id, method, params),
+            "authenticate" => self.authenticate(id, params),
+            "logout" => self.log_out(id),
+            "session/load" => self.attach(id, params, RequestKind::Load, Replay::Everything),
+            "session/resume" => self.attach(id, params, RequestKind::Resume, Replay::Nothing),
             "session/set_mode" => {
                 let mode = params.required("modeId")?;
                 let set = |ticket, client| SessionCommand::SetMode { ticket, client, mode };
                 self.command(id, params, RequestKind::SetMode, set)
             }
-            "session/set_config_option" => {
-                let (option, value) = (params.required("configId")?, params.option_value()?);
-                let set = |ticket, client| SessionCommand::SetOption { ticket, client, option, value };
-                self.command(id, params, RequestKind::SetOption, set)
-            }
             // The record of a finished subagent is only shown, so there is nothing to end.
             "session/close" if self.finished_agent(&session_of(params)?).is_some() => {
                 Ok(Routed::Now(Ok(answers::empty())))
             }
-            "session/close" => {
-                let close = |ticket, client| SessionCommand::Close { ticket, client };
-                self.command(id, params, RequestKind::Close, close)
-            }
+            "session/close" => self.close(id, params),
             unknown => Err(answers::method_not_found(unknown)),
         }
+    }
+
+    fn prompt(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
+        let SentPrompt { skill, content, key } = SentPrompt::read(params, self.outbox.traits().version)?;
+        if let Some(skill) = skill
+            && !self.outbox.requests().has_skill(&session_of(params)?, &skill)
+        {
+            return Err(BadParams(format!("there is no skill {skill:?}")).into());
+        }
+        let prompt = |ticket, client| SessionCommand::Prompt { ticket, client, content, key };
+        self.command(id, params, RequestKind::Prompt, prompt)
+    }
+
+    fn close(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
+        let close = |ticket, client| SessionCommand::Close { ticket, client };
+        self.command(id, params, RequestKind::Close, close)
     }
 
     fn notification(&self, method: &str, params: Option<&RawValue>) {
@@ -337,12 +349,12 @@ impl<P: StoredSessionPort> AcpServer<P> {
         self.initialized.store(true, Ordering::Relaxed);
         let methods = match self.config.login.check() {
             Ok(()) => Vec::new(),
-            Err(_) => answers::auth_methods(traits.auth_terminal.then(|| self.login_program())),
+            Err(_) => answers::auth_methods(traits.auth_terminal.then(|| self.login_command())),
         };
         let takes_audio = self.config.login.takes_audio();
         match version {
-            AcpVersion::V1 => answers::initialize(methods, takes_audio),
-            AcpVersion::V2 => v2_answers::initialize(&methods, takes_audio),
+            AcpVersion::V1 => answers::initialize(&methods, takes_audio),
+            AcpVersion::V2 => v2_answers::initialize(methods, takes_audio),
         }
     }
 
@@ -398,11 +410,10 @@ impl<P: StoredSessionPort> AcpServer<P> {
         &self,
         id: &str,
         kind: RequestKind,
-        session: Option<SessionId>,
         work: impl FnOnce(&P) -> Result<Box<RawValue>, wire::Error> + Send + 'static,
     ) -> Result<Routed, wire::Error> {
         let sessions = self.config.sessions.clone();
-        self.respond_later(id, kind, session, blocking::run(move || work(&sessions)))
+        self.respond_later(id, kind, blocking::run(move || work(&sessions)))
     }
 
     /// Responds with the result of work.
@@ -410,10 +421,9 @@ impl<P: StoredSessionPort> AcpServer<P> {
         &self,
         id: &str,
         kind: RequestKind,
-        session: Option<SessionId>,
         work: impl Future<Output = Result<Box<RawValue>, wire::Error>> + Send + 'static,
     ) -> Result<Routed, wire::Error> {
-        let ticket = self.open(id, kind, session, OpeningState::None)?;
+        let ticket = self.open(id, kind, None, OpeningState::None)?;
         let outbox = self.outbox.clone();
         self.spawn(async move {
             // A panic in the store must not leave the client without a response.
@@ -426,11 +436,10 @@ impl<P: StoredSessionPort> AcpServer<P> {
 
     /// Starts work for which the connection waits before it ends.
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let background = self.background.clone();
-        background.one_more();
+        let pending = self.background.one_more();
         self.config.runtime.spawn(async move {
             work.await;
-            background.one_less();
+            drop(pending);
         });
     }
 
@@ -502,9 +511,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
     }
 
     fn answer(&self, id: &str, result: Result<Box<RawValue>, wire::Error>) {
-        let mut line = Vec::new();
-        writer::response(&mut line, id, result);
-        self.outbox.put_line(line);
+        self.outbox.put_line(|line| writer::response(line, id, result));
     }
 }
 
@@ -512,9 +519,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
 fn respond(outbox: &Outbox, ticket: Ticket, result: Result<Box<RawValue>, wire::Error>) {
     let open = outbox.requests().answer(ticket);
     if let Some(open) = open {
-        let mut line = Vec::new();
-        writer::response(&mut line, &open.id, result);
-        outbox.put_line(line);
+        outbox.put_line(|line| writer::response(line, &open.id, result));
     }
 }
 

@@ -3,81 +3,64 @@
 //! A child is announced on its parent before anything is sent under its own id, and its end is reported last. While it
 //! runs, the client can only cancel it. Its task, the message from its parent, is part of its own stream.
 
-use agent_client_protocol::v1::schema as wire;
 use serde_json::{Value, json};
-use wire::SessionUpdate;
 
 use super::answers;
+use super::lines::text_block;
 use super::model::Update;
 use super::requests::FinishedAgent;
 use super::updates::{agent_line, pieces, user_message};
 use epitome_session::{Subagent, SubagentEnd, SubagentInfo, SubagentState};
 use epitome_thread::visible::visible_line;
-use epitome_thread::{Change, Content, Message, MessageId, Origin, SessionId, StopReason};
+use epitome_thread::{Change, Content, Message, MessageId, Origin, SessionId};
 
 /// The update for a subagent's state.
-pub(super) fn update(now: &Subagent) -> wire::SubagentUpdate {
-    let mut update = wire::SubagentUpdate::new(now.session.0.clone()).state(state(&now.state));
+pub(super) fn update(now: &Subagent) -> Value {
+    let mut update = json!({
+        "sessionUpdate": "subagent_update", "sessionId": now.session.0, "state": state(&now.state),
+    });
     if let Some(SubagentInfo { call: _, title, description, cwd }) = now.about.as_deref() {
-        update = update.title(visible_line(title)).cwd(cwd.clone());
+        update["title"] = json!(visible_line(title));
+        update["cwd"] = json!(cwd.to_string_lossy());
         if !description.is_empty() {
-            update = update.description(description.clone());
+            update["description"] = json!(description);
         }
     }
     match (&now.state, &now.about) {
-        (SubagentState::Ended(_), _) => update.capabilities(None::<wire::SubagentSessionCapabilities>),
-        (SubagentState::Running | SubagentState::RequiresAction, Some(_)) => {
-            let cancel = wire::SessionCancelCapabilities::new();
-            update.capabilities(wire::SubagentSessionCapabilities::new().cancel(cancel))
-        }
-        (SubagentState::Running | SubagentState::RequiresAction, None) => update,
+        (SubagentState::Ended(_), _) => update["capabilities"] = Value::Null,
+        (_, Some(_)) => update["capabilities"] = json!({ "cancel": {} }),
+        (_, None) => {}
     }
+    update
 }
 
-fn state(state: &SubagentState) -> wire::StateUpdate {
-    let idle = |reason: Option<wire::IdleStopReason>| {
-        wire::StateUpdate::Idle(wire::IdleStateUpdate::new().stop_reason(reason))
-    };
+fn state(state: &SubagentState) -> Value {
+    let failed =
+        |why: &str| json!({ "state": "idle", "stopReason": "error", "error": answers::internal(why) });
     match state {
-        SubagentState::Running => wire::StateUpdate::Running(wire::RunningStateUpdate::new()),
-        SubagentState::RequiresAction => {
-            wire::StateUpdate::RequiresAction(wire::RequiresActionStateUpdate::new())
-        }
-        SubagentState::Ended(SubagentEnd::Stopped(reason)) => idle(Some(stop_reason(*reason))),
-        SubagentState::Ended(SubagentEnd::Failed(why)) => idle(Some(failed(why))),
-        SubagentState::Ended(SubagentEnd::Unknown) => idle(None),
+        SubagentState::Running => json!({ "state": "running" }),
+        SubagentState::RequiresAction => json!({ "state": "requires_action" }),
+        SubagentState::Ended(SubagentEnd::Stopped(reason)) => match answers::stop_reason(*reason) {
+            Some(reason) => json!({ "state": "idle", "stopReason": reason }),
+            None => failed("it did not finish"),
+        },
+        SubagentState::Ended(SubagentEnd::Failed(why)) => failed(why),
+        SubagentState::Ended(SubagentEnd::Unknown) => json!({ "state": "idle" }),
     }
-}
-
-fn stop_reason(reason: StopReason) -> wire::IdleStopReason {
-    match reason {
-        StopReason::EndTurn => wire::IdleStopReason::EndTurn,
-        StopReason::MaxTokens => wire::IdleStopReason::MaxTokens,
-        StopReason::MaxRounds => wire::IdleStopReason::MaxTurnRequests,
-        StopReason::Refusal => wire::IdleStopReason::Refusal,
-        StopReason::Cancelled => wire::IdleStopReason::Cancelled,
-        StopReason::Failed | StopReason::Interrupted => failed("it did not finish"),
-    }
-}
-
-fn failed(why: &str) -> wire::IdleStopReason {
-    wire::ErrorStopReason::new().error(answers::internal(why)).into()
 }
 
 /// Appends the task that a parent gives to its subagent, as part of the subagent's stream.
 pub(super) fn task(parent: &SessionId, agent: &SessionId, message: &Message, updates: &mut Vec<Update>) {
-    let id = wire::MessageId::new(message.id.to_string());
-    let message_of = wire::SessionMessage::new(id.clone())
-        .sender_session_id(wire::SessionId::new(parent.0.clone()))
-        .recipient_session_id(wire::SessionId::new(agent.0.clone()));
-    updates.push(Update::Shared(SessionUpdate::SessionMessage(message_of)));
-    for content in &message.content {
-        // Tasks consist only of text.
-        let Content::Text { text } = content else { continue };
-        for piece in pieces(text) {
-            let chunk = wire::SessionMessageChunk::new(id.clone(), wire::ContentBlock::from(piece));
-            updates.push(Update::Shared(SessionUpdate::SessionMessageChunk(chunk)));
-        }
+    let id = message.id.to_string();
+    updates.push(Update::Shared(json!({
+        "sessionUpdate": "session_message", "messageId": id, "senderSessionId": parent.0,
+        "recipientSessionId": agent.0,
+    })));
+    // Tasks consist only of text.
+    for piece in message.content.iter().filter_map(Content::as_text).flat_map(pieces) {
+        updates.push(Update::Shared(json!({
+            "sessionUpdate": "session_message_chunk", "messageId": id, "content": text_block(piece),
+        })));
     }
 }
 
@@ -110,6 +93,9 @@ mod tests {
     use std::path::PathBuf;
     use std::sync::Arc;
 
+    use agent_client_protocol::v1::schema::SessionUpdate;
+    use epitome_thread::StopReason;
+
     use super::*;
 
     fn describe_state(about: bool, state: SubagentState) -> Value {
@@ -122,7 +108,10 @@ mod tests {
             })
         });
         let now = Subagent { session: SessionId("s_b".into()), about, state };
-        serde_json::to_value(SessionUpdate::SubagentUpdate(update(&now))).expect("JSON")
+        let update = update(&now);
+        let read: SessionUpdate = serde_json::from_value(update.clone()).expect("the schema reads it");
+        assert_eq!(serde_json::to_value(read).expect("JSON"), update);
+        update
     }
 
     #[test]

@@ -6,16 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agent_client_protocol::v1::schema as wire;
-use wire::SessionUpdate;
 
 use super::compaction_wire;
 use super::from_wire::ClientTraits;
-use super::model::{AcpVersion, CallUpdate, MessagePiece, TerminalExit, Update};
+use super::model::{AcpVersion, CallUpdate, MessagePiece, TerminalChange, TerminalExit, Update};
 use super::subagent_wire;
 use super::tool_wire::{self, CallDetail};
 use super::updates::{
     agent_line, chunks, cut_line, empty_line, ending_line, entry_line, follow_up, info_update, last_shown,
-    line_id, name_hook, notice, part_id, plan_with_id, set_apart, usage_update, user_message,
+    line_id, name_hook, notice, part_id, set_apart, usage_update, user_message,
 };
 use epitome_session::{
     BackgroundTerminal, CompactionState, NoticeSeverity, Position, Seen, SessionEvent, SessionState,
@@ -198,7 +197,8 @@ impl Cursor {
                 Some(running) => running.sent = sent,
                 // Background commands end with their process.
                 None if traits.version == AcpVersion::V2 => {
-                    updates.push(Update::TerminalEnded { id: call, exit: TerminalExit::default() });
+                    let change = TerminalChange::Ended(TerminalExit::default());
+                    updates.push(Update::Terminal { id: call, change });
                 }
                 None => {}
             }
@@ -211,13 +211,8 @@ impl Cursor {
         let mut open: Vec<CallId> = self.calls.keys().cloned().collect();
         open.sort_by(|one, other| one.0.cmp(&other.0));
         for call in open {
-            let text = "Stopped before it was done.";
-            self.finish(
-                &ToolOutcome::text(call, OutcomeStatus::Interrupted, text),
-                CallDetail::Live,
-                version,
-                updates,
-            );
+            let outcome = ToolOutcome::text(call, OutcomeStatus::Interrupted, "Stopped before it was done.");
+            updates.extend(self.finish(&outcome, CallDetail::Live, version));
         }
     }
 
@@ -278,11 +273,19 @@ impl Cursor {
                 updates.extend(self.progress(&call, output, traits.version))
             }
             SessionEvent::CallFinished { outcome } => {
-                self.finish(&outcome, CallDetail::Live, traits.version, updates);
+                updates.extend(self.finish(&outcome, CallDetail::Live, traits.version));
             }
-            SessionEvent::Compaction { id, state } => self.compaction(id, state, traits, updates),
+            SessionEvent::Compaction { id, state } if traits.compaction => {
+                self.compacting.state(id, state, updates);
+            }
+            // Other clients get a notice that it takes a while.
+            SessionEvent::Compaction { state: CompactionState::Began { tokens }, .. } => {
+                let text = format!("Compacting {} tokens…", text::tokens(tokens));
+                self.notice(NoticeSeverity::Info, text, traits, updates);
+            }
+            SessionEvent::Compaction { .. } => {}
             SessionEvent::Usage(usage) => {
-                updates.push(Update::Shared(SessionUpdate::UsageUpdate(usage_update(&usage))));
+                updates.push(usage_update(&usage));
             }
             SessionEvent::Commands(commands) => {
                 updates.push(Update::Commands { list: commands, shows_skills: traits.skills });
@@ -293,15 +296,14 @@ impl Cursor {
             SessionEvent::Notice { severity, text } => self.notice(severity, text, traits, updates),
             SessionEvent::Subagent(now) => {
                 if traits.subagents {
-                    let update = subagent_wire::update(&now);
-                    updates.push(Update::Shared(SessionUpdate::SubagentUpdate(update)));
+                    updates.push(Update::Shared(subagent_wire::update(&now)));
                 }
             }
             SessionEvent::State(state) => self.state(state, updates),
             SessionEvent::TerminalEnded { call, code, signal } => {
                 if self.terminals.remove(&call) {
-                    let exit = TerminalExit { code, signal };
-                    updates.push(Update::TerminalEnded { id: call, exit });
+                    let change = TerminalChange::Ended(TerminalExit { code, signal });
+                    updates.push(Update::Terminal { id: call, change });
                 }
             }
             SessionEvent::Inserted { .. }
@@ -337,11 +339,8 @@ impl Cursor {
     fn state(&mut self, state: Arc<SessionState>, updates: &mut Vec<Update>) {
         for BackgroundTerminal { call, line } in &state.background {
             if self.terminals.insert(call.clone()) {
-                updates.push(Update::TerminalOpened {
-                    id: call.clone(),
-                    command: line.clone(),
-                    cwd: self.cwd.clone(),
-                });
+                let change = TerminalChange::Created { command: line.clone(), cwd: self.cwd.clone() };
+                updates.push(Update::Terminal { id: call.clone(), change });
             }
         }
         updates.push(Update::State(state));
@@ -440,8 +439,7 @@ impl Cursor {
                 }
             }
             Change::ToolFinished { outcome } => {
-                let detail = shown.detail();
-                self.finish(outcome, detail, shown.traits.version, updates);
+                updates.extend(self.finish(outcome, shown.detail(), shown.traits.version));
             }
             Change::Compacted { summary, .. } => {
                 if shown.traits.compaction {
@@ -461,10 +459,9 @@ impl Cursor {
                 updates.push(Update::Mode(*mode));
             }
             Change::Titled { title } => updates.push(info_update(title.clone(), entry.at)),
-            Change::Planned { steps } => updates.push(match shown.traits.plan_updates {
-                true => Update::Shared(SessionUpdate::PlanUpdate(plan_with_id(steps))),
-                false => Update::Plan(steps.clone()),
-            }),
+            Change::Planned { steps } => {
+                updates.push(Update::Plan { steps: steps.clone(), by_id: shown.traits.plan_updates });
+            }
             Change::TurnEnded { reason, .. } => {
                 for queued in std::mem::take(&mut self.queued) {
                     if let Change::Queued { message } = &queued.change {
@@ -489,15 +486,10 @@ impl Cursor {
     }
 
     /// Shows a call's result, if the client knows the call.
-    fn finish(
-        &mut self,
-        outcome: &ToolOutcome,
-        detail: CallDetail,
-        version: AcpVersion,
-        updates: &mut Vec<Update>,
-    ) {
-        self.announce_late(&outcome.call, updates);
-        let Some(running) = self.calls.remove(&outcome.call) else { return };
+    fn finish(&mut self, outcome: &ToolOutcome, detail: CallDetail, version: AcpVersion) -> Vec<Update> {
+        let mut updates = Vec::new();
+        self.announce_late(&outcome.call, &mut updates);
+        let Some(running) = self.calls.remove(&outcome.call) else { return updates };
         match version {
             AcpVersion::V1 if running.terminal => {
                 updates.extend(tool_wire::terminal_outcome(outcome, running.sent, detail));
@@ -507,16 +499,14 @@ impl Cursor {
                 if goes_on {
                     self.terminals.insert(outcome.call.clone());
                 }
-                updates.extend(tool_wire::own_terminal_outcome(
-                    outcome,
-                    running.written.are_all(goes_on),
-                    detail,
-                ));
+                let has_all = running.written.are_all(goes_on);
+                updates.extend(tool_wire::own_terminal_outcome(outcome, has_all, detail));
             }
             AcpVersion::V1 | AcpVersion::V2 => {
                 updates.push(Update::Call(Box::new(tool_wire::outcome(outcome, detail))));
             }
         }
+        updates
     }
 
     /// Sends a piece of the streamed message.
@@ -562,7 +552,7 @@ impl Cursor {
                     if let Some((call, outcome)) = search.as_call(message.id, index) {
                         let detail = shown.detail();
                         updates.extend(self.announce(&call, shown.traits, detail));
-                        self.finish(&outcome, detail, shown.traits.version, updates);
+                        updates.extend(self.finish(&outcome, detail, shown.traits.version));
                     }
                     sources = search.sources();
                     if sources.is_empty() {
@@ -616,22 +606,6 @@ impl Cursor {
         })
     }
 
-    /// Shows the progress of a compaction or, if the client can't show it, a notice that it takes a while.
-    fn compaction(
-        &mut self,
-        id: MessageId,
-        state: CompactionState,
-        traits: &ClientTraits,
-        updates: &mut Vec<Update>,
-    ) {
-        if traits.compaction {
-            self.compacting.state(id, state, updates);
-        } else if let CompactionState::Began { tokens } = state {
-            let text = format!("Compacting {} tokens…", text::tokens(tokens));
-            self.notice(NoticeSeverity::Info, text, traits, updates);
-        }
-    }
-
     fn notice(
         &mut self,
         severity: NoticeSeverity,
@@ -643,7 +617,7 @@ impl Cursor {
             return;
         }
         if traits.notices {
-            updates.push(Update::Shared(SessionUpdate::Notice(notice(severity, &text))));
+            updates.push(notice(severity, &text));
         } else if self.in_turn {
             self.show_as_thought(text, updates);
         } else if self.pending_notices.len() < PENDING_NOTICES_MAX {

@@ -11,7 +11,7 @@ use agent_client_protocol::v1::schema as wire;
 use serde_json::Value;
 
 use super::model::{
-    CallContent, CallUpdate, PermissionCard, ShownStatus, TerminalChange, TerminalExit, Update,
+    CallContent, CallUpdate, FileDiff, PermissionCard, ShownStatus, TerminalChange, TerminalExit, Update,
 };
 use super::updates::fenced;
 use epitome_secrets::has_mask;
@@ -336,7 +336,7 @@ fn show(shown: &ToolDisplay, detail: CallDetail) -> CallContent {
                 let line = format!("{}: the change is too large to show ({bytes} bytes)", path.display());
                 return CallContent::Text(line);
             }
-            CallContent::Diff { path: path.clone(), old: old.clone(), new: new.clone() }
+            CallContent::Diff(FileDiff { path: path.clone(), old: old.clone(), new: new.clone() })
         }
     }
 }

@@ -10,19 +10,13 @@ use serde_json::{Value, json};
 
 use super::answers::option_value;
 use super::from_wire::{BadParams, RequestParams};
+use super::model::AcpVersion;
 use super::updates::wire_path;
 use epitome_session::CommandInfo;
 use epitome_thread::{Content, PartId, Seq, SessionId};
 
 /// Longest `idempotencyKey`, in characters: the schema's `maxLength`.
 const KEY_CHARS_MAX: usize = 255;
-
-/// Adds the capabilities that the crate lacks. Session cursors have no agent capability: the client requests them.
-pub fn advertise(agent_capabilities: &mut Value) {
-    agent_capabilities["sessionCapabilities"]["options"] = json!({});
-    // The crate has it, but its types are not used: headers stay out of types that print them.
-    agent_capabilities["providers"] = json!({});
-}
 
 /// `configOptions` of a request that opens a session: ids and values of its initial options. Malformed options are
 /// skipped, since unknown options and values are ignored too; only an unknown `type` is an error.
@@ -49,24 +43,18 @@ pub fn initial_options(params: &RequestParams<'_>) -> Result<Vec<(String, String
 /// `cursorId` of `session/fork`: the last entry that the fork includes.
 pub fn fork_cursor(params: &RequestParams<'_>) -> Result<Option<Seq>, BadParams> {
     let Some(cursor) = params.optional::<String>("cursorId")? else { return Ok(None) };
-    let part = cursor.parse::<PartId>().ok().filter(|part| part.part.is_none());
     let unknown = || BadParams("`cursorId` was not issued by this agent".to_owned());
-    Ok(Some(part.ok_or_else(unknown)?.entry))
+    entry_of(&cursor).ok_or_else(unknown).map(Some)
 }
 
-/// The message after which a cursor is placed.
-pub enum CursorAnchor {
-    UserMessage(String),
-    AgentMessage(String),
+/// The entry that a text such as `e12` names.
+pub fn entry_of(text: &str) -> Option<Seq> {
+    text.parse::<PartId>().ok().filter(|part| part.part.is_none()).map(|part| part.entry)
 }
 
-/// The params of the update that announces a cursor: a position in the conversation where a fork can begin. Its id is
-/// that of the last entry that the fork includes.
-pub fn cursor_update(session: &SessionId, entry: Seq, anchor: &CursorAnchor) -> Value {
-    let (kind, message) = match anchor {
-        CursorAnchor::UserMessage(message) => ("user_message", message),
-        CursorAnchor::AgentMessage(message) => ("agent_message", message),
-    };
+/// The params of the update that announces a cursor: a position in the conversation where a fork can begin, after a
+/// message of this kind. Its id is that of the last entry that the fork includes.
+pub fn cursor_update(session: &SessionId, entry: Seq, kind: &str, message: &str) -> Value {
     json!({
         "sessionId": session.0,
         "update": {
@@ -93,10 +81,32 @@ pub fn session_content(child: &SessionId) -> Value {
     json!({ "type": "session", "sessionId": child.0 })
 }
 
+/// The params of `session/prompt`.
+pub struct SentPrompt {
+    /// The skill that it starts. Only in version 2.
+    pub skill: Option<String>,
+    pub content: Vec<Content>,
+    /// Only in version 2.
+    pub key: Option<String>,
+}
+
+impl SentPrompt {
+    pub fn read(params: &RequestParams<'_>, version: AcpVersion) -> Result<SentPrompt, BadParams> {
+        if version == AcpVersion::V1 {
+            return Ok(SentPrompt { skill: None, content: params.prompt()?, key: None });
+        }
+        let (skill, content) = match skill_prompt(params)? {
+            Some((skill, content)) => (Some(skill), content),
+            None => (None, params.prompt()?),
+        };
+        Ok(SentPrompt { skill, content, key: idempotency_key(params)? })
+    }
+}
+
 /// `idempotencyKey` of `session/prompt` in version 2 (schema 1.19 and later, `PromptRequest`): 1 to 255 opaque
 /// characters, scoped to a session. A key inserts at most one message, and every request with it gets that message's
 /// id. There is no capability for it.
-pub fn idempotency_key(params: &RequestParams<'_>) -> Result<Option<String>, BadParams> {
+fn idempotency_key(params: &RequestParams<'_>) -> Result<Option<String>, BadParams> {
     let key: Option<String> = params.optional("idempotencyKey")?;
     match key.as_ref().map(|key| key.chars().count()) {
         None | Some(1..=KEY_CHARS_MAX) => Ok(key),
@@ -116,7 +126,7 @@ pub fn skill(command: &CommandInfo, file: &Path) -> Value {
 
 /// The skill that the first block of a prompt starts (`session.prompt.skill`), and the prompt as if the user had typed
 /// it: the skill's command, with the text that follows as its arguments.
-pub fn skill_prompt(params: &RequestParams<'_>) -> Result<Option<(String, Vec<Content>)>, BadParams> {
+fn skill_prompt(params: &RequestParams<'_>) -> Result<Option<(String, Vec<Content>)>, BadParams> {
     let blocks: Vec<Value> = params.list("prompt")?;
     let Some(first) = blocks.first().filter(|block| block["type"] == "skill") else { return Ok(None) };
     let name = first["name"].as_str().filter(|name| !name.is_empty() && !name.contains(char::is_whitespace));

@@ -6,16 +6,15 @@ use std::path::PathBuf;
 use agent_client_protocol::v1::schema as wire;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
-use wire::SessionUpdate;
 
 use super::answers;
+use super::lines::text_block;
 use super::model::{MessagePiece, TextUpdate, Update};
-use super::v1;
 use epitome_session::{NoticeSeverity, TextKind, UsageNow};
 pub(super) use epitome_thread::visible::fenced;
 use epitome_thread::visible::visible_line;
 use epitome_thread::{
-    Content, Entry, Message, MessageId, Origin, PlanStep, ReplyCut, StopReason, Usage, describe, text,
+    Content, Entry, Message, MessageId, Origin, ReplyCut, StopReason, Usage, describe, text,
 };
 
 /// Longest text of one chunk, in bytes: some clients read lines of at most 10 MiB.
@@ -120,19 +119,13 @@ pub(super) fn last_shown(update: &Update, before: Option<TextKind>) -> Option<Te
     match update {
         Update::Text(text) => Some(text.kind),
         // Shown outside the conversation.
-        Update::Shared(SessionUpdate::UsageUpdate(_) | SessionUpdate::SessionInfoUpdate(_))
-        | Update::Commands { .. }
-        | Update::Options { .. }
-        | Update::Mode(_)
-        | Update::State(_) => before,
-        Update::Shared(_)
-        | Update::UserMessage { .. }
-        | Update::Call(_)
-        | Update::TerminalOutput { .. }
-        | Update::TerminalReplaced { .. }
-        | Update::TerminalOpened { .. }
-        | Update::TerminalEnded { .. }
-        | Update::Plan(_) => None,
+        Update::Commands { .. } | Update::Options { .. } | Update::Mode(_) | Update::State(_) => before,
+        Update::Shared(update)
+            if matches!(update["sessionUpdate"].as_str(), Some("usage_update" | "session_info_update")) =>
+        {
+            before
+        }
+        _ => None,
     }
 }
 
@@ -140,46 +133,36 @@ pub(super) fn last_shown(update: &Update, before: Option<TextKind>) -> Option<Te
 pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec<Update>) {
     let id = wire::MessageId::new(message.id.to_string());
     let mut shown = Vec::with_capacity(message.content.len());
-    let mut send = |block: wire::ContentBlock| shown.push(block);
     let typed = match origin {
         Origin::Recipe { typed, .. } => Some(typed),
-        Origin::Person
-        | Origin::Queue { .. }
-        | Origin::Hook { .. }
-        | Origin::Context { .. }
-        | Origin::Instructions { .. } => None,
+        _ => None,
     };
-    if let Some(typed) = typed {
-        send(wire::ContentBlock::from(typed.clone()));
-    }
+    shown.extend(typed.map(text_block));
     for content in &message.content {
         match content {
             Content::Text { .. } if typed.is_some() => {}
-            Content::Text { text } => pieces(text).for_each(|piece| send(wire::ContentBlock::from(piece))),
-            Content::Image { mime_type, data, uri } => send(wire::ContentBlock::Image(
-                wire::ImageContent::new(data.clone(), mime_type.clone()).uri(uri.clone()),
-            )),
+            Content::Text { text } => shown.extend(pieces(text).map(text_block)),
+            Content::Image { mime_type, data, uri } => {
+                let mut image = json!({ "type": "image", "data": data, "mimeType": mime_type });
+                if let Some(uri) = uri {
+                    image["uri"] = json!(uri);
+                }
+                shown.push(image);
+            }
             Content::Document { data, name, .. } if data.len() > DOCUMENT_BASE64_BYTES_MAX => {
-                let shown = name.as_deref().unwrap_or("document");
-                send(wire::ContentBlock::ResourceLink(wire::ResourceLink::new(
-                    shown,
-                    attachment_uri(name.as_deref()),
-                )));
+                let uri = attachment_uri(name.as_deref());
+                let name = name.as_deref().unwrap_or("document");
+                shown.push(json!({ "type": "resource_link", "name": name, "uri": uri }));
             }
-            Content::Document { mime_type, data, name } => {
-                let contents = wire::BlobResourceContents::new(data.clone(), attachment_uri(name.as_deref()))
-                    .mime_type(mime_type.clone());
-                send(wire::ContentBlock::Resource(wire::EmbeddedResource::new(
-                    wire::EmbeddedResourceResource::BlobResourceContents(contents),
-                )));
+            Content::Document { mime_type, data, name } => shown.push(json!({
+                "type": "resource",
+                "resource": { "blob": data, "mimeType": mime_type, "uri": attachment_uri(name.as_deref()) },
+            })),
+            Content::Resource { uri, text } => {
+                shown.push(json!({ "type": "resource", "resource": { "text": text, "uri": uri } }));
             }
-            Content::Resource { uri, text } => send(wire::ContentBlock::Resource(
-                wire::EmbeddedResource::new(wire::EmbeddedResourceResource::TextResourceContents(
-                    wire::TextResourceContents::new(text.clone(), uri.clone()),
-                )),
-            )),
             Content::ResourceLink { uri, name } => {
-                send(wire::ContentBlock::ResourceLink(wire::ResourceLink::new(name.clone(), uri.clone())));
+                shown.push(json!({ "type": "resource_link", "name": name, "uri": uri }));
             }
             Content::Thinking { .. } | Content::Call(_) | Content::Search(_) => {}
         }
@@ -201,20 +184,18 @@ fn attachment_uri(name: Option<&str>) -> String {
 
 /// Why a reply was cut short; `None` if the user cancelled it.
 pub(super) fn cut_line(cut: &ReplyCut) -> Option<String> {
-    match cut {
-        ReplyCut::MaxTokens => Some("Cut short: the model reached its output limit.".to_owned()),
-        ReplyCut::Refused { reason } if reason.is_empty() => {
-            Some("Cut short: the model declined.".to_owned())
-        }
-        ReplyCut::Refused { reason } => Some(format!("Cut short: the model declined: {reason}")),
-        ReplyCut::Broken { reason } => Some(format!("Cut short: {reason}")),
-        ReplyCut::Cancelled => None,
-        ReplyCut::WindowFull => Some("Cut short: the model's window was full.".to_owned()),
+    Some(match cut {
+        ReplyCut::Cancelled => return None,
+        ReplyCut::MaxTokens => "Cut short: the model reached its output limit.".to_owned(),
+        ReplyCut::Refused { reason } if reason.is_empty() => "Cut short: the model declined.".to_owned(),
+        ReplyCut::Refused { reason } => format!("Cut short: the model declined: {reason}"),
+        ReplyCut::Broken { reason } => format!("Cut short: {reason}"),
+        ReplyCut::WindowFull => "Cut short: the model's window was full.".to_owned(),
         ReplyCut::Filtered { reason } => {
-            Some(format!("Cut short: a filter of the provider withheld the reply: {reason}"))
+            format!("Cut short: a filter of the provider withheld the reply: {reason}")
         }
-        ReplyCut::Other { reason } => Some(format!("The model stopped: {reason}")),
-    }
+        ReplyCut::Other { reason } => format!("The model stopped: {reason}"),
+    })
 }
 
 /// The line that reports how a turn ended, in addition to the prompt's response. The response to a failed turn contains
@@ -223,37 +204,28 @@ pub(super) fn ending_line(reason: StopReason, replay: bool) -> Option<&'static s
     match reason {
         StopReason::Interrupted => Some("Interrupted: the agent's process ended before this turn was done."),
         StopReason::Failed if replay => Some("This turn ended with an error."),
-        StopReason::Failed
-        | StopReason::EndTurn
-        | StopReason::MaxTokens
-        | StopReason::MaxRounds
-        | StopReason::Refusal
-        | StopReason::Cancelled => None,
+        _ => None,
     }
-}
-
-/// The id of the model's plan. A session has one.
-const PLAN_ID: &str = "todos";
-
-/// The complete plan, for clients that identify plans by id.
-pub(super) fn plan_with_id(steps: &[PlanStep]) -> wire::PlanUpdate {
-    wire::PlanUpdate::new(wire::PlanUpdateContent::items(PLAN_ID, v1::plan(steps).entries))
 }
 
 /// The session's title.
 pub(super) fn info_update(title: String, at: u64) -> Update {
-    Update::Shared(SessionUpdate::SessionInfoUpdate(
-        wire::SessionInfoUpdate::new().title(visible_line(&title)).updated_at(answers::timestamp(at)),
-    ))
+    Update::Shared(json!({
+        "sessionUpdate": "session_info_update", "title": visible_line(&title),
+        "updatedAt": answers::timestamp(at),
+    }))
 }
 
 /// The fill level of the context window; `_meta.usage` has the usage of the last model call.
-pub(super) fn usage_update(usage: &UsageNow) -> wire::UsageUpdate {
-    let cost = usage.cost.filter(|cost| cost.is_finite());
-    let cost = cost.map(|amount| wire::Cost::new(text::rounded_dollars(amount), "USD"));
-    let meta = json!({ "usage": tokens(&usage.last) });
-    let Value::Object(meta) = meta else { unreachable!("the literal above is an object") };
-    wire::UsageUpdate::new(usage.used, usage.size).cost(cost).meta(meta)
+pub(super) fn usage_update(usage: &UsageNow) -> Update {
+    let mut update = json!({
+        "sessionUpdate": "usage_update", "used": usage.used, "size": usage.size,
+        "_meta": { "usage": tokens(&usage.last) },
+    });
+    if let Some(cost) = usage.cost.filter(|cost| cost.is_finite()) {
+        update["cost"] = json!({ "amount": text::rounded_dollars(cost), "currency": "USD" });
+    }
+    Update::Shared(update)
 }
 
 /// Token usage with the field names that clients read in `_meta`.
@@ -269,16 +241,14 @@ pub(super) fn tokens(usage: &Usage) -> Value {
 }
 
 /// Builds a notice. The first line of the text is the title, the rest is the description.
-pub(super) fn notice(severity: NoticeSeverity, text: &str) -> wire::Notice {
-    let severity = match severity {
-        NoticeSeverity::Info => wire::NoticeSeverity::Info,
-        NoticeSeverity::Warning => wire::NoticeSeverity::Warning,
-        NoticeSeverity::Error => wire::NoticeSeverity::Error,
-    };
+pub(super) fn notice(severity: NoticeSeverity, text: &str) -> Update {
     let text = text.trim();
     let (title, rest) = text.split_once('\n').unwrap_or((text, ""));
-    let description = Some(rest.trim()).filter(|rest| !rest.is_empty()).map(str::to_owned);
-    wire::Notice::new(severity, title.trim_end()).description(description)
+    let mut notice = json!({ "sessionUpdate": "notice", "severity": severity, "title": title.trim_end() });
+    if !rest.trim().is_empty() {
+        notice["description"] = json!(rest.trim());
+    }
+    Update::Shared(notice)
 }
 
 /// A path that can be serialized even if it is not UTF-8.

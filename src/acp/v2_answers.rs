@@ -1,6 +1,6 @@
 //! Results and errors of version 2. Pure. Those with the form of version 1 are built by `answers`.
 
-use agent_client_protocol::v1::schema::{AuthMethod, Error};
+use agent_client_protocol::v1::schema::Error;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -18,17 +18,14 @@ const CANCELLED: i32 = -32800;
 /// Epitome's error code: a hook kept the prompt out of the conversation. Outside the reserved ranges.
 const REFUSED: i32 = -31003;
 
-/// The agent's capabilities and authentication methods.
-pub fn initialize(methods: &[AuthMethod], takes_audio: bool) -> Result<Box<RawValue>, Error> {
-    let mut methods = json!(methods);
-    for method in methods.as_array_mut().into_iter().flatten() {
-        if let Some(fields) = method.as_object_mut() {
-            let id = fields.remove("id").unwrap_or_default();
-            fields.insert("methodId".to_owned(), id);
-            fields.entry("type").or_insert_with(|| json!("agent"));
-            // Variables have the same form as those of MCP servers.
-            fields.remove("_meta");
-        }
+/// The agent's capabilities and authentication methods. `methods` are in the form of version 1.
+pub fn initialize(mut methods: Vec<Value>, takes_audio: bool) -> Result<Box<RawValue>, Error> {
+    for fields in methods.iter_mut().filter_map(Value::as_object_mut) {
+        let id = fields.remove("id").unwrap_or_default();
+        fields.insert("methodId".to_owned(), id);
+        fields.entry("type").or_insert_with(|| json!("agent"));
+        // Variables have the same form as those of MCP servers.
+        fields.remove("_meta");
     }
     let mut prompt = json!({ "image": {}, "embeddedContext": {}, "skill": {} });
     if takes_audio {
@@ -36,7 +33,7 @@ pub fn initialize(methods: &[AuthMethod], takes_audio: bool) -> Result<Box<RawVa
     }
     answers::raw(&json!({
         "protocolVersion": 2,
-        "info": { "name": "epitome", "title": "Epitome", "version": env!("CARGO_PKG_VERSION") },
+        "info": answers::info(),
         "capabilities": { "session": {
             "prompt": prompt,
             "mcp": { "stdio": {}, "http": {}, "acp": {} },
@@ -59,15 +56,6 @@ pub fn unsupported_version(requested: &Value) -> Error {
         .data(json!({ "requested": requested, "supported": [1, 2] }))
 }
 
-/// The error for a second `initialize` after other requests.
-pub fn initialized_already() -> Error {
-    Error::new(super::envelope::INVALID_REQUEST, "The connection is initialized already")
-}
-
-pub fn null_id() -> Error {
-    Error::new(super::envelope::INVALID_REQUEST, "The id of a request must not be null")
-}
-
 /// The response to a prompt that was inserted as this message.
 pub fn inserted(message: MessageId) -> Result<Box<RawValue>, Error> {
     answers::raw(&json!({ "messageId": message.to_string() }))
@@ -81,7 +69,7 @@ pub fn result(
     traits: &ClientTraits,
 ) -> Result<Box<RawValue>, Error> {
     match (kind, answer) {
-        (RequestKind::New | RequestKind::Fork, SessionAnswer::Attached { session, options, now, .. }) => {
+        (RequestKind::New, SessionAnswer::Attached { session, options, now, .. }) => {
             let mut result = json!({ "sessionId": session.0, "configOptions": v2::config_options(&options) });
             add_commands(&mut result, now.as_deref(), traits);
             answers::raw(&result)

@@ -11,18 +11,19 @@ use serde_json::{Value, json};
 
 use super::answers;
 use super::from_wire::ClientTraits;
+use super::lines::{self, UpdateLine};
 use super::model::{AcpVersion, ShownStatus, TextUpdate, Update};
 use super::outbox::{Outbox, OutboxItem};
 use super::requests::{FinishedAgent, OpeningState, OutgoingKind, OutgoingRequest, RequestKind};
 use super::to_wire::Cursor;
 use super::tool_wire::{self, CallDetail};
-use super::unpublished::{self, CursorAnchor};
+use super::unpublished;
 use super::updates::wire_path;
 use super::{subagent_wire, v1, v2, v2_answers};
 use epitome_session::{
     AskId, AskedByAgent, CommandInfo, EditorRequest, PermissionRequest, Position, QuestionKind,
-    QuestionSupport, SessionAnswer, SessionError, SessionEvent, Subagent, SubagentState, TextKind, Ticket,
-    UserQuestion, agent_of_call,
+    SessionAnswer, SessionError, SessionEvent, Subagent, SubagentState, TextKind, Ticket, UserQuestion,
+    agent_of_call,
 };
 use epitome_thread::visible::visible;
 use epitome_thread::{CallDisplay, CallId, Change, Entry, MessageId, SessionId, ToolCall};
@@ -88,18 +89,10 @@ struct WriteTarget<'a> {
 }
 
 impl WriteTarget<'_> {
-    /// Writes the lines of an update. Returns their number.
-    fn update(&mut self, session: &SessionId, update: Update) -> usize {
-        let mut lines = 0;
-        match self.traits.version {
-            AcpVersion::V1 => v1::project(update, &mut |update| {
-                lines += usize::from(session_update(self.buffer, session, &WrittenUpdate(&update)));
-            }),
-            AcpVersion::V2 => v2::project(update, &mut |update| {
-                lines += usize::from(session_update(self.buffer, session, &update));
-            }),
-        }
-        lines
+    /// Writes the lines of an update.
+    fn update(&mut self, session: &SessionId, update: Update) {
+        let version = self.traits.version;
+        lines::project(version, update, &mut |line| session_update(self.buffer, session, &line));
     }
 
     /// Sends a request to the client for a session. The answer goes to that session.
@@ -143,8 +136,7 @@ impl UpdateWriter {
                 SessionEvent::Withdrawn { ask } => {
                     let asked = target.outbox.requests().withdraw(&session, ask);
                     if let Some(id) = asked {
-                        let params = wire::CancelRequestNotification::new(wire::RequestId::Number(id as i64));
-                        notification(target.buffer, "$/cancel_request", &params);
+                        notification(target.buffer, "$/cancel_request", &json!({ "requestId": id }));
                     }
                 }
                 SessionEvent::Subagent(now) => self.agent(&session, now, target),
@@ -153,19 +145,7 @@ impl UpdateWriter {
                 SessionEvent::Suggestions(prompts) => {
                     session_update(target.buffer, &session, &unpublished::suggestions(&prompts));
                 }
-                out @ (SessionEvent::Entry { .. }
-                | SessionEvent::Text { .. }
-                | SessionEvent::CallStarted { .. }
-                | SessionEvent::CallProgress { .. }
-                | SessionEvent::CallFinished { .. }
-                | SessionEvent::Seen(_)
-                | SessionEvent::Compaction { .. }
-                | SessionEvent::Usage(_)
-                | SessionEvent::Commands(_)
-                | SessionEvent::Options(_)
-                | SessionEvent::State(_)
-                | SessionEvent::TerminalEnded { .. }
-                | SessionEvent::Notice { .. }) => self.translate(&session, out, target),
+                out => self.translate(&session, out, target),
             },
         }
     }
@@ -188,26 +168,25 @@ impl UpdateWriter {
         };
         self.cursor(session).translate(out, target.traits, &mut updates);
         let start = target.buffer.len();
-        let mut lines = 0;
         if let Some(last) = last_agent_message(&updates).filter(|_| target.traits.cursors) {
             self.last_messages.insert(session.clone(), last);
         }
         let cursor = entry.and_then(|entry| self.cursor_after(session, &entry, &updates, target));
         for update in updates.drain(..) {
-            lines += self.update(session, update, target);
+            self.update(session, update, target);
         }
         if let Some(params) = cursor {
-            lines += usize::from(notification(target.buffer, "session/update", &params));
+            notification(target.buffer, "session/update", &params);
         }
         self.updates = updates;
         if self.positions == Positions::Included {
-            self.insert_position(session, begins, lines, start, target.buffer);
+            self.insert_position(session, begins, start, target.buffer);
         }
     }
 
-    /// Writes the lines of an update and returns their number. A call that has started a subagent links to it in
-    /// addition to its own content; each content replaces the previous one.
-    fn update(&mut self, session: &SessionId, update: Update, target: &mut WriteTarget<'_>) -> usize {
+    /// Writes the lines of an update. A call that has started a subagent links to it in addition to its own content; each
+    /// content replaces the previous one.
+    fn update(&mut self, session: &SessionId, update: Update, target: &mut WriteTarget<'_>) {
         let linked = match &update {
             Update::Call(call) if !call.is_new && !self.links.is_empty() => {
                 let key = (session.clone(), CallId(call.id.clone()));
@@ -224,9 +203,8 @@ impl UpdateWriter {
             _ => None,
         };
         let Some(child) = linked else { return target.update(session, update) };
-        let (version, mut lines) = (target.traits.version, 0);
-        let mut write = |update: serde_json::Result<Value>| {
-            let Ok(mut update) = update else { return };
+        lines::project(target.traits.version, update, &mut |line| {
+            let UpdateLine::Json(mut update) = line else { return };
             match &child {
                 LinkedAgent::Running(child) => {
                     if let Some(Value::Array(content)) = update.get_mut("content") {
@@ -237,15 +215,8 @@ impl UpdateWriter {
                     update["_meta"]["subagent_session_info"] = subagent_wire::session_info(child);
                 }
             }
-            lines += usize::from(session_update(target.buffer, session, &update));
-        };
-        match version {
-            AcpVersion::V1 => {
-                v1::project(update, &mut |update| write(serde_json::to_value(WrittenUpdate(&update))));
-            }
-            AcpVersion::V2 => v2::project(update, &mut |update| write(serde_json::to_value(update))),
-        }
-        lines
+            session_update(target.buffer, session, &update);
+        });
     }
 
     /// Links the replayed calls of finished subagents to the sessions that the client can load. Only in version 1:
@@ -283,34 +254,28 @@ impl UpdateWriter {
         updates: &[Update],
         target: &WriteTarget<'_>,
     ) -> Option<Value> {
-        let anchor = match &entry.change {
-            Change::TurnEnded { .. } => CursorAnchor::AgentMessage(self.last_messages.remove(session)?),
+        let (kind, message) = match &entry.change {
+            Change::TurnEnded { .. } => ("agent_message", self.last_messages.remove(session)?),
             change if change.is_said_by_user() => {
                 let shown = updates.iter().find_map(|update| match update {
                     Update::UserMessage { id, .. } => Some(id.0.to_string()),
                     _ => None,
                 });
-                CursorAnchor::UserMessage(shown?)
+                ("user_message", shown?)
             }
             _ => return None,
         };
         let is_child = target.outbox.requests().root_of(session).is_some();
-        (!is_child).then(|| unpublished::cursor_update(session, entry.seq, &anchor))
+        (!is_child).then(|| unpublished::cursor_update(session, entry.seq, kind, &message))
     }
 
     /// Inserts the client's position before the updates that begin at `start`, if they change it.
-    fn insert_position(
-        &mut self,
-        session: &SessionId,
-        begins: bool,
-        lines: usize,
-        start: usize,
-        buffer: &mut Vec<u8>,
-    ) {
+    fn insert_position(&mut self, session: &SessionId, begins: bool, start: usize, buffer: &mut Vec<u8>) {
         let Some(at) = self.cursor(session).position() else { return };
         if !begins && self.sent.get(session) == Some(&at) {
             return;
         }
+        let lines = buffer[start..].iter().filter(|byte| **byte == b'\n').count();
         let step = PositionLine { session: &session.0, lines, begins, at: &at };
         let json = serde_json::to_vec(&step).expect("a position is made of strings and numbers");
         buffer.splice(start..start, [POSITION, &json, b"}\n"].concat());
@@ -388,15 +353,11 @@ impl UpdateWriter {
             always: permission.always.is_some(),
             never: permission.never.is_some(),
         };
-        const METHOD: &str = "session/request_permission";
-        match target.traits.version {
-            AcpVersion::V1 => {
-                target.request(session, ask, what, METHOD, &v1::permission(&shown_in, card));
-            }
-            AcpVersion::V2 => {
-                target.request(session, ask, what, METHOD, &v2::permission(&shown_in, card));
-            }
-        }
+        let params = match target.traits.version {
+            AcpVersion::V1 => v1::permission(&shown_in, card),
+            AcpVersion::V2 => v2::permission(&shown_in, card),
+        };
+        target.request(session, ask, what, "session/request_permission", &params);
     }
 
     /// Sends a question, unless the client can't show that kind.
@@ -407,9 +368,7 @@ impl UpdateWriter {
         question: &UserQuestion,
         target: &mut WriteTarget<'_>,
     ) {
-        let traits = target.traits;
-        let shows = QuestionSupport { forms: traits.elicitation_form, urls: traits.elicitation_url };
-        if !shows.can(&question.wants) {
+        if !target.traits.questions().can(&question.wants) {
             return;
         }
         let mut params = json!({ "sessionId": session.0, "message": visible(&question.message) });
@@ -454,7 +413,7 @@ impl UpdateWriter {
             || match (&answer, open.kind) {
                 (Ok(SessionAnswer::Closed), _) => true,
                 // A session that was open before remains so.
-                (Err(_), RequestKind::New | RequestKind::Fork | RequestKind::Load | RequestKind::Resume) => {
+                (Err(_), RequestKind::New | RequestKind::Load | RequestKind::Resume) => {
                     open.opening != OpeningState::None
                 }
                 (Ok(_) | Err(_), _) => false,
@@ -566,46 +525,31 @@ pub fn response(buffer: &mut Vec<u8>, id: &str, result: Result<Box<RawValue>, wi
     buffer.extend_from_slice(b"}\n");
 }
 
-/// An update as it is written. The schema omits the status `pending`, and clients that don't know the default show the
-/// call without a status.
-struct WrittenUpdate<'a>(&'a wire::SessionUpdate);
-
-impl Serialize for WrittenUpdate<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let wire::SessionUpdate::ToolCall(call) = self.0 else { return self.0.serialize(serializer) };
-        let mut update = serde_json::to_value(self.0).map_err(serde::ser::Error::custom)?;
-        update["status"] = serde_json::to_value(call.status).map_err(serde::ser::Error::custom)?;
-        update.serialize(serializer)
-    }
-}
-
-/// Appends a session update. Returns whether it was written.
-fn session_update(buffer: &mut Vec<u8>, session: &SessionId, update: &impl Serialize) -> bool {
+/// Appends a session update.
+fn session_update(buffer: &mut Vec<u8>, session: &SessionId, update: &impl Serialize) {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct UpdateParams<'a, U> {
         session_id: &'a str,
         update: &'a U,
     }
-    notification(buffer, "session/update", &UpdateParams { session_id: &session.0, update })
+    notification(buffer, "session/update", &UpdateParams { session_id: &session.0, update });
 }
 
 /// The lines that show a finished subagent to a client that loads it.
 pub fn finished_agent(session: &SessionId, agent: &FinishedAgent) -> Option<Vec<u8>> {
     let mut lines = Vec::new();
     for update in subagent_wire::record(agent)? {
-        v1::project(update, &mut |update| {
-            session_update(&mut lines, session, &WrittenUpdate(&update));
-        });
+        v1::project(update, &mut |line| session_update(&mut lines, session, &line));
     }
     Some(lines)
 }
 
-/// Appends a notification. Returns whether it was written.
-pub fn notification(buffer: &mut Vec<u8>, method: &'static str, params: &impl Serialize) -> bool {
+/// Appends a notification.
+pub fn notification(buffer: &mut Vec<u8>, method: &'static str, params: &impl Serialize) {
     let start = buffer.len();
     buffer.extend_from_slice(br#"{"jsonrpc":"2.0","method":""#);
-    finish(buffer, start, method, params)
+    finish(buffer, start, method, params);
 }
 
 /// Appends a request to the client.
@@ -617,17 +561,16 @@ pub fn request(buffer: &mut Vec<u8>, id: u64, method: &'static str, params: &imp
     finish(buffer, start, method, params);
 }
 
-fn finish(buffer: &mut Vec<u8>, start: usize, method: &'static str, params: &impl Serialize) -> bool {
+fn finish(buffer: &mut Vec<u8>, start: usize, method: &'static str, params: &impl Serialize) {
     buffer.extend_from_slice(method.as_bytes());
     buffer.extend_from_slice(br#"","params":"#);
     if let Err(error) = serde_json::to_writer(&mut *buffer, params) {
         // A partial line would corrupt the stream; dropping one message does not.
         tracing::error!(%error, method, "a message could not be written as JSON");
         buffer.truncate(start);
-        return false;
+        return;
     }
     buffer.extend_from_slice(b"}\n");
-    true
 }
 
 #[cfg(test)]

@@ -95,17 +95,6 @@ impl Launch for AgentProgram {
     }
 }
 
-/// A result of reading from an agent.
-#[derive(Debug)]
-pub(crate) enum Received {
-    /// A line without its newline.
-    Line(Vec<u8>),
-    /// No line arrived within the time limit.
-    Nothing,
-    /// The agent closed its output.
-    End,
-}
-
 /// The connection to a running agent.
 pub(crate) struct AgentConnection {
     to: Option<SyncSender<Vec<u8>>>,
@@ -167,12 +156,9 @@ impl AgentConnection {
         }
     }
 
-    pub(crate) fn receive(&self, within: Duration) -> Received {
-        match self.from.recv_timeout(within) {
-            Ok(line) => Received::Line(line),
-            Err(RecvTimeoutError::Timeout) => Received::Nothing,
-            Err(RecvTimeoutError::Disconnected) => Received::End,
-        }
+    /// Receives a line, without its newline. `Disconnected`: the agent has closed its output.
+    pub(crate) fn receive(&self, within: Duration) -> Result<Vec<u8>, RecvTimeoutError> {
+        self.from.recv_timeout(within)
     }
 
     /// Closes the agent's input, as an exiting editor does.

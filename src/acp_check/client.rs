@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::Path;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use agent_client_protocol::{v1::schema as wire, v2::schema as wire_2};
@@ -10,9 +11,9 @@ use clap::ValueEnum;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::agent::{AgentConnection, AgentEnvironment, Launch, Received};
+use super::agent::{AgentConnection, AgentEnvironment, Launch};
 use super::invariants::Invariants;
-use super::story::{EXIT_WITHIN, FixtureFailure};
+use super::story::EXIT_WITHIN;
 
 /// Timeout for one response. Agents that run on Node or Python need seconds to start.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
@@ -59,6 +60,16 @@ pub type Checked<T = ()> = Result<T, Stop>;
 
 pub fn failed<T>(expected: impl Into<String>, got: impl Into<String>) -> Checked<T> {
     Err(Stop::Failed { expected: expected.into(), got: got.into() })
+}
+
+/// Fails unless the condition holds.
+pub fn ensure(holds: bool, expected: impl Into<String>, got: impl ToString) -> Checked {
+    if holds { Ok(()) } else { failed(expected, got.to_string()) }
+}
+
+/// Fails if there is something.
+pub fn nothing(expected: &str, found: Option<&Value>) -> Checked {
+    found.map_or(Ok(()), |found| failed(expected, found.to_string()))
 }
 
 /// How the client answers permission requests.
@@ -176,40 +187,42 @@ impl<'a> Client<'a> {
     pub fn error(&mut self, method: &str, params: Value, codes: &[i64]) -> Checked {
         let answer = self.call(method, params)?;
         let code = answer["error"]["code"].as_i64();
-        match code {
-            Some(code) if codes.is_empty() || codes.contains(&code) => Ok(()),
-            _ => {
-                let expected = match codes {
-                    [] => "an error".to_owned(),
-                    codes => codes.iter().map(i64::to_string).collect::<Vec<_>>().join(" or "),
-                };
-                failed(format!("`{method}` fails with {expected}"), answer.to_string())
-            }
-        }
+        let is_right = code.is_some_and(|code| codes.is_empty() || codes.contains(&code));
+        let expected = match codes {
+            [] => "an error".to_owned(),
+            codes => codes.iter().map(i64::to_string).collect::<Vec<_>>().join(" or "),
+        };
+        ensure(is_right, format!("`{method}` fails with {expected}"), answer)
     }
 
     // ── Receiving ──────────────────────────────────────────────────────────────────────────────
 
     /// Waits for the response to a request. Other messages are kept in `news`.
     pub fn answer(&mut self, id: u64, method: &str) -> Checked<Value> {
+        let answer = self.receive_until(|client| {
+            let at = client.answers.iter().position(|answer| answer["id"] == id)?;
+            Some(client.answers.remove(at))
+        });
+        match answer? {
+            Some(answer) => Ok(answer),
+            // A slow agent can't be distinguished from a slow machine.
+            None if method == "initialize" => {
+                let why = format!("it did not answer `initialize` within {ANSWER_WITHIN:?}");
+                Err(Stop::NotRun(why))
+            }
+            None => failed(format!("an answer to `{method}`"), format!("nothing in {ANSWER_WITHIN:?}")),
+        }
+    }
+
+    /// Receives until `get` finds something; `None` if it finds nothing in time.
+    fn receive_until<T>(&mut self, mut get: impl FnMut(&mut Self) -> Option<T>) -> Checked<Option<T>> {
         let deadline = Instant::now() + ANSWER_WITHIN;
         loop {
-            if let Some(at) = self.answers.iter().position(|answer| answer["id"] == id) {
-                return Ok(self.answers.remove(at));
+            if let Some(found) = get(self) {
+                return Ok(Some(found));
             }
-            match self.receive_by(deadline)? {
-                Some(()) => {}
-                // A slow agent can't be distinguished from a slow machine.
-                None if method == "initialize" => {
-                    let why = format!("it did not answer `initialize` within {ANSWER_WITHIN:?}");
-                    return Err(Stop::NotRun(why));
-                }
-                None => {
-                    return failed(
-                        format!("an answer to `{method}`"),
-                        format!("nothing in {ANSWER_WITHIN:?}"),
-                    );
-                }
+            if !self.receive_by(deadline)? {
+                return Ok(None);
             }
         }
     }
@@ -243,18 +256,16 @@ impl<'a> Client<'a> {
         is_it: impl Fn(&Value) -> bool,
         request: Option<u64>,
     ) -> Checked<Option<Value>> {
-        let deadline = Instant::now() + ANSWER_WITHIN;
-        loop {
-            if let Some(at) = self.news.iter().position(&is_it) {
-                return Ok(self.news.remove(at));
+        let found = self.receive_until(|client| {
+            if let Some(at) = client.news.iter().position(&is_it) {
+                return Some(client.news.remove(at));
             }
-            if request.is_some_and(|id| self.answers.iter().any(|answer| answer["id"] == id)) {
-                return Ok(None);
-            }
-            match self.receive_by(deadline)? {
-                Some(()) => {}
-                None => return failed(what, format!("nothing in {ANSWER_WITHIN:?}")),
-            }
+            let is_answered = |id| client.answers.iter().any(|answer| answer["id"] == id);
+            request.is_some_and(is_answered).then_some(None)
+        });
+        match found? {
+            Some(found) => Ok(found),
+            None => failed(what, format!("nothing in {ANSWER_WITHIN:?}")),
         }
     }
 
@@ -262,7 +273,7 @@ impl<'a> Client<'a> {
     /// for rules that expect none.
     pub fn silence(&mut self) -> Checked<Vec<Value>> {
         let deadline = Instant::now() + SILENCE_WITHIN;
-        while self.receive_by(deadline.min(Instant::now() + SILENCE))?.is_some() {}
+        while self.receive_by(deadline.min(Instant::now() + SILENCE))? {}
         Ok(std::mem::take(&mut self.answers))
     }
 
@@ -271,21 +282,21 @@ impl<'a> Client<'a> {
         self.receive(Duration::from_millis(100)).map(drop)
     }
 
-    /// Receives and stores one message; `None` if the deadline is over, even if the agent continues to send.
-    fn receive_by(&mut self, deadline: Instant) -> Checked<Option<()>> {
+    /// Receives and stores one message; false if the deadline is over, even if the agent continues to send.
+    fn receive_by(&mut self, deadline: Instant) -> Checked<bool> {
         match deadline.checked_duration_since(Instant::now()) {
             Some(left) => self.receive(left),
-            None => Ok(None),
+            None => Ok(false),
         }
     }
 
-    /// Receives and stores one message; `None` if none arrives in time.
-    fn receive(&mut self, within: Duration) -> Checked<Option<()>> {
-        let Some(connection) = &self.connection else { return Ok(None) };
+    /// Receives and stores one message; false if none arrives in time.
+    fn receive(&mut self, within: Duration) -> Checked<bool> {
+        let Some(connection) = &self.connection else { return Ok(false) };
         let line = match connection.receive(within) {
-            Received::Line(line) => line,
-            Received::Nothing => return Ok(None),
-            Received::End => {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Timeout) => return Ok(false),
+            Err(RecvTimeoutError::Disconnected) => {
                 let errors = connection.errors();
                 let last = errors.lines().rev().take(4).collect::<Vec<_>>();
                 let last = last.into_iter().rev().collect::<Vec<_>>().join(" / ");
@@ -336,7 +347,7 @@ impl<'a> Client<'a> {
             }
             (None, None) => return failed("a request, a notification or an answer", message.to_string()),
         }
-        Ok(Some(()))
+        Ok(true)
     }
 
     fn decide(&self, request: &Value, id: Value) -> Option<Value> {
@@ -450,6 +461,13 @@ impl<'a> Client<'a> {
         json!({ "cwd": self.surroundings.workspace, "mcpServers": [] })
     }
 
+    /// The parameters of a request that opens this session.
+    pub fn opening_of(&self, session: &str) -> Value {
+        let mut params = self.opening();
+        params["sessionId"] = json!(session);
+        params
+    }
+
     /// Initializes and opens a session. Returns the result of `session/new`. If a login is missing, the rule is not
     /// run.
     pub fn open(&mut self) -> Checked<Value> {
@@ -462,11 +480,8 @@ impl<'a> Client<'a> {
         if let Some(method) = self.login.filter(|_| !self.is_logged_in) {
             self.is_logged_in = true;
             let answer = self.call(self.login_method(), json!({ "methodId": method }))?;
-            if answer.get("error").is_some() {
-                return Err(Stop::NotRun(format!(
-                    "its login {method} fails: {}",
-                    answer["error"]["message"]
-                )));
+            if let Some(error) = answer.get("error") {
+                return Err(Stop::NotRun(format!("its login {method} fails: {}", error["message"])));
             }
         }
         let answer = self.call("session/new", self.opening())?;
@@ -489,14 +504,30 @@ impl<'a> Client<'a> {
 
     /// Initializes, opens a session and returns its id.
     pub fn session(&mut self) -> Checked<String> {
-        let opened = self.open()?;
-        Ok(id_of(&opened))
+        Ok(id_of(&self.open()?))
+    }
+
+    /// The same for a rule about a capability.
+    pub fn session_with(&mut self, capability: &str) -> Checked<String> {
+        self.initialize()?;
+        self.needs(capability)?;
+        Ok(id_of(&self.another()?))
     }
 
     /// Sends a prompt and returns the id of the request.
     pub fn prompt(&mut self, session: &str, text: &str) -> Checked<u64> {
-        let block = json!({ "type": "text", "text": text });
-        self.prompt_with(json!({ "sessionId": session, "prompt": [block] }))
+        self.prompt_with(prompt_params(session, text))
+    }
+
+    /// Sends a prompt, waits for the end of its turn and returns the stop reason.
+    pub fn turn(&mut self, session: &str, text: &str) -> Checked<String> {
+        let prompt = self.prompt(session, text)?;
+        self.ended(prompt)
+    }
+
+    /// Cancels the turn of a session.
+    pub fn cancel(&mut self, session: &str) -> Checked {
+        self.notify("session/cancel", json!({ "sessionId": session }))
     }
 
     /// The same with all parameters.
@@ -570,14 +601,12 @@ impl<'a> Client<'a> {
         connection.close();
         let deadline = Instant::now() + EXIT_WITHIN;
         loop {
-            let left = deadline.checked_duration_since(Instant::now());
-            let connection = self.connection.as_ref();
-            match left.zip(connection).map(|(left, connection)| connection.receive(left)) {
-                Some(Received::Line(line)) => {
+            match connection.receive(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) if Instant::now() < deadline => {
                     self.news.extend(serde_json::from_slice::<Value>(&line));
                 }
-                Some(Received::End) => return Ok(()),
-                Some(Received::Nothing) | None => {
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {
                     let got = format!("it still runs {EXIT_WITHIN:?} after its input was closed");
                     return failed("an agent that ends with its input", got);
                 }
@@ -635,6 +664,11 @@ fn without_a_model(error: &Value) -> Stop {
     }
 }
 
+/// The parameters of a prompt with this text.
+pub fn prompt_params(session: &str, text: &str) -> Value {
+    json!({ "sessionId": session, "prompt": [{ "type": "text", "text": text }] })
+}
+
 pub fn id_of(opened: &Value) -> String {
     opened["sessionId"].as_str().unwrap_or_default().to_owned()
 }
@@ -651,9 +685,4 @@ impl From<io::Error> for Stop {
     fn from(error: io::Error) -> Stop {
         Stop::NotRun(format!("it could not be set up: {error}"))
     }
-}
-
-/// Creates the failure report of a rule.
-pub fn failure(expected: String, got: String) -> FixtureFailure {
-    FixtureFailure { line: 0, expected, got: super::story::shortened(got), notes: Vec::new() }
 }

@@ -115,12 +115,12 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::client::failure;
+    use super::super::story::FixtureFailure;
     use super::*;
 
     #[test]
     fn what_an_agent_says_cannot_break_the_report() {
-        let failed = failure("<x> & \"y\"".into(), "\u{1b}[31mred</failure>".into());
+        let failed = FixtureFailure::new(0, "<x> & \"y\"", "\u{1b}[31mred</failure>");
         let item = |outcome| ReportItem { name: "a".into(), title: "T".into(), cites: "page", outcome };
         let xml = junit(&[item(FixtureOutcome::Passed), item(FixtureOutcome::Failed(failed))]);
         assert!(xml.contains("tests=\"2\" failures=\"1\""));

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::agent::Launch;
-use super::client::{Checked, Client, Permission, Stop, Version, failed, failure, id_of};
+use super::client::{
+    Checked, Client, Permission, Stop, Version, ensure, failed, id_of, nothing, prompt_params,
+};
 use super::model::{PING, PROBE_FILE, SAY_PING, hang, run_command, run_long};
 use super::rules_v2;
-use super::story::FixtureOutcome;
+use super::story::{FixtureFailure, FixtureOutcome};
 
 /// One rule.
 pub struct ProtocolRule {
@@ -58,133 +60,79 @@ pub fn rules(version: Version) -> impl Iterator<Item = &'static ProtocolRule> {
 }
 
 const RULES: [ProtocolRule; 31] = [
-    rule(
-        "version-not-supported",
-        "An unknown version is answered with one that the agent supports",
-        "initialization",
-        version,
-    )
-    .only(Version::V1),
-    rule("first-line", "The first line on standard output answers `initialize`", "transports", first_line),
-    rule(
-        "login-methods",
-        "Without keys, there are login methods of a known type",
-        "registry: AUTHENTICATION.md",
-        login_methods,
-    ),
-    rule(
-        "login-unknown",
-        "`authenticate` with an unknown method is an error",
-        "authentication",
-        login_unknown,
-    ),
-    rule("login-status", "`auth/status` answers without a login", "rfds/auth-status", login_status),
-    rule("not-advertised", "Methods that are not advertised don't exist", "initialization", not_advertised),
-    rule("sessions-differ", "Two sessions have different ids", "session-setup", sessions_differ),
-    rule(
-        "answer-first",
-        "No update names a session before the answer that creates it",
-        "session-setup",
-        answer_first,
-    ),
-    rule("in-flight", "Requests in flight get one answer each", "JSON-RPC 2.0 §5", in_flight),
-    rule("bad-params", "Missing and malformed parameters are errors", "JSON-RPC 2.0 §5.1", bad_params),
-    rule(
-        "cancel-idle",
-        "Cancelling an idle session changes nothing",
-        "prompt-turn#cancellation",
-        cancel_idle,
-    ),
-    rule(
-        "cancel-unknown-request",
-        "Cancelling an unknown request is ignored",
-        "cancellation",
-        cancel_unknown_request,
-    ),
-    rule("modes", "Every mode that is offered can be set, and no other", "session-modes", modes)
+    rule("version-not-supported", "An unknown version is answered with one that the agent supports", version)
+        .page("initialization")
         .only(Version::V1),
-    rule(
-        "options",
-        "Every option can be set, and the answer has all of them",
-        "session-config-options",
-        options,
-    ),
-    rule("list", "Sessions are listed by page, and a bad cursor is an error", "session-list", list),
-    rule(
-        "load-unknown",
-        "Loading an unknown session is an error",
-        "session-setup#loading-sessions",
-        load_unknown,
-    )
-    .only(Version::V1),
-    rule(
-        "resume-unknown",
-        "Resuming an unknown session is an error",
-        "session-setup#resuming-sessions",
-        resume_unknown,
-    ),
-    rule("close", "A closed session takes no prompt", "session-setup#closing-sessions", close),
-    rule("delete", "Deleting twice succeeds", "session-delete", delete),
-    rule("status", "The status of a session is read without opening it", "rfds/session-status", status),
-    rule("prompt", "A prompt's updates precede its answer, which has a stop reason", "prompt-turn", prompt),
-    rule("prompt-not-echoed", "A live prompt is not sent back", "prompt-turn", not_echoed).only(Version::V1),
-    rule(
-        "cancel-at-once",
-        "A prompt that is cancelled at once ends as cancelled",
-        "prompt-turn#cancellation",
-        cancel_at_once,
-    ),
-    rule(
-        "cancel-streaming",
-        "A cancelled reply ends as cancelled, and nothing follows",
-        "prompt-turn#cancellation",
-        cancel_streaming,
-    ),
-    rule(
-        "cancel-request",
-        "A prompt that is cancelled as a request gets one answer",
-        "cancellation",
-        cancel_request,
-    ),
-    rule(
-        "permission-rejected",
-        "A command that the user rejects does not run",
-        "tool-calls#requesting-permission",
-        permission_rejected,
-    ),
-    rule(
-        "cancel-asking",
-        "Cancelling withdraws a permission request",
-        "tool-calls#requesting-permission",
-        cancel_asking,
-    ),
-    rule(
-        "load-replays",
-        "A loaded session is shown before the answer",
-        "session-setup#loading-sessions",
-        load_replays,
-    )
-    .only(Version::V1),
-    rule("stalled-reader", "A client that reads late gets every answer", "transports", stalled_reader),
-    rule(
-        "end-of-input",
-        "The agent ends when its input is closed, also in a turn",
-        "transports",
-        end_of_input,
-    ),
-    rule("no-orphans", "Commands end with the agent", "transports", no_orphans),
+    rule("first-line", "The first line on standard output answers `initialize`", first_line)
+        .page("transports"),
+    rule("login-methods", "Without keys, there are login methods of a known type", login_methods)
+        .page("registry: AUTHENTICATION.md"),
+    rule("login-unknown", "`authenticate` with an unknown method is an error", login_unknown)
+        .page("authentication"),
+    rule("login-status", "`auth/status` answers without a login", login_status).page("rfds/auth-status"),
+    rule("not-advertised", "Methods that are not advertised don't exist", not_advertised)
+        .page("initialization"),
+    rule("sessions-differ", "Two sessions have different ids", sessions_differ).page("session-setup"),
+    rule("answer-first", "No update names a session before the answer that creates it", answer_first)
+        .page("session-setup"),
+    rule("in-flight", "Requests in flight get one answer each", in_flight).page("JSON-RPC 2.0 §5"),
+    rule("bad-params", "Missing and malformed parameters are errors", bad_params).page("JSON-RPC 2.0 §5.1"),
+    rule("cancel-idle", "Cancelling an idle session changes nothing", cancel_idle)
+        .page("prompt-turn#cancellation"),
+    rule("cancel-unknown-request", "Cancelling an unknown request is ignored", cancel_unknown_request)
+        .page("cancellation"),
+    rule("modes", "Every mode that is offered can be set, and no other", modes)
+        .page("session-modes")
+        .only(Version::V1),
+    rule("options", "Every option can be set, and the answer has all of them", options)
+        .page("session-config-options"),
+    rule("list", "Sessions are listed by page, and a bad cursor is an error", list).page("session-list"),
+    rule("load-unknown", "Loading an unknown session is an error", load_unknown)
+        .page("session-setup#loading-sessions")
+        .only(Version::V1),
+    rule("resume-unknown", "Resuming an unknown session is an error", resume_unknown)
+        .page("session-setup#resuming-sessions"),
+    rule("close", "A closed session takes no prompt", close).page("session-setup#closing-sessions"),
+    rule("delete", "Deleting twice succeeds", delete).page("session-delete"),
+    rule("status", "The status of a session is read without opening it", status).page("rfds/session-status"),
+    rule("prompt", "A prompt's updates precede its answer, which has a stop reason", prompt)
+        .page("prompt-turn"),
+    rule("prompt-not-echoed", "A live prompt is not sent back", not_echoed)
+        .page("prompt-turn")
+        .only(Version::V1),
+    rule("cancel-at-once", "A prompt that is cancelled at once ends as cancelled", cancel_at_once)
+        .page("prompt-turn#cancellation"),
+    rule("cancel-streaming", "A cancelled reply ends as cancelled, and nothing follows", cancel_streaming)
+        .page("prompt-turn#cancellation"),
+    rule("cancel-request", "A prompt that is cancelled as a request gets one answer", cancel_request)
+        .page("cancellation"),
+    rule("permission-rejected", "A command that the user rejects does not run", permission_rejected)
+        .page("tool-calls#requesting-permission"),
+    rule("cancel-asking", "Cancelling withdraws a permission request", cancel_asking)
+        .page("tool-calls#requesting-permission"),
+    rule("load-replays", "A loaded session is shown before the answer", load_replays)
+        .page("session-setup#loading-sessions")
+        .only(Version::V1),
+    rule("stalled-reader", "A client that reads late gets every answer", stalled_reader).page("transports"),
+    rule("end-of-input", "The agent ends when its input is closed, also in a turn", end_of_input)
+        .page("transports"),
+    rule("no-orphans", "Commands end with the agent", no_orphans).page("transports"),
 ];
 
 pub(super) const fn rule(
     name: &'static str,
     title: &'static str,
-    cites: &'static str,
     check: fn(&mut Client<'_>) -> Checked,
 ) -> ProtocolRule {
-    ProtocolRule { name, title, cites, only: None, check }
+    ProtocolRule { name, title, cites: "", only: None, check }
 }
 
 impl ProtocolRule {
+    /// The page that the rule is on.
+    pub(super) const fn page(self, cites: &'static str) -> ProtocolRule {
+        ProtocolRule { cites, ..self }
+    }
+
     pub(super) const fn only(self, version: Version) -> ProtocolRule {
         ProtocolRule { only: Some(version), ..self }
     }
@@ -206,7 +154,9 @@ impl ProtocolRule {
             Ok(()) => FixtureOutcome::Passed,
             Err(Stop::NotOffered(what)) => FixtureOutcome::NotOffered(what),
             Err(Stop::NotRun(why)) => FixtureOutcome::NotMeant(why),
-            Err(Stop::Failed { expected, got }) => FixtureOutcome::Failed(failure(expected, got)),
+            Err(Stop::Failed { expected, got }) => {
+                FixtureOutcome::Failed(FixtureFailure::new(0, expected, got))
+            }
         }
     }
 }
@@ -214,18 +164,14 @@ impl ProtocolRule {
 fn version(client: &mut Client<'_>) -> Checked {
     let params = json!({ "protocolVersion": 65_535, "clientCapabilities": {} });
     let offered = client.result("initialize", params)?;
-    match offered["protocolVersion"].as_u64() {
-        Some(1..=64) => Ok(()),
-        _ => failed("the newest version that it supports", offered["protocolVersion"].to_string()),
-    }
+    let version = &offered["protocolVersion"];
+    let is_version = matches!(version.as_u64(), Some(1..=64));
+    ensure(is_version, "the newest version that it supports", version)
 }
 
 fn first_line(client: &mut Client<'_>) -> Checked {
     client.initialize()?;
-    match client.news.pop_front() {
-        None => Ok(()),
-        Some(earlier) => failed("the answer to `initialize` as the first line", earlier.to_string()),
-    }
+    nothing("the answer to `initialize` as the first line", client.news.front())
 }
 
 fn login_methods(client: &mut Client<'_>) -> Checked {
@@ -261,10 +207,8 @@ fn login_status(client: &mut Client<'_>) -> Checked {
     client.initialize()?;
     client.needs("auth.status")?;
     let status = client.result("auth/status", json!({}))?;
-    match status["state"].as_str() {
-        Some("authenticated" | "unauthenticated" | "not_required" | "unknown") => Ok(()),
-        _ => failed("a known state", status.to_string()),
-    }
+    let known = ["authenticated", "unauthenticated", "not_required", "unknown"];
+    ensure(known.iter().any(|known| status["state"] == *known), "a known state", status)
 }
 
 fn not_advertised(client: &mut Client<'_>) -> Checked {
@@ -275,8 +219,7 @@ fn not_advertised(client: &mut Client<'_>) -> Checked {
         return Err(Stop::NotRun("it advertises all of them".to_owned()));
     }
     for method in absent {
-        let mut params = client.opening();
-        params["sessionId"] = json!(UNKNOWN);
+        let mut params = client.opening_of(UNKNOWN);
         params["title"] = json!("Title");
         client.error(method, params, &[METHOD_NOT_FOUND])?;
     }
@@ -285,18 +228,12 @@ fn not_advertised(client: &mut Client<'_>) -> Checked {
 
 fn sessions_differ(client: &mut Client<'_>) -> Checked {
     let (one, other) = (client.open()?, client.another()?);
-    if id_of(&one) == id_of(&other) {
-        return failed("two ids", format!("{} twice", id_of(&one)));
-    }
-    Ok(())
+    ensure(id_of(&one) != id_of(&other), "two ids", format!("{} twice", id_of(&one)))
 }
 
 fn answer_first(client: &mut Client<'_>) -> Checked {
     let session = client.session()?;
-    match client.updates(&session).first() {
-        None => Ok(()),
-        Some(update) => failed("the answer to `session/new` before any update", update.to_string()),
-    }
+    nothing("the answer to `session/new` before any update", client.updates(&session).first().copied())
 }
 
 fn in_flight(client: &mut Client<'_>) -> Checked {
@@ -306,10 +243,7 @@ fn in_flight(client: &mut Client<'_>) -> Checked {
     for id in ids {
         client.answer(id, "acp-check/unknown")?;
     }
-    match client.silence()?.first() {
-        None => Ok(()),
-        Some(second) => failed("one answer to each request", second.to_string()),
-    }
+    nothing("one answer to each request", client.silence()?.first())
 }
 
 fn bad_params(client: &mut Client<'_>) -> Checked {
@@ -329,26 +263,18 @@ fn bad_params(client: &mut Client<'_>) -> Checked {
 
 fn cancel_idle(client: &mut Client<'_>) -> Checked {
     let session = client.session()?;
-    client.notify("session/cancel", json!({ "sessionId": session }))?;
-    client.notify("session/cancel", json!({ "sessionId": UNKNOWN }))?;
-    if let Some(answer) = client.silence()?.first() {
-        return failed("no answer to a notification", answer.to_string());
-    }
-    let prompt = client.prompt(&session, SAY_PING)?;
-    match client.ended(prompt)?.as_str() {
-        "cancelled" => failed("a prompt that is not cancelled by an earlier cancel", "cancelled"),
-        _ => Ok(()),
-    }
+    client.cancel(&session)?;
+    client.cancel(UNKNOWN)?;
+    nothing("no answer to a notification", client.silence()?.first())?;
+    let reason = client.turn(&session, SAY_PING)?;
+    ensure(reason != "cancelled", "a prompt that is not cancelled by an earlier cancel", reason)
 }
 
 fn cancel_unknown_request(client: &mut Client<'_>) -> Checked {
     client.initialize()?;
     client.notify("$/cancel_request", json!({ "requestId": 987_654 }))?;
     client.notify("$/cancel_request", json!({ "requestId": "acp-check" }))?;
-    match client.silence()?.first() {
-        None => Ok(()),
-        Some(answer) => failed("silence", answer.to_string()),
-    }
+    nothing("silence", client.silence()?.first())
 }
 
 fn modes(client: &mut Client<'_>) -> Checked {
@@ -357,9 +283,8 @@ fn modes(client: &mut Client<'_>) -> Checked {
         return Err(Stop::NotOffered("modes".to_owned()));
     };
     let session = id_of(&opened);
-    if !modes.iter().any(|mode| mode["id"] == opened["modes"]["currentModeId"]) {
-        return failed("a current mode that is offered", opened["modes"]["currentModeId"].to_string());
-    }
+    let current = &opened["modes"]["currentModeId"];
+    ensure(modes.iter().any(|mode| mode["id"] == *current), "a current mode that is offered", current)?;
     for mode in &modes {
         client.result("session/set_mode", json!({ "sessionId": session, "modeId": mode["id"] }))?;
     }
@@ -376,9 +301,8 @@ fn options(client: &mut Client<'_>) -> Checked {
     let key = if client.version == Version::V1 { "id" } else { "configId" };
     for option in &options {
         let is_boolean = option["type"] == "boolean";
-        if is_boolean && client.version == Version::V1 {
-            return failed("no boolean option, as the client does not take them", option.to_string());
-        }
+        let is_taken = !is_boolean || client.version == Version::V2;
+        ensure(is_taken, "no boolean option, as the client does not take them", option)?;
         let (id, value) = (&option[key], &option["currentValue"]);
         let mut set = json!({ "sessionId": session, "configId": id, "value": value });
         if client.version == Version::V2 {
@@ -386,9 +310,7 @@ fn options(client: &mut Client<'_>) -> Checked {
         }
         let answer = client.result("session/set_config_option", set)?;
         let all = answer["configOptions"].as_array().map_or(0, Vec::len);
-        if all < options.len() {
-            return failed("all options in the answer", answer.to_string());
-        }
+        ensure(all >= options.len(), "all options in the answer", answer)?;
     }
     let unknown =
         json!({ "sessionId": session, "configId": "acp-check-unknown", "type": "id", "value": "x" });
@@ -407,70 +329,52 @@ fn list(client: &mut Client<'_>) -> Checked {
         return failed("`sessions`", listed.to_string());
     };
     for session in sessions {
-        if !session["sessionId"].is_string() || !session["cwd"].is_string() {
-            return failed("`sessionId` and `cwd` of each session", session.to_string());
-        }
+        let has_both = session["sessionId"].is_string() && session["cwd"].is_string();
+        ensure(has_both, "`sessionId` and `cwd` of each session", session)?;
     }
     client.error("session/list", json!({ "cursor": "acp-check-not-a-cursor" }), &[])
 }
 
 fn load_unknown(client: &mut Client<'_>) -> Checked {
-    client.initialize()?;
-    client.needs("loadSession")?;
-    unknown_session(client, "session/load")
+    unknown_session(client, "loadSession", "session/load")
 }
 
 fn resume_unknown(client: &mut Client<'_>) -> Checked {
-    client.initialize()?;
-    client.needs("sessionCapabilities.resume")?;
-    unknown_session(client, "session/resume")
+    unknown_session(client, "sessionCapabilities.resume", "session/resume")
 }
 
-fn unknown_session(client: &mut Client<'_>, method: &str) -> Checked {
-    let mut params = client.opening();
-    params["sessionId"] = json!(UNKNOWN);
-    client.error(method, params, &[])
+fn unknown_session(client: &mut Client<'_>, capability: &str, method: &str) -> Checked {
+    client.initialize()?;
+    client.needs(capability)?;
+    client.error(method, client.opening_of(UNKNOWN), &[])
 }
 
 fn close(client: &mut Client<'_>) -> Checked {
-    client.initialize()?;
-    client.needs("sessionCapabilities.close")?;
-    let session = id_of(&client.another()?);
+    let session = client.session_with("sessionCapabilities.close")?;
     client.result("session/close", json!({ "sessionId": session }))?;
-    let block = json!({ "type": "text", "text": SAY_PING });
-    client.error("session/prompt", json!({ "sessionId": session, "prompt": [block] }), &[])
+    client.error("session/prompt", prompt_params(&session, SAY_PING), &[])
 }
 
 fn delete(client: &mut Client<'_>) -> Checked {
-    client.initialize()?;
-    client.needs("sessionCapabilities.delete")?;
-    let session = id_of(&client.another()?);
+    let session = client.session_with("sessionCapabilities.delete")?;
     client.result("session/delete", json!({ "sessionId": session }))?;
     client.result("session/delete", json!({ "sessionId": session })).map(drop)
 }
 
 fn status(client: &mut Client<'_>) -> Checked {
-    client.initialize()?;
-    client.needs("sessionCapabilities.status")?;
-    let session = id_of(&client.another()?);
+    let session = client.session_with("sessionCapabilities.status")?;
     let status = client.result("session/status", json!({ "sessionId": session }))?;
-    if status["status"] != "open" {
-        return failed("the status open", status.to_string());
-    }
+    ensure(status["status"] == "open", "the status open", status)?;
     client.error("session/status", json!({ "sessionId": UNKNOWN }), &[-32002])
 }
 
 fn prompt(client: &mut Client<'_>) -> Checked {
     let session = client.session()?;
-    let prompt = client.prompt(&session, SAY_PING)?;
-    let reason = client.ended(prompt)?;
-    if reason != "end_turn" {
-        return failed("the stop reason end_turn", reason);
-    }
+    let reason = client.turn(&session, SAY_PING)?;
+    ensure(reason == "end_turn", "the stop reason end_turn", reason)?;
     let said = client.text(&session);
-    if !said.to_lowercase().contains(PING) {
-        return failed("the reply before the answer to the prompt", format!("{said:?}"));
-    }
+    let has_ping = said.to_lowercase().contains(PING);
+    ensure(has_ping, "the reply before the answer to the prompt", format!("{said:?}"))?;
     match client.version {
         Version::V1 => calls_are_announced(client, &session),
         Version::V2 => Ok(()),
@@ -494,34 +398,29 @@ fn calls_are_announced(client: &Client<'_>, session: &str) -> Checked {
 
 fn not_echoed(client: &mut Client<'_>) -> Checked {
     let session = client.session()?;
-    let prompt = client.prompt(&session, SAY_PING)?;
-    client.ended(prompt)?;
+    client.turn(&session, SAY_PING)?;
     let updates = client.updates(&session);
-    match updates.iter().find(|update| update["sessionUpdate"] == "user_message_chunk") {
-        None => Ok(()),
-        Some(echo) => failed("no `user_message_chunk` of a live prompt", echo.to_string()),
-    }
+    let echo = updates.into_iter().find(|update| update["sessionUpdate"] == "user_message_chunk");
+    nothing("no `user_message_chunk` of a live prompt", echo)
 }
 
 fn cancel_at_once(client: &mut Client<'_>) -> Checked {
     let session = client.session()?;
     // If the model can't be called, the prompt ends for that reason, and the rule is not run.
-    let works = client.prompt(&session, SAY_PING)?;
-    client.ended(works)?;
+    client.turn(&session, SAY_PING)?;
     let prompt = client.prompt(&session, &hang())?;
-    client.notify("session/cancel", json!({ "sessionId": session }))?;
+    client.cancel(&session)?;
     cancelled(client, prompt)
 }
 
 pub(super) fn cancelled(client: &mut Client<'_>, prompt: u64) -> Checked {
     let reason = client.ended(prompt)?;
-    if reason == "cancelled" { Ok(()) } else { failed("the stop reason cancelled", reason) }
+    ensure(reason == "cancelled", "the stop reason cancelled", reason)
 }
 
 /// Sends a prompt whose reply does not end, and waits for the first text.
 pub(super) fn streaming(client: &mut Client<'_>, session: &str) -> Checked<u64> {
-    let works = client.prompt(session, SAY_PING)?;
-    client.ended(works)?;
+    client.turn(session, SAY_PING)?;
     client.news.clear();
     let prompt = client.prompt(session, &hang())?;
     client.wait_for("the first text of the reply", |message| {
@@ -536,21 +435,18 @@ pub(super) fn streaming(client: &mut Client<'_>, session: &str) -> Checked<u64> 
 fn cancel_streaming(client: &mut Client<'_>) -> Checked {
     let session = client.session()?;
     let prompt = streaming(client, &session)?;
-    client.notify("session/cancel", json!({ "sessionId": session }))?;
+    client.cancel(&session)?;
     cancelled(client, prompt)?;
     client.news.clear();
     client.silence()?;
     let updates = client.updates(&session);
-    let late = updates.iter().find(|update| {
+    let late = updates.into_iter().find(|update| {
         matches!(
             update["sessionUpdate"].as_str(),
             Some("agent_message_chunk" | "agent_thought_chunk" | "tool_call" | "tool_call_update")
         )
     });
-    match late {
-        None => Ok(()),
-        Some(late) => failed("nothing of the turn after its answer", late.to_string()),
-    }
+    nothing("nothing of the turn after its answer", late)
 }
 
 fn cancel_request(client: &mut Client<'_>) -> Checked {
@@ -558,26 +454,21 @@ fn cancel_request(client: &mut Client<'_>) -> Checked {
     let prompt = streaming(client, &session)?;
     client.notify("$/cancel_request", json!({ "requestId": prompt }))?;
     // An agent may ignore this notification; canceling the turn must still work.
-    client.notify("session/cancel", json!({ "sessionId": session }))?;
+    client.cancel(&session)?;
     let answer = client.answer(prompt, "session/prompt")?;
     let is_right = match client.version {
         Version::V1 => answer["result"]["stopReason"] == "cancelled",
         // The prompt is in the conversation, so the notification no longer concerns it.
         Version::V2 => answer["result"]["messageId"].is_string(),
     };
-    if !is_right && answer["error"]["code"] != -32800 {
-        return failed("the answer of a cancelled prompt, or the error -32800", answer.to_string());
-    }
-    match client.silence()?.first() {
-        None => Ok(()),
-        Some(second) => failed("one answer", second.to_string()),
-    }
+    let is_right = is_right || answer["error"]["code"] == -32800;
+    ensure(is_right, "the answer of a cancelled prompt, or the error -32800", answer)?;
+    nothing("one answer", client.silence()?.first())
 }
 
 /// Prompts for a command and waits for the permission request. If none arrives, the rule is not run.
 fn asked(client: &mut Client<'_>, session: &str) -> Checked<(u64, Value)> {
-    let works = client.prompt(session, SAY_PING)?;
-    client.ended(works)?;
+    client.turn(session, SAY_PING)?;
     let prompt = client.prompt(session, &run_command())?;
     let asked = client.wait_in_turn("a permission request, or the end of the turn", prompt, |message| {
         message["method"] == "session/request_permission"
@@ -586,17 +477,19 @@ fn asked(client: &mut Client<'_>, session: &str) -> Checked<(u64, Value)> {
     Ok((prompt, asked))
 }
 
+fn has_not_run(client: &Client<'_>) -> Checked {
+    let has_run = client.workspace().join(PROBE_FILE).exists();
+    ensure(!has_run, "a command that does not run", format!("{PROBE_FILE} was made"))
+}
+
 fn permission_rejected(client: &mut Client<'_>) -> Checked {
     let session = client.session()?;
     client.permission = Permission::Reject;
     let (prompt, asked) = asked(client, &session)?;
-    if asked["params"]["options"].as_array().is_none_or(Vec::is_empty) {
-        return failed("options to choose from", asked.to_string());
-    }
+    let has_options = asked["params"]["options"].as_array().is_some_and(|options| !options.is_empty());
+    ensure(has_options, "options to choose from", &asked)?;
     client.ended(prompt)?;
-    if client.workspace().join(PROBE_FILE).exists() {
-        return failed("a command that does not run", format!("{PROBE_FILE} was made"));
-    }
+    has_not_run(client)?;
     let call = match client.version {
         Version::V1 => &asked["params"]["toolCall"]["toolCallId"],
         Version::V2 => &asked["params"]["subject"]["toolCall"]["toolCallId"],
@@ -604,49 +497,41 @@ fn permission_rejected(client: &mut Client<'_>) -> Checked {
     let updates = client.updates(&session);
     let last =
         updates.iter().rev().find(|update| update["toolCallId"] == *call && update["status"].is_string());
-    match last.map(|update| update["status"].clone()) {
-        Some(status) if status == "failed" => Ok(()),
-        Some(status) if status == "cancelled" && client.version == Version::V2 => Ok(()),
-        status => failed("a call that ends as failed", format!("{status:?}")),
-    }
+    let status = last.map_or("nothing", |update| update["status"].as_str().unwrap_or_default());
+    let is_failed = status == "failed" || (status == "cancelled" && client.version == Version::V2);
+    ensure(is_failed, "a call that ends as failed", status)
 }
 
 fn cancel_asking(client: &mut Client<'_>) -> Checked {
     let session = client.session()?;
     client.permission = Permission::Leave;
     let (prompt, asked) = asked(client, &session)?;
-    client.notify("session/cancel", json!({ "sessionId": session }))?;
+    client.cancel(&session)?;
     // Clients that cancel a turn must give this answer to all open permission requests.
     let outcome = json!({ "outcome": { "outcome": "cancelled" } });
     client.send(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": outcome }))?;
     cancelled(client, prompt)?;
-    if client.workspace().join(PROBE_FILE).exists() {
-        return failed("a command that does not run", format!("{PROBE_FILE} was made"));
-    }
-    Ok(())
+    has_not_run(client)
 }
 
 fn load_replays(client: &mut Client<'_>) -> Checked {
-    client.initialize()?;
-    client.needs("loadSession")?;
-    let session = id_of(&client.another()?);
-    let prompt = client.prompt(&session, SAY_PING)?;
-    client.ended(prompt)?;
+    let session = client.session_with("loadSession")?;
+    client.turn(&session, SAY_PING)?;
     client.restart()?;
     client.initialize()?;
-    let mut params = client.opening();
-    params["sessionId"] = json!(session);
-    client.result("session/load", params)?;
+    client.result("session/load", client.opening_of(&session))?;
     let updates = client.updates(&session);
     let text_of = |kind: &str| -> String {
         let chunks = updates.iter().filter(|update| update["sessionUpdate"] == kind);
         chunks.filter_map(|update| update["content"]["text"].as_str()).collect()
     };
-    let (user, agent) = (text_of("user_message_chunk"), text_of("agent_message_chunk"));
-    if !user.contains("single word") || !agent.to_lowercase().contains(PING) {
-        return failed("the prompt and the reply before the answer", format!("{user:?} and {agent:?}"));
-    }
-    Ok(())
+    replayed(&text_of("user_message_chunk"), &text_of("agent_message_chunk"))
+}
+
+/// Checks that the conversation of one turn was shown.
+pub(super) fn replayed(user: &str, agent: &str) -> Checked {
+    let is_shown = user.contains("single word") && agent.to_lowercase().contains(PING);
+    ensure(is_shown, "the prompt and the reply before the answer", format!("{user:?} and {agent:?}"))
 }
 
 fn stalled_reader(client: &mut Client<'_>) -> Checked {
@@ -674,8 +559,7 @@ fn no_orphans(client: &mut Client<'_>) -> Checked {
     }
     let session = client.session()?;
     client.permission = Permission::Allow;
-    let works = client.prompt(&session, SAY_PING)?;
-    client.ended(works)?;
+    client.turn(&session, SAY_PING)?;
     client.prompt(&session, &run_long())?;
     let is_sleep = |command: &String| command == "sleep 311";
     let deadline = Instant::now() + COMMAND_WITHIN;

@@ -2,120 +2,71 @@
 
 use serde_json::{Value, json};
 
-use super::client::{Checked, Client, Permission, Stop, Version, failed};
-use super::model::{PING, SAY_PING, hang, run_long};
-use super::rules::{METHOD_NOT_FOUND, ProtocolRule, UNKNOWN, cancelled, rule, streaming};
+use super::client::{Checked, Client, Permission, Stop, Version, ensure, failed, nothing, prompt_params};
+use super::model::{SAY_PING, hang, run_long};
+use super::rules::{METHOD_NOT_FOUND, ProtocolRule, UNKNOWN, cancelled, replayed, rule, streaming};
 
 const INVALID_PARAMS: i64 = -32602;
 const CANCELLED: i64 = -32800;
 
 pub(super) const RULES: [ProtocolRule; 15] = [
-    v2(
-        "version-2",
-        "Version 2 is answered with version 2, `info` and `capabilities`",
-        "initialization",
-        version,
-    ),
-    v2("gone-methods", "Methods that version 2 has removed don't exist", "session-setup", gone_methods),
-    v2("relative-cwd", "A relative working directory is an error", "session-setup", relative_cwd),
-    v2(
-        "replay-unknown",
-        "A replay from an unknown place is an error",
-        "session-setup#current-state-synchronization",
-        replay_unknown,
-    ),
+    v2("version-2", "Version 2 is answered with version 2, `info` and `capabilities`", version)
+        .page("initialization"),
+    v2("gone-methods", "Methods that version 2 has removed don't exist", gone_methods).page("session-setup"),
+    v2("relative-cwd", "A relative working directory is an error", relative_cwd).page("session-setup"),
+    v2("replay-unknown", "A replay from an unknown place is an error", replay_unknown)
+        .page("session-setup#current-state-synchronization"),
     v2(
         "resume-state",
         "A session that is resumed without a replay reports its state before the answer",
-        "session-setup#current-state-synchronization",
         resume_state,
-    ),
+    )
+    .page("session-setup#current-state-synchronization"),
     v2(
         "resume-replays",
         "A replay shows the conversation with the same ids before the answer",
-        "session-setup#current-state-synchronization",
         resume_replays,
-    ),
-    v2(
-        "resume-running",
-        "A session that works is resumed as running",
-        "session-setup#current-state-synchronization",
-        resume_running,
-    ),
+    )
+    .page("session-setup#current-state-synchronization"),
+    v2("resume-running", "A session that works is resumed as running", resume_running)
+        .page("session-setup#current-state-synchronization"),
     v2(
         "inserted",
         "A prompt is answered when its message is in the conversation, not when the work ends",
-        "prompt-lifecycle#2-prompt-accepted",
         inserted,
-    ),
-    v2(
-        "echoed",
-        "The message of a prompt is shown with the id of its answer",
-        "prompt-lifecycle#1-user-message",
-        echoed,
-    ),
-    v2(
-        "states",
-        "A turn is running, then idle with a stop reason",
-        "prompt-lifecycle#session-states",
-        states,
-    ),
-    v2(
-        "held-prompt",
-        "A prompt during work is inserted, or cancelled with the work",
-        "prompt-lifecycle#cancellation",
-        held_prompt,
-    ),
-    v2(
-        "same-key",
-        "A prompt that is sent again with its `idempotencyKey` is inserted once",
-        "prompt-lifecycle#1-user-message",
-        same_key,
-    ),
-    v2(
-        "cancel-unknown-work",
-        "Cancelling an unknown call or terminal is an error",
-        "tool-calls#cancelling-tool-calls",
-        cancel_unknown_work,
-    ),
-    v2(
-        "cancel-call",
-        "A call that is cancelled ends, and the turn goes on",
-        "tool-calls#cancelling-tool-calls",
-        cancel_call,
-    ),
-    v2(
-        "close-running",
-        "Closing ends the work before its answer, and nothing follows",
-        "session-setup",
-        close_running,
-    ),
+    )
+    .page("prompt-lifecycle#2-prompt-accepted"),
+    v2("echoed", "The message of a prompt is shown with the id of its answer", echoed)
+        .page("prompt-lifecycle#1-user-message"),
+    v2("states", "A turn is running, then idle with a stop reason", states)
+        .page("prompt-lifecycle#session-states"),
+    v2("held-prompt", "A prompt during work is inserted, or cancelled with the work", held_prompt)
+        .page("prompt-lifecycle#cancellation"),
+    v2("same-key", "A prompt that is sent again with its `idempotencyKey` is inserted once", same_key)
+        .page("prompt-lifecycle#1-user-message"),
+    v2("cancel-unknown-work", "Cancelling an unknown call or terminal is an error", cancel_unknown_work)
+        .page("tool-calls#cancelling-tool-calls"),
+    v2("cancel-call", "A call that is cancelled ends, and the turn goes on", cancel_call)
+        .page("tool-calls#cancelling-tool-calls"),
+    v2("close-running", "Closing ends the work before its answer, and nothing follows", close_running)
+        .page("session-setup"),
 ];
 
-const fn v2(
-    name: &'static str,
-    title: &'static str,
-    cites: &'static str,
-    check: fn(&mut Client<'_>) -> Checked,
-) -> ProtocolRule {
-    rule(name, title, cites, check).only(Version::V2)
+const fn v2(name: &'static str, title: &'static str, check: fn(&mut Client<'_>) -> Checked) -> ProtocolRule {
+    rule(name, title, check).only(Version::V2)
 }
 
 fn version(client: &mut Client<'_>) -> Checked {
     client.initialize()?;
     let offered = &client.offered;
     let is_new = offered["protocolVersion"] == 2 && offered["info"]["name"].is_string();
-    if !is_new || offered.get("agentCapabilities").is_some() || offered.get("agentInfo").is_some() {
-        return failed("`protocolVersion` 2, `info` and `capabilities`", offered.to_string());
-    }
-    Ok(())
+    let is_old = offered.get("agentCapabilities").is_some() || offered.get("agentInfo").is_some();
+    ensure(is_new && !is_old, "`protocolVersion` 2, `info` and `capabilities`", offered)
 }
 
 fn gone_methods(client: &mut Client<'_>) -> Checked {
     let session = client.session()?;
-    let mut load = client.opening();
-    load["sessionId"] = json!(session);
-    client.error("session/load", load, &[METHOD_NOT_FOUND])?;
+    client.error("session/load", client.opening_of(&session), &[METHOD_NOT_FOUND])?;
     let mode = json!({ "sessionId": session, "modeId": "acp-check-unknown" });
     client.error("session/set_mode", mode, &[METHOD_NOT_FOUND])?;
     client.error("authenticate", json!({ "methodId": "acp-check-unknown" }), &[METHOD_NOT_FOUND])
@@ -130,8 +81,7 @@ fn relative_cwd(client: &mut Client<'_>) -> Checked {
 /// message and the answer to `session/resume`.
 fn resumed(client: &mut Client<'_>, replay_from: Value) -> Checked<(String, String, Value)> {
     let session = client.session()?;
-    let prompt = client.prompt(&session, SAY_PING)?;
-    client.ended(prompt)?;
+    client.turn(&session, SAY_PING)?;
     let message = client.updates(&session).into_iter().find_map(|update| {
         let kind = update["sessionUpdate"].as_str()?;
         kind.starts_with("user_message").then(|| update["messageId"].as_str().map(str::to_owned))?
@@ -143,8 +93,7 @@ fn resumed(client: &mut Client<'_>, replay_from: Value) -> Checked<(String, Stri
 }
 
 fn resume(client: &mut Client<'_>, session: &str, replay_from: Value) -> Checked<Value> {
-    let mut params = client.opening();
-    params["sessionId"] = json!(session);
+    let mut params = client.opening_of(session);
     if !replay_from.is_null() {
         params["replayFrom"] = replay_from;
     }
@@ -153,20 +102,14 @@ fn resume(client: &mut Client<'_>, session: &str, replay_from: Value) -> Checked
 
 fn replay_unknown(client: &mut Client<'_>) -> Checked {
     let (session, _, answer) = resumed(client, json!({ "type": "acp_check_unknown" }))?;
-    if answer["error"]["code"] != INVALID_PARAMS {
-        return failed(format!("`session/resume` fails with {INVALID_PARAMS}"), answer.to_string());
-    }
-    match client.updates(&session).first() {
-        None => Ok(()),
-        Some(update) => failed("no update of a session that was not resumed", update.to_string()),
-    }
+    let is_refused = answer["error"]["code"] == INVALID_PARAMS;
+    ensure(is_refused, format!("`session/resume` fails with {INVALID_PARAMS}"), answer)?;
+    nothing("no update of a session that was not resumed", client.updates(&session).first().copied())
 }
 
 /// Checks that a resumed session has reported its state, and returns the state that was reported last.
 fn reported(client: &Client<'_>, session: &str, answer: &Value) -> Checked<Value> {
-    if !answer["result"].is_object() {
-        return failed("a result of `session/resume`", answer.to_string());
-    }
+    ensure(answer["result"].is_object(), "a result of `session/resume`", answer)?;
     let updates = client.updates(session);
     match updates.iter().rev().find(|update| update["sessionUpdate"] == "state_update") {
         Some(state) => Ok((*state).clone()),
@@ -177,24 +120,17 @@ fn reported(client: &Client<'_>, session: &str, answer: &Value) -> Checked<Value
 fn resume_state(client: &mut Client<'_>) -> Checked {
     let (session, _, answer) = resumed(client, Value::Null)?;
     let state = reported(client, &session, &answer)?;
-    if state["state"] != "idle" {
-        return failed("the state `idle`", state.to_string());
-    }
+    ensure(state["state"] == "idle", "the state `idle`", state)?;
     let said = client.text(&session);
-    if said.is_empty() { Ok(()) } else { failed("no messages without `replayFrom`", said) }
+    ensure(said.is_empty(), "no messages without `replayFrom`", said)
 }
 
 fn resume_replays(client: &mut Client<'_>) -> Checked {
     let (session, message, answer) = resumed(client, json!({ "type": "start" }))?;
     reported(client, &session, &answer)?;
-    let (user, agent) = (client.text_by("user_message", &session), client.text(&session));
-    if !user.contains("single word") || !agent.to_lowercase().contains(PING) {
-        return failed("the prompt and the reply before the answer", format!("{user:?} and {agent:?}"));
-    }
-    if !client.updates(&session).iter().any(|update| update["messageId"] == *message) {
-        return failed(format!("the prompt's message with its id {message}"), "other ids");
-    }
-    Ok(())
+    replayed(&client.text_by("user_message", &session), &client.text(&session))?;
+    let has_id = client.updates(&session).iter().any(|update| update["messageId"] == *message);
+    ensure(has_id, format!("the prompt's message with its id {message}"), "other ids")
 }
 
 fn resume_running(client: &mut Client<'_>) -> Checked {
@@ -203,31 +139,28 @@ fn resume_running(client: &mut Client<'_>) -> Checked {
     client.news.clear();
     let answer = resume(client, &session, Value::Null)?;
     let state = reported(client, &session, &answer)?;
-    match state["state"].as_str() {
-        Some("running") => Ok(()),
-        _ => failed("the state `running`", state.to_string()),
-    }
+    ensure(state["state"] == "running", "the state `running`", state)
 }
 
-/// Checks that a model can be called, since the prompts of the rule don't end.
-fn has_a_model(client: &mut Client<'_>, session: &str) -> Checked {
-    let prompt = client.prompt(session, SAY_PING)?;
-    client.ended(prompt).map(drop)
+/// Waits for the work that a prompt has started, and checks how it ends. Returns nothing: the prompt was answered at its
+/// beginning.
+fn works_until(client: &mut Client<'_>, session: &str, prompt: &str, cancels: bool, reason: &str) -> Checked {
+    let prompt = client.prompt(session, prompt)?;
+    let answer = client.answer(prompt, "session/prompt")?;
+    client.inserted(&answer)?;
+    client.works(session)?;
+    if cancels {
+        client.cancel(session)?;
+    }
+    let idle = client.idle(session)?;
+    ensure(idle["stopReason"] == reason, format!("the state `idle` with the stop reason {reason}"), idle)
 }
 
 fn inserted(client: &mut Client<'_>) -> Checked {
     let session = client.session()?;
-    has_a_model(client, &session)?;
-    let prompt = client.prompt(&session, &hang())?;
-    let answer = client.answer(prompt, "session/prompt")?;
-    client.inserted(&answer)?;
-    client.works(&session)?;
-    client.notify("session/cancel", json!({ "sessionId": session }))?;
-    let idle = client.idle(&session)?;
-    match idle["stopReason"].as_str() {
-        Some("cancelled") => Ok(()),
-        _ => failed("the state `idle` with the stop reason cancelled", idle.to_string()),
-    }
+    // Without a model, the rule is not run.
+    client.turn(&session, SAY_PING)?;
+    works_until(client, &session, &hang(), true, "cancelled")
 }
 
 fn echoed(client: &mut Client<'_>) -> Checked {
@@ -241,61 +174,43 @@ fn echoed(client: &mut Client<'_>) -> Checked {
     client.idle(&session)?;
     let shown = client.text_by("user_message", &session);
     let has_id = client.updates(&session).iter().any(|update| update["messageId"] == *id);
-    if !has_id || shown != SAY_PING {
-        return failed(format!("the prompt as a message with the id {id}"), format!("{shown:?}"));
-    }
-    Ok(())
+    let is_shown = has_id && shown == SAY_PING;
+    ensure(is_shown, format!("the prompt as a message with the id {id}"), format!("{shown:?}"))
 }
 
 fn states(client: &mut Client<'_>) -> Checked {
     let session = client.session()?;
-    has_a_model(client, &session)?;
-    let prompt = client.prompt(&session, SAY_PING)?;
-    let answer = client.answer(prompt, "session/prompt")?;
-    client.inserted(&answer)?;
-    client.works(&session)?;
-    let idle = client.idle(&session)?;
-    match idle["stopReason"].as_str() {
-        Some("end_turn") => Ok(()),
-        _ => failed("the stop reason end_turn", idle.to_string()),
-    }
+    client.turn(&session, SAY_PING)?;
+    works_until(client, &session, SAY_PING, false, "end_turn")
 }
 
 fn held_prompt(client: &mut Client<'_>) -> Checked {
     let session = client.session()?;
     let first = streaming(client, &session)?;
-    let block = json!({ "type": "text", "text": SAY_PING });
-    let params = json!({ "sessionId": session, "prompt": [block] });
-    let held = client.request("session/prompt", params)?;
-    client.notify("session/cancel", json!({ "sessionId": session }))?;
+    let held = client.request("session/prompt", prompt_params(&session, SAY_PING))?;
+    client.cancel(&session)?;
     cancelled(client, first)?;
     let answer = client.answer(held, "session/prompt")?;
-    if answer["error"]["code"] != CANCELLED && answer.get("result").is_none() {
-        return failed(format!("a result, or the error {CANCELLED}"), answer.to_string());
-    }
-    match client.silence()?.first() {
-        None => Ok(()),
-        Some(second) => failed("one answer to each prompt", second.to_string()),
-    }
+    let is_right = answer["error"]["code"] == CANCELLED || answer.get("result").is_some();
+    ensure(is_right, format!("a result, or the error {CANCELLED}"), answer)?;
+    nothing("one answer to each prompt", client.silence()?.first())
 }
 
 fn same_key(client: &mut Client<'_>) -> Checked {
     let session = client.session()?;
-    has_a_model(client, &session)?;
+    client.turn(&session, SAY_PING)?;
     client.news.clear();
-    let block = json!({ "type": "text", "text": SAY_PING });
-    let params = json!({ "sessionId": session, "prompt": [block], "idempotencyKey": "acp-check-key" });
+    let mut params = prompt_params(&session, SAY_PING);
+    params["idempotencyKey"] = json!("acp-check-key");
     let first = client.prompt_with(params.clone())?;
     let answer = client.answer(first, "session/prompt")?;
     let id = client.inserted(&answer)?;
     client.idle(&session)?;
     let again = client.call("session/prompt", params)?;
-    if client.inserted(&again)? != id {
-        return failed(format!("the id {id} again"), again.to_string());
-    }
+    ensure(client.inserted(&again)? == id, format!("the id {id} again"), again)?;
     client.silence()?;
     let shown = client.text_by("user_message", &session);
-    if shown == SAY_PING { Ok(()) } else { failed("one message", format!("{shown:?}")) }
+    ensure(shown == SAY_PING, "one message", format!("{shown:?}"))
 }
 
 fn cancel_unknown_work(client: &mut Client<'_>) -> Checked {
@@ -309,7 +224,7 @@ fn cancel_unknown_work(client: &mut Client<'_>) -> Checked {
 fn cancel_call(client: &mut Client<'_>) -> Checked {
     let session = client.session()?;
     client.permission = Permission::Allow;
-    has_a_model(client, &session)?;
+    client.turn(&session, SAY_PING)?;
     let prompt = client.prompt(&session, &run_long())?;
     let offered = client.wait_for("a call, or the end of the turn", |message| {
         let update = &message["params"]["update"];
@@ -332,10 +247,8 @@ fn cancel_call(client: &mut Client<'_>) -> Checked {
         update["toolCallId"] == call
             && matches!(update["status"].as_str(), Some("completed" | "failed" | "cancelled"))
     })?;
-    match client.ended(prompt)?.as_str() {
-        "cancelled" => failed("a turn that goes on", "the stop reason cancelled"),
-        _ => Ok(()),
-    }
+    let reason = client.ended(prompt)?;
+    ensure(reason != "cancelled", "a turn that goes on", "the stop reason cancelled")
 }
 
 fn close_running(client: &mut Client<'_>) -> Checked {
@@ -344,13 +257,9 @@ fn close_running(client: &mut Client<'_>) -> Checked {
     client.news.clear();
     client.result("session/close", json!({ "sessionId": session }))?;
     let is_idle = |update: &&Value| update["sessionUpdate"] == "state_update" && update["state"] == "idle";
-    if !client.updates(&session).iter().any(is_idle) {
-        return failed("the state `idle` before the answer", "no state");
-    }
+    let has_ended = client.updates(&session).iter().any(is_idle);
+    ensure(has_ended, "the state `idle` before the answer", "no state")?;
     client.news.clear();
     client.silence()?;
-    match client.updates(&session).first() {
-        None => Ok(()),
-        Some(late) => failed("nothing after the answer", late.to_string()),
-    }
+    nothing("nothing after the answer", client.updates(&session).first().copied())
 }

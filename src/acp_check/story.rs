@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use epitome_transcript::agent::{Comparison, Expected, update_of};
@@ -18,7 +19,7 @@ use epitome_transcript::update::{ExpectedUpdate, chunk_of, is_open, word_for};
 use epitome_transcript::{Fixture, FixtureLine, LineContent, words};
 use serde_json::Value;
 
-use super::agent::{AgentConnection, AgentEnvironment, Launch, Received};
+use super::agent::{AgentConnection, AgentEnvironment, Launch};
 
 /// Timeout for one line of the agent. Generous, because the machine may be busy; a passing run never takes that long.
 pub const LINE_WITHIN: Duration = Duration::from_secs(20);
@@ -110,15 +111,21 @@ pub enum Halt {
     NotOffered(String),
 }
 
+impl FixtureFailure {
+    pub fn new(line: usize, expected: impl Into<String>, got: impl Into<String>) -> FixtureFailure {
+        let (expected, got) = (expected.into(), shortened(got.into()));
+        FixtureFailure { line, expected, got, notes: Vec::new() }
+    }
+}
+
 impl Halt {
     pub fn wrong(line: usize, expected: impl Into<String>, got: impl Into<String>) -> Halt {
-        let (expected, got) = (expected.into(), shortened(got.into()));
-        Halt::Failed(Box::new(FixtureFailure { line, expected, got, notes: Vec::new() }))
+        Halt::Failed(Box::new(FixtureFailure::new(line, expected, got)))
     }
 }
 
 /// Shortens long messages in a report.
-pub fn shortened(text: String) -> String {
+fn shortened(text: String) -> String {
     match text.char_indices().nth(GOT_CHARACTERS_MAX) {
         Some((at, _)) => format!("{} … ({} characters)", &text[..at], text.chars().count()),
         None => text,
@@ -145,8 +152,7 @@ pub fn run_fixture<M: ModelSide>(fixture: &Fixture, setting: &Setting<'_, M>) ->
 }
 
 pub fn could_not(error: &io::Error) -> FixtureFailure {
-    let got = format!("the test could not be set up: {error}");
-    FixtureFailure { line: 1, expected: "a workspace and an agent".into(), got, notes: Vec::new() }
+    FixtureFailure::new(1, "a workspace and an agent", format!("the test could not be set up: {error}"))
 }
 
 /// Returns why a fixture does not apply to a setting; `None` if it does.
@@ -210,14 +216,7 @@ impl<'a, M: ModelSide> Story<'a, M> {
                 Setup::Needs(capability) => needs.push(capability.clone()),
                 Setup::Aside(kinds) => aside.extend(kinds.iter().cloned()),
                 Setup::Env { name, value } => variables.push((name.clone(), value.into())),
-                Setup::AnyAgent
-                | Setup::Only(_)
-                | Setup::NoModel
-                | Setup::File { .. }
-                | Setup::ThenFile { .. }
-                | Setup::ThenNoFile { .. }
-                | Setup::Restart
-                | Setup::Kill => {}
+                _ => {}
             }
         }
         let surroundings = AgentEnvironment { workspace, variables };
@@ -296,28 +295,23 @@ impl<'a, M: ModelSide> Story<'a, M> {
             }
             Setup::ThenFile { path, body } => {
                 let text = std::fs::read_to_string(self.surroundings.workspace.join(path)).map_err(failed)?;
-                if text == body.text() {
-                    Ok(())
-                } else {
-                    Err(Halt::wrong(line.number, shown, format!("{text:?}")))
+                match text == body.text() {
+                    true => Ok(()),
+                    false => Err(Halt::wrong(line.number, shown, format!("{text:?}"))),
                 }
             }
-            Setup::ThenNoFile { path } => {
-                let there = self.surroundings.workspace.join(path).exists();
-                if there { Err(Halt::wrong(line.number, shown, "the file is there")) } else { Ok(()) }
-            }
+            Setup::ThenNoFile { path } => match self.surroundings.workspace.join(path).exists() {
+                true => Err(Halt::wrong(line.number, shown, "the file is there")),
+                false => Ok(()),
+            },
             Setup::Restart | Setup::Kill => {
                 self.connection = None;
                 self.book.restarted();
                 self.swallow = None;
                 Ok(())
             }
-            Setup::AnyAgent
-            | Setup::Needs(_)
-            | Setup::Only(_)
-            | Setup::NoModel
-            | Setup::Aside(_)
-            | Setup::Env { .. } => Ok(()),
+            // The others concern the start.
+            _ => Ok(()),
         }
     }
 
@@ -404,17 +398,13 @@ impl<'a, M: ModelSide> Story<'a, M> {
     /// Receives one message and returns it, or `None` if it met an unordered expectation. `line` and `shown` identify
     /// the expected line in errors.
     fn receive(&mut self, line: usize, shown: &str, deadline: Instant) -> Result<Option<Value>, Halt> {
-        let message = match self.next(deadline) {
-            NextMessage::Message(message) => message,
-            NextMessage::Nothing => {
-                let within = self.setting.line_within;
-                return Err(Halt::wrong(line, shown, format!("nothing within {within:?}")));
-            }
-            NextMessage::End => return Err(Halt::wrong(line, shown, "the end of the agent's output")),
-            NextMessage::NoMessage(text) => {
-                return Err(Halt::wrong(line, shown, format!("a line that is not a message: {text:?}")));
-            }
+        let got = match self.next(deadline) {
+            NextMessage::Message(message) => Ok(message),
+            NextMessage::Nothing => Err(format!("nothing within {:?}", self.setting.line_within)),
+            NextMessage::End => Err("the end of the agent's output".to_owned()),
+            NextMessage::NoMessage(text) => Err(format!("a line that is not a message: {text:?}")),
         };
+        let message = got.map_err(|got| Halt::wrong(line, shown, got))?;
         self.book.learn(&message);
         let taken = self
             .free
@@ -434,9 +424,9 @@ impl<'a, M: ModelSide> Story<'a, M> {
                 None => {
                     let Some(connection) = &self.connection else { return NextMessage::End };
                     match connection.receive(deadline.saturating_duration_since(Instant::now())) {
-                        Received::Nothing => return NextMessage::Nothing,
-                        Received::End => return NextMessage::End,
-                        Received::Line(line) => match serde_json::from_slice::<Value>(&line) {
+                        Err(RecvTimeoutError::Timeout) => return NextMessage::Nothing,
+                        Err(RecvTimeoutError::Disconnected) => return NextMessage::End,
+                        Ok(line) => match serde_json::from_slice::<Value>(&line) {
                             Ok(message @ Value::Object(_)) => message,
                             Ok(_) | Err(_) => {
                                 return NextMessage::NoMessage(String::from_utf8_lossy(&line).into_owned());
@@ -480,22 +470,19 @@ impl<'a, M: ModelSide> Story<'a, M> {
     pub fn end_of_input(&mut self, line: usize) -> Result<(), Halt> {
         let Some(connection) = &mut self.connection else { return Ok(()) };
         connection.close();
-        let deadline = Instant::now() + EXIT_WITHIN;
-        match self.next(deadline) {
-            NextMessage::End => Ok(()),
-            NextMessage::Message(message) => {
-                self.book.learn(&message);
-                let got = self.shown(&message);
-                Err(Halt::wrong(line, "nothing more after this line", got))
-            }
-            NextMessage::NoMessage(text) => {
-                Err(Halt::wrong(line, "nothing more after this line", format!("no message: {text:?}")))
-            }
+        let got = match self.next(Instant::now() + EXIT_WITHIN) {
+            NextMessage::End => return Ok(()),
             NextMessage::Nothing => {
                 let got = format!("the agent still runs {EXIT_WITHIN:?} after its input was closed");
-                Err(Halt::wrong(line, "the agent's end after this line", got))
+                return Err(Halt::wrong(line, "the agent's end after this line", got));
             }
-        }
+            NextMessage::Message(message) => {
+                self.book.learn(&message);
+                self.shown(&message)
+            }
+            NextMessage::NoMessage(text) => format!("no message: {text:?}"),
+        };
+        Err(Halt::wrong(line, "nothing more after this line", got))
     }
 
     pub fn shown(&self, message: &Value) -> String {
@@ -522,22 +509,16 @@ pub enum NextMessage {
 
 /// Returns the unordered expectations before the editor's next line.
 fn free_lines(lines: &[FixtureLine]) -> Vec<(usize, String, Expected)> {
-    let mut free = Vec::new();
-    for line in lines {
-        match &line.what {
-            LineContent::Editor(..) | LineContent::Setup(Setup::Restart | Setup::Kill) => break,
-            LineContent::AgentFree(words, expected) => {
-                free.push((line.number, words::write("agent~", words, None), expected.clone()));
-            }
-            LineContent::Blank
-            | LineContent::Comment
-            | LineContent::Setup(_)
-            | LineContent::Agent(..)
-            | LineContent::Sees(_)
-            | LineContent::Says(_) => {}
+    let is_end = |line: &&FixtureLine| {
+        matches!(line.what, LineContent::Editor(..) | LineContent::Setup(Setup::Restart | Setup::Kill))
+    };
+    let free = lines.iter().take_while(|line| !is_end(line)).filter_map(|line| match &line.what {
+        LineContent::AgentFree(words, expected) => {
+            Some((line.number, words::write("agent~", words, None), expected.clone()))
         }
-    }
-    free
+        _ => None,
+    });
+    free.collect()
 }
 
 /// Whether both are chunks of the same streamed message.

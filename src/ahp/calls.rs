@@ -9,10 +9,10 @@ use ahp::ahp_types::state::{ConfirmationOption, ConfirmationOptionKind, ToolCall
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::messages;
 use super::session::SharedSession;
-use super::{actions, messages};
 
 /// Output of a command that is kept, in bytes from its end. The daemon keeps no more itself.
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
@@ -25,6 +25,12 @@ pub struct AgentCall {
     content: Vec<Value>,
     /// What its command has written.
     output: Vec<u8>,
+}
+
+impl AgentCall {
+    fn shown_input(&self) -> Option<String> {
+        self.input.as_ref().map(|input| format!("{input:#}"))
+    }
 }
 
 /// A request for permission that is not answered.
@@ -91,7 +97,10 @@ impl SharedSession {
             let title = call.title.clone();
             let turn = self.turn(id, now);
             let name = update["name"].as_str().unwrap_or("tool");
-            self.apply(actions::call_started(&turn, id, name, &title), None);
+            self.act(json!({
+                "type": "chat/toolCallStart", "turnId": turn, "toolCallId": id, "toolName": name,
+                "displayName": name, "intention": title,
+            }));
         }
         true
     }
@@ -102,13 +111,13 @@ impl SharedSession {
         match self.phase(id) {
             Some(ToolCallState::Streaming(_)) => {
                 let Some(call) = self.work.calls.get(id) else { return };
-                let runs = actions::call_runs(&turn, id, &call.title, call.input.as_ref());
-                self.apply(runs, None);
+                self.act(json!({
+                    "type": "chat/toolCallReady", "turnId": turn, "toolCallId": id,
+                    "invocationMessage": call.title, "toolInput": call.shown_input(),
+                    "confirmed": "not-needed",
+                }));
             }
-            Some(ToolCallState::PendingConfirmation(_)) => {
-                self.work.cards.remove(id);
-                self.apply(actions::call_confirmed(&turn, id, true), None);
-            }
+            Some(ToolCallState::PendingConfirmation(_)) => self.decided(&turn, id, true),
             _ => {}
         }
     }
@@ -116,8 +125,7 @@ impl SharedSession {
     fn ended(&mut self, id: &str, failed: Option<&str>, now: Timestamp) {
         let turn = self.turn(id, now);
         if let (Some(ToolCallState::PendingConfirmation(_)), Some(_)) = (self.phase(id), failed) {
-            self.work.cards.remove(id);
-            return self.apply(actions::call_confirmed(&turn, id, false), None);
+            return self.decided(&turn, id, false);
         }
         self.runs(id, now);
         let Some(call) = self.work.calls.remove(id) else { return };
@@ -126,7 +134,24 @@ impl SharedSession {
             return;
         }
         let content = messages::call_content(&call.content, &call.output, false);
-        self.apply(actions::call_complete(&turn, id, &call.title, &content, failed), None);
+        let mut result =
+            json!({ "success": failed.is_none(), "pastTenseMessage": call.title, "content": content });
+        if let Some(why) = failed {
+            result["error"] = json!({ "message": why });
+        }
+        self.act(json!({
+            "type": "chat/toolCallComplete", "turnId": turn, "toolCallId": id, "result": result,
+        }));
+    }
+
+    /// The decision about a call was made elsewhere.
+    fn decided(&mut self, turn: &str, id: &str, approved: bool) {
+        self.work.cards.remove(id);
+        let (confirmed, reason) = if approved { (Some("user-action"), None) } else { (None, Some("denied")) };
+        self.act(json!({
+            "type": "chat/toolCallConfirmed", "turnId": turn, "toolCallId": id, "approved": approved,
+            "confirmed": confirmed, "reason": reason,
+        }));
     }
 
     fn show_content(&mut self, id: &str) {
@@ -134,27 +159,18 @@ impl SharedSession {
         let (Some(active), Some(call)) = (&self.chat.active_turn, self.work.calls.get(id)) else { return };
         let content = messages::call_content(&call.content, &call.output, true);
         if running.content.as_deref().unwrap_or_default() != content {
-            let changed = actions::call_content(&active.id, id, &content);
-            self.apply(changed, None);
+            self.act(json!({
+                "type": "chat/toolCallContentChanged", "turnId": active.id, "toolCallId": id,
+                "content": content,
+            }));
         }
     }
 
-    /// The complete output of a terminal.
-    pub(super) fn terminal(&mut self, update: &Value) {
-        if let Some(data) = update["output"]["data"].as_str() {
-            self.write(update, data, true);
-        }
-    }
-
-    pub(super) fn terminal_output(&mut self, update: &Value) {
-        if let Some(data) = update["data"].as_str() {
-            self.write(update, data, false);
-        }
-    }
-
-    /// The terminal of a call has the call's id. Of what an earlier call still writes, nothing is shown.
-    fn write(&mut self, update: &Value, data: &str, replaces: bool) {
-        let Some(id) = update["terminalId"].as_str() else { return };
+    /// Output of a terminal: what follows or, if it `replaces`, all of it. The terminal of a call has the call's id. Of what
+    /// an earlier call still writes, nothing is shown.
+    pub(super) fn terminal(&mut self, update: &Value, replaces: bool) {
+        let data = if replaces { &update["output"]["data"] } else { &update["data"] };
+        let (Some(id), Some(data)) = (update["terminalId"].as_str(), data.as_str()) else { return };
         let Some(call) = self.work.calls.get_mut(id) else { return };
         let Ok(bytes) = STANDARD.decode(data) else { return };
         if replaces {
@@ -182,9 +198,12 @@ impl SharedSession {
         let Some(known) = self.work.calls.get(id) else { return false };
         let shown = messages::card(&known.title, &known.content);
         let title = params["title"].as_str().unwrap_or(&known.title);
-        let asks = actions::call_asks(&turn, id, title, shown, known.input.as_ref(), &options);
+        let asks = json!({
+            "type": "chat/toolCallReady", "turnId": turn, "toolCallId": id, "confirmationTitle": title,
+            "invocationMessage": { "markdown": shown }, "toolInput": known.shown_input(), "options": options,
+        });
         self.work.cards.insert(id.to_owned(), CallCard { request, options });
-        self.apply(asks, None);
+        self.act(asks);
         true
     }
 

@@ -9,6 +9,7 @@ use super::agent::AgentRequest;
 use super::failure::{failure, words};
 use super::host::{AhpHost, FrameSink, ListedSession};
 use super::session::SharedSession;
+use super::snapshots::PendingSnapshot;
 use super::uri;
 
 /// Pages of the daemon's list that are searched for a session.
@@ -32,13 +33,7 @@ impl<S: FrameSink> AhpHost<S> {
                 } else if let Some(session) = own {
                     self.note_models(update);
                     self.note_subagent(&session, update);
-                    let order = self.change(&session, |session| {
-                        session.update(update, now);
-                        session.next_queued(now)
-                    });
-                    if let Some(order) = order.flatten() {
-                        self.order(&session, order);
-                    }
+                    self.change_and_go_on(&session, now, |session| session.update(update, now));
                 }
             }
             Some("session/request_permission") => {
@@ -66,6 +61,17 @@ impl<S: FrameSink> AhpHost<S> {
                     self.answered(pending, result, now);
                 }
             }
+        }
+    }
+
+    /// Changes a session, and begins its next turn if it can.
+    fn change_and_go_on(&mut self, session: &str, now: Timestamp, change: impl FnOnce(&mut SharedSession)) {
+        let order = self.change(session, |session| {
+            change(session);
+            session.next_queued(now)
+        });
+        if let Some(order) = order.flatten() {
+            self.order(session, order);
         }
     }
 
@@ -116,13 +122,10 @@ impl<S: FrameSink> AhpHost<S> {
                 self.reply(client, &id, result.map(|_| Value::Null).map_err(failure));
             }
             AgentRequest::Prompt { session, turn } => {
-                let order = self.change(&session, |session| {
+                let answered = |session: &mut SharedSession| {
                     session.prompted(turn.as_deref(), result.map(|_| ()), now);
-                    session.next_queued(now)
-                });
-                if let Some(order) = order.flatten() {
-                    self.order(&session, order);
-                }
+                };
+                self.change_and_go_on(&session, now, answered);
             }
             AgentRequest::Models => {
                 if let Ok(result) = result {
@@ -151,17 +154,11 @@ impl<S: FrameSink> AhpHost<S> {
                 self.sessions.remove(address);
             }
         }
-        let mut ready = Vec::new();
-        for waiting in &mut self.waiting {
+        let ready = self.waiting.extract_if(.., |waiting| {
             waiting.opening.remove(address);
-        }
-        let mut at = 0;
-        while at < self.waiting.len() {
-            match self.waiting[at].opening.is_empty() {
-                true => ready.push(self.waiting.remove(at)),
-                false => at += 1,
-            }
-        }
+            waiting.opening.is_empty()
+        });
+        let ready: Vec<PendingSnapshot> = ready.collect();
         ready.into_iter().for_each(|waiting| self.answer(waiting));
     }
 

@@ -16,12 +16,12 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::actions::of_form;
 use super::agent::{AgentLink, AgentRequest};
 pub use super::clients::FrameSink;
 use super::clients::{AhpClients, notification, response};
 use super::failure::{RequestFailure, invalid, misplaced, not_found, read, too_many, unsupported_version};
 use super::log::ActionLog;
+use super::messages::of_form;
 use super::models::{AgentModels, MODEL};
 use super::session::{AgentOrder, PROVIDER, SharedSession};
 use super::snapshots::{PendingSnapshot, WaitingFor};
@@ -158,18 +158,13 @@ impl<S: FrameSink> AhpHost<S> {
             _ => params,
         };
         match method {
-            "ping" => return Ok(Some(Value::Null)),
+            "ping" => Ok(Some(Value::Null)),
             "initialize" | "reconnect" if is_initialized => {
-                return Err(misplaced("the connection is initialized already"));
+                Err(misplaced("the connection is initialized already"))
             }
-            "initialize" => return self.initialize(client, id, read(params)?).map(|()| None),
-            "reconnect" => return self.reconnect(client, id, read(params)?).map(|()| None),
-            _ if !is_initialized => {
-                return Err(misplaced("send `initialize` first"));
-            }
-            _ => {}
-        }
-        match method {
+            "initialize" => self.initialize(client, id, read(params)?).map(|()| None),
+            "reconnect" => self.reconnect(client, id, read(params)?).map(|()| None),
+            _ if !is_initialized => Err(misplaced("send `initialize` first")),
             "subscribe" => {
                 let params: SubscribeParams = read(params)?;
                 self.wait(client, id.clone(), vec![params.channel], WaitingFor::Subscribe).map(|()| None)
@@ -250,11 +245,11 @@ impl<S: FrameSink> AhpHost<S> {
         if self.sessions.len() >= SESSIONS_MAX {
             return false;
         }
-        let session = SharedSession::new(address.to_owned(), "", "", "", SessionLifecycle::Ready);
+        let mut session = SharedSession::new(address.to_owned(), "", "", "", SessionLifecycle::Ready);
+        session.agent_id = Some(agent_id.clone());
+        session.work.replaying = true;
         let (last_use, opened_at) = (self.uses, u64::MAX);
-        let mut open = OpenSession { session, announced: None, last_use, opened_at, pages: 0 };
-        open.session.agent_id = Some(agent_id.clone());
-        open.session.work.replaying = true;
+        let open = OpenSession { session, announced: None, last_use, opened_at, pages: 0 };
         self.sessions.insert(address.to_owned(), open);
         self.addresses.insert(agent_id, address.to_owned());
         self.resume(address);
@@ -421,11 +416,8 @@ impl<S: FrameSink> AhpHost<S> {
             }
             AgentOrder::SetTitle(title) => {
                 let params = json!({ "sessionId": id, "title": title });
-                self.agent.request(
-                    "session/set_title",
-                    params,
-                    AgentRequest::Nothing("a title could not be set"),
-                );
+                let pending = AgentRequest::Nothing("a title could not be set");
+                self.agent.request("session/set_title", params, pending);
             }
         }
     }
@@ -465,15 +457,10 @@ impl<S: FrameSink> AhpHost<S> {
         let now = open.session.summary();
         let before = open.announced.replace(now.clone());
         let Some(before) = before.filter(|before| *before != now) else { return };
-        let mut changes = json!({ "chats": now.chats });
-        if before.title != now.title {
-            changes["title"] = json!(now.title);
-        }
-        if before.status != now.status {
-            changes["status"] = json!(now.status);
-        }
-        if before.modified_at != now.modified_at {
-            changes["modifiedAt"] = json!(now.modified_at);
+        let (before, now) = (json!(before), json!(now));
+        let mut changes = json!({ "chats": now["chats"] });
+        for name in ["title", "status", "modifiedAt"].into_iter().filter(|name| before[name] != now[name]) {
+            changes[name] = now[name].clone();
         }
         let params = json!({ "channel": ROOT_RESOURCE_URI, "session": address, "changes": changes });
         self.broadcast(ROOT_RESOURCE_URI, "root/sessionSummaryChanged", &params);

@@ -18,12 +18,11 @@
 //! - `clients`: who follows what; `failure`: errors.
 //! - `session`: the state of a session, and the actions that clients may take.
 //! - `updates`, `calls`: translate what the daemon sends about a session.
-//! - `messages`, `models`, `actions`, `uri`: forms of both protocols. Pure.
+//! - `messages`, `models`, `uri`: forms of both protocols. Pure.
 //! - `log`: numbers the actions, and keeps the last ones for clients that reconnect.
 //! - `agent`: requests to the daemon that are not answered yet.
 //! - `serve`: sockets.
 
-mod actions;
 mod agent;
 mod calls;
 mod clients;

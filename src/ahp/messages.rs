@@ -4,12 +4,16 @@ use ahp::ahp_types::state::{
     Message, MessageAttachment, MessageKind, MessageOrigin, ToolResultContent,
     ToolResultEmbeddedResourceContent, ToolResultTextContent,
 };
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-
-use super::actions::of_form;
 
 /// Output of a running command that is shown, in bytes from its end.
 const RUNNING_OUTPUT_BYTES_MAX: usize = 16 * 1024;
+
+/// A value of the protocol, whose form does not depend on data.
+pub fn of_form<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).expect("it has the form of the protocol")
+}
 
 /// A message with this text and nothing else.
 pub fn message(kind: MessageKind, text: String) -> Message {

@@ -18,9 +18,9 @@ use ahp::reducers::{ReduceOutcome, apply_action_to_chat, apply_action_to_session
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::actions::{self, TurnEnd, of_form};
 use super::calls::{AgentCall, CallCard};
-use super::{messages, uri};
+use super::messages::{self, of_form};
+use super::uri;
 
 /// The name of the only agent of this host.
 pub const PROVIDER: &str = "epitome";
@@ -34,6 +34,13 @@ pub struct AppliedAction {
     pub on_chat: bool,
     pub action: StateAction,
     pub origin: Option<ActionOrigin>,
+}
+
+/// How a turn ended.
+pub enum TurnEnd {
+    Complete,
+    Cancelled,
+    Failed(String),
 }
 
 /// A message to the daemon that an action of a client leads to.
@@ -181,10 +188,25 @@ impl SharedSession {
         if status.is_some() || modified_at.is_some() {
             let changes = json!({ "status": status, "modifiedAt": modified_at });
             let chat = &self.chat_uri;
-            let action = json!({ "type": "session/chatUpdated", "chat": chat, "changes": changes });
-            self.apply(of_form(action), None);
+            self.act(json!({ "type": "session/chatUpdated", "chat": chat, "changes": changes }));
         }
         std::mem::take(&mut self.applied)
+    }
+
+    /// Applies an action of the host.
+    pub(super) fn act(&mut self, action: Value) {
+        self.apply(of_form(action), None);
+    }
+
+    pub(super) fn pending_removed(&mut self, kind: &str, id: &str) {
+        self.act(json!({ "type": "chat/pendingMessageRemoved", "kind": kind, "id": id }));
+    }
+
+    fn turn_started(&mut self, turn: &str, started_at: &str, message: &Message, queued: Option<&str>) {
+        self.act(json!({
+            "type": "chat/turnStarted", "turnId": turn, "startedAt": started_at, "message": message,
+            "queuedMessageId": queued,
+        }));
     }
 
     /// Applies an action with the protocol's reducers. One that changes nothing is distributed only to its client.
@@ -194,11 +216,10 @@ impl SharedSession {
             outcome => (true, outcome),
         };
         match outcome {
-            ReduceOutcome::Applied => self.applied.push(AppliedAction { on_chat, action, origin }),
-            ReduceOutcome::NoOp if origin.is_some() => {
-                self.applied.push(AppliedAction { on_chat, action, origin })
+            ReduceOutcome::NoOp if origin.is_none() => {}
+            ReduceOutcome::Applied | ReduceOutcome::NoOp => {
+                self.applied.push(AppliedAction { on_chat, action, origin });
             }
-            ReduceOutcome::NoOp => {}
             ReduceOutcome::OutOfScope | ReduceOutcome::Invalid(_) => {
                 tracing::error!(session = self.uri, ?outcome, "an action could not be applied");
             }
@@ -217,8 +238,7 @@ impl SharedSession {
                 json!({ "type": "session/creationFailed", "error": error })
             }
         };
-        let action = of_form(action);
-        self.apply(action, None);
+        self.act(action);
     }
 
     /// Handles an action of a client. The error is why it is rejected.
@@ -358,10 +378,10 @@ impl SharedSession {
         }
         let next = self.chat.queued_messages.as_ref()?.first()?.clone();
         let turn = format!("queued-{}", next.id);
-        self.apply(actions::pending_removed("queued", &next.id), None);
+        self.pending_removed("queued", &next.id);
         // It was checked when it was queued.
         let blocks = messages::to_blocks(&next.message).unwrap_or_default();
-        self.apply(actions::turn_started(&turn, &now.to_string(), &next.message, Some(&next.id)), None);
+        self.turn_started(&turn, &now.to_string(), &next.message, Some(&next.id));
         Some(self.prompt(PromptRole::Turn(turn), next.message.model.map(|model| model.id), blocks))
     }
 
@@ -381,9 +401,7 @@ impl SharedSession {
                 let is_cancelled = error["code"] == CANCELLED;
                 self.end_turn(if is_cancelled { TurnEnd::Cancelled } else { TurnEnd::Failed(message) }, now);
             }
-            Some(PromptRole::Steering(id)) => {
-                self.apply(actions::pending_removed("steering", &id), None);
-            }
+            Some(PromptRole::Steering(id)) => self.pending_removed("steering", &id),
             Some(PromptRole::Turn(_) | PromptRole::Suggestion) | None => {}
         }
     }
@@ -411,7 +429,7 @@ impl SharedSession {
     /// Begins a turn that no client of this host has begun.
     pub(super) fn begin_foreign(&mut self, turn: &str, message: &Message, now: Timestamp) {
         let started_at = self.clock(now);
-        self.apply(actions::turn_started(turn, &started_at, message, None), None);
+        self.turn_started(turn, &started_at, message, None);
         self.work.inserted = true;
     }
 
@@ -421,7 +439,16 @@ impl SharedSession {
         let (id, ended) = (id.clone(), self.clock(now).parse::<Timestamp>().unwrap_or(now));
         let began = started_at.parse::<Timestamp>().unwrap_or(ended);
         let duration = i64::try_from(ended.duration_since(began).as_millis()).unwrap_or_default();
-        self.apply(actions::turn_ended(&id, duration.max(0), end), None);
+        let mut action = json!({ "turnId": id, "duration": duration.max(0) });
+        action["type"] = json!(match end {
+            TurnEnd::Complete => "chat/turnComplete",
+            TurnEnd::Cancelled => "chat/turnCancelled",
+            TurnEnd::Failed(message) => {
+                action["part"] = json!({ "error": { "errorType": "agent", "message": message } });
+                "chat/error"
+            }
+        });
+        self.act(action);
         self.work.inserted = false;
         self.forget_calls();
     }
@@ -449,7 +476,7 @@ impl SharedSession {
 
     /// A client has left.
     pub fn left(&mut self, client_id: &str) {
-        self.apply(of_form(json!({ "type": "session/activeClientRemoved", "clientId": client_id })), None);
+        self.act(json!({ "type": "session/activeClientRemoved", "clientId": client_id }));
     }
 }
 

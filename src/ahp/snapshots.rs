@@ -6,9 +6,9 @@ use ahp::ahp_types::common::ROOT_RESOURCE_URI;
 use ahp::ahp_types::state::{Snapshot, SnapshotState};
 use serde_json::{Value, json};
 
-use super::actions::of_form;
 use super::failure::{RequestFailure, not_found, too_many};
 use super::host::{AhpHost, FrameSink, SESSIONS_MAX};
+use super::messages::of_form;
 use super::uri;
 use epitome_platform::file_uri;
 

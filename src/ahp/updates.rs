@@ -4,9 +4,15 @@ use ahp::ahp_types::state::{ResponsePart, TurnState};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::actions::{self, TextPart, TurnEnd, of_form};
 use super::messages;
-use super::session::{PromptRole, SharedSession};
+use super::session::{PromptRole, SharedSession, TurnEnd};
+
+/// The kind of a text of the agent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TextPart {
+    Reply,
+    Thinking,
+}
 
 impl SharedSession {
     /// Applies an update. Kinds that AHP has no place for are listed in `docs/ahp.md`.
@@ -19,8 +25,8 @@ impl SharedSession {
             "agent_thought" => self.text(TextPart::Thinking, update, true, now),
             "agent_thought_chunk" => self.text(TextPart::Thinking, update, false, now),
             "tool_call_update" => self.call(update, now),
-            "terminal_update" => self.terminal(update),
-            "terminal_output_chunk" => self.terminal_output(update),
+            "terminal_update" => self.terminal(update, true),
+            "terminal_output_chunk" => self.terminal(update, false),
             "session_info_update" => self.info(update),
             "notice" => {
                 let texts = ["title", "description"].map(|name| update[name].as_str().unwrap_or_default());
@@ -58,9 +64,7 @@ impl SharedSession {
             // The message of another window came first and has ended this turn; its turn takes this prompt in.
             Some(PromptRole::Turn(_)) if self.work.inserted => {}
             Some(PromptRole::Turn(turn)) if self.was_cancelled(&turn) => self.work.draining = true,
-            Some(PromptRole::Steering(pending)) => {
-                self.apply(actions::pending_removed("steering", &pending), None);
-            }
+            Some(PromptRole::Steering(pending)) => self.pending_removed("steering", &pending),
             Some(PromptRole::Suggestion) => {}
             None if self.is_active(id) || self.chat.turns.iter().any(|turn| turn.id == id) => {}
             Some(PromptRole::Turn(_)) | None => {
@@ -88,7 +92,8 @@ impl SharedSession {
         let turn = self.turn(id, now);
         let added = match self.shown_text(id) {
             None => {
-                self.apply(actions::text_started(&turn, kind, id, text), None);
+                let kind = if kind == TextPart::Reply { "markdown" } else { "reasoning" };
+                self.response_part(&turn, json!({ "kind": kind, "id": id, "content": text }));
                 return self.end_unless_running(now);
             }
             Some(_) if !is_whole => text,
@@ -96,7 +101,8 @@ impl SharedSession {
             Some(shown) => text.strip_prefix(shown).unwrap_or_default().to_owned(),
         };
         if !added.is_empty() {
-            self.apply(actions::text_added(&turn, kind, id, added), None);
+            let name = if kind == TextPart::Reply { "chat/delta" } else { "chat/reasoning" };
+            self.act(json!({ "type": name, "turnId": turn, "partId": id, "content": added }));
         }
     }
 
@@ -112,14 +118,18 @@ impl SharedSession {
     /// Adds a remark to the active turn. Without one, there is no place for it.
     fn remark(&mut self, text: String) {
         if let Some(active) = self.chat.active_turn.as_ref().filter(|_| !self.work.draining) {
-            let remark = actions::notification(&active.id, &text);
-            self.apply(remark, None);
+            let turn = active.id.clone();
+            self.response_part(&turn, json!({ "kind": "systemNotification", "content": text }));
         }
+    }
+
+    fn response_part(&mut self, turn: &str, part: Value) {
+        self.act(json!({ "type": "chat/responsePart", "turnId": turn, "part": part }));
     }
 
     fn info(&mut self, update: &Value) {
         if let Some(title) = update["title"].as_str().filter(|title| *title != self.state.title) {
-            self.apply(of_form(json!({ "type": "session/titleChanged", "title": title })), None);
+            self.act(json!({ "type": "session/titleChanged", "title": title }));
         }
     }
 
@@ -131,27 +141,29 @@ impl SharedSession {
         }
         let Some(turn) = self.chat.active_turn.as_ref().map(|active| active.id.clone()) else { return };
         if update["usage"].is_object() {
-            self.apply(actions::usage(&turn, &update["usage"]), None);
+            let count = |name: &str| update["usage"][name].as_i64();
+            let usage = json!({
+                "inputTokens": count("inputTokens"), "outputTokens": count("outputTokens"),
+                "cacheReadTokens": count("cachedReadTokens"),
+            });
+            self.act(json!({ "type": "chat/usage", "turnId": turn, "usage": usage }));
         }
-        let remark = match update["stopReason"].as_str() {
-            Some("max_tokens") => Some("The reply was cut: it reached the limit of tokens."),
-            Some("max_turn_requests") => {
-                Some("The turn ended: it reached the limit of requests to the model.")
+        let (remark, end) = match update["stopReason"].as_str().unwrap_or_default() {
+            "max_tokens" => ("The reply was cut: it reached the limit of tokens.", TurnEnd::Complete),
+            "max_turn_requests" => {
+                ("The turn ended: it reached the limit of requests to the model.", TurnEnd::Complete)
             }
-            Some("refusal") => Some("The model refused to answer."),
-            _ => None,
-        };
-        if let Some(remark) = remark {
-            self.apply(actions::notification(&turn, remark), None);
-        }
-        let end = match update["stopReason"].as_str() {
-            Some("cancelled") => TurnEnd::Cancelled,
-            Some("error") => {
+            "refusal" => ("The model refused to answer.", TurnEnd::Complete),
+            "cancelled" => ("", TurnEnd::Cancelled),
+            "error" => {
                 let message = update["error"]["message"].as_str().unwrap_or("the turn failed");
-                TurnEnd::Failed(message.to_owned())
+                ("", TurnEnd::Failed(message.to_owned()))
             }
-            _ => TurnEnd::Complete,
+            _ => ("", TurnEnd::Complete),
         };
+        if !remark.is_empty() {
+            self.remark(remark.to_owned());
+        }
         self.end_turn(end, now);
     }
 

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::root::FileKind;
@@ -33,10 +33,13 @@ pub struct FileIdentity {
 
 impl FileIdentity {
     pub fn read(file: impl AsFd) -> io::Result<FileIdentity> {
-        let stat = rustix::fs::fstat(file)?;
+        Ok(FileIdentity::of(&rustix::fs::fstat(file)?))
+    }
+
+    pub(super) fn of(stat: &Stat) -> FileIdentity {
         // On macOS, it has a sign.
         #[allow(clippy::unnecessary_cast)]
-        Ok(FileIdentity { device: stat.st_dev as u64, inode: stat.st_ino })
+        FileIdentity { device: stat.st_dev as u64, inode: stat.st_ino }
     }
 }
 

@@ -2,17 +2,13 @@
 
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::time::clock_gettime;
 
 use super::system;
 
-/// Syncs what is at these paths to the disk, without following links: on Linux each file system as a whole, because
-/// syncing files individually takes ten milliseconds each.
-pub fn sync_paths(paths: &[PathBuf]) -> io::Result<()> {
-    system::sync_paths(paths)
-}
+pub use super::system::sync_paths;
 
 /// Syncs the names of a directory.
 pub fn sync_names(directory: &Path) -> io::Result<()> {

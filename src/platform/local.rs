@@ -6,10 +6,11 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, CWD, Dev, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::process::Pid;
 use tokio::io::Interest;
 
+use super::directories::FileIdentity;
 use super::os::{AsFd, OwnedFd};
 
 pub use std::os::unix::net::UnixStream as Stream;
@@ -97,18 +98,8 @@ pub struct Socket {
     /// The directory it was created in, even if that has moved since.
     directory: OwnedFd,
     /// Identifies the socket; its inode is not reused while we listen on it.
-    made: SocketFileId,
+    made: FileIdentity,
     listener: std::os::unix::net::UnixListener,
-}
-
-/// Identity of a file independent of its name: device and inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct SocketFileId(Dev, u64);
-
-impl SocketFileId {
-    fn from_stat(stat: &Stat) -> SocketFileId {
-        SocketFileId(stat.st_dev, stat.st_ino)
-    }
 }
 
 impl Socket {
@@ -118,7 +109,7 @@ impl Socket {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
         let directory = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
         let listener = std::os::unix::net::UnixListener::bind(path)?;
-        let made = SocketFileId::from_stat(&rustix::fs::lstat(path)?);
+        let made = FileIdentity::of(&rustix::fs::lstat(path)?);
         // The directory already keeps others out; this protects the socket if it is moved elsewhere.
         rustix::fs::chmod(path, Mode::RUSR | Mode::WUSR)?;
         listener.set_nonblocking(true)?;
@@ -131,7 +122,7 @@ impl Socket {
 
     /// Whether connections to the path still reach this socket.
     pub fn is_found(&self) -> bool {
-        rustix::fs::lstat(&self.path).is_ok_and(|found| SocketFileId::from_stat(&found) == self.made)
+        rustix::fs::lstat(&self.path).is_ok_and(|found| FileIdentity::of(&found) == self.made)
     }
 
     /// Removes the socket file if it is still ours. It is looked up in its original directory rather than by
@@ -139,7 +130,7 @@ impl Socket {
     pub fn remove(&self) -> io::Result<()> {
         let Some(name) = self.path.file_name() else { return Ok(()) };
         let found = rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
-        match found.is_ok_and(|found| SocketFileId::from_stat(&found) == self.made) {
+        match found.is_ok_and(|found| FileIdentity::of(&found) == self.made) {
             true => Ok(rustix::fs::unlinkat(&self.directory, name, AtFlags::empty())?),
             false => Ok(()),
         }

@@ -51,10 +51,7 @@ impl Piped {
                     command.stdin(Stdio::from(child_stdin));
                     command.stdout(Stdio::from(child_stdout));
                     command.stderr(Stdio::from(child_stderr));
-                    match policy {
-                        EndPolicy::Terminate => reaper.spawn(&mut command),
-                        EndPolicy::ClosedInput => reaper.spawn_server(&mut command),
-                    }?
+                    reaper.spawn_with(&mut command, policy == EndPolicy::ClosedInput, policy)?
                 }
             };
             // `command` owns this process's copies of the pipes' other ends; the reader gets no EOF while they are

@@ -3,29 +3,15 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Child, Command};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::os::{AsFd, NULL_DEVICE};
+use super::signals::unblock_all;
 use super::system;
 
-/// Returns the path of the running executable. On Linux it is valid even after an upgrade has replaced or removed the
-/// file.
-pub fn this_program() -> io::Result<PathBuf> {
-    system::this_program()
-}
-
-/// Sets the name of this process in `ps` and `top`, where that is possible.
-pub fn set_process_name(name: &str) {
-    system::set_process_name(name);
-}
-
-/// Returns the resident memory of this process in bytes; `None` if the system does not report it as Linux does.
-pub fn resident_bytes() -> Option<u64> {
-    system::resident_bytes()
-}
+pub use super::system::{resident_bytes, set_process_name, this_program};
 
 /// Returns the memory of the machine in bytes; `None` if the system does not report it.
 pub fn machine_memory_bytes() -> Option<u64> {
@@ -85,12 +71,7 @@ fn detach() -> io::Result<()> {
         _ => unsafe { libc::_exit(0) },
     }
     close_on_exec();
-    // SAFETY: `none` is a local set that is initialized before use.
-    unsafe {
-        let mut none: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
-    }
+    unblock_all();
     Ok(())
 }
 

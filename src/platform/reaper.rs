@@ -20,7 +20,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -100,24 +100,15 @@ impl Reaper {
         Reaper { program, mark: ProcessMark::generate(), link: Mutex::default(), launcher: Mutex::default() }
     }
 
-    /// Starts a command as the leader of a new session and process group, announced to the helper process.
-    ///
-    /// The new session detaches it from the terminal; otherwise password prompts would appear on the screen of an
-    /// editor that runs in that terminal. Blocks for the duration of a fork and an exec.
-    pub fn spawn(self: &Arc<Reaper>, command: &mut Command) -> io::Result<RunningCommand> {
-        self.spawn_with(command, false, EndPolicy::Terminate)
-    }
-
-    /// Like `spawn`, but with a mark, so that processes that leave the group are ended too.
+    /// Starts a command with a mark, so that processes that leave its group are ended too.
     pub fn spawn_marked(self: &Arc<Reaper>, command: &mut Command) -> io::Result<RunningCommand> {
         self.spawn_with(command, true, EndPolicy::Terminate)
     }
 
-    /// Like `spawn_marked`, for a server that ends when its standard input is closed.
-    pub fn spawn_server(self: &Arc<Reaper>, command: &mut Command) -> io::Result<RunningCommand> {
-        self.spawn_with(command, true, EndPolicy::ClosedInput)
-    }
-
+    /// Starts a command as the leader of a new session and process group, announced to the helper process.
+    ///
+    /// The new session detaches it from the terminal; otherwise password prompts would appear on the screen of an
+    /// editor that runs in that terminal. Blocks for the duration of a fork and an exec.
     pub(super) fn spawn_with(
         self: &Arc<Reaper>,
         command: &mut Command,
@@ -192,7 +183,12 @@ impl Reaper {
     /// Adds a group that has announced itself.
     pub(super) fn add(&self, key: AnnouncementKey, group: Pid, policy: EndPolicy, is_marked: bool) {
         let group = AnnouncedGroup { id: group.as_raw_nonzero().get(), policy, is_marked };
-        self.link().add(key, group);
+        let mut link = self.link();
+        link.groups.insert(key, group);
+        if let (EndPolicy::ClosedInput, Some((_, pipe))) = (policy, &link.process) {
+            // If the helper is gone, its successor gets this from the list.
+            let _ = rustix::io::write(&**pipe, server_announcement(key).as_bytes());
+        }
     }
 
     fn link(&self) -> MutexGuard<'_, ReaperLink> {
@@ -201,15 +197,6 @@ impl Reaper {
 }
 
 impl ReaperLink {
-    /// Adds a group that has announced itself.
-    fn add(&mut self, key: AnnouncementKey, group: AnnouncedGroup) {
-        self.groups.insert(key, group);
-        if let (EndPolicy::ClosedInput, Some((_, pipe))) = (group.policy, &self.process) {
-            // If the helper is gone, its successor gets this from the list.
-            let _ = rustix::io::write(&**pipe, server_announcement(key).as_bytes());
-        }
-    }
-
     /// Returns the pipe to the helper process, which is started if it isn't alive. `None` if it can't be started;
     /// commands run nevertheless.
     fn pipe(&mut self, program: &Path, mark: &ProcessMark) -> Option<Arc<OwnedFd>> {
@@ -301,35 +288,18 @@ fn start(
 /// A sign, the longest key, a space, the longest number and a line break.
 pub(super) const LINE_BYTES: usize = 1 + 20 + 1 + 10 + 1;
 
-/// Writes `+7 123\n` to the end of `line` without allocating. It is short enough for an atomic pipe write.
+/// Writes `+7 123\n` to `line` without allocating. It is short enough for an atomic pipe write.
 pub(super) fn announcement(key: AnnouncementKey, group: i32, line: &mut [u8; LINE_BYTES]) -> &[u8] {
-    let mut at = LINE_BYTES;
-    let mut put = |byte: u8| {
-        at -= 1;
-        line[at] = byte;
-    };
-    put(b'\n');
-    digits(group.unsigned_abs().into(), &mut put);
-    put(b' ');
-    digits(key, &mut put);
-    put(b'+');
-    &line[at..]
+    let mut rest = &mut line[..];
+    // The longest line fits.
+    let _ = writeln!(rest, "+{key} {group}");
+    let left = rest.len();
+    &line[..LINE_BYTES - left]
 }
 
 /// The announcement that the group with this key is a server's.
 fn server_announcement(key: AnnouncementKey) -> String {
     format!("~{key}\n")
-}
-
-/// Passes the digits of a number to `put`, last digit first.
-fn digits(mut number: u64, mut put: impl FnMut(u8)) {
-    loop {
-        put(b'0' + (number % 10) as u8);
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
 }
 
 /// Runs the helper process and returns its exit code.
@@ -448,8 +418,8 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).expect("set");
         let reaper = Arc::new(Reaper::with_program(program));
-        assert!(reaper.spawn(&mut Command::new("/no/such/program")).is_err());
-        let mut running = reaper.spawn(Command::new("sh").args(["-c", "exit 7"])).expect("sh runs");
+        assert!(reaper.spawn_marked(&mut Command::new("/no/such/program")).is_err());
+        let mut running = reaper.spawn_marked(Command::new("sh").args(["-c", "exit 7"])).expect("sh runs");
         let group = running.id().as_raw_nonzero();
         running.release();
         assert_eq!((&mut running.ending).await, Ok(CommandExit::Code(7)));

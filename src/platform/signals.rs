@@ -47,6 +47,16 @@ impl Drop for BlockedSignals {
     }
 }
 
+/// Unblocks all signals, as programs expect it when they start. Makes system calls only.
+pub(crate) fn unblock_all() {
+    // SAFETY: a local set that is initialized before use.
+    unsafe {
+        let mut none: sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+    }
+}
+
 /// Requests that this process end, for the runtime.
 pub struct EndRequests {
     terminations: Signal,

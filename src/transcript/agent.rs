@@ -6,9 +6,10 @@ use serde_json::Value;
 
 use super::book::{RequestRef, Shorthand, method};
 use super::call_shape::CallShape;
-use super::editor::is_notification;
+use super::editor::{is_notification, method_words};
+use super::names::PlaceholderKind;
 use super::update::ExpectedUpdate;
-use super::words::LineWord;
+use super::words::{LineWord, bare, quoted};
 
 /// The next message that a fixture expects from the agent.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,22 +103,20 @@ impl Expected {
 
     /// Compares with a message. Placeholders are bound only if it matches.
     pub fn compare(&self, message: &Value, book: &mut Shorthand) -> Comparison {
-        if let (Expected::Update { session, update }, Some(actual)) = (self, update_of(message)) {
-            let before = book.names.clone();
-            let same_session = book.names.matches_text(session, session_of(message));
-            let verdict = if same_session { update.compare(actual, book) } else { Comparison::Different };
-            if verdict == Comparison::Different {
-                book.names = before;
-            }
-            return verdict;
-        }
         let before = book.names.clone();
-        if self.is_same(message, book) {
-            Comparison::Same
-        } else {
+        let verdict = match (self, update_of(message)) {
+            (Expected::Update { session, update }, Some(actual))
+                if book.names.matches_text(session, session_of(message)) =>
+            {
+                update.compare(actual, book)
+            }
+            _ if self.is_same(message, book) => Comparison::Same,
+            _ => Comparison::Different,
+        };
+        if verdict == Comparison::Different {
             book.names = before;
-            Comparison::Different
         }
+        verdict
     }
 
     fn is_same(&self, message: &Value, book: &mut Shorthand) -> bool {
@@ -195,8 +194,6 @@ fn read_error(words: &[LineWord]) -> Result<Expected, String> {
 
 /// Writes an agent's message as words. The words, parsed with [`Expected::read`], match the message.
 pub fn words_of(message: &Value, book: &mut Shorthand, detail: WriteDetail) -> Vec<LineWord> {
-    let bare = |text: &str| LineWord::Bare(text.to_owned());
-    let json = |text: &str| LineWord::Json(Value::String(text.to_owned()));
     let id = message.get("id");
     if let (Some(id), Some(result)) = (id, message.get("result")) {
         let mut words = vec![bare("result")];
@@ -212,7 +209,7 @@ pub fn words_of(message: &Value, book: &mut Shorthand, detail: WriteDetail) -> V
         let mut words = vec![bare("error")];
         words.extend(ref_word(&book.reference(id)));
         words.push(error["code"].as_i64().map_or_else(|| bare("*"), |code| bare(&code.to_string())));
-        words.extend(error["message"].as_str().map(|text| json(&book.names.text_with_names(text))));
+        words.extend(error["message"].as_str().map(|text| quoted(&book.names.text_with_names(text))));
         let data = error.get("data").filter(|data| data.is_object());
         words.extend(data.map(|data| LineWord::Json(book.names.with_names(data))));
         return words;
@@ -220,31 +217,27 @@ pub fn words_of(message: &Value, book: &mut Shorthand, detail: WriteDetail) -> V
     let params = message.get("params").filter(|params| params.is_object() || params.is_array());
     match (method(message), params) {
         (Some("session/update"), Some(params)) if update_of(message).is_some() => {
-            let session = book.names.with_names(&serde_json::json!({"sessionId": params["sessionId"]}));
-            let mut words = vec![bare("session/update"), bare(session["sessionId"].as_str().unwrap_or("*"))];
+            let mut words = vec![bare("session/update"), session_word(params, book)];
             words.extend(ExpectedUpdate::words_of(&params["update"], book, detail));
             words
         }
         (Some("session/request_permission"), Some(params)) if params["toolCall"].is_object() => {
-            let session = book.names.with_names(&serde_json::json!({"sessionId": params["sessionId"]}));
-            let mut words = vec![bare("session/request_permission")];
-            words.push(bare(session["sessionId"].as_str().unwrap_or("*")));
+            let mut words = vec![bare("session/request_permission"), session_word(params, book)];
             words.extend(CallShape::words_of(&params["toolCall"], None, true, book, detail));
             words.extend(option_kinds(message).iter().map(|kind| bare(kind)));
             words
         }
-        (Some(method), Some(params)) => {
-            let mut words = Vec::new();
-            match (id.is_none(), is_notification(method)) {
-                (true, false) => words.push(bare("notify")),
-                (false, true) => return vec![LineWord::Json(book.names.with_names(message))],
-                (true, true) | (false, false) => {}
-            }
-            words.extend([bare(method), LineWord::Json(book.names.with_names(params))]);
+        (Some(method), Some(params)) if let Some(mut words) = method_words(message, method) => {
+            words.push(LineWord::Json(book.names.with_names(params)));
             words
         }
-        (_, None) | (None, Some(_)) => vec![LineWord::Json(book.names.with_names(message))],
+        _ => vec![LineWord::Json(book.names.with_names(message))],
     }
+}
+
+fn session_word(params: &Value, book: &mut Shorthand) -> LineWord {
+    let id = params["sessionId"].as_str();
+    LineWord::Bare(id.map_or_else(|| "*".to_owned(), |id| book.names.name(PlaceholderKind::Session, id)))
 }
 
 fn is_stop(result: &serde_json::Map<String, Value>) -> bool {
@@ -255,9 +248,9 @@ fn is_stop(result: &serde_json::Map<String, Value>) -> bool {
 fn ref_word(to: &RequestRef) -> Option<LineWord> {
     match to {
         RequestRef::Oldest => None,
-        RequestRef::Method(method) => Some(LineWord::Bare(method.clone())),
+        RequestRef::Method(method) => Some(bare(method)),
         RequestRef::Number(number) => Some(LineWord::Bare(format!("#{number}"))),
-        RequestRef::Null => Some(LineWord::Bare("#null".into())),
+        RequestRef::Null => Some(bare("#null")),
     }
 }
 

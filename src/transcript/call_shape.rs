@@ -1,11 +1,12 @@
 //! Shorthand of tool calls.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::agent::WriteDetail;
 use super::book::Shorthand;
+use super::names::PlaceholderKind;
 use super::update::text_fits;
-use super::words::{LineWord, pair};
+use super::words::{LineWord, bare, pair, quoted};
 
 /// A tool call in shorthand: `[$C1] TOOL attributes "text"`. Only mentioned parts are compared.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -87,11 +88,10 @@ impl CallShape {
     ) -> Vec<LineWord> {
         let mut words = Vec::new();
         if let Some(id) = actual["toolCallId"].as_str().filter(|_| detail.ids) {
-            let named = book.names.with_names(&json!({"toolCallId": id}));
-            words.extend(named["toolCallId"].as_str().map(|id| LineWord::Bare(id.to_owned())));
+            words.push(LineWord::Bare(book.names.name(PlaceholderKind::Call, id)));
         }
         words.push(LineWord::Bare(tool_of(actual, book)));
-        words.extend(status.map(|status| LineWord::Bare(status.to_owned())));
+        words.extend(status.map(bare));
         if let Some(title) = actual["title"].as_str().filter(|_| titled) {
             words.push(pair("title", &book.names.text_with_names(title)));
         }
@@ -108,7 +108,7 @@ impl CallShape {
         }
         let text = content_text(actual);
         if !text.is_empty() {
-            words.push(LineWord::Json(Value::String(book.names.text_with_names(&text))));
+            words.push(quoted(&book.names.text_with_names(&text)));
         }
         words
     }

@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::book::{RequestRef, Shorthand, method};
-use super::words::{LineWord, as_text, bare_or_json};
+use super::words::{LineWord, as_text, bare, bare_or_json};
 
 /// Maximum size in bytes of a `raw` line; enough to exceed any agent's limit for a line.
 const RAW_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -18,20 +18,14 @@ pub enum EditorAct {
     Raw { text: String, times: usize },
     /// `{…}` or `[…]`: this value as one line.
     Json(Value),
-    /// `result {…}`, `result allow_once`, `result cancelled`: answers the agent's oldest open request.
-    Result(EditorReply),
+    /// `result {…}`: answers the agent's oldest open request.
+    Result(Value),
+    /// `result allow_once`, `result cancelled`: answers it with the option of this kind in a permission request.
+    Choose(String),
     /// `error CODE "…"`: answers the agent's oldest open request with an error.
     Error { code: i64, message: String },
     /// `METHOD …`, or `notify METHOD …` for notifications that are not known as such.
     Call { notify: bool, method: String, params: CallParams },
-}
-
-/// The answer to a request of the agent.
-#[derive(Clone, Debug, PartialEq)]
-pub enum EditorReply {
-    Value(Value),
-    /// The option of this kind in a permission request.
-    Choose(String),
 }
 
 /// The parameters of a call: a value that may contain placeholders, or the request to be cancelled.
@@ -67,10 +61,10 @@ impl EditorAct {
                 Ok(EditorAct::Raw { text: text.clone(), times })
             }
             [LineWord::Bare(result), LineWord::Bare(kind)] if result == "result" => {
-                Ok(EditorAct::Result(EditorReply::Choose(kind.clone())))
+                Ok(EditorAct::Choose(kind.clone()))
             }
             [LineWord::Bare(result), LineWord::Json(value)] if result == "result" => {
-                Ok(EditorAct::Result(EditorReply::Value(value.clone())))
+                Ok(EditorAct::Result(value.clone()))
             }
             [LineWord::Bare(error), LineWord::Bare(code), LineWord::Json(Value::String(message))]
                 if error == "error" =>
@@ -92,22 +86,21 @@ impl EditorAct {
 
     /// Returns the line to send, and the message in it, if any. `id` is used for a new request.
     pub fn line(&self, book: &Shorthand, id: u64) -> Result<(Vec<u8>, Option<Value>), String> {
+        let asked = || book.agent_open.first().ok_or("the agent has asked nothing");
         let message = match self {
             EditorAct::Raw { text, times } => {
                 return Ok((book.names.fill_text(text)?.repeat(*times).into_bytes(), None));
             }
             EditorAct::Json(value) => book.names.fill(value)?,
-            EditorAct::Result(reply) => {
-                let (id, request) = book.agent_open.first().ok_or("the agent has asked nothing")?;
-                let result = match reply {
-                    EditorReply::Value(value) => book.names.fill(value)?,
-                    EditorReply::Choose(kind) => choice(kind, request)?,
-                };
-                json!({"jsonrpc": "2.0", "id": id, "result": result})
+            EditorAct::Result(value) => {
+                json!({"jsonrpc": "2.0", "id": asked()?.0, "result": book.names.fill(value)?})
+            }
+            EditorAct::Choose(kind) => {
+                let (id, request) = asked()?;
+                json!({"jsonrpc": "2.0", "id": id, "result": choice(kind, request)?})
             }
             EditorAct::Error { code, message } => {
-                let (id, _) = book.agent_open.first().ok_or("the agent has asked nothing")?;
-                json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
+                json!({"jsonrpc": "2.0", "id": asked()?.0, "error": {"code": code, "message": message}})
             }
             EditorAct::Call { notify, method, params } => {
                 let params = match params {
@@ -187,7 +180,6 @@ fn params(method: &str, words: &[LineWord]) -> Result<CallParams, String> {
 
 /// Writes an editor's message as words, in the shortest form that is parsed to the same message.
 pub fn words_of(message: &Value, book: &mut Shorthand) -> Vec<LineWord> {
-    let bare = |text: &str| LineWord::Bare(text.to_owned());
     let Some(method) = method(message).map(str::to_owned) else {
         return answer_words(message, book);
     };
@@ -195,19 +187,22 @@ pub fn words_of(message: &Value, book: &mut Shorthand) -> Vec<LineWord> {
     let named = book.names.with_names(&params);
     let short = short_params(&method, &params, &named, book);
     let plain = message.get("jsonrpc").is_some_and(|version| version == "2.0") && named.is_object();
-    if !plain {
-        return vec![LineWord::Json(book.names.with_names(message))];
+    match method_words(message, &method).filter(|_| plain) {
+        Some(mut words) => {
+            words.extend(short.unwrap_or_else(|| vec![LineWord::Json(named)]));
+            words
+        }
+        None => vec![LineWord::Json(book.names.with_names(message))],
     }
-    let notify = message.get("id").is_none();
-    let mut words = Vec::new();
-    match (notify, is_notification(&method)) {
-        (true, false) => words.push(bare("notify")),
-        (false, true) => return vec![LineWord::Json(book.names.with_names(message))],
-        (true, true) | (false, false) => {}
+}
+
+/// The words that a request or notification begins with; `None` if there are none for such a message.
+pub(super) fn method_words(message: &Value, method: &str) -> Option<Vec<LineWord>> {
+    match (message.get("id").is_none(), is_notification(method)) {
+        (true, false) => Some(vec![bare("notify"), bare(method)]),
+        (false, true) => None,
+        (true, true) | (false, false) => Some(vec![bare(method)]),
     }
-    words.push(bare(&method));
-    words.extend(short.unwrap_or_else(|| vec![LineWord::Json(named)]));
-    words
 }
 
 fn answer_words(message: &Value, book: &mut Shorthand) -> Vec<LineWord> {
@@ -219,12 +214,12 @@ fn answer_words(message: &Value, book: &mut Shorthand) -> Vec<LineWord> {
         let kinds = options.iter().flatten().filter_map(|option| option["kind"].as_str());
         for kind in kinds.chain(["cancelled"]) {
             if choice(kind, &request).as_ref() == Ok(result) {
-                return vec![LineWord::Bare("result".into()), LineWord::Bare(kind.to_owned())];
+                return vec![bare("result"), bare(kind)];
             }
         }
         return match book.names.with_names(result) {
             named @ (Value::Object(_) | Value::Array(_) | Value::String(_)) => {
-                vec![LineWord::Bare("result".into()), LineWord::Json(named)]
+                vec![bare("result"), LineWord::Json(named)]
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => vec![LineWord::Json(message.clone())],
         };
@@ -323,7 +318,7 @@ mod tests {
             message_of("result reject_once", &book),
             json!({"jsonrpc": "2.0", "id": 40, "result": {"outcome": {"outcome": "selected", "optionId": "r"}}})
         );
-        let act = EditorAct::Result(EditorReply::Choose("allow_always".into()));
+        let act = EditorAct::Choose("allow_always".into());
         assert!(act.line(&book, 1).unwrap_err().contains("no option of the kind allow_always"));
     }
 

@@ -139,13 +139,7 @@ impl Fixture {
     pub fn setups(&self) -> impl Iterator<Item = &Setup> {
         self.lines.iter().filter_map(|line| match &line.what {
             LineContent::Setup(setup) => Some(setup),
-            LineContent::Blank
-            | LineContent::Comment
-            | LineContent::Editor(..)
-            | LineContent::Agent(..)
-            | LineContent::AgentFree(..)
-            | LineContent::Sees(_)
-            | LineContent::Says(_) => None,
+            _ => None,
         })
     }
 

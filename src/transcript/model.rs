@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::names::Names;
-use super::words::{LineWord, as_text, pair};
+use super::words::{LineWord, as_text, bare, pair, quoted};
 
 /// A step of a scripted model. A reply is a sequence of steps; consecutive `Text` steps are pieces of one
 /// text.
@@ -80,25 +80,22 @@ impl ModelStep {
                 Ok(ModelStep::Stop(stop))
             }
             ("usage", [LineWord::Bare(input), LineWord::Bare(output)]) => {
-                match (input.parse::<u64>(), output.parse::<u64>()) {
-                    (Ok(input), Ok(output)) => Ok(ModelStep::Usage { input, output }),
-                    _ => Err("usage takes two numbers of tokens: input and output".into()),
-                }
+                let tokens = |text: &str| {
+                    text.parse().map_err(|_| "usage takes two numbers of tokens: input and output")
+                };
+                Ok(ModelStep::Usage { input: tokens(input)?, output: tokens(output)? })
             }
-            ("cached", [LineWord::Bare(tokens)]) => match tokens.parse::<u64>() {
-                Ok(tokens) => Ok(ModelStep::Cached(tokens)),
-                Err(_) => Err("cached takes a number of tokens".into()),
-            },
+            ("cached", [LineWord::Bare(tokens)]) => {
+                Ok(ModelStep::Cached(tokens.parse().map_err(|_| "cached takes a number of tokens")?))
+            }
             ("error", [LineWord::Bare(kind)]) if kind == "overflow" => Ok(ModelStep::Overflow),
             ("error", [LineWord::Bare(status), more @ ..]) => read_error(status, more),
             ("cut", []) => Ok(ModelStep::Cut),
             ("hang", []) => Ok(ModelStep::Hang),
             ("wait", []) => Ok(ModelStep::Wait),
             ("flood", [LineWord::Bare(count), LineWord::Json(Value::String(text))]) => {
-                match count.parse::<usize>() {
-                    Ok(count) => Ok(ModelStep::Flood { count, text: text.clone() }),
-                    Err(_) => Err("flood takes a number of deltas and their text".into()),
-                }
+                let count = count.parse().map_err(|_| "flood takes a number of deltas and their text")?;
+                Ok(ModelStep::Flood { count, text: text.clone() })
             }
             _ => Err("a model says: text \"…\", think \"…\", call NAME {…}, search \"…\" \"…\", stop WHY, usage IN OUT, \
                       cached TOKENS, error STATUS, error overflow, cut, hang, wait, or flood COUNT \"…\""
@@ -114,35 +111,24 @@ impl ModelStep {
             ModelStep::Call { name, input } => {
                 ModelStep::Call { name: name.clone(), input: names.fill(input)? }
             }
-            ModelStep::Search { .. }
-            | ModelStep::Stop(_)
-            | ModelStep::Usage { .. }
-            | ModelStep::Cached(_)
-            | ModelStep::Error { .. }
-            | ModelStep::Overflow
-            | ModelStep::Cut
-            | ModelStep::Hang
-            | ModelStep::Wait
-            | ModelStep::Flood { .. } => self.clone(),
+            other => other.clone(),
         })
     }
 
     /// The words that `read` parses as this step.
     pub fn words(&self) -> Vec<LineWord> {
-        let bare = |text: &str| LineWord::Bare(text.to_owned());
-        let json = |text: &str| LineWord::Json(Value::String(text.to_owned()));
         match self {
-            ModelStep::Text(text) => vec![bare("text"), json(text)],
-            ModelStep::Think(text) => vec![bare("think"), json(text)],
+            ModelStep::Text(text) => vec![bare("text"), quoted(text)],
+            ModelStep::Think(text) => vec![bare("think"), quoted(text)],
             ModelStep::Call { name, input } => vec![bare("call"), bare(name), LineWord::Json(input.clone())],
-            ModelStep::Search { query, url } => vec![bare("search"), json(query), json(url)],
-            ModelStep::Stop(stop) => match stop {
-                ScriptedStop::MaxTokens => vec![bare("stop"), bare("max_tokens")],
-                ScriptedStop::Refusal(why) if why.is_empty() => vec![bare("stop"), bare("refusal")],
-                ScriptedStop::Refusal(why) => vec![bare("stop"), bare("refusal"), json(why)],
-                ScriptedStop::Window => vec![bare("stop"), bare("window")],
-                ScriptedStop::Pause => vec![bare("stop"), bare("pause")],
-            },
+            ModelStep::Search { query, url } => vec![bare("search"), quoted(query), quoted(url)],
+            ModelStep::Stop(ScriptedStop::MaxTokens) => vec![bare("stop"), bare("max_tokens")],
+            ModelStep::Stop(ScriptedStop::Refusal(why)) => {
+                let why = Some(why.as_str()).filter(|why| !why.is_empty()).map(quoted);
+                [bare("stop"), bare("refusal")].into_iter().chain(why).collect()
+            }
+            ModelStep::Stop(ScriptedStop::Window) => vec![bare("stop"), bare("window")],
+            ModelStep::Stop(ScriptedStop::Pause) => vec![bare("stop"), bare("pause")],
             ModelStep::Usage { input, output } => {
                 vec![bare("usage"), bare(&input.to_string()), bare(&output.to_string())]
             }
@@ -150,14 +136,14 @@ impl ModelStep {
             ModelStep::Error { status, retry_after, message } => {
                 let mut words = vec![bare("error"), bare(&status.to_string())];
                 words.extend(retry_after.map(|seconds| pair("retry-after", &seconds.to_string())));
-                words.extend(message.as_deref().map(json));
+                words.extend(message.as_deref().map(quoted));
                 words
             }
             ModelStep::Overflow => vec![bare("error"), bare("overflow")],
             ModelStep::Cut => vec![bare("cut")],
             ModelStep::Hang => vec![bare("hang")],
             ModelStep::Wait => vec![bare("wait")],
-            ModelStep::Flood { count, text } => vec![bare("flood"), bare(&count.to_string()), json(text)],
+            ModelStep::Flood { count, text } => vec![bare("flood"), bare(&count.to_string()), quoted(text)],
         }
     }
 }
@@ -239,16 +225,7 @@ impl SeenPart {
             (SeenPart::Result { tool: pattern, text: texts }, SeenPart::Result { tool, text }) => {
                 pattern == tool && names.matches_text(texts, text)
             }
-            (
-                SeenPart::Anew
-                | SeenPart::Again
-                | SeenPart::User(_)
-                | SeenPart::UserPart(_)
-                | SeenPart::Agent(_)
-                | SeenPart::AgentCall { .. }
-                | SeenPart::Result { .. },
-                _,
-            ) => false,
+            _ => false,
         }
     }
 
@@ -269,18 +246,16 @@ impl SeenPart {
 
     /// The words that `read` parses as this part.
     pub fn words(&self) -> Vec<LineWord> {
-        let bare = |text: &str| LineWord::Bare(text.to_owned());
-        let json = |text: &str| LineWord::Json(Value::String(text.to_owned()));
         match self {
             SeenPart::Anew => vec![bare("anew")],
             SeenPart::Again => vec![bare("again")],
-            SeenPart::User(text) => vec![bare("user"), json(text)],
+            SeenPart::User(text) => vec![bare("user"), quoted(text)],
             SeenPart::UserPart(kind) => vec![bare("user"), bare(kind)],
-            SeenPart::Agent(text) => vec![bare("agent"), json(text)],
+            SeenPart::Agent(text) => vec![bare("agent"), quoted(text)],
             SeenPart::AgentCall { name, input } => {
                 vec![bare("agent"), bare("call"), bare(name), LineWord::Json(input.clone())]
             }
-            SeenPart::Result { tool, text } => vec![bare("result"), bare(tool), json(text)],
+            SeenPart::Result { tool, text } => vec![bare("result"), bare(tool), quoted(text)],
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// The key in an object pattern that permits additional keys: `{"sessionId":"$S1","*":"*"}`.
 pub const OTHER_KEYS: &str = "*";
@@ -42,6 +42,17 @@ pub enum PlaceholderKind {
 }
 
 impl PlaceholderKind {
+    /// The kind of the values that messages have under this key.
+    pub(super) fn of_key(key: &str) -> Option<PlaceholderKind> {
+        match key {
+            "sessionId" => Some(PlaceholderKind::Session),
+            "messageId" | "compactionId" => Some(PlaceholderKind::Message),
+            "toolCallId" => Some(PlaceholderKind::Call),
+            "updatedAt" => Some(PlaceholderKind::Time),
+            _ => None,
+        }
+    }
+
     fn letter(self) -> char {
         match self {
             PlaceholderKind::Session => 'S',
@@ -111,11 +122,8 @@ impl Names {
                 Value::Array(items.iter().map(|item| self.fill(item)).collect::<Result<_, _>>()?)
             }
             Value::Object(map) => {
-                let mut filled = Map::new();
-                for (key, value) in map {
-                    filled.insert(key.clone(), self.fill(value)?);
-                }
-                Value::Object(filled)
+                let filled = map.iter().map(|(key, value)| Ok((key.clone(), self.fill(value)?)));
+                Value::Object(filled.collect::<Result<_, String>>()?)
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
         })
@@ -216,13 +224,10 @@ impl Names {
     }
 
     fn named(&mut self, key: Option<&str>, value: &Value) -> Value {
+        if let (Some(kind), Value::String(text)) = (key.and_then(PlaceholderKind::of_key), value) {
+            return Value::String(self.name(kind, text));
+        }
         match (key, value) {
-            (Some("sessionId"), Value::String(id)) => Value::String(self.name(PlaceholderKind::Session, id)),
-            (Some("messageId" | "compactionId"), Value::String(id)) => {
-                Value::String(self.name(PlaceholderKind::Message, id))
-            }
-            (Some("toolCallId"), Value::String(id)) => Value::String(self.name(PlaceholderKind::Call, id)),
-            (Some("updatedAt"), Value::String(time)) => Value::String(self.name(PlaceholderKind::Time, time)),
             (Some("requestId"), Value::Number(_) | Value::String(_)) => {
                 let id = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                 let known = self.bound.iter().find(|(name, bound)| name.starts_with("$R") && **bound == id);

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::agent::{self, WriteDetail};
 use super::book::{MessageDirection, Shorthand};
 use super::editor;
-use super::words::{self, LineWord};
+use super::words::{self, bare, quoted};
 use epitome_secrets as secrets;
 
 /// The replacement for a secret.
@@ -52,7 +52,7 @@ impl<W: Write> Recorder<W> {
                 let text = secrets::mask(&String::from_utf8_lossy(line)).into_owned();
                 return match direction {
                     MessageDirection::ToAgent => {
-                        let words = [LineWord::Bare("raw".into()), LineWord::Json(Value::String(text))];
+                        let words = [bare("raw"), quoted(&text)];
                         words::write("editor>", &words, None)
                     }
                     MessageDirection::ToEditor => {

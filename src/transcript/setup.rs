@@ -61,17 +61,15 @@ impl Setup {
         more: &mut dyn FnMut(&str) -> Option<Vec<String>>,
     ) -> Result<Setup, String> {
         let line = line.trim_end();
-        if let Some(rest) = line.strip_prefix("file ") {
-            let (path, body) = read_file(rest, more)?;
-            return Ok(Setup::File { place: FileLocation::Workspace, path, body });
-        }
-        if let Some(rest) = line.strip_prefix("home ") {
-            let (path, body) = read_file(rest, more)?;
-            return Ok(Setup::File { place: FileLocation::Home, path, body });
-        }
-        if let Some(rest) = line.strip_prefix("then file ") {
-            let (path, body) = read_file(rest, more)?;
-            return Ok(Setup::ThenFile { path, body });
+        let file: [(&str, fn(String, FileBody) -> Setup); 3] = [
+            ("file ", |path, body| Setup::File { place: FileLocation::Workspace, path, body }),
+            ("home ", |path, body| Setup::File { place: FileLocation::Home, path, body }),
+            ("then file ", |path, body| Setup::ThenFile { path, body }),
+        ];
+        for (word, setup) in file {
+            if let Some(rest) = line.strip_prefix(word) {
+                return read_file(rest, more).map(|(path, body)| setup(path, body));
+            }
         }
         if let Some(path) = line.strip_prefix("then no file ") {
             return Ok(Setup::ThenNoFile { path: relative(path)? });

@@ -1,12 +1,12 @@
 //! Shorthand for the kinds of `session/update`.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::agent::{Comparison, WriteDetail};
 use super::book::Shorthand;
 use super::call_shape::CallShape;
-use super::names::GAP;
-use super::words::{LineWord, as_text, bare_or_json, pair};
+use super::names::{GAP, PlaceholderKind};
+use super::words::{LineWord, as_text, bare, bare_or_json, pair, quoted};
 
 /// An expected update.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,30 +48,18 @@ pub enum ChunkKind {
 impl ChunkKind {
     const ALL: [ChunkKind; 4] = [ChunkKind::Text, ChunkKind::Think, ChunkKind::User, ChunkKind::Summary];
 
+    /// Its word, its name on the wire, and the JSON key of the id that the chunk belongs to.
+    fn names(self) -> [&'static str; 3] {
+        match self {
+            ChunkKind::Text => ["text", "agent_message_chunk", "messageId"],
+            ChunkKind::Think => ["think", "agent_thought_chunk", "messageId"],
+            ChunkKind::User => ["user", "user_message_chunk", "messageId"],
+            ChunkKind::Summary => ["summary", "compaction_summary_chunk", "compactionId"],
+        }
+    }
+
     fn word(self) -> &'static str {
-        match self {
-            ChunkKind::Text => "text",
-            ChunkKind::Think => "think",
-            ChunkKind::User => "user",
-            ChunkKind::Summary => "summary",
-        }
-    }
-
-    fn wire(self) -> &'static str {
-        match self {
-            ChunkKind::Text => "agent_message_chunk",
-            ChunkKind::Think => "agent_thought_chunk",
-            ChunkKind::User => "user_message_chunk",
-            ChunkKind::Summary => "compaction_summary_chunk",
-        }
-    }
-
-    /// Returns the JSON key of the id that the chunk belongs to.
-    fn id_key(self) -> &'static str {
-        match self {
-            ChunkKind::Text | ChunkKind::Think | ChunkKind::User => "messageId",
-            ChunkKind::Summary => "compactionId",
-        }
+        self.names()[0]
     }
 }
 
@@ -86,11 +74,11 @@ pub struct TextChunk<'a> {
 /// Returns the chunk in an update, if it is one.
 pub fn chunk_of(update: &Value) -> Option<TextChunk<'_>> {
     let name = update.get("sessionUpdate").and_then(Value::as_str)?;
-    let kind = ChunkKind::ALL.into_iter().find(|kind| kind.wire() == name)?;
+    let kind = ChunkKind::ALL.into_iter().find(|kind| kind.names()[1] == name)?;
     let text = update.pointer("/content/text").and_then(Value::as_str)?;
     (update["content"]["type"] == "text").then(|| TextChunk {
         kind,
-        message: update.get(kind.id_key()).and_then(Value::as_str),
+        message: update.get(kind.names()[2]).and_then(Value::as_str),
         text,
     })
 }
@@ -98,17 +86,16 @@ pub fn chunk_of(update: &Value) -> Option<TextChunk<'_>> {
 /// Returns the word for the kind of an update, as used by `aside`; its name on the wire if there is no word.
 pub fn word_for(update: &Value) -> &str {
     match update.get("sessionUpdate").and_then(Value::as_str).unwrap_or("") {
-        "agent_message_chunk" => "text",
-        "agent_thought_chunk" => "think",
-        "user_message_chunk" => "user",
-        "compaction_summary_chunk" => "summary",
         "compaction_update" => "compaction",
         "available_commands_update" => "available_commands",
         "current_mode_update" => "mode",
         "config_option_update" => "options",
         "session_info_update" => "title",
         "usage_update" => "usage",
-        other => other,
+        name => match ChunkKind::ALL.into_iter().find(|kind| kind.names()[1] == name) {
+            Some(chunk) => chunk.word(),
+            None => name,
+        },
     }
 }
 
@@ -294,16 +281,12 @@ impl ExpectedUpdate {
     }
 
     fn short(update: &Value, book: &mut Shorthand, detail: WriteDetail) -> Option<Vec<LineWord>> {
-        let bare = |text: &str| LineWord::Bare(text.to_owned());
-        let json = |text: String| LineWord::Json(Value::String(text));
         if let Some(chunk) = chunk_of(update) {
             let mut words = vec![bare(chunk.kind.word())];
             if let Some(message) = chunk.message.filter(|_| detail.ids) {
-                let key = chunk.kind.id_key();
-                let named = book.names.with_names(&json!({ key: message }));
-                words.push(bare(named[key].as_str()?));
+                words.push(LineWord::Bare(book.names.name(PlaceholderKind::Message, message)));
             }
-            words.push(json(book.names.text_with_names(chunk.text)));
+            words.push(quoted(&book.names.text_with_names(chunk.text)));
             return Some(words);
         }
         let mut words = vec![bare(word_for(update))];
@@ -319,7 +302,7 @@ impl ExpectedUpdate {
             "plan" => {
                 for entry in update.get("entries")?.as_array()? {
                     words.push(bare(entry["status"].as_str()?));
-                    words.push(json(book.names.text_with_names(entry["content"].as_str()?)));
+                    words.push(quoted(&book.names.text_with_names(entry["content"].as_str()?)));
                 }
             }
             "available_commands" => {
@@ -332,22 +315,21 @@ impl ExpectedUpdate {
                     words.push(pair(option["id"].as_str()?, option["currentValue"].as_str()?));
                 }
             }
-            "title" => words.push(json(book.names.text_with_names(update["title"].as_str()?))),
+            "title" => words.push(quoted(&book.names.text_with_names(update["title"].as_str()?))),
             "usage" => {
                 let (used, size) = (update["used"].as_u64()?, update["size"].as_u64()?);
-                words.push(bare(&format!("{used}/{size}")));
+                words.push(LineWord::Bare(format!("{used}/{size}")));
             }
             "notice" if update.get("description").is_none() => {
                 words.push(bare(update["severity"].as_str()?));
-                words.push(json(book.names.text_with_names(update["title"].as_str()?)));
+                words.push(quoted(&book.names.text_with_names(update["title"].as_str()?)));
             }
             "compaction" => {
                 if let Some(id) = update["compactionId"].as_str().filter(|_| detail.ids) {
-                    let named = book.names.with_names(&json!({"compactionId": id}));
-                    words.push(bare(named["compactionId"].as_str()?));
+                    words.push(LineWord::Bare(book.names.name(PlaceholderKind::Message, id)));
                 }
                 words.push(bare(update["status"].as_str()?));
-                words.extend(compaction_text(update).map(|text| json(book.names.text_with_names(&text))));
+                words.extend(compaction_text(update).map(|text| quoted(&book.names.text_with_names(&text))));
             }
             _ => return None,
         }

@@ -45,25 +45,33 @@ pub fn as_text(word: &LineWord) -> Option<String> {
     }
 }
 
+pub fn bare(text: &str) -> LineWord {
+    LineWord::Bare(text.to_owned())
+}
+
+/// Creates a text in quotes.
+pub fn quoted(text: &str) -> LineWord {
+    LineWord::Json(Value::String(text.to_owned()))
+}
+
 /// Creates an attribute, quoted if necessary.
 pub fn pair(key: &str, text: &str) -> LineWord {
-    let plain = !text.is_empty()
-        && !text.starts_with(['"', '{', '['])
-        && !text.chars().any(|c| c.is_whitespace() || c.is_control());
-    if plain {
-        LineWord::Bare(format!("{key}={text}"))
-    } else {
-        LineWord::Pair(key.to_owned(), Value::String(text.to_owned()))
+    match is_plain(text) {
+        true => LineWord::Bare(format!("{key}={text}")),
+        false => LineWord::Pair(key.to_owned(), Value::String(text.to_owned())),
     }
 }
 
 /// Creates a word for a text, quoted only if necessary.
 pub fn bare_or_json(text: &str) -> LineWord {
-    let plain = !text.is_empty()
-        && !text.starts_with(['"', '{', '[', '#'])
-        && !text.contains('=')
-        && !text.chars().any(|c| c.is_whitespace() || c.is_control());
-    if plain { LineWord::Bare(text.to_owned()) } else { LineWord::Json(Value::String(text.to_owned())) }
+    let is_bare = is_plain(text) && !text.starts_with('#') && !text.contains('=');
+    if is_bare { bare(text) } else { quoted(text) }
+}
+
+fn is_plain(text: &str) -> bool {
+    !text.is_empty()
+        && !text.starts_with(['"', '{', '['])
+        && !text.chars().any(|c| c.is_whitespace() || c.is_control())
 }
 
 /// Splits a line into its words and the comment after them. A comment starts with `# `.
@@ -121,15 +129,13 @@ pub fn write(gutter: &str, words: &[LineWord], comment: Option<&str>) -> String 
             out.push(' ');
         }
         match word {
-            LineWord::Json(value @ (Value::Object(_) | Value::Array(_))) if wide => {
-                layout(value, GUTTER, &mut out);
-            }
-            LineWord::Pair(key, value @ (Value::Object(_) | Value::Array(_))) if wide => {
+            LineWord::Json(value) if wide => layout(value, GUTTER, &mut out),
+            LineWord::Pair(key, value) if wide => {
                 out.push_str(key);
                 out.push('=');
                 layout(value, GUTTER, &mut out);
             }
-            LineWord::Bare(_) | LineWord::Json(_) | LineWord::Pair(..) => out.push_str(&flat[at]),
+            _ => out.push_str(&flat[at]),
         }
     }
     if let Some(comment) = comment {
@@ -156,42 +162,27 @@ fn layout(value: &Value, indent: usize, out: &mut String) {
         out.push_str(&flat);
         return;
     }
-    let inner = indent + 2;
-    let new_line = |out: &mut String, columns: usize| {
-        out.push('\n');
-        out.push_str(&" ".repeat(columns));
+    let mut list = |[open, close]: [char; 2], items: Vec<(Option<&String>, &Value)>| {
+        let inner = indent + 2;
+        out.push(open);
+        for (at, (key, value)) in items.into_iter().enumerate() {
+            out.push_str(if at > 0 { ",\n" } else { "\n" });
+            out.push_str(&" ".repeat(inner));
+            if let Some(key) = key {
+                out.push_str(&format!("{}:", Value::String(key.clone())));
+            }
+            layout(value, inner, out);
+        }
+        out.push(close);
     };
     match value {
         Value::Object(map) if !map.is_empty() => {
-            out.push('{');
-            for (at, (key, value)) in map.iter().enumerate() {
-                if at > 0 {
-                    out.push(',');
-                }
-                new_line(out, inner);
-                out.push_str(&Value::String(key.clone()).to_string());
-                out.push(':');
-                layout(value, inner, out);
-            }
-            out.push('}');
+            list(['{', '}'], map.iter().map(|(key, value)| (Some(key), value)).collect());
         }
         Value::Array(items) if !items.is_empty() => {
-            out.push('[');
-            for (at, value) in items.iter().enumerate() {
-                if at > 0 {
-                    out.push(',');
-                }
-                new_line(out, inner);
-                layout(value, inner, out);
-            }
-            out.push(']');
+            list(['[', ']'], items.iter().map(|value| (None, value)).collect());
         }
-        Value::Object(_)
-        | Value::Array(_)
-        | Value::Null
-        | Value::Bool(_)
-        | Value::Number(_)
-        | Value::String(_) => out.push_str(&flat),
+        _ => out.push_str(&flat),
     }
 }
 

@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use agent_client_protocol::v1::schema as wire;
+use serde_json::{Value, json};
 
 use super::{AcpServer, ProviderRoute, Routed};
-use crate::answers::{self, LoginProgram, LoginState};
+use crate::answers::{self, LoginState};
 use crate::from_wire::{BadParams, RequestParams};
 use crate::requests::RequestKind;
 use crate::writer;
@@ -43,25 +44,27 @@ pub trait UserLogin: Send + Sync {
 }
 
 impl<P: StoredSessionPort> AcpServer<P> {
-    /// The program that the client starts for a login. It stores keys where the sessions of this client look for them.
-    pub(super) fn login_program(&self) -> LoginProgram {
+    /// The command that the client runs in a terminal for a login. It stores keys where the sessions of this client look for
+    /// them.
+    pub(super) fn login_command(&self) -> Value {
         let program = std::env::current_exe().ok().filter(|path| path.exists());
         let program =
             program.map_or_else(|| "epitome".to_owned(), |path| path.to_string_lossy().into_owned());
-        let places = self
-            .config
-            .environment
-            .iter()
-            .filter(|(name, _)| ["EPITOME_HOME", "XDG_DATA_HOME"].iter().any(|place| name == place));
+        // Variables that locate the user's files.
+        let is_place = |name: &OsString| name == "EPITOME_HOME" || name == "XDG_DATA_HOME";
+        let places = self.config.environment.iter().filter(|(name, _)| is_place(name));
         let text = |text: &OsString| text.to_string_lossy().into_owned();
-        LoginProgram { program, environment: places.map(|(name, path)| (text(name), text(path))).collect() }
+        let environment: Value = places.map(|(name, path)| (text(name), text(path))).collect();
+        json!({
+            "label": "Log in to Epitome", "command": program, "args": ["acp", "login"], "env": environment,
+        })
     }
 
     pub(super) fn log_out(&self, id: &str) -> Result<Routed, wire::Error> {
         self.gated.store(true, Ordering::Relaxed);
         let login = self.config.login.clone();
         let notify = self.login_notifier();
-        self.in_background(id, RequestKind::Logout, None, move |_| {
+        self.in_background(id, RequestKind::Write, move |_| {
             let is_usable = login.check().is_ok();
             match login.log_out() {
                 Ok(false) if is_usable => Err(answers::internal(
@@ -69,7 +72,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
                 )),
                 Ok(_) => {
                     notify();
-                    answers::raw(&wire::LogoutResponse::new())
+                    Ok(answers::empty())
                 }
                 Err(why) => Err(answers::internal(format!("The stored logins can't be removed: {why}"))),
             }
@@ -85,16 +88,16 @@ impl<P: StoredSessionPort> AcpServer<P> {
             )));
         }
         let (login, notify) = (self.config.login.clone(), self.login_notifier());
-        self.in_background(id, RequestKind::Authenticate, None, move |_| {
+        self.in_background(id, RequestKind::Read, move |_| {
             login.check().map_err(|missing| answers::session_error(&missing))?;
             notify();
-            answers::raw(&wire::AuthenticateResponse::new())
+            Ok(answers::empty())
         })
     }
 
     pub(super) fn auth_status(&self, id: &str) -> Result<Routed, wire::Error> {
         let (login, sent) = (self.config.login.clone(), self.sent_login.clone());
-        self.in_background(id, RequestKind::AuthStatus, None, move |_| {
+        self.in_background(id, RequestKind::Read, move |_| {
             let state = login.state();
             let response = answers::raw(&answers::auth_status(&state));
             *sent.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
@@ -112,9 +115,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
             let Some(before) = sent.as_mut() else { return };
             let state = login.state();
             if *before != state {
-                let mut line = Vec::new();
-                writer::notification(&mut line, "auth/status_update", &answers::auth_status(&state));
-                outbox.put_line(line);
+                let status = answers::auth_status(&state);
+                outbox.put_line(|line| writer::notification(line, "auth/status_update", &status));
                 *before = state;
             }
         }

@@ -11,15 +11,15 @@ use serde_json::value::RawValue;
 use super::{AcpServer, OutboxHandle, Routed, respond, session_of};
 use crate::answers;
 use crate::from_wire::{BadParams, RequestParams};
-use crate::model::AcpVersion;
 use crate::requests::{OpeningState, RequestKind};
-use crate::{unpublished, writer};
+use crate::unpublished::{self, SentPrompt};
+use crate::writer;
 use epitome_platform::blocking;
 use epitome_session::port::StoredSessionPort;
 use epitome_session::{
     AccessScope, Attachment, Opening, PendingPrompt, Position, Replay, SessionCommand, SessionError, Ticket,
 };
-use epitome_thread::{PartId, Seq, SessionId};
+use epitome_thread::{Seq, SessionId};
 
 impl<P: StoredSessionPort> AcpServer<P> {
     pub(super) fn new_session(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
@@ -51,8 +51,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
                 self.finished_agent(&session).and_then(|agent| writer::finished_agent(&session, &agent))
         {
             let ticket = self.open(id, kind, Some(session), OpeningState::None)?;
-            self.outbox.put_line(lines);
-            respond(&self.outbox, ticket, answers::raw(&wire::LoadSessionResponse::new()));
+            self.outbox.put_line(|line| *line = lines);
+            respond(&self.outbox, ticket, Ok(answers::empty()));
             return Ok(Routed::Later);
         }
         self.check_no_agent(&session)?;
@@ -125,10 +125,10 @@ impl<P: StoredSessionPort> AcpServer<P> {
         struct Epitome<'a> {
             rest: Option<Position>,
             #[serde(borrow, default)]
-            prompts: Vec<SentPrompt<'a>>,
+            prompts: Vec<PromptAgain<'a>>,
         }
         #[derive(Deserialize)]
-        struct SentPrompt<'a> {
+        struct PromptAgain<'a> {
             #[serde(borrow)]
             id: Option<&'a RawValue>,
             sent_at: Option<Position>,
@@ -144,14 +144,9 @@ impl<P: StoredSessionPort> AcpServer<P> {
         else {
             return None;
         };
-        let pending = |prompt: &SentPrompt<'_>| {
+        let pending = |prompt: &PromptAgain<'_>| {
             let params = RequestParams::read(Some(prompt.params))?;
-            let skill = match self.outbox.traits().version {
-                AcpVersion::V1 => None,
-                AcpVersion::V2 => unpublished::skill_prompt(&params)?,
-            };
-            let content = skill.map_or_else(|| params.prompt(), |(_, content)| Ok(content))?;
-            let key = unpublished::idempotency_key(&params)?;
+            let SentPrompt { content, key, .. } = SentPrompt::read(&params, self.outbox.traits().version)?;
             let open = |id: &RawValue| {
                 self.open(id.get(), RequestKind::Prompt, Some(session.clone()), OpeningState::None)
             };
@@ -184,7 +179,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
             Some(entry) => Some(entry),
             None => entry_in_meta(params)?,
         };
-        let ticket = self.open(id, RequestKind::Fork, Some(source.clone()), OpeningState::Begun)?;
+        let ticket = self.open(id, RequestKind::New, None, OpeningState::Begun)?;
         let (sessions, outbox) = (self.config.sessions.clone(), self.outbox.clone());
         self.spawn(async move {
             let (store, from) = (sessions.clone(), source.clone());
@@ -209,11 +204,11 @@ impl<P: StoredSessionPort> AcpServer<P> {
         Ok(Opening {
             attachment: Attachment {
                 client: self.config.client,
-                outlet: Arc::new(OutboxHandle::new(
-                    self.outbox.clone(),
-                    self.config.grant.clone(),
-                    self.unreleased.clone(),
-                )),
+                outlet: Arc::new(OutboxHandle {
+                    outbox: self.outbox.clone(),
+                    grant: self.config.grant.clone(),
+                    _pending: self.unreleased.one_more(),
+                }),
             },
             cwd: params.cwd()?,
             directories: params.directories()?,
@@ -231,10 +226,9 @@ fn entry_in_meta(params: &RequestParams<'_>) -> Result<Option<Seq>, BadParams> {
     match meta.as_ref().map(|meta| &meta["epitome"]["at"]) {
         None | Some(Value::Null) => Ok(None),
         Some(at) => {
-            let part =
-                at.as_str().and_then(|at| at.parse::<PartId>().ok()).filter(|part| part.part.is_none());
+            let entry = at.as_str().and_then(unpublished::entry_of);
             let wrong = || BadParams("`_meta.epitome.at` names an entry, as \"e12\"".to_owned());
-            Ok(Some(part.ok_or_else(wrong)?.entry))
+            entry.ok_or_else(wrong).map(Some)
         }
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn is_required() -> wire::Error {
 impl<P: StoredSessionPort> AcpServer<P> {
     pub(super) fn list_providers(&self, id: &str) -> Result<Routed, wire::Error> {
         let login = self.config.login.clone();
-        self.in_background(id, RequestKind::Providers, None, move |_| {
+        self.in_background(id, RequestKind::Read, move |_| {
             let shown = |route: &ProviderRoute| {
                 let kind = api_type(route.wire)?;
                 Some(json!({

@@ -36,37 +36,33 @@ fn needed(method: &str) -> AccessScope {
     }
 }
 
+/// Whether a client with this grant may do what needs this scope. The user has no grant, and all rights.
+pub(super) fn allows(grant: Option<&AccessGrant>, scope: AccessScope) -> bool {
+    grant.is_none_or(|grant| grant.scope >= scope)
+}
+
 impl<P: StoredSessionPort> AcpServer<P> {
     pub(super) fn has_scope(&self, scope: AccessScope) -> bool {
-        self.config.grant.as_deref().is_none_or(|grant| grant.scope >= scope)
+        allows(self.config.grant.as_deref(), scope)
     }
 
     /// Refuses a message that the client has no right to send.
     pub(super) fn check_scope(&self, method: &str, params: Option<&RawValue>) -> Result<(), wire::Error> {
         let Some(grant) = self.config.grant.as_deref() else { return Ok(()) };
-        check(grant, method, params).map_err(answers::forbidden)?;
-        match grant.directories.is_empty() {
-            true => Ok(()),
-            false => self.check_directories(grant, method, &RequestParams::read(params)?),
+        check(grant, method, params).map_err(answers::invalid_request)?;
+        // Those of prompts are refused unless the client has the session open.
+        if grant.directories.is_empty()
+            || matches!(method, "session/prompt" | "session/close" | "_session/steering")
+        {
+            return Ok(());
         }
+        let params = RequestParams::read(params)?;
+        // Both the database that may have the sessions and the file system may be slow.
+        blocking::in_place(|| self.check_directories(grant, method, &params))
     }
 
     /// Refuses a message about a session that works where this client's sessions may not.
     fn check_directories(
-        &self,
-        grant: &AccessGrant,
-        method: &str,
-        params: &RequestParams<'_>,
-    ) -> Result<(), wire::Error> {
-        // They are refused unless the client has the session open.
-        if matches!(method, "session/prompt" | "session/close" | "_session/steering") {
-            return Ok(());
-        }
-        // Both the database that may have the sessions and the file system may be slow.
-        blocking::in_place(|| self.look_at_directories(grant, method, params))
-    }
-
-    fn look_at_directories(
         &self,
         grant: &AccessGrant,
         method: &str,
@@ -88,7 +84,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
             directories.push(found.ok_or_else(|| answers::not_found(&named))?.cwd);
         }
         directories.extend(params.directories()?);
-        directories.iter().try_for_each(|it| grant.check_directory(it)).map_err(answers::forbidden)
+        directories.iter().try_for_each(|it| grant.check_directory(it)).map_err(answers::invalid_request)
     }
 }
 
@@ -113,7 +109,7 @@ fn check(grant: &AccessGrant, method: &str, params: Option<&RawValue>) -> Result
 
 /// What a client is sent instead of a question that it may not answer; `None` to send nothing.
 pub(super) fn instead_of_question(out: SessionEvent, grant: Option<&AccessGrant>) -> Option<SessionEvent> {
-    let may_answer = grant.is_none_or(|grant| grant.scope >= AccessScope::Approve);
+    let may_answer = allows(grant, AccessScope::Approve);
     match out {
         SessionEvent::Ask { .. } if !may_answer => Some(SessionEvent::Notice {
             severity: epitome_session::NoticeSeverity::Info,

@@ -1,6 +1,7 @@
 //! Requests about stored sessions that don't open them: listing, deleting, archiving, titles, status and options.
 
 use agent_client_protocol::v1::schema as wire;
+use serde_json::json;
 
 use super::{AcpServer, Routed, session_of};
 use crate::answers;
@@ -21,31 +22,23 @@ impl<P: StoredSessionPort> AcpServer<P> {
         let cwd: Option<String> = params.optional("cwd")?;
         let cwd = cwd.map(|cwd| from_wire::place("cwd", cwd)).transpose()?;
         let cursor: Option<String> = params.optional("cursor")?;
-        let after = match cursor {
-            None => None,
-            Some(cursor) => {
-                let bad =
-                    || answers::bad_params(&BadParams("`cursor` was not issued by this agent".to_owned()));
-                Some(PageKey::read(&cursor).ok_or_else(bad)?)
-            }
-        };
-        let archived: Option<wire::SessionArchiveFilter> = params.optional("archived")?;
-        let archived = match archived {
+        let bad = || BadParams("`cursor` was not issued by this agent".to_owned());
+        let after = cursor.map(|cursor| read_cursor(&cursor).ok_or_else(bad)).transpose()?;
+        let archived = match params.optional("archived")? {
             None | Some(wire::SessionArchiveFilter::Exclude) => Some(false),
             Some(wire::SessionArchiveFilter::Include) => None,
             Some(wire::SessionArchiveFilter::Only) => Some(true),
             Some(_) => {
-                let why = "`archived` must be exclude, include or only";
-                return Err(answers::bad_params(&BadParams(why.to_owned())));
+                return Err(BadParams("`archived` must be exclude, include or only".to_owned()).into());
             }
         };
         let grant = self.config.grant.clone();
-        self.in_background(id, RequestKind::List, None, move |sessions| {
+        self.in_background(id, RequestKind::Read, move |sessions| {
             let query = SessionQuery {
                 cwd,
                 has_prompt: true,
                 archived,
-                after: after.map(|after| (after.updated_at, after.session)),
+                after,
                 // One more shows whether there is another page.
                 limit: Some(PAGE_SESSIONS + 1),
                 ..SessionQuery::default()
@@ -58,12 +51,12 @@ impl<P: StoredSessionPort> AcpServer<P> {
     pub(super) fn delete(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
         // Deleting a session that does not exist succeeds, even with an invalid id.
         let Some(session) = from_wire::session_id(&params.session_id()?) else {
-            return Ok(Routed::Now(answers::raw(&wire::DeleteSessionResponse::new())));
+            return Ok(Routed::Now(Ok(answers::empty())));
         };
         let sessions = self.config.sessions.clone();
-        self.respond_later(id, RequestKind::Delete, Some(session.clone()), async move {
+        self.respond_later(id, RequestKind::Write, async move {
             match sessions.delete(&session).await {
-                Ok(()) | Err(SessionError::NotFound(_)) => answers::raw(&wire::DeleteSessionResponse::new()),
+                Ok(()) | Err(SessionError::NotFound(_)) => Ok(answers::empty()),
                 Err(error) => Err(answers::session_error(&error)),
             }
         })
@@ -71,16 +64,12 @@ impl<P: StoredSessionPort> AcpServer<P> {
 
     pub(super) fn status(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
         let (session, version) = (session_of(params)?, self.outbox.traits().version);
-        self.in_background(id, RequestKind::Status, Some(session.clone()), move |sessions| {
+        self.in_background(id, RequestKind::Read, move |sessions| {
             let status = sessions.status(&session).map_err(|error| answers::session_error(&error))?;
             match (status, version) {
                 (SessionStatus::Open(now), AcpVersion::V2) => v2_answers::open_status(now),
-                (SessionStatus::Open(_), AcpVersion::V1) => {
-                    answers::raw(&wire::SessionStatusResponse::new(wire::SessionStatus::Open))
-                }
-                (SessionStatus::Saved, _) => {
-                    answers::raw(&wire::SessionStatusResponse::new(wire::SessionStatus::Saved))
-                }
+                (SessionStatus::Open(_), AcpVersion::V1) => answers::raw(&json!({ "status": "open" })),
+                (SessionStatus::Saved, _) => answers::raw(&json!({ "status": "saved" })),
             }
         })
     }
@@ -88,10 +77,10 @@ impl<P: StoredSessionPort> AcpServer<P> {
     pub(super) fn set_title(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
         let (session, title) = (session_of(params)?, params.required::<String>("title")?);
         let sessions = self.config.sessions.clone();
-        self.respond_later(id, RequestKind::SetTitle, Some(session.clone()), async move {
+        self.respond_later(id, RequestKind::Write, async move {
             let stored = sessions.set_title(&session, &title).await;
             let stored = stored.map_err(|error| answers::session_error(&error))?;
-            answers::raw(&wire::SetSessionTitleResponse::new(stored))
+            answers::raw(&json!({ "title": stored }))
         })
     }
 
@@ -103,7 +92,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
     ) -> Result<Routed, wire::Error> {
         let session = session_of(params)?;
         let (sessions, outbox) = (self.config.sessions.clone(), self.outbox.clone());
-        self.respond_later(id, RequestKind::Archive, Some(session.clone()), async move {
+        self.respond_later(id, RequestKind::Write, async move {
             let archiving = sessions.set_archived(&session, archived).await;
             archiving.map_err(|error| answers::session_error(&error))?;
             if archived {
@@ -124,7 +113,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         };
         let (environment, overrides) = (self.config.environment.clone(), self.config.login.overrides());
         let traits = self.outbox.traits();
-        self.in_background(id, RequestKind::Options, session.clone(), move |sessions| {
+        self.in_background(id, RequestKind::Read, move |sessions| {
             let query = OptionsQuery { session, cwd, environment, overrides };
             let options = sessions.options(&query).map_err(|error| answers::session_error(&error))?;
             match traits.version {
@@ -135,32 +124,18 @@ impl<P: StoredSessionPort> AcpServer<P> {
     }
 }
 
-/// Start of a page: after this session, in the order of the listing. Sessions that are created or used while a client
-/// pages move to the front, so nothing after the key shifts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct PageKey {
-    updated_at: u64,
-    session: SessionId,
-}
-
-impl PageKey {
-    fn read(cursor: &str) -> Option<PageKey> {
-        let (time, session) = cursor.split_once('.')?;
-        Some(PageKey { updated_at: u64::from_str_radix(time, 16).ok()?, session: SessionId::parse(session)? })
-    }
-
-    fn write(&self) -> String {
-        format!("{:x}.{}", self.updated_at, self.session)
-    }
+/// Reads the start of a page: after the session with this time and id, in the order of the listing. Sessions that are
+/// created or used while a client pages move to the front, so nothing after it shifts.
+fn read_cursor(cursor: &str) -> Option<(u64, SessionId)> {
+    let (time, session) = cursor.split_once('.')?;
+    Some((u64::from_str_radix(time, 16).ok()?, SessionId::parse(session)?))
 }
 
 /// A page without the sessions that the client may not open because of where they work.
 fn page(headers: &[Header], grant: Option<&AccessGrant>) -> wire::ListSessionsResponse {
     let shown = &headers[..headers.len().min(PAGE_SESSIONS)];
     let next = match shown.last() {
-        Some(last) if shown.len() < headers.len() => {
-            Some(PageKey { updated_at: last.updated_at, session: last.session.clone() }.write())
-        }
+        Some(last) if shown.len() < headers.len() => Some(format!("{:x}.{}", last.updated_at, last.session)),
         Some(_) | None => None,
     };
     let is_allowed = |header: &&Header| grant.is_none_or(|grant| grant.check_directory(&header.cwd).is_ok());

@@ -1,15 +1,14 @@
-//! The methods of version 2. Methods that are the same in version 1 share its code.
+//! The methods that only version 2 has.
 
 use agent_client_protocol::v1::schema as wire;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{AcpServer, Routed, providers, session_of};
+use super::{AcpServer, Routed, session_of};
 use crate::answers;
 use crate::from_wire::{BadParams, RequestParams};
 use crate::model::AcpVersion;
 use crate::requests::RequestKind;
-use crate::unpublished;
 use crate::v2_answers;
 use epitome_session::port::StoredSessionPort;
 use epitome_session::{CancelTarget, Replay, SessionCommand};
@@ -27,7 +26,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         let asks_v2 = requested.as_u64().is_some_and(|version| version >= 2);
         if self.outbox.traits().version == AcpVersion::V2 {
             if self.has_requests() {
-                return Err(v2_answers::initialized_already());
+                return Err(answers::invalid_request("The connection is initialized already"));
             }
             if !asks_v2 {
                 return Err(v2_answers::unsupported_version(&requested));
@@ -38,62 +37,18 @@ impl<P: StoredSessionPort> AcpServer<P> {
         Ok(if is_given { AcpVersion::V2 } else { AcpVersion::V1 })
     }
 
+    /// Handles a request that version 1 does not have in this form.
     pub(super) fn request_v2(
         &self,
         id: &str,
         method: &str,
         params: &RequestParams<'_>,
     ) -> Result<Routed, wire::Error> {
-        if id == "null" {
-            return Err(v2_answers::null_id());
-        }
         match method {
             "auth/login" => self.authenticate(id, params),
             "auth/logout" => self.log_out(id),
-            "session/new" => self.new_session(id, params),
-            "session/resume" => {
-                let replay = replay_from(params)?;
-                self.attach(id, params, RequestKind::Resume, replay)
-            }
-            "session/fork" => self.fork(id, params),
-            "session/list" => self.list(id, params),
-            "session/delete" => self.delete(id, params),
-            "session/status" => self.status(id, params),
-            "session/set_title" => self.set_title(id, params),
-            "session/archive" => self.archive(id, params, true),
-            "session/unarchive" => self.archive(id, params, false),
-            "session/options" => self.options(id, params),
-            "auth/status" => self.auth_status(id),
-            "providers/list" => self.list_providers(id),
-            "providers/set" => self.route_provider(params),
-            "providers/disable" => Err(providers::is_required()),
-            "session/prompt" => {
-                let content = match unpublished::skill_prompt(params)? {
-                    Some((skill, content)) => {
-                        let session = session_of(params)?;
-                        if !self.outbox.requests().has_skill(&session, &skill) {
-                            return Err(BadParams(format!("there is no skill {skill:?}")).into());
-                        }
-                        content
-                    }
-                    None => params.prompt()?,
-                };
-                let key = unpublished::idempotency_key(params)?;
-                let prompt = |ticket, client| SessionCommand::Prompt { ticket, client, content, key };
-                self.command(id, params, RequestKind::Prompt, prompt)
-            }
-            "_session/steering" => {
-                let content = params.prompt()?;
-                let steer = |ticket, client| SessionCommand::Steer { ticket, client, content };
-                self.command(id, params, RequestKind::Steer, steer)
-            }
-            "session/set_config_option" => {
-                params.required::<String>("type")?;
-                let (option, value) = (params.required("configId")?, params.option_value()?);
-                let set = |ticket, client| SessionCommand::SetOption { ticket, client, option, value };
-                self.command(id, params, RequestKind::SetOption, set)
-            }
-            "session/close" => self.close(id, params),
+            "session/resume" => self.attach(id, params, RequestKind::Resume, replay_from(params)?),
+            "session/close" => self.close_v2(id, params),
             "tool_call/cancel" => {
                 let target = CancelTarget::Call(CallId(params.required("toolCallId")?));
                 self.cancel_one(id, params, target)
@@ -107,7 +62,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
     }
 
     /// Closing a session that is not open succeeds.
-    fn close(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
+    fn close_v2(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
         let Ok(session) = session_of(params) else {
             params.session_id()?;
             return Ok(Routed::Now(Ok(answers::empty())));
@@ -115,8 +70,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         if !self.outbox.requests().has_opened(&session) {
             return Ok(Routed::Now(Ok(answers::empty())));
         }
-        let close = |ticket, client| SessionCommand::Close { ticket, client };
-        self.command(id, params, RequestKind::Close, close)
+        self.close(id, params)
     }
 
     fn cancel_one(

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -133,15 +134,12 @@ pub fn descriptor_of(process: Pid) -> io::Result<OwnedFd> {
 
 /// Waits until one of them is readable, and returns which ones are.
 fn ready(descriptors: [&OwnedFd; 2], at_most: Duration) -> io::Result<[bool; 2]> {
-    let of =
-        |descriptor: &OwnedFd| libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    let mut poll = descriptors.map(of);
-    let milliseconds = libc::c_int::try_from(at_most.as_millis()).unwrap_or(libc::c_int::MAX);
-    // SAFETY: the kernel writes to two structures that outlive the call.
-    let count = unsafe { libc::poll(poll.as_mut_ptr(), 2, milliseconds) };
-    match io::Error::last_os_error() {
-        error if count < 0 && error.kind() != io::ErrorKind::Interrupted => Err(error),
-        _ => Ok(poll.map(|poll| count > 0 && poll.revents != 0)),
+    let mut polled = descriptors.map(|descriptor| PollFd::new(descriptor, PollFlags::IN));
+    let at_most = Timespec::try_from(at_most).map_err(io::Error::other)?;
+    match poll(&mut polled, Some(&at_most)) {
+        Ok(_) => Ok(polled.map(|descriptor| !descriptor.revents().is_empty())),
+        Err(Errno::INTR) => Ok([false; 2]),
+        Err(error) => Err(error.into()),
     }
 }
 

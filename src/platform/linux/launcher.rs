@@ -15,7 +15,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::net::{
@@ -36,6 +37,7 @@ use crate::group::{EndPolicy, RunningCommand};
 use crate::leader::Leader;
 use crate::reaper::{AnnouncementKey, DESCRIPTORS_BEFORE, LINE_BYTES, Reaper, announcement};
 use crate::sandbox::{Confinement, Namespaces, SandboxAllowances, SandboxPaths, Support};
+use crate::signals::unblock_all;
 
 /// The hidden argument: `epitome __launch`.
 pub const LAUNCH_ARGUMENT: &str = "__launch";
@@ -328,12 +330,10 @@ fn execute(
     }
     // This must be last: the process that continues has another number inside of the sandbox.
     enter(&request.confinement)?;
+    unblock_all();
     // SAFETY: system calls with pointers to values that live until then. Rust's runtime ignores SIGPIPE, and an
     // ignored signal stays ignored in a new program.
     unsafe {
-        let mut none: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         libc::execve(program.as_ptr(), arguments.as_ptr(), environment.as_ptr());
     }
@@ -342,9 +342,9 @@ fn execute(
 
 /// Whether the daemon still waits for this command; it may have given up.
 fn has_reader(errors: &OwnedFd) -> bool {
-    let mut poll = libc::pollfd { fd: errors.as_raw_fd(), events: 0, revents: 0 };
-    // SAFETY: the kernel writes to one structure that outlives the call.
-    unsafe { libc::poll(&raw mut poll, 1, 0) >= 0 && poll.revents & libc::POLLERR == 0 }
+    let mut polled = [PollFd::new(errors, PollFlags::empty())];
+    let is_polled = poll(&mut polled, Some(&Timespec::default())).is_ok();
+    is_polled && !polled[0].revents().contains(PollFlags::ERR)
 }
 
 // ── The text of a request ──────────────────────────────────────────────────────────────────────────

@@ -8,6 +8,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use super::resident_bytes;
+
 /// Interval at which an idle daemon checks whether it has grown.
 pub const LOOK_EVERY: Duration = Duration::from_secs(10);
 
@@ -81,19 +83,12 @@ pub struct MemoryTrim {
 impl MemoryTrim {
     /// Releases memory if the process has grown. Takes milliseconds; call it on a thread that may block.
     pub fn trim_if_grown(&mut self) {
-        if resident().is_some_and(|now| now > self.resident + GROWN_BYTES) {
+        if resident_bytes().is_some_and(|now| now > self.resident + GROWN_BYTES) {
             release_heap();
             let_go_of_program();
-            self.resident = resident().unwrap_or_default();
+            self.resident = resident_bytes().unwrap_or_default();
         }
     }
-}
-
-/// Resident memory of this process, in bytes.
-fn resident() -> Option<u64> {
-    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
 }
 
 #[cfg(test)]
@@ -119,9 +114,9 @@ nonsense
 
     #[test]
     fn a_process_survives_releasing_its_program_pages() {
-        let before = resident();
+        let before = resident_bytes();
         let_go_of_program();
         release_heap();
-        assert!(before.is_some() && resident().is_some());
+        assert!(before.is_some() && resident_bytes().is_some());
     }
 }

@@ -32,6 +32,7 @@ pub const DESCRIPTORS_MAX: Option<u64> = None;
 /// The clock of file stamps.
 pub const FILE_CLOCK: ClockId = ClockId::RealtimeCoarse;
 
+/// Returns the path of the running executable. It is valid even after an upgrade has replaced or removed the file.
 pub fn this_program() -> io::Result<PathBuf> {
     let own = Path::new("/proc/self/exe");
     if own.exists() { Ok(own.to_path_buf()) } else { std::env::current_exe() }
@@ -43,6 +44,7 @@ pub fn set_process_name(name: &str) {
     let _ = std::fs::write("/proc/self/comm", name);
 }
 
+/// Returns the resident memory of this process in bytes; `None` if `/proc` is not mounted.
 pub fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
@@ -57,6 +59,8 @@ pub fn close_range_on_exec() -> bool {
     marked == 0
 }
 
+/// Syncs what is at these paths to the disk, without following links: each file system as a whole, because syncing files
+/// individually takes ten milliseconds each.
 pub fn sync_paths(paths: &[PathBuf]) -> io::Result<()> {
     let mut synced = BTreeSet::new();
     for path in paths {

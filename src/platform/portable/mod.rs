@@ -33,12 +33,15 @@ pub const FILE_CLOCK: ClockId = ClockId::Realtime;
 #[cfg(target_os = "linux")]
 pub const FILE_CLOCK: ClockId = ClockId::RealtimeCoarse;
 
+/// Returns the path of the running executable.
 pub fn this_program() -> io::Result<PathBuf> {
     std::env::current_exe()
 }
 
+/// The name of a process can't be set.
 pub fn set_process_name(_: &str) {}
 
+/// The resident memory of this process is not known.
 pub fn resident_bytes() -> Option<u64> {
     None
 }
@@ -47,6 +50,7 @@ pub fn close_range_on_exec() -> bool {
     false
 }
 
+/// Syncs what is at these paths to the disk, without following links.
 pub fn sync_paths(paths: &[PathBuf]) -> io::Result<()> {
     for path in paths {
         let found = std::fs::symlink_metadata(path)?;

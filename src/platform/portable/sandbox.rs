@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::sandbox::{Confinement, Namespaces, Support};
+use crate::sandbox::{Confinement, Support};
 
 /// What there is if there is nothing.
 pub const NONE: &str = "this build uses no sandbox";
@@ -56,7 +56,7 @@ const LOOPBACK: &str = r#"(allow network-bind network-inbound (local ip "localho
 
 pub fn probe() -> Support {
     let seatbelt = cfg!(target_os = "macos") && Path::new(SANDBOX_EXEC).exists();
-    Support { landlock: 0, namespaces: Namespaces::None, own_processes: false, filter: false, seatbelt }
+    Support { seatbelt, ..Support::default() }
 }
 
 /// Returns the command that starts this one in its sandbox, with the variables that are set and no others.

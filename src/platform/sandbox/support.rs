@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 use crate::system::sandbox;
 
-/// The available sandbox mechanisms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The available sandbox mechanisms. None by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Support {
     /// The Landlock ABI version; 0 if unsupported.
     pub landlock: u32,
@@ -19,8 +19,9 @@ pub struct Support {
 }
 
 /// The kinds of namespaces that a command can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Namespaces {
+    #[default]
     None,
     /// Mount and network namespaces, created with the privileges of this process.
     OfAdministrator,

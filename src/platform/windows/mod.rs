@@ -13,19 +13,13 @@ pub use absent::{confinement, directory_watch, entry_watch, holder, memory_trim}
 
 /// Sandboxes, of which there is none.
 pub mod sandbox {
-    use crate::sandbox::{Namespaces, Support};
+    use crate::sandbox::Support;
 
     /// What there is if there is nothing.
     pub const NONE: &str = "there is none for Windows yet";
 
     pub fn probe() -> Support {
-        Support {
-            landlock: 0,
-            namespaces: Namespaces::None,
-            own_processes: false,
-            filter: false,
-            seatbelt: false,
-        }
+        Support::default()
     }
 }
 

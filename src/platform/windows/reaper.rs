@@ -42,22 +42,13 @@ impl Reaper {
         Reaper::default()
     }
 
-    /// Starts a command. Blocks until the process exists.
-    pub fn spawn(self: &Arc<Reaper>, command: &mut Command) -> io::Result<RunningCommand> {
-        self.spawn_with(command, false, EndPolicy::Terminate)
-    }
-
-    /// Like `spawn`, for a command of a session: such processes may not command the daemon.
+    /// Starts a command of a session: such processes may not command the daemon. Blocks until the process exists.
     pub fn spawn_marked(self: &Arc<Reaper>, command: &mut Command) -> io::Result<RunningCommand> {
         self.spawn_with(command, true, EndPolicy::Terminate)
     }
 
-    /// Like `spawn_marked`, for a server that ends when its standard input is closed.
-    pub fn spawn_server(self: &Arc<Reaper>, command: &mut Command) -> io::Result<RunningCommand> {
-        self.spawn_with(command, true, EndPolicy::ClosedInput)
-    }
-
-    fn spawn_with(
+    /// Starts a command that is ended according to this policy.
+    pub(super) fn spawn_with(
         self: &Arc<Reaper>,
         command: &mut Command,
         is_marked: bool,
@@ -128,7 +119,7 @@ mod tests {
     #[tokio::test]
     async fn a_command_is_read_to_its_end() {
         let reaper = Arc::new(Reaper::default());
-        assert!(reaper.spawn(&mut Command::new("no-such-program")).is_err());
+        assert!(reaper.spawn_marked(&mut Command::new("no-such-program")).is_err());
         let (mut output, theirs) = pipe::from_child().expect("a pipe");
         let mut command = shell("echo hello& exit 7");
         command.stdout(Stdio::from(theirs)).stderr(Stdio::null());
@@ -155,7 +146,7 @@ mod tests {
         let (_input, stdin) = pipe::to_child().expect("a pipe");
         let mut command = shell("echo started& cmd /c pause");
         command.stdin(Stdio::from(stdin)).stdout(Stdio::from(theirs)).stderr(Stdio::null());
-        let running = reaper.spawn(&mut command).expect("it runs");
+        let running = reaper.spawn_marked(&mut command).expect("it runs");
         drop(command);
         output.read_exact(&mut [0; 7]).await.expect("it starts");
         running.end();

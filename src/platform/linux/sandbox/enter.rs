@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 
 use super::mounts::Mounts;
-use super::processes;
+use super::{check, processes};
 use crate::sandbox::{Namespaces, SandboxPaths, Support};
 
 /// Capabilities that commands run by root keep. They apply to files, owners and processes, which Landlock and the
@@ -217,14 +217,14 @@ pub(super) fn allow(ruleset: &OwnedFd, below: &OwnedFd, access: u64) -> io::Resu
     let done = unsafe {
         libc::syscall(libc::SYS_landlock_add_rule, ruleset.as_raw_fd(), PATH_BENEATH, &raw const rule, 0_u32)
     };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    check(done as libc::c_int)
 }
 
 /// Irrevocably restricts this thread to the rules.
 pub(super) fn restrict(ruleset: &OwnedFd) -> io::Result<()> {
     // SAFETY: a system call with a descriptor that stays open while it is borrowed.
     let done = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0_u32) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    check(done as libc::c_int)
 }
 
 fn unshare(flags: libc::c_int) -> io::Result<()> {
@@ -256,8 +256,4 @@ fn raise_loopback() -> io::Result<()> {
         libc::close(socket);
     }
     Ok(())
-}
-
-fn check(done: libc::c_int) -> io::Result<()> {
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

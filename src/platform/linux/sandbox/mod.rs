@@ -74,3 +74,8 @@ pub(crate) fn prepare_filters() {
     // A command that needs the filter reports the error.
     let _ = filter::programs(false, false, false);
 }
+
+/// The result of a system call that returns 0 if it succeeds.
+fn check(done: libc::c_int) -> io::Result<()> {
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -15,6 +15,7 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
 
+use super::check;
 use crate::directories::{FileIdentity, open_at};
 use crate::sandbox::SandboxPaths;
 
@@ -299,9 +300,5 @@ fn set_read_only(directory: BorrowedFd<'_>, path: &CStr, how: libc::c_int) -> io
             size_of::<libc::mount_attr>(),
         )
     };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-fn check(done: libc::c_int) -> io::Result<()> {
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    check(done as libc::c_int)
 }

@@ -13,6 +13,8 @@
 use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use super::check;
+
 /// Milliseconds between TERM and KILL for the processes that the command has left running.
 const LEFT_GRACE_MILLISECONDS: i32 = 500;
 
@@ -270,10 +272,6 @@ fn fork() -> io::Result<libc::pid_t> {
 
 fn errno() -> libc::c_int {
     io::Error::last_os_error().raw_os_error().unwrap_or_default()
-}
-
-fn check(done: libc::c_int) -> io::Result<()> {
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]
