@@ -21,7 +21,6 @@ pub(super) struct AnthropicDecoder {
     /// The text blocks since the last other one, if the model can search: their sources are sent back with them.
     texts: Option<Vec<Value>>,
     stop: Option<ReplyStop>,
-    whole: bool,
 }
 
 #[derive(Debug)]
@@ -57,7 +56,7 @@ impl AnthropicDecoder {
     /// `prefix` is the digest that was computed while encoding the request; `searches` is whether the model can search.
     pub(super) fn new(prefix: String, searches: bool) -> AnthropicDecoder {
         let texts = searches.then(Vec::new);
-        AnthropicDecoder { prefix, block: ContentBlock::Plain, texts, stop: None, whole: false }
+        AnthropicDecoder { prefix, block: ContentBlock::Plain, texts, stop: None }
     }
 }
 
@@ -92,7 +91,6 @@ impl Decode for AnthropicDecoder {
                 self.block_stopped(out);
                 self.texts_ended(out);
                 out.push(ProviderEvent::Stopped(self.stop.take().unwrap_or(ReplyStop::Finished)));
-                self.whole = true;
             }
             "error" => return Err(DecodeError::Provider(data.to_owned())),
             // Compatible servers send errors in a different shape, without a type.
@@ -100,10 +98,6 @@ impl Decode for AnthropicDecoder {
             _ => {}
         }
         Ok(())
-    }
-
-    fn is_whole(&self) -> bool {
-        self.whole
     }
 
     fn end(&mut self, _: &mut Vec<ProviderEvent>) -> Result<(), Unfinished> {

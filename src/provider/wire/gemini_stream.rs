@@ -29,7 +29,6 @@ pub(super) struct GeminiDecoder {
     searched: bool,
     /// The finish reason; usage may follow it.
     stop: Option<ReplyStop>,
-    whole: bool,
 }
 
 impl GeminiDecoder {
@@ -44,16 +43,11 @@ impl GeminiDecoder {
             grounding: None,
             searched: false,
             stop: None,
-            whole: false,
         }
     }
 }
 
 impl Decode for GeminiDecoder {
-    fn is_whole(&self) -> bool {
-        self.whole
-    }
-
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
         let mut whole = String::new();
         // Without SSE framing, the service's stream is a JSON list, and so are its errors.
@@ -73,7 +67,6 @@ impl Decode for GeminiDecoder {
                     out.extend(searches(&grounding, self.searched));
                 }
                 out.push(ProviderEvent::Stopped(stop));
-                self.whole = true;
                 Ok(())
             }
             (None, true) => Err(Unfinished::Cut),

@@ -25,7 +25,6 @@ pub(super) struct ResponsesDecoder {
     refusal: String,
     /// Whether any event was received.
     begun: bool,
-    whole: bool,
 }
 
 /// The part of an output item that has arrived.
@@ -66,7 +65,6 @@ impl ResponsesDecoder {
             counted: 0,
             refusal: String::new(),
             begun: false,
-            whole: false,
         }
     }
 }
@@ -120,10 +118,6 @@ impl Decode for ResponsesDecoder {
             _ => {}
         }
         Ok(())
-    }
-
-    fn is_whole(&self) -> bool {
-        self.whole
     }
 
     fn end(&mut self, _: &mut Vec<ProviderEvent>) -> Result<(), Unfinished> {
@@ -261,7 +255,6 @@ impl ResponsesDecoder {
             None => ReplyStop::Finished,
         };
         out.push(ProviderEvent::Stopped(stop));
-        self.whole = true;
         Ok(())
     }
 
