@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::abilities::{Abilities, Thinking};
-use super::endpoint::{self, ConfiguredModel, Endpoint, EnvironmentPairs, LocalServer};
+use super::endpoint::{self, ConfiguredModel, Endpoint, EnvironmentPairs, LocalServer, NO_MODEL};
 use super::learned::{FactSource, Learned};
-use super::listing::{Lifecycle, ListedModel};
+use super::listing::Lifecycle;
 use super::models::{self, ModelPrice};
 use epitome_config::Settings;
 use epitome_thread::ModelName;
@@ -31,10 +31,7 @@ pub struct OfferedModel {
 
 impl OfferedModel {
     pub fn thinks(&self) -> bool {
-        match self.abilities.thinking {
-            Thinking::None => false,
-            Thinking::Budget { .. } | Thinking::Efforts(_) => true,
-        }
+        self.abilities.thinking != Thinking::None
     }
 
     /// Machine-readable form.
@@ -177,23 +174,17 @@ impl ModelCatalog<'_> {
 
     /// An endpoint of the provider; `None` without a key, or while no local server has been found.
     fn place(&self, provider: &str) -> Option<Endpoint> {
-        let named = |model: &str| ModelName(format!("{provider}/{model}"));
-        // No rule matches this name.
-        let any = named("-");
+        let any = ModelName(format!("{provider}/{NO_MODEL}"));
         match endpoint::is_searched(&any, self.settings) {
-            true => self.local_endpoint(&self.local?.first_model()?),
-            false => endpoint::resolve(&any, self.settings, self.environment).ok(),
+            true => self.resolve(&self.local?.first_model()?),
+            false => self.resolve(&any),
         }
-    }
-
-    /// Local models are not resolved by name, because that may probe ports.
-    fn local_endpoint(&self, name: &ModelName) -> Option<Endpoint> {
-        endpoint::resolve_local(name, self.local?, self.settings, self.environment).ok()
     }
 
     fn resolve(&self, name: &ModelName) -> Option<Endpoint> {
         match endpoint::is_searched(name, self.settings) {
-            true => self.local_endpoint(name),
+            // Local models are not resolved by name, because that may probe ports.
+            true => endpoint::resolve_local(name, self.local?, self.settings, self.environment).ok(),
             false => endpoint::resolve(name, self.settings, self.environment).ok(),
         }
     }
@@ -207,44 +198,32 @@ impl ModelCatalog<'_> {
 
     fn offer(&self, name: ModelName) -> OfferedModel {
         let known = models::known(&name);
-        let is_searched = endpoint::is_searched(&name, self.settings);
         let resolved = self.resolve(&name);
-        let price = models::price(self.settings, &name);
-        let announced = known.and_then(|known| known.retires);
-        let announced =
-            announced.map_or(Lifecycle::Active, |day| Lifecycle::Ending { on: Some(day.to_owned()) });
-        let Some(mut endpoint) = resolved else {
-            return OfferedModel {
-                window: known.map_or((0, FactSource::Guess), |known| (known.window, FactSource::Table)),
-                max_output: known
-                    .map_or((0, FactSource::Guess), |known| (known.max_output, FactSource::Table)),
-                price,
-                abilities: Abilities {
-                    images: false,
-                    documents: false,
-                    audio: false,
-                    thinking: Thinking::None,
-                },
-                life: announced,
-                is_usable: is_searched,
-                name,
-            };
+        let is_usable = resolved.is_some() || endpoint::is_searched(&name, self.settings);
+        let listed = resolved.as_ref().and_then(|endpoint| {
+            self.learned.list(endpoint).into_iter().find(|listed| listed.name == endpoint.model)
+        });
+        let life = match listed.map(|listed| listed.life) {
+            Some(ending @ Lifecycle::Ending { .. }) => ending,
+            Some(Lifecycle::Active) | None => match known.and_then(|known| known.retires) {
+                Some(day) => Lifecycle::Ending { on: Some(day.to_owned()) },
+                None => Lifecycle::Active,
+            },
         };
-        let listed: Option<ListedModel> =
-            self.learned.list(&endpoint).into_iter().find(|listed| listed.name == endpoint.model);
-        self.learned.apply(self.settings, &mut endpoint);
-        OfferedModel {
-            window: self.learned.window(self.settings, &endpoint),
-            max_output: self.learned.max_output(self.settings, &endpoint),
-            price,
-            abilities: endpoint.abilities,
-            life: listed
-                .map(|listed| listed.life)
-                .filter(|life| *life != Lifecycle::Active)
-                .unwrap_or(announced),
-            is_usable: true,
-            name,
-        }
+        let (window, max_output, abilities) = match resolved {
+            Some(mut endpoint) => {
+                self.learned.apply(self.settings, &mut endpoint);
+                let window = self.learned.window(self.settings, &endpoint);
+                (window, self.learned.max_output(self.settings, &endpoint), endpoint.abilities)
+            }
+            None => {
+                let from = if known.is_some() { FactSource::Table } else { FactSource::Guess };
+                let (window, max_output) = known.map_or((0, 0), |known| (known.window, known.max_output));
+                ((window, from), (max_output, from), Abilities::default())
+            }
+        };
+        let price = models::price(self.settings, &name);
+        OfferedModel { name, window, max_output, price, abilities, life, is_usable }
     }
 }
 

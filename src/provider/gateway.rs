@@ -10,7 +10,7 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::abilities::{Abilities, Thinking};
+use super::abilities::Abilities;
 use super::address::{beneath, escaped};
 use super::credential::{Credential, GatewayAccess};
 use super::endpoint::{Endpoint, EnvironmentPairs, NO_MODEL, Quirks, ToolForm};
@@ -57,10 +57,8 @@ struct EndpointDescription {
     form: ToolForm,
     window: u64,
     max_output: u32,
-    images: bool,
-    documents: bool,
-    audio: bool,
-    thinking: Thinking,
+    #[serde(flatten)]
+    abilities: Abilities,
     edit_tools: EditTools,
     native_compaction: bool,
     silence: Option<Duration>,
@@ -69,7 +67,6 @@ struct EndpointDescription {
 
 /// Describes an endpoint, with all that is known of it, to clients.
 pub fn describe(settings: &Settings, endpoint: &Endpoint) -> Value {
-    let Abilities { images, documents, audio, thinking } = endpoint.abilities.clone();
     let description = EndpointDescription {
         model: endpoint.model.clone(),
         wire: endpoint.wire,
@@ -79,10 +76,7 @@ pub fn describe(settings: &Settings, endpoint: &Endpoint) -> Value {
         form: endpoint.form,
         window: endpoint.window,
         max_output: endpoint.max_output,
-        images,
-        documents,
-        audio,
-        thinking,
+        abilities: endpoint.abilities.clone(),
         edit_tools: endpoint.edit_tools,
         native_compaction: endpoint.native_compaction,
         silence: endpoint.silence,
@@ -134,11 +128,10 @@ impl Endpoint {
             self.max_output = described.max_output;
         }
         self.set_what_is_known(configured);
-        let EndpointDescription { images, documents, audio, thinking, .. } = described;
-        self.abilities = Abilities { images, documents, audio, thinking };
-        if let Some(configured) = configured {
-            self.abilities = self.abilities.clone().with(configured);
-        }
+        self.abilities = match configured {
+            Some(configured) => described.abilities.with(configured),
+            None => described.abilities,
+        };
         self.edit_tools = configured.and_then(|model| model.edit_tools).unwrap_or(described.edit_tools);
         self.silence = self.silence.or(described.silence);
         // Only the server can ask for the beta feature.
