@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 
 use super::endpoint::Endpoint;
 use super::models;
@@ -62,7 +63,8 @@ struct BudgetState {
 }
 
 /// The cost of calls. `usd` is in US dollars, `tokens` counts uncached input and output.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Amount {
     pub usd: f64,
     pub tokens: u64,
@@ -96,20 +98,18 @@ const LIMITS: usize = 6;
 /// How often the user has extended each limit of a session.
 pub type BudgetGrants = [u32; LIMITS];
 
-/// The limit in the settings, if there is one.
-type ReadLimit = fn(&BudgetSettings) -> Option<f64>;
-
-/// All limits: the key in `[budget]`, the period, the unit and the getter.
-const TABLE: [(&str, Period, Unit, ReadLimit); LIMITS] = [
-    ("session_usd", Period::Session, Unit::Usd, |budget| budget.session_usd),
-    ("day_usd", Period::Day, Unit::Usd, |budget| budget.day_usd),
-    ("month_usd", Period::Month, Unit::Usd, |budget| budget.month_usd),
-    ("session_tokens", Period::Session, Unit::Tokens, |budget| {
-        budget.session_tokens.map(|tokens| tokens as f64)
-    }),
-    ("day_tokens", Period::Day, Unit::Tokens, |budget| budget.day_tokens.map(|tokens| tokens as f64)),
-    ("month_tokens", Period::Month, Unit::Tokens, |budget| budget.month_tokens.map(|tokens| tokens as f64)),
-];
+/// All limits: the key in `[budget]`, the period, the unit and the amount, if it is limited.
+fn limits(budget: &BudgetSettings) -> [(&'static str, Period, Unit, Option<f64>); LIMITS] {
+    let tokens = |limit: Option<u64>| limit.map(|tokens| tokens as f64);
+    [
+        ("session_usd", Period::Session, Unit::Usd, budget.session_usd),
+        ("day_usd", Period::Day, Unit::Usd, budget.day_usd),
+        ("month_usd", Period::Month, Unit::Usd, budget.month_usd),
+        ("session_tokens", Period::Session, Unit::Tokens, tokens(budget.session_tokens)),
+        ("day_tokens", Period::Day, Unit::Tokens, tokens(budget.day_tokens)),
+        ("month_tokens", Period::Month, Unit::Tokens, tokens(budget.month_tokens)),
+    ]
+}
 
 impl Unit {
     fn of(self, amount: Amount) -> f64 {
@@ -129,7 +129,7 @@ impl Unit {
     }
 }
 
-/// A limit that does not allow a call. `at` is its index in `TABLE`.
+/// A limit that does not allow a call. `at` is its index in `limits`.
 struct Exceeded {
     at: usize,
     text: String,
@@ -143,7 +143,7 @@ impl CostBudget {
         data: &Path,
         ask: AskToGoOn,
     ) -> Option<CostBudget> {
-        if TABLE.iter().all(|(_, _, _, limit)| limit(&settings.budget).is_none()) {
+        if limits(&settings.budget).iter().all(|(.., limit)| limit.is_none()) {
             return None;
         }
         let Spent { usage, cost } = Spent::total(settings, thread);
@@ -242,13 +242,13 @@ impl CostBudget {
     }
 
     fn limits_money(&self) -> bool {
-        let budget = &self.inner.settings.budget;
-        TABLE.iter().any(|(_, _, unit, limit)| matches!(unit, Unit::Usd) && limit(budget).is_some())
+        let mut limits = limits(&self.inner.settings.budget).into_iter();
+        limits.any(|(_, _, unit, limit)| matches!(unit, Unit::Usd) && limit.is_some())
     }
 
     fn limits_periods(&self) -> bool {
-        let budget = &self.inner.settings.budget;
-        TABLE.iter().any(|(_, period, _, limit)| *period != Period::Session && limit(budget).is_some())
+        let mut limits = limits(&self.inner.settings.budget).into_iter();
+        limits.any(|(_, period, _, limit)| period != Period::Session && limit.is_some())
     }
 
     /// Blocks if days or months are limited.
@@ -267,8 +267,8 @@ impl CostBudget {
             None => Default::default(),
         };
         let mut state = self.state();
-        for (at, (key, period, unit, limit)) in TABLE.iter().enumerate() {
-            let Some(limit) = limit(&self.inner.settings.budget) else { continue };
+        for (at, (key, period, unit, limit)) in limits(&self.inner.settings.budget).into_iter().enumerate() {
+            let Some(limit) = limit else { continue };
             let spent = match period {
                 Period::Session => state.spent.plus(state.reserved),
                 Period::Day => day,

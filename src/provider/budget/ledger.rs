@@ -25,14 +25,7 @@ pub struct Ledger {
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Days {
-    days: BTreeMap<String, SpentOnDay>,
-}
-
-#[derive(Clone, Copy, Default, Serialize, Deserialize)]
-#[serde(default)]
-struct SpentOnDay {
-    usd: f64,
-    tokens: u64,
+    days: BTreeMap<String, Amount>,
 }
 
 impl Ledger {
@@ -57,8 +50,7 @@ impl Ledger {
         let today = today();
         let month = &today[..today.len() - "-26".len()];
         let (mut of_day, mut of_month) = (Amount::default(), Amount::default());
-        for (date, SpentOnDay { usd, tokens }) in self.read()?.days {
-            let spent = Amount { usd, tokens };
+        for (date, spent) in self.read()?.days {
             if date == today {
                 of_day = of_day.plus(spent);
             }
@@ -74,8 +66,7 @@ impl Ledger {
         let _lock = self.lock().map_err(|error| self.failed(&error))?;
         let mut days = self.read()?;
         let today = days.days.entry(today()).or_default();
-        today.usd += spent.usd;
-        today.tokens = today.tokens.saturating_add(spent.tokens);
+        *today = today.plus(spent);
         while days.days.len() > DAYS_MAX {
             days.days.pop_first();
         }
