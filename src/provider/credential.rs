@@ -32,10 +32,8 @@ pub enum Credential {
     Fixed(Vec<(String, Secret)>),
     /// A login that `epitome login` stored.
     Stored(Box<LoginSource>),
-    /// Keys of an AWS account, looked up for each request.
+    /// Keys of an AWS account, looked up for each request, which they sign.
     Aws(Box<AwsCredential>),
-    /// The AWS keys that were found, which sign one request.
-    AwsSigner(Box<AwsSigner>),
     /// Google's Application Default Credentials.
     Google(Box<GoogleSource>),
     /// An application of Microsoft Entra.
@@ -88,7 +86,7 @@ impl GatewayAccess {
                 return Err(missing(why, format!("{named}, or set {REMOTE_TOKEN_VARIABLE}.")));
             }
         };
-        Ok(("authorization".to_owned(), Secret::new(format!("Bearer {token}"))))
+        Ok(bearer(&token))
     }
 }
 
@@ -100,25 +98,19 @@ pub struct AwsCredential {
     service: &'static str,
 }
 
-/// Signs requests with AWS keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AwsSigner {
-    keys: AwsKeys,
-    region: String,
-    service: &'static str,
-}
-
-impl AwsSigner {
-    /// The texts of its keys, which services repeat when they reject a signature.
+impl AwsCredential {
+    /// The texts of its keys, once they are found. Services repeat them when they reject a signature.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
-        let AwsKeys { id, secret, session } = &self.keys;
-        [id.as_str(), secret.expose()].into_iter().chain(session.as_ref().map(Secret::expose))
+        self.source.keys.iter().flat_map(|AwsKeys { id, secret, session }| {
+            [id.as_str(), secret.expose()].into_iter().chain(session.as_ref().map(Secret::expose))
+        })
     }
 
-    /// Returns the headers that sign this request at the current time.
+    /// Returns the headers that sign this request at the current time; none before the keys are found.
     pub(super) fn sign(&self, request: &Unsigned<'_>) -> Vec<(String, Secret)> {
         let scope = Scope { region: &self.region, service: self.service };
-        signature(request, &self.keys, scope, Timestamp::now())
+        let keys = self.source.keys.iter();
+        keys.flat_map(|keys| signature(request, keys, scope, Timestamp::now())).collect()
     }
 }
 
@@ -181,35 +173,16 @@ impl Credential {
     pub(super) fn fixed(&self) -> &[(String, Secret)] {
         match self {
             Credential::Fixed(headers) => headers,
-            Credential::Absent
-            | Credential::Stored(_)
-            | Credential::Aws(_)
-            | Credential::AwsSigner(_)
-            | Credential::Google(_)
-            | Credential::Entra(_)
-            | Credential::Gateway(_) => &[],
+            _ => &[],
         }
     }
 
     /// Adds or replaces a fixed header.
     pub(super) fn set(&mut self, name: &str, value: impl Into<String>) {
-        let mut headers = std::mem::take(self).into_fixed();
+        let mut headers = self.fixed().to_vec();
         headers.retain(|(existing, _)| existing != name);
         headers.push((name.to_owned(), Secret::new(value)));
         *self = Credential::Fixed(headers);
-    }
-
-    fn into_fixed(self) -> Vec<(String, Secret)> {
-        match self {
-            Credential::Fixed(headers) => headers,
-            Credential::Absent
-            | Credential::Stored(_)
-            | Credential::Aws(_)
-            | Credential::AwsSigner(_)
-            | Credential::Google(_)
-            | Credential::Entra(_)
-            | Credential::Gateway(_) => Vec::new(),
-        }
     }
 }
 
@@ -287,14 +260,13 @@ impl Endpoint {
             }
             Credential::Gateway(access) => vec![access.header().await?],
             Credential::Aws(aws) => {
-                let AwsCredential { source, region, service } = (**aws).clone();
+                let (mut aws, source) = (aws.clone(), aws.source.clone());
                 let found = tokio::task::spawn_blocking(move || source.find()).await;
                 let keys = found.unwrap_or_else(|error| Err(error.to_string()));
-                let keys = keys.map_err(|why| self.without_credential(&why))?;
-                let credential = Credential::AwsSigner(Box::new(AwsSigner { keys, region, service }));
-                return Ok(Endpoint { credential, ..self.clone() });
+                aws.source.keys = Some(keys.map_err(|why| self.without_credential(&why))?);
+                return Ok(Endpoint { credential: Credential::Aws(aws), ..self.clone() });
             }
-            Credential::Absent | Credential::Fixed(_) | Credential::AwsSigner(_) => return Ok(self.clone()),
+            Credential::Absent | Credential::Fixed(_) => return Ok(self.clone()),
         };
         headers.extend(self.headers.iter().cloned());
         Ok(Endpoint { headers, ..self.clone() })
@@ -320,17 +292,21 @@ impl Endpoint {
     }
 }
 
+/// The header with an access token.
+pub(super) fn bearer(token: &str) -> (String, Secret) {
+    ("authorization".to_owned(), Secret::new(format!("Bearer {token}")))
+}
+
 /// The header that contains a key in requests to this service.
 pub(super) fn key_header(endpoint: &Endpoint, key: &str) -> (String, Secret) {
-    let bearer = || format!("Bearer {key}");
-    let (name, value) = match endpoint.wire {
-        _ if endpoint.quirks.key_header == KeyHeader::Bearer => ("authorization", bearer()),
-        _ if endpoint.quirks.key_header == KeyHeader::ApiKey => ("api-key", key.to_owned()),
-        WireFormat::AnthropicMessages => ("x-api-key", key.to_owned()),
-        WireFormat::OpenAiChat | WireFormat::OpenAiResponses => ("authorization", bearer()),
-        WireFormat::Gemini => ("x-goog-api-key", key.to_owned()),
+    let name = match (endpoint.quirks.key_header, endpoint.wire) {
+        (KeyHeader::ApiKey, _) => "api-key",
+        (KeyHeader::OfFormat, WireFormat::AnthropicMessages) => "x-api-key",
+        (KeyHeader::OfFormat, WireFormat::Gemini) => "x-goog-api-key",
+        (KeyHeader::OfFormat, WireFormat::OpenAiChat | WireFormat::OpenAiResponses)
+        | (KeyHeader::Bearer, _) => return bearer(key),
     };
-    (name.to_owned(), Secret::new(value))
+    (name.to_owned(), Secret::new(key))
 }
 
 fn is_for(login: &StoredLogin, base_url: &str) -> bool {

@@ -174,7 +174,7 @@ impl Endpoint {
     pub fn credential_origin(&self) -> CredentialOrigin<'_> {
         match (&self.credential, &self.key_variable) {
             (Credential::Stored(_), _) => CredentialOrigin::Stored,
-            (Credential::Aws(_) | Credential::AwsSigner(_), _) => CredentialOrigin::Cloud("AWS"),
+            (Credential::Aws(_), _) => CredentialOrigin::Cloud("AWS"),
             (Credential::Google(_), _) => CredentialOrigin::Cloud("Google Cloud"),
             (Credential::Entra(_), _) => CredentialOrigin::Cloud("Microsoft Entra"),
             (Credential::Gateway(_), _) => CredentialOrigin::Configured,

@@ -29,6 +29,7 @@ use super::cloud::aws::Unsigned;
 use super::credential::Credential;
 use super::endpoint::{Endpoint, Secret};
 use super::network::Network;
+use super::sign_in::form;
 use super::wire::encoding::Encoded;
 use body::BodyPieces;
 use clients::{CachedClient, ClientCache, ClientKey};
@@ -132,14 +133,14 @@ impl Http {
     /// It owns its data and completes when the response headers have arrived. The body is sent as encoded, with a
     /// content length and without a copy.
     pub fn start(&self, endpoint: &Endpoint, encoded: &Encoded) -> Result<Starting, ProviderError> {
-        let limits = self.limits.unwrap_or_else(|| CallTimeouts::for_endpoint(endpoint));
         let asked = RequestShape {
             method: Method::POST,
             url: endpoint.url(),
             body: Some(encoded.body.clone()),
             accept: "text/event-stream",
         };
-        let sending = self.sending(endpoint, asked, limits)?;
+        let sending = self.sending(endpoint, asked)?;
+        let limits = sending.limits;
         let (http, encoded) = (self.clone(), encoded.clone());
         let endpoint = endpoint.clone();
         let mut logged = Logged::new(&endpoint);
@@ -167,10 +168,9 @@ impl Http {
         let method = if body.is_some() { Method::POST } else { Method::GET };
         let body = body.map(|encoded| encoded.body.clone());
         let asked = RequestShape { method, url: url.to_owned(), body, accept: "application/json" };
-        // The same client as for model calls, to reuse its connection.
-        let limits = self.limits.unwrap_or_else(|| CallTimeouts::for_endpoint(endpoint));
         let asking = async {
-            let (endpoint, response) = self.sending(endpoint, asked, limits)?.send(endpoint).await?;
+            // The same client as for model calls, to reuse its connection.
+            let (endpoint, response) = self.sending(endpoint, asked)?.send(endpoint).await?;
             let (status, headers) = (response.status().as_u16(), response.headers().clone());
             let body = read(response, most).await.map_err(|why| unreadable(&endpoint, &why))?;
             Ok(HttpResponse { endpoint, status, headers, body })
@@ -192,6 +192,18 @@ impl Http {
     ) -> Result<(u16, Vec<u8>), String> {
         let request = self.client(url)?.post(url).timeout(time).headers(header_map(headers)?).body(body);
         answered(request, most).await
+    }
+
+    /// Posts a form. Otherwise like `post`.
+    pub(super) async fn post_form(
+        &self,
+        url: &str,
+        fields: &[(&str, &str)],
+        most: usize,
+        time: Duration,
+    ) -> Result<(u16, Vec<u8>), String> {
+        let headers = [("content-type".to_owned(), Secret::new("application/x-www-form-urlencoded"))];
+        self.post(url, &headers, form(fields).into_bytes(), most, time).await
     }
 
     /// Fetches a document from a server that isn't an endpoint. Otherwise like `post`.
@@ -224,14 +236,7 @@ impl Http {
     /// Returns the client for a URL without an endpoint. It has this network's proxies and certificates, and no limit
     /// on a response's size or duration. The error is a clause.
     pub fn client(&self, url: &str) -> Result<Client, String> {
-        let connect = self.limits.unwrap_or_default().connect;
-        let key = ClientKey {
-            provider: String::new(),
-            network: self.network.clone(),
-            direct: self.network.is_direct(url),
-            connect,
-            http1_only: false,
-        };
+        let key = ClientKey::without_provider(&self.network, url, self.limits.unwrap_or_default().connect);
         Ok(self.shared.clients.get(key)?.client)
     }
 
@@ -250,12 +255,8 @@ impl Http {
         known.insert(url.to_owned());
     }
 
-    fn sending(
-        &self,
-        endpoint: &Endpoint,
-        asked: RequestShape,
-        limits: CallTimeouts,
-    ) -> Result<Sending, ProviderError> {
+    fn sending(&self, endpoint: &Endpoint, asked: RequestShape) -> Result<Sending, ProviderError> {
+        let limits = self.limits.unwrap_or_else(|| CallTimeouts::for_endpoint(endpoint));
         if !is_http(&endpoint.base_url) {
             let why = "its base URL must begin with http:// or https:// and name a host";
             return Err(unusable(endpoint, why));
@@ -290,7 +291,7 @@ impl RequestShape {
             headers.insert("content-type", HeaderValue::from_static("application/json"));
         }
         headers.extend(header_map(endpoint.sent_headers()).map_err(|why| unusable(endpoint, &why))?);
-        if let Credential::AwsSigner(signer) = &endpoint.credential {
+        if let Credential::Aws(aws) = &endpoint.credential {
             let body = self.body.as_deref();
             let unsigned = Unsigned {
                 method: self.method.as_str(),
@@ -298,7 +299,7 @@ impl RequestShape {
                 content_type: body.map(|_| "application/json"),
                 body: body.unwrap_or_default(),
             };
-            headers.extend(header_map(&signer.sign(&unsigned)).map_err(|why| unusable(endpoint, &why))?);
+            headers.extend(header_map(&aws.sign(&unsigned)).map_err(|why| unusable(endpoint, &why))?);
         }
         let mut request = client.request(self.method.clone(), &self.url).headers(headers);
         if let Some(body) = &self.body {

@@ -29,8 +29,8 @@ pub(crate) fn scrub(endpoint: &Endpoint, text: &str) -> String {
                 .to_owned()
         }));
     }
-    if let Credential::AwsSigner(signer) = &endpoint.credential {
-        secrets.extend(signer.secrets().map(str::to_owned));
+    if let Credential::Aws(aws) = &endpoint.credential {
+        secrets.extend(aws.secrets().map(str::to_owned));
     }
     secrets.extend(network::secrets_of(&endpoint.base_url));
     secrets.extend(endpoint.network.secrets());

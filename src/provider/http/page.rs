@@ -154,13 +154,7 @@ async fn follow(mut address: Address, network: &Network, private: bool) -> Resul
 
 async fn ask(address: &Address, network: &Network, private: bool) -> Result<Response, String> {
     let addresses = checked(address, network, private).await?;
-    let key = ClientKey {
-        provider: String::new(),
-        network: network.clone(),
-        direct: network.is_direct(address.url()),
-        connect: CONNECT_MAX,
-        http1_only: false,
-    };
+    let key = ClientKey::without_provider(network, address.url(), CONNECT_MAX);
     let host = address.0.host_str().unwrap_or_default();
     let failed = |why: String| format!("{} could not be reached: {why}.", address.host());
     let client = clients::pinned(&key, host, &addresses).map_err(failed)?;

@@ -41,12 +41,12 @@ impl Http {
         url: &str,
         body: Bytes,
     ) -> Result<PassedReply, ProviderError> {
-        let limits = self.limits.unwrap_or_else(|| CallTimeouts::for_endpoint(endpoint));
         let accept = if url == endpoint.url() { "text/event-stream" } else { "application/json" };
         let asked =
             RequestShape { method: Method::POST, url: url.to_owned(), body: Some(vec![body]), accept };
         let mut logged = Logged::new(endpoint);
-        let sending = self.sending(endpoint, asked, limits).map_err(|error| logged.failed(error))?;
+        let sending = self.sending(endpoint, asked).map_err(|error| logged.failed(error))?;
+        let limits = sending.limits;
         let sent = sending.send(endpoint).await;
         let (authenticated, mut response) = sent.map_err(|error| logged.failed(error))?;
         let status = response.status().as_u16();
