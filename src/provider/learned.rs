@@ -179,9 +179,7 @@ impl Learned {
     /// Switches to the form of tools that is known to be accepted.
     pub fn apply_form(&self, settings: &Settings, endpoint: &mut Endpoint) {
         if let Some(form) = self.known(endpoint).form(now()).filter(|form| *form != endpoint.form) {
-            let limits = (endpoint.window, endpoint.max_output);
             endpoint.take_form(form, settings.models.get(&endpoint.name.0));
-            (endpoint.window, endpoint.max_output) = limits;
         }
     }
 
@@ -205,7 +203,6 @@ impl Learned {
         };
         let mut other = endpoint.clone();
         other.take_form(next, settings.models.get(&endpoint.name.0));
-        (other.window, other.max_output) = (endpoint.window, endpoint.max_output);
         Some(other)
     }
 

@@ -126,16 +126,6 @@ fn read(sizes: NumberLayout, message: &str) -> (Option<u64>, Option<u64>) {
 
 /// The integers of a text, including those with commas as thousands separators.
 fn numbers(text: &str) -> Vec<u64> {
-    let mut numbers = Vec::new();
-    let mut digits = String::new();
-    let mut letters = text.chars().peekable();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '0'..='9' => digits.push(letter),
-            ',' if !digits.is_empty() && letters.peek().is_some_and(char::is_ascii_digit) => {}
-            _ => numbers.extend(std::mem::take(&mut digits).parse::<u64>()),
-        }
-    }
-    numbers.extend(digits.parse::<u64>());
-    numbers
+    let text = text.replace(',', "");
+    text.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
 }
