@@ -12,7 +12,7 @@ use crate::{ProviderEvent, ReplyStop};
 use epitome_thread::{FoundPage, HostedSearch, Usage};
 
 /// Decodes one reply.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct GeminiDecoder {
     prefix: String,
     calls: u32,
@@ -34,16 +34,7 @@ pub(super) struct GeminiDecoder {
 impl GeminiDecoder {
     /// `prefix` is the digest that was computed while encoding the request.
     pub(super) fn new(prefix: String) -> GeminiDecoder {
-        GeminiDecoder {
-            prefix,
-            calls: 0,
-            thinks: false,
-            begun: false,
-            counted: false,
-            grounding: None,
-            searched: false,
-            stop: None,
-        }
+        GeminiDecoder { prefix, ..GeminiDecoder::default() }
     }
 }
 
