@@ -49,20 +49,17 @@ impl Thinking {
 
     /// For pickers: explains how the level's effect on this model differs from its name. Empty if it doesn't differ.
     pub fn remark(self, level: ThoughtLevel) -> String {
-        match self {
-            Thinking::None => "No effect: this model has no thinking that can be set".to_owned(),
-            Thinking::Budget { optional: false } if level == ThoughtLevel::Off => {
+        match (self, self.effort(level)) {
+            (Thinking::None, _) => "No effect: this model has no thinking that can be set".to_owned(),
+            (Thinking::Budget { optional: false }, _) if level == ThoughtLevel::Off => {
                 "This model always thinks, then as little as it can".to_owned()
             }
-            Thinking::Budget { .. } => String::new(),
-            Thinking::Efforts(_) => match self.effort(level) {
-                Some(effort) if effort == wanted(level) => String::new(),
-                Some(effort) if level == ThoughtLevel::Off => {
-                    format!("This model always thinks; the least is {}", effort.word())
-                }
-                Some(effort) => format!("The nearest that this model has: {}", effort.word()),
-                None => String::new(),
-            },
+            (_, Some(effort)) if effort == wanted(level) => String::new(),
+            (_, Some(effort)) if level == ThoughtLevel::Off => {
+                format!("This model always thinks; the least is {}", effort.word())
+            }
+            (_, Some(effort)) => format!("The nearest that this model has: {}", effort.word()),
+            (_, None) => String::new(),
         }
     }
 

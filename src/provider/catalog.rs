@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::abilities::{Abilities, Thinking};
 use super::endpoint::{self, ConfiguredModel, Endpoint, EnvironmentPairs, LocalServer, NO_MODEL};
 use super::learned::{FactSource, Learned};
-use super::listing::Lifecycle;
+use super::listing::{Lifecycle, ListedModel};
 use super::models::{self, ModelPrice};
 use epitome_config::Settings;
 use epitome_thread::ModelName;
@@ -40,12 +40,6 @@ impl OfferedModel {
             0 => Value::Null,
             tokens => json!({ "tokens": tokens, "from": source.word() }),
         };
-        let price = self.price.map(|price| {
-            json!({
-                "input": price.input, "output": price.output,
-                "cache_read": price.cache_read, "cache_write": price.cache_write,
-            })
-        });
         let (is_ending, ends) = match &self.life {
             Lifecycle::Active => (false, None),
             Lifecycle::Ending { on } => (true, on.clone()),
@@ -58,7 +52,7 @@ impl OfferedModel {
             "usable": self.is_usable,
             "window": known(self.window.0, self.window.1),
             "max_output": known(u64::from(self.max_output.0), self.max_output.1),
-            "dollars_per_million_tokens": price,
+            "dollars_per_million_tokens": self.price,
             "images": self.abilities.images,
             "documents": self.abilities.documents,
             "thinking": self.thinks(),
@@ -101,23 +95,14 @@ impl ModelCatalog<'_> {
 
     /// Lists at most `most` models, grouped by provider. The chosen model's provider is first.
     pub fn offers(&self, scope: CatalogScope, most: usize) -> Vec<OfferedModel> {
-        let mut names: Vec<ModelName> = Vec::new();
-        let mut add = |name: ModelName| {
-            if name.split().is_some() && !names.contains(&name) {
-                names.push(name);
-            }
-        };
-        for name in endpoint::offered(self.settings, self.environment) {
-            add(name);
-        }
-        for listed in self.local.into_iter().flat_map(|server| &server.models) {
-            add(listed.local_name());
-        }
+        let mut names = endpoint::offered(self.settings, self.environment);
+        let local = self.local.into_iter().flat_map(|server| &server.models);
+        names.extend(local.map(ListedModel::local_name));
         if scope == CatalogScope::All {
-            for provider in endpoint::built_in_providers() {
-                models::provider_models(provider).for_each(|known| add(ModelName(known.name.into())));
-            }
+            let known = endpoint::built_in_providers().flat_map(models::provider_models);
+            names.extend(known.map(|known| ModelName(known.name.into())));
         }
+        endpoint::keep_distinct(&mut names);
         let providers = self.providers(&names);
         for provider in &providers {
             let Some(place) = self.place(provider) else { continue };

@@ -44,12 +44,7 @@ pub async fn count(http: &Http, endpoint: &Endpoint, encoded: &Encoded) -> Resul
 
 fn tokens(wire: WireFormat, body: &str) -> Option<u64> {
     let value: Value = serde_json::from_str(body).ok()?;
-    let field = match wire {
-        WireFormat::AnthropicMessages | WireFormat::OpenAiResponses | WireFormat::OpenAiChat => {
-            "input_tokens"
-        }
-        WireFormat::Gemini => "totalTokens",
-    };
+    let field = if wire == WireFormat::Gemini { "totalTokens" } else { "input_tokens" };
     value[field].as_u64()
 }
 

@@ -12,8 +12,7 @@ use super::chatgpt::{self, RefreshError, TokenRefresher};
 use super::cloud::aws::{AwsKeys, AwsSource, Scope, Unsigned, signature};
 use super::cloud::entra::EntraSource;
 use super::cloud::google::GoogleSource;
-use super::endpoint::{Endpoint, EnvironmentPairs, KeyHeader, Secret, provider_title};
-use super::failure;
+use super::endpoint::{Endpoint, EnvironmentPairs, KeyHeader, Secret, provider_title, value_of};
 use super::http::Http;
 use super::{ErrorClass, ProviderError};
 use epitome_config::{
@@ -54,9 +53,7 @@ impl GatewayAccess {
     pub fn of(gateway: &GatewaySettings, env: &EnvironmentPairs) -> GatewayAccess {
         // Endpoints are compared, and have no use for the list.
         let server = GatewaySettings { offered: Arc::default(), ..gateway.clone() };
-        let found = env.iter().find(|(name, _)| name == REMOTE_TOKEN_VARIABLE);
-        let token = found.and_then(|(_, value)| value.to_str()).map(str::trim);
-        let token = token.filter(|token| !token.is_empty() && gateway.token_file.is_none());
+        let token = value_of(env, REMOTE_TOKEN_VARIABLE).filter(|_| gateway.token_file.is_none());
         GatewayAccess { server, variable: token.map(Secret::new) }
     }
 
@@ -66,10 +63,9 @@ impl GatewayAccess {
 
     /// The header of one request. A file is read each time, so that a new token is used at once.
     async fn header(&self) -> Result<(String, Secret), ProviderError> {
-        let missing = |why: String, hint: String| ProviderError {
-            class: ErrorClass::Auth,
-            message: format!("There is no token for the server {}: {why}.", self.server.address),
-            hint: Some(hint),
+        let missing = |why: String, hint: String| {
+            let message = format!("There is no token for the server {}: {why}.", self.server.address);
+            ProviderError::new(ErrorClass::Auth, message).with_hint(hint)
         };
         let named = "Name a file with it as token_file of [gateway] in config.toml";
         let token = match (&self.server.token_file, &self.variable) {
@@ -196,8 +192,7 @@ impl LoginSource {
         rejected: Option<&str>,
     ) -> Result<Vec<(String, Secret)>, ProviderError> {
         let source = self.clone();
-        let found = tokio::task::spawn_blocking(move || source.logins.find(&source.provider)).await;
-        let login = match found.unwrap_or(Ok(None)) {
+        let login = match blocking::run(move || source.logins.find(&source.provider)).await {
             Ok(Some(login)) if is_for(&login, &endpoint.base_url) => login,
             Ok(_) => return Err(self.unusable("There is no stored login for")),
             Err(error) => {
@@ -218,22 +213,18 @@ impl LoginSource {
                 match refresher.token(&login, rejected).await {
                     Ok(token) => Ok(vec![key_header(endpoint, &token)]),
                     Err(RefreshError::SignedOut) => Err(self.unusable("The sign-in is no longer valid for")),
-                    Err(RefreshError::Failed(why)) => Err(ProviderError {
-                        class: ErrorClass::Retry { after: None },
-                        message: format!("The sign-in with ChatGPT could not be renewed: {why}."),
-                        hint: None,
-                    }),
+                    Err(RefreshError::Failed(why)) => Err(ProviderError::new(
+                        ErrorClass::Retry { after: None },
+                        format!("The sign-in with ChatGPT could not be renewed: {why}."),
+                    )),
                 }
             }
         }
     }
 
     fn unusable(&self, what: &str) -> ProviderError {
-        ProviderError {
-            class: ErrorClass::Auth,
-            message: format!("{what} {}.", self.provider),
-            hint: Some(format!("Run `epitome login {}` in a terminal.", self.provider)),
-        }
+        ProviderError::new(ErrorClass::Auth, format!("{what} {}.", self.provider))
+            .with_hint(format!("Run `epitome login {}` in a terminal.", self.provider))
     }
 }
 
@@ -261,8 +252,7 @@ impl Endpoint {
             Credential::Gateway(access) => vec![access.header().await?],
             Credential::Aws(aws) => {
                 let (mut aws, source) = (aws.clone(), aws.source.clone());
-                let found = tokio::task::spawn_blocking(move || source.find()).await;
-                let keys = found.unwrap_or_else(|error| Err(error.to_string()));
+                let keys = blocking::run(move || source.find()).await;
                 aws.source.keys = Some(keys.map_err(|why| self.without_credential(&why))?);
                 return Ok(Endpoint { credential: Credential::Aws(aws), ..self.clone() });
             }
@@ -275,7 +265,7 @@ impl Endpoint {
     /// The error for a missing cloud credential; `why` is a clause.
     fn without_credential(&self, why: &str) -> ProviderError {
         let message = format!("{} can't be called: {why}.", provider_title(self.provider()));
-        ProviderError { class: ErrorClass::Auth, message: failure::scrub(self, &message), hint: None }
+        ProviderError::new(ErrorClass::Auth, message).scrubbed(self)
     }
 
     /// Returns the endpoint for a second attempt after the service rejected the credential of the first; `None` if

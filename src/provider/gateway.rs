@@ -105,13 +105,13 @@ impl Endpoint {
         configured: Option<&ModelSettings>,
         env: &EnvironmentPairs,
     ) -> Result<(), ProviderError> {
-        let described = EndpointDescription::deserialize(description).map_err(|error| ProviderError {
-            class: ErrorClass::Refused,
-            message: format!(
+        let described = EndpointDescription::deserialize(description).map_err(|error| {
+            let message = format!(
                 "The server {} describes {} in a way that this version does not know: {error}.",
                 gateway.address, self.name
-            ),
-            hint: Some("Install the same version of Epitome on both machines.".to_owned()),
+            );
+            ProviderError::new(ErrorClass::Refused, message)
+                .with_hint("Install the same version of Epitome on both machines.")
         })?;
         self.model = described.model;
         self.wire = described.wire;
@@ -236,10 +236,8 @@ pub async fn refresh(
     server.base_url = address.clone();
     server.credential = Credential::Gateway(Box::new(access.clone()));
     server.network = network.trusting(gateway.tls_ca.as_deref());
-    let failed = |class: ErrorClass, why: String, hint: Option<&str>| ProviderError {
-        class,
-        message: format!("The server {address} does not say which models it has: {why}."),
-        hint: hint.map(str::to_owned),
+    let failed = |class: ErrorClass, why: &str| {
+        ProviderError::new(class, format!("The server {address} does not say which models it has: {why}."))
     };
     let answer =
         http.ask(&server, &beneath(address, GATEWAY_PATH), None, LIST_BYTES_MAX, LIST_TIME_MAX).await?;
@@ -247,24 +245,20 @@ pub async fn refresh(
     let text = failure::cut(&text, REFUSAL_BYTES_MAX).trim_end_matches('.');
     match answer.status {
         200 => {}
-        401 => {
-            let why = "it does not accept the token".to_owned();
-            return Err(failed(ErrorClass::Auth, why, Some(TOKEN_HINT)));
-        }
-        403 => return Err(failed(ErrorClass::Auth, text.to_owned(), Some(TOKEN_HINT))),
-        404 | 405 => {
-            let why = format!("it has none for other machines (HTTP {})", answer.status);
+        401 => return Err(failed(ErrorClass::Auth, "it does not accept the token").with_hint(TOKEN_HINT)),
+        403 => return Err(failed(ErrorClass::Auth, text).with_hint(TOKEN_HINT)),
+        status @ (404 | 405) => {
+            let why = format!("it has none for other machines (HTTP {status})");
             let hint = "It has to be an `epitome serve` of the same version.";
-            return Err(failed(ErrorClass::Refused, why, Some(hint)));
+            return Err(failed(ErrorClass::Refused, &why).with_hint(hint));
         }
         status => {
-            let why = format!("HTTP {status}, {text}");
-            return Err(failed(ErrorClass::Retry { after: None }, why, Some("Try again in a moment.")));
+            let error = failed(ErrorClass::Retry { after: None }, &format!("HTTP {status}, {text}"));
+            return Err(error.with_hint("Try again in a moment."));
         }
     }
-    let read = serde_json::from_slice::<GatewayModels>(&answer.body);
-    let mut offered =
-        read.map_err(|error| failed(ErrorClass::Broken, format!("its list is wrong, {error}"), None))?;
+    let mut offered = serde_json::from_slice::<GatewayModels>(&answer.body)
+        .map_err(|error| failed(ErrorClass::Broken, &format!("its list is wrong, {error}")))?;
     offered.address = address.clone();
     let (file, json) = (gateway.file.clone(), serde_json::to_vec(&offered).expect("plain data"));
     let written = blocking::run(move || replace_in_private_directory(&file, &json)).await;

@@ -164,3 +164,13 @@ pub struct ProviderError {
     pub message: String,
     pub hint: Option<String>,
 }
+
+impl ProviderError {
+    pub fn new(class: ErrorClass, message: impl Into<String>) -> ProviderError {
+        ProviderError { class, message: message.into(), hint: None }
+    }
+
+    pub fn with_hint(self, hint: impl Into<String>) -> ProviderError {
+        ProviderError { hint: Some(hint.into()), ..self }
+    }
+}

@@ -37,11 +37,6 @@ pub async fn check_key(http: &Http, service: &Endpoint, key: &str) -> KeyCheck {
     match error.class {
         ErrorClass::Auth => KeyCheck::Rejected(error),
         ErrorClass::Retry { .. } => KeyCheck::Unreachable(error),
-        ErrorClass::TooLong { .. }
-        | ErrorClass::BadReasoning
-        | ErrorClass::ToolForm
-        | ErrorClass::Budget
-        | ErrorClass::Refused
-        | ErrorClass::Broken => KeyCheck::Unknown(error),
+        _ => KeyCheck::Unknown(error),
     }
 }

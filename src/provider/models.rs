@@ -5,6 +5,8 @@ mod table;
 
 use std::borrow::Cow;
 
+use serde::Serialize;
+
 use super::abilities::{Abilities, Effort, Thinking};
 use super::endpoint::Endpoint;
 use super::gateway;
@@ -42,13 +44,14 @@ pub struct KnownModel {
 }
 
 /// US dollars per million tokens.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ModelPrice {
     pub input: f64,
     pub output: f64,
     pub cache_read: f64,
     /// For a cache lifetime of a few minutes.
     pub cache_write: f64,
+    #[serde(skip)]
     pub long: Option<LongRequestPrice>,
 }
 

@@ -1,7 +1,6 @@
 //! Spending per day, by all sessions and processes that share a home directory: a small file guarded by a lock file.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,7 +9,7 @@ use jiff::Zoned;
 use serde::{Deserialize, Serialize};
 
 use super::Amount;
-use epitome_files::atomic_file::replace_in_private_directory;
+use epitome_files::atomic_file::{lock_for_change, replace_in_private_directory};
 
 /// Maximum days kept: more than any month.
 const DAYS_MAX: usize = 62;
@@ -63,7 +62,7 @@ impl Ledger {
 
     /// Adds to today's total. Blocks while the small file is written.
     pub fn add(&self, spent: Amount) -> Result<(), String> {
-        let _lock = self.lock().map_err(|error| self.failed(&error))?;
+        let _lock = lock_for_change(&self.file).map_err(|error| self.failed(&error))?;
         let mut days = self.read()?;
         let today = days.days.entry(today()).or_default();
         *today = today.plus(spent);
@@ -82,20 +81,6 @@ impl Ledger {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Days::default()),
             Err(error) => Err(self.failed(&error)),
         }
-    }
-
-    /// The lock is released when the file is dropped.
-    fn lock(&self) -> io::Result<File> {
-        if let Some(directory) = self.file.parent() {
-            std::fs::create_dir_all(directory)?;
-        }
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(self.file.with_extension("lock"))?;
-        file.lock()?;
-        Ok(file)
     }
 
     fn failed(&self, error: &io::Error) -> String {

@@ -144,9 +144,7 @@ impl Decoding {
     pub fn lost(&self, why: &str) -> ProviderError {
         match self.shown {
             true => self.broken(why),
-            false => {
-                ProviderError { class: ErrorClass::Retry { after: None }, hint: None, ..self.broken(why) }
-            }
+            false => ProviderError::new(ErrorClass::Retry { after: None }, self.broken(why).message),
         }
     }
 
@@ -158,11 +156,9 @@ impl Decoding {
             self.endpoint.provider(),
             self.endpoint.name
         );
-        ProviderError {
-            class: ErrorClass::Broken,
-            message: failure::scrub(&self.endpoint, &message),
-            hint: Some("Send the prompt again; what was said so far is kept.".into()),
-        }
+        ProviderError::new(ErrorClass::Broken, message)
+            .with_hint("Send the prompt again; what was said so far is kept.")
+            .scrubbed(&self.endpoint)
     }
 
     fn fault(&self, error: DecodeError) -> ProviderError {
@@ -172,10 +168,9 @@ impl Decoding {
                 &self.endpoint,
                 &ErrorResponse {
                     status: 200,
-                    retry_after: None,
-                    should_retry: None,
                     request_id: self.request_id.as_deref(),
                     body: &body,
+                    ..ErrorResponse::default()
                 },
             ),
         }
