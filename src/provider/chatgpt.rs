@@ -13,6 +13,7 @@ use super::address::{host_of, is_loopback};
 use super::http::Http;
 use epitome_config::logins::now;
 use epitome_config::{ChatGptLogin, ChatGptTokens, LockedLogin, LoginSecret, Logins, StoredLogin, origin};
+use epitome_platform::blocking;
 
 /// The API that tokens are issued for.
 pub(super) const RESOURCE: &str = "https://api.openai.com/v1";
@@ -151,11 +152,9 @@ impl TokenRefresher {
 
     async fn lock(&self) -> Result<LockedLogin, RefreshError> {
         let (logins, provider) = (self.logins.clone(), self.provider.clone());
-        let locking = tokio::task::spawn_blocking(move || logins.lock(&provider));
+        let locking = blocking::run(move || logins.lock(&provider));
         match tokio::time::timeout(LOCK_TIME_MAX, locking).await {
-            Ok(Ok(Ok(lock))) => Ok(lock),
-            Ok(Ok(Err(error))) => Err(RefreshError::Failed(error.to_string())),
-            Ok(Err(_)) => Err(RefreshError::Failed("the lock failed".to_owned())),
+            Ok(lock) => lock.map_err(|error| RefreshError::Failed(error.to_string())),
             Err(_) => Err(RefreshError::Failed("another process holds its lock".to_owned())),
         }
     }

@@ -365,13 +365,23 @@ async fn answered(request: reqwest::RequestBuilder, most: usize) -> Result<(u16,
 /// Reads the body of a response, at most `most` bytes. The error is a clause.
 async fn read(mut response: Response, most: usize) -> Result<Vec<u8>, String> {
     let mut answer = Vec::new();
-    while let Some(piece) = response.chunk().await.map_err(|error| reason(&error))? {
-        if answer.len() + piece.len() > most {
-            return Err(format!("the answer is longer than {most} bytes"));
-        }
-        answer.extend_from_slice(&piece);
+    match read_start(&mut response, most, &mut answer).await {
+        Ok(false) => Ok(answer),
+        Ok(true) => Err(format!("the answer is longer than {most} bytes")),
+        Err(error) => Err(reason(&error)),
     }
-    Ok(answer)
+}
+
+/// Appends the body of a response to `start`, up to `most` bytes. Returns whether the body is longer.
+async fn read_start(response: &mut Response, most: usize, start: &mut Vec<u8>) -> reqwest::Result<bool> {
+    while let Some(piece) = response.chunk().await? {
+        let space = most - start.len();
+        start.extend_from_slice(&piece[..piece.len().min(space)]);
+        if piece.len() > space {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Builds headers whose values are never logged. They replace those that the client would add, such as the user of a

@@ -17,6 +17,7 @@ use crate::credential::bearer;
 use crate::endpoint::Secret;
 use crate::http::Http;
 use epitome_config::logins::now;
+use epitome_platform::blocking;
 
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 const TOKEN_URL: &str = "https://oauth2.googleapis.com/token";
@@ -86,8 +87,7 @@ impl GoogleSource {
 
     async fn exchange(&self, http: &Http) -> Result<AccessToken, String> {
         let source = self.clone();
-        let file =
-            tokio::task::spawn_blocking(move || source.file()).await.map_err(|error| error.to_string())??;
+        let file = blocking::run(move || source.file()).await?;
         let Some((path, file)) = file else { return self.of_metadata_server(http).await };
         let unreadable = |why: String| format!("{} can't be used: {why}", path.display());
         match file {

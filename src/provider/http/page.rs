@@ -13,6 +13,7 @@ use reqwest::{Response, Url};
 use tokio::time::timeout;
 
 use super::clients::{self, ClientKey};
+use super::read_start;
 use super::trouble::reason;
 use crate::network::Network;
 
@@ -191,19 +192,9 @@ async fn read(address: Address, mut response: Response) -> Result<Document, Stri
         response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let (content_type, status) = (content_type.to_ascii_lowercase(), response.status().as_u16());
     let mut body = Vec::new();
-    let mut is_cut = false;
-    while let Some(piece) = response
-        .chunk()
+    let is_cut = read_start(&mut response, BODY_BYTES_MAX, &mut body)
         .await
-        .map_err(|error| format!("{} broke off: {}.", address.host(), reason(&error)))?
-    {
-        let space = BODY_BYTES_MAX - body.len();
-        body.extend_from_slice(&piece[..piece.len().min(space)]);
-        if piece.len() > space {
-            is_cut = true;
-            break;
-        }
-    }
+        .map_err(|error| format!("{} broke off: {}.", address.host(), reason(&error)))?;
     Ok(Document { address, status, content_type, body, is_cut })
 }
 

@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use super::limits::CallTimeouts;
 use super::logged::Logged;
-use super::reply::read_error;
+use super::reply::{header, read_error};
 use super::trouble::reason;
 use super::{Http, RequestShape};
 use crate::ProviderError;
@@ -51,11 +51,8 @@ impl Http {
         let (authenticated, mut response) = sent.map_err(|error| logged.failed(error))?;
         let status = response.status().as_u16();
         logged.answered(status);
-        let header = |name: &'static str| {
-            let value = response.headers().get(name)?.to_str().ok()?;
-            Some((name, value.to_owned()))
-        };
-        let headers = HEADERS.into_iter().filter_map(header).collect();
+        let sent = |name| Some((name, header(response.headers(), name)?.to_owned()));
+        let headers = HEADERS.into_iter().filter_map(sent).collect();
         let body = match status {
             200 => PassedBody::Stream(response),
             _ => {

@@ -68,13 +68,13 @@ impl Decode for AnthropicDecoder {
             "content_block_delta" => self.delta(event.delta.unwrap_or_default(), out),
             "content_block_start" => {
                 self.block_stopped(out);
-                let block = event.content_block.unwrap_or(Value::Null);
-                self.block_started(event.index.unwrap_or(0), block, out);
+                self.block_started(event.index.unwrap_or(0), event.content_block, out);
             }
             "content_block_stop" => self.block_stopped(out),
             "message_start" => {
-                if let Some(said) = event.message.and_then(|message| message.usage) {
-                    out.push(ProviderEvent::Usage(usage(&said)));
+                let said = &event.message["usage"];
+                if !said.is_null() {
+                    out.push(ProviderEvent::Usage(usage(said)));
                 }
             }
             "message_delta" => {
@@ -84,7 +84,7 @@ impl Decode for AnthropicDecoder {
                 if let Some(delta) = event.delta
                     && let Some(reason) = delta.stop_reason
                 {
-                    self.stop = Some(stop(&reason, delta.stop_details));
+                    self.stop = Some(stop(&reason, &delta.stop_details));
                 }
             }
             "message_stop" => {
@@ -229,13 +229,12 @@ impl AnthropicDecoder {
     }
 }
 
-fn stop(reason: &str, details: Option<Value>) -> ReplyStop {
+fn stop(reason: &str, details: &Value) -> ReplyStop {
     match reason {
         "max_tokens" => ReplyStop::MaxTokens,
         "model_context_window_exceeded" => ReplyStop::WindowExceeded,
         "pause_turn" => ReplyStop::Paused,
         "refusal" => {
-            let details = details.unwrap_or(Value::Null);
             let said = |name: &str| details[name].as_str().map(str::to_owned);
             let reason = said("explanation").or_else(|| said("category"));
             ReplyStop::Refused { reason: reason.unwrap_or_default() }
@@ -253,8 +252,10 @@ struct AnthropicEvent<'a> {
     index: Option<u32>,
     #[serde(borrow)]
     delta: Option<AnthropicDelta<'a>>,
-    content_block: Option<Value>,
-    message: Option<MessageStart>,
+    #[serde(default)]
+    content_block: Value,
+    #[serde(default)]
+    message: Value,
     usage: Option<Value>,
     error: Option<Value>,
 }
@@ -270,12 +271,8 @@ struct AnthropicDelta<'a> {
     citation: Option<Value>,
     #[serde(borrow)]
     stop_reason: Option<Cow<'a, str>>,
-    stop_details: Option<Value>,
-}
-
-#[derive(Deserialize)]
-struct MessageStart {
-    usage: Option<Value>,
+    #[serde(default)]
+    stop_details: Value,
 }
 
 /// Total usage: compactions are reported as separate iterations that the sums don't include.

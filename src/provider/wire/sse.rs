@@ -66,11 +66,8 @@ impl SseParser {
         line: &[u8],
         on_event: &mut impl FnMut(&str) -> Result<(), E>,
     ) -> Result<(), E> {
-        let line = match self.begun {
-            true => line,
-            false => line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line),
-        };
-        self.begun = true;
+        let is_first = !std::mem::replace(&mut self.begun, true);
+        let line = line.strip_prefix(b"\xEF\xBB\xBF").filter(|_| is_first).unwrap_or(line);
         if line.is_empty() {
             if std::mem::take(&mut self.has_data) {
                 let result = on_event(&String::from_utf8_lossy(&self.data));
