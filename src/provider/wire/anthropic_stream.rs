@@ -184,8 +184,11 @@ impl AnthropicDecoder {
     }
 
     fn block_stopped(&mut self, out: &mut Vec<ProviderEvent>) {
-        let block = match std::mem::replace(&mut self.block, ContentBlock::Plain) {
-            ContentBlock::Plain => return,
+        let sealed = |block: Value| ProviderEvent::ThinkingSealed {
+            data: json!({ "block": block, "prefix": self.prefix }),
+        };
+        let event = match std::mem::replace(&mut self.block, ContentBlock::Plain) {
+            ContentBlock::Plain | ContentBlock::Call { whole: None, .. } => return,
             ContentBlock::Text { text, citations } => {
                 let mut block = json!({ "type": "text", "text": text });
                 if !citations.is_empty() {
@@ -194,34 +197,23 @@ impl AnthropicDecoder {
                 self.texts.iter_mut().for_each(|texts| texts.push(block.clone()));
                 return;
             }
-            ContentBlock::Search { block, input } => {
-                out.push(search::begun(block, &input));
-                return;
-            }
-            ContentBlock::Call { whole: None, .. } => return,
-            ContentBlock::Call { index, whole: Some(json) } => {
-                append(out, ProviderEvent::CallArguments { index, json });
-                return;
-            }
+            ContentBlock::Search { block, input } => search::begun(block, &input),
+            ContentBlock::Call { index, whole: Some(json) } => ProviderEvent::CallArguments { index, json },
             // Compatible servers don't sign; unsigned thinking is only for display.
             ContentBlock::Thinking { signature, .. } if signature.is_empty() => return,
             ContentBlock::Thinking { text, signature } => {
-                json!({ "type": "thinking", "thinking": text, "signature": signature })
+                sealed(json!({ "type": "thinking", "thinking": text, "signature": signature }))
             }
-            ContentBlock::Redacted(block) => block,
+            ContentBlock::Redacted(block) => sealed(block),
             // Without text, the service failed to compact.
             ContentBlock::Compaction(block) if !block["content"].is_string() => return,
             ContentBlock::Compaction(block) => {
-                let data = compaction::kept(without_nulls(block));
-                out.push(ProviderEvent::ThinkingSealed { data });
-                return;
+                ProviderEvent::ThinkingSealed { data: compaction::kept(without_nulls(block)) }
             }
         };
-        out.push(ProviderEvent::ThinkingSealed { data: json!({ "block": block, "prefix": self.prefix }) });
+        append(out, event);
     }
-}
 
-impl AnthropicDecoder {
     /// Reports the sources of the texts since the last other block, if they have some.
     fn texts_ended(&mut self, out: &mut Vec<ProviderEvent>) {
         let texts = self.texts.as_mut().map(std::mem::take).unwrap_or_default();

@@ -156,15 +156,11 @@ impl ChatDecoder {
             self.begun = true;
             self.detail(piece);
         }
-        if !text.is_empty() {
+        let refusal = delta.refusal.unwrap_or_default();
+        self.refusal.push_str(&refusal);
+        for text in [text, refusal].into_iter().filter(|text| !text.is_empty()) {
             self.begun = true;
             self.seal(out);
-            append(out, ProviderEvent::Text(text));
-        }
-        if let Some(text) = delta.refusal.filter(|text| !text.is_empty()) {
-            self.begun = true;
-            self.seal(out);
-            self.refusal.push_str(&text);
             append(out, ProviderEvent::Text(text));
         }
         for call in delta.tool_calls.into_iter().flatten() {

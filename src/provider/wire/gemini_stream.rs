@@ -111,9 +111,7 @@ impl GeminiDecoder {
         }
         if let Some(call) = part.function_call {
             self.end_thinking(out);
-            if let Some(signature) = signature {
-                self.emit_signature(Signed::Call { signature }, out);
-            }
+            self.seal(signature.map(|signature| Signed::Call { signature }), out);
             let index = self.calls;
             self.calls += 1;
             self.begun = true;
@@ -132,18 +130,14 @@ impl GeminiDecoder {
         if part.thought.unwrap_or(false) {
             self.thinks |= bytes > 0;
             append(out, ProviderEvent::Thinking(text));
-            if let Some(signature) = signature {
-                self.emit_signature(Signed::Thought { signature, bytes }, out);
-            }
+            self.seal(signature.map(|signature| Signed::Thought { signature, bytes }), out);
             return;
         }
         if bytes > 0 || signature.is_some() {
             self.end_thinking(out);
         }
         append(out, ProviderEvent::Text(text));
-        if let Some(signature) = signature {
-            self.emit_signature(Signed::Text { signature, bytes }, out);
-        }
+        self.seal(signature.map(|signature| Signed::Text { signature, bytes }), out);
     }
 
     /// A search that the service has begun, or its end. The pages follow at the end of the reply.
@@ -166,12 +160,11 @@ impl GeminiDecoder {
     /// Seals thinking that arrived without a signature, to record that it is complete. A part that was cut off would
     /// invalidate the signatures after it.
     fn end_thinking(&mut self, out: &mut Vec<ProviderEvent>) {
-        if self.thinks {
-            self.emit_signature(Signed::Unsigned, out);
-        }
+        self.seal(self.thinks.then_some(Signed::Unsigned), out);
     }
 
-    fn emit_signature(&mut self, of: Signed<'_>, out: &mut Vec<ProviderEvent>) {
+    fn seal(&mut self, of: Option<Signed<'_>>, out: &mut Vec<ProviderEvent>) {
+        let Some(of) = of else { return };
         let data = serde_json::to_value(SignedPart { prefix: &self.prefix, of })
             .expect("text and numbers can always be written");
         out.push(ProviderEvent::ThinkingSealed { data });
