@@ -14,7 +14,7 @@ mod trouble;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -240,19 +240,9 @@ impl Http {
         Ok(self.shared.clients.get(key)?.client)
     }
 
-    /// Whether this URL was found not to support token counts.
-    pub(super) fn is_uncounting(&self, url: &str) -> bool {
-        let known = self.shared.uncounting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        known.contains(url)
-    }
-
-    /// Remembers for the lifetime of the process that a URL doesn't support token counts.
-    pub(super) fn note_uncounting(&self, url: &str, most: usize) {
-        let mut known = self.shared.uncounting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if known.len() >= most {
-            known.clear();
-        }
-        known.insert(url.to_owned());
+    /// The URLs that were found not to support token counts, for the lifetime of the process.
+    pub(super) fn uncounting(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.shared.uncounting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn sending(&self, endpoint: &Endpoint, asked: RequestShape) -> Result<Sending, ProviderError> {

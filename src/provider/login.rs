@@ -37,6 +37,11 @@ pub async fn check_key(http: &Http, service: &Endpoint, key: &str) -> KeyCheck {
     match error.class {
         ErrorClass::Auth => KeyCheck::Rejected(error),
         ErrorClass::Retry { .. } => KeyCheck::Unreachable(error),
-        _ => KeyCheck::Unknown(error),
+        ErrorClass::TooLong { .. }
+        | ErrorClass::BadReasoning
+        | ErrorClass::ToolForm
+        | ErrorClass::Budget
+        | ErrorClass::Refused
+        | ErrorClass::Broken => KeyCheck::Unknown(error),
     }
 }

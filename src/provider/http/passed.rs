@@ -77,7 +77,7 @@ impl PassedReply {
         };
         match &piece {
             Some(piece) => self.logged.count_chunk(piece.len()),
-            None => self.logged.finished(),
+            None => self.logged.end("finished"),
         }
         Ok(piece)
     }

@@ -41,8 +41,7 @@ pub struct ReplyStream {
     /// Events that have arrived and were not returned yet.
     events: Vec<ProviderEvent>,
     state: StreamState,
-    silence_max: Duration,
-    content_silence_max: Duration,
+    limits: CallTimeouts,
     /// When the last chunk arrived.
     heard: Instant,
     /// When the last piece of the reply arrived.
@@ -83,12 +82,12 @@ impl ReplyStream {
                 StreamState::Whole => {
                     self.state = StreamState::Ended;
                     self.drain().await;
-                    self.logged.finished();
+                    self.logged.end("finished");
                     return Ok(None);
                 }
                 StreamState::Ended => {
                     self.state = StreamState::Ended;
-                    self.logged.finished();
+                    self.logged.end("finished");
                     return Ok(None);
                 }
                 StreamState::Failed(error) => {
@@ -176,8 +175,7 @@ impl ReplyStream {
                 decoding,
                 events: Vec::new(),
                 state: StreamState::Open,
-                silence_max: limits.silence,
-                content_silence_max: limits.content,
+                limits,
                 heard,
                 moved_on: heard,
                 logged,
@@ -195,12 +193,12 @@ impl ReplyStream {
     }
 
     fn silent_until(&self) -> Instant {
-        (self.heard + self.silence_max).min(self.moved_on + self.content_silence_max)
+        (self.heard + self.limits.silence).min(self.moved_on + self.limits.content)
     }
 
     fn silence_error(&self) -> ProviderError {
-        let is_alive = self.heard + self.silence_max > self.moved_on + self.content_silence_max;
-        let limit = if is_alive { self.content_silence_max } else { self.silence_max };
+        let is_alive = self.heard + self.limits.silence > self.moved_on + self.limits.content;
+        let limit = if is_alive { self.limits.content } else { self.limits.silence };
         let time = format_duration(limit);
         let why = match is_alive {
             true => format!(
