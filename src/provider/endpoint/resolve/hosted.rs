@@ -19,8 +19,6 @@ pub struct Hosted {
     /// `{A|B}` is replaced by the first of these variables that is set.
     base: &'static str,
     base_variable: &'static str,
-    /// Whether setting the base URL is enough to select the provider: self-hosted servers need no key.
-    base_suffices: bool,
     /// Variables that may contain the key; the first one that is set applies.
     keys: &'static [&'static str],
     /// How requests are authenticated if no key is set.
@@ -47,7 +45,9 @@ pub struct Hosted {
 enum WithoutKey {
     /// A key is required.
     Missing,
-    /// The servers need no key.
+    /// The vendor's service requires a key; servers at another base URL may not, so setting one selects the provider.
+    NothingElsewhere,
+    /// The servers need no key; setting the base URL selects the provider.
     Nothing,
     /// The access keys of an AWS account are used.
     Aws,
@@ -64,7 +64,6 @@ const USUAL: Hosted = Hosted {
     wire: WireFormat::OpenAiChat,
     base: "",
     base_variable: "",
-    base_suffices: false,
     keys: &[],
     without_key: WithoutKey::Missing,
     token: None,
@@ -98,8 +97,8 @@ pub static HOSTED: [Hosted; 20] = [
         wire: WireFormat::OpenAiResponses,
         base: "https://api.openai.com/v1",
         base_variable: "OPENAI_BASE_URL",
-        base_suffices: true,
         keys: &["OPENAI_API_KEY"],
+        without_key: WithoutKey::NothingElsewhere,
         headers: &[("OPENAI_ORG_ID", "openai-organization"), ("OPENAI_PROJECT_ID", "openai-project")],
         custom_headers: Some("OPENAI_CUSTOM_HEADERS"),
         key_page: "https://platform.openai.com/api-keys",
@@ -283,7 +282,6 @@ pub static HOSTED: [Hosted; 20] = [
         title: "Ollama",
         base: "http://127.0.0.1:11434/v1",
         base_variable: "OLLAMA_BASE_URL",
-        base_suffices: true,
         keys: &["OLLAMA_API_KEY"],
         without_key: WithoutKey::Nothing,
         key_page: "https://ollama.com/settings/keys",
@@ -295,7 +293,6 @@ pub static HOSTED: [Hosted; 20] = [
         title: "LM Studio",
         base: "http://127.0.0.1:1234/v1",
         base_variable: "LMSTUDIO_BASE_URL",
-        base_suffices: true,
         keys: &["LMSTUDIO_API_KEY"],
         without_key: WithoutKey::Nothing,
         key_page: "https://lmstudio.ai/docs/developer",
@@ -307,7 +304,6 @@ pub static HOSTED: [Hosted; 20] = [
         title: "vLLM",
         base: "http://127.0.0.1:8000/v1",
         base_variable: "VLLM_BASE_URL",
-        base_suffices: true,
         keys: &["VLLM_API_KEY"],
         without_key: WithoutKey::Nothing,
         key_page: "https://docs.vllm.ai",
@@ -326,7 +322,8 @@ impl Hosted {
                     .base(env)
                     .is_ok_and(|base| !Credential::stored(&settings.logins, self.name, &base).is_absent())
                 || self.token.is_some_and(|token| value_of(env, token).is_some())
-                || (self.base_suffices && value_of(env, self.base_variable).is_some()))
+                || (matches!(self.without_key, WithoutKey::NothingElsewhere | WithoutKey::Nothing)
+                    && value_of(env, self.base_variable).is_some()))
     }
 
     /// The variables that contain secrets.
@@ -434,7 +431,7 @@ impl Hosted {
         if !endpoint.has_key() {
             let variable = |name: &str| value_of(env, name);
             match self.without_key {
-                WithoutKey::Missing => {}
+                WithoutKey::Missing | WithoutKey::NothingElsewhere => {}
                 WithoutKey::Nothing => return None,
                 WithoutKey::Aws => endpoint.credential = Credential::aws(&base, variable),
                 WithoutKey::Entra => endpoint.credential = Credential::entra(variable),
