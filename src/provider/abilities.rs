@@ -1,5 +1,7 @@
 //! Which inputs a model accepts besides text, and how its thinking is controlled.
 
+use std::sync::LazyLock;
+
 use serde::{Deserialize, Deserializer, Serialize};
 
 pub use epitome_config::Effort;
@@ -8,7 +10,7 @@ use epitome_thread::ThoughtLevel;
 use epitome_tokens::model_name::{Family, ParsedName};
 
 /// Model capabilities that affect requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Abilities {
     pub images: bool,
     /// PDF documents.
@@ -20,23 +22,15 @@ pub struct Abilities {
 /// The tools with which a model was trained to edit files: OpenAI's with patches, all others with replacements of
 /// exact texts, which need the least precision.
 pub(super) fn usual_edit_tools(model: &str) -> EditTools {
-    match Family::detect(model) {
-        Family::OpenAi => EditTools::Patch,
-        Family::Claude
-        | Family::Gemini
-        | Family::Qwen
-        | Family::Chinese
-        | Family::Mistral
-        | Family::Llama
-        | Family::Other => EditTools::Replace,
-    }
+    if Family::detect(model) == Family::OpenAi { EditTools::Patch } else { EditTools::Replace }
 }
 
 /// How a model's thinking is controlled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Thinking {
     /// The model doesn't think, or its thinking can't be controlled.
+    #[default]
     None,
     /// By a token budget. `optional` is whether thinking can be turned off.
     Budget { optional: bool },
@@ -55,20 +49,17 @@ impl Thinking {
 
     /// For pickers: explains how the level's effect on this model differs from its name. Empty if it doesn't differ.
     pub fn remark(self, level: ThoughtLevel) -> String {
-        match self {
-            Thinking::None => "No effect: this model has no thinking that can be set".to_owned(),
-            Thinking::Budget { optional: false } if level == ThoughtLevel::Off => {
+        match (self, self.effort(level)) {
+            (Thinking::None, _) => "No effect: this model has no thinking that can be set".to_owned(),
+            (Thinking::Budget { optional: false }, _) if level == ThoughtLevel::Off => {
                 "This model always thinks, then as little as it can".to_owned()
             }
-            Thinking::Budget { .. } => String::new(),
-            Thinking::Efforts(_) => match self.effort(level) {
-                Some(effort) if effort == wanted(level) => String::new(),
-                Some(effort) if level == ThoughtLevel::Off => {
-                    format!("This model always thinks; the least is {}", effort.word())
-                }
-                Some(effort) => format!("The nearest that this model has: {}", effort.word()),
-                None => String::new(),
-            },
+            (_, Some(effort)) if effort == wanted(level) => String::new(),
+            (_, Some(effort)) if level == ThoughtLevel::Off => {
+                format!("This model always thinks; the least is {}", effort.word())
+            }
+            (_, Some(effort)) => format!("The nearest that this model has: {}", effort.word()),
+            (_, None) => String::new(),
         }
     }
 
@@ -107,9 +98,7 @@ impl Abilities {
     pub fn likely(wire: WireFormat, model: &str) -> Abilities {
         let model = ParsedName::parse(model);
         let ParsedName { family, name, version } = model;
-        let Some(version) = version else {
-            return Abilities { images: false, documents: false, audio: false, thinking: Thinking::None };
-        };
+        let Some(version) = version else { return Abilities::default() };
         let audio = match (wire, family) {
             (WireFormat::Gemini, Family::Gemini) => true,
             // Those that OpenAI serves through Chat Completions.
@@ -133,19 +122,11 @@ impl Abilities {
                 (images, openai_thinking(&model, version))
             }
             (WireFormat::Gemini, Family::Gemini) => (true, gemini_thinking(&model, version)),
-            (
-                WireFormat::AnthropicMessages
-                | WireFormat::OpenAiResponses
-                | WireFormat::OpenAiChat
-                | WireFormat::Gemini,
-                _,
-            ) => (false, Thinking::None),
+            _ => (false, Thinking::None),
         };
         Abilities { images, documents, audio, thinking }
     }
-}
 
-impl Abilities {
     /// Applies the user's settings for the model.
     pub(super) fn with(mut self, configured: &ModelSettings) -> Abilities {
         self.images = configured.images.unwrap_or(self.images);
@@ -170,31 +151,15 @@ fn known_efforts<'de, D: Deserializer<'de>>(words: D) -> Result<&'static [Effort
 
 /// Returns these efforts as a `'static` slice, in ascending order.
 pub(crate) fn set_of(efforts: &[Effort]) -> &'static [Effort] {
-    let set = efforts.iter().fold(0, |set, effort| set | 1 << *effort as usize);
-    let (list, length) = &EFFORT_SETS[set];
-    &list[..*length]
+    &EFFORT_SETS[efforts.iter().fold(0, |set, effort| set | 1 << *effort as usize)]
 }
-
-const EFFORTS: usize = Effort::ALL.len();
 
 /// All subsets of the efforts, indexed by bit set. They make `Thinking` `Copy` and comparable for configured efforts
 /// too.
-static EFFORT_SETS: [([Effort; EFFORTS], usize); 1 << EFFORTS] = {
-    let mut all = [([Effort::None; EFFORTS], 0); 1 << EFFORTS];
-    let mut set = 0;
-    while set < all.len() {
-        let mut effort = 0;
-        while effort < EFFORTS {
-            if set & (1 << effort) != 0 {
-                all[set].0[all[set].1] = Effort::ALL[effort];
-                all[set].1 += 1;
-            }
-            effort += 1;
-        }
-        set += 1;
-    }
-    all
-};
+static EFFORT_SETS: LazyLock<Vec<Vec<Effort>>> = LazyLock::new(|| {
+    let members = |set: usize| Effort::ALL.into_iter().filter(move |effort| set & 1 << *effort as usize != 0);
+    (0..1 << Effort::ALL.len()).map(|set| members(set).collect()).collect()
+});
 
 /// From this version on, Claude models decide how much to think; older ones take a token budget.
 const ADAPTIVE_SINCE: (u32, u32) = (4, 6);

@@ -84,10 +84,12 @@ pub(super) fn with_query(url: &str, query: &str) -> String {
     format!("{url}{}{query}", if url.contains('?') { '&' } else { '?' })
 }
 
+/// All characters that have to be percent-encoded in some part of a URL.
+pub(super) const RESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
 /// Percent-encodes a value for a query or a part of a path, as it may contain anything.
 pub(super) fn escaped(value: &str) -> String {
-    const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-    utf8_percent_encode(value, PLAIN).to_string()
+    utf8_percent_encode(value, &RESERVED).to_string()
 }
 
 /// Percent-encodes a model's name for a path. Slashes remain: gateways have models with several parts.

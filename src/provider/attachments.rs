@@ -38,11 +38,8 @@ pub fn takes_image(endpoint: &Endpoint, mime_type: &str) -> bool {
 
 /// Whether a document of this type can be sent as a document.
 pub fn takes_document(endpoint: &Endpoint, mime_type: &str) -> bool {
-    let has_form = match endpoint.wire {
-        WireFormat::AnthropicMessages | WireFormat::OpenAiResponses | WireFormat::Gemini => true,
-        // This form is specific to OpenAI; compatible servers reject the entire request.
-        WireFormat::OpenAiChat => endpoint.own_api,
-    };
+    // The form for documents in Chat Completions is specific to OpenAI; compatible servers reject the entire request.
+    let has_form = endpoint.wire != WireFormat::OpenAiChat || endpoint.own_api;
     match mime_type {
         PDF => endpoint.abilities.documents && has_form,
         _ => endpoint.abilities.audio && takes_audio(endpoint.wire, mime_type),
@@ -94,14 +91,7 @@ pub fn left_out(endpoint: &Endpoint, content: &[Content]) -> Option<String> {
                     other => format!("no documents of type {other}"),
                 }
             }
-            Content::Text { .. }
-            | Content::Thinking { .. }
-            | Content::Image { .. }
-            | Content::Document { .. }
-            | Content::Resource { .. }
-            | Content::ResourceLink { .. }
-            | Content::Call(_)
-            | Content::Search(_) => continue,
+            _ => continue,
         };
         if !kinds.contains(&kind) {
             kinds.push(kind);

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 
 use super::endpoint::Endpoint;
 use super::models;
@@ -19,6 +20,7 @@ use super::search::PROVIDER_SEARCHES_MAX;
 use super::spent::Spent;
 use super::{ErrorClass, ProviderError, ProviderEvent};
 use epitome_config::{BudgetSettings, Settings};
+use epitome_platform::blocking;
 use epitome_thread::{ModelName, Thread, Usage};
 use ledger::Ledger;
 
@@ -62,7 +64,8 @@ struct BudgetState {
 }
 
 /// The cost of calls. `usd` is in US dollars, `tokens` counts uncached input and output.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Amount {
     pub usd: f64,
     pub tokens: u64,
@@ -96,20 +99,18 @@ const LIMITS: usize = 6;
 /// How often the user has extended each limit of a session.
 pub type BudgetGrants = [u32; LIMITS];
 
-/// The limit in the settings, if there is one.
-type ReadLimit = fn(&BudgetSettings) -> Option<f64>;
-
-/// All limits: the key in `[budget]`, the period, the unit and the getter.
-const TABLE: [(&str, Period, Unit, ReadLimit); LIMITS] = [
-    ("session_usd", Period::Session, Unit::Usd, |budget| budget.session_usd),
-    ("day_usd", Period::Day, Unit::Usd, |budget| budget.day_usd),
-    ("month_usd", Period::Month, Unit::Usd, |budget| budget.month_usd),
-    ("session_tokens", Period::Session, Unit::Tokens, |budget| {
-        budget.session_tokens.map(|tokens| tokens as f64)
-    }),
-    ("day_tokens", Period::Day, Unit::Tokens, |budget| budget.day_tokens.map(|tokens| tokens as f64)),
-    ("month_tokens", Period::Month, Unit::Tokens, |budget| budget.month_tokens.map(|tokens| tokens as f64)),
-];
+/// All limits: the key in `[budget]`, the period, the unit and the amount, if it is limited.
+fn limits(budget: &BudgetSettings) -> [(&'static str, Period, Unit, Option<f64>); LIMITS] {
+    let tokens = |limit: Option<u64>| limit.map(|tokens| tokens as f64);
+    [
+        ("session_usd", Period::Session, Unit::Usd, budget.session_usd),
+        ("day_usd", Period::Day, Unit::Usd, budget.day_usd),
+        ("month_usd", Period::Month, Unit::Usd, budget.month_usd),
+        ("session_tokens", Period::Session, Unit::Tokens, tokens(budget.session_tokens)),
+        ("day_tokens", Period::Day, Unit::Tokens, tokens(budget.day_tokens)),
+        ("month_tokens", Period::Month, Unit::Tokens, tokens(budget.month_tokens)),
+    ]
+}
 
 impl Unit {
     fn of(self, amount: Amount) -> f64 {
@@ -129,10 +130,12 @@ impl Unit {
     }
 }
 
-/// A limit that does not allow a call. `at` is its index in `TABLE`.
-struct Exceeded {
-    at: usize,
-    text: String,
+/// Why the estimate of a call is not reserved.
+enum NotReserved {
+    /// A limit does not allow the call. `at` is its index in `limits`.
+    Exceeded { at: usize, text: String },
+    /// What was spent can't be read.
+    Unreadable(String),
 }
 
 impl CostBudget {
@@ -143,7 +146,7 @@ impl CostBudget {
         data: &Path,
         ask: AskToGoOn,
     ) -> Option<CostBudget> {
-        if TABLE.iter().all(|(_, _, _, limit)| limit(&settings.budget).is_none()) {
+        if limits(&settings.budget).iter().all(|(.., limit)| limit.is_none()) {
             return None;
         }
         let Spent { usage, cost } = Spent::total(settings, thread);
@@ -175,46 +178,38 @@ impl CostBudget {
         bytes: usize,
     ) -> Result<Reservation, ProviderError> {
         let estimate = self.estimate(endpoint, bytes)?;
-        if let Ok(reservation) = self.reserve(endpoint, estimate).await? {
-            return Ok(reservation);
-        }
-        let _asking = self.inner.asking.lock().await;
+        let mut asking = None;
         loop {
-            // The user may have answered for another call in the meantime.
-            let exceeded = match self.reserve(endpoint, estimate).await? {
+            let (at, text) = match self.reserve(endpoint, estimate).await {
                 Ok(reservation) => return Ok(reservation),
-                Err(exceeded) => exceeded,
+                Err(NotReserved::Unreadable(why)) => return Err(unreadable(&why)),
+                Err(NotReserved::Exceeded { at, text }) => (at, text),
             };
+            // The user may answer for another call in the meantime.
+            if asking.is_none() {
+                asking = Some(self.inner.asking.lock().await);
+                continue;
+            }
             let is_final = self.inner.settings.budget.is_final;
             let refused = is_final || self.state().refused_at.is_some_and(|at| at.elapsed() < REFUSED_FOR);
-            let question = format!("{} Go on, and allow the same amount again?", exceeded.text);
+            let question = format!("{text} Go on, and allow the same amount again?");
             if refused || !(self.inner.ask)(question).await {
                 if !refused {
                     self.state().refused_at = Some(Instant::now());
                 }
-                return Err(used_up(&exceeded.text, is_final));
+                return Err(used_up(&text, is_final));
             }
             let mut state = self.state();
-            state.granted[exceeded.at] = state.granted[exceeded.at].saturating_add(1);
+            state.granted[at] = state.granted[at].saturating_add(1);
             state.refused_at = None;
         }
     }
 
     /// Reserves the estimate of a call if all limits allow it.
-    async fn reserve(
-        &self,
-        endpoint: &Endpoint,
-        estimate: Amount,
-    ) -> Result<Result<Reservation, Exceeded>, ProviderError> {
+    async fn reserve(&self, endpoint: &Endpoint, estimate: Amount) -> Result<Reservation, NotReserved> {
         let (budget, model) = (self.clone(), endpoint.name.clone());
         let reserving = move || budget.try_reserve(model, estimate);
-        let reserved = match self.limits_periods() {
-            false => reserving(),
-            true => {
-                tokio::task::spawn_blocking(reserving).await.unwrap_or_else(|error| Err(error.to_string()))
-            }
-        };
-        reserved.map_err(|why| unreadable(&why))
+        if self.limits_periods() { blocking::run(reserving).await } else { reserving() }
     }
 
     /// Estimates the cost of a call: its input, less what the last call left in the provider's cache, and a typical
@@ -242,33 +237,29 @@ impl CostBudget {
     }
 
     fn limits_money(&self) -> bool {
-        let budget = &self.inner.settings.budget;
-        TABLE.iter().any(|(_, _, unit, limit)| matches!(unit, Unit::Usd) && limit(budget).is_some())
+        let mut limits = limits(&self.inner.settings.budget).into_iter();
+        limits.any(|(_, _, unit, limit)| matches!(unit, Unit::Usd) && limit.is_some())
     }
 
     fn limits_periods(&self) -> bool {
-        let budget = &self.inner.settings.budget;
-        TABLE.iter().any(|(_, period, _, limit)| *period != Period::Session && limit(budget).is_some())
+        let mut limits = limits(&self.inner.settings.budget).into_iter();
+        limits.any(|(_, period, _, limit)| period != Period::Session && limit.is_some())
     }
 
     /// Blocks if days or months are limited.
-    fn try_reserve(
-        &self,
-        model: ModelName,
-        estimate: Amount,
-    ) -> Result<Result<Reservation, Exceeded>, String> {
+    fn try_reserve(&self, model: ModelName, estimate: Amount) -> Result<Reservation, NotReserved> {
         // Locked until the estimate is reserved: otherwise several calls could take the same remainder.
         let mut running = self.limits_periods().then(|| self.inner.ledger.running());
         let (day, month) = match &running {
             Some(running) => {
-                let (day, month) = self.inner.ledger.totals()?;
+                let (day, month) = self.inner.ledger.totals().map_err(NotReserved::Unreadable)?;
                 (day.plus(**running), month.plus(**running))
             }
             None => Default::default(),
         };
         let mut state = self.state();
-        for (at, (key, period, unit, limit)) in TABLE.iter().enumerate() {
-            let Some(limit) = limit(&self.inner.settings.budget) else { continue };
+        for (at, (key, period, unit, limit)) in limits(&self.inner.settings.budget).into_iter().enumerate() {
+            let Some(limit) = limit else { continue };
             let spent = match period {
                 Period::Session => state.spent.plus(state.reserved),
                 Period::Day => day,
@@ -289,7 +280,7 @@ impl CostBudget {
                     unit.shown((allowed - spent).max(0.0)),
                     unit.shown(next)
                 );
-                return Ok(Err(Exceeded { at, text }));
+                return Err(NotReserved::Exceeded { at, text });
             }
         }
         state.reserved = state.reserved.plus(estimate);
@@ -297,7 +288,7 @@ impl CostBudget {
         if let Some(running) = &mut running {
             **running = running.plus(estimate);
         }
-        Ok(Ok(Reservation {
+        Ok(Reservation {
             budget: self.clone(),
             model,
             estimate,
@@ -305,7 +296,7 @@ impl CostBudget {
             streamed_bytes: 0,
             is_answered: false,
             is_complete: false,
-        }))
+        })
     }
 
     fn charge(&self, reservation: &Reservation) {
@@ -414,31 +405,21 @@ fn used_up(text: &str, is_final: bool) -> ProviderError {
             "Nothing was sent. Raise the limit in [budget] of config.toml or with --max-cost, then go on."
         }
     };
-    ProviderError {
-        class: ErrorClass::Budget,
-        message: format!("The budget is used up. {text}"),
-        hint: Some(hint.into()),
-    }
+    ProviderError::new(ErrorClass::Budget, format!("The budget is used up. {text}")).with_hint(hint)
 }
 
 fn unknown_price(endpoint: &Endpoint) -> ProviderError {
-    ProviderError {
-        class: ErrorClass::Budget,
-        message: format!("The budget limits money, and the price of {} is not known.", endpoint.name),
-        hint: Some(format!(
-            "Set price = {{ input = …, output = … }} in [models.\"{}\"] of config.toml (US dollars per million tokens), \
-             or limit tokens instead of money: session_tokens in [budget].",
-            endpoint.name
-        )),
-    }
+    let message = format!("The budget limits money, and the price of {} is not known.", endpoint.name);
+    ProviderError::new(ErrorClass::Budget, message).with_hint(format!(
+        "Set price = {{ input = …, output = … }} in [models.\"{}\"] of config.toml (US dollars per million tokens), \
+         or limit tokens instead of money: session_tokens in [budget].",
+        endpoint.name
+    ))
 }
 
 fn unreadable(why: &str) -> ProviderError {
-    ProviderError {
-        class: ErrorClass::Budget,
-        message: format!("What was spent today can't be read, so the budget can't be kept: {why}."),
-        hint: None,
-    }
+    let message = format!("What was spent today can't be read, so the budget can't be kept: {why}.");
+    ProviderError::new(ErrorClass::Budget, message)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::abilities::{Abilities, Thinking};
-use super::endpoint::{self, ConfiguredModel, Endpoint, EnvironmentPairs, LocalServer};
+use super::endpoint::{self, ConfiguredModel, Endpoint, EnvironmentPairs, LocalServer, NO_MODEL};
 use super::learned::{FactSource, Learned};
 use super::listing::{Lifecycle, ListedModel};
 use super::models::{self, ModelPrice};
@@ -31,10 +31,7 @@ pub struct OfferedModel {
 
 impl OfferedModel {
     pub fn thinks(&self) -> bool {
-        match self.abilities.thinking {
-            Thinking::None => false,
-            Thinking::Budget { .. } | Thinking::Efforts(_) => true,
-        }
+        self.abilities.thinking != Thinking::None
     }
 
     /// Machine-readable form.
@@ -43,12 +40,6 @@ impl OfferedModel {
             0 => Value::Null,
             tokens => json!({ "tokens": tokens, "from": source.word() }),
         };
-        let price = self.price.map(|price| {
-            json!({
-                "input": price.input, "output": price.output,
-                "cache_read": price.cache_read, "cache_write": price.cache_write,
-            })
-        });
         let (is_ending, ends) = match &self.life {
             Lifecycle::Active => (false, None),
             Lifecycle::Ending { on } => (true, on.clone()),
@@ -61,7 +52,7 @@ impl OfferedModel {
             "usable": self.is_usable,
             "window": known(self.window.0, self.window.1),
             "max_output": known(u64::from(self.max_output.0), self.max_output.1),
-            "dollars_per_million_tokens": price,
+            "dollars_per_million_tokens": self.price,
             "images": self.abilities.images,
             "documents": self.abilities.documents,
             "thinking": self.thinks(),
@@ -104,23 +95,14 @@ impl ModelCatalog<'_> {
 
     /// Lists at most `most` models, grouped by provider. The chosen model's provider is first.
     pub fn offers(&self, scope: CatalogScope, most: usize) -> Vec<OfferedModel> {
-        let mut names: Vec<ModelName> = Vec::new();
-        let mut add = |name: ModelName| {
-            if name.split().is_some() && !names.contains(&name) {
-                names.push(name);
-            }
-        };
-        for name in endpoint::offered(self.settings, self.environment) {
-            add(name);
-        }
-        for listed in self.local.into_iter().flat_map(|server| &server.models) {
-            add(listed.local_name());
-        }
+        let mut names = endpoint::offered(self.settings, self.environment);
+        let local = self.local.into_iter().flat_map(|server| &server.models);
+        names.extend(local.map(ListedModel::local_name));
         if scope == CatalogScope::All {
-            for provider in endpoint::built_in_providers() {
-                models::provider_models(provider).for_each(|known| add(ModelName(known.name.into())));
-            }
+            let known = endpoint::built_in_providers().flat_map(models::provider_models);
+            names.extend(known.map(|known| ModelName(known.name.into())));
         }
+        endpoint::keep_distinct(&mut names);
         let providers = self.providers(&names);
         for provider in &providers {
             let Some(place) = self.place(provider) else { continue };
@@ -177,23 +159,17 @@ impl ModelCatalog<'_> {
 
     /// An endpoint of the provider; `None` without a key, or while no local server has been found.
     fn place(&self, provider: &str) -> Option<Endpoint> {
-        let named = |model: &str| ModelName(format!("{provider}/{model}"));
-        // No rule matches this name.
-        let any = named("-");
+        let any = ModelName(format!("{provider}/{NO_MODEL}"));
         match endpoint::is_searched(&any, self.settings) {
-            true => self.local_endpoint(&self.local?.first_model()?),
-            false => endpoint::resolve(&any, self.settings, self.environment).ok(),
+            true => self.resolve(&self.local?.first_model()?),
+            false => self.resolve(&any),
         }
-    }
-
-    /// Local models are not resolved by name, because that may probe ports.
-    fn local_endpoint(&self, name: &ModelName) -> Option<Endpoint> {
-        endpoint::resolve_local(name, self.local?, self.settings, self.environment).ok()
     }
 
     fn resolve(&self, name: &ModelName) -> Option<Endpoint> {
         match endpoint::is_searched(name, self.settings) {
-            true => self.local_endpoint(name),
+            // Local models are not resolved by name, because that may probe ports.
+            true => endpoint::resolve_local(name, self.local?, self.settings, self.environment).ok(),
             false => endpoint::resolve(name, self.settings, self.environment).ok(),
         }
     }
@@ -207,44 +183,32 @@ impl ModelCatalog<'_> {
 
     fn offer(&self, name: ModelName) -> OfferedModel {
         let known = models::known(&name);
-        let is_searched = endpoint::is_searched(&name, self.settings);
         let resolved = self.resolve(&name);
-        let price = models::price(self.settings, &name);
-        let announced = known.and_then(|known| known.retires);
-        let announced =
-            announced.map_or(Lifecycle::Active, |day| Lifecycle::Ending { on: Some(day.to_owned()) });
-        let Some(mut endpoint) = resolved else {
-            return OfferedModel {
-                window: known.map_or((0, FactSource::Guess), |known| (known.window, FactSource::Table)),
-                max_output: known
-                    .map_or((0, FactSource::Guess), |known| (known.max_output, FactSource::Table)),
-                price,
-                abilities: Abilities {
-                    images: false,
-                    documents: false,
-                    audio: false,
-                    thinking: Thinking::None,
-                },
-                life: announced,
-                is_usable: is_searched,
-                name,
-            };
+        let is_usable = resolved.is_some() || endpoint::is_searched(&name, self.settings);
+        let listed = resolved.as_ref().and_then(|endpoint| {
+            self.learned.list(endpoint).into_iter().find(|listed| listed.name == endpoint.model)
+        });
+        let life = match listed.map(|listed| listed.life) {
+            Some(ending @ Lifecycle::Ending { .. }) => ending,
+            Some(Lifecycle::Active) | None => match known.and_then(|known| known.retires) {
+                Some(day) => Lifecycle::Ending { on: Some(day.to_owned()) },
+                None => Lifecycle::Active,
+            },
         };
-        let listed: Option<ListedModel> =
-            self.learned.list(&endpoint).into_iter().find(|listed| listed.name == endpoint.model);
-        self.learned.apply(self.settings, &mut endpoint);
-        OfferedModel {
-            window: self.learned.window(self.settings, &endpoint),
-            max_output: self.learned.max_output(self.settings, &endpoint),
-            price,
-            abilities: endpoint.abilities,
-            life: listed
-                .map(|listed| listed.life)
-                .filter(|life| *life != Lifecycle::Active)
-                .unwrap_or(announced),
-            is_usable: true,
-            name,
-        }
+        let (window, max_output, abilities) = match resolved {
+            Some(mut endpoint) => {
+                self.learned.apply(self.settings, &mut endpoint);
+                let window = self.learned.window(self.settings, &endpoint);
+                (window, self.learned.max_output(self.settings, &endpoint), endpoint.abilities)
+            }
+            None => {
+                let from = if known.is_some() { FactSource::Table } else { FactSource::Guess };
+                let (window, max_output) = known.map_or((0, 0), |known| (known.window, known.max_output));
+                ((window, from), (max_output, from), Abilities::default())
+            }
+        };
+        let price = models::price(self.settings, &name);
+        OfferedModel { name, window, max_output, price, abilities, life, is_usable }
     }
 }
 

@@ -10,11 +10,10 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde_json::Value;
 
 use super::address::{host_of, is_loopback};
-use super::endpoint::Secret;
 use super::http::Http;
-use super::sign_in::form;
 use epitome_config::logins::now;
 use epitome_config::{ChatGptLogin, ChatGptTokens, LockedLogin, LoginSecret, Logins, StoredLogin, origin};
+use epitome_platform::blocking;
 
 /// The API that tokens are issued for.
 pub(super) const RESOURCE: &str = "https://api.openai.com/v1";
@@ -153,11 +152,9 @@ impl TokenRefresher {
 
     async fn lock(&self) -> Result<LockedLogin, RefreshError> {
         let (logins, provider) = (self.logins.clone(), self.provider.clone());
-        let locking = tokio::task::spawn_blocking(move || logins.lock(&provider));
+        let locking = blocking::run(move || logins.lock(&provider));
         match tokio::time::timeout(LOCK_TIME_MAX, locking).await {
-            Ok(Ok(Ok(lock))) => Ok(lock),
-            Ok(Ok(Err(error))) => Err(RefreshError::Failed(error.to_string())),
-            Ok(Err(_)) => Err(RefreshError::Failed("the lock failed".to_owned())),
+            Ok(lock) => lock.map_err(|error| RefreshError::Failed(error.to_string())),
             Err(_) => Err(RefreshError::Failed("another process holds its lock".to_owned())),
         }
     }
@@ -223,10 +220,8 @@ pub(super) async fn revoke(http: &Http, issuer: &str, login: &ChatGptLogin) -> R
         .as_str()
         .filter(|address| status == 200 && origin(address) == issuer)
         .ok_or("the service does not publish where tokens are revoked")?;
-    let fields =
-        form(&[("token", &tokens.refresh), ("token_type_hint", "refresh_token"), ("client_id", client)]);
-    let headers = [("content-type".to_owned(), Secret::new("application/x-www-form-urlencoded"))];
-    match http.post(address, &headers, fields.into_bytes(), EXCHANGE_BYTES_MAX, REVOKE_TIME_MAX).await? {
+    let fields = [("token", &*tokens.refresh), ("token_type_hint", "refresh_token"), ("client_id", client)];
+    match http.post_form(address, &fields, EXCHANGE_BYTES_MAX, REVOKE_TIME_MAX).await? {
         (200, _) => Ok(()),
         (status, _) => Err(format!("the service answers with HTTP {status}")),
     }
@@ -234,8 +229,7 @@ pub(super) async fn revoke(http: &Http, issuer: &str, login: &ChatGptLogin) -> R
 
 async fn request_tokens(http: &Http, issuer: &str, fields: &[(&str, &str)]) -> Result<Value, ExchangeError> {
     let url = format!("{issuer}/api/accounts/oauth/token");
-    let headers = [("content-type".to_owned(), Secret::new("application/x-www-form-urlencoded"))];
-    let asked = http.post(&url, &headers, form(fields).into_bytes(), EXCHANGE_BYTES_MAX, EXCHANGE_TIME_MAX);
+    let asked = http.post_form(&url, fields, EXCHANGE_BYTES_MAX, EXCHANGE_TIME_MAX);
     let (status, body) = asked.await.map_err(ExchangeError::Failed)?;
     let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
     match status {

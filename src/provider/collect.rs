@@ -98,10 +98,10 @@ impl Collector {
     /// Processes the next event and returns the piece to show for it, if any.
     pub fn feed(&mut self, event: ProviderEvent) -> Option<ReplyPiece> {
         match event {
-            ProviderEvent::Text(text) => self.text(text),
-            ProviderEvent::Thinking(text) => self.thinking(text),
+            ProviderEvent::Text(text) => self.add_text(PieceKind::Reply, text),
+            ProviderEvent::Thinking(text) => self.add_text(PieceKind::Thinking, text),
             ProviderEvent::ThinkingSealed { data } => {
-                let native = Native { provider: self.provider.clone(), model: self.model.clone(), data };
+                let native = self.native(data);
                 match self.parts.last_mut() {
                     Some(ReplyPart::Thinking { native: open @ None, .. }) => *open = Some(native),
                     // Thinking that the provider hides has a signature but no text.
@@ -200,38 +200,25 @@ impl Collector {
         ModelReply { content, usage: self.usage, stop: self.stop }
     }
 
-    fn text(&mut self, text: String) -> Option<ReplyPiece> {
+    fn add_text(&mut self, kind: PieceKind, text: String) -> Option<ReplyPiece> {
         if text.is_empty() {
             return None;
         }
-        let piece = text.clone();
-        match self.parts.last_mut() {
-            Some(ReplyPart::Text(open)) => open.push_str(&text),
-            Some(ReplyPart::Thinking { .. } | ReplyPart::Call { .. } | ReplyPart::Search(_)) | None => {
-                self.parts.push(ReplyPart::Text(text))
+        match (kind, self.parts.last_mut()) {
+            (PieceKind::Reply, Some(ReplyPart::Text(open)))
+            | (PieceKind::Thinking, Some(ReplyPart::Thinking { text: open, native: None })) => {
+                open.push_str(&text);
+            }
+            (PieceKind::Reply, _) => self.parts.push(ReplyPart::Text(text.clone())),
+            (PieceKind::Thinking, _) => {
+                self.parts.push(ReplyPart::Thinking { text: text.clone(), native: None });
             }
         }
-        Some(ReplyPiece::Text { part: self.last_part(), kind: PieceKind::Reply, text: piece })
+        Some(ReplyPiece::Text { part: self.next_part() - 1, kind, text })
     }
 
-    fn thinking(&mut self, text: String) -> Option<ReplyPiece> {
-        if text.is_empty() {
-            return None;
-        }
-        let piece = text.clone();
-        match self.parts.last_mut() {
-            Some(ReplyPart::Thinking { text: open, native: None }) => open.push_str(&text),
-            Some(
-                ReplyPart::Thinking { native: Some(_), .. }
-                | ReplyPart::Text(_)
-                | ReplyPart::Call { .. }
-                | ReplyPart::Search(_),
-            )
-            | None => {
-                self.parts.push(ReplyPart::Thinking { text, native: None });
-            }
-        }
-        Some(ReplyPiece::Text { part: self.last_part(), kind: PieceKind::Thinking, text: piece })
+    fn native(&self, data: Value) -> Native {
+        Native { provider: self.provider.clone(), model: self.model.clone(), data }
     }
 
     /// Adds a search, or completes the open one with the same id: searches may run in parallel, so that other parts are
@@ -242,10 +229,7 @@ impl Collector {
         }
         let open = self.parts.iter_mut().rev().find_map(|part| match part {
             ReplyPart::Search(open) if open.is_open && open.call == search.call => Some(open),
-            ReplyPart::Search(_)
-            | ReplyPart::Text(_)
-            | ReplyPart::Thinking { .. }
-            | ReplyPart::Call { .. } => None,
+            _ => None,
         });
         if let Some(open) = open
             && let Some(native) = &mut open.native
@@ -255,8 +239,7 @@ impl Collector {
             (open.pages, open.failure, open.is_open) = (search.pages, search.failure, search.is_open);
             return None;
         }
-        let (provider, model) = (self.provider.clone(), self.model.clone());
-        let native = Some(Native { provider, model, data: json!({ "blocks": blocks }) });
+        let native = Some(self.native(json!({ "blocks": blocks })));
         let (part, text) = (self.next_part(), search.sources());
         self.parts.push(ReplyPart::Search(HostedSearch { native, ..search }));
         (!text.is_empty()).then_some(ReplyPiece::Text { part, kind: PieceKind::Reply, text })
@@ -265,19 +248,12 @@ impl Collector {
     fn call(&mut self, wanted: u32) -> Option<&mut String> {
         self.parts.iter_mut().rev().find_map(|part| match part {
             ReplyPart::Call { index, arguments, .. } if *index == wanted => Some(arguments),
-            ReplyPart::Call { .. }
-            | ReplyPart::Text(_)
-            | ReplyPart::Thinking { .. }
-            | ReplyPart::Search(_) => None,
+            _ => None,
         })
     }
 
     fn next_part(&self) -> u32 {
         u32::try_from(self.parts.len()).expect("a reply's bytes are bounded, so its parts are few")
-    }
-
-    fn last_part(&self) -> u32 {
-        self.next_part() - 1
     }
 }
 

@@ -27,7 +27,7 @@ pub async fn count(http: &Http, endpoint: &Endpoint, encoded: &Encoded) -> Resul
     let Some(url) = endpoint.count_url() else { return Err(counts_nothing(endpoint)) };
     // A server may have several models and support counting only for some of them.
     let asked_for = format!("{url} {}", endpoint.model);
-    if http.is_uncounting(&asked_for) {
+    if http.uncounting().contains(&asked_for) {
         return Err(counts_nothing(endpoint));
     }
     let answer = http.ask(endpoint, &url, Some(encoded), ANSWER_BYTES_MAX, COUNT_TIME_MAX).await?;
@@ -35,7 +35,11 @@ pub async fn count(http: &Http, endpoint: &Endpoint, encoded: &Encoded) -> Resul
     match (answer.status, tokens(endpoint.wire, &body)) {
         (200, Some(tokens)) => Ok(tokens),
         (200 | 404 | 405 | 501, _) => {
-            http.note_uncounting(&asked_for, UNCOUNTING_MAX);
+            let mut known = http.uncounting();
+            if known.len() >= UNCOUNTING_MAX {
+                known.clear();
+            }
+            known.insert(asked_for);
             Err(counts_nothing(endpoint))
         }
         _ => Err(answer.refusal()),
@@ -44,12 +48,7 @@ pub async fn count(http: &Http, endpoint: &Endpoint, encoded: &Encoded) -> Resul
 
 fn tokens(wire: WireFormat, body: &str) -> Option<u64> {
     let value: Value = serde_json::from_str(body).ok()?;
-    let field = match wire {
-        WireFormat::AnthropicMessages | WireFormat::OpenAiResponses | WireFormat::OpenAiChat => {
-            "input_tokens"
-        }
-        WireFormat::Gemini => "totalTokens",
-    };
+    let field = if wire == WireFormat::Gemini { "totalTokens" } else { "input_tokens" };
     value[field].as_u64()
 }
 

@@ -12,8 +12,7 @@ use super::chatgpt::{self, RefreshError, TokenRefresher};
 use super::cloud::aws::{AwsKeys, AwsSource, Scope, Unsigned, signature};
 use super::cloud::entra::EntraSource;
 use super::cloud::google::GoogleSource;
-use super::endpoint::{Endpoint, EnvironmentPairs, KeyHeader, Secret, provider_title};
-use super::failure;
+use super::endpoint::{Endpoint, EnvironmentPairs, KeyHeader, Secret, provider_title, value_of};
 use super::http::Http;
 use super::{ErrorClass, ProviderError};
 use epitome_config::{
@@ -32,10 +31,8 @@ pub enum Credential {
     Fixed(Vec<(String, Secret)>),
     /// A login that `epitome login` stored.
     Stored(Box<LoginSource>),
-    /// Keys of an AWS account, looked up for each request.
+    /// Keys of an AWS account, looked up for each request, which they sign.
     Aws(Box<AwsCredential>),
-    /// The AWS keys that were found, which sign one request.
-    AwsSigner(Box<AwsSigner>),
     /// Google's Application Default Credentials.
     Google(Box<GoogleSource>),
     /// An application of Microsoft Entra.
@@ -56,9 +53,7 @@ impl GatewayAccess {
     pub fn of(gateway: &GatewaySettings, env: &EnvironmentPairs) -> GatewayAccess {
         // Endpoints are compared, and have no use for the list.
         let server = GatewaySettings { offered: Arc::default(), ..gateway.clone() };
-        let found = env.iter().find(|(name, _)| name == REMOTE_TOKEN_VARIABLE);
-        let token = found.and_then(|(_, value)| value.to_str()).map(str::trim);
-        let token = token.filter(|token| !token.is_empty() && gateway.token_file.is_none());
+        let token = value_of(env, REMOTE_TOKEN_VARIABLE).filter(|_| gateway.token_file.is_none());
         GatewayAccess { server, variable: token.map(Secret::new) }
     }
 
@@ -68,10 +63,9 @@ impl GatewayAccess {
 
     /// The header of one request. A file is read each time, so that a new token is used at once.
     async fn header(&self) -> Result<(String, Secret), ProviderError> {
-        let missing = |why: String, hint: String| ProviderError {
-            class: ErrorClass::Auth,
-            message: format!("There is no token for the server {}: {why}.", self.server.address),
-            hint: Some(hint),
+        let missing = |why: String, hint: String| {
+            let message = format!("There is no token for the server {}: {why}.", self.server.address);
+            ProviderError::new(ErrorClass::Auth, message).with_hint(hint)
         };
         let named = "Name a file with it as token_file of [gateway] in config.toml";
         let token = match (&self.server.token_file, &self.variable) {
@@ -88,7 +82,7 @@ impl GatewayAccess {
                 return Err(missing(why, format!("{named}, or set {REMOTE_TOKEN_VARIABLE}.")));
             }
         };
-        Ok(("authorization".to_owned(), Secret::new(format!("Bearer {token}"))))
+        Ok(bearer(&token))
     }
 }
 
@@ -100,25 +94,19 @@ pub struct AwsCredential {
     service: &'static str,
 }
 
-/// Signs requests with AWS keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AwsSigner {
-    keys: AwsKeys,
-    region: String,
-    service: &'static str,
-}
-
-impl AwsSigner {
-    /// The texts of its keys, which services repeat when they reject a signature.
+impl AwsCredential {
+    /// The texts of its keys, once they are found. Services repeat them when they reject a signature.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
-        let AwsKeys { id, secret, session } = &self.keys;
-        [id.as_str(), secret.expose()].into_iter().chain(session.as_ref().map(Secret::expose))
+        self.source.keys.iter().flat_map(|AwsKeys { id, secret, session }| {
+            [id.as_str(), secret.expose()].into_iter().chain(session.as_ref().map(Secret::expose))
+        })
     }
 
-    /// Returns the headers that sign this request at the current time.
+    /// Returns the headers that sign this request at the current time; none before the keys are found.
     pub(super) fn sign(&self, request: &Unsigned<'_>) -> Vec<(String, Secret)> {
         let scope = Scope { region: &self.region, service: self.service };
-        signature(request, &self.keys, scope, Timestamp::now())
+        let keys = self.source.keys.iter();
+        keys.flat_map(|keys| signature(request, keys, scope, Timestamp::now())).collect()
     }
 }
 
@@ -181,35 +169,16 @@ impl Credential {
     pub(super) fn fixed(&self) -> &[(String, Secret)] {
         match self {
             Credential::Fixed(headers) => headers,
-            Credential::Absent
-            | Credential::Stored(_)
-            | Credential::Aws(_)
-            | Credential::AwsSigner(_)
-            | Credential::Google(_)
-            | Credential::Entra(_)
-            | Credential::Gateway(_) => &[],
+            _ => &[],
         }
     }
 
     /// Adds or replaces a fixed header.
     pub(super) fn set(&mut self, name: &str, value: impl Into<String>) {
-        let mut headers = std::mem::take(self).into_fixed();
+        let mut headers = self.fixed().to_vec();
         headers.retain(|(existing, _)| existing != name);
         headers.push((name.to_owned(), Secret::new(value)));
         *self = Credential::Fixed(headers);
-    }
-
-    fn into_fixed(self) -> Vec<(String, Secret)> {
-        match self {
-            Credential::Fixed(headers) => headers,
-            Credential::Absent
-            | Credential::Stored(_)
-            | Credential::Aws(_)
-            | Credential::AwsSigner(_)
-            | Credential::Google(_)
-            | Credential::Entra(_)
-            | Credential::Gateway(_) => Vec::new(),
-        }
     }
 }
 
@@ -223,8 +192,7 @@ impl LoginSource {
         rejected: Option<&str>,
     ) -> Result<Vec<(String, Secret)>, ProviderError> {
         let source = self.clone();
-        let found = tokio::task::spawn_blocking(move || source.logins.find(&source.provider)).await;
-        let login = match found.unwrap_or(Ok(None)) {
+        let login = match blocking::run(move || source.logins.find(&source.provider)).await {
             Ok(Some(login)) if is_for(&login, &endpoint.base_url) => login,
             Ok(_) => return Err(self.unusable("There is no stored login for")),
             Err(error) => {
@@ -245,22 +213,18 @@ impl LoginSource {
                 match refresher.token(&login, rejected).await {
                     Ok(token) => Ok(vec![key_header(endpoint, &token)]),
                     Err(RefreshError::SignedOut) => Err(self.unusable("The sign-in is no longer valid for")),
-                    Err(RefreshError::Failed(why)) => Err(ProviderError {
-                        class: ErrorClass::Retry { after: None },
-                        message: format!("The sign-in with ChatGPT could not be renewed: {why}."),
-                        hint: None,
-                    }),
+                    Err(RefreshError::Failed(why)) => Err(ProviderError::new(
+                        ErrorClass::Retry { after: None },
+                        format!("The sign-in with ChatGPT could not be renewed: {why}."),
+                    )),
                 }
             }
         }
     }
 
     fn unusable(&self, what: &str) -> ProviderError {
-        ProviderError {
-            class: ErrorClass::Auth,
-            message: format!("{what} {}.", self.provider),
-            hint: Some(format!("Run `epitome login {}` in a terminal.", self.provider)),
-        }
+        ProviderError::new(ErrorClass::Auth, format!("{what} {}.", self.provider))
+            .with_hint(format!("Run `epitome login {}` in a terminal.", self.provider))
     }
 }
 
@@ -287,14 +251,12 @@ impl Endpoint {
             }
             Credential::Gateway(access) => vec![access.header().await?],
             Credential::Aws(aws) => {
-                let AwsCredential { source, region, service } = (**aws).clone();
-                let found = tokio::task::spawn_blocking(move || source.find()).await;
-                let keys = found.unwrap_or_else(|error| Err(error.to_string()));
-                let keys = keys.map_err(|why| self.without_credential(&why))?;
-                let credential = Credential::AwsSigner(Box::new(AwsSigner { keys, region, service }));
-                return Ok(Endpoint { credential, ..self.clone() });
+                let (mut aws, source) = (aws.clone(), aws.source.clone());
+                let keys = blocking::run(move || source.find()).await;
+                aws.source.keys = Some(keys.map_err(|why| self.without_credential(&why))?);
+                return Ok(Endpoint { credential: Credential::Aws(aws), ..self.clone() });
             }
-            Credential::Absent | Credential::Fixed(_) | Credential::AwsSigner(_) => return Ok(self.clone()),
+            Credential::Absent | Credential::Fixed(_) => return Ok(self.clone()),
         };
         headers.extend(self.headers.iter().cloned());
         Ok(Endpoint { headers, ..self.clone() })
@@ -303,7 +265,7 @@ impl Endpoint {
     /// The error for a missing cloud credential; `why` is a clause.
     fn without_credential(&self, why: &str) -> ProviderError {
         let message = format!("{} can't be called: {why}.", provider_title(self.provider()));
-        ProviderError { class: ErrorClass::Auth, message: failure::scrub(self, &message), hint: None }
+        ProviderError::new(ErrorClass::Auth, message).scrubbed(self)
     }
 
     /// Returns the endpoint for a second attempt after the service rejected the credential of the first; `None` if
@@ -320,17 +282,21 @@ impl Endpoint {
     }
 }
 
+/// The header with an access token.
+pub(super) fn bearer(token: &str) -> (String, Secret) {
+    ("authorization".to_owned(), Secret::new(format!("Bearer {token}")))
+}
+
 /// The header that contains a key in requests to this service.
 pub(super) fn key_header(endpoint: &Endpoint, key: &str) -> (String, Secret) {
-    let bearer = || format!("Bearer {key}");
-    let (name, value) = match endpoint.wire {
-        _ if endpoint.quirks.key_header == KeyHeader::Bearer => ("authorization", bearer()),
-        _ if endpoint.quirks.key_header == KeyHeader::ApiKey => ("api-key", key.to_owned()),
-        WireFormat::AnthropicMessages => ("x-api-key", key.to_owned()),
-        WireFormat::OpenAiChat | WireFormat::OpenAiResponses => ("authorization", bearer()),
-        WireFormat::Gemini => ("x-goog-api-key", key.to_owned()),
+    let name = match (endpoint.quirks.key_header, endpoint.wire) {
+        (KeyHeader::ApiKey, _) => "api-key",
+        (KeyHeader::OfFormat, WireFormat::AnthropicMessages) => "x-api-key",
+        (KeyHeader::OfFormat, WireFormat::Gemini) => "x-goog-api-key",
+        (KeyHeader::OfFormat, WireFormat::OpenAiChat | WireFormat::OpenAiResponses)
+        | (KeyHeader::Bearer, _) => return bearer(key),
     };
-    (name.to_owned(), Secret::new(value))
+    (name.to_owned(), Secret::new(key))
 }
 
 fn is_for(login: &StoredLogin, base_url: &str) -> bool {

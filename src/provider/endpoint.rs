@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::abilities::Abilities;
 use super::address::{beneath, escaped_model, has_version, path_of, shown, with_query};
+use super::catalog::provider_of;
 use super::credential::Credential;
 use super::network::Network;
 use super::search::ProviderSearch;
@@ -21,13 +22,14 @@ use epitome_thread::ModelName;
 pub use super::local::{LocalServer, find_local};
 pub use errors::{no_local_server, nothing_configured};
 pub use form::ToolForm;
+pub(crate) use offered::keep_distinct;
 pub use offered::offered;
 pub use quirks::{KeyHeader, Quirks};
-pub(crate) use resolve::key_check_url;
 pub use resolve::{
     ConfiguredModel, EnvironmentPairs, NO_MODEL, built_in_providers, choose, configured, exposure,
     is_searched, key_page, local_urls, provider_title, resolve, resolve_local, service,
 };
+pub(crate) use resolve::{key_check_url, value_of};
 
 /// An endpoint for calls to one model.
 #[derive(Clone, PartialEq, Eq)]
@@ -73,7 +75,7 @@ pub struct Endpoint {
 impl Endpoint {
     /// The part of the model's name before the slash.
     pub fn provider(&self) -> &str {
-        self.name.split().map_or(self.name.0.as_str(), |(provider, _)| provider)
+        provider_of(&self.name)
     }
 
     /// Whether the provider may search the web in replies of this endpoint.
@@ -174,7 +176,7 @@ impl Endpoint {
     pub fn credential_origin(&self) -> CredentialOrigin<'_> {
         match (&self.credential, &self.key_variable) {
             (Credential::Stored(_), _) => CredentialOrigin::Stored,
-            (Credential::Aws(_) | Credential::AwsSigner(_), _) => CredentialOrigin::Cloud("AWS"),
+            (Credential::Aws(_), _) => CredentialOrigin::Cloud("AWS"),
             (Credential::Google(_), _) => CredentialOrigin::Cloud("Google Cloud"),
             (Credential::Entra(_), _) => CredentialOrigin::Cloud("Microsoft Entra"),
             (Credential::Gateway(_), _) => CredentialOrigin::Configured,

@@ -119,7 +119,7 @@ const BAD_REASONING: [&str; 13] = [
 ];
 
 /// A response that isn't a reply.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ErrorResponse<'a> {
     /// 200 for an error inside a stream.
     pub status: u16,
@@ -157,8 +157,8 @@ pub fn classify(endpoint: &Endpoint, failure: &ErrorResponse<'_>) -> ProviderErr
         message.push_str(&format!(", request {}", cut(&id, 100)));
     }
     message.push(')');
-    let hint = hint(endpoint, &class, &failure, &said).map(|hint| scrub(endpoint, &hint));
-    ProviderError { class, message: scrub(endpoint, &message), hint }
+    let hint = hint(endpoint, &class, &failure, &said);
+    ProviderError { class, message, hint }.scrubbed(endpoint)
 }
 
 /// An error as one sentence. `what` is the predicate without a full stop; service and model are added.
@@ -173,8 +173,7 @@ pub(super) fn error(
         false => format!(" (model {})", endpoint.name),
     };
     let message = format!("{} {what}{model}.", subject(endpoint));
-    let hint = hint.map(|hint| scrub(endpoint, &hint));
-    ProviderError { class, message: scrub(endpoint, &message), hint }
+    ProviderError { class, message, hint }.scrubbed(endpoint)
 }
 
 fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> ErrorClass {
@@ -269,8 +268,6 @@ pub(super) fn subject(endpoint: &Endpoint) -> String {
         };
     }
     match endpoint.provider() {
-        "anthropic" => "Anthropic".into(),
-        "openai" => "OpenAI".into(),
         "gemini" => "Gemini".into(),
         "local" => format!("The local server at {}", endpoint.place()),
         other => provider_title(other).to_owned(),
@@ -357,11 +354,9 @@ fn hint(
 /// Names the source of the key, the service it was sent to, and a proxy that may have rejected the request.
 fn check_key(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> String {
     if endpoint.credential.gateway().is_some() {
-        return match failure.status {
-            _ if said.is(&[TOKEN_ERROR]) => TOKEN_HINT.to_owned(),
-            401 => TOKEN_HINT.to_owned(),
-            _ => "The server's own account or key has to be looked at: ask its administrator.".to_owned(),
-        };
+        let is_token = failure.status == 401 || said.is(&[TOKEN_ERROR]);
+        let account = "The server's own account or key has to be looked at: ask its administrator.";
+        return (if is_token { TOKEN_HINT } else { account }).to_owned();
     }
     let place = if endpoint.own_api { String::new() } else { format!(" at {}", endpoint.place()) };
     let mut hint = match &endpoint.key_variable {

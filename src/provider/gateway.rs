@@ -10,7 +10,7 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::abilities::{Abilities, Thinking};
+use super::abilities::Abilities;
 use super::address::{beneath, escaped};
 use super::credential::{Credential, GatewayAccess};
 use super::endpoint::{Endpoint, EnvironmentPairs, NO_MODEL, Quirks, ToolForm};
@@ -57,10 +57,8 @@ struct EndpointDescription {
     form: ToolForm,
     window: u64,
     max_output: u32,
-    images: bool,
-    documents: bool,
-    audio: bool,
-    thinking: Thinking,
+    #[serde(flatten)]
+    abilities: Abilities,
     edit_tools: EditTools,
     native_compaction: bool,
     silence: Option<Duration>,
@@ -69,7 +67,6 @@ struct EndpointDescription {
 
 /// Describes an endpoint, with all that is known of it, to clients.
 pub fn describe(settings: &Settings, endpoint: &Endpoint) -> Value {
-    let Abilities { images, documents, audio, thinking } = endpoint.abilities.clone();
     let description = EndpointDescription {
         model: endpoint.model.clone(),
         wire: endpoint.wire,
@@ -79,10 +76,7 @@ pub fn describe(settings: &Settings, endpoint: &Endpoint) -> Value {
         form: endpoint.form,
         window: endpoint.window,
         max_output: endpoint.max_output,
-        images,
-        documents,
-        audio,
-        thinking,
+        abilities: endpoint.abilities.clone(),
         edit_tools: endpoint.edit_tools,
         native_compaction: endpoint.native_compaction,
         silence: endpoint.silence,
@@ -111,13 +105,13 @@ impl Endpoint {
         configured: Option<&ModelSettings>,
         env: &EnvironmentPairs,
     ) -> Result<(), ProviderError> {
-        let described = EndpointDescription::deserialize(description).map_err(|error| ProviderError {
-            class: ErrorClass::Refused,
-            message: format!(
+        let described = EndpointDescription::deserialize(description).map_err(|error| {
+            let message = format!(
                 "The server {} describes {} in a way that this version does not know: {error}.",
                 gateway.address, self.name
-            ),
-            hint: Some("Install the same version of Epitome on both machines.".to_owned()),
+            );
+            ProviderError::new(ErrorClass::Refused, message)
+                .with_hint("Install the same version of Epitome on both machines.")
         })?;
         self.model = described.model;
         self.wire = described.wire;
@@ -134,11 +128,10 @@ impl Endpoint {
             self.max_output = described.max_output;
         }
         self.set_what_is_known(configured);
-        let EndpointDescription { images, documents, audio, thinking, .. } = described;
-        self.abilities = Abilities { images, documents, audio, thinking };
-        if let Some(configured) = configured {
-            self.abilities = self.abilities.clone().with(configured);
-        }
+        self.abilities = match configured {
+            Some(configured) => described.abilities.with(configured),
+            None => described.abilities,
+        };
         self.edit_tools = configured.and_then(|model| model.edit_tools).unwrap_or(described.edit_tools);
         self.silence = self.silence.or(described.silence);
         // Only the server can ask for the beta feature.
@@ -243,10 +236,8 @@ pub async fn refresh(
     server.base_url = address.clone();
     server.credential = Credential::Gateway(Box::new(access.clone()));
     server.network = network.trusting(gateway.tls_ca.as_deref());
-    let failed = |class: ErrorClass, why: String, hint: Option<&str>| ProviderError {
-        class,
-        message: format!("The server {address} does not say which models it has: {why}."),
-        hint: hint.map(str::to_owned),
+    let failed = |class: ErrorClass, why: &str| {
+        ProviderError::new(class, format!("The server {address} does not say which models it has: {why}."))
     };
     let answer =
         http.ask(&server, &beneath(address, GATEWAY_PATH), None, LIST_BYTES_MAX, LIST_TIME_MAX).await?;
@@ -254,24 +245,20 @@ pub async fn refresh(
     let text = failure::cut(&text, REFUSAL_BYTES_MAX).trim_end_matches('.');
     match answer.status {
         200 => {}
-        401 => {
-            let why = "it does not accept the token".to_owned();
-            return Err(failed(ErrorClass::Auth, why, Some(TOKEN_HINT)));
-        }
-        403 => return Err(failed(ErrorClass::Auth, text.to_owned(), Some(TOKEN_HINT))),
-        404 | 405 => {
-            let why = format!("it has none for other machines (HTTP {})", answer.status);
+        401 => return Err(failed(ErrorClass::Auth, "it does not accept the token").with_hint(TOKEN_HINT)),
+        403 => return Err(failed(ErrorClass::Auth, text).with_hint(TOKEN_HINT)),
+        status @ (404 | 405) => {
+            let why = format!("it has none for other machines (HTTP {status})");
             let hint = "It has to be an `epitome serve` of the same version.";
-            return Err(failed(ErrorClass::Refused, why, Some(hint)));
+            return Err(failed(ErrorClass::Refused, &why).with_hint(hint));
         }
         status => {
-            let why = format!("HTTP {status}, {text}");
-            return Err(failed(ErrorClass::Retry { after: None }, why, Some("Try again in a moment.")));
+            let error = failed(ErrorClass::Retry { after: None }, &format!("HTTP {status}, {text}"));
+            return Err(error.with_hint("Try again in a moment."));
         }
     }
-    let read = serde_json::from_slice::<GatewayModels>(&answer.body);
-    let mut offered =
-        read.map_err(|error| failed(ErrorClass::Broken, format!("its list is wrong, {error}"), None))?;
+    let mut offered = serde_json::from_slice::<GatewayModels>(&answer.body)
+        .map_err(|error| failed(ErrorClass::Broken, &format!("its list is wrong, {error}")))?;
     offered.address = address.clone();
     let (file, json) = (gateway.file.clone(), serde_json::to_vec(&offered).expect("plain data"));
     let written = blocking::run(move || replace_in_private_directory(&file, &json)).await;

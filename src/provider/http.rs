@@ -14,7 +14,7 @@ mod trouble;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -29,6 +29,7 @@ use super::cloud::aws::Unsigned;
 use super::credential::Credential;
 use super::endpoint::{Endpoint, Secret};
 use super::network::Network;
+use super::sign_in::form;
 use super::wire::encoding::Encoded;
 use body::BodyPieces;
 use clients::{CachedClient, ClientCache, ClientKey};
@@ -132,14 +133,14 @@ impl Http {
     /// It owns its data and completes when the response headers have arrived. The body is sent as encoded, with a
     /// content length and without a copy.
     pub fn start(&self, endpoint: &Endpoint, encoded: &Encoded) -> Result<Starting, ProviderError> {
-        let limits = self.limits.unwrap_or_else(|| CallTimeouts::for_endpoint(endpoint));
         let asked = RequestShape {
             method: Method::POST,
             url: endpoint.url(),
             body: Some(encoded.body.clone()),
             accept: "text/event-stream",
         };
-        let sending = self.sending(endpoint, asked, limits)?;
+        let sending = self.sending(endpoint, asked)?;
+        let limits = sending.limits;
         let (http, encoded) = (self.clone(), encoded.clone());
         let endpoint = endpoint.clone();
         let mut logged = Logged::new(&endpoint);
@@ -167,10 +168,9 @@ impl Http {
         let method = if body.is_some() { Method::POST } else { Method::GET };
         let body = body.map(|encoded| encoded.body.clone());
         let asked = RequestShape { method, url: url.to_owned(), body, accept: "application/json" };
-        // The same client as for model calls, to reuse its connection.
-        let limits = self.limits.unwrap_or_else(|| CallTimeouts::for_endpoint(endpoint));
         let asking = async {
-            let (endpoint, response) = self.sending(endpoint, asked, limits)?.send(endpoint).await?;
+            // The same client as for model calls, to reuse its connection.
+            let (endpoint, response) = self.sending(endpoint, asked)?.send(endpoint).await?;
             let (status, headers) = (response.status().as_u16(), response.headers().clone());
             let body = read(response, most).await.map_err(|why| unreadable(&endpoint, &why))?;
             Ok(HttpResponse { endpoint, status, headers, body })
@@ -192,6 +192,18 @@ impl Http {
     ) -> Result<(u16, Vec<u8>), String> {
         let request = self.client(url)?.post(url).timeout(time).headers(header_map(headers)?).body(body);
         answered(request, most).await
+    }
+
+    /// Posts a form. Otherwise like `post`.
+    pub(super) async fn post_form(
+        &self,
+        url: &str,
+        fields: &[(&str, &str)],
+        most: usize,
+        time: Duration,
+    ) -> Result<(u16, Vec<u8>), String> {
+        let headers = [("content-type".to_owned(), Secret::new("application/x-www-form-urlencoded"))];
+        self.post(url, &headers, form(fields).into_bytes(), most, time).await
     }
 
     /// Fetches a document from a server that isn't an endpoint. Otherwise like `post`.
@@ -224,38 +236,17 @@ impl Http {
     /// Returns the client for a URL without an endpoint. It has this network's proxies and certificates, and no limit
     /// on a response's size or duration. The error is a clause.
     pub fn client(&self, url: &str) -> Result<Client, String> {
-        let connect = self.limits.unwrap_or_default().connect;
-        let key = ClientKey {
-            provider: String::new(),
-            network: self.network.clone(),
-            direct: self.network.is_direct(url),
-            connect,
-            http1_only: false,
-        };
+        let key = ClientKey::without_provider(&self.network, url, self.limits.unwrap_or_default().connect);
         Ok(self.shared.clients.get(key)?.client)
     }
 
-    /// Whether this URL was found not to support token counts.
-    pub(super) fn is_uncounting(&self, url: &str) -> bool {
-        let known = self.shared.uncounting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        known.contains(url)
+    /// The URLs that were found not to support token counts, for the lifetime of the process.
+    pub(super) fn uncounting(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.shared.uncounting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers for the lifetime of the process that a URL doesn't support token counts.
-    pub(super) fn note_uncounting(&self, url: &str, most: usize) {
-        let mut known = self.shared.uncounting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if known.len() >= most {
-            known.clear();
-        }
-        known.insert(url.to_owned());
-    }
-
-    fn sending(
-        &self,
-        endpoint: &Endpoint,
-        asked: RequestShape,
-        limits: CallTimeouts,
-    ) -> Result<Sending, ProviderError> {
+    fn sending(&self, endpoint: &Endpoint, asked: RequestShape) -> Result<Sending, ProviderError> {
+        let limits = self.limits.unwrap_or_else(|| CallTimeouts::for_endpoint(endpoint));
         if !is_http(&endpoint.base_url) {
             let why = "its base URL must begin with http:// or https:// and name a host";
             return Err(unusable(endpoint, why));
@@ -290,7 +281,7 @@ impl RequestShape {
             headers.insert("content-type", HeaderValue::from_static("application/json"));
         }
         headers.extend(header_map(endpoint.sent_headers()).map_err(|why| unusable(endpoint, &why))?);
-        if let Credential::AwsSigner(signer) = &endpoint.credential {
+        if let Credential::Aws(aws) = &endpoint.credential {
             let body = self.body.as_deref();
             let unsigned = Unsigned {
                 method: self.method.as_str(),
@@ -298,7 +289,7 @@ impl RequestShape {
                 content_type: body.map(|_| "application/json"),
                 body: body.unwrap_or_default(),
             };
-            headers.extend(header_map(&signer.sign(&unsigned)).map_err(|why| unusable(endpoint, &why))?);
+            headers.extend(header_map(&aws.sign(&unsigned)).map_err(|why| unusable(endpoint, &why))?);
         }
         let mut request = client.request(self.method.clone(), &self.url).headers(headers);
         if let Some(body) = &self.body {
@@ -364,13 +355,23 @@ async fn answered(request: reqwest::RequestBuilder, most: usize) -> Result<(u16,
 /// Reads the body of a response, at most `most` bytes. The error is a clause.
 async fn read(mut response: Response, most: usize) -> Result<Vec<u8>, String> {
     let mut answer = Vec::new();
-    while let Some(piece) = response.chunk().await.map_err(|error| reason(&error))? {
-        if answer.len() + piece.len() > most {
-            return Err(format!("the answer is longer than {most} bytes"));
-        }
-        answer.extend_from_slice(&piece);
+    match read_start(&mut response, most, &mut answer).await {
+        Ok(false) => Ok(answer),
+        Ok(true) => Err(format!("the answer is longer than {most} bytes")),
+        Err(error) => Err(reason(&error)),
     }
-    Ok(answer)
+}
+
+/// Appends the body of a response to `start`, up to `most` bytes. Returns whether the body is longer.
+async fn read_start(response: &mut Response, most: usize, start: &mut Vec<u8>) -> reqwest::Result<bool> {
+    while let Some(piece) = response.chunk().await? {
+        let space = most - start.len();
+        start.extend_from_slice(&piece[..piece.len().min(space)]);
+        if piece.len() > space {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Builds headers whose values are never logged. They replace those that the client would add, such as the user of a

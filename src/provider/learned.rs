@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use super::ErrorClass;
 use super::endpoint::{Endpoint, ToolForm};
@@ -21,6 +21,7 @@ use super::listing::{self, ListError, ListedModel, ModelFacts};
 use super::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use cache::{Calibrated, LearnedCache, LearnedForm, LearnedWindow, ModelEntry, WindowOrigin};
 use epitome_config::Settings;
+use epitome_config::logins::now;
 use epitome_files::atomic_file::replace_in_private_directory;
 use epitome_platform::blocking;
 use epitome_thread::ModelName;
@@ -123,8 +124,7 @@ impl Learned {
     pub async fn load(&self) {
         let read = async {
             let file = self.inner.file.clone();
-            let read = blocking::start(move || read(&file)).await;
-            match read.unwrap_or_else(|error| Err(error.to_string())) {
+            match blocking::run(move || read(&file)).await {
                 Ok(cache) => self.state().cache.merge(cache),
                 Err(fault) => self.state().fault = Some(fault),
             }
@@ -179,9 +179,7 @@ impl Learned {
     /// Switches to the form of tools that is known to be accepted.
     pub fn apply_form(&self, settings: &Settings, endpoint: &mut Endpoint) {
         if let Some(form) = self.known(endpoint).form(now()).filter(|form| *form != endpoint.form) {
-            let limits = (endpoint.window, endpoint.max_output);
             endpoint.take_form(form, settings.models.get(&endpoint.name.0));
-            (endpoint.window, endpoint.max_output) = limits;
         }
     }
 
@@ -205,7 +203,6 @@ impl Learned {
         };
         let mut other = endpoint.clone();
         other.take_form(next, settings.models.get(&endpoint.name.0));
-        (other.window, other.max_output) = (endpoint.window, endpoint.max_output);
         Some(other)
     }
 
@@ -300,8 +297,7 @@ impl Learned {
             state.cache.clone()
         };
         let file = self.inner.file.clone();
-        let written = blocking::start(move || write(&file, cache)).await;
-        match written.unwrap_or_else(|error| Err(error.to_string())) {
+        match blocking::run(move || write(&file, cache)).await {
             Ok(merged) => self.state().cache.merge(merged),
             // It will be learned again when it is needed.
             Err(error) => tracing::warn!(%error, "what was learned of models could not be kept"),
@@ -360,12 +356,6 @@ fn max_output(endpoint: &Endpoint, facts: &ModelFacts) -> (u32, FactSource) {
         (None, Some(table)) => (table.max_output, FactSource::Table),
         (None, None) => (OUTPUT_DEFAULT, FactSource::Guess),
     }
-}
-
-/// Milliseconds since the epoch.
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Reads the file; a missing one counts as empty. An invalid one is renamed, and the error reports this.

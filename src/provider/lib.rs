@@ -104,15 +104,7 @@ impl ProviderEvent {
     /// Whether the user sees this event on arrival. Calls are shown only when the reply is complete, so a model call
     /// that fails before anything was shown can be retried.
     pub fn is_shown(&self) -> bool {
-        match self {
-            ProviderEvent::Text(_) | ProviderEvent::Thinking(_) => true,
-            ProviderEvent::ThinkingSealed { .. }
-            | ProviderEvent::Searched { .. }
-            | ProviderEvent::CallStarted { .. }
-            | ProviderEvent::CallArguments { .. }
-            | ProviderEvent::Usage(_)
-            | ProviderEvent::Stopped(_) => false,
-        }
+        matches!(self, ProviderEvent::Text(_) | ProviderEvent::Thinking(_))
     }
 }
 
@@ -171,4 +163,14 @@ pub struct ProviderError {
     pub class: ErrorClass,
     pub message: String,
     pub hint: Option<String>,
+}
+
+impl ProviderError {
+    pub fn new(class: ErrorClass, message: impl Into<String>) -> ProviderError {
+        ProviderError { class, message: message.into(), hint: None }
+    }
+
+    pub fn with_hint(self, hint: impl Into<String>) -> ProviderError {
+        ProviderError { hint: Some(hint.into()), ..self }
+    }
 }

@@ -5,6 +5,8 @@ mod table;
 
 use std::borrow::Cow;
 
+use serde::Serialize;
+
 use super::abilities::{Abilities, Effort, Thinking};
 use super::endpoint::Endpoint;
 use super::gateway;
@@ -42,13 +44,14 @@ pub struct KnownModel {
 }
 
 /// US dollars per million tokens.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ModelPrice {
     pub input: f64,
     pub output: f64,
     pub cache_read: f64,
     /// For a cache lifetime of a few minutes.
     pub cache_write: f64,
+    #[serde(skip)]
     pub long: Option<LongRequestPrice>,
 }
 
@@ -98,7 +101,11 @@ fn vendors_name(model: &str) -> Cow<'_, str> {
     let Some((provider, name)) = model.split_once('/') else { return model.into() };
     match provider {
         "chatgpt" | "azure" => format!("openai/{name}").into(),
-        "vertex" if name.starts_with("claude") => format!("anthropic/{}", undated_at(name)).into(),
+        // `claude-opus-4-5@20251101`
+        "vertex" if name.starts_with("claude") => {
+            let name = name.split_once('@').map_or(name, |(name, _)| name);
+            format!("anthropic/{name}").into()
+        }
         "vertex" => format!("gemini/{name}").into(),
         // `us.anthropic.claude-opus-5-5-v1:0`
         "bedrock" => match name.split_once("anthropic.") {
@@ -110,11 +117,6 @@ fn vendors_name(model: &str) -> Cow<'_, str> {
         },
         _ => model.into(),
     }
-}
-
-/// Removes the release date as written by Google's cloud: `claude-opus-4-5@20251101`.
-fn undated_at(name: &str) -> &str {
-    name.split_once('@').map_or(name, |(name, _)| name)
 }
 
 /// The provider whose calls use a plan and have no price.

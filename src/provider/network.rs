@@ -62,10 +62,11 @@ impl Network {
     /// Reads `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, preferring lower case as curl and wget do, and
     /// the variables that name certificates. An empty variable counts as unset.
     pub fn read(env: &EnvironmentPairs) -> Network {
-        let all = proxy(env, ["all_proxy", "ALL_PROXY"]);
+        let proxy = |names| either(env, names).map(|(variable, url)| Proxy { variable, url });
+        let all = proxy(["all_proxy", "ALL_PROXY"]);
         let mut routes = Routes {
-            http: proxy(env, ["http_proxy", "HTTP_PROXY"]).or_else(|| all.clone()),
-            https: proxy(env, ["https_proxy", "HTTPS_PROXY"]).or(all),
+            http: proxy(["http_proxy", "HTTP_PROXY"]).or_else(|| all.clone()),
+            https: proxy(["https_proxy", "HTTPS_PROXY"]).or(all),
             certificates: certificates(env),
             ..Routes::default()
         };
@@ -186,11 +187,6 @@ pub(super) fn secrets_of(url: &str) -> Vec<String> {
 /// Decodes percent-encoding (`%41`).
 fn decoded(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
-}
-
-fn proxy(env: &EnvironmentPairs, names: [&'static str; 2]) -> Option<Proxy> {
-    let (variable, url) = either(env, names)?;
-    Some(Proxy { variable, url })
 }
 
 /// The first of two variables that is set, with its name.

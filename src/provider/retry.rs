@@ -49,15 +49,12 @@ pub fn retry_after<'a>(header: impl Fn(&str) -> Option<&'a str>) -> Option<Durat
     if let Some(seconds) = seconds {
         return Duration::try_from_secs_f64(seconds).ok();
     }
-    let until = http_date(header("retry-after")?)?;
-    let now = http_date(header("date")?)?;
-    Some(Duration::from_secs(u64::try_from(until - now).unwrap_or(0)))
-}
-
-/// Parses `Sun, 06 Nov 1994 08:49:37 GMT` to seconds since the epoch.
-fn http_date(text: &str) -> Option<i64> {
-    let parsed = jiff::fmt::rfc2822::parse(text.trim()).ok()?;
-    Some(parsed.timestamp().as_second())
+    // `Sun, 06 Nov 1994 08:49:37 GMT`
+    let date = |name: &str| {
+        let date = jiff::fmt::rfc2822::parse(header(name)?.trim()).ok()?;
+        Some(date.timestamp().as_second())
+    };
+    Some(Duration::from_secs(u64::try_from(date("retry-after")? - date("date")?).unwrap_or(0)))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use percent_encoding::percent_decode_str;
 use reqwest::Url;
 use serde_json::{Value, json};
 
-use super::endpoint::{Endpoint, EnvironmentPairs, Secret};
+use super::endpoint::{Endpoint, EnvironmentPairs, Secret, value_of};
 use super::http::Http;
 use super::network::Network;
 use super::wire::is_before_gemini_3;
@@ -187,9 +187,7 @@ impl SearchService {
     pub fn find(choice: SearchChoice, env: &EnvironmentPairs) -> Result<Option<SearchService>, String> {
         let named = if choice == SearchChoice::Auto { SearchChoice::Searxng } else { choice };
         let Some(known) = SERVICES.iter().find(|service| service.choice == named) else { return Ok(None) };
-        let value = env.iter().find(|(name, _)| name == known.variable).and_then(|(_, value)| value.to_str());
-        let value = value.map(str::trim).filter(|value| !value.is_empty());
-        let Some(value) = value else {
+        let Some(value) = value_of(env, known.variable) else {
             let what = if known.base.is_some() { "key" } else { "address" };
             return match choice {
                 SearchChoice::Auto => Ok(None),
@@ -197,11 +195,11 @@ impl SearchService {
             };
         };
         let (base, key) = match known.base {
-            Some(base) => (base, Some(Secret::new(value))),
+            Some(base) => (base.to_owned(), Some(Secret::new(value))),
             None => (value, None),
         };
         let base =
-            Url::parse(base).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+            Url::parse(&base).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         let base = base.ok_or_else(|| {
             format!("{} is not an address; it looks like http://127.0.0.1:8888", known.variable)
         })?;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use ring::rand::{self, Random, SystemRandom};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -263,10 +264,8 @@ fn host_id() -> Result<String, String> {
 }
 
 fn random_bytes<const N: usize>() -> Result<[u8; N], String> {
-    let mut bytes = [0; N];
-    let source = rustls::crypto::ring::default_provider().secure_random;
-    source.fill(&mut bytes).map_err(|_| "the system provides no random numbers".to_owned())?;
-    Ok(bytes)
+    let random = rand::generate(&SystemRandom::new());
+    random.map(Random::expose).map_err(|_| "the system provides no random numbers".to_owned())
 }
 
 #[cfg(test)]

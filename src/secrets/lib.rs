@@ -44,18 +44,21 @@ const DESCRIPTIONS: [&str; 3] = [LOOKS_LIKE, VALUE_OF, LOGIN_FOR];
 const BLOCK: &str = "-----BEGIN ";
 
 struct KnownKeyForms {
-    /// The marks of `FORMS`, and `BLOCK`.
+    /// The marks of all forms, and `BLOCK`.
     marks: AhoCorasick,
-    /// The expressions for the text before and after each mark, in the order of `FORMS`. Each is compiled when its mark
-    /// first occurs: most never do.
+    /// The form of each mark, as an index in `FORMS`.
+    forms: Vec<usize>,
+    /// The expressions for the text before and after a mark, in the order of `FORMS`. Each is compiled when a mark of its
+    /// form first occurs: most never do.
     around: Vec<OnceLock<(Option<Regex>, Regex)>>,
 }
 
 static KNOWN: LazyLock<KnownKeyForms> = LazyLock::new(|| KnownKeyForms {
     marks: AhoCorasick::builder()
         .match_kind(MatchKind::LeftmostLongest)
-        .build(FORMS.iter().map(|form| form.mark).chain([BLOCK]))
+        .build(FORMS.iter().flat_map(|form| form.marks).chain([&BLOCK]))
         .expect("a few short words make an automaton"),
+    forms: FORMS.iter().enumerate().flat_map(|(form, of)| of.marks.iter().map(move |_| form)).collect(),
     around: FORMS.iter().map(|_| OnceLock::new()).collect(),
 });
 
@@ -131,10 +134,7 @@ impl Masker {
         };
         match text {
             Cow::Borrowed(text) => mask(text),
-            Cow::Owned(text) => match mask(&text) {
-                Cow::Borrowed(_) => Cow::Owned(text),
-                Cow::Owned(masked) => Cow::Owned(masked),
-            },
+            Cow::Owned(text) => Cow::Owned(mask(&text).into_owned()),
         }
     }
 
@@ -221,14 +221,13 @@ fn known(text: &str) -> Vec<FoundSecret> {
     let mut all = Vec::new();
     let mut at = 0;
     while let Some(mark) = KNOWN.marks.find(aho_corasick::Input::new(text).range(at..)) {
-        let which = mark.pattern().as_usize();
-        let found = match FORMS.get(which) {
+        let found = match KNOWN.forms.get(mark.pattern().as_usize()) {
             None => block(&text[mark.start()..]).map(|length| FoundSecret {
                 at: mark.start()..mark.start() + length,
                 what: format!("{LOOKS_LIKE}a private key"),
             }),
-            Some(form) => key(which, text, mark.range())
-                .map(|at| FoundSecret { at, what: format!("{LOOKS_LIKE}{}", form.what) }),
+            Some(form) => key(*form, text, mark.range())
+                .map(|at| FoundSecret { at, what: format!("{LOOKS_LIKE}{}", FORMS[*form].what) }),
         };
         // If this is not a key, another mark may start within it; marks are ASCII.
         at = found.as_ref().map_or(mark.start() + 1, |found| found.at.end);
@@ -247,10 +246,9 @@ fn shaped(text: &str) -> Vec<FoundSecret> {
     found.collect()
 }
 
-/// Returns the key around a mark.
-fn key(which: usize, text: &str, mark: Range<usize>) -> Option<Range<usize>> {
-    let form = &FORMS[which];
-    let (before, after) = KNOWN.around[which].get_or_init(|| around(form));
+/// Returns the key around a mark of this form.
+fn key(form: usize, text: &str, mark: Range<usize>) -> Option<Range<usize>> {
+    let (before, after) = KNOWN.around[form].get_or_init(|| around(&FORMS[form]));
     let begin = match before {
         None => mark.start,
         Some(before) => {
@@ -261,7 +259,7 @@ fn key(which: usize, text: &str, mark: Range<usize>) -> Option<Range<usize>> {
     let end = mark.end + after.find(&text[mark.end..])?.end();
     let goes_on = text[end..].starts_with(|c: char| c.is_ascii_alphanumeric());
     // The mark of a webhook is in the middle of its address.
-    let is_apart = form.mark.contains('/') || begins_a_word(text, begin);
+    let is_apart = text[mark.clone()].contains('/') || begins_a_word(text, begin);
     let own = if before.is_some() { &text[begin..end] } else { &text[mark.end..end] };
     (!goes_on && is_apart && is_varied(own)).then_some(begin..end)
 }

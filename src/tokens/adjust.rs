@@ -6,15 +6,7 @@ use crate::model_name::Family;
 /// The possible excess over Epitome's count before the model's first reply, in percent. The vocabularies of most
 /// vendors are not public, so their initial ratios are not measured.
 pub(super) fn margin_percent(family: Family) -> u64 {
-    match family {
-        Family::OpenAi | Family::Qwen => 0,
-        Family::Claude
-        | Family::Gemini
-        | Family::Chinese
-        | Family::Mistral
-        | Family::Llama
-        | Family::Other => 10,
-    }
+    if matches!(family, Family::OpenAi | Family::Qwen) { 0 } else { 10 }
 }
 
 /// Adjusts Epitome's count for a family: for vocabularies with one token per digit instead of one per three digits,

@@ -104,10 +104,7 @@ impl Calibration {
 
     /// The ratio, clamped even if it comes from a damaged file.
     fn ratio(&self) -> f64 {
-        match self.ratio.is_nan() {
-            true => 1.0,
-            false => self.ratio.clamp(RATIO_MIN, RATIO_MAX),
-        }
+        if self.ratio.is_nan() { 1.0 } else { self.ratio.clamp(RATIO_MIN, RATIO_MAX) }
     }
 }
 

@@ -51,16 +51,7 @@ const PAGES_MAX: usize = 20;
 
 /// Tokens of a document. `data` is its base64.
 pub fn document_tokens(family: Family, data: &str) -> u64 {
-    let page = match family {
-        Family::Gemini => PAGE_TOKENS_GEMINI,
-        Family::OpenAi
-        | Family::Claude
-        | Family::Qwen
-        | Family::Chinese
-        | Family::Mistral
-        | Family::Llama
-        | Family::Other => PAGE_TOKENS,
-    };
+    let page = if family == Family::Gemini { PAGE_TOKENS_GEMINI } else { PAGE_TOKENS };
     data.len().div_ceil(PAGE_BASE64_BYTES).min(PAGES_MAX) as u64 * page
 }
 

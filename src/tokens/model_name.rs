@@ -20,27 +20,17 @@ pub enum Family {
 
 /// Substrings that identify a family. The first match wins, so a Llama distilled from DeepSeek counts as
 /// Llama.
-const MARKS: [(&str, Family); 19] = [
-    ("claude", Family::Claude),
-    ("gemini", Family::Gemini),
-    ("gemma", Family::Gemini),
-    ("llama", Family::Llama),
-    ("mistral", Family::Mistral),
-    ("mixtral", Family::Mistral),
-    ("codestral", Family::Mistral),
-    ("devstral", Family::Mistral),
-    ("magistral", Family::Mistral),
-    ("qwen", Family::Qwen),
-    ("qwq", Family::Qwen),
-    ("deepseek", Family::Chinese),
-    ("glm", Family::Chinese),
-    ("kimi", Family::Chinese),
-    ("minimax", Family::Chinese),
-    ("gpt", Family::OpenAi),
+const MARKS: [(Family, &[&str]); 9] = [
+    (Family::Claude, &["claude"]),
+    (Family::Gemini, &["gemini", "gemma"]),
+    (Family::Llama, &["llama"]),
+    (Family::Mistral, &["mistral", "mixtral", "codestral", "devstral", "magistral"]),
+    (Family::Qwen, &["qwen", "qwq"]),
+    (Family::Chinese, &["deepseek", "glm", "kimi", "minimax"]),
+    (Family::OpenAi, &["gpt"]),
     // Fallback: the provider's prefix, if the model's name matches nothing.
-    ("anthropic/", Family::Claude),
-    ("openai/", Family::OpenAi),
-    ("mistral/", Family::Mistral),
+    (Family::Claude, &["anthropic/"]),
+    (Family::OpenAi, &["openai/"]),
 ];
 
 impl Family {
@@ -50,8 +40,8 @@ impl Family {
         if is_o_series(undated(last(&lower))) {
             return Family::OpenAi;
         }
-        let mark = MARKS.iter().find(|(mark, _)| lower.contains(mark));
-        mark.map_or(Family::Other, |(_, family)| *family)
+        let found = MARKS.iter().find(|(_, marks)| marks.iter().any(|mark| lower.contains(mark)));
+        found.map_or(Family::Other, |(family, _)| *family)
     }
 }
 
@@ -94,19 +84,11 @@ impl ParsedName<'_> {
 pub fn undated(name: &str) -> &str {
     let is_date = |text: &str| text.bytes().filter(u8::is_ascii_digit).count() == 8;
     let dashed = |text: &str| text.bytes().enumerate().all(|(i, b)| (b == b'-') == matches!(i, 4 | 7));
-    for length in [8, 10] {
-        let Some((head, date)) = name.len().checked_sub(length).and_then(|at| name.split_at_checked(at))
-        else {
-            continue;
-        };
-        if let Some(head) = head.strip_suffix('-')
-            && is_date(date)
-            && (length == 8 || dashed(date))
-        {
-            return head;
-        }
-    }
-    name
+    let split = |length: usize| {
+        let (head, date) = name.split_at_checked(name.len().checked_sub(length)?)?;
+        head.strip_suffix('-').filter(|_| is_date(date) && (length == 8 || dashed(date)))
+    };
+    split(8).or_else(|| split(10)).unwrap_or(name)
 }
 
 fn last(model: &str) -> &str {

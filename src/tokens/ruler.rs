@@ -204,7 +204,13 @@ impl Ruler {
             Change::Compacted { summary, .. } => self.tally_message(summary),
             Change::ToolFinished { outcome } => self.tally_outcome(outcome),
             // Occurs only in a log; the view contains the messages.
-            Change::Edited { edits, .. } => edits.iter().map(|edit| self.tally_edit(edit)).sum(),
+            Change::Edited { edits, .. } => edits
+                .iter()
+                .filter_map(|edit| match edit {
+                    ViewEdit::Append { message, .. } => Some(self.tally_message(message)),
+                    _ => None,
+                })
+                .sum(),
             _ => Tally::default(),
         }
     }
@@ -249,18 +255,6 @@ impl Ruler {
             OutcomeContent::Document { data, .. } => self.tally_document(data),
         });
         Tally::from_text(MESSAGE_TOKENS) + parts.sum()
-    }
-
-    /// Tallies the messages that an edit appends to the view.
-    fn tally_edit(&self, edit: &ViewEdit) -> Tally {
-        match edit {
-            ViewEdit::Append { message, .. } => self.tally_message(message),
-            ViewEdit::Pin { .. }
-            | ViewEdit::Unpin { .. }
-            | ViewEdit::Mask { .. }
-            | ViewEdit::Drop { .. }
-            | ViewEdit::Replace { .. } => Tally::default(),
-        }
     }
 
     fn tally_text(&self, text: &str) -> Tally {

@@ -27,7 +27,7 @@ pub struct Rulers {
 
 #[derive(Debug, Default)]
 enum VocabularyState {
-    /// Estimates are sufficient: for programs that count little, and for tests.
+    /// It could not be loaded, or estimates are sufficient: for programs that count little, and for tests.
     #[default]
     NotWanted,
     NotLoaded,
@@ -36,7 +36,6 @@ enum VocabularyState {
         vocabulary: Arc<Vocabulary>,
         used: Instant,
     },
-    Failed,
 }
 
 impl Rulers {
@@ -87,22 +86,16 @@ impl Rulers {
         let loading = thread::Builder::new().name("vocabulary".to_owned()).spawn(move || hold(&shared));
         if let Err(error) = loading {
             tracing::warn!(%error, "no thread to load the vocabulary; tokens are estimated");
-            *lock(&self.vocabulary) = VocabularyState::Failed;
+            *lock(&self.vocabulary) = VocabularyState::NotWanted;
         }
     }
 
     /// Returns the vocabulary, if it is loaded.
     pub fn ready(&self) -> Option<Arc<Vocabulary>> {
-        match &mut *lock(&self.vocabulary) {
-            VocabularyState::Loaded { vocabulary, used } => {
-                *used = Instant::now();
-                Some(vocabulary.clone())
-            }
-            VocabularyState::NotWanted
-            | VocabularyState::NotLoaded
-            | VocabularyState::Loading
-            | VocabularyState::Failed => None,
-        }
+        let mut state = lock(&self.vocabulary);
+        let VocabularyState::Loaded { vocabulary, used } = &mut *state else { return None };
+        *used = Instant::now();
+        Some(vocabulary.clone())
     }
 }
 
@@ -117,7 +110,7 @@ fn hold(shared: &Mutex<VocabularyState>) {
         }
         Err(error) => {
             tracing::warn!(%error, "tokens are estimated");
-            *lock(shared) = VocabularyState::Failed;
+            *lock(shared) = VocabularyState::NotWanted;
             return;
         }
     }

@@ -1,7 +1,6 @@
 //! Spending per day, by all sessions and processes that share a home directory: a small file guarded by a lock file.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,7 +9,7 @@ use jiff::Zoned;
 use serde::{Deserialize, Serialize};
 
 use super::Amount;
-use epitome_files::atomic_file::replace_in_private_directory;
+use epitome_files::atomic_file::{lock_for_change, replace_in_private_directory};
 
 /// Maximum days kept: more than any month.
 const DAYS_MAX: usize = 62;
@@ -25,14 +24,7 @@ pub struct Ledger {
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Days {
-    days: BTreeMap<String, SpentOnDay>,
-}
-
-#[derive(Clone, Copy, Default, Serialize, Deserialize)]
-#[serde(default)]
-struct SpentOnDay {
-    usd: f64,
-    tokens: u64,
+    days: BTreeMap<String, Amount>,
 }
 
 impl Ledger {
@@ -57,8 +49,7 @@ impl Ledger {
         let today = today();
         let month = &today[..today.len() - "-26".len()];
         let (mut of_day, mut of_month) = (Amount::default(), Amount::default());
-        for (date, SpentOnDay { usd, tokens }) in self.read()?.days {
-            let spent = Amount { usd, tokens };
+        for (date, spent) in self.read()?.days {
             if date == today {
                 of_day = of_day.plus(spent);
             }
@@ -71,11 +62,10 @@ impl Ledger {
 
     /// Adds to today's total. Blocks while the small file is written.
     pub fn add(&self, spent: Amount) -> Result<(), String> {
-        let _lock = self.lock().map_err(|error| self.failed(&error))?;
+        let _lock = lock_for_change(&self.file).map_err(|error| self.failed(&error))?;
         let mut days = self.read()?;
         let today = days.days.entry(today()).or_default();
-        today.usd += spent.usd;
-        today.tokens = today.tokens.saturating_add(spent.tokens);
+        *today = today.plus(spent);
         while days.days.len() > DAYS_MAX {
             days.days.pop_first();
         }
@@ -91,20 +81,6 @@ impl Ledger {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Days::default()),
             Err(error) => Err(self.failed(&error)),
         }
-    }
-
-    /// The lock is released when the file is dropped.
-    fn lock(&self) -> io::Result<File> {
-        if let Some(directory) = self.file.parent() {
-            std::fs::create_dir_all(directory)?;
-        }
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(self.file.with_extension("lock"))?;
-        file.lock()?;
-        Ok(file)
     }
 
     fn failed(&self, error: &io::Error) -> String {

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use percent_encoding::{AsciiSet, utf8_percent_encode};
 use ring::{digest, hmac};
 
-use crate::address::{host_of, path_of, sent_authority};
+use crate::address::{RESERVED, host_of, path_of, sent_authority};
 use crate::endpoint::Secret;
 
 /// Maximum bytes of a file with keys.
@@ -56,8 +57,8 @@ impl AwsSource {
 
     /// The region of the profile. Blocks.
     pub fn region(&self) -> Option<String> {
-        let texts = self.files.iter().filter_map(|file| read(file));
-        texts.map(|text| profile_value(&text, &self.profile, "region")).find_map(|region| region)
+        let mut texts = self.files.iter().filter_map(|file| read(file));
+        texts.find_map(|text| profile_value(&text, &self.profile, "region"))
     }
 
     /// Returns the keys to sign with. The error is a clause that lists the places that were searched. Blocks.
@@ -65,9 +66,8 @@ impl AwsSource {
         if let Some(keys) = &self.keys {
             return Ok(keys.clone());
         }
-        let texts = self.files.iter().filter_map(|file| read(file));
-        let found = texts.map(|text| profile_keys(&text, &self.profile)).find_map(|keys| keys);
-        found.ok_or_else(|| {
+        let mut texts = self.files.iter().filter_map(|file| read(file));
+        texts.find_map(|text| profile_keys(&text, &self.profile)).ok_or_else(|| {
             let files: Vec<String> = self.files.iter().map(|file| file.display().to_string()).collect();
             format!(
                 "there are no AWS keys: AWS_BEARER_TOKEN_BEDROCK and AWS_ACCESS_KEY_ID are not set, and the profile {:?} \
@@ -190,17 +190,11 @@ pub fn signature(
 
 /// The path of the URL, encoded once more: `%3A` on the wire is signed as `%253A`.
 fn canonical_path(url: &str) -> String {
-    let path = path_of(url);
-    let mut encoded = String::with_capacity(path.len());
-    for byte in path.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
-                encoded.push(byte.into())
-            }
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
+    const PLAIN: &AsciiSet = &RESERVED.remove(b'/');
+    match path_of(url) {
+        "" => "/".to_owned(),
+        path => utf8_percent_encode(path, PLAIN).to_string(),
     }
-    if encoded.is_empty() { "/".to_owned() } else { encoded }
 }
 
 fn canonical_query(url: &str) -> String {

@@ -4,6 +4,7 @@
 
 use super::tokens;
 use crate::address::{host_of, is_loopback};
+use crate::credential::bearer;
 use crate::endpoint::Secret;
 use crate::http::Http;
 
@@ -40,14 +41,14 @@ impl EntraSource {
         }
         let url = format!("{authority}/{tenant}/oauth2/v2.0/token");
         let fields = [
-            ("grant_type", "client_credentials".to_owned()),
-            ("client_id", client.clone()),
-            ("client_secret", secret.expose().to_owned()),
-            ("scope", SCOPE.to_owned()),
+            ("grant_type", "client_credentials"),
+            ("client_id", client),
+            ("client_secret", secret.expose()),
+            ("scope", SCOPE),
         ];
         let key = format!("{url} {client}");
         let token = tokens::cached(key, rejected, tokens::exchange(http, &url, &fields)).await?.token;
-        Ok(("authorization".to_owned(), Secret::new(format!("Bearer {}", token.expose()))))
+        Ok(bearer(token.expose()))
     }
 }
 

@@ -13,9 +13,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::tokens::{self, AccessToken, EXCHANGE_BYTES_MAX, EXCHANGE_TIME_MAX, token_in};
+use crate::credential::bearer;
 use crate::endpoint::Secret;
 use crate::http::Http;
 use epitome_config::logins::now;
+use epitome_platform::blocking;
 
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 const TOKEN_URL: &str = "https://oauth2.googleapis.com/token";
@@ -78,47 +80,45 @@ impl GoogleSource {
         let key = format!("{:?}", (&self.named, &self.usual, &self.metadata_host));
         let exchange = self.exchange(http);
         let AccessToken { token, quota_project, .. } = tokens::cached(key, rejected, exchange).await?;
-        let bearer = Secret::new(format!("Bearer {}", token.expose()));
-        let mut headers = vec![("authorization".to_owned(), bearer)];
+        let mut headers = vec![bearer(token.expose())];
         headers.extend(quota_project.map(|project| ("x-goog-user-project".to_owned(), Secret::new(project))));
         Ok(headers)
     }
 
     async fn exchange(&self, http: &Http) -> Result<AccessToken, String> {
         let source = self.clone();
-        let file =
-            tokio::task::spawn_blocking(move || source.file()).await.map_err(|error| error.to_string())??;
+        let file = blocking::run(move || source.file()).await?;
         let Some((path, file)) = file else { return self.of_metadata_server(http).await };
         let unreadable = |why: String| format!("{} can't be used: {why}", path.display());
-        let (url, fields, quota_project) = match file {
+        match file {
             CredentialFile::ServiceAccount { client_email, private_key, private_key_id, token_uri } => {
-                let url = token_uri.unwrap_or_else(|| TOKEN_URL.to_owned());
+                let url = token_uri.as_deref().unwrap_or(TOKEN_URL);
                 let id = private_key_id.as_deref();
-                let assertion = assertion(&client_email, &private_key, id, &url).map_err(unreadable)?;
-                (url, vec![("grant_type", GRANT.to_owned()), ("assertion", assertion)], None)
+                let assertion = assertion(&client_email, &private_key, id, url).map_err(unreadable)?;
+                tokens::exchange(http, url, &[("grant_type", GRANT), ("assertion", &assertion)]).await
             }
             CredentialFile::AuthorizedUser {
                 client_id,
                 client_secret,
                 refresh_token,
-                quota_project_id,
+                quota_project_id: quota_project,
                 token_uri,
             } => {
-                let fields = vec![
-                    ("grant_type", "refresh_token".to_owned()),
-                    ("client_id", client_id),
-                    ("client_secret", client_secret),
-                    ("refresh_token", refresh_token),
+                let fields = [
+                    ("grant_type", "refresh_token"),
+                    ("client_id", &client_id),
+                    ("client_secret", &client_secret),
+                    ("refresh_token", &refresh_token),
                 ];
-                (token_uri.unwrap_or_else(|| TOKEN_URL.to_owned()), fields, quota_project_id)
+                let url = token_uri.as_deref().unwrap_or(TOKEN_URL);
+                Ok(AccessToken { quota_project, ..tokens::exchange(http, url, &fields).await? })
             }
             CredentialFile::Other => {
                 let known =
                     "it is neither of a service account nor of `gcloud auth application-default login`";
-                return Err(unreadable(known.to_owned()));
+                Err(unreadable(known.to_owned()))
             }
-        };
-        Ok(AccessToken { quota_project, ..tokens::exchange(http, &url, &fields).await? })
+        }
     }
 
     async fn of_metadata_server(&self, http: &Http) -> Result<AccessToken, String> {

@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use crate::endpoint::Secret;
 use crate::http::Http;
-use crate::sign_in::form;
 use epitome_config::logins::now;
 
 /// Tokens are renewed this long before they expire.
@@ -68,15 +67,8 @@ fn find(source: &str, rejected: Option<&str>) -> Option<AccessToken> {
 }
 
 /// Posts a form to a token server. The error is a clause without secrets.
-pub(super) async fn exchange(
-    http: &Http,
-    url: &str,
-    fields: &[(&str, String)],
-) -> Result<AccessToken, String> {
-    let pairs: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let headers = [("content-type".to_owned(), Secret::new("application/x-www-form-urlencoded"))];
-    let body = form(&pairs).into_bytes();
-    let answered = http.post(url, &headers, body, EXCHANGE_BYTES_MAX, EXCHANGE_TIME_MAX).await;
+pub(super) async fn exchange(http: &Http, url: &str, fields: &[(&str, &str)]) -> Result<AccessToken, String> {
+    let answered = http.post_form(url, fields, EXCHANGE_BYTES_MAX, EXCHANGE_TIME_MAX).await;
     let (status, answer) = answered.map_err(|why| format!("{url} could not be asked for a token: {why}"))?;
     token_in(status, &answer).map_err(|why| format!("{url} gave no token: {why}"))
 }

@@ -12,29 +12,22 @@ pub fn nothing_configured(settings: &Settings, env: &EnvironmentPairs) -> Provid
     if let Err(refused) = check_policy(None, settings) {
         return refused;
     }
-    ProviderError {
-        class: ErrorClass::Auth,
-        message: format!(
-            "No model is configured, and no local server answers with its models at {}.",
-            places(&local_urls(settings, env))
-        ),
-        hint: Some(
-            "Run `epitome login` in a terminal, or set ANTHROPIC_API_KEY, OPENAI_API_KEY (with OPENAI_BASE_URL \
-             for a compatible service) or GEMINI_API_KEY where the editor is started, or start a local server \
-             (Ollama, llama-server) and set EPITOME_LOCAL_URL to its address."
-                .into(),
-        ),
-    }
+    let message = format!(
+        "No model is configured, and no local server answers with its models at {}.",
+        places(&local_urls(settings, env))
+    );
+    ProviderError::new(ErrorClass::Auth, message).with_hint(
+        "Run `epitome login` in a terminal, or set ANTHROPIC_API_KEY, OPENAI_API_KEY (with OPENAI_BASE_URL for a \
+         compatible service) or GEMINI_API_KEY where the editor is started, or start a local server (Ollama, \
+         llama-server) and set EPITOME_LOCAL_URL to its address.",
+    )
 }
 
 /// The error if a local model was chosen but no server answers: lists the addresses that were tried.
 pub fn no_local_server(name: &ModelName, settings: &Settings, env: &EnvironmentPairs) -> ProviderError {
     let tried = places(&local_urls(settings, env));
-    ProviderError {
-        class: ErrorClass::Auth,
-        message: format!("No local server answers for {name}; tried {tried}."),
-        hint: Some("Start it, or set EPITOME_LOCAL_URL to its address, then send the prompt again.".into()),
-    }
+    ProviderError::new(ErrorClass::Auth, format!("No local server answers for {name}; tried {tried}."))
+        .with_hint("Start it, or set EPITOME_LOCAL_URL to its address, then send the prompt again.")
 }
 
 /// Joins URLs without their users and passwords.
@@ -45,11 +38,9 @@ fn places(urls: &[String]) -> String {
 
 /// The error while it is not known which models the server has.
 pub(super) fn unknown_gateway(gateway: &GatewaySettings) -> ProviderError {
-    ProviderError {
-        class: ErrorClass::Retry { after: None },
-        message: format!("The models of the server {} are not known yet.", gateway.address),
-        hint: Some("`epitome doctor` says whether it answers.".to_owned()),
-    }
+    let message = format!("The models of the server {} are not known yet.", gateway.address);
+    ProviderError::new(ErrorClass::Retry { after: None }, message)
+        .with_hint("`epitome doctor` says whether it answers.")
 }
 
 /// The error if the server has no such model, and this machine can't call it either: `why`.
@@ -58,13 +49,12 @@ pub(super) fn not_offered(gateway: &GatewaySettings, model: &ModelName, why: Pro
         "The server {} does not offer {model}, and for this machine: {}",
         gateway.address, why.message
     );
-    let hint = "`epitome models --refresh` lists the models that it offers now.".to_owned();
-    ProviderError { message, hint: Some(hint), ..why }
+    ProviderError::new(why.class, message)
+        .with_hint("`epitome models --refresh` lists the models that it offers now.")
 }
 
 pub(super) fn missing_key(provider: &str, hint: String) -> ProviderError {
-    let message = format!("There is no key for {provider}.");
-    ProviderError { class: ErrorClass::Auth, message, hint: Some(hint) }
+    ProviderError::new(ErrorClass::Auth, format!("There is no key for {provider}.")).with_hint(hint)
 }
 
 pub(super) fn unknown_provider(model: &ModelName, settings: &Settings) -> ProviderError {
@@ -88,5 +78,5 @@ pub(super) fn unknown_provider(model: &ModelName, settings: &Settings) -> Provid
             ),
         ),
     };
-    ProviderError { class: ErrorClass::Refused, message, hint: Some(hint) }
+    ProviderError::new(ErrorClass::Refused, message).with_hint(hint)
 }

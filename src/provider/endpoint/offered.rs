@@ -1,5 +1,7 @@
 //! The models that pickers show without requests to providers.
 
+use std::collections::HashSet;
+
 use super::Endpoint;
 use super::resolve::{ConfiguredModel, EnvironmentPairs, HOSTED, choose, resolve};
 use crate::abilities::needs_responses;
@@ -24,13 +26,14 @@ pub fn offered(settings: &Settings, env: &EnvironmentPairs) -> Vec<ModelName> {
             resolve(name, settings, env).is_ok_and(|endpoint| takes_tools(&endpoint))
         }));
     }
-    let mut offered: Vec<ModelName> = Vec::new();
-    for name in names {
-        if !offered.contains(&name) && name.split().is_some() {
-            offered.push(name);
-        }
-    }
-    offered
+    keep_distinct(&mut names);
+    names
+}
+
+/// Removes repeated names, and those without a provider.
+pub(crate) fn keep_distinct(names: &mut Vec<ModelName>) {
+    let mut seen = HashSet::new();
+    names.retain(|name| name.split().is_some() && seen.insert(name.clone()));
 }
 
 /// Whether the model accepts tools in the endpoint's wire format.

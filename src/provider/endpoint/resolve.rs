@@ -75,7 +75,7 @@ fn offered_by_server<'a>(
 /// if the settings were created without it, else the default of the first provider with a key, else any model of a
 /// local server.
 pub fn choose(settings: &Settings, env: &EnvironmentPairs) -> ConfiguredModel {
-    if let Some(name) = settings.model.clone().or_else(|| get(env, "EPITOME_MODEL")) {
+    if let Some(name) = settings.model.clone().or_else(|| value_of(env, "EPITOME_MODEL")) {
         return ConfiguredModel::Named(ModelName::parse(&name));
     }
     let may_be_called = |name: &str| settings.policy.refuses_model(Some(name)).is_none();
@@ -112,11 +112,11 @@ pub fn resolve(
 
 /// Whether the policy of the machine allows a call of this model, or of any.
 pub(super) fn check_policy(model: Option<&ModelName>, settings: &Settings) -> Result<(), ProviderError> {
-    let Some(message) = settings.policy.refuses_model(model.map(|model| model.0.as_str())) else {
-        return Ok(());
-    };
-    let hint = Some("Ask the administrator of this machine.".to_owned());
-    Err(ProviderError { class: ErrorClass::Refused, message, hint })
+    match settings.policy.refuses_model(model.map(|model| model.0.as_str())) {
+        Some(message) => Err(ProviderError::new(ErrorClass::Refused, message)
+            .with_hint("Ask the administrator of this machine.")),
+        None => Ok(()),
+    }
 }
 
 /// A model name for requests that use no model. No rule matches it.
@@ -162,7 +162,9 @@ fn place(
     if let Some(configured) = settings.providers.get(provider) {
         endpoint.set_place(configured.wire, &configured.base_url);
         let variable = configured.key_variable.as_ref();
-        if let Some((variable, key)) = variable.and_then(|variable| Some((variable, get(env, variable)?))) {
+        if let Some((variable, key)) =
+            variable.and_then(|variable| Some((variable, value_of(env, variable)?)))
+        {
             endpoint.set_key(&key, variable);
         }
         for (name, value) in &configured.headers {
@@ -170,12 +172,12 @@ fn place(
         }
         endpoint.use_stored_login(settings);
         if variable.is_none() && !endpoint.has_key() && aws::Scope::of_host(&configured.base_url).is_some() {
-            endpoint.credential = Credential::aws(&configured.base_url, |name| get(env, name));
+            endpoint.credential = Credential::aws(&configured.base_url, |name| value_of(env, name));
         }
         if let (true, Some(variable)) = (endpoint.credential.is_absent(), variable) {
             missing = Some(missing_key(provider, how_to_set(variable, provider)));
         }
-    } else if let Some(hosted) = HOSTED.iter().find(|hosted| hosted.name == provider) {
+    } else if let Some(hosted) = hosted::hosted(provider) {
         missing = hosted.place(&mut endpoint, settings, env);
     } else if provider == "local" {
         let bases = local_urls(settings, env);
@@ -236,17 +238,12 @@ pub fn configured(settings: &Settings, env: &EnvironmentPairs) -> Result<(), Pro
 /// Which environment variables child programs get: the settings' rules, plus the key variables of all providers and search
 /// services.
 pub fn exposure(settings: &Settings) -> Exposure {
-    let hosted = HOSTED.iter().flat_map(Hosted::secret_variables).map(str::to_owned);
-    let built_in = settings.built_in.values().filter_map(|provider| provider.key_variable.clone());
-    let configured = settings.providers.values().filter_map(|provider| provider.key_variable.clone());
-    let searches = search::key_variables().map(str::to_owned);
+    let known = HOSTED.iter().flat_map(Hosted::secret_variables).chain(search::key_variables());
+    let built_in = settings.built_in.values().map(|provider| &provider.key_variable);
+    let configured = settings.providers.values().map(|provider| &provider.key_variable);
+    let provider_keys = known.chain([REMOTE_TOKEN_VARIABLE]).map(str::to_owned);
     Exposure {
-        provider_keys: hosted
-            .chain(built_in)
-            .chain(configured)
-            .chain(searches)
-            .chain([REMOTE_TOKEN_VARIABLE.to_owned()])
-            .collect(),
+        provider_keys: provider_keys.chain(built_in.chain(configured).flatten().cloned()).collect(),
         commands: settings.exposure.commands.clone(),
         hooks: settings.exposure.hooks.clone(),
     }
@@ -256,14 +253,12 @@ pub fn exposure(settings: &Settings) -> Exposure {
 /// addresses.
 pub fn local_urls(settings: &Settings, env: &EnvironmentPairs) -> Vec<String> {
     let configured = settings.providers.get("local").map(|configured| configured.base_url.clone());
-    match configured.or_else(|| get(env, "EPITOME_LOCAL_URL")) {
-        // Ollama's addresses may have no scheme.
-        Some(url) if !url.contains("://") => {
-            vec![beneath(&without_v1(&format!("http://{}", url.trim())), "/v1")]
-        }
-        Some(url) => vec![beneath(&without_v1(url.trim()), "/v1")],
-        None => LOCAL_BASES.map(str::to_owned).to_vec(),
-    }
+    let Some(url) = configured.or_else(|| value_of(env, "EPITOME_LOCAL_URL")) else {
+        return LOCAL_BASES.map(str::to_owned).to_vec();
+    };
+    // Ollama's addresses may have no scheme.
+    let scheme = if url.contains("://") { "" } else { "http://" };
+    vec![beneath(&without_v1(&format!("{scheme}{}", url.trim())), "/v1")]
 }
 
 impl Endpoint {
@@ -377,15 +372,16 @@ impl Endpoint {
     fn add_betas(&mut self, betas: &[String]) {
         const HEADER: &str = "anthropic-beta";
         let there = self.headers.iter().find(|(name, _)| name == HEADER).map(|(_, value)| value.expose());
-        let mut all: Vec<String> = Vec::new();
+        let mut all: Vec<&str> = Vec::new();
         for beta in there.unwrap_or_default().split(',').chain(betas.iter().map(String::as_str)) {
             let beta = beta.trim();
-            if !beta.is_empty() && all.iter().all(|known| known != beta) {
-                all.push(beta.to_owned());
+            if !beta.is_empty() && !all.contains(&beta) {
+                all.push(beta);
             }
         }
+        let all = all.join(",");
         if !all.is_empty() {
-            self.set_header(HEADER, all.join(","));
+            self.set_header(HEADER, all);
         }
     }
 
@@ -427,7 +423,7 @@ fn is_own_host(wire: WireFormat, host: &str) -> bool {
 }
 
 /// The value of a variable; an empty one counts as unset.
-fn get(env: &EnvironmentPairs, name: &str) -> Option<String> {
+pub(crate) fn value_of(env: &EnvironmentPairs, name: &str) -> Option<String> {
     let (_, value) = env.iter().find(|(key, _)| key == name)?;
     value.to_str().map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned)
 }

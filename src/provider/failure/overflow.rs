@@ -19,8 +19,6 @@ enum NumberLayout {
     Absent,
     /// Tokens used, then the limit.
     UsedFirst,
-    /// The limit, then tokens used.
-    LimitFirst,
     /// Input, output, limit.
     Sum,
     /// Each number follows these words.
@@ -58,7 +56,7 @@ const SENTENCES: [(&str, NumberLayout); 29] = [
     // xAI: "maximum prompt length is 131072 but the request contains 537812 tokens"
     ("maximum prompt length is", NumberLayout::After { used: "contains", limit: "maximum prompt length" }),
     // TGI: "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 20 …"
-    ("`max_new_tokens` must be <=", NumberLayout::LimitFirst),
+    ("`max_new_tokens` must be <=", NumberLayout::After { used: "given:", limit: "must be <=" }),
     // llama.cpp: "request (9000 tokens) exceeds the available context size (8192 tokens)"
     ("exceeds the available context size", NumberLayout::UsedFirst),
     // LM Studio: "Cannot truncate prompt with n_keep (15028) >= n_ctx (7424)"
@@ -115,7 +113,6 @@ fn read(sizes: NumberLayout, message: &str) -> (Option<u64>, Option<u64>) {
     match sizes {
         NumberLayout::Absent => (None, None),
         NumberLayout::UsedFirst => (all.first().copied(), all.get(1).copied()),
-        NumberLayout::LimitFirst => (all.get(1).copied(), all.first().copied()),
         NumberLayout::Sum => match all[..] {
             [input, output, limit, ..] => (Some(input.saturating_add(output)), Some(limit)),
             _ => (None, None),
@@ -126,16 +123,6 @@ fn read(sizes: NumberLayout, message: &str) -> (Option<u64>, Option<u64>) {
 
 /// The integers of a text, including those with commas as thousands separators.
 fn numbers(text: &str) -> Vec<u64> {
-    let mut numbers = Vec::new();
-    let mut digits = String::new();
-    let mut letters = text.chars().peekable();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '0'..='9' => digits.push(letter),
-            ',' if !digits.is_empty() && letters.peek().is_some_and(char::is_ascii_digit) => {}
-            _ => numbers.extend(std::mem::take(&mut digits).parse::<u64>()),
-        }
-    }
-    numbers.extend(digits.parse::<u64>());
-    numbers
+    let text = text.replace(',', "");
+    text.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
 }

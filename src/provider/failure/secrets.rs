@@ -2,7 +2,7 @@
 
 use crate::credential::Credential;
 use crate::endpoint::Endpoint;
-use crate::network;
+use crate::{ProviderError, network};
 
 /// Shorter values are not redacted: they aren't secrets, and redaction would garble ordinary words.
 const SECRET_BYTES_MIN: usize = 6;
@@ -29,8 +29,8 @@ pub(crate) fn scrub(endpoint: &Endpoint, text: &str) -> String {
                 .to_owned()
         }));
     }
-    if let Credential::AwsSigner(signer) = &endpoint.credential {
-        secrets.extend(signer.secrets().map(str::to_owned));
+    if let Credential::Aws(aws) = &endpoint.credential {
+        secrets.extend(aws.secrets().map(str::to_owned));
     }
     secrets.extend(network::secrets_of(&endpoint.base_url));
     secrets.extend(endpoint.network.secrets());
@@ -48,6 +48,14 @@ pub(crate) fn scrub(endpoint: &Endpoint, text: &str) -> String {
         }
     }
     text
+}
+
+impl ProviderError {
+    /// Without the secrets of this endpoint.
+    pub(crate) fn scrubbed(self, endpoint: &Endpoint) -> ProviderError {
+        let hint = self.hint.map(|hint| scrub(endpoint, &hint));
+        ProviderError { message: scrub(endpoint, &self.message), hint, ..self }
+    }
 }
 
 fn as_json(secret: &str) -> [String; 2] {

@@ -54,6 +54,14 @@ pub(super) struct ClientKey {
     pub http1_only: bool,
 }
 
+impl ClientKey {
+    /// For a request to a URL that isn't a model call.
+    pub(super) fn without_provider(network: &Network, url: &str, connect: Duration) -> ClientKey {
+        let (provider, direct) = (String::new(), network.is_direct(url));
+        ClientKey { provider, network: network.clone(), direct, connect, http1_only: false }
+    }
+}
+
 /// The cached clients, least recently used first.
 #[derive(Debug, Default)]
 pub(super) struct ClientCache(Mutex<Vec<(ClientKey, CachedClient)>>);

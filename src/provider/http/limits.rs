@@ -50,22 +50,13 @@ pub struct CallTimeouts {
 impl CallTimeouts {
     /// The timeouts for an endpoint's service.
     pub fn for_endpoint(endpoint: &Endpoint) -> CallTimeouts {
-        let content = |usual: Duration| endpoint.silence.unwrap_or(usual);
-        let (first_byte, silence, content) = match endpoint.wire {
-            _ if is_loopback(host_of(&endpoint.base_url)) => {
-                let content = content(LOCAL_SILENCE_MAX);
-                (content, content, content)
-            }
-            WireFormat::AnthropicMessages if endpoint.own_api => {
-                (FIRST_BYTE_MAX, PINGED_SILENCE_MAX, content(CONTENT_SILENCE_MAX))
-            }
-            WireFormat::AnthropicMessages
-            | WireFormat::OpenAiResponses
-            | WireFormat::OpenAiChat
-            | WireFormat::Gemini => {
-                let content = content(CONTENT_SILENCE_MAX);
-                (content, content, content)
-            }
+        let is_local = is_loopback(host_of(&endpoint.base_url));
+        let content =
+            endpoint.silence.unwrap_or(if is_local { LOCAL_SILENCE_MAX } else { CONTENT_SILENCE_MAX });
+        let is_pinged = !is_local && endpoint.own_api && endpoint.wire == WireFormat::AnthropicMessages;
+        let (first_byte, silence) = match is_pinged {
+            true => (FIRST_BYTE_MAX, PINGED_SILENCE_MAX),
+            false => (content, content),
         };
         CallTimeouts { connect: CONNECT_MAX, first_byte, silence, content }
     }

@@ -36,10 +36,6 @@ impl Logged {
         self.received = self.received.saturating_add(bytes);
     }
 
-    pub(super) fn finished(&mut self) {
-        self.end("finished");
-    }
-
     /// Records the error and returns it.
     pub(super) fn failed(&mut self, error: ProviderError) -> ProviderError {
         self.end(match &error.class {

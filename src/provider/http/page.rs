@@ -13,6 +13,7 @@ use reqwest::{Response, Url};
 use tokio::time::timeout;
 
 use super::clients::{self, ClientKey};
+use super::read_start;
 use super::trouble::reason;
 use crate::network::Network;
 
@@ -154,13 +155,7 @@ async fn follow(mut address: Address, network: &Network, private: bool) -> Resul
 
 async fn ask(address: &Address, network: &Network, private: bool) -> Result<Response, String> {
     let addresses = checked(address, network, private).await?;
-    let key = ClientKey {
-        provider: String::new(),
-        network: network.clone(),
-        direct: network.is_direct(address.url()),
-        connect: CONNECT_MAX,
-        http1_only: false,
-    };
+    let key = ClientKey::without_provider(network, address.url(), CONNECT_MAX);
     let host = address.0.host_str().unwrap_or_default();
     let failed = |why: String| format!("{} could not be reached: {why}.", address.host());
     let client = clients::pinned(&key, host, &addresses).map_err(failed)?;
@@ -197,19 +192,9 @@ async fn read(address: Address, mut response: Response) -> Result<Document, Stri
         response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let (content_type, status) = (content_type.to_ascii_lowercase(), response.status().as_u16());
     let mut body = Vec::new();
-    let mut is_cut = false;
-    while let Some(piece) = response
-        .chunk()
+    let is_cut = read_start(&mut response, BODY_BYTES_MAX, &mut body)
         .await
-        .map_err(|error| format!("{} broke off: {}.", address.host(), reason(&error)))?
-    {
-        let space = BODY_BYTES_MAX - body.len();
-        body.extend_from_slice(&piece[..piece.len().min(space)]);
-        if piece.len() > space {
-            is_cut = true;
-            break;
-        }
-    }
+        .map_err(|error| format!("{} broke off: {}.", address.host(), reason(&error)))?;
     Ok(Document { address, status, content_type, body, is_cut })
 }
 

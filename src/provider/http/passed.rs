@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use super::limits::CallTimeouts;
 use super::logged::Logged;
-use super::reply::read_error;
+use super::reply::{header, read_error};
 use super::trouble::reason;
 use super::{Http, RequestShape};
 use crate::ProviderError;
@@ -41,21 +41,18 @@ impl Http {
         url: &str,
         body: Bytes,
     ) -> Result<PassedReply, ProviderError> {
-        let limits = self.limits.unwrap_or_else(|| CallTimeouts::for_endpoint(endpoint));
         let accept = if url == endpoint.url() { "text/event-stream" } else { "application/json" };
         let asked =
             RequestShape { method: Method::POST, url: url.to_owned(), body: Some(vec![body]), accept };
         let mut logged = Logged::new(endpoint);
-        let sending = self.sending(endpoint, asked, limits).map_err(|error| logged.failed(error))?;
+        let sending = self.sending(endpoint, asked).map_err(|error| logged.failed(error))?;
+        let limits = sending.limits;
         let sent = sending.send(endpoint).await;
         let (authenticated, mut response) = sent.map_err(|error| logged.failed(error))?;
         let status = response.status().as_u16();
         logged.answered(status);
-        let header = |name: &'static str| {
-            let value = response.headers().get(name)?.to_str().ok()?;
-            Some((name, value.to_owned()))
-        };
-        let headers = HEADERS.into_iter().filter_map(header).collect();
+        let sent = |name| Some((name, header(response.headers(), name)?.to_owned()));
+        let headers = HEADERS.into_iter().filter_map(sent).collect();
         let body = match status {
             200 => PassedBody::Stream(response),
             _ => {
@@ -80,7 +77,7 @@ impl PassedReply {
         };
         match &piece {
             Some(piece) => self.logged.count_chunk(piece.len()),
-            None => self.logged.finished(),
+            None => self.logged.end("finished"),
         }
         Ok(piece)
     }

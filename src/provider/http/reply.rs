@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::limits::{CallTimeouts, TRIED_AGAIN_MAX, format_duration};
 use super::logged::Logged;
+use super::read_start;
 use super::trouble::reason;
 use crate::budget::Reservation;
 use crate::endpoint::Endpoint;
@@ -40,8 +41,7 @@ pub struct ReplyStream {
     /// Events that have arrived and were not returned yet.
     events: Vec<ProviderEvent>,
     state: StreamState,
-    silence_max: Duration,
-    content_silence_max: Duration,
+    limits: CallTimeouts,
     /// When the last chunk arrived.
     heard: Instant,
     /// When the last piece of the reply arrived.
@@ -82,12 +82,12 @@ impl ReplyStream {
                 StreamState::Whole => {
                     self.state = StreamState::Ended;
                     self.drain().await;
-                    self.logged.finished();
+                    self.logged.end("finished");
                     return Ok(None);
                 }
                 StreamState::Ended => {
                     self.state = StreamState::Ended;
-                    self.logged.finished();
+                    self.logged.end("finished");
                     return Ok(None);
                 }
                 StreamState::Failed(error) => {
@@ -161,9 +161,8 @@ impl ReplyStream {
         let status = response.status().as_u16();
         logged.answered(status);
         let headers = response.headers().clone();
-        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let request_id = request_id(&headers);
-        let kind = header("content-type").unwrap_or_default();
+        let kind = header(&headers, "content-type").unwrap_or_default();
         let is_text_of_another_kind = kind.starts_with("application/json") || kind.starts_with("text/html");
         if status == 200 && !is_text_of_another_kind {
             let decoding = Decoding::new(endpoint, prefix, request_id.map(str::to_owned));
@@ -176,8 +175,7 @@ impl ReplyStream {
                 decoding,
                 events: Vec::new(),
                 state: StreamState::Open,
-                silence_max: limits.silence,
-                content_silence_max: limits.content,
+                limits,
                 heard,
                 moved_on: heard,
                 logged,
@@ -195,28 +193,20 @@ impl ReplyStream {
     }
 
     fn silent_until(&self) -> Instant {
-        (self.heard + self.silence_max).min(self.moved_on + self.content_silence_max)
+        (self.heard + self.limits.silence).min(self.moved_on + self.limits.content)
     }
 
     fn silence_error(&self) -> ProviderError {
-        let is_alive = self.heard + self.silence_max > self.moved_on + self.content_silence_max;
-        let (limit, why) = match is_alive {
-            true => (
-                self.content_silence_max,
-                format!(
-                    "it kept the connection alive and sent nothing of the reply for {}, the limit of silence_s",
-                    format_duration(self.content_silence_max)
-                ),
+        let is_alive = self.heard + self.limits.silence > self.moved_on + self.limits.content;
+        let limit = if is_alive { self.limits.content } else { self.limits.silence };
+        let time = format_duration(limit);
+        let why = match is_alive {
+            true => format!(
+                "it kept the connection alive and sent nothing of the reply for {time}, the limit of silence_s"
             ),
-            false => (
-                self.silence_max,
-                format!("no more data came for {}, the limit of silence", format_duration(self.silence_max)),
-            ),
+            false => format!("no more data came for {time}, the limit of silence"),
         };
-        match limit <= TRIED_AGAIN_MAX {
-            true => self.decoding.lost(&why),
-            false => self.decoding.broken(&why),
-        }
+        if limit <= TRIED_AGAIN_MAX { self.decoding.lost(&why) } else { self.decoding.broken(&why) }
     }
 
     /// Reads to the end of the transfer, so that the connection can be reused.
@@ -242,11 +232,10 @@ async fn let_others_run() {
 
 /// Classifies an error response.
 pub(super) fn refusal(endpoint: &Endpoint, status: u16, headers: &HeaderMap, body: &str) -> ProviderError {
-    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let failure = ErrorResponse {
         status,
-        retry_after: retry::retry_after(header),
-        should_retry: header("x-should-retry").and_then(|value| value.parse().ok()),
+        retry_after: retry::retry_after(|name| header(headers, name)),
+        should_retry: header(headers, "x-should-retry").and_then(|value| value.parse().ok()),
         request_id: request_id(headers),
         body,
     };
@@ -254,20 +243,16 @@ pub(super) fn refusal(endpoint: &Endpoint, status: u16, headers: &HeaderMap, bod
 }
 
 fn request_id(headers: &HeaderMap) -> Option<&str> {
-    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    header("request-id").or_else(|| header("x-request-id"))
+    header(headers, "request-id").or_else(|| header(headers, "x-request-id"))
+}
+
+pub(super) fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
 }
 
 pub(super) async fn read_error(response: &mut Response) -> String {
     let mut body = Vec::new();
-    let reading = async {
-        while let Ok(Some(piece)) = response.chunk().await {
-            body.extend_from_slice(&piece[..piece.len().min(ERROR_BODY_BYTES_MAX - body.len())]);
-            if body.len() >= ERROR_BODY_BYTES_MAX {
-                break;
-            }
-        }
-    };
+    let reading = read_start(response, ERROR_BODY_BYTES_MAX, &mut body);
     // If the body doesn't arrive, the status is sufficient.
     let _ = timeout(ERROR_BODY_TIME_MAX, reading).await;
     String::from_utf8_lossy(&body).into_owned()

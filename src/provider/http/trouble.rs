@@ -38,6 +38,7 @@ pub(super) fn unreachable_now(
         false => reason(error),
     };
     let is_refused_by_proxy = why.contains("proxy authorization required");
+    let retry = ErrorClass::Retry { after: None };
     let (class, hint) = match proxy {
         _ if is_untrusted(error) && endpoint.credential.gateway().is_some() => (
             ErrorClass::Refused,
@@ -57,14 +58,12 @@ pub(super) fn unreachable_now(
             ),
         ),
         Some(variable) => (
-            ErrorClass::Retry { after: None },
+            retry,
             format!("Check the network, and the proxy that {variable} of the editor's environment names."),
         ),
-        None if is_loopback(host) => {
-            (ErrorClass::Retry { after: None }, "Check that the server is running.".to_owned())
-        }
+        None if is_loopback(host) => (retry, "Check that the server is running.".to_owned()),
         None => (
-            ErrorClass::Retry { after: None },
+            retry,
             "Check the network; if it needs a proxy, set HTTPS_PROXY in the editor's environment.".to_owned(),
         ),
     };
@@ -90,18 +89,15 @@ pub(super) fn no_first_byte(endpoint: &Endpoint, waited: Duration) -> ProviderEr
 /// The error if the request can't be sent with the current configuration. `why` is a clause.
 pub(super) fn unusable(endpoint: &Endpoint, why: &str) -> ProviderError {
     let message = format!("No request can be sent to {}: {why}.", failure::subject(endpoint));
-    ProviderError {
-        class: ErrorClass::Refused,
-        message: failure::scrub(endpoint, &message),
-        hint: Some(failure::scrub(endpoint, &format!("Check the configuration of {}.", endpoint.place()))),
-    }
+    let hint = format!("Check the configuration of {}.", endpoint.place());
+    ProviderError::new(ErrorClass::Refused, message).with_hint(hint).scrubbed(endpoint)
 }
 
 /// The error if the response to a request that isn't a model call was lost or is too long. `why` is a clause.
 pub(super) fn unreadable(endpoint: &Endpoint, why: &str) -> ProviderError {
     let subject = failure::subject(endpoint);
     let message = format!("The answer of {subject} can't be read: {why} (model {}).", endpoint.name);
-    ProviderError { class: ErrorClass::Refused, message: failure::scrub(endpoint, &message), hint: None }
+    ProviderError::new(ErrorClass::Refused, message).scrubbed(endpoint)
 }
 
 /// Returns the innermost cause, without the URL that the client adds, which may contain a key.

@@ -83,12 +83,8 @@ impl ModelEntry {
             (self.facts, self.life) = (other.facts, other.life);
             (self.listed_at, self.window_since) = (other.listed_at, other.window_since);
         }
-        if other.learnt.map(|learnt| learnt.at) > self.learnt.map(|learnt| learnt.at) {
-            self.learnt = other.learnt;
-        }
-        if other.form.map(|known| known.at) > self.form.map(|known| known.at) {
-            self.form = other.form;
-        }
+        self.learnt = other.learnt.into_iter().chain(self.learnt).max_by_key(|learnt| learnt.at);
+        self.form = other.form.into_iter().chain(self.form).max_by_key(|known| known.at);
         self.reported_at = self.reported_at.max(other.reported_at);
     }
 
@@ -170,10 +166,7 @@ impl LearnedCache {
         for model in listed.iter().take(LISTED_MAX) {
             let old = self.model(place, &model.name).cloned().unwrap_or_default();
             // The first listed window is not a change.
-            let changed = match (model.facts.window, old.facts.window) {
-                (Some(new), Some(old)) => new != old,
-                (None, _) | (_, None) => false,
-            };
+            let changed = model.facts.window.zip(old.facts.window).is_some_and(|(new, old)| new != old);
             let known = ModelEntry {
                 window_since: if changed { now } else { old.window_since },
                 facts: model.facts.clone().or(old.facts),

@@ -50,30 +50,24 @@ const CHAT_AT_VERTEX: [&str; 2] = ["claude", "gemini"];
 pub fn page(body: &[u8], own_api: bool) -> Option<ListPage> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let list = body.as_object()?;
-    match (list.get("data"), list.get("models").or(list.get("publisherModels"))) {
+    let text = |name: &str| list.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let (listed, next) = match (list.get("data"), list.get("models").or(list.get("publisherModels"))) {
         (Some(Value::Array(data)), second) => {
             let second = second.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
             let listed = data.iter().filter_map(|model| in_data(model, second, own_api)).collect();
-            let more = list.get("has_more").and_then(Value::as_bool).unwrap_or(false);
-            let last = list.get("last_id").and_then(Value::as_str).filter(|_| more);
-            Some(ListPage { listed, next: last.map(str::to_owned) })
+            (listed, text("last_id").filter(|_| body["has_more"] == true))
         }
         // Ollama writes `null` for an empty list.
-        (Some(Value::Null), _) => Some(ListPage { listed: Vec::new(), next: None }),
+        (Some(Value::Null), _) => (Vec::new(), None),
         (_, Some(Value::Array(models))) => {
-            let next = list.get("nextPageToken").and_then(Value::as_str).filter(|next| !next.is_empty());
-            Some(ListPage {
-                listed: models
-                    .iter()
-                    .filter_map(|model| read_gemini(model).or_else(|| of_plan(model)))
-                    .collect(),
-                next: next.map(str::to_owned),
-            })
+            let listed = models.iter().filter_map(|model| read_gemini(model).or_else(|| of_plan(model)));
+            (listed.collect(), text("nextPageToken"))
         }
         // Gemini omits an empty list.
-        (None, None) if list.is_empty() => Some(ListPage { listed: Vec::new(), next: None }),
-        _ => None,
-    }
+        (None, None) if list.is_empty() => (Vec::new(), None),
+        _ => return None,
+    };
+    Some(ListPage { listed, next: next.map(str::to_owned) })
 }
 
 /// Parses a model of a list with `data`. `second` is llama.cpp's second list, which contains the abilities.

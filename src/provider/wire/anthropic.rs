@@ -10,8 +10,8 @@ use super::turns::{
     CallAnswer, NO_OUTCOME, NO_OUTPUT, WireTurn, call_name, without_blanks, without_thinking_at_end,
 };
 use super::{
-    BodyEnvelope, BodyHead, CacheMarks, EncodedTurn, Format, Prefix, Purpose, RequestMeta, compaction,
-    is_of_provider, is_own, list_of_tools, put,
+    BodyEnvelope, BodyHead, CacheMarks, Format, Purpose, RequestMeta, TurnWriter, compaction, is_of_provider,
+    is_own, list_of_tools,
 };
 use crate::abilities::{Effort, Thinking};
 use crate::endpoint::Endpoint;
@@ -33,20 +33,14 @@ impl Format for Anthropic {
         })
     }
 
-    fn turn(
-        &self,
-        endpoint: &Endpoint,
-        turn: &WireTurn<'_>,
-        prefix: &mut Prefix,
-        out: &mut Vec<u8>,
-    ) -> EncodedTurn {
+    fn turn(&self, endpoint: &Endpoint, turn: &WireTurn<'_>, out: &mut TurnWriter<'_>) -> bool {
         match turn {
             WireTurn::User { compacted, answers, parts } => {
                 let given: Vec<&Value> =
                     compacted.iter().filter_map(|native| compaction::own(native, endpoint)).collect();
                 // Only one compaction is accepted, as the very first block; the newest is the one in effect.
                 if let Some(given) = given.last() {
-                    put(&json!({ "role": "assistant", "content": [given] }), prefix, out);
+                    out.put(&json!({ "role": "assistant", "content": [given] }));
                 }
                 let repeated = match (given.last(), parts.as_slice()) {
                     // The compaction must be followed by user content.
@@ -54,21 +48,19 @@ impl Format for Anthropic {
                     (Some(_) | None, _) => false,
                 };
                 let parts = &parts[usize::from(repeated)..];
-                let images = &mut prefix.images;
+                let images = &mut out.prefix.images;
                 let mut content: Vec<Value> = Vec::with_capacity(answers.len() + parts.len());
                 content.extend(answers.iter().map(|answer| result(answer, endpoint, images)));
                 let said = parts.iter().filter_map(|part| said(part, endpoint));
                 content.extend(said.map(|part| block(images.admit(part))));
-                put(&json!({ "role": "user", "content": content }), prefix, out);
-                // The mark goes before the closing brace of the last block, which precedes the ends of list and
-                // message.
-                EncodedTurn { mark: Some(out.len() - "}]}".len()), begins_with_thinking: false }
+                out.put(&json!({ "role": "user", "content": content }));
+                false
             }
             WireTurn::Agent { replies } => {
                 let mut begins_with_thinking = false;
                 let searches = Searches::of_turn(replies);
                 for (at, parts) in replies.iter().enumerate() {
-                    let so_far = prefix.digest();
+                    let so_far = out.prefix.digest();
                     let parts = without_blanks(parts);
                     let mut content: Vec<Value> = Vec::with_capacity(parts.len());
                     for part in without_thinking_at_end(&parts) {
@@ -83,9 +75,9 @@ impl Format for Anthropic {
                     if at == 0 {
                         begins_with_thinking = content.first().is_some_and(is_thinking);
                     }
-                    put(&json!({ "role": "assistant", "content": content }), prefix, out);
+                    out.put(&json!({ "role": "assistant", "content": content }));
                 }
-                EncodedTurn { mark: Some(out.len() - "}]}".len()), begins_with_thinking }
+                begins_with_thinking
             }
         }
     }

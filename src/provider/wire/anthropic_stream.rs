@@ -21,7 +21,6 @@ pub(super) struct AnthropicDecoder {
     /// The text blocks since the last other one, if the model can search: their sources are sent back with them.
     texts: Option<Vec<Value>>,
     stop: Option<ReplyStop>,
-    whole: bool,
 }
 
 #[derive(Debug)]
@@ -57,7 +56,7 @@ impl AnthropicDecoder {
     /// `prefix` is the digest that was computed while encoding the request; `searches` is whether the model can search.
     pub(super) fn new(prefix: String, searches: bool) -> AnthropicDecoder {
         let texts = searches.then(Vec::new);
-        AnthropicDecoder { prefix, block: ContentBlock::Plain, texts, stop: None, whole: false }
+        AnthropicDecoder { prefix, block: ContentBlock::Plain, texts, stop: None }
     }
 }
 
@@ -69,13 +68,13 @@ impl Decode for AnthropicDecoder {
             "content_block_delta" => self.delta(event.delta.unwrap_or_default(), out),
             "content_block_start" => {
                 self.block_stopped(out);
-                let block = event.content_block.unwrap_or(Value::Null);
-                self.block_started(event.index.unwrap_or(0), block, out);
+                self.block_started(event.index.unwrap_or(0), event.content_block, out);
             }
             "content_block_stop" => self.block_stopped(out),
             "message_start" => {
-                if let Some(said) = event.message.and_then(|message| message.usage) {
-                    out.push(ProviderEvent::Usage(usage(&said)));
+                let said = &event.message["usage"];
+                if !said.is_null() {
+                    out.push(ProviderEvent::Usage(usage(said)));
                 }
             }
             "message_delta" => {
@@ -85,14 +84,13 @@ impl Decode for AnthropicDecoder {
                 if let Some(delta) = event.delta
                     && let Some(reason) = delta.stop_reason
                 {
-                    self.stop = Some(stop(&reason, delta.stop_details));
+                    self.stop = Some(stop(&reason, &delta.stop_details));
                 }
             }
             "message_stop" => {
                 self.block_stopped(out);
                 self.texts_ended(out);
                 out.push(ProviderEvent::Stopped(self.stop.take().unwrap_or(ReplyStop::Finished)));
-                self.whole = true;
             }
             "error" => return Err(DecodeError::Provider(data.to_owned())),
             // Compatible servers send errors in a different shape, without a type.
@@ -100,10 +98,6 @@ impl Decode for AnthropicDecoder {
             _ => {}
         }
         Ok(())
-    }
-
-    fn is_whole(&self) -> bool {
-        self.whole
     }
 
     fn end(&mut self, _: &mut Vec<ProviderEvent>) -> Result<(), Unfinished> {
@@ -190,8 +184,11 @@ impl AnthropicDecoder {
     }
 
     fn block_stopped(&mut self, out: &mut Vec<ProviderEvent>) {
-        let block = match std::mem::replace(&mut self.block, ContentBlock::Plain) {
-            ContentBlock::Plain => return,
+        let sealed = |block: Value| ProviderEvent::ThinkingSealed {
+            data: json!({ "block": block, "prefix": self.prefix }),
+        };
+        let event = match std::mem::replace(&mut self.block, ContentBlock::Plain) {
+            ContentBlock::Plain | ContentBlock::Call { whole: None, .. } => return,
             ContentBlock::Text { text, citations } => {
                 let mut block = json!({ "type": "text", "text": text });
                 if !citations.is_empty() {
@@ -200,34 +197,23 @@ impl AnthropicDecoder {
                 self.texts.iter_mut().for_each(|texts| texts.push(block.clone()));
                 return;
             }
-            ContentBlock::Search { block, input } => {
-                out.push(search::begun(block, &input));
-                return;
-            }
-            ContentBlock::Call { whole: None, .. } => return,
-            ContentBlock::Call { index, whole: Some(json) } => {
-                append(out, ProviderEvent::CallArguments { index, json });
-                return;
-            }
+            ContentBlock::Search { block, input } => search::begun(block, &input),
+            ContentBlock::Call { index, whole: Some(json) } => ProviderEvent::CallArguments { index, json },
             // Compatible servers don't sign; unsigned thinking is only for display.
             ContentBlock::Thinking { signature, .. } if signature.is_empty() => return,
             ContentBlock::Thinking { text, signature } => {
-                json!({ "type": "thinking", "thinking": text, "signature": signature })
+                sealed(json!({ "type": "thinking", "thinking": text, "signature": signature }))
             }
-            ContentBlock::Redacted(block) => block,
+            ContentBlock::Redacted(block) => sealed(block),
             // Without text, the service failed to compact.
             ContentBlock::Compaction(block) if !block["content"].is_string() => return,
             ContentBlock::Compaction(block) => {
-                let data = compaction::kept(without_nulls(block));
-                out.push(ProviderEvent::ThinkingSealed { data });
-                return;
+                ProviderEvent::ThinkingSealed { data: compaction::kept(without_nulls(block)) }
             }
         };
-        out.push(ProviderEvent::ThinkingSealed { data: json!({ "block": block, "prefix": self.prefix }) });
+        append(out, event);
     }
-}
 
-impl AnthropicDecoder {
     /// Reports the sources of the texts since the last other block, if they have some.
     fn texts_ended(&mut self, out: &mut Vec<ProviderEvent>) {
         let texts = self.texts.as_mut().map(std::mem::take).unwrap_or_default();
@@ -235,13 +221,12 @@ impl AnthropicDecoder {
     }
 }
 
-fn stop(reason: &str, details: Option<Value>) -> ReplyStop {
+fn stop(reason: &str, details: &Value) -> ReplyStop {
     match reason {
         "max_tokens" => ReplyStop::MaxTokens,
         "model_context_window_exceeded" => ReplyStop::WindowExceeded,
         "pause_turn" => ReplyStop::Paused,
         "refusal" => {
-            let details = details.unwrap_or(Value::Null);
             let said = |name: &str| details[name].as_str().map(str::to_owned);
             let reason = said("explanation").or_else(|| said("category"));
             ReplyStop::Refused { reason: reason.unwrap_or_default() }
@@ -259,8 +244,10 @@ struct AnthropicEvent<'a> {
     index: Option<u32>,
     #[serde(borrow)]
     delta: Option<AnthropicDelta<'a>>,
-    content_block: Option<Value>,
-    message: Option<MessageStart>,
+    #[serde(default)]
+    content_block: Value,
+    #[serde(default)]
+    message: Value,
     usage: Option<Value>,
     error: Option<Value>,
 }
@@ -276,12 +263,8 @@ struct AnthropicDelta<'a> {
     citation: Option<Value>,
     #[serde(borrow)]
     stop_reason: Option<Cow<'a, str>>,
-    stop_details: Option<Value>,
-}
-
-#[derive(Deserialize)]
-struct MessageStart {
-    usage: Option<Value>,
+    #[serde(default)]
+    stop_details: Value,
 }
 
 /// Total usage: compactions are reported as separate iterations that the sums don't include.

@@ -8,9 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::parts::{Sendable, UNNAMED, data_url, said, text_and_rest};
 use super::turns::{NO_OUTCOME, WireTurn, call_name, without_blanks};
-use super::{
-    BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, RequestMeta, is_own, list_of_tools, put, write,
-};
+use super::{BodyEnvelope, BodyHead, Format, RequestMeta, TurnWriter, is_own, list_of_tools, write};
 use crate::ModelRequest;
 use crate::abilities::{Effort, Thinking, limits_completion, needs_responses};
 use crate::attachments::audio_format;
@@ -33,15 +31,9 @@ impl Format for Chat {
         })
     }
 
-    fn turn(
-        &self,
-        endpoint: &Endpoint,
-        turn: &WireTurn<'_>,
-        prefix: &mut Prefix,
-        out: &mut Vec<u8>,
-    ) -> EncodedTurn {
+    fn turn(&self, endpoint: &Endpoint, turn: &WireTurn<'_>, out: &mut TurnWriter<'_>) -> bool {
         match turn {
-            WireTurn::Agent { replies } => put(&agent(endpoint, replies), prefix, out),
+            WireTurn::Agent { replies } => out.put(&agent(endpoint, replies)),
             WireTurn::User { compacted: _, answers, parts } => {
                 let mut content: Vec<Value> = Vec::new();
                 for answer in answers {
@@ -51,7 +43,7 @@ impl Format for Chat {
                         Some(outcome) => text_and_rest(outcome, endpoint),
                     };
                     let named = call_id(endpoint, &id.0);
-                    put(&json!({ "role": "tool", "tool_call_id": named, "content": text }), prefix, out);
+                    out.put(&json!({ "role": "tool", "tool_call_id": named, "content": text }));
                     if !rest.is_empty() {
                         content.push(part(Sendable::Text(format!("What call {id} shows:").into())));
                         content.extend(rest.into_iter().map(part));
@@ -59,11 +51,11 @@ impl Format for Chat {
                 }
                 content.extend(parts.iter().filter_map(|part| said(part, endpoint)).map(part));
                 if !content.is_empty() {
-                    put(&json!({ "role": "user", "content": user_content(content) }), prefix, out);
+                    out.put(&json!({ "role": "user", "content": user_content(content) }));
                 }
             }
         }
-        EncodedTurn::default()
+        false
     }
 
     fn envelope(&self, endpoint: &Endpoint, meta: &RequestMeta<'_>) -> BodyEnvelope {

@@ -26,7 +26,6 @@ pub(super) struct ChatDecoder {
     details: Vec<Value>,
     /// Whether any part of a reply was received.
     begun: bool,
-    whole: bool,
 }
 
 /// A call of this reply. Its position in the list is its index in the emitted events.
@@ -40,10 +39,6 @@ struct StreamedCall {
 }
 
 impl Decode for ChatDecoder {
-    fn is_whole(&self) -> bool {
-        self.whole
-    }
-
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
         if data == "[DONE]" {
             // Without a finish reason and without content, this is the empty reply of a server whose context window is
@@ -142,7 +137,6 @@ impl ChatDecoder {
             stop => stop,
         };
         out.push(ProviderEvent::Stopped(stop));
-        self.whole = true;
     }
 
     fn delta(&mut self, delta: ChatDelta, out: &mut Vec<ProviderEvent>) {
@@ -162,15 +156,11 @@ impl ChatDecoder {
             self.begun = true;
             self.detail(piece);
         }
-        if !text.is_empty() {
+        let refusal = delta.refusal.unwrap_or_default();
+        self.refusal.push_str(&refusal);
+        for text in [text, refusal].into_iter().filter(|text| !text.is_empty()) {
             self.begun = true;
             self.seal(out);
-            append(out, ProviderEvent::Text(text));
-        }
-        if let Some(text) = delta.refusal.filter(|text| !text.is_empty()) {
-            self.begun = true;
-            self.seal(out);
-            self.refusal.push_str(&text);
             append(out, ProviderEvent::Text(text));
         }
         for call in delta.tool_calls.into_iter().flatten() {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::images::OldestImages;
 use super::turns::{WireTurn, turns};
-use super::{BodyEnvelope, EncodedTurn, Format, Prefix, Purpose, RequestMeta, format_of};
+use super::{BodyEnvelope, CacheMarks, Format, Prefix, Purpose, RequestMeta, TurnWriter, format_of};
 use crate::budget::BYTES_PER_TOKEN;
 use crate::endpoint::Endpoint;
 use crate::{Basis, ModelRequest};
@@ -89,7 +89,8 @@ struct EncodingStart {
 #[derive(Clone, Debug)]
 struct EncodedPiece {
     bytes: Bytes,
-    written: EncodedTurn,
+    /// Whether this is a reply that begins with the model's own thinking.
+    begins_with_thinking: bool,
     /// Whether this is a turn of the user, or one with tool results.
     of_user: bool,
     /// Bytes that cost nothing, because they are not text.
@@ -220,7 +221,7 @@ impl CachedEncoding {
     fn continues_without_thinking(&self, turns: &[WireTurn<'_>]) -> bool {
         let answers = matches!(turns.last(), Some(WireTurn::User { answers, .. }) if !answers.is_empty());
         let newest_reply = self.apart.iter().rfind(|piece| !piece.of_user);
-        answers && newest_reply.is_some_and(|reply| !reply.written.begins_with_thinking)
+        answers && newest_reply.is_some_and(|reply| !reply.begins_with_thinking)
     }
 
     fn body(&self, newest: EncodedPiece, envelope: BodyEnvelope) -> Vec<Bytes> {
@@ -228,13 +229,11 @@ impl CachedEncoding {
         body.push(Bytes::from(envelope.head));
         let messages = body.len();
         body.extend(self.joined.iter().cloned());
-        let before = self.apart.iter().rposition(|piece| piece.of_user && piece.written.mark.is_some());
+        let before = self.apart.iter().rposition(|piece| piece.of_user);
         for (at, piece) in self.apart.iter().enumerate() {
-            let mark = envelope.marks.filter(|_| Some(at) == before);
-            put(piece, mark.map(|marks| marks.text), &mut body);
+            put(piece, envelope.marks.filter(|_| Some(at) == before), &mut body);
         }
-        let mark = envelope.marks.filter(|marks| marks.newest);
-        put(&newest, mark.map(|marks| marks.text), &mut body);
+        put(&newest, envelope.marks.filter(|marks| marks.newest), &mut body);
         // The first message has no comma before it.
         body[messages] = body[messages].slice(1..);
         body.push(Bytes::from_static(envelope.tail.as_bytes()));
@@ -242,15 +241,13 @@ impl CachedEncoding {
     }
 }
 
-fn put(piece: &EncodedPiece, mark: Option<&'static str>, body: &mut Vec<Bytes>) {
-    match (mark, piece.written.mark) {
-        (Some(mark), Some(at)) => {
-            body.push(piece.bytes.slice(..at));
-            body.push(Bytes::from_static(mark.as_bytes()));
-            body.push(piece.bytes.slice(at..));
-        }
-        _ => body.push(piece.bytes.clone()),
-    }
+/// The end of a turn with cache marks: the ends of its last block, of the list and of the message. A mark precedes them.
+const TURN_END: &str = "}]}";
+
+fn put(piece: &EncodedPiece, marks: Option<CacheMarks>, body: &mut Vec<Bytes>) {
+    let Some(CacheMarks { text, .. }) = marks else { return body.push(piece.bytes.clone()) };
+    let at = piece.bytes.len() - TURN_END.len();
+    body.extend([piece.bytes.slice(..at), Bytes::from_static(text.as_bytes()), piece.bytes.slice(at..)]);
 }
 
 fn write_turn(
@@ -259,11 +256,12 @@ fn write_turn(
     turn: &WireTurn<'_>,
     prefix: &mut Prefix,
 ) -> EncodedPiece {
-    let mut bytes = vec![b','];
-    let written = format.turn(endpoint, turn, prefix, &mut bytes);
+    let mut out = TurnWriter { prefix, bytes: vec![b','] };
+    let begins_with_thinking = format.turn(endpoint, turn, &mut out);
+    let bytes = Bytes::from(out.bytes);
     // Those that are left out have no bytes here.
     let free = free_bytes(turn, Family::detect(&endpoint.model)).min(bytes.len());
-    EncodedPiece { bytes: Bytes::from(bytes), written, of_user: matches!(turn, WireTurn::User { .. }), free }
+    EncodedPiece { bytes, begins_with_thinking, of_user: matches!(turn, WireTurn::User { .. }), free }
 }
 
 /// The bytes of a turn's images and documents, less those of a text with as many tokens. Base64 has far more bytes than

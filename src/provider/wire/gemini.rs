@@ -5,9 +5,7 @@ use serde_json::{Value, json};
 
 use super::parts::{Sendable, said, text_and_rest};
 use super::turns::{CallAnswer, NO_OUTCOME, WireTurn, call_name};
-use super::{
-    BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, Purpose, RequestMeta, is_own, list_of_tools, write,
-};
+use super::{BodyEnvelope, BodyHead, Format, Purpose, RequestMeta, TurnWriter, is_own, write};
 use crate::abilities::{Effort, Thinking};
 use crate::endpoint::Endpoint;
 use epitome_thread::{Content, HostedSearch, Native, OutcomeStatus, SEARCH_TOOL, ThoughtLevel, ToolSpec};
@@ -36,30 +34,25 @@ const BUDGET_LEAST: u32 = 128;
 impl Format for Gemini {
     fn tools(&self, endpoint: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
         let searches = searches(endpoint, tools);
-        let functions: Vec<ToolSpec> =
-            tools.iter().filter(|tool| !(searches && tool.name == SEARCH_TOOL)).cloned().collect();
-        let declarations = list_of_tools(&functions, None, |tool| {
-            let ToolSpec { name, description, schema } = tool;
-            json!({ "name": name, "description": description, "parametersJsonSchema": schema })
-        });
-        let functions = (declarations != b"[]")
-            .then(|| [br#"{"functionDeclarations":"#, declarations.as_slice(), b"}"].concat());
-        let search = searches.then(|| br#"{"googleSearch":{}}"#.to_vec());
-        let all: Vec<Vec<u8>> = functions.into_iter().chain(search).collect();
-        [b"[", all.join(&b',').as_slice(), b"]"].concat()
+        let is_function =
+            |tool: &&ToolSpec| !tool.schema.is_null() && !(searches && tool.name == SEARCH_TOOL);
+        let declarations: Vec<Value> = tools
+            .iter()
+            .filter(is_function)
+            .map(|ToolSpec { name, description, schema }| {
+                json!({ "name": name, "description": description, "parametersJsonSchema": schema })
+            })
+            .collect();
+        let functions = (!declarations.is_empty()).then(|| json!({ "functionDeclarations": declarations }));
+        let search = searches.then(|| json!({ "googleSearch": {} }));
+        let mut out = Vec::new();
+        write(&functions.into_iter().chain(search).collect::<Vec<Value>>(), &mut out);
+        out
     }
 
-    fn turn(
-        &self,
-        endpoint: &Endpoint,
-        turn: &WireTurn<'_>,
-        prefix: &mut Prefix,
-        out: &mut Vec<u8>,
-    ) -> EncodedTurn {
+    fn turn(&self, endpoint: &Endpoint, turn: &WireTurn<'_>, out: &mut TurnWriter<'_>) -> bool {
         match turn {
             WireTurn::User { compacted: _, answers, parts } => {
-                let from = out.len();
-                out.extend_from_slice(br#"{"role":"user","parts":"#);
                 let mut sent = responses(endpoint, answers);
                 for part in parts.iter().filter_map(|part| said(part, endpoint)) {
                     // The format has no field for a name, but users refer to documents by it.
@@ -68,32 +61,30 @@ impl Format for Gemini {
                     }
                     sent.push(data(part));
                 }
-                write(&sent, out);
-                out.push(b'}');
-                prefix.add(&out[from..]);
+                out.put(&json!({ "role": "user", "parts": sent }));
             }
             // Consecutive replies are merged into one message, because a call must follow a user message. Each is added
             // to the prefix separately, as it was when the next one was generated.
             WireTurn::Agent { replies } => {
                 const OPEN: &[u8] = br#"{"role":"model","parts":["#;
                 const CLOSE: &[u8] = b"]}";
-                out.extend_from_slice(OPEN);
+                out.bytes.extend_from_slice(OPEN);
                 for (at, reply) in replies.iter().enumerate() {
                     if at > 0 {
-                        out.push(b',');
+                        out.bytes.push(b',');
                     }
                     let mut list = Vec::new();
-                    write(&replied(reply, endpoint, &prefix.digest()), &mut list);
+                    write(&replied(reply, endpoint, &out.prefix.digest()), &mut list);
                     let parts = &list[1..list.len() - 1];
                     for piece in [OPEN, parts, CLOSE] {
-                        prefix.add(piece);
+                        out.prefix.add(piece);
                     }
-                    out.extend_from_slice(parts);
+                    out.bytes.extend_from_slice(parts);
                 }
-                out.extend_from_slice(CLOSE);
+                out.bytes.extend_from_slice(CLOSE);
             }
         }
-        EncodedTurn::default()
+        false
     }
 
     fn envelope(&self, endpoint: &Endpoint, meta: &RequestMeta<'_>) -> BodyEnvelope {

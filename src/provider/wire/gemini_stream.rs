@@ -12,7 +12,7 @@ use crate::{ProviderEvent, ReplyStop};
 use epitome_thread::{FoundPage, HostedSearch, Usage};
 
 /// Decodes one reply.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct GeminiDecoder {
     prefix: String,
     calls: u32,
@@ -29,31 +29,16 @@ pub(super) struct GeminiDecoder {
     searched: bool,
     /// The finish reason; usage may follow it.
     stop: Option<ReplyStop>,
-    whole: bool,
 }
 
 impl GeminiDecoder {
     /// `prefix` is the digest that was computed while encoding the request.
     pub(super) fn new(prefix: String) -> GeminiDecoder {
-        GeminiDecoder {
-            prefix,
-            calls: 0,
-            thinks: false,
-            begun: false,
-            counted: false,
-            grounding: None,
-            searched: false,
-            stop: None,
-            whole: false,
-        }
+        GeminiDecoder { prefix, ..GeminiDecoder::default() }
     }
 }
 
 impl Decode for GeminiDecoder {
-    fn is_whole(&self) -> bool {
-        self.whole
-    }
-
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
         let mut whole = String::new();
         // Without SSE framing, the service's stream is a JSON list, and so are its errors.
@@ -73,7 +58,6 @@ impl Decode for GeminiDecoder {
                     out.extend(searches(&grounding, self.searched));
                 }
                 out.push(ProviderEvent::Stopped(stop));
-                self.whole = true;
                 Ok(())
             }
             (None, true) => Err(Unfinished::Cut),
@@ -127,9 +111,7 @@ impl GeminiDecoder {
         }
         if let Some(call) = part.function_call {
             self.end_thinking(out);
-            if let Some(signature) = signature {
-                self.emit_signature(Signed::Call { signature }, out);
-            }
+            self.seal(signature.map(|signature| Signed::Call { signature }), out);
             let index = self.calls;
             self.calls += 1;
             self.begun = true;
@@ -148,18 +130,14 @@ impl GeminiDecoder {
         if part.thought.unwrap_or(false) {
             self.thinks |= bytes > 0;
             append(out, ProviderEvent::Thinking(text));
-            if let Some(signature) = signature {
-                self.emit_signature(Signed::Thought { signature, bytes }, out);
-            }
+            self.seal(signature.map(|signature| Signed::Thought { signature, bytes }), out);
             return;
         }
         if bytes > 0 || signature.is_some() {
             self.end_thinking(out);
         }
         append(out, ProviderEvent::Text(text));
-        if let Some(signature) = signature {
-            self.emit_signature(Signed::Text { signature, bytes }, out);
-        }
+        self.seal(signature.map(|signature| Signed::Text { signature, bytes }), out);
     }
 
     /// A search that the service has begun, or its end. The pages follow at the end of the reply.
@@ -182,12 +160,11 @@ impl GeminiDecoder {
     /// Seals thinking that arrived without a signature, to record that it is complete. A part that was cut off would
     /// invalidate the signatures after it.
     fn end_thinking(&mut self, out: &mut Vec<ProviderEvent>) {
-        if self.thinks {
-            self.emit_signature(Signed::Unsigned, out);
-        }
+        self.seal(self.thinks.then_some(Signed::Unsigned), out);
     }
 
-    fn emit_signature(&mut self, of: Signed<'_>, out: &mut Vec<ProviderEvent>) {
+    fn seal(&mut self, of: Option<Signed<'_>>, out: &mut Vec<ProviderEvent>) {
+        let Some(of) = of else { return };
         let data = serde_json::to_value(SignedPart { prefix: &self.prefix, of })
             .expect("text and numbers can always be written");
         out.push(ProviderEvent::ThinkingSealed { data });

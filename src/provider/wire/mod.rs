@@ -52,27 +52,30 @@ trait Format {
     /// The tools as a JSON list in this format. The prefix digest starts with the system prompt and this list.
     fn tools(&self, endpoint: &Endpoint, tools: &[ToolSpec]) -> Vec<u8>;
 
-    /// Writes one turn: at least one message, separated by commas. Each message is added to `prefix` as written, so
-    /// that thinking is bound to everything before it.
-    fn turn(
-        &self,
-        endpoint: &Endpoint,
-        turn: &WireTurn<'_>,
-        prefix: &mut Prefix,
-        out: &mut Vec<u8>,
-    ) -> EncodedTurn;
+    /// Writes one turn, at least one message. Returns whether it is a reply that begins with the model's own thinking.
+    fn turn(&self, endpoint: &Endpoint, turn: &WireTurn<'_>, out: &mut TurnWriter<'_>) -> bool;
 
     /// Returns the parts of the body before the first message and after the last one.
     fn envelope(&self, endpoint: &Endpoint, meta: &RequestMeta<'_>) -> BodyEnvelope;
 }
 
-/// Properties of an encoded turn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct EncodedTurn {
-    /// The offset in `out` at which a cache mark can be inserted.
-    mark: Option<usize>,
-    /// Whether the turn is a reply that begins with the model's own thinking.
-    begins_with_thinking: bool,
+/// Where a turn is written.
+struct TurnWriter<'a> {
+    /// Each message is added as written, so that thinking is bound to everything before it.
+    prefix: &'a mut Prefix,
+    bytes: Vec<u8>,
+}
+
+impl TurnWriter<'_> {
+    /// Appends a message, separated from a preceding one by a comma, and adds it to the prefix.
+    fn put(&mut self, message: &impl Serialize) {
+        if self.bytes.ends_with(b"}") {
+            self.bytes.push(b',');
+        }
+        let from = self.bytes.len();
+        write(message, &mut self.bytes);
+        self.prefix.add(&self.bytes[from..]);
+    }
 }
 
 /// The parameters of a request, without its messages.
@@ -114,7 +117,7 @@ struct BodyEnvelope {
     marks: Option<CacheMarks>,
 }
 
-/// The text of cache marks, and where they are inserted.
+/// The text of cache marks, which is inserted into the last block of a user turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CacheMarks {
     text: &'static str,
@@ -133,12 +136,9 @@ fn format_of(wire: WireFormat) -> &'static dyn Format {
 
 /// How a format decodes a reply, event by event.
 trait Decode: fmt::Debug + Send {
-    /// Decodes the data of one event, which is not blank and does not follow the final event. Unknown kinds are
-    /// ignored.
+    /// Decodes the data of one event, which is not blank and does not follow the final event, `Stopped`. Unknown kinds
+    /// are ignored.
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError>;
-
-    /// Whether the final event was received.
-    fn is_whole(&self) -> bool;
 
     /// Handles the end of a stream without a final event; in some formats the reply may nevertheless be complete.
     fn end(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), Unfinished>;
@@ -312,16 +312,6 @@ fn drop_nulls(value: &mut Value) {
         Value::Array(members) => members.iter_mut().for_each(drop_nulls),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
-}
-
-/// Appends a message, separated from a preceding one by a comma, and adds it to the prefix.
-fn put(message: &impl Serialize, prefix: &mut Prefix, out: &mut Vec<u8>) {
-    if out.ends_with(b"}") {
-        out.push(b',');
-    }
-    let from = out.len();
-    write(message, out);
-    prefix.add(&out[from..]);
 }
 
 /// Appends a value as JSON.

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::parts::{Sendable, UNNAMED, data_url, said, shown, text_and_rest};
 use super::turns::{CallAnswer, NO_OUTCOME, WireTurn, call_name, without_thinking_at_end};
 use super::{
-    BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, Purpose, RequestMeta, compaction, is_of_provider,
-    is_own, list_of_tools, put,
+    BodyEnvelope, BodyHead, Format, Purpose, RequestMeta, TurnWriter, compaction, is_of_provider, is_own,
+    list_of_tools,
 };
 use crate::ModelRequest;
 use crate::abilities::Effort;
@@ -40,17 +40,11 @@ impl Format for Responses {
         })
     }
 
-    fn turn(
-        &self,
-        endpoint: &Endpoint,
-        turn: &WireTurn<'_>,
-        prefix: &mut Prefix,
-        out: &mut Vec<u8>,
-    ) -> EncodedTurn {
+    fn turn(&self, endpoint: &Endpoint, turn: &WireTurn<'_>, out: &mut TurnWriter<'_>) -> bool {
         match turn {
             WireTurn::User { compacted, answers, parts } => {
                 for given in compacted.iter().filter_map(|native| compaction::own(native, endpoint)) {
-                    put(given, prefix, out);
+                    out.put(given);
                 }
                 let mut content: Vec<Value> = Vec::new();
                 for answer in answers {
@@ -58,18 +52,18 @@ impl Format for Responses {
                     let call_id = &answer.call.id.0;
                     let item =
                         json!({ "type": "function_call_output", "call_id": call_id, "output": output });
-                    put(&item, prefix, out);
+                    out.put(&item);
                 }
                 content.extend(parts.iter().filter_map(|part| said(part, endpoint)).map(part));
                 if !content.is_empty() {
-                    put(&json!({ "type": "message", "role": "user", "content": content }), prefix, out);
+                    out.put(&json!({ "type": "message", "role": "user", "content": content }));
                 }
             }
             WireTurn::Agent { replies } => {
                 for parts in replies {
                     // All reasoning of a reply was generated after the content of the request, not after the beginning
                     // of the reply.
-                    let so_far = prefix.digest();
+                    let so_far = out.prefix.digest();
                     let mut phase = None;
                     // The service looks for the reasoning that led to a search.
                     let mut lacks_reasoning = false;
@@ -81,7 +75,7 @@ impl Format for Responses {
                                     item["phase"] = Value::from(phase);
                                 }
                                 item["content"] = json!([{ "type": "output_text", "text": text }]);
-                                put(&item, prefix, out);
+                                out.put(&item);
                             }
                             Content::Call(call) => {
                                 let item = json!({
@@ -89,11 +83,11 @@ impl Format for Responses {
                                     // JSON in a string.
                                     "arguments": call.input.to_string(),
                                 });
-                                put(&item, prefix, out);
+                                out.put(&item);
                             }
                             Content::Thinking { native: Some(native), .. } => {
                                 match own(native, endpoint, &so_far) {
-                                    Some(OwnItem::Reasoning(item)) => put(item, prefix, out),
+                                    Some(OwnItem::Reasoning(item)) => out.put(item),
                                     Some(OwnItem::Phase(word)) => phase = Some(word),
                                     None => lacks_reasoning = true,
                                 }
@@ -102,13 +96,13 @@ impl Format for Responses {
                                 let is_own = is_of_provider(search, endpoint);
                                 let item = search.native.as_ref().map(|native| &native.data["blocks"][0]);
                                 match item.filter(|item| is_own && !lacks_reasoning && item.is_object()) {
-                                    Some(item) => put(item, prefix, out),
+                                    Some(item) => out.put(item),
                                     // Its own texts name their sources.
                                     None if is_own && search.call.is_none() => {}
                                     None => {
                                         let text = json!([{ "type": "output_text", "text": search.text() }]);
                                         let item = json!({ "type": "message", "role": "assistant", "content": text });
-                                        put(&item, prefix, out);
+                                        out.put(&item);
                                     }
                                 }
                             }
@@ -122,7 +116,7 @@ impl Format for Responses {
                 }
             }
         }
-        EncodedTurn::default()
+        false
     }
 
     fn envelope(&self, endpoint: &Endpoint, meta: &RequestMeta<'_>) -> BodyEnvelope {

@@ -17,7 +17,9 @@ pub(super) struct ResponsesEvent<'a> {
     pub(super) item_id: Option<String>,
     pub(super) summary_index: Option<u64>,
     pub(super) content_index: Option<u64>,
-    pub(super) delta: Option<ResponsesDelta>,
+    /// A string in all events whose delta is used.
+    #[serde(default)]
+    pub(super) delta: Value,
     #[serde(default)]
     pub(super) arguments: Value,
     #[serde(default)]
@@ -27,20 +29,9 @@ pub(super) struct ResponsesEvent<'a> {
     pub(super) error: Value,
 }
 
-/// A string in all events whose delta is used.
-#[derive(Deserialize)]
-#[serde(untagged)]
-pub(super) enum ResponsesDelta {
-    Text(String),
-    Other(serde::de::IgnoredAny),
-}
-
 impl ResponsesEvent<'_> {
     pub(super) fn text(&self) -> &str {
-        match &self.delta {
-            Some(ResponsesDelta::Text(text)) => text,
-            Some(ResponsesDelta::Other(_)) | None => "",
-        }
+        self.delta.as_str().unwrap_or_default()
     }
 
     pub(super) fn item_ref(&self) -> ItemRef<'_> {

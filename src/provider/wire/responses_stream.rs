@@ -13,7 +13,7 @@ use crate::{ProviderEvent, ReplyStop};
 use epitome_thread::{FoundPage, HostedSearch, Usage};
 
 /// Decodes one reply.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ResponsesDecoder {
     prefix: String,
     /// In the order of their first events.
@@ -25,7 +25,6 @@ pub(super) struct ResponsesDecoder {
     refusal: String,
     /// Whether any event was received.
     begun: bool,
-    whole: bool,
 }
 
 /// The part of an output item that has arrived.
@@ -59,15 +58,7 @@ const PARAGRAPH: &str = "\n\n";
 impl ResponsesDecoder {
     /// `prefix` is the digest that was computed while encoding the request.
     pub(super) fn new(prefix: String) -> ResponsesDecoder {
-        ResponsesDecoder {
-            prefix,
-            items: Vec::new(),
-            searches: Vec::new(),
-            counted: 0,
-            refusal: String::new(),
-            begun: false,
-            whole: false,
-        }
+        ResponsesDecoder { prefix, ..ResponsesDecoder::default() }
     }
 }
 
@@ -122,10 +113,6 @@ impl Decode for ResponsesDecoder {
         Ok(())
     }
 
-    fn is_whole(&self) -> bool {
-        self.whole
-    }
-
     fn end(&mut self, _: &mut Vec<ProviderEvent>) -> Result<(), Unfinished> {
         Err(if self.begun { Unfinished::Cut } else { Unfinished::Empty })
     }
@@ -133,20 +120,12 @@ impl Decode for ResponsesDecoder {
 
 impl ResponsesDecoder {
     fn text(&mut self, event: &ResponsesEvent<'_>, out: &mut Vec<ProviderEvent>) {
-        let place = event.item_ref();
-        let at = match self.find(OutputItemKind::Message, &place) {
-            Some(at) => at,
-            None => self.add(OutputItemKind::Message, &place),
-        };
+        let at = self.find_or_add(OutputItemKind::Message, &event.item_ref());
         self.emit(at, event.text(), out);
     }
 
     fn thinking(&mut self, event: &ResponsesEvent<'_>, out: &mut Vec<ProviderEvent>) {
-        let place = event.item_ref();
-        let at = match self.find(OutputItemKind::Reasoning, &place) {
-            Some(at) => at,
-            None => self.add(OutputItemKind::Reasoning, &place),
-        };
+        let at = self.find_or_add(OutputItemKind::Reasoning, &event.item_ref());
         let part = event.summary_index.or(event.content_index);
         let item = &mut self.items[at];
         let is_new_part = std::mem::take(&mut item.gap) || item.part != part;
@@ -198,10 +177,7 @@ impl ResponsesDecoder {
         }
         let Some(kind) = OutputItemKind::from_item(&item) else { return };
         let place = ItemRef::new(index, &item);
-        let at = match self.find(kind, &place) {
-            Some(at) => at,
-            None => self.open(kind, &place, &item, out),
-        };
+        let at = self.find(kind, &place).unwrap_or_else(|| self.open(kind, &place, &item, out));
         if std::mem::replace(&mut self.items[at].done, true) {
             return;
         }
@@ -261,7 +237,6 @@ impl ResponsesDecoder {
             None => ReplyStop::Finished,
         };
         out.push(ProviderEvent::Stopped(stop));
-        self.whole = true;
         Ok(())
     }
 
@@ -308,6 +283,10 @@ impl ResponsesDecoder {
                     no_place && no_id && no_call
                 })
             })
+    }
+
+    fn find_or_add(&mut self, kind: OutputItemKind, place: &ItemRef<'_>) -> usize {
+        self.find(kind, place).unwrap_or_else(|| self.add(kind, place))
     }
 
     fn add(&mut self, kind: OutputItemKind, place: &ItemRef<'_>) -> usize {

@@ -31,35 +31,25 @@ impl SseParser {
     /// replaced by U+FFFD. Stops at the first error.
     pub fn push<E: From<EventTooLong>>(
         &mut self,
-        mut piece: &[u8],
+        piece: &[u8],
         mut on_event: impl FnMut(&str) -> Result<(), E>,
     ) -> Result<(), E> {
-        if self.after_return && !piece.is_empty() {
-            self.after_return = false;
-            piece = piece.strip_prefix(b"\n").unwrap_or(piece);
-        }
-        while let Some(end) = piece.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
-            let (head, rest) = piece.split_at(end);
-            if self.line.is_empty() {
-                self.end_line(head, &mut on_event)?;
-            } else {
-                self.keep(head)?;
-                let line = std::mem::take(&mut self.line);
-                self.end_line(&line, &mut on_event)?;
-                self.line = line;
-                self.line.clear();
-            }
-            piece = match rest {
-                [b'\r'] => {
-                    self.after_return = true;
-                    &[]
-                }
-                [b'\r', b'\n', rest @ ..] => rest,
-                [_, rest @ ..] => rest,
-                [] => unreachable!("a line ends at a byte of the piece"),
+        for part in piece.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
+            let Some((end @ (b'\n' | b'\r'), text)) = part.split_last() else {
+                self.after_return = false;
+                self.keep(part)?;
+                continue;
             };
+            let is_after_return = std::mem::replace(&mut self.after_return, *end == b'\r');
+            if is_after_return && part == b"\n" {
+                continue;
+            }
+            self.keep(text)?;
+            let mut line = std::mem::take(&mut self.line);
+            self.end_line(&line, &mut on_event)?;
+            line.clear();
+            self.line = line;
         }
-        self.keep(piece)?;
         Ok(())
     }
 
@@ -76,11 +66,8 @@ impl SseParser {
         line: &[u8],
         on_event: &mut impl FnMut(&str) -> Result<(), E>,
     ) -> Result<(), E> {
-        let line = match self.begun {
-            true => line,
-            false => line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line),
-        };
-        self.begun = true;
+        let is_first = !std::mem::replace(&mut self.begun, true);
+        let line = line.strip_prefix(b"\xEF\xBB\xBF").filter(|_| is_first).unwrap_or(line);
         if line.is_empty() {
             if std::mem::take(&mut self.has_data) {
                 let result = on_event(&String::from_utf8_lossy(&self.data));

@@ -29,6 +29,8 @@ pub struct Decoding {
     head: Vec<u8>,
     /// Whether anything visible to the user was emitted.
     shown: bool,
+    /// Whether the final event was received.
+    whole: bool,
 }
 
 /// Why an event could not be decoded.
@@ -65,6 +67,7 @@ impl Decoding {
             received: 0,
             head: Vec::new(),
             shown: false,
+            whole: false,
         }
     }
 
@@ -78,11 +81,15 @@ impl Decoding {
             );
         }
         self.head.extend_from_slice(&piece[..piece.len().min(HEAD_BYTES_MAX - self.head.len())]);
-        let Decoding { events, decoder, .. } = self;
-        let result = events.push(piece, |data| match data.trim() {
-            "" => Ok(()),
-            _ if decoder.is_whole() => Ok(()),
-            data => decoder.event(data, out),
+        let Decoding { events, decoder, whole, .. } = self;
+        let result = events.push(piece, |data| {
+            let data = data.trim();
+            if data.is_empty() || *whole {
+                return Ok(());
+            }
+            let result = decoder.event(data, out);
+            *whole = matches!(out.last(), Some(ProviderEvent::Stopped(_)));
+            result
         });
         self.shown |= out.iter().any(ProviderEvent::is_shown);
         result.map_err(|error| self.fault(error))
@@ -90,7 +97,7 @@ impl Decoding {
 
     /// Whether the final event was received; anything after it is ignored.
     pub fn is_whole(&self) -> bool {
-        self.decoder.is_whole()
+        self.whole
     }
 
     /// Handles the end of the stream. Returns an error if it was cut off (of class `Broken` if something of it was
@@ -137,9 +144,7 @@ impl Decoding {
     pub fn lost(&self, why: &str) -> ProviderError {
         match self.shown {
             true => self.broken(why),
-            false => {
-                ProviderError { class: ErrorClass::Retry { after: None }, hint: None, ..self.broken(why) }
-            }
+            false => ProviderError::new(ErrorClass::Retry { after: None }, self.broken(why).message),
         }
     }
 
@@ -151,11 +156,9 @@ impl Decoding {
             self.endpoint.provider(),
             self.endpoint.name
         );
-        ProviderError {
-            class: ErrorClass::Broken,
-            message: failure::scrub(&self.endpoint, &message),
-            hint: Some("Send the prompt again; what was said so far is kept.".into()),
-        }
+        ProviderError::new(ErrorClass::Broken, message)
+            .with_hint("Send the prompt again; what was said so far is kept.")
+            .scrubbed(&self.endpoint)
     }
 
     fn fault(&self, error: DecodeError) -> ProviderError {
@@ -165,10 +168,9 @@ impl Decoding {
                 &self.endpoint,
                 &ErrorResponse {
                     status: 200,
-                    retry_after: None,
-                    should_retry: None,
                     request_id: self.request_id.as_deref(),
                     body: &body,
+                    ..ErrorResponse::default()
                 },
             ),
         }

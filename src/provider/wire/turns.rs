@@ -143,16 +143,8 @@ fn user<'a>(parts: Vec<Cow<'a, Content>>) -> WireTurn<'a> {
 }
 
 fn native(part: &Content) -> Option<&Native> {
-    match part {
-        Content::Thinking { native, .. } => native.as_ref(),
-        Content::Search(_)
-        | Content::Text { .. }
-        | Content::Image { .. }
-        | Content::Document { .. }
-        | Content::Resource { .. }
-        | Content::ResourceLink { .. }
-        | Content::Call(_) => None,
-    }
+    let Content::Thinking { native, .. } = part else { return None };
+    native.as_ref()
 }
 
 fn is_sendable(part: &Content) -> bool {

@@ -1,6 +1,6 @@
 //! Built-in providers: their URLs and the variables that contain their keys.
 
-use super::{EnvironmentPairs, get, how_to_set, is_own_host};
+use super::{EnvironmentPairs, how_to_set, is_own_host, value_of};
 use crate::abilities::needs_chat;
 use crate::address::{beneath, host_of};
 use crate::cloud::aws::AwsSource;
@@ -19,8 +19,6 @@ pub struct Hosted {
     /// `{A|B}` is replaced by the first of these variables that is set.
     base: &'static str,
     base_variable: &'static str,
-    /// Whether setting the base URL is enough to select the provider: self-hosted servers need no key.
-    base_suffices: bool,
     /// Variables that may contain the key; the first one that is set applies.
     keys: &'static [&'static str],
     /// How requests are authenticated if no key is set.
@@ -47,7 +45,9 @@ pub struct Hosted {
 enum WithoutKey {
     /// A key is required.
     Missing,
-    /// The servers need no key.
+    /// The vendor's service requires a key; servers at another base URL may not, so setting one selects the provider.
+    NothingElsewhere,
+    /// The servers need no key; setting the base URL selects the provider.
     Nothing,
     /// The access keys of an AWS account are used.
     Aws,
@@ -64,7 +64,6 @@ const USUAL: Hosted = Hosted {
     wire: WireFormat::OpenAiChat,
     base: "",
     base_variable: "",
-    base_suffices: false,
     keys: &[],
     without_key: WithoutKey::Missing,
     token: None,
@@ -78,7 +77,7 @@ const USUAL: Hosted = Hosted {
 };
 
 /// In order of preference.
-pub const HOSTED: [Hosted; 20] = [
+pub static HOSTED: [Hosted; 20] = [
     Hosted {
         name: "anthropic",
         title: "Anthropic",
@@ -98,8 +97,8 @@ pub const HOSTED: [Hosted; 20] = [
         wire: WireFormat::OpenAiResponses,
         base: "https://api.openai.com/v1",
         base_variable: "OPENAI_BASE_URL",
-        base_suffices: true,
         keys: &["OPENAI_API_KEY"],
+        without_key: WithoutKey::NothingElsewhere,
         headers: &[("OPENAI_ORG_ID", "openai-organization"), ("OPENAI_PROJECT_ID", "openai-project")],
         custom_headers: Some("OPENAI_CUSTOM_HEADERS"),
         key_page: "https://platform.openai.com/api-keys",
@@ -283,7 +282,6 @@ pub const HOSTED: [Hosted; 20] = [
         title: "Ollama",
         base: "http://127.0.0.1:11434/v1",
         base_variable: "OLLAMA_BASE_URL",
-        base_suffices: true,
         keys: &["OLLAMA_API_KEY"],
         without_key: WithoutKey::Nothing,
         key_page: "https://ollama.com/settings/keys",
@@ -295,7 +293,6 @@ pub const HOSTED: [Hosted; 20] = [
         title: "LM Studio",
         base: "http://127.0.0.1:1234/v1",
         base_variable: "LMSTUDIO_BASE_URL",
-        base_suffices: true,
         keys: &["LMSTUDIO_API_KEY"],
         without_key: WithoutKey::Nothing,
         key_page: "https://lmstudio.ai/docs/developer",
@@ -307,7 +304,6 @@ pub const HOSTED: [Hosted; 20] = [
         title: "vLLM",
         base: "http://127.0.0.1:8000/v1",
         base_variable: "VLLM_BASE_URL",
-        base_suffices: true,
         keys: &["VLLM_API_KEY"],
         without_key: WithoutKey::Nothing,
         key_page: "https://docs.vllm.ai",
@@ -325,8 +321,9 @@ impl Hosted {
                 || self
                     .base(env)
                     .is_ok_and(|base| !Credential::stored(&settings.logins, self.name, &base).is_absent())
-                || self.token.is_some_and(|token| get(env, token).is_some())
-                || (self.base_suffices && get(env, self.base_variable).is_some()))
+                || self.token.is_some_and(|token| value_of(env, token).is_some())
+                || (matches!(self.without_key, WithoutKey::NothingElsewhere | WithoutKey::Nothing)
+                    && value_of(env, self.base_variable).is_some()))
     }
 
     /// The variables that contain secrets.
@@ -336,7 +333,7 @@ impl Hosted {
 
     /// The base URL; the error is the list of variables of which one must be set.
     fn base(&self, env: &EnvironmentPairs) -> Result<String, &'static str> {
-        if let Some(base) = get(env, self.base_variable) {
+        if let Some(base) = value_of(env, self.base_variable) {
             return Ok(base);
         }
         let mut base = String::new();
@@ -347,8 +344,8 @@ impl Hosted {
             let value = match variables {
                 "vertex-host" => Some(vertex_host(env)),
                 variables => variables.split('|').find_map(|variable| match variable {
-                    "profile" => AwsSource::read(|name| get(env, name)).region(),
-                    variable => get(env, variable),
+                    "profile" => AwsSource::read(|name| value_of(env, name)).region(),
+                    variable => value_of(env, variable),
                 }),
             };
             base.push_str(before);
@@ -377,8 +374,8 @@ impl Hosted {
         env: &EnvironmentPairs,
     ) -> Option<(&'a str, String)> {
         match configured.and_then(|configured| configured.key_variable.as_deref()) {
-            Some(variable) => Some((variable, get(env, variable)?)),
-            None => self.keys.iter().find_map(|variable| Some((*variable, get(env, variable)?))),
+            Some(variable) => Some((variable, value_of(env, variable)?)),
+            None => self.keys.iter().find_map(|variable| Some((*variable, value_of(env, variable)?))),
         }
     }
 
@@ -413,7 +410,7 @@ impl Hosted {
         if let Some((variable, key)) = self.key(configured, env) {
             endpoint.set_key(&key, variable);
         }
-        if let Some((variable, token)) = self.token.and_then(|token| Some((token, get(env, token)?))) {
+        if let Some((variable, token)) = self.token.and_then(|token| Some((token, value_of(env, token)?))) {
             endpoint.credential.set("authorization", format!("Bearer {token}"));
             endpoint.key_variable = Some(match endpoint.key_variable.take() {
                 Some(key) => format!("{key} and {variable}"),
@@ -421,20 +418,20 @@ impl Hosted {
             });
         }
         for (variable, header) in self.headers {
-            if let Some(value) = get(env, variable) {
+            if let Some(value) = value_of(env, variable) {
                 endpoint.set_header(header, value);
             }
         }
-        let custom = self.custom_headers.and_then(|variable| get(env, variable)).unwrap_or_default();
+        let custom = self.custom_headers.and_then(|variable| value_of(env, variable)).unwrap_or_default();
         for (name, value) in custom.lines().filter_map(|line| line.split_once(':')) {
             endpoint.set_header(name.trim(), value.trim());
         }
         endpoint.adjust(configured);
         endpoint.use_stored_login(settings);
         if !endpoint.has_key() {
-            let variable = |name: &str| get(env, name);
+            let variable = |name: &str| value_of(env, name);
             match self.without_key {
-                WithoutKey::Missing => {}
+                WithoutKey::Missing | WithoutKey::NothingElsewhere => {}
                 WithoutKey::Nothing => return None,
                 WithoutKey::Aws => endpoint.credential = Credential::aws(&base, variable),
                 WithoutKey::Entra => endpoint.credential = Credential::entra(variable),
@@ -442,7 +439,7 @@ impl Hosted {
             }
         }
         // Self-hosted servers may need no key; the vendor's service does.
-        let is_vendor = endpoint.own_api || self.is_plan || get(env, self.base_variable).is_none();
+        let is_vendor = endpoint.own_api || self.is_plan || value_of(env, self.base_variable).is_none();
         let is_missing = is_vendor && !endpoint.has_key();
         is_missing.then(|| missing_key(self.title, self.how_to_get_a_key(configured)))
     }
@@ -450,11 +447,8 @@ impl Hosted {
     /// The error if no variable is set from which the address is built.
     fn without_address(&self, variables: &str) -> ProviderError {
         let variables = variables.replace("|profile", "").replace('|', " or ");
-        ProviderError {
-            class: ErrorClass::Auth,
-            message: format!("It is not known where to call {}.", self.title),
-            hint: Some(format!("Set {variables}, or {} to the address.", self.base_variable)),
-        }
+        ProviderError::new(ErrorClass::Auth, format!("It is not known where to call {}.", self.title))
+            .with_hint(format!("Set {variables}, or {} to the address.", self.base_variable))
     }
 
     fn how_to_get_a_key(&self, configured: Option<&BuiltInSettings>) -> String {
@@ -475,7 +469,7 @@ impl Hosted {
 
 /// The first part of Vertex AI's host name for a location, up to `googleapis.com`.
 fn vertex_host(env: &EnvironmentPairs) -> String {
-    let location = get(env, "GOOGLE_CLOUD_LOCATION").or_else(|| get(env, "CLOUD_ML_REGION"));
+    let location = value_of(env, "GOOGLE_CLOUD_LOCATION").or_else(|| value_of(env, "CLOUD_ML_REGION"));
     match location.as_deref() {
         None | Some("global") => "aiplatform.".to_owned(),
         Some(wide @ ("us" | "eu")) => format!("aiplatform.{wide}.rep."),
@@ -493,16 +487,20 @@ pub fn built_in_providers() -> impl Iterator<Item = &'static str> {
     HOSTED.iter().map(|hosted| hosted.name)
 }
 
+/// The built-in provider of this name.
+pub(super) fn hosted(provider: &str) -> Option<&'static Hosted> {
+    HOSTED.iter().find(|hosted| hosted.name == provider)
+}
+
 /// A provider's display name.
 pub fn provider_title(provider: &str) -> &str {
-    let hosted = HOSTED.iter().find(|hosted| hosted.name == provider);
-    hosted.map_or(if provider == "local" { "This machine" } else { provider }, |hosted| hosted.title)
+    hosted(provider)
+        .map_or(if provider == "local" { "This machine" } else { provider }, |hosted| hosted.title)
 }
 
 /// The URL of a request that succeeds only with a valid key: the list of models, unless that is public.
 pub(crate) fn key_check_url(endpoint: &Endpoint) -> String {
-    let hosted = HOSTED.iter().find(|hosted| hosted.name == endpoint.provider());
-    match hosted.and_then(|hosted| hosted.key_check) {
+    match hosted(endpoint.provider()).and_then(|hosted| hosted.key_check) {
         Some(path) => beneath(&endpoint.base_url, path),
         None => endpoint.models_url(),
     }
@@ -510,5 +508,5 @@ pub(crate) fn key_check_url(endpoint: &Endpoint) -> String {
 
 /// The page where a provider's vendor issues keys; `None` if the provider is not built in.
 pub fn key_page(provider: &str) -> Option<&'static str> {
-    HOSTED.iter().find(|hosted| hosted.name == provider).map(|hosted| hosted.key_page)
+    hosted(provider).map(|hosted| hosted.key_page)
 }
