@@ -30,23 +30,17 @@ impl HookFinder<'_> {
         candidate: &HookCandidate,
         answers: &AnswerCache,
     ) -> Result<(Hook, Vec<Problem>), Problem> {
-        let problem = |message: String, hint: &str| Problem {
-            path: candidate.path.clone(),
-            place: None,
-            message,
-            hint: Some(hint.to_owned()),
-        };
+        let problem = |message: &str, hint| Problem::new(&candidate.path, message).with_hint(hint);
         let answer = match &candidate.written {
             Declaration::Claude(hook) => return Ok(self.of_claude(hook, candidate)),
             Declaration::Declarative { .. } => "",
             Declaration::Executable => answers.answer(&candidate.path).map_err(|message| {
-                let hint = "called with `hook` it must print the names of its events and end with 0";
-                problem(message.to_owned(), hint)
+                problem(message, "called with `hook` it must print the names of its events and end with 0")
             })?,
         };
         let ParsedManifest { events, manifest, mut kind, notes } = self.declared(candidate, answer)?;
         kind.resolve(self.search.environment)
-            .map_err(|message| problem(message, "set it where the editor or the shell is started"))?;
+            .map_err(|message| problem(&message, "set it where the editor or the shell is started"))?;
         let hook = Hook {
             name: candidate.name.clone(),
             place: candidate.place,

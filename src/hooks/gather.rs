@@ -104,7 +104,7 @@ impl HookFinder<'_> {
         let text = match read_text(path, DECLARATION, DECLARATION_BYTES_MAX) {
             Ok(text) => text,
             Err(message) => {
-                return self.problem(Problem { path: path.to_path_buf(), place: None, message, hint: None });
+                return self.problem(Problem::new(path, message));
             }
         };
         let (hooks, problems) = claude::parse_of(path, &text, place, self.search.cwd, plugin);
@@ -185,7 +185,7 @@ impl HookFinder<'_> {
         match read_text(path, DECLARATION, DECLARATION_BYTES_MAX) {
             Ok(content) => Ok(Some((name, Declaration::Declarative { syntax, content }))),
             Err(message) => {
-                self.problem(Problem { path: path.to_path_buf(), place: None, message, hint: None });
+                self.problem(Problem::new(path, message));
                 Ok(None)
             }
         }
@@ -210,7 +210,7 @@ impl HookFinder<'_> {
             Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
             Err(error) => {
                 let message = format!("this folder of hooks cannot be read: {error}");
-                self.problem(Problem { path: folder.to_path_buf(), place: None, message, hint: None });
+                self.problem(Problem::new(folder, message));
                 return Vec::new();
             }
         };

@@ -44,7 +44,7 @@ pub fn pin(
     trust: &TrustStore,
 ) -> Option<Result<PinnedServer, Problem>> {
     let McpSource::Repository { file, .. } = &server.from else { return None };
-    let problem = |message, hint| Problem { path: file.clone(), place: None, message, hint: Some(hint) };
+    let problem = |message: String, hint: String| Problem::new(file, message).with_hint(hint);
     if let Some(refused) = server.refused_variables(environment).first() {
         let (name, variable) = (&server.name, &refused.name);
         let message = format!(

@@ -123,8 +123,7 @@ impl TrustStore {
         };
         self.stored = stored;
         let hint = "nothing from a repository runs until it is allowed again; the next decision sets this file aside";
-        let path = self.file.clone();
-        message.map(|message| Problem { path, place: None, message, hint: Some(hint.to_owned()) })
+        message.map(|message| Problem::new(&self.file, message).with_hint(hint))
     }
 
     /// Whether this version of this file may run. Blocks on disk I/O while resolving the path's links, so

@@ -159,7 +159,7 @@ impl AgentCatalog {
         agent_files(&place.folder, 0, &mut budget, &mut files);
         if budget == 0 {
             let message = format!("more than {ENTRIES_MAX} files; agents from here on are not read");
-            self.problem(problem(&place.folder, None, message, None));
+            self.problem(Problem::new(&place.folder, message));
         }
         for path in files {
             match read(&path, place.within.as_deref()) {
@@ -182,7 +182,7 @@ impl AgentCatalog {
                 && self.remarks.len() < PROBLEMS_MAX
             {
                 let message = format!("not used: your own agent {} has its name", user.display());
-                self.remarks.push(problem(path, None, message, None));
+                self.remarks.push(Problem::new(path, message));
             }
             if agent.source != RecipeSource::BuiltIn && self.shadowed.len() < PROBLEMS_MAX {
                 self.shadowed.push(agent.source.path().to_path_buf());
@@ -191,7 +191,7 @@ impl AgentCatalog {
         }
         if self.agents.len() >= AGENTS_MAX && agent.source != RecipeSource::BuiltIn {
             let message = format!("more than {AGENTS_MAX} agents; this one is left out");
-            return self.problem(problem(agent.source.path(), None, message, None));
+            return self.problem(Problem::new(agent.source.path(), message));
         }
         self.agents.push(agent);
     }
@@ -243,21 +243,16 @@ fn agent_files(path: &Path, depth: usize, budget: &mut usize, files: &mut Vec<Pa
     }
 }
 
-fn problem(path: &Path, place: Option<(u64, u64)>, message: String, hint: Option<&str>) -> Problem {
-    Problem { path: path.to_path_buf(), place, message, hint: hint.map(str::to_owned) }
-}
-
 fn read(path: &Path, within: Option<&Path>) -> Result<(AgentDefinition, Vec<Problem>), Problem> {
-    let whole = |message: String| problem(path, None, message, None);
     // Content from a repository is sent to the provider, so a link in it must not lead to the user's files.
     let is_inside = |root: &Path| {
         let root = root.canonicalize();
         root.is_ok_and(|root| path.canonicalize().is_ok_and(|real| real.starts_with(root)))
     };
     if within.is_some_and(|root| !is_inside(root)) {
-        return Err(whole(LEADS_OUT.to_owned()));
+        return Err(Problem::new(path, LEADS_OUT));
     }
-    let text = read_text(path, "an agent", AGENT_BYTES_MAX).map_err(whole)?;
+    let text = read_text(path, "an agent", AGENT_BYTES_MAX).map_err(|why| Problem::new(path, why))?;
     let source = match within {
         Some(_) => RecipeSource::Repository(path.to_path_buf()),
         None => RecipeSource::User(path.to_path_buf()),
@@ -275,14 +270,14 @@ const INEFFECTIVE: [&str; 8] =
 /// Parses one file. Settings without effect are returned as remarks.
 pub fn parse(source: RecipeSource, text: &str) -> Result<(AgentDefinition, Vec<Problem>), Problem> {
     let path = source.path().to_path_buf();
+    let at_start = |message: &str| Problem::new(&path, message).at((1, 1));
     let content = text.strip_prefix('\u{feff}').unwrap_or(text);
     let Some(split) = parse::split(content) else {
         let hint = "begin with a line `---`, then name: and description:, then a line `---`";
-        return Err(problem(&path, Some((1, 1)), "an agent needs front matter".to_owned(), Some(hint)));
+        return Err(at_start("an agent needs front matter").with_hint(hint));
     };
     let Some((body, _)) = split.body else {
-        let message = "the front matter is not closed".to_owned();
-        return Err(problem(&path, Some((1, 1)), message, Some("end it with a line `---`")));
+        return Err(at_start("the front matter is not closed").with_hint("end it with a line `---`"));
     };
     let by_file = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let mut agent = AgentDefinition::plain(&by_file, "", body.trim(), source);
@@ -294,8 +289,8 @@ pub fn parse(source: RecipeSource, text: &str) -> Result<(AgentDefinition, Vec<P
         set(&mut agent, name, &field.value)
     })?;
     if agent.description.trim().is_empty() {
-        let message = "an agent needs a description: the model chooses by it".to_owned();
-        return Err(problem(&path, Some((1, 1)), message, Some("description: When to use it")));
+        let problem = at_start("an agent needs a description: the model chooses by it");
+        return Err(problem.with_hint("description: When to use it"));
     }
     Ok((agent, remarks))
 }

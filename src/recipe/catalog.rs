@@ -186,7 +186,7 @@ impl Loader {
             });
             if self.walk.is_spent(place.owner) {
                 let message = format!("more than {ENTRIES_MAX} files; recipes from here on are not read");
-                self.problem(Problem { path: folder.clone(), place: None, message, hint: None });
+                self.problem(Problem::new(&folder, message));
             }
             // `a` and `a.md` have the same id; sort so that precedence does not depend on directory order.
             files.sort();
@@ -211,8 +211,7 @@ impl Loader {
         // A skill is named after its folder.
         let folder = if kind == PlaceKind::Skills { folder.parent().unwrap_or(folder) } else { folder };
         if kind != PlaceKind::Skills && id_of(kind, folder, path).is_none() {
-            let message = "a recipe's file is called name.md or name".to_owned();
-            return self.problem(Problem { path: path.to_path_buf(), place: None, message, hint: None });
+            return self.problem(Problem::new(path, "a recipe's file is called name.md or name"));
         }
         self.file(&place(folder, kind), folder, "", path);
     }
@@ -253,15 +252,13 @@ impl Loader {
         let name = path.file_name().unwrap_or_default();
         if place.kind == PlaceKind::Skills && name != SKILL_FILE && name.eq_ignore_ascii_case(SKILL_FILE) {
             let message = format!("this is not read: the file of a skill is called {SKILL_FILE}");
-            let hint = Some("rename the file".to_owned());
-            return self.problem(Problem { path: path.to_path_buf(), place: Some((1, 1)), message, hint });
+            return self.problem(Problem::new(path, message).at((1, 1)).with_hint("rename the file"));
         }
         let Some(id) = id_of(place.kind, folder, path) else { return };
         let id = format!("{prefix}{id}");
         if id.contains(char::is_whitespace) {
-            let message = "a command's name cannot have white space".to_owned();
-            let hint = Some("rename the file".to_owned());
-            return self.problem(Problem { path: path.to_path_buf(), place: None, message, hint });
+            let message = "a command's name cannot have white space";
+            return self.problem(Problem::new(path, message).with_hint("rename the file"));
         }
         match self.read(place, &id, path) {
             Ok(Some(parsed)) => self.add(parsed),
@@ -309,7 +306,7 @@ impl Loader {
             true => read_text(path, "a recipe", RECIPE_BYTES_MAX),
             false => Err(LEADS_OUT.to_owned()),
         };
-        text.map_err(|message| Problem { path: path.to_path_buf(), place: None, message, hint: None })
+        text.map_err(|message| Problem::new(path, message))
     }
 
     fn add(&mut self, parsed: Parsed) {
@@ -322,12 +319,11 @@ impl Loader {
             let message =
                 format!("/{id} stays the built-in command; this recipe of the repository is /{}", recipe.id);
             let hint = format!("to replace /{id}, copy the file to your own recipes");
-            self.problem(Problem { path, place: None, message, hint: Some(hint) });
+            self.problem(Problem::new(path, message).with_hint(hint));
         }
         if self.counts[usize::from(is_of_repository)] >= RECIPES_MAX {
-            let path = recipe.source.path().to_path_buf();
             let message = format!("more than {RECIPES_MAX} recipes; this one is left out");
-            return self.problem(Problem { path, place: None, message, hint: None });
+            return self.problem(Problem::new(recipe.source.path(), message));
         }
         if !self.ids.insert(recipe.id.clone()) {
             return self.shadowed(&recipe);
@@ -389,28 +385,26 @@ fn readable(recipes: &[Arc<Recipe>], paths: &Paths) -> Vec<PathBuf> {
 fn name_problems(recipe: &Recipe) -> Vec<Problem> {
     let names = [&recipe.id].into_iter().chain(&recipe.aliases);
     let reserved = names.filter(|name| command::RESERVED.contains(&name.as_str()));
-    let problem = |name: &String| Problem {
-        path: recipe.source.path().to_path_buf(),
-        place: None,
-        message: format!("/{name} is a command of Epitome's own, so this recipe is not run by it"),
-        hint: Some("give it another name; hooks can call it as it is".to_owned()),
+    let problem = |name: &String| {
+        let message = format!("/{name} is a command of Epitome's own, so this recipe is not run by it");
+        let hint = "give it another name; hooks can call it as it is";
+        Problem::new(recipe.source.path(), message).with_hint(hint)
     };
     reserved.map(problem).collect()
 }
 
 /// Returns a problem for each unknown handler of a recipe.
 pub fn handler_problems(recipe: &Recipe) -> Vec<Problem> {
-    let problem = |handler: &UnknownHandler| Problem {
-        path: recipe.source.path().to_path_buf(),
-        place: Some(handler.place),
-        message: format!("there is no handler {:?}, so nothing runs there", handler.name),
-        hint: Some(match handler.nearest() {
+    let problem = |handler: &UnknownHandler| {
+        let message = format!("there is no handler {:?}, so nothing runs there", handler.name);
+        let hint = match handler.nearest() {
             Some(near) => format!("did you mean {near:?}?"),
             None => {
                 let names: Vec<&str> = handlers::names().collect();
                 format!("there are {}, and the names of hooks", names.join(", "))
             }
-        }),
+        };
+        Problem::new(recipe.source.path(), message).at(handler.place).with_hint(hint)
     };
     recipe.unknown_handlers.iter().map(problem).collect()
 }

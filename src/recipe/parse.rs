@@ -213,12 +213,8 @@ pub fn parse(id: &str, source: RecipeSource, text: &str) -> Result<Parsed, Probl
             Parsed { recipe: Recipe::plain(id, source, RecipeSyntax::Template, text, 1), notes: Vec::new() }
         }
         Some(SplitFile { body: None, .. }) => {
-            return Err(Problem {
-                path,
-                place: Some((1, 1)),
-                message: "the front matter is not closed".to_owned(),
-                hint: Some("end it with a line `---`".to_owned()),
-            });
+            let problem = Problem::new(path, "the front matter is not closed");
+            return Err(problem.at((1, 1)).with_hint("end it with a line `---`"));
         }
         Some(SplitFile { front, body: Some((body, body_line)) }) => {
             let recipe = Recipe::plain(id, source, RecipeSyntax::Template, body, body_line);
@@ -278,12 +274,8 @@ fn check_template(recipe: &Recipe) -> Result<(), Problem> {
 /// An error in a recipe's body, with its position in the file.
 pub(super) fn template_problem(recipe: &Recipe, error: &template::TemplateError, trying: &str) -> Problem {
     let (line, column) = error.place(&recipe.body);
-    Problem {
-        path: recipe.source.path().to_path_buf(),
-        place: Some((line + recipe.body_line - 1, column)),
-        message: format!("{trying}: {}", error.message),
-        hint: error.hint.clone(),
-    }
+    let problem = Problem::new(recipe.source.path(), format!("{trying}: {}", error.message));
+    Problem { hint: error.hint.clone(), ..problem.at((line + recipe.body_line - 1, column)) }
 }
 
 #[cfg(test)]

@@ -80,12 +80,8 @@ pub fn render(
     surroundings: &RenderContext,
     outputs: &ShellOutputs,
 ) -> Result<Rendered, Problem> {
-    let too_long = |message: String| Problem {
-        path: recipe.source.path().to_path_buf(),
-        place: None,
-        message,
-        hint: Some("give it less input".to_owned()),
-    };
+    let too_long =
+        |message: String| Problem::new(recipe.source.path(), message).with_hint("give it less input");
     let (evaluated, takes_input) = match recipe.syntax {
         RecipeSyntax::Template => render_template(recipe, arguments, surroundings, outputs)?,
         RecipeSyntax::ClaudeCommand => {

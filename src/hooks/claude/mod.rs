@@ -180,12 +180,8 @@ impl<'a> SettingsReader<'a> {
                 } else {
                     "none of its hooks run until it is fixed"
                 };
-                self.problems.push(Problem {
-                    path: self.path.to_path_buf(),
-                    place: Some(place),
-                    message: format!("the settings are not valid JSON: {}", without_place(&error)),
-                    hint: Some(hint.to_owned()),
-                });
+                let message = format!("the settings are not valid JSON: {}", without_place(&error));
+                self.problems.push(Problem::new(self.path, message).at(place).with_hint(hint));
                 return;
             }
         };

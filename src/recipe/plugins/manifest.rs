@@ -73,7 +73,7 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<(PluginManifest, Vec<Prob
     for (name, RecipeField { value, place }) in &fields {
         if let Err(why) = set(&mut manifest, name, value) {
             let message = format!("{name:?} of the plugin is not used: {why}");
-            remarks.push(Problem { path: path.to_path_buf(), place: Some(*place), message, hint: None });
+            remarks.push(Problem::new(path, message).at(*place));
         }
     }
     Ok((manifest, remarks))

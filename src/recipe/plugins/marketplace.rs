@@ -52,7 +52,7 @@ impl Marketplace {
     pub fn read(root: &Path) -> Option<Result<Marketplace, Problem>> {
         let path = FILES.map(|file| root.join(file)).into_iter().find(|path| path.is_file())?;
         let read = read_text(&path, "a list of plugins", LIST_BYTES_MAX).and_then(|text| parse(&text));
-        Some(read.map_err(|message| Problem { path, place: None, message, hint: None }))
+        Some(read.map_err(|message| Problem::new(path, message)))
     }
 
     pub fn find(&self, name: &str) -> Option<&MarketplaceEntry> {

@@ -63,7 +63,7 @@ impl InstalledRecords {
             let message =
                 format!("what was installed is not known, so no plugin of this folder is used: {why}");
             let hint = "restore this file; or delete it and the plugins next to it, and install them again";
-            Problem { path, place: None, message, hint: Some(hint.to_owned()) }
+            Problem::new(path, message).with_hint(hint)
         })
     }
 
@@ -71,11 +71,8 @@ impl InstalledRecords {
     /// replaced. Blocks on disk I/O.
     pub fn change<T>(folder: &Path, change: impl FnOnce(&mut InstalledRecords) -> T) -> Result<T, Problem> {
         let path = folder.join(FILE);
-        let failed = |error: io::Error| Problem {
-            path: path.clone(),
-            place: None,
-            message: format!("the list of installed plugins can't be changed: {error}"),
-            hint: None,
+        let failed = |error: io::Error| {
+            Problem::new(&path, format!("the list of installed plugins can't be changed: {error}"))
         };
         let _lock = lock_for_change(&path).map_err(failed)?;
         let mut records = InstalledRecords::load(folder)?;
@@ -104,7 +101,7 @@ impl InstalledRecords {
             "`epitome plugins accept {name}` shows what it brings now and asks; `epitome plugins update {name}` \
              installs it again"
         );
-        Err(Problem { path: root.clone(), place: None, message, hint: Some(hint) })
+        Err(Problem::new(root, message).with_hint(hint))
     }
 }
 
