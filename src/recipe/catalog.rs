@@ -10,7 +10,7 @@ use super::handlers::{self, UnknownHandler};
 use super::parse::{self, Parsed, Recipe, RecipeSource};
 use super::places::{PlaceKind, RecipeFolder, RecipeOwner, SKILL_FILE, hook_folders, id_of, places};
 use super::plugins::{Plugin, PluginCatalog, PluginFormat};
-use super::walk::{ENTRIES_MAX, FolderWalk, FoundPath, read_text};
+use super::walk::{ENTRIES_MAX, FolderWalk, read_text};
 use super::{foreign, watch::WatchPlan};
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
@@ -24,9 +24,6 @@ pub const PROBLEMS_MAX: usize = 50;
 
 /// Prefix for the id of a repository's recipe that has the name of a built-in one.
 const REPOSITORY_PREFIX: &str = "repository/";
-
-/// Why a link in a repository is not followed.
-pub(super) const LEADS_OUT: &str = "this link leads out of the repository or nowhere, so it is not read";
 
 const BUILT_IN: [(&str, &str); 8] = [
     ("commit", include_str!("recipes/commit.md")),
@@ -149,9 +146,8 @@ impl RecipeCatalog {
             let existing = place.folder.ancestors().find(|folder| folder.is_dir());
             directories.extend(existing.map(Path::to_path_buf));
             for (folder, _) in walk.folders(&place) {
-                walk.below(place.owner, &folder, 1, &mut |found| match found {
-                    FoundPath::Folder(path) => drop(directories.insert(path)),
-                    FoundPath::File(_) => {}
+                walk.below(place.owner, &folder, 1, &mut |path, is_folder| {
+                    directories.extend(is_folder.then_some(path));
                 });
                 directories.insert(folder);
             }
@@ -180,9 +176,8 @@ impl Loader {
     fn place(&mut self, place: &RecipeFolder) {
         for (folder, prefix) in self.walk.folders(place) {
             let mut files = Vec::new();
-            self.walk.below(place.owner, &folder, 1, &mut |found| match found {
-                FoundPath::File(path) => files.push(path),
-                FoundPath::Folder(_) => {}
+            self.walk.below(place.owner, &folder, 1, &mut |path, is_folder| {
+                files.extend((!is_folder).then_some(path));
             });
             if self.walk.is_spent(place.owner) {
                 let message = format!("more than {ENTRIES_MAX} files; recipes from here on are not read");
@@ -224,10 +219,6 @@ impl Loader {
             PluginFormat::Gemini => PlaceKind::GeminiCommands,
         };
         let commands = plugin.commands.iter().map(|path| (path, kind));
-        let owner = match plugin.repository {
-            Some(_) => RecipeOwner::Repository,
-            None => RecipeOwner::User,
-        };
         // A skill takes precedence over a command with its name (code.claude.com/docs/en/skills).
         for (path, kind) in skills.chain(commands) {
             // A declared skill may be the folder of its file.
@@ -239,7 +230,7 @@ impl Loader {
             };
             let place = RecipeFolder {
                 plugin: Some(plugin.clone()),
-                ..RecipeFolder::plain(folder.to_path_buf(), kind, owner)
+                ..RecipeFolder::plain(folder.to_path_buf(), kind, plugin.owner())
             };
             match file.is_dir() {
                 true => self.place(&place),
@@ -268,11 +259,8 @@ impl Loader {
     }
 
     fn read(&self, place: &RecipeFolder, id: &str, path: &Path) -> Result<Option<Parsed>, Problem> {
-        let text = self.text(place.owner, path)?;
-        let source = match place.owner {
-            RecipeOwner::User => RecipeSource::User(path.to_path_buf()),
-            RecipeOwner::Repository => RecipeSource::Repository(path.to_path_buf()),
-        };
+        let text = self.walk.read(place.owner, path, "a recipe", RECIPE_BYTES_MAX)?;
+        let source = place.owner.source(path);
         let without_notes = |recipe| Parsed { recipe, notes: Vec::new() };
         let mut parsed = match place.kind {
             PlaceKind::RecipesWithFrontMatter if !parse::has_front_matter(&text) => return Ok(None),
@@ -299,14 +287,6 @@ impl Loader {
             parsed.recipe.id = id.replacen('@', "/", 1);
         }
         Ok(Some(parsed))
-    }
-
-    fn text(&self, owner: RecipeOwner, path: &Path) -> Result<String, Problem> {
-        let text = match self.walk.may_enter(owner, path) {
-            true => read_text(path, "a recipe", RECIPE_BYTES_MAX),
-            false => Err(LEADS_OUT.to_owned()),
-        };
-        text.map_err(|message| Problem::new(path, message))
     }
 
     fn add(&mut self, parsed: Parsed) {

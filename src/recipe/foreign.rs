@@ -145,7 +145,6 @@ pub(super) fn model(name: &str) -> RecipeModel {
 
 /// Reads a file into a recipe with the text after the front matter, and the fields of the front matter.
 fn read<'a>(id: &str, source: RecipeSource, text: &'a str) -> (Recipe, Vec<LenientField<'a>>) {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (front, body, line) = match split(text) {
         Some(SplitFile { front, body: Some((body, line)) }) => (front, body, line),
         Some(SplitFile { body: None, .. }) | None => ("", text, 1),
@@ -238,7 +237,7 @@ fn skill_name(name: &str) -> Result<String, String> {
 /// The error in a skill's front matter, if any.
 fn skill_fault(text: &str, fields: &[LenientField<'_>]) -> Option<String> {
     let guessed = "so its first line is used as description";
-    match split(text.strip_prefix('\u{feff}').unwrap_or(text)) {
+    match split(text) {
         None => Some(format!("the skill has no front matter, {guessed}")),
         Some(SplitFile { body: None, .. }) => Some(format!("the front matter is not closed, {guessed}")),
         Some(_) if find(fields, "description").is_none_or(|field| field.text().is_empty()) => {

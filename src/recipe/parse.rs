@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::foreign::ForeignFields;
@@ -95,7 +95,7 @@ pub struct Argument {
 }
 
 /// How a callback uses the resulting text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OutputMode {
     Message,
@@ -104,7 +104,7 @@ pub enum OutputMode {
     None,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Context {
     Session,
@@ -113,7 +113,7 @@ pub enum Context {
 }
 
 /// How the history is passed to an isolated run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HistoryMode {
     Native,
@@ -221,7 +221,7 @@ pub fn parse(id: &str, source: RecipeSource, text: &str) -> Result<Parsed, Probl
             front_matter::read(recipe, front, &path)?
         }
     };
-    check_template(&parsed.recipe)?;
+    compiled(&parsed.recipe)?;
     Ok(parsed)
 }
 
@@ -232,7 +232,7 @@ pub fn field_names() -> impl Iterator<Item = &'static str> {
 
 /// Whether the text starts with front matter.
 pub fn has_front_matter(text: &str) -> bool {
-    split(text.strip_prefix('\u{feff}').unwrap_or(text)).is_some()
+    split(text).is_some()
 }
 
 /// A file with front matter; `body` is `None` if the front matter is not closed.
@@ -262,13 +262,9 @@ pub(super) fn split(text: &str) -> Option<SplitFile<'_>> {
     looks_like_fields.then_some(SplitFile { front: &text[first.len()..], body: None })
 }
 
-fn check_template(recipe: &Recipe) -> Result<(), Problem> {
-    match recipe.syntax {
-        RecipeSyntax::Template => template::compile(&recipe.body)
-            .map(|_| ())
-            .map_err(|error| template_problem(recipe, &error, "cannot parse the template")),
-        _ => Ok(()),
-    }
+pub(super) fn compiled(recipe: &Recipe) -> Result<template::Template, Problem> {
+    let problem = |error| template_problem(recipe, &error, "cannot parse the template");
+    template::compile(&recipe.body).map_err(problem)
 }
 
 /// An error in a recipe's body, with its position in the file.

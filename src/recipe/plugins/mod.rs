@@ -16,6 +16,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::foreign::PluginFolders;
+use super::places::RecipeOwner;
 use super::walk::read_text;
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
@@ -116,10 +117,7 @@ impl PluginCatalog {
             }
             let data = paths.state.join("plugins").join(&name);
             let read = Plugin::read(PluginFolders { root, data }, &name, &name, repository);
-            self.add(read.and_then(|plugin| match records.check(&name, &plugin) {
-                Ok(()) => Ok(plugin),
-                Err(problem) => Err(problem),
-            }));
+            self.add(read.and_then(|plugin| records.check(&name, &plugin).map(|()| plugin)));
         }
     }
 
@@ -175,7 +173,7 @@ impl PluginCatalog {
                 }
                 Some(reason) => {
                     let Installation { id, folder, .. } = installation;
-                    self.unused.push(UnusedPlugin { id, folder, reason: reason.to_owned() });
+                    self.leave_out(id, folder, reason);
                 }
             }
         }
@@ -216,8 +214,7 @@ impl PluginCatalog {
                         Some(_) => "Codex's config.toml switches it off",
                         None => "Codex has not downloaded it",
                     };
-                    let folder = found.unwrap_or(folder);
-                    self.unused.push(UnusedPlugin { id, folder, reason: reason.to_owned() });
+                    self.leave_out(id, found.unwrap_or(folder), reason);
                 }
             }
         }
@@ -233,8 +230,7 @@ impl PluginCatalog {
             }
             let name = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if installed::is_extension_off(&switches, &name, cwd) {
-                let reason = "it is switched off for this directory in Gemini CLI".to_owned();
-                self.unused.push(UnusedPlugin { id: name, folder: root, reason });
+                self.leave_out(name, root, "it is switched off for this directory in Gemini CLI");
                 continue;
             }
             let folders = PluginFolders { data: root.clone(), root };
@@ -242,28 +238,28 @@ impl PluginCatalog {
         }
     }
 
+    fn leave_out(&mut self, id: String, folder: PathBuf, reason: &str) {
+        self.unused.push(UnusedPlugin { id, folder, reason: reason.to_owned() });
+    }
+
     fn add(&mut self, read: Result<Plugin, Problem>) {
         let plugin = match read {
             Ok(plugin) => plugin,
             Err(problem) => return self.problems.push(problem),
         };
-        let unused = |reason: String| UnusedPlugin {
-            id: plugin.id.clone(),
-            folder: plugin.folders.root.clone(),
-            reason,
-        };
+        let (id, root) = (plugin.id.clone(), plugin.folders.root.clone());
         if let Some(first) = self.plugins.iter().find(|first| first.name == plugin.name) {
-            if first.folders.root != plugin.folders.root {
+            if first.folders.root != root {
                 let reason = format!("{} has the same name and comes first", first.folders.root.display());
                 if plugin.repository.is_some() {
                     let message = format!("the repository's plugin {:?} is not used: {reason}", plugin.name);
                     let hint = "give it another name in its manifest";
-                    self.problems.push(Problem::new(&plugin.folders.root, message).with_hint(hint));
+                    self.problems.push(Problem::new(&root, message).with_hint(hint));
                 }
-                self.unused.push(unused(reason));
+                self.leave_out(id, root, &reason);
             }
         } else if self.plugins.len() >= PLUGINS_MAX {
-            self.unused.push(unused(format!("there are more than {PLUGINS_MAX} plugins")));
+            self.leave_out(id, root, &format!("there are more than {PLUGINS_MAX} plugins"));
         } else {
             self.problems.extend(plugin.problems.iter().cloned());
             self.plugins.push(Arc::new(plugin));
@@ -298,7 +294,7 @@ impl Plugin {
         if let Some(repository) = repository
             && !repository.canonicalize().is_ok_and(|repository| real.starts_with(repository))
         {
-            return Err(Problem::new(root, super::catalog::LEADS_OUT));
+            return Err(Problem::new(root, super::walk::LEADS_OUT));
         }
         let format = PluginFormat::of(root).unwrap_or(PluginFormat::ClaudeCode);
         let path = root.join(format.manifest());
@@ -358,6 +354,10 @@ impl Plugin {
             problems,
             folders,
         })
+    }
+
+    pub(super) fn owner(&self) -> RecipeOwner {
+        if self.repository.is_some() { RecipeOwner::Repository } else { RecipeOwner::User }
     }
 
     /// The path of its manifest, whether it exists or not.
