@@ -19,6 +19,8 @@ pub const SCHEMA_BYTES_MAX: usize = 16 * 1024;
 const INSTRUCTIONS_BYTES_MAX: usize = 2_048;
 /// Maximum prompts used per server.
 pub const PROMPTS_MAX: usize = 64;
+/// Maximum characters of a description in a listing of tools.
+const LINE_CHARS_MAX: usize = 160;
 /// Maximum characters of a title shown to the user.
 const TITLE_CHARS_MAX: usize = 80;
 
@@ -75,6 +77,13 @@ impl ServerTool {
     /// Its size in a request's tool list.
     pub fn bytes(&self) -> usize {
         self.spec.name.len() + self.spec.description.len() + self.spec.schema.to_string().len()
+    }
+
+    /// Its name and the first line of its description.
+    pub fn line(&self) -> String {
+        let first = self.spec.description.lines().next().unwrap_or_default();
+        let first: String = first.chars().take(LINE_CHARS_MAX).collect();
+        format!("{}: {first}", self.spec.name)
     }
 }
 
