@@ -224,7 +224,7 @@ impl Aggregate {
     }
 
     /// Records the action; returns false if it is refused.
-    fn act(&mut self, action: HistoryAction, account: &mut RunRecord) -> bool {
+    fn act(&mut self, mut action: HistoryAction, account: &mut RunRecord) -> bool {
         let Some(word) = words::action(&action) else { return true };
         if self.resolution.action != HistoryAction::None {
             let by = &self.resolution.action_by;
@@ -246,16 +246,15 @@ impl Aggregate {
             account.refused(word, format!("the edits of {by} were first"));
             return false;
         }
-        let action = match action {
-            HistoryAction::Mutate { messages, preserve_recent, target } => match checked(&messages) {
-                Ok(messages) => HistoryAction::Mutate { messages, preserve_recent, target },
+        if let HistoryAction::Mutate { messages, .. } = &mut action {
+            match checked(messages) {
+                Ok(checked) => *messages = checked,
                 Err(why) => {
                     account.refused(word, why);
                     return false;
                 }
-            },
-            other => other,
-        };
+            }
+        }
         account.done(word);
         self.resolution.action = action;
         self.resolution.action_by.clone_from(&account.hook);

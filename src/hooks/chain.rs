@@ -120,13 +120,11 @@ impl Chain {
         if self.running.is_empty() && !self.aggregate.over {
             let first = self.waiting.pop_front()?;
             let mut links = vec![first];
-            while self
-                .waiting
-                .front()
-                .is_some_and(|link| group(link).is_some_and(|of_next| group(&links[0]) == Some(of_next)))
-            {
-                links.extend(self.waiting.pop_front());
-            }
+            let is_concurrent =
+                |next: &mut ChainLink| group(next).is_some() && group(next) == group(&links[0]);
+            let concurrent: Vec<_> =
+                std::iter::from_fn(|| self.waiting.pop_front_if(is_concurrent)).collect();
+            links.extend(concurrent);
             self.running = links.into_iter().map(|link| self.run(link)).collect();
         }
         (!self.running.is_empty()).then(|| self.running.clone())

@@ -97,8 +97,6 @@ pub fn read_file(
     syntax: ManifestSyntax,
     given: Given<'_>,
 ) -> Result<ParsedManifest, Problem> {
-    // Some editors start files with a byte order mark.
-    let content = content.trim_start_matches('\u{feff}');
     let fields = match syntax {
         ManifestSyntax::Yaml => fields::from_yaml(content, path, 0, "the hook")?,
         ManifestSyntax::Json => fields::from_json(content, path, "the hook")?,

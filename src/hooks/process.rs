@@ -130,7 +130,7 @@ impl HookProgram {
 pub(super) struct FollowedProcess {
     running: RunningCommand,
     feed: Feed,
-    stdout: OutputStream,
+    pub stdout: OutputStream,
     stderr: OutputStream,
 }
 
@@ -181,11 +181,6 @@ impl FollowedProcess {
         let FollowedProcess { stdout, stderr, .. } = self;
         // Dropping `running` terminates the rest of the group, without waiting for it.
         RawOutcome::Ended { exit, stdout_cut: stdout.cut, stdout: stdout.kept, stderr: stderr.text() }
-    }
-
-    /// Its stdout so far.
-    pub fn stdout(&self) -> &[u8] {
-        &self.stdout.kept
     }
 }
 

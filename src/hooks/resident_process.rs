@@ -135,29 +135,27 @@ struct ResidentProcess {
 struct InvalidLines {
     /// Number of invalid lines of the process.
     all: u32,
-    /// Number of invalid lines not reported with a run yet.
-    unreported: u32,
-    /// Description of the first of them.
-    first: String,
+    /// Descriptions of those that were not reported with a run yet.
+    unreported: Vec<String>,
 }
 
 impl InvalidLines {
     fn add(&mut self, words: String) {
         self.all += 1;
-        if self.unreported == 0 {
-            self.first = words;
-        }
-        self.unreported += 1;
+        self.unreported.push(words);
     }
 
     /// Adds the unreported lines to a run as a remark.
     fn add_to(&mut self, ran: RawOutcome) -> RawOutcome {
-        let first = std::mem::take(&mut self.first);
-        let remark = match std::mem::take(&mut self.unreported) {
-            0 => return ran,
-            1 => format!("it wrote a line that {first}"),
-            count => format!("it wrote {count} lines that mean nothing; the first one {first}"),
+        let remark = match self.unreported.as_slice() {
+            [] => return ran,
+            [line] => format!("it wrote a line that {line}"),
+            [first, ..] => {
+                let count = self.unreported.len();
+                format!("it wrote {count} lines that mean nothing; the first one {first}")
+            }
         };
+        self.unreported.clear();
         RawOutcome::Remarked(Box::new(ran), vec![remark])
     }
 }

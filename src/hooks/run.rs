@@ -22,7 +22,7 @@ use super::aside::AsideHooks;
 use super::chain::{Chain, ChainLink, ChainRun};
 use super::claude::action::{self, ClaudeAction};
 use super::event::HookEvent;
-use super::hook::{Hook, HookKind, HookOrigin};
+use super::hook::{Hook, HookKind};
 use super::hook_context::HookContext;
 use super::output::{ProcessExit, RawOutcome, Resolution};
 use super::payload::{Addressee, PROTOCOL, payload};
@@ -222,7 +222,8 @@ async fn run_process(order: ProcessSpec) -> RawOutcome {
 /// Whether a repository's hook is still the one that was trusted. Checked before every run, since anyone with
 /// write access to the repository can change its files.
 async fn is_unchanged(hook: &Arc<Hook>) -> bool {
-    if hook.place != HookOrigin::Repository {
+    if !hook.place.is_repository() {
+        // The user's own hooks need no consent.
         return true;
     }
     let hook = hook.clone();
@@ -273,7 +274,7 @@ fn order(runner: &Runner, hook: &Hook, event: &str, program: HookProgram, stdin:
 /// hook.
 fn project(hook: &Hook, cwd: &Path) -> OsString {
     let is_of_plugin = matches!(&hook.kind, HookKind::Claude { options, .. } if options.plugin.is_some());
-    let settings = hook.files.first().filter(|_| hook.place == HookOrigin::Repository && !is_of_plugin);
+    let settings = hook.files.first().filter(|_| hook.place.is_repository() && !is_of_plugin);
     let root = settings.and_then(|settings| settings.parent()?.parent());
     root.unwrap_or(cwd).as_os_str().to_owned()
 }

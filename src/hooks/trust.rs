@@ -117,11 +117,9 @@ impl TrustStore {
     /// Reads the store again, because another process may have changed it; decisions for this session are
     /// kept.
     pub fn reload(&mut self) -> Option<Problem> {
-        let (stored, message) = match read(&self.file) {
-            Ok(stored) => (stored, None),
-            Err(message) => (BTreeMap::new(), Some(message)),
-        };
-        self.stored = stored;
+        let read = read(&self.file);
+        let message = read.as_ref().err().cloned();
+        self.stored = read.unwrap_or_default();
         let hint = "nothing from a repository runs until it is allowed again; the next decision sets this file aside";
         message.map(|message| Problem::new(&self.file, message).with_hint(hint))
     }

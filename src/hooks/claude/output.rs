@@ -126,13 +126,7 @@ fn blocked(event: HookEvent, reason: &str) -> HookOutput {
         HookEvent::AfterToolCall | HookEvent::TaskCompleted => output.context.push(reason),
         HookEvent::AgentStop => output.follow_ups.push(Utterance { role: Role::User, text: reason }),
         // Nothing can be blocked here: show the reason to the user.
-        HookEvent::SessionStart
-        | HookEvent::TurnEnd
-        | HookEvent::PostCompact
-        | HookEvent::SessionEnd
-        | HookEvent::TurnFailed
-        | HookEvent::Notification
-        | HookEvent::SubagentStart => output.notice = given,
+        _ => output.notice = given,
     }
     output
 }
@@ -146,10 +140,6 @@ struct ClaudeOutputReader<'a> {
 
 impl ClaudeOutputReader<'_> {
     fn read(&mut self, fields: &mut ObjectFields<'_>) {
-        if fields.optional_flag("async") == Some(true) {
-            // The hook moves to the background; its later output is sent by `AsideHooks`.
-            fields.any("asyncTimeout");
-        }
         let reason = fields.text("reason");
         if let Some(decision) = fields.text("decision") {
             match decision.as_str() {
@@ -246,16 +236,7 @@ impl ClaudeOutputReader<'_> {
             | HookEvent::BeforeToolCall
             | HookEvent::AfterToolCall
             | HookEvent::TaskCompleted => self.output.context.push(text),
-            HookEvent::TurnEnd
-            | HookEvent::PreCompact
-            | HookEvent::PostCompact
-            | HookEvent::SessionEnd
-            | HookEvent::TurnFailed
-            | HookEvent::PermissionRequest
-            | HookEvent::Notification
-            | HookEvent::SubagentStart => {
-                fields.warn(format!("`{}` has no `additionalContext`", self.registered));
-            }
+            _ => fields.warn(format!("`{}` has no `additionalContext`", self.registered)),
         }
     }
 }

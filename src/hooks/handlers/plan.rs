@@ -64,9 +64,7 @@ impl Fired {
 }
 
 fn once_per_session(handler: &Handler) -> bool {
-    handler.name == "append_context"
-        && append_context::AppendContextParams::read(&handler.params)
-            .is_ok_and(|params| params.once_per_session)
+    handler.name == "append_context" && append_context::once_per_session(&handler.params).unwrap_or(false)
 }
 
 /// The links of an event, in the order in which they run.
