@@ -193,17 +193,12 @@ impl Tool for McpGatewayTool {
 
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
         let title = match parse_action(input) {
-            Ok(GatewayAction::Call(name, arguments)) => {
-                if let Ok(tool) = self.find(name) {
-                    return tool.display(&arguments, workspace);
-                }
-                "Tools of MCP servers".to_owned()
+            Ok(GatewayAction::Call(name, arguments)) if let Ok(tool) = self.find(name) => {
+                return tool.display(&arguments, workspace);
             }
             Ok(GatewayAction::Read { server, uri }) => format!("{}: read {}", short(server), short(uri)),
             Ok(GatewayAction::Resources(_)) => "Resources of MCP servers".to_owned(),
-            Ok(GatewayAction::List | GatewayAction::Describe(_)) | Err(_) => {
-                "Tools of MCP servers".to_owned()
-            }
+            _ => "Tools of MCP servers".to_owned(),
         };
         CallDisplay { title, kind: ToolKind::Other, locations: Vec::new() }
     }
@@ -234,10 +229,8 @@ impl Tool for McpGatewayTool {
     }
 
     fn forwarded_call(&self, input: &Value) -> Option<(String, Value)> {
-        match parse_action(input) {
-            Ok(GatewayAction::Call(name, arguments)) => Some((name.to_owned(), arguments)),
-            Ok(_) | Err(_) => None,
-        }
+        let Ok(GatewayAction::Call(name, arguments)) = parse_action(input) else { return None };
+        Some((name.to_owned(), arguments))
     }
 
     fn wrap_forwarded(&self, name: &str, input: Value) -> Value {

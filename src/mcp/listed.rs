@@ -89,25 +89,6 @@ impl ServerTool {
 
 /// Validates a server's listing. `allowed` are the tools named in the settings; `None` allows all.
 pub fn validate(server: &str, label: &str, allowed: Option<&[String]>, raw: &RawListing) -> ServerListing {
-    let (tools, mut remarks) = validate_tools(server, label, allowed, raw);
-    if !raw.has_tools {
-        remarks.push("it has no tools".to_owned());
-    }
-    ServerListing {
-        tools,
-        prompts: validate_prompts(label, &raw.prompts),
-        instructions: raw.instructions.as_deref().and_then(instructions),
-        has_resources: raw.has_resources,
-        remarks,
-    }
-}
-
-fn validate_tools(
-    server: &str,
-    label: &str,
-    allowed: Option<&[String]>,
-    raw: &RawListing,
-) -> (Vec<ServerTool>, Vec<String>) {
     let mut remarks = Vec::new();
     let all = raw.tools.len();
     let mut wanted: Vec<&model::Tool> = raw
@@ -149,7 +130,16 @@ fn validate_tools(
             own_name: tool.name.to_string(),
         });
     }
-    (known, remarks)
+    if !raw.has_tools {
+        remarks.push("it has no tools".to_owned());
+    }
+    ServerListing {
+        tools: known,
+        prompts: validate_prompts(label, &raw.prompts),
+        instructions: raw.instructions.as_deref().and_then(instructions),
+        has_resources: raw.has_resources,
+        remarks,
+    }
 }
 
 /// Validates prompts. A prompt with an unusable argument could not be called, so it is left out.
