@@ -7,7 +7,7 @@ mod changes;
 
 use std::time::Duration;
 
-use super::chain::{ChainRun, ToolInputCheck};
+use super::chain::{ChainLink, ChainRun, ToolInputCheck};
 use super::event::HookEvent;
 use super::guards::checked;
 use super::hook_context::{EventData, HookContext};
@@ -87,10 +87,14 @@ impl Aggregate {
             }
             return;
         }
+        let digest = match &run.link {
+            ChainLink::Hook(hook) => hook.digest.clone(),
+            ChainLink::Handler(_) => String::new(),
+        };
         self.resolution.trail.push(HookRun {
             hook: account.hook,
             event: run.event_name.clone(),
-            digest: run.link.digest(),
+            digest,
             milliseconds: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             end: outcome.end,
             asked: account.asked.join(", "),

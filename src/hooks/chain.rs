@@ -60,14 +60,6 @@ impl ChainLink {
     pub(super) fn is_compact_trigger(&self) -> bool {
         matches!(self, ChainLink::Handler(handler) if handler.name == COMPACT_TRIGGER)
     }
-
-    /// The digest of the hook, in hexadecimal; empty for handlers.
-    pub(super) fn digest(&self) -> String {
-        match self {
-            ChainLink::Hook(hook) => hook.digest.clone(),
-            ChainLink::Handler(_) => String::new(),
-        }
-    }
 }
 
 /// The hooks that run at an event: higher priorities first, otherwise in the order of `hooks`. The caller

@@ -189,17 +189,14 @@ const UNKNOWN_CODE: i32 = -1;
 
 /// Explains a failed start: the system's error names neither the file nor a remedy.
 fn explained(order: &ProcessSpec, error: io::Error) -> io::Error {
-    let kind = error.kind();
-    if !order.cwd.is_dir() {
-        let sentence =
-            format!("the directory {} no longer exists, so nothing can run in it", order.cwd.display());
-        return io::Error::new(kind, sentence);
-    }
     let sentence = match &order.program {
+        _ if !order.cwd.is_dir() => {
+            format!("the directory {} no longer exists, so nothing can run in it", order.cwd.display())
+        }
         HookProgram::Line(_) => format!("the shell cannot be started for it: {error}"),
         HookProgram::File { path, .. } => unstartable(path, &error),
     };
-    io::Error::new(kind, sentence)
+    io::Error::new(error.kind(), sentence)
 }
 
 fn unstartable(path: &Path, error: &io::Error) -> String {

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
+use std::io;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -150,10 +151,12 @@ pub fn input(hook: &Hook, hook_context: &HookContext, event_name: &str, transcri
 /// Runs a hook with this input.
 pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOnce() -> Value) -> RawOutcome {
     let limit = hook.manifest.timeout;
+    let failed = |error: io::Error| RawOutcome::Failed(error.to_string());
     match &hook.kind {
         HookKind::Declared { then } => RawOutcome::Object(then.clone()),
         HookKind::Script { path } => {
-            run_process(order(runner, hook, event, HookProgram::script(path), line(&input()))).await
+            let order = order(runner, hook, event, HookProgram::script(path), line(&input()));
+            process::run(order).await.unwrap_or_else(failed)
         }
         HookKind::Claude { line: prompt, options, .. }
             if let ClaudeAction::Prompt { small } = options.action =>
@@ -184,7 +187,7 @@ pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOn
                 }
             }
             let ran = runner.aside.run(&hook.name, order, options.runs_async).await;
-            ran.unwrap_or_else(|error| RawOutcome::Failed(error.to_string()))
+            ran.unwrap_or_else(failed)
         }
         HookKind::Webhook { url, headers, secret } => {
             let to = Webhook { url, headers, secret: secret.as_deref() };
@@ -213,10 +216,6 @@ async fn ask_model(runner: &Runner, hook: &Hook, question: Value) -> RawOutcome 
         Ok(Err(why)) => RawOutcome::Failed(format!("the model could not be asked: {why}")),
         Err(_) => RawOutcome::Failed(format!("the model gave no answer within {} s", limit.as_secs())),
     }
-}
-
-async fn run_process(order: ProcessSpec) -> RawOutcome {
-    process::run(order).await.unwrap_or_else(|error| RawOutcome::Failed(error.to_string()))
 }
 
 /// Whether a repository's hook is still the one that was trusted. Checked before every run, since anyone with

@@ -57,9 +57,8 @@ impl Fired {
     }
 
     fn allows(&self, event: HookEvent, handler: &Arc<Handler>) -> bool {
-        let spent = handler.once && self.handler(event, handler);
-        let spent_in_session = once_per_session(handler) && self.in_session.contains(handler);
-        !spent && !spent_in_session
+        !(handler.once && self.handler(event, handler))
+            && !(once_per_session(handler) && self.in_session.contains(handler))
     }
 }
 
