@@ -169,21 +169,17 @@ async fn ask(search: &HookSearch<'_>, candidate: &HookCandidate) -> Result<Strin
     };
     let last_line = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty());
     let last_words = last_line.map_or(String::new(), |line| format!(": {}", shown(line)));
-    match exit {
+    let how = match exit {
         ProcessExit::Code(0) if stdout_cut || stdout.len() > ANSWER_BYTES_MAX => {
-            Err(format!("its answer to `hook` has more than {} KiB", ANSWER_BYTES_MAX / 1024))
+            return Err(format!("its answer to `hook` has more than {} KiB", ANSWER_BYTES_MAX / 1024));
         }
         ProcessExit::Code(0) => {
-            String::from_utf8(stdout).map_err(|_| "its answer to `hook` is not UTF-8 text".to_owned())
+            return String::from_utf8(stdout)
+                .map_err(|_| "its answer to `hook` is not UTF-8 text".to_owned());
         }
-        ProcessExit::Code(code) => {
-            Err(format!("called with `hook` it ended with exit code {code}{last_words}"))
-        }
-        ProcessExit::Signal(signal) => {
-            Err(format!("called with `hook` it was ended by signal {signal}{last_words}"))
-        }
-        ProcessExit::TimedOut(limit) => {
-            Err(format!("called with `hook` it did not end within {} s", limit.as_secs()))
-        }
-    }
+        ProcessExit::Code(code) => format!("it ended with exit code {code}{last_words}"),
+        ProcessExit::Signal(signal) => format!("it was ended by signal {signal}{last_words}"),
+        ProcessExit::TimedOut(limit) => format!("it did not end within {} s", limit.as_secs()),
+    };
+    Err(format!("called with `hook` {how}"))
 }

@@ -46,28 +46,22 @@ pub struct LateOutput {
 /// Reads the output of a hook that ended in the background: `systemMessage` and `additionalContext` of a JSON object,
 /// and stderr with exit code 2. Returns `None` if there is neither.
 pub fn late_output(exit: ProcessExit, stdout: &[u8], stderr: &str) -> Option<LateOutput> {
-    let output = match exit {
+    let (notice, context) = match exit {
         ProcessExit::Code(0) => {
             let object: Map<String, Value> = serde_json::from_slice(stdout.trim_ascii()).ok()?;
             let mut fields = ObjectFields::new("", &object);
-            let notice = fields.text("systemMessage");
             let special = fields.object("hookSpecificOutput");
             let context =
                 special.and_then(|special| ObjectFields::new("", special).text("additionalContext"));
-            LateOutput { notice, context }
+            (fields.text("systemMessage"), context)
         }
-        ProcessExit::Code(2) => {
-            let said = stderr.trim();
-            LateOutput { notice: None, context: (!said.is_empty()).then(|| said.to_owned()) }
-        }
-        ProcessExit::Code(code) => {
-            LateOutput { notice: Some(format!("it ended in the background with code {code}")), context: None }
-        }
+        ProcessExit::Code(2) => (None, Some(stderr.trim().to_owned()).filter(|said| !said.is_empty())),
+        ProcessExit::Code(code) => (Some(format!("it ended in the background with code {code}")), None),
         ProcessExit::Signal(_) | ProcessExit::TimedOut(_) => {
-            LateOutput { notice: Some("it was ended in the background".to_owned()), context: None }
+            (Some("it was ended in the background".to_owned()), None)
         }
     };
-    (output != LateOutput::default()).then_some(output)
+    (notice.is_some() || context.is_some()).then_some(LateOutput { notice, context })
 }
 
 fn read(event: HookEvent, registered: &str, hook_context: &HookContext, stdout: &str) -> HookOutput {
