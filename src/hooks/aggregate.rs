@@ -7,7 +7,7 @@ mod changes;
 
 use std::time::Duration;
 
-use super::chain::{ChainRun, ToolInputCheck};
+use super::chain::{ChainLink, ChainRun, ToolInputCheck};
 use super::event::HookEvent;
 use super::guards::checked;
 use super::hook_context::{EventData, HookContext};
@@ -87,10 +87,14 @@ impl Aggregate {
             }
             return;
         }
+        let digest = match &run.link {
+            ChainLink::Hook(hook) => hook.digest.clone(),
+            ChainLink::Handler(_) => String::new(),
+        };
         self.resolution.trail.push(HookRun {
             hook: account.hook,
             event: run.event_name.clone(),
-            digest: run.link.digest(),
+            digest,
             milliseconds: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             end: outcome.end,
             asked: account.asked.join(", "),
@@ -224,7 +228,7 @@ impl Aggregate {
     }
 
     /// Records the action; returns false if it is refused.
-    fn act(&mut self, action: HistoryAction, account: &mut RunRecord) -> bool {
+    fn act(&mut self, mut action: HistoryAction, account: &mut RunRecord) -> bool {
         let Some(word) = words::action(&action) else { return true };
         if self.resolution.action != HistoryAction::None {
             let by = &self.resolution.action_by;
@@ -246,16 +250,15 @@ impl Aggregate {
             account.refused(word, format!("the edits of {by} were first"));
             return false;
         }
-        let action = match action {
-            HistoryAction::Mutate { messages, preserve_recent, target } => match checked(&messages) {
-                Ok(messages) => HistoryAction::Mutate { messages, preserve_recent, target },
+        if let HistoryAction::Mutate { messages, .. } = &mut action {
+            match checked(messages) {
+                Ok(checked) => *messages = checked,
                 Err(why) => {
                     account.refused(word, why);
                     return false;
                 }
-            },
-            other => other,
-        };
+            }
+        }
         account.done(word);
         self.resolution.action = action;
         self.resolution.action_by.clone_from(&account.hook);

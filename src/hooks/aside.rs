@@ -65,7 +65,7 @@ impl AsideHooks {
         match process.wait(order.limit, lets_go).await {
             Some(exit) => Ok(process.end(exit)),
             None => {
-                let said = process.stdout().to_vec();
+                let said = process.stdout.kept.clone();
                 let limit = async_limit(&said).flatten().unwrap_or(order.limit);
                 let first = first_line(&said);
                 self.keep(name, process, limit, first.len());

@@ -60,14 +60,6 @@ impl ChainLink {
     pub(super) fn is_compact_trigger(&self) -> bool {
         matches!(self, ChainLink::Handler(handler) if handler.name == COMPACT_TRIGGER)
     }
-
-    /// The digest of the hook, in hexadecimal; empty for handlers.
-    pub(super) fn digest(&self) -> String {
-        match self {
-            ChainLink::Hook(hook) => hook.digest.clone(),
-            ChainLink::Handler(_) => String::new(),
-        }
-    }
 }
 
 /// The hooks that run at an event: higher priorities first, otherwise in the order of `hooks`. The caller
@@ -120,13 +112,11 @@ impl Chain {
         if self.running.is_empty() && !self.aggregate.over {
             let first = self.waiting.pop_front()?;
             let mut links = vec![first];
-            while self
-                .waiting
-                .front()
-                .is_some_and(|link| group(link).is_some_and(|of_next| group(&links[0]) == Some(of_next)))
-            {
-                links.extend(self.waiting.pop_front());
-            }
+            let is_concurrent =
+                |next: &mut ChainLink| group(next).is_some() && group(next) == group(&links[0]);
+            let concurrent: Vec<_> =
+                std::iter::from_fn(|| self.waiting.pop_front_if(is_concurrent)).collect();
+            links.extend(concurrent);
             self.running = links.into_iter().map(|link| self.run(link)).collect();
         }
         (!self.running.is_empty()).then(|| self.running.clone())

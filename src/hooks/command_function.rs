@@ -11,7 +11,6 @@ use super::normalise::utterance;
 use super::output::{ProcessExit, RawOutcome};
 use super::process::{self, HookProgram, ProcessSpec};
 use epitome_platform::reaper::Reaper;
-use epitome_thread::Role;
 use epitome_tools::Workspace;
 
 /// Runs the command of a function. It has no time limit except the one of `limit`; dropping the future terminates it.
@@ -22,7 +21,7 @@ pub async fn call(
     reaper: Arc<Reaper>,
     limit: std::time::Duration,
 ) -> Result<CallbackOutput, String> {
-    let messages = input.messages.iter().map(|said| json!({ "role": word(said.role), "content": said.text }));
+    let messages = input.messages.iter().map(|said| json!({ "role": said.role, "content": said.text }));
     let payload = json!({ "callback_args": input.args, "messages": messages.collect::<Vec<Value>>() });
     let environment = HookOrigin::User.environment(workspace.exposure(), &workspace.environment);
     let order = ProcessSpec {
@@ -80,18 +79,11 @@ fn output(stdout: &[u8]) -> Result<CallbackOutput, String> {
     Ok(CallbackOutput { text, messages, go_on: printed["continue"] == true })
 }
 
-fn word(role: Role) -> &'static str {
-    match role {
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::System => "system",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::output::Utterance;
+    use epitome_thread::Role;
 
     #[test]
     fn a_function_prints_nothing_or_a_new_history() {

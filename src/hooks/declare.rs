@@ -2,7 +2,6 @@
 
 use serde_json::{Map, Value};
 
-use super::claude::action::ClaudeAction;
 use super::discover::{Declaration, HookCandidate, HookFinder};
 use super::hook::{Hook, HookKind};
 use super::manifest::{self, Given, ParsedManifest};
@@ -30,23 +29,17 @@ impl HookFinder<'_> {
         candidate: &HookCandidate,
         answers: &AnswerCache,
     ) -> Result<(Hook, Vec<Problem>), Problem> {
-        let problem = |message: String, hint: &str| Problem {
-            path: candidate.path.clone(),
-            place: None,
-            message,
-            hint: Some(hint.to_owned()),
-        };
+        let problem = |message: &str, hint| Problem::new(&candidate.path, message).with_hint(hint);
         let answer = match &candidate.written {
             Declaration::Claude(hook) => return Ok(self.of_claude(hook, candidate)),
             Declaration::Declarative { .. } => "",
             Declaration::Executable => answers.answer(&candidate.path).map_err(|message| {
-                let hint = "called with `hook` it must print the names of its events and end with 0";
-                problem(message.to_owned(), hint)
+                problem(message, "called with `hook` it must print the names of its events and end with 0")
             })?,
         };
         let ParsedManifest { events, manifest, mut kind, notes } = self.declared(candidate, answer)?;
         kind.resolve(self.search.environment)
-            .map_err(|message| problem(message, "set it where the editor or the shell is started"))?;
+            .map_err(|message| problem(&message, "set it where the editor or the shell is started"))?;
         let hook = Hook {
             name: candidate.name.clone(),
             place: candidate.place,
@@ -124,6 +117,11 @@ impl HookFinder<'_> {
 /// When a hook runs, and what it runs.
 fn described(events: &str, kind: &HookKind) -> (String, String) {
     let events = code(events);
+    let variables: Vec<String> = kind.variables().into_iter().map(code).collect();
+    let with = match variables.is_empty() {
+        true => String::new(),
+        false => format!(", with the values of your variables {}", variables.join(", ")),
+    };
     match kind {
         HookKind::Script { path } | HookKind::Resident { path } => {
             (format!("runs at {events}"), path.display().to_string())
@@ -132,25 +130,9 @@ fn described(events: &str, kind: &HookKind) -> (String, String) {
             let then = serde_json::to_string_pretty(then).unwrap_or_default();
             (format!("acts at {events}, without a program"), then)
         }
-        HookKind::Webhook { url, .. } => {
-            let variables: Vec<String> = kind.variables().into_iter().map(code).collect();
-            let with = match variables.is_empty() {
-                true => String::new(),
-                false => format!(", with the values of your variables {}", variables.join(", ")),
-            };
-            (format!("posts what happens at {events}{with}"), url.clone())
-        }
+        HookKind::Webhook { url, .. } => (format!("posts what happens at {events}{with}"), url.clone()),
         HookKind::Claude { line, matcher, options, .. } => {
             let of = if matcher.is_empty() { String::new() } else { format!(" of {}", code(matcher)) };
-            let with = match &options.action {
-                ClaudeAction::Post { variables, .. } if !variables.is_empty() => {
-                    let variables: Vec<String> = variables.iter().map(|name| code(name)).collect();
-                    format!(", with the values of your variables {}", variables.join(", "))
-                }
-                ClaudeAction::Command | ClaudeAction::Prompt { .. } | ClaudeAction::Post { .. } => {
-                    String::new()
-                }
-            };
             (format!("{} at {events}{of}{with}", options.action.verb()), line.clone())
         }
     }

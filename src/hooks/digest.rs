@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::claude::command_line::files_named;
-use super::hook::{Hook, HookKind, HookOrigin};
+use super::hook::{Hook, HookKind};
 use epitome_config::McpServer;
 use epitome_recipe::command::RecipeArguments;
 use epitome_recipe::parse::Recipe;
@@ -29,16 +29,10 @@ use epitome_recipe::render::{self, RenderContext, Rendered, ShellCall, ShellOutp
 /// Maximum size in bytes of a file that consent can be pinned to. The files are read before each run: 64 MiB
 /// take about 50 ms on a processor with SHA instructions.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
-/// Read buffer size in bytes.
-const PIECE_BYTES: usize = 64 * 1024;
-
 /// Whether a hook still matches its digest. Hashes the files each time, because size and times of a file can
 /// be forged. The user's own hooks need no consent, so they are not checked. Blocks on disk I/O.
 pub fn unchanged(hook: &Hook) -> bool {
-    match hook.place {
-        HookOrigin::Enforced | HookOrigin::User => true,
-        HookOrigin::Repository => hash_hook(hook).is_ok_and(|now| now == hook.digest),
-    }
+    !hook.place.is_repository() || hash_hook(hook).is_ok_and(|now| now == hook.digest)
 }
 
 /// Computes the digest of a hook's current version on disk.
@@ -106,14 +100,14 @@ pub fn hash_server(
         let sum = hash_named(&file)?;
         parts.push(hash_text(&file.to_string_lossy()));
         parts.push(sum);
-        sums.insert(file, hexadecimal(&sum));
+        sums.insert(file, format!("{sum:x}"));
     }
     Ok((joined(&parts), sums))
 }
 
 /// Whether this is the digest of a file that does not exist.
 pub fn is_missing(digest: &str) -> bool {
-    digest == hexadecimal(&NO_FILE)
+    digest == format!("{:x}", Sha256Sum::default())
 }
 
 /// Maximum existing files that one line may name: they are read before each run.
@@ -137,17 +131,15 @@ pub fn named(line: &str, roots: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-type Sha256Sum = [u8; 32];
+type Sha256Sum = sha2::digest::Output<Sha256>;
 
-const NO_FILE: Sha256Sum = [0; 32];
-
-/// The digest of a named file. A missing file has one as well, so that its creation is a change.
+/// The digest of a named file. A missing file has one as well, zero, so that its creation is a change.
 fn hash_named(path: &Path) -> Result<Sha256Sum, String> {
-    if path.is_file() { hash_file(path) } else { Ok(NO_FILE) }
+    if path.is_file() { hash_file(path) } else { Ok(Sha256Sum::default()) }
 }
 
 fn hash_text(text: &str) -> Sha256Sum {
-    Sha256::digest(text.as_bytes()).into()
+    Sha256::digest(text)
 }
 
 fn hash_file(path: &Path) -> Result<Sha256Sum, String> {
@@ -158,28 +150,15 @@ fn hash_file(path: &Path) -> Result<Sha256Sum, String> {
     }
     let mut file = File::open(path).map_err(unreadable)?.take(FILE_BYTES_MAX + 1);
     let mut sum = Sha256::new();
-    let mut piece = vec![0; PIECE_BYTES];
-    loop {
-        match file.read(&mut piece) {
-            Ok(0) => break,
-            Ok(count) => sum.update(&piece[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(unreadable(error)),
-        }
-    }
-    if file.limit() == 0 {
+    if io::copy(&mut file, &mut sum).map_err(unreadable)? > FILE_BYTES_MAX {
         return Err(format!("{} has more than {} MiB", path.display(), FILE_BYTES_MAX >> 20));
     }
-    Ok(sum.finalize().into())
+    Ok(sum.finalize())
 }
 
 fn joined(parts: &[Sha256Sum]) -> String {
     match parts {
-        [one] => hexadecimal(one),
-        several => hexadecimal(&Sha256::digest(several.concat()).into()),
+        [one] => format!("{one:x}"),
+        several => format!("{:x}", Sha256::digest(several.concat())),
     }
-}
-
-pub(super) fn hexadecimal(sum: &Sha256Sum) -> String {
-    sum.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -97,14 +97,13 @@ pub fn discover(search: &HookSearch<'_>) -> FoundHooks {
         entries: ENTRIES_MAX,
         candidates: Vec::new(),
         groups: 0,
+        switch: None,
     };
     let sources = sources(&finder.roots, search.paths, search.settings.compat_dirs);
-    let switch =
-        sources.iter().find(|source| switches_settings_off(source)).map(|source| source.path.clone());
-    for source in &sources {
-        finder.source(source, switch.as_deref());
-    }
-    finder.plugins(switch.as_deref());
+    let switch = sources.iter().find(|source| switches_settings_off(source));
+    finder.switch = switch.map(|source| source.path.clone());
+    sources.iter().for_each(|source| finder.source(source));
+    finder.plugins();
     if finder.candidates.is_empty() {
         // The common case: nothing was found.
         return finder.found;
@@ -162,6 +161,8 @@ pub(super) struct HookFinder<'a> {
     pub candidates: Vec<HookCandidate>,
     /// Number of groups in the settings files so far.
     pub groups: usize,
+    /// The user's settings file that disables the hooks of all settings files, if any.
+    pub switch: Option<PathBuf>,
 }
 
 impl HookFinder<'_> {
@@ -170,13 +171,12 @@ impl HookFinder<'_> {
         let trust = self.search.trust;
         let mut judged = Vec::new();
         for mut candidate in std::mem::take(&mut self.candidates) {
-            let digest = match (&candidate.written, candidate.place) {
-                (Declaration::Claude(hook), _) => digest::hash_hook(hook),
-                (_, HookOrigin::Repository) => digest::hash_files(&candidate.files),
-                // The user's own files need no consent, so unchanged metadata is sufficient.
-                (_, HookOrigin::Enforced | HookOrigin::User) => {
-                    answers.digest(&candidate.path).map_or_else(|| digest::hash_files(&candidate.files), Ok)
-                }
+            let is_of_repository = candidate.place.is_repository();
+            // The user's own files need no consent, so unchanged metadata is sufficient.
+            let known = || answers.digest(&candidate.path).filter(|_| !is_of_repository);
+            let digest = match &candidate.written {
+                Declaration::Claude(hook) => digest::hash_hook(hook),
+                _ => known().map_or_else(|| digest::hash_files(&candidate.files), Ok),
             };
             candidate.digest = match digest {
                 Ok(digest) => digest,
@@ -185,9 +185,9 @@ impl HookFinder<'_> {
                     continue;
                 }
             };
-            candidate.verdict = match candidate.place {
-                HookOrigin::Enforced | HookOrigin::User => TrustVerdict::Trusted,
-                HookOrigin::Repository => trust.verdict(&candidate.path, &candidate.digest),
+            candidate.verdict = match is_of_repository {
+                true => trust.verdict(&candidate.path, &candidate.digest),
+                false => TrustVerdict::Trusted,
             };
             judged.push(candidate);
         }

@@ -41,13 +41,19 @@ impl<'a> ObjectFields<'a> {
         self.exact_text(name).filter(|text| !text.trim().is_empty())
     }
 
+    /// Reads a value with `read`, which returns `None` for one that is not `wanted`.
+    fn value<T>(&mut self, name: &str, wanted: &str, read: impl FnOnce(&'a Value) -> Option<T>) -> Option<T> {
+        let value = self.any(name)?;
+        let found = read(value);
+        if found.is_none() {
+            self.warn_type(name, wanted, value);
+        }
+        found
+    }
+
     /// A string, even if it is blank.
     pub fn exact_text(&mut self, name: &str) -> Option<String> {
-        let value = self.any(name)?;
-        if !value.is_string() {
-            self.warn_type(name, "text", value);
-        }
-        value.as_str().map(str::to_owned)
+        self.value(name, "text", Value::as_str).map(str::to_owned)
     }
 
     /// A string, or a list of strings and text blocks, without blank ones.
@@ -98,32 +104,16 @@ impl<'a> ObjectFields<'a> {
 
     /// A non-negative integer.
     pub fn count(&mut self, name: &str) -> Option<usize> {
-        let value = self.any(name)?;
-        let count = value.as_u64().and_then(|count| usize::try_from(count).ok());
-        if count.is_none() {
-            self.warn_type(name, "a whole number from 0", value);
-        }
-        count
+        self.value(name, "a whole number from 0", |value| usize::try_from(value.as_u64()?).ok())
     }
 
     pub fn object(&mut self, name: &str) -> Option<&'a Map<String, Value>> {
-        let value = self.any(name)?;
-        if !value.is_object() {
-            self.warn_type(name, "an object", value);
-        }
-        value.as_object()
+        self.value(name, "an object", Value::as_object)
     }
 
     /// A list, empty if missing.
     pub fn list(&mut self, name: &str) -> &'a [Value] {
-        let Some(value) = self.any(name) else { return &[] };
-        match value.as_array() {
-            Some(list) => list,
-            None => {
-                self.warn_type(name, "a list", value);
-                &[]
-            }
-        }
+        self.value(name, "a list", Value::as_array).map_or(&[], Vec::as_slice)
     }
 
     pub fn warn(&mut self, warning: String) {

@@ -4,7 +4,7 @@ use globset::GlobBuilder;
 
 use super::claude;
 use super::hook::{Hook, HookConditions, HookKind};
-use super::hook_context::{CompactTrigger, HookContext, InvokedBy, PayloadBase};
+use super::hook_context::{CompactTrigger, HookContext, InvokedBy};
 
 /// The name under which the hook registered for the event, if it handles the event and its conditions match.
 /// A hook registered under several names of one event still runs once.
@@ -28,21 +28,17 @@ impl HookConditions {
     /// the end of a round) is ignored.
     pub fn matches(&self, hook_context: &HookContext) -> bool {
         let (base, what) = (&hook_context.base, &hook_context.what);
+        let used_share = base.usage.used as f64 / base.usage.size.max(1) as f64;
         named(&self.tool_name, what.call().map(|call| call.tool.as_str()))
             && named(&self.recipe, Some(&base.recipe))
             && named(&self.invoked_by, Some(base.invoked_by.name()))
             && named(&self.trigger, what.trigger().map(CompactTrigger::name))
-            && self.usage_ratio_gte.is_none_or(|least| used_share(base) >= least)
+            && self.usage_ratio_gte.is_none_or(|least| used_share >= least)
             && self
                 .every_turns
                 .zip(what.round())
                 .is_none_or(|(every, round)| round.number % every.max(1) == 0)
     }
-}
-
-/// The used fraction of the context window.
-fn used_share(base: &PayloadBase) -> f64 {
-    base.usage.used as f64 / base.usage.size.max(1) as f64
 }
 
 /// Whether any of the globs matches the name. An empty name (no recipe runs) matches only an empty glob, so

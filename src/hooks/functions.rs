@@ -4,17 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 
 use super::handlers::Handler;
 use super::hook::RUN_TIME_MAX;
 use super::hook_context::HookContext;
 use super::output::{HookOutput, Utterance};
 
-type FunctionFuture<T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send>>;
+type FunctionFuture<T> = BoxFuture<'static, Result<T, String>>;
 type CallbackFunction = Arc<dyn Fn(CallbackInput) -> FunctionFuture<CallbackOutput> + Send + Sync>;
 type HandlerFunction = Arc<dyn Fn(Handler, HookContext) -> FunctionFuture<HookOutput> + Send + Sync>;
 
@@ -59,11 +59,6 @@ type HandlerFunction = Arc<dyn Fn(Handler, HookContext) -> FunctionFuture<HookOu
 /// ```
 #[derive(Clone, Default)]
 pub struct Functions {
-    tables: Arc<Tables>,
-}
-
-#[derive(Clone, Default)]
-struct Tables {
     callbacks: BTreeMap<String, CallbackFunction>,
     handlers: BTreeMap<String, HandlerFunction>,
 }
@@ -108,7 +103,7 @@ impl Functions {
         R: Future<Output = Result<CallbackOutput, String>> + Send + 'static,
     {
         let function: CallbackFunction = Arc::new(move |input| Box::pin(function(input)));
-        Arc::make_mut(&mut self.tables).callbacks.insert(name.into(), function);
+        self.callbacks.insert(name.into(), function);
     }
 
     /// Registers a function that recipes can declare as a handler.
@@ -119,27 +114,27 @@ impl Functions {
     {
         let function: HandlerFunction =
             Arc::new(move |handler, hook_context| Box::pin(function(handler, hook_context)));
-        Arc::make_mut(&mut self.tables).handlers.insert(name.into(), function);
+        self.handlers.insert(name.into(), function);
     }
 
     /// Whether a callback with this name is registered.
     pub fn has_callback(&self, name: &str) -> bool {
-        self.tables.callbacks.contains_key(name)
+        self.callbacks.contains_key(name)
     }
 
     /// Whether a handler with this name is registered.
     pub fn has_handler(&self, name: &str) -> bool {
-        self.tables.handlers.contains_key(name)
+        self.handlers.contains_key(name)
     }
 
     /// The names of all registered handlers.
     pub fn handler_names(&self) -> BTreeSet<&str> {
-        self.tables.handlers.keys().map(String::as_str).collect()
+        self.handlers.keys().map(String::as_str).collect()
     }
 
     /// Runs a callback, without a timeout: the caller sets one and drops the future.
     pub async fn call(&self, name: &str, input: CallbackInput) -> Result<CallbackOutput, FunctionError> {
-        let function = self.tables.callbacks.get(name);
+        let function = self.callbacks.get(name);
         let function = function.ok_or_else(|| FunctionError::NotFound(name.to_owned()))?.clone();
         caught(name, async move { function(input).await }).await
     }
@@ -150,7 +145,7 @@ impl Functions {
         handler: &Handler,
         hook_context: &HookContext,
     ) -> Result<HookOutput, FunctionError> {
-        let function = self.tables.handlers.get(&handler.name);
+        let function = self.handlers.get(&handler.name);
         let function = function.ok_or_else(|| FunctionError::NotFound(handler.name.clone()))?.clone();
         let (given, hook_context) = (handler.clone(), hook_context.clone());
         let run = async move { function(given, hook_context).await };
@@ -165,8 +160,8 @@ impl Functions {
 impl std::fmt::Debug for Functions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Functions")
-            .field("callbacks", &self.tables.callbacks.keys())
-            .field("handlers", &self.tables.handlers.keys())
+            .field("callbacks", &self.callbacks.keys())
+            .field("handlers", &self.handlers.keys())
             .finish()
     }
 }

@@ -25,12 +25,11 @@ const DECLARATION: &str = "a declaration of hooks";
 const OUT_OF_REPOSITORY: &str = "a link that leads out of the repository, or nowhere";
 
 impl HookFinder<'_> {
-    /// `switch` is the user's settings file that disables the hooks of all settings files, if any.
-    pub fn source(&mut self, source: &HookSource, switch: Option<&Path>) {
+    pub fn source(&mut self, source: &HookSource) {
         // A repository must not use up the entries that may be read of the user's folders, which come later.
         self.entries = ENTRIES_MAX;
         match source.form {
-            SourceForm::Settings => self.settings(&source.path, source.place, switch, None),
+            SourceForm::Settings => self.settings(&source.path, source.place, None),
             SourceForm::Folder => self.folder(&source.path, source.place, ""),
             SourceForm::Plugins => {
                 // The user agreed to what `plugins` reads of an installed one.
@@ -54,7 +53,7 @@ impl HookFinder<'_> {
     }
 
     /// Collects the hooks of plugins, and reports the problems of the plugins as problems of hooks.
-    pub fn plugins(&mut self, switch: Option<&Path>) {
+    pub fn plugins(&mut self) {
         let catalog = PluginCatalog::load(self.search.cwd, self.search.paths);
         catalog.problems.into_iter().for_each(|problem| self.problem(problem));
         for plugin in &catalog.plugins {
@@ -63,7 +62,7 @@ impl HookFinder<'_> {
                 None => HookOrigin::User,
             };
             for path in &plugin.hooks {
-                self.settings(path, place, switch, Some(plugin));
+                self.settings(path, place, Some(plugin));
             }
         }
     }
@@ -94,7 +93,7 @@ impl HookFinder<'_> {
         }
     }
 
-    fn settings(&mut self, path: &Path, place: HookOrigin, switch: Option<&Path>, plugin: Option<&Plugin>) {
+    fn settings(&mut self, path: &Path, place: HookOrigin, plugin: Option<&Plugin>) {
         if !path.exists() && !path.is_symlink() {
             return;
         }
@@ -104,13 +103,14 @@ impl HookFinder<'_> {
         let text = match read_text(path, DECLARATION, DECLARATION_BYTES_MAX) {
             Ok(text) => text,
             Err(message) => {
-                return self.problem(Problem { path: path.to_path_buf(), place: None, message, hint: None });
+                return self.problem(Problem::new(path, message));
             }
         };
         let (hooks, problems) = claude::parse_of(path, &text, place, self.search.cwd, plugin);
-        if let Some(switch) = switch {
+        if let Some(switch) = &self.switch {
+            let reason = format!("{} sets `disableAllHooks`", switch.display());
             if !hooks.is_empty() {
-                self.skip(path.to_path_buf(), format!("{} sets `disableAllHooks`", switch.display()));
+                self.skip(path.to_path_buf(), reason);
             }
             return;
         }
@@ -138,7 +138,7 @@ impl HookFinder<'_> {
 
     /// The files covered by the consent to a line; empty if no consent is needed.
     fn pinned(&self, place: HookOrigin, line: &str, options: &ClaudeOptions) -> Result<Vec<PathBuf>, String> {
-        let needs_consent = place == HookOrigin::Repository && self.search.settings.trust != HookTrust::Run;
+        let needs_consent = place.is_repository() && self.search.settings.trust != HookTrust::Run;
         if !needs_consent || options.action != ClaudeAction::Command {
             return Ok(Vec::new());
         }
@@ -185,7 +185,7 @@ impl HookFinder<'_> {
         match read_text(path, DECLARATION, DECLARATION_BYTES_MAX) {
             Ok(content) => Ok(Some((name, Declaration::Declarative { syntax, content }))),
             Err(message) => {
-                self.problem(Problem { path: path.to_path_buf(), place: None, message, hint: None });
+                self.problem(Problem::new(path, message));
                 Ok(None)
             }
         }
@@ -194,13 +194,8 @@ impl HookFinder<'_> {
     /// Whether a file or folder may be read. If a repository's link led outside, its target could change
     /// without consent, or be a file that was never meant as a hook.
     fn may_enter(&self, place: HookOrigin, path: &Path) -> bool {
-        match place {
-            HookOrigin::Enforced | HookOrigin::User => true,
-            HookOrigin::Repository => {
-                let inside = |root: &PathBuf| path.canonicalize().is_ok_and(|real| real.starts_with(root));
-                self.repository.as_ref().is_some_and(inside)
-            }
-        }
+        let inside = |root: &PathBuf| path.canonicalize().is_ok_and(|real| real.starts_with(root));
+        !place.is_repository() || self.repository.as_ref().is_some_and(inside)
     }
 
     /// The entries of a folder, sorted by name. A missing folder is empty.
@@ -210,7 +205,7 @@ impl HookFinder<'_> {
             Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
             Err(error) => {
                 let message = format!("this folder of hooks cannot be read: {error}");
-                self.problem(Problem { path: folder.to_path_buf(), place: None, message, hint: None });
+                self.problem(Problem::new(folder, message));
                 return Vec::new();
             }
         };

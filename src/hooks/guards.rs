@@ -73,7 +73,11 @@ pub fn checked(messages: &[Utterance]) -> Result<Vec<Utterance>, String> {
 
 /// Why an action is forbidden; `None` if it is allowed.
 fn forbidden(action: &HistoryAction, guards: &Guards) -> Option<String> {
-    let twice = "the history was already compacted since the last model call";
+    let compacts = match action {
+        HistoryAction::Callback(callback) => COMPACTING.contains(&callback.name.as_str()),
+        HistoryAction::Swap { .. } | HistoryAction::Compact { .. } => true,
+        HistoryAction::None | HistoryAction::Mutate { .. } => false,
+    };
     match action {
         HistoryAction::Mutate { target: None, .. } if guards.depth > 0 => Some(
             "inside a callback a mutation must name its conversation in `target_conversation_id`".to_owned(),
@@ -85,17 +89,13 @@ fn forbidden(action: &HistoryAction, guards: &Guards) -> Option<String> {
         {
             Some(format!("the recipe {name} is running already"))
         }
-        HistoryAction::Callback(CallbackRequest { name, .. }) => {
-            let compacts = COMPACTING.contains(&name.as_str());
-            (compacts && guards.compacted_since_call).then(|| twice.to_owned())
-        }
-        HistoryAction::Swap { .. } | HistoryAction::Compact { .. } if guards.compacted_since_call => {
-            Some(twice.to_owned())
+        _ if compacts && guards.compacted_since_call => {
+            Some("the history was already compacted since the last model call".to_owned())
         }
         HistoryAction::Compact { threshold: true, .. } if guards.auto_compact_paused => {
             Some("automatic compaction is paused: the last two gained nothing".to_owned())
         }
-        HistoryAction::Swap { .. } | HistoryAction::Compact { .. } => None,
+        _ => None,
     }
 }
 
@@ -123,11 +123,9 @@ fn continuation(resolution: &mut Resolution, guards: &Guards) {
     };
     let ends = resolution.go_on && is_over(&resolution.action_by);
     resolution.go_on &= !ends;
-    let (over, within): (Vec<_>, Vec<_>) =
-        std::mem::take(&mut resolution.follow_ups).into_iter().partition(|(by, _)| is_over(by));
-    resolution.follow_ups = within;
+    let over = resolution.follow_ups.extract_if(.., |(by, _)| is_over(by)).map(|(by, _)| by);
     let go_on = ends.then(|| resolution.action_by.clone());
-    let mut by: Vec<String> = go_on.into_iter().chain(over.into_iter().map(|(by, _)| by)).collect();
+    let mut by: Vec<String> = go_on.into_iter().chain(over).collect();
     by.dedup();
     for hook in by {
         let why =
@@ -136,10 +134,10 @@ fn continuation(resolution: &mut Resolution, guards: &Guards) {
     }
     let Some(last) = &guards.last_follow_up else { return };
     let all_again = follow_up_text(resolution) == *last;
-    let (again, new): (Vec<_>, Vec<_>) = std::mem::take(&mut resolution.follow_ups)
-        .into_iter()
-        .partition(|(by, follow_up)| !guards.claude.contains(by) && (all_again || follow_up.text == *last));
-    resolution.follow_ups = new;
+    let is_again = |(by, follow_up): &mut (String, Utterance)| {
+        !guards.claude.contains(by) && (all_again || follow_up.text == *last)
+    };
+    let again: Vec<_> = resolution.follow_ups.extract_if(.., is_again).collect();
     for (by, _) in again {
         refuse(resolution, &by, "it is the same as the previous follow-up, so the agent stops");
     }

@@ -53,10 +53,14 @@ impl HookOrigin {
         exposure: &Exposure,
         environment: &[(OsString, OsString)],
     ) -> Vec<(OsString, OsString)> {
-        match self {
-            HookOrigin::Enforced | HookOrigin::User => exposure.for_users_programs(environment),
-            HookOrigin::Repository => exposure.for_programs_of_repository(environment),
+        match self.is_repository() {
+            true => exposure.for_programs_of_repository(environment),
+            false => exposure.for_users_programs(environment),
         }
+    }
+
+    pub fn is_repository(self) -> bool {
+        self == HookOrigin::Repository
     }
 }
 
@@ -75,7 +79,6 @@ pub enum HookKind {
     /// A Claude Code hook: a shell command line, or the text of another action. Hooks of one `group` run
     /// concurrently, groups run sequentially in the order of their settings files. `only_if` is a permission rule
     /// (`Bash(git *)`) that a tool call has to match; empty matches all.
-    /// a tool call has to match; empty matches all.
     Claude { line: String, group: usize, matcher: String, only_if: String, options: ClaudeOptions },
 }
 
@@ -120,10 +123,15 @@ impl HookKind {
         Ok(())
     }
 
-    /// The variables that `resolve` would replace.
+    /// The variables whose values it sends.
     pub fn variables(&self) -> BTreeSet<&str> {
-        let HookKind::Webhook { headers, secret, .. } = self else { return BTreeSet::new() };
-        headers.values().chain(secret).filter_map(|value| variable(value)).collect()
+        match self {
+            HookKind::Webhook { headers, secret, .. } => {
+                headers.values().chain(secret).filter_map(|value| variable(value)).collect()
+            }
+            HookKind::Claude { options, .. } => options.action.variables().collect(),
+            _ => BTreeSet::new(),
+        }
     }
 }
 

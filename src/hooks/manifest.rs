@@ -73,19 +73,18 @@ pub fn read_answer(path: &Path, answer: &str, given: Given<'_>) -> Result<Parsed
     } else {
         let count = names(answer).count();
         if count == 0 {
-            let message = "it names no event when it is called with `hook`".to_owned();
-            return Err(at(path, None, message, events_hint()));
+            let message = "it names no event when it is called with `hook`";
+            return Err(Problem::new(path, message).with_hint(events_hint()));
         }
-        let place = Some((1, 1));
-        let wrong = |FieldError { message, hint }| of_answer(at(path, place, message, hint));
-        reader.events(&Value::from(answer), place).map_err(wrong)?;
+        reader.place = Some((1, 1));
+        reader.events(&Value::from(answer)).map_err(of_answer)?;
         reader.manifest.protocol = if count > 1 { 2 } else { 1 };
     }
     reader.notes = reader.notes.into_iter().map(of_answer).collect();
     for (name, is_given) in [("then", reader.then.is_some()), ("url", reader.url.is_some())] {
         if is_given {
             let message = format!("{name:?} has no effect in an executable's answer to `hook`");
-            reader.notes.push(at(path, None, message, None));
+            reader.notes.push(Problem::new(path, message));
         }
     }
     reader.finish(None)
@@ -98,8 +97,6 @@ pub fn read_file(
     syntax: ManifestSyntax,
     given: Given<'_>,
 ) -> Result<ParsedManifest, Problem> {
-    // Some editors start files with a byte order mark.
-    let content = content.trim_start_matches('\u{feff}');
     let fields = match syntax {
         ManifestSyntax::Yaml => fields::from_yaml(content, path, 0, "the hook")?,
         ManifestSyntax::Json => fields::from_json(content, path, "the hook")?,
@@ -119,12 +116,12 @@ pub fn read_file(
                 None => "the hook does nothing: `then` and `url` are both missing",
             };
             let hint = "`then: { result: callback, callback: compact }` is a result, `url` posts the payload";
-            return Err(at(path, None, message.to_owned(), Some(hint.to_owned())));
+            return Err(Problem::new(path, message).with_hint(hint));
         }
     };
     if reader.resident {
-        let message = "`mode: resident` has no effect without an executable".to_owned();
-        reader.notes.push(at(path, fields.get("mode").map(|field| field.place), message, None));
+        let problem = Problem::new(path, "`mode: resident` has no effect without an executable");
+        reader.notes.push(Problem { place: fields.get("mode").map(|field| field.place), ..problem });
     }
     reader.finish(Some(kind))
 }
@@ -145,6 +142,8 @@ pub fn overridden(
 struct ManifestReader<'a> {
     path: &'a Path,
     given: Given<'a>,
+    /// The position of the current field, if known.
+    place: Option<(u64, u64)>,
     events: Vec<(HookEvent, String)>,
     manifest: Manifest,
     resident: bool,
@@ -160,6 +159,7 @@ impl<'a> ManifestReader<'a> {
         ManifestReader {
             path,
             given,
+            place: None,
             events: Vec::new(),
             manifest: Manifest { timeout: given.timeout, ..Manifest::default() },
             resident: false,
@@ -173,9 +173,8 @@ impl<'a> ManifestReader<'a> {
 
     fn fields(&mut self, fields: &RecipeFields) -> Result<(), Problem> {
         for (name, field) in fields {
-            let place = Some(field.place);
-            let wrong = |FieldError { message, hint }| at(self.path, place, message, hint);
-            self.field(name, &field.value, place).map_err(wrong)?;
+            self.place = Some(field.place);
+            self.field(name, &field.value)?;
         }
         Ok(())
     }
@@ -187,7 +186,7 @@ impl<'a> ManifestReader<'a> {
             self.overrides(overrides, file);
         }
         if self.events.is_empty() {
-            return Err(at(self.path, None, "the hook names no event".to_owned(), events_hint()));
+            return Err(Problem::new(self.path, "the hook names no event").with_hint(events_hint()));
         }
         let path = self.path.to_path_buf();
         let kind = kind.unwrap_or_else(|| match self.resident {
@@ -200,11 +199,12 @@ impl<'a> ManifestReader<'a> {
     /// Applies the user's overrides. An invalid value leaves the hook's own in effect.
     fn overrides(&mut self, overrides: &Map<String, Value>, file: &'a Path) {
         let own = std::mem::replace(&mut self.path, file);
+        self.place = None;
         for (name, value) in overrides {
             let events = (name == "events").then(|| std::mem::take(&mut self.events));
-            if let Err(FieldError { message, hint }) = self.field(name, value, None) {
-                let message = format!("hooks.overrides.{:?}: {message}", self.given.name);
-                self.notes.push(at(file, None, message, hint));
+            if let Err(problem) = self.field(name, value) {
+                let message = format!("hooks.overrides.{:?}: {}", self.given.name, problem.message);
+                self.notes.push(Problem { message, ..problem });
             }
             if let Some(events) = events.filter(|_| self.events.is_empty()) {
                 self.events = events;
@@ -213,22 +213,25 @@ impl<'a> ManifestReader<'a> {
         self.path = own;
     }
 
-    fn field(&mut self, name: &str, value: &Value, place: Option<(u64, u64)>) -> Result<(), FieldError> {
+    /// A problem of the current field.
+    fn problem(&self, message: impl Into<String>) -> Problem {
+        Problem { place: self.place, ..Problem::new(self.path, message) }
+    }
+
+    fn field(&mut self, name: &str, value: &Value) -> Result<(), Problem> {
         match name {
             _ if value.is_null() => Ok(()),
-            "events" => self.events(value, place),
+            "events" => self.events(value),
             "match" => self.matches(value),
             unknown if !field_names().any(|known| known == unknown) => {
-                let message = format!("unknown field {:?}, ignored", short(unknown));
-                self.notes.push(at(
-                    self.path,
-                    place,
-                    message,
-                    nearest(unknown, field_names()).map(did_you_mean),
-                ));
+                let hint = nearest(unknown, field_names()).map(did_you_mean);
+                let problem = self.problem(format!("unknown field {:?}, ignored", short(unknown)));
+                self.notes.push(Problem { hint, ..problem });
                 Ok(())
             }
-            _ => self.plain_field(name, value).map_err(|wanted| wrong(format!("{name:?} must be {wanted}"))),
+            _ => self
+                .plain_field(name, value)
+                .map_err(|wanted| self.problem(format!("{name:?} must be {wanted}"))),
         }
     }
 
@@ -260,9 +263,8 @@ impl<'a> ManifestReader<'a> {
     }
 
     /// Parses the events. Unknown names are reported; one known name is sufficient.
-    fn events(&mut self, value: &Value, place: Option<(u64, u64)>) -> Result<(), FieldError> {
-        let wrong =
-            || FieldError { message: "\"events\" must be a list of events".to_owned(), hint: events_hint() };
+    fn events(&mut self, value: &Value) -> Result<(), Problem> {
+        let wrong = || self.problem("\"events\" must be a list of events").with_hint(events_hint());
         let names: Vec<&str> = match value {
             Value::String(text) => names(text).collect(),
             Value::Array(names) => {
@@ -277,25 +279,24 @@ impl<'a> ManifestReader<'a> {
                 Some(event) => self.events.push((event, name.to_owned())),
                 None => {
                     let known = HookEvent::ALL.into_iter().flat_map(|event| event.names().iter().copied());
-                    let hint = nearest(name, known).map(did_you_mean).or_else(events_hint);
-                    unknown
-                        .push(FieldError { message: format!("there is no event {:?}", short(name)), hint });
+                    let hint = nearest(name, known).map_or_else(events_hint, did_you_mean);
+                    let problem = self.problem(format!("there is no event {:?}", short(name)));
+                    unknown.push(problem.with_hint(hint));
                 }
             }
         }
         if self.events.is_empty() && !unknown.is_empty() {
             return Err(unknown.swap_remove(0));
         }
-        let notes = unknown.into_iter().map(|wrong| at(self.path, place, wrong.message, wrong.hint));
-        self.notes.extend(notes);
+        self.notes.append(&mut unknown);
         Ok(())
     }
 
-    fn matches(&mut self, value: &Value) -> Result<(), FieldError> {
-        let fields = value.as_object().ok_or_else(|| wrong("\"match\" must be a map".to_owned()))?;
+    fn matches(&mut self, value: &Value) -> Result<(), Problem> {
+        let fields = value.as_object().ok_or_else(|| self.problem("\"match\" must be a map"))?;
         let mut matches = HookConditions::default();
         for (name, value) in fields {
-            let with_name = |wanted: ExpectedKind| wrong(format!("\"match.{name}\" must be {wanted}"));
+            let with_name = |wanted: ExpectedKind| self.problem(format!("\"match.{name}\" must be {wanted}"));
             match name.as_str() {
                 _ if value.is_null() => {}
                 "tool_name" => matches.tool_name = globs(value).map_err(with_name)?,
@@ -312,14 +313,11 @@ impl<'a> ManifestReader<'a> {
                     matches.every_turns = Some(turns as u32);
                 }
                 unknown => {
-                    let hint = nearest(unknown, MATCH_FIELDS)
-                        .map(did_you_mean)
-                        .or_else(|| Some(format!("there are {}", MATCH_FIELDS.join(", "))));
+                    let all = || format!("there are {}", MATCH_FIELDS.join(", "));
+                    let hint = nearest(unknown, MATCH_FIELDS).map_or_else(all, did_you_mean);
                     // Ignoring it would run the hook more often than intended.
-                    return Err(FieldError {
-                        message: format!("\"match\" has no {:?}", short(unknown)),
-                        hint,
-                    });
+                    let problem = self.problem(format!("\"match\" has no {:?}", short(unknown)));
+                    return Err(problem.with_hint(hint));
                 }
             }
         }
@@ -328,37 +326,20 @@ impl<'a> ManifestReader<'a> {
     }
 }
 
-/// Why a value is rejected.
-struct FieldError {
-    message: String,
-    hint: Option<String>,
-}
-
-fn wrong(message: String) -> FieldError {
-    FieldError { message, hint: None }
-}
-
 /// Splits a list of names.
 fn names(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| c.is_whitespace() || c == ',').filter(|name| !name.is_empty())
 }
 
-fn at(path: &Path, place: Option<(u64, u64)>, message: String, hint: Option<String>) -> Problem {
-    Problem { path: path.to_path_buf(), place, message, hint }
-}
-
 /// Moves a position inside an answer into the message, since it is not a position in the executable file.
 fn of_answer(problem: Problem) -> Problem {
-    let Problem { path, place, message, hint } = problem;
-    let message = match place {
-        Some((line, column)) => format!("{message} (line {line}, column {column} of its answer to `hook`)"),
-        None => message,
-    };
-    Problem { path, place: None, message, hint }
+    let Some((line, column)) = problem.place else { return problem };
+    let message = format!("{} (line {line}, column {column} of its answer to `hook`)", problem.message);
+    Problem { place: None, message, ..problem }
 }
 
-fn events_hint() -> Option<String> {
-    Some(format!("the events are {}", HookEvent::ALL.map(HookEvent::name).join(", ")))
+fn events_hint() -> String {
+    format!("the events are {}", HookEvent::ALL.map(HookEvent::name).join(", "))
 }
 
 fn did_you_mean(known: &str) -> String {

@@ -28,7 +28,7 @@ pub fn messages(view: &View, asked: PayloadMessages) -> Vec<Value> {
 #[derive(Serialize)]
 struct HookMessage {
     id: String,
-    role: &'static str,
+    role: Role,
     content: String,
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,20 +41,20 @@ fn all(view: &View) -> Vec<HookMessage> {
         .map(|(at, piece)| {
             let (role, kind, content, call) = match piece {
                 ViewPart::Said(_, Origin::Context { .. } | Origin::Instructions { .. }) => {
-                    ("user", "context", piece.text(), None)
+                    (Role::User, "context", piece.text(), None)
                 }
-                ViewPart::Said(..) => ("user", "text", piece.text(), None),
-                ViewPart::Summary(_) => ("user", "compaction_summary", piece.text(), None),
-                ViewPart::Reply(_) => ("assistant", "text", piece.text(), None),
+                ViewPart::Said(..) => (Role::User, "text", piece.text(), None),
+                ViewPart::Summary(_) => (Role::User, "compaction_summary", piece.text(), None),
+                ViewPart::Reply(_) => (Role::Assistant, "text", piece.text(), None),
                 ViewPart::Call(call) => {
                     let content = format!("Using tool: {} with input: {}", call.name, call.input);
-                    ("assistant", "tool_use", content, Some(&call.id))
+                    (Role::Assistant, "tool_use", content, Some(&call.id))
                 }
                 // With role `assistant`, as in kodelet: scripts assume that messages with role `user` are written by
                 // the user.
                 ViewPart::Outcome(outcome) => {
                     let content = format!("Tool result: {}", outcome.model_text());
-                    ("assistant", "tool_result", content, Some(&outcome.call))
+                    (Role::Assistant, "tool_result", content, Some(&outcome.call))
                 }
             };
             let tool_call_id = call.map(ToString::to_string);
@@ -79,7 +79,6 @@ fn cut(messages: &mut [HookMessage], bytes_max: usize) {
 
 /// The view as passed to callbacks: the same messages, without ids.
 pub fn utterances(view: &View) -> Vec<Utterance> {
-    let role = |name: &str| if name == "user" { Role::User } else { Role::Assistant };
     let messages = all(view).into_iter();
-    messages.map(|message| Utterance { role: role(message.role), text: message.content }).collect()
+    messages.map(|message| Utterance { role: message.role, text: message.content }).collect()
 }

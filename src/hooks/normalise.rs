@@ -35,11 +35,7 @@ fn fields_of(event: HookEvent) -> &'static str {
         }
         HookEvent::SessionStart | HookEvent::TaskCompleted => "context notice",
         HookEvent::PermissionRequest => "decision reason notice",
-        HookEvent::PostCompact
-        | HookEvent::SessionEnd
-        | HookEvent::TurnFailed
-        | HookEvent::Notification
-        | HookEvent::SubagentStart => "notice",
+        _ => "notice",
     }
 }
 
@@ -62,42 +58,23 @@ pub fn normalise(event: HookEvent, object: &Map<String, Value>) -> HookOutput {
             fields.warn(format!("`{name}` has no meaning in {event}; it was ignored"));
         }
     }
+    // Fields that have no meaning at the event are not among `fields`.
     let mut output = HookOutput { notice: fields.text("notice"), ..HookOutput::default() };
-    match event {
-        HookEvent::UserMessageSend => {
-            block(&mut fields, &mut output);
-            output.message = fields.text("message");
-            output.context = fields.texts("context");
-        }
-        HookEvent::BeforeToolCall => {
-            let reason = block(&mut fields, &mut output);
-            output.decision = decision(&mut fields);
-            output.decision_reason = output.decision.and(reason);
-            output.input = fields.object("input").cloned();
-        }
-        HookEvent::AfterToolCall => {
-            output.output = result_change(&mut fields);
-            output.output_text = fields.exact_text("output_text");
-            output.context = fields.texts("context");
-        }
-        HookEvent::TurnEnd | HookEvent::AgentStop => round(&mut fields, &mut output),
-        HookEvent::PreCompact => {
-            block(&mut fields, &mut output);
-            output.custom_instructions = fields.text("custom_instructions");
-            output.context = fields.texts("context");
-            output.summary = fields.text("summary");
-            output.edits = edits(&mut fields);
-        }
-        HookEvent::SessionStart | HookEvent::TaskCompleted => output.context = fields.texts("context"),
-        HookEvent::PermissionRequest => {
-            output.decision = decision(&mut fields);
-            output.decision_reason = fields.text("reason");
-        }
-        HookEvent::PostCompact
-        | HookEvent::SessionEnd
-        | HookEvent::TurnFailed
-        | HookEvent::Notification
-        | HookEvent::SubagentStart => {}
+    if let HookEvent::TurnEnd | HookEvent::AgentStop = event {
+        round(&mut fields, &mut output);
+    } else {
+        let reason = fields.text("reason");
+        output.block = fields.flag("blocked").then(|| reason.clone());
+        output.decision = decision(&mut fields);
+        output.decision_reason = output.decision.and(reason);
+        output.input = fields.object("input").cloned();
+        output.message = fields.text("message");
+        output.output = result_change(&mut fields);
+        output.output_text = fields.exact_text("output_text");
+        output.custom_instructions = fields.text("custom_instructions");
+        output.context = fields.texts("context");
+        output.summary = fields.text("summary");
+        output.edits = edits(&mut fields);
     }
     output.warnings = fields.into_warnings();
     output
@@ -113,15 +90,6 @@ fn says_something(value: &Value) -> bool {
         Value::Array(list) => !list.is_empty(),
         Value::Object(object) => !object.is_empty(),
     }
-}
-
-/// Reads `blocked` and `reason`; returns the reason.
-fn block(fields: &mut ObjectFields<'_>, output: &mut HookOutput) -> Option<String> {
-    let reason = fields.text("reason");
-    if fields.flag("blocked") {
-        output.block = Some(reason.clone());
-    }
-    reason
 }
 
 fn decision(fields: &mut ObjectFields<'_>) -> Option<PermissionDecision> {
@@ -159,12 +127,8 @@ pub(super) fn utterance(value: &Value) -> Result<Utterance, String> {
         Value::Object(object) => {
             let role = match object.get("role") {
                 None | Some(Value::Null) => Role::User,
-                Some(Value::String(word)) => match word.to_ascii_lowercase().as_str() {
-                    "user" => Role::User,
-                    "assistant" => Role::Assistant,
-                    "system" => Role::System,
-                    other => return Err(format!("has the role {:?}", shown(other))),
-                },
+                Some(Value::String(word)) => serde_json::from_value(word.to_ascii_lowercase().into())
+                    .map_err(|_| format!("has the role {:?}", shown(word)))?,
                 Some(_) => return Err("has a role that is not text".to_owned()),
             };
             let content = object.get("content").ok_or("has no content")?;

@@ -40,33 +40,31 @@ pub enum RunStatus {
 /// for the event.
 pub fn interpret(hook: &Hook, hook_context: &HookContext, registered: &str, ran: RawOutcome) -> RunOutcome {
     let event = hook_context.what.event();
-    let outcome = match (&hook.kind, &ran) {
-        (HookKind::Claude { .. }, RawOutcome::Ended { exit, stdout, stdout_cut, stderr }) => {
-            match claude::output::normalise(registered, hook_context, *exit, stdout, stderr) {
-                Some(output) => result(&end_of(*exit), output, cut_remark(*stdout_cut)),
-                None => interpret_plain(event, ran),
-            }
+    let is_claude = matches!(hook.kind, HookKind::Claude { .. });
+    let claude = |exit: ProcessExit, stdout: &[u8], stderr: &str| {
+        claude::output::normalise(registered, hook_context, exit, stdout, stderr)
+    };
+    let answered = |stdout: &[u8]| claude(ProcessExit::Code(0), stdout, "").unwrap_or_default();
+    let outcome = match &ran {
+        RawOutcome::Ended { exit, stdout, stdout_cut, stderr } if is_claude => claude(*exit, stdout, stderr)
+            .map(|output| result(&end_of(*exit), output, cut_remark(*stdout_cut))),
+        RawOutcome::Replied { status, body } if is_claude => {
+            Some(result(&format!("HTTP {status}"), answered(body), Vec::new()))
         }
-        (HookKind::Claude { .. }, RawOutcome::Replied { status, body }) => {
-            let read = claude::output::normalise(registered, hook_context, ProcessExit::Code(0), body, "");
-            result(&format!("HTTP {status}"), read.unwrap_or_default(), Vec::new())
-        }
-        (HookKind::Claude { .. }, RawOutcome::Object(object)) => {
+        RawOutcome::Object(object) if is_claude => {
             let text = Value::Object(object.clone()).to_string();
-            let exit = ProcessExit::Code(0);
-            let read = claude::output::normalise(registered, hook_context, exit, text.as_bytes(), "");
-            result("answered", read.unwrap_or_default(), Vec::new())
+            Some(result("answered", answered(text.as_bytes()), Vec::new()))
         }
-        (HookKind::Claude { .. }, _) => interpret_plain(event, ran),
-        (_, RawOutcome::Ended { exit: ProcessExit::Code(2), stderr, .. })
+        RawOutcome::Ended { exit: ProcessExit::Code(2), stderr, .. }
             if hook.manifest.exit_2_blocks && event.blocks() =>
         {
             let reason = Some(stderr.trim()).filter(|reason| !reason.is_empty()).map(str::to_owned);
             let output = HookOutput { block: Some(reason), ..HookOutput::default() };
-            result("exit 2", output, Vec::new())
+            Some(result("exit 2", output, Vec::new()))
         }
-        _ => interpret_plain(event, ran),
+        _ => None,
     };
+    let outcome = outcome.unwrap_or_else(|| interpret_plain(event, ran));
     match (outcome.status, hook.manifest.fail_mode) {
         (RunStatus::Failed, FailMode::Closed) if event.blocks() => closed(hook, outcome),
         _ => outcome,
@@ -90,12 +88,7 @@ pub fn interpret_plain(event: HookEvent, ran: RawOutcome) -> RunOutcome {
         RawOutcome::Object(object) => result("answered", normalise(event, &object), Vec::new()),
         RawOutcome::Answered(output) => result("answered", *output, Vec::new()),
         RawOutcome::Failed(why) => failed("failed", vec![why]),
-        RawOutcome::Skipped(why) => RunOutcome {
-            output: HookOutput::default(),
-            end: "not run".to_owned(),
-            status: RunStatus::Skipped,
-            remarks: vec![why],
-        },
+        RawOutcome::Skipped(why) => RunOutcome { status: RunStatus::Skipped, ..failed("not run", vec![why]) },
         RawOutcome::Remarked(ran, remarks) => {
             let mut outcome = interpret_plain(event, *ran);
             outcome.remarks.extend(remarks);

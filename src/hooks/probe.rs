@@ -2,7 +2,7 @@
 //! once.
 
 use epitome_platform::os::MetadataExt;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -35,9 +35,8 @@ const FILE_BYTES_MAX: u64 = 8 << 20;
 pub(super) struct AnswerCache {
     file: PathBuf,
     known: BTreeMap<PathBuf, ProbeAnswer>,
-    /// Why a file has no answer.
-    failed: BTreeMap<PathBuf, String>,
-    used: BTreeSet<PathBuf>,
+    /// The answers for this search, or why there is none.
+    answers: BTreeMap<PathBuf, Result<String, String>>,
     changed: bool,
 }
 
@@ -79,7 +78,7 @@ impl AnswerCache {
         let mut bytes = Vec::new();
         let read = fs::File::open(&file).and_then(|open| open.take(FILE_BYTES_MAX).read_to_end(&mut bytes));
         let known = read.ok().and_then(|_| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-        AnswerCache { file, known, failed: BTreeMap::new(), used: BTreeSet::new(), changed: false }
+        AnswerCache { file, known, answers: BTreeMap::new(), changed: false }
     }
 
     /// The digest of a file whose metadata is unchanged.
@@ -89,38 +88,29 @@ impl AnswerCache {
         (known.look == look).then(|| known.sha256.clone())
     }
 
-    /// Marks an answer as used. Returns whether the answer of this version is known.
+    /// Uses the known answer of this version. Returns whether there is one.
     pub fn keep(&mut self, path: &Path, digest: &str) -> bool {
-        let known = self.known.get(path).is_some_and(|known| known.sha256 == digest);
-        if known {
-            self.used.insert(path.to_path_buf());
-        }
-        known
+        let known = self.known.get(path).filter(|known| known.sha256 == digest);
+        let answer = known.map(|known| (path.to_path_buf(), Ok(known.answer.clone())));
+        self.answers.extend(answer);
+        known.is_some()
     }
 
     pub fn learn(&mut self, path: &Path, digest: &str, answer: Result<String, String>) {
-        let metadata = || path.metadata().map_err(|error| format!("it no longer exists: {error}"));
-        match answer.and_then(|answer| Ok((answer, metadata()?))) {
-            Ok((answer, metadata)) => {
-                let known = ProbeAnswer {
-                    look: FileStamp::from_metadata(&metadata),
-                    sha256: digest.to_owned(),
-                    answer,
-                };
-                self.known.insert(path.to_path_buf(), known);
-                self.used.insert(path.to_path_buf());
-                self.changed = true;
-            }
-            Err(reason) => drop(self.failed.insert(path.to_path_buf(), reason)),
-        }
+        let answer = answer.and_then(|answer| {
+            let metadata = path.metadata().map_err(|error| format!("it no longer exists: {error}"))?;
+            let (look, sha256) = (FileStamp::from_metadata(&metadata), digest.to_owned());
+            self.known.insert(path.to_path_buf(), ProbeAnswer { look, sha256, answer: answer.clone() });
+            self.changed = true;
+            Ok(answer)
+        });
+        self.answers.insert(path.to_path_buf(), answer);
     }
 
     /// The answer of an executable, or why there is none.
     pub fn answer(&self, path: &Path) -> Result<&str, &str> {
-        if let Some(reason) = self.failed.get(path) {
-            return Err(reason);
-        }
-        self.known.get(path).map(|known| known.answer.as_str()).ok_or("it was not asked")
+        let answer = self.answers.get(path).ok_or("it was not asked")?;
+        answer.as_deref().map_err(String::as_str)
     }
 
     /// Saves new answers. If that fails, the executables are queried again next time.
@@ -129,8 +119,7 @@ impl AnswerCache {
             return;
         }
         if self.known.len() > ANSWERS_MAX {
-            let used = &self.used;
-            self.known.retain(|path, _| used.contains(path));
+            self.known.retain(|path, _| self.answers.contains_key(path));
         }
         let written = serde_json::to_vec(&self.known).map_err(io::Error::from);
         if let Err(error) = written.and_then(|bytes| replace_in_private_directory(&self.file, &bytes)) {
@@ -180,21 +169,17 @@ async fn ask(search: &HookSearch<'_>, candidate: &HookCandidate) -> Result<Strin
     };
     let last_line = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty());
     let last_words = last_line.map_or(String::new(), |line| format!(": {}", shown(line)));
-    match exit {
+    let how = match exit {
         ProcessExit::Code(0) if stdout_cut || stdout.len() > ANSWER_BYTES_MAX => {
-            Err(format!("its answer to `hook` has more than {} KiB", ANSWER_BYTES_MAX / 1024))
+            return Err(format!("its answer to `hook` has more than {} KiB", ANSWER_BYTES_MAX / 1024));
         }
         ProcessExit::Code(0) => {
-            String::from_utf8(stdout).map_err(|_| "its answer to `hook` is not UTF-8 text".to_owned())
+            return String::from_utf8(stdout)
+                .map_err(|_| "its answer to `hook` is not UTF-8 text".to_owned());
         }
-        ProcessExit::Code(code) => {
-            Err(format!("called with `hook` it ended with exit code {code}{last_words}"))
-        }
-        ProcessExit::Signal(signal) => {
-            Err(format!("called with `hook` it was ended by signal {signal}{last_words}"))
-        }
-        ProcessExit::TimedOut(limit) => {
-            Err(format!("called with `hook` it did not end within {} s", limit.as_secs()))
-        }
-    }
+        ProcessExit::Code(code) => format!("it ended with exit code {code}{last_words}"),
+        ProcessExit::Signal(signal) => format!("it was ended by signal {signal}{last_words}"),
+        ProcessExit::TimedOut(limit) => format!("it did not end within {} s", limit.as_secs()),
+    };
+    Err(format!("called with `hook` {how}"))
 }

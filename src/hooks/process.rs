@@ -130,7 +130,7 @@ impl HookProgram {
 pub(super) struct FollowedProcess {
     running: RunningCommand,
     feed: Feed,
-    stdout: OutputStream,
+    pub stdout: OutputStream,
     stderr: OutputStream,
 }
 
@@ -182,11 +182,6 @@ impl FollowedProcess {
         // Dropping `running` terminates the rest of the group, without waiting for it.
         RawOutcome::Ended { exit, stdout_cut: stdout.cut, stdout: stdout.kept, stderr: stderr.text() }
     }
-
-    /// Its stdout so far.
-    pub fn stdout(&self) -> &[u8] {
-        &self.stdout.kept
-    }
 }
 
 /// The exit code of a process if the system did not report one.
@@ -194,17 +189,14 @@ const UNKNOWN_CODE: i32 = -1;
 
 /// Explains a failed start: the system's error names neither the file nor a remedy.
 fn explained(order: &ProcessSpec, error: io::Error) -> io::Error {
-    let kind = error.kind();
-    if !order.cwd.is_dir() {
-        let sentence =
-            format!("the directory {} no longer exists, so nothing can run in it", order.cwd.display());
-        return io::Error::new(kind, sentence);
-    }
     let sentence = match &order.program {
+        _ if !order.cwd.is_dir() => {
+            format!("the directory {} no longer exists, so nothing can run in it", order.cwd.display())
+        }
         HookProgram::Line(_) => format!("the shell cannot be started for it: {error}"),
         HookProgram::File { path, .. } => unstartable(path, &error),
     };
-    io::Error::new(kind, sentence)
+    io::Error::new(error.kind(), sentence)
 }
 
 fn unstartable(path: &Path, error: &io::Error) -> String {

@@ -82,18 +82,10 @@ fn with_escaped_controls(text: &str) -> Option<String> {
     for c in text.chars() {
         if in_string && !after_backslash && c < ' ' {
             found = true;
-            match c {
-                '\n' => escaped.push_str("\\n"),
-                '\r' => escaped.push_str("\\r"),
-                '\t' => escaped.push_str("\\t"),
-                other => escaped.push_str(&format!("\\u{:04x}", u32::from(other))),
-            }
+            escaped.push_str(&format!("\\u{:04x}", u32::from(c)));
             continue;
         }
-        match c {
-            '"' if !after_backslash => in_string = !in_string,
-            _ => {}
-        }
+        in_string ^= c == '"' && !after_backslash;
         after_backslash = in_string && c == '\\' && !after_backslash;
         escaped.push(c);
     }

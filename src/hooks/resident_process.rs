@@ -2,6 +2,7 @@
 //! protocol.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,7 +87,7 @@ impl Driver {
             self.starts += 1;
             match process::start(&self.order).await {
                 Ok(started) => {
-                    if ResidentProcess::new(started).serve(&mut self).await == AfterExit::SessionEnd {
+                    if ResidentProcess::new(started).serve(&mut self).await.is_break() {
                         return;
                     }
                 }
@@ -97,14 +98,6 @@ impl Driver {
             }
         }
     }
-}
-
-/// What to do after the end of a process.
-#[derive(PartialEq, Eq)]
-enum AfterExit {
-    /// Start another process when it is needed.
-    Process,
-    SessionEnd,
 }
 
 /// A call of the hook in progress: resolves to its id and result.
@@ -135,29 +128,27 @@ struct ResidentProcess {
 struct InvalidLines {
     /// Number of invalid lines of the process.
     all: u32,
-    /// Number of invalid lines not reported with a run yet.
-    unreported: u32,
-    /// Description of the first of them.
-    first: String,
+    /// Descriptions of those that were not reported with a run yet.
+    unreported: Vec<String>,
 }
 
 impl InvalidLines {
     fn add(&mut self, words: String) {
         self.all += 1;
-        if self.unreported == 0 {
-            self.first = words;
-        }
-        self.unreported += 1;
+        self.unreported.push(words);
     }
 
     /// Adds the unreported lines to a run as a remark.
     fn add_to(&mut self, ran: RawOutcome) -> RawOutcome {
-        let first = std::mem::take(&mut self.first);
-        let remark = match std::mem::take(&mut self.unreported) {
-            0 => return ran,
-            1 => format!("it wrote a line that {first}"),
-            count => format!("it wrote {count} lines that mean nothing; the first one {first}"),
+        let remark = match self.unreported.as_slice() {
+            [] => return ran,
+            [line] => format!("it wrote a line that {line}"),
+            [first, ..] => {
+                let count = self.unreported.len();
+                format!("it wrote {count} lines that mean nothing; the first one {first}")
+            }
         };
+        self.unreported.clear();
         RawOutcome::Remarked(Box::new(ran), vec![remark])
     }
 }
@@ -177,8 +168,8 @@ impl ResidentProcess {
         }
     }
 
-    /// Sends requests until the process ends or has to be terminated.
-    async fn serve(mut self, driver: &mut Driver) -> AfterExit {
+    /// Sends requests until the process ends or has to be terminated, or the session has ended (`Break`).
+    async fn serve(mut self, driver: &mut Driver) -> ControlFlow<()> {
         let mut buffer = vec![0; READ_BYTES];
         loop {
             // While the hook waits for one of its calls, the queued request may be what that call waits for.
@@ -199,23 +190,23 @@ impl ResidentProcess {
                     // The remaining output may contain an answer; exceeded limits no longer matter.
                     let _ = self.take_lines(driver);
                     self.fail_open(&self.describe_end(ending.unwrap_or(CommandExit::Unknown)));
-                    return AfterExit::Process;
+                    return ControlFlow::Continue(());
                 }
                 () = limited, if deadline.is_some() => {
                     self.time_out();
                     self.fail_open("its process was ended because it did not answer another request in time");
-                    return AfterExit::Process;
+                    return ControlFlow::Continue(());
                 }
                 request = driver.incoming.recv(), if driver.waiting.is_empty() => match request {
                     Some(request) => driver.waiting.push_back(request),
-                    None => return AfterExit::SessionEnd,
+                    None => return ControlFlow::Break(()),
                 },
                 ready = self.stdout.ready() => {
                     self.stdout.take(ready, &mut buffer);
                     if let Err(why) = self.take_lines(driver) {
                         tracing::warn!(hook = driver.name, "a resident hook is ended: {why}");
                         self.fail_open(why);
-                        return AfterExit::Process;
+                        return ControlFlow::Continue(());
                     }
                 }
                 ready = self.stderr.ready() => self.stderr.take(ready, &mut buffer),

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
+use std::io;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use super::aside::AsideHooks;
 use super::chain::{Chain, ChainLink, ChainRun};
 use super::claude::action::{self, ClaudeAction};
 use super::event::HookEvent;
-use super::hook::{Hook, HookKind, HookOrigin};
+use super::hook::{Hook, HookKind};
 use super::hook_context::HookContext;
 use super::output::{ProcessExit, RawOutcome, Resolution};
 use super::payload::{Addressee, PROTOCOL, payload};
@@ -150,10 +151,12 @@ pub fn input(hook: &Hook, hook_context: &HookContext, event_name: &str, transcri
 /// Runs a hook with this input.
 pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOnce() -> Value) -> RawOutcome {
     let limit = hook.manifest.timeout;
+    let failed = |error: io::Error| RawOutcome::Failed(error.to_string());
     match &hook.kind {
         HookKind::Declared { then } => RawOutcome::Object(then.clone()),
         HookKind::Script { path } => {
-            run_process(order(runner, hook, event, HookProgram::script(path), line(&input()))).await
+            let order = order(runner, hook, event, HookProgram::script(path), line(&input()));
+            process::run(order).await.unwrap_or_else(failed)
         }
         HookKind::Claude { line: prompt, options, .. }
             if let ClaudeAction::Prompt { small } = options.action =>
@@ -184,7 +187,7 @@ pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOn
                 }
             }
             let ran = runner.aside.run(&hook.name, order, options.runs_async).await;
-            ran.unwrap_or_else(|error| RawOutcome::Failed(error.to_string()))
+            ran.unwrap_or_else(failed)
         }
         HookKind::Webhook { url, headers, secret } => {
             let to = Webhook { url, headers, secret: secret.as_deref() };
@@ -215,14 +218,11 @@ async fn ask_model(runner: &Runner, hook: &Hook, question: Value) -> RawOutcome 
     }
 }
 
-async fn run_process(order: ProcessSpec) -> RawOutcome {
-    process::run(order).await.unwrap_or_else(|error| RawOutcome::Failed(error.to_string()))
-}
-
 /// Whether a repository's hook is still the one that was trusted. Checked before every run, since anyone with
 /// write access to the repository can change its files.
 async fn is_unchanged(hook: &Arc<Hook>) -> bool {
-    if hook.place != HookOrigin::Repository {
+    if !hook.place.is_repository() {
+        // The user's own hooks need no consent.
         return true;
     }
     let hook = hook.clone();
@@ -273,7 +273,7 @@ fn order(runner: &Runner, hook: &Hook, event: &str, program: HookProgram, stdin:
 /// hook.
 fn project(hook: &Hook, cwd: &Path) -> OsString {
     let is_of_plugin = matches!(&hook.kind, HookKind::Claude { options, .. } if options.plugin.is_some());
-    let settings = hook.files.first().filter(|_| hook.place == HookOrigin::Repository && !is_of_plugin);
+    let settings = hook.files.first().filter(|_| hook.place.is_repository() && !is_of_plugin);
     let root = settings.and_then(|settings| settings.parent()?.parent());
     root.unwrap_or(cwd).as_os_str().to_owned()
 }

@@ -44,7 +44,7 @@ pub fn pin(
     trust: &TrustStore,
 ) -> Option<Result<PinnedServer, Problem>> {
     let McpSource::Repository { file, .. } = &server.from else { return None };
-    let problem = |message, hint| Problem { path: file.clone(), place: None, message, hint: Some(hint) };
+    let problem = |message: String, hint: String| Problem::new(file, message).with_hint(hint);
     if let Some(refused) = server.refused_variables(environment).first() {
         let (name, variable) = (&server.name, &refused.name);
         let message = format!(
@@ -56,8 +56,7 @@ pub fn pin(
         );
         return Some(Err(problem(message, hint)));
     }
-    let read = files_of(server, roots, environment).and_then(|files| digest::hash_server(server, files));
-    let (digest, files) = match read {
+    let (digest, files) = match hashed(server, roots, environment) {
         Ok(read) => read,
         Err(why) => {
             let message = format!("the MCP server {:?} is not started: {why}", server.name);
@@ -80,8 +79,7 @@ pub fn unchanged(
     environment: &[(OsString, OsString)],
 ) -> Result<(), String> {
     let McpSource::Repository { digest, .. } = &server.from else { return Ok(()) };
-    let (now, _) =
-        files_of(server, roots, environment).and_then(|files| digest::hash_server(server, files))?;
+    let (now, _) = hashed(server, roots, environment)?;
     match now == *digest {
         true => Ok(()),
         false => {
@@ -90,21 +88,22 @@ pub fn unchanged(
     }
 }
 
-/// The paths below `roots` that a server's command, arguments and variables name, existing or not.
-fn files_of(
+/// The digest of a server, and those of the files below `roots` that its command, arguments and variables name.
+fn hashed(
     server: &McpServer,
     roots: &[PathBuf],
     environment: &[(OsString, OsString)],
-) -> Result<Vec<PathBuf>, String> {
+) -> Result<(String, BTreeMap<PathBuf, String>), String> {
     // A variable may be part of a path.
-    match server.expanded(environment)? {
+    let files = match server.expanded(environment)? {
         McpTransport::Stdio { command, args, env } => {
             let words: Vec<String> =
                 args.into_iter().chain(env.into_iter().map(|(_, value)| value)).collect();
-            digest::named(&quoted_line(&command, &words), roots)
+            digest::named(&quoted_line(&command, &words), roots)?
         }
-        McpTransport::Http { .. } | McpTransport::Client { .. } => Ok(Vec::new()),
-    }
+        McpTransport::Http { .. } | McpTransport::Client { .. } => Vec::new(),
+    };
+    digest::hash_server(server, files)
 }
 
 fn described(

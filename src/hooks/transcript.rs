@@ -70,9 +70,7 @@ impl Transcript {
             format!("the conversation could not be written for it to {path}: {error}")
         })
     }
-}
 
-impl Transcript {
     /// Returns the file (`CLAUDE_ENV_FILE`) to which hooks write, at the session's start, the shell code with which its
     /// later commands begin. Creates its folder.
     pub(super) async fn exports_file(&self) -> Result<PathBuf, String> {

@@ -117,14 +117,11 @@ impl TrustStore {
     /// Reads the store again, because another process may have changed it; decisions for this session are
     /// kept.
     pub fn reload(&mut self) -> Option<Problem> {
-        let (stored, message) = match read(&self.file) {
-            Ok(stored) => (stored, None),
-            Err(message) => (BTreeMap::new(), Some(message)),
-        };
-        self.stored = stored;
+        let read = read(&self.file);
+        let message = read.as_ref().err().cloned();
+        self.stored = read.unwrap_or_default();
         let hint = "nothing from a repository runs until it is allowed again; the next decision sets this file aside";
-        let path = self.file.clone();
-        message.map(|message| Problem { path, place: None, message, hint: Some(hint.to_owned()) })
+        message.map(|message| Problem::new(&self.file, message).with_hint(hint))
     }
 
     /// Whether this version of this file may run. Blocks on disk I/O while resolving the path's links, so

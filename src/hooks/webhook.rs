@@ -6,7 +6,6 @@
 //! value or the secret: any of them may be a key.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::time::Duration;
 
 use hmac::{Hmac, Mac};
@@ -59,11 +58,7 @@ pub async fn post(http: &Http, to: Webhook<'_>, payload: Vec<u8>, limit: Duratio
 fn signature(secret: &str, body: &[u8]) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("HMAC takes keys of any length");
     mac.update(body);
-    let mut text = "sha256=".to_owned();
-    for byte in mac.finalize().into_bytes() {
-        write!(text, "{byte:02x}").expect("a String takes all text");
-    }
-    text
+    format!("sha256={:x}", mac.finalize().into_bytes())
 }
 
 /// The host of a URL with its port, without user and password.

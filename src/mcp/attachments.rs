@@ -91,8 +91,8 @@ impl AttachedResources {
 async fn read(uri: &str, servers: &[Arc<ServerHandle>]) -> Vec<Content> {
     let mut why = "no MCP server is connected".to_owned();
     for server in servers {
-        match server.read_attached(uri).await {
-            Ok(content) => return content.into_iter().filter_map(|part| as_attached(uri, part)).collect(),
+        match server.read_resource(uri).await {
+            Ok(read) => return read.content.into_iter().filter_map(|part| as_attached(uri, part)).collect(),
             Err(error) => why = error,
         }
     }

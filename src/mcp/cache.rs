@@ -96,7 +96,7 @@ impl ListingCache {
 
 /// The file name for a definition or URL, which may contain keys.
 pub fn digest(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    format!("{:.32x}", Sha256::digest(text))
 }
 
 #[cfg(test)]

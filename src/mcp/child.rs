@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -52,18 +52,14 @@ pub struct ServerProcess {
 /// Diagnostics of a process that has ended.
 #[derive(Default)]
 pub struct Diagnostics {
-    cut: Mutex<Option<String>>,
+    /// Why Epitome cut off its output.
+    pub cut: OnceLock<String>,
     stderr: Mutex<String>,
     /// Notified when stderr has reached end of file.
     pub read: Notify,
 }
 
 impl Diagnostics {
-    /// Why Epitome cut off its output; `None` if it ended on its own.
-    pub fn cut(&self) -> Option<String> {
-        self.cut.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     /// The end of its stderr.
     pub fn stderr(&self) -> String {
         self.stderr.lock().unwrap_or_else(PoisonError::into_inner).trim().to_owned()
@@ -73,10 +69,6 @@ impl Diagnostics {
     /// exit.
     pub fn forget_start(&self) {
         self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    }
-
-    fn set_cut(&self, why: String) {
-        self.cut.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
     }
 
     fn record_line(&self, line: &str) {
@@ -219,14 +211,14 @@ impl<R: AsyncRead + Unpin> AsyncRead for BoundedReader<R> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.diagnostics.cut().is_some() {
+        if self.diagnostics.cut.get().is_some() {
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
         let read = buffer.filled()[before..].to_vec();
         if let Err(why) = self.count(&read) {
-            self.diagnostics.set_cut(why);
+            self.diagnostics.cut.get_or_init(|| why);
             // Report end of file at this point.
             buffer.set_filled(before);
         }
@@ -249,7 +241,7 @@ mod tests {
         let mut bounded = BoundedReader::new(&text[..], diagnostics.clone());
         let mut all = Vec::new();
         bounded.read_to_end(&mut all).await.expect("memory can be read");
-        (all.len(), diagnostics.cut())
+        (all.len(), diagnostics.cut.get().cloned())
     }
 
     #[tokio::test]

@@ -228,27 +228,23 @@ impl ClientHandler for McpClient {
             QuestionKind::Url { .. } => None,
         };
         let Some(reply) = self.ask(question).await else { return Ok(declined()) };
-        Ok(match reply {
-            QuestionReply::Accepted(content) => match schema {
-                None => ElicitResult::new(ElicitationAction::Accept),
-                Some(schema) => match fitting(&schema, content) {
-                    Ok(content) => {
-                        ElicitResult::new(ElicitationAction::Accept).with_content(Value::Object(content))
-                    }
-                    Err(why) => {
-                        self.note(&format!("received no answer: {why}"));
-                        ElicitResult::new(ElicitationAction::Cancel)
-                    }
-                },
+        let accepted = || ElicitResult::new(ElicitationAction::Accept);
+        let cancelled = || ElicitResult::new(ElicitationAction::Cancel);
+        Ok(match (reply, schema) {
+            (QuestionReply::Accepted(_), None) => accepted(),
+            (QuestionReply::Accepted(content), Some(schema)) => match fitting(&schema, content) {
+                Ok(content) => accepted().with_content(Value::Object(content)),
+                Err(why) => {
+                    self.note(&format!("received no answer: {why}"));
+                    cancelled()
+                }
             },
-            QuestionReply::Unable => {
+            (QuestionReply::Unable, _) => {
                 self.note("asks something that your client cannot show; the question was declined");
                 declined()
             }
-            QuestionReply::Declined => declined(),
-            QuestionReply::Cancelled | QuestionReply::TimedOut => {
-                ElicitResult::new(ElicitationAction::Cancel)
-            }
+            (QuestionReply::Declined, _) => declined(),
+            (QuestionReply::Cancelled | QuestionReply::TimedOut, _) => cancelled(),
         })
     }
 
@@ -342,10 +338,7 @@ impl McpClient {
         drop(asking);
         let unanswered = match &reply {
             QuestionReply::Accepted(_) => 0,
-            QuestionReply::Declined
-            | QuestionReply::Cancelled
-            | QuestionReply::Unable
-            | QuestionReply::TimedOut => self.shared.unanswered.load(Ordering::Relaxed) + 1,
+            _ => self.shared.unanswered.load(Ordering::Relaxed) + 1,
         };
         self.shared.unanswered.store(unanswered, Ordering::Relaxed);
         Some(reply)
@@ -379,21 +372,23 @@ impl McpClient {
             "required": [MAY_CALL],
         });
         let question = UserQuestion { message, wants: QuestionKind::Form { schema }, call: None };
-        let declined = || "the user does not want the model to be called for it".to_owned();
-        match self.ask(question).await.ok_or_else(declined)? {
-            QuestionReply::Accepted(answer) => match answer.get(MAY_CALL).and_then(Value::as_str) {
-                Some(ONCE) => Ok(()),
-                Some(ALWAYS) => {
-                    self.shared.may_call_model.store(true, Ordering::Relaxed);
-                    Ok(())
-                }
-                Some(_) | None => Err(declined()),
-            },
-            QuestionReply::Unable => {
+        match self.ask(question).await {
+            Some(QuestionReply::Accepted(answer))
+                if answer.get(MAY_CALL).is_some_and(|said| said == ONCE) =>
+            {
+                Ok(())
+            }
+            Some(QuestionReply::Accepted(answer))
+                if answer.get(MAY_CALL).is_some_and(|said| said == ALWAYS) =>
+            {
+                self.shared.may_call_model.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            Some(QuestionReply::Unable) => {
                 self.note("wants to call the model, and your client cannot ask you about it; it was refused");
                 Err("nobody can be asked whether the model may be called for it".to_owned())
             }
-            QuestionReply::Declined | QuestionReply::Cancelled | QuestionReply::TimedOut => Err(declined()),
+            _ => Err("the user does not want the model to be called for it".to_owned()),
         }
     }
 

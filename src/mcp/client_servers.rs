@@ -132,22 +132,19 @@ impl ClientTransport {
                 let id: Value =
                     serde_json::from_str(request.strip_prefix(&self.prefix)?.strip_prefix('.')?).ok()?;
                 self.open = self.open.saturating_sub(1);
-                let failed = |why: &str| json!({ "code": INTERNAL_ERROR, "message": why });
-                match outcome {
+                let failed = |why: &str| ("error", json!({ "code": INTERNAL_ERROR, "message": why }));
+                let (kind, content) = match outcome {
                     Ok(Value::Object(mut outcome)) => {
                         match (outcome.remove("result"), outcome.remove("error")) {
-                            (Some(result), _) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
-                            (None, Some(error)) => json!({ "jsonrpc": "2.0", "id": id, "error": error }),
-                            (None, None) => {
-                                json!({ "jsonrpc": "2.0", "id": id, "error": failed("the answer has no result") })
-                            }
+                            (Some(result), _) => ("result", result),
+                            (None, Some(error)) => ("error", error),
+                            (None, None) => failed("the answer has no result"),
                         }
                     }
-                    Ok(_) => {
-                        json!({ "jsonrpc": "2.0", "id": id, "error": failed("the answer is no object") })
-                    }
-                    Err(why) => json!({ "jsonrpc": "2.0", "id": id, "error": failed(&why) }),
-                }
+                    Ok(_) => failed("the answer is no object"),
+                    Err(why) => failed(&why),
+                };
+                json!({ "jsonrpc": "2.0", "id": id, kind: content })
             }
         };
         match serde_json::from_value::<ServerJsonRpcMessage>(message) {

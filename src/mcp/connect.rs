@@ -91,12 +91,15 @@ impl ServerConnector {
             checked.unwrap_or_else(|_| Err("what it runs could not be checked".to_owned()))?;
         }
         let way = context.expanded(&server.spec)?;
+        let redactor = ServerRedactor::new(&way);
         let mut connection = match &way {
-            McpTransport::Stdio { command, args, env } => self.over_pipes(&way, (command, args, env)).await?,
-            McpTransport::Http { url, headers, key_variable } => {
-                self.over_http(&way, url, headers, key_variable.as_deref()).await?
+            McpTransport::Stdio { command, args, env } => {
+                self.over_pipes(redactor, (command, args, env)).await?
             }
-            McpTransport::Client { id } => self.over_client(&way, id).await?,
+            McpTransport::Http { url, headers, key_variable } => {
+                self.over_http(redactor, url, headers, key_variable.as_deref()).await?
+            }
+            McpTransport::Client { id } => self.over_client(redactor, id).await?,
         };
         match refresh(server, context, &connection.link).await {
             Ok(()) => Ok(connection),
@@ -139,10 +142,9 @@ impl ServerConnector {
 
     async fn over_pipes(
         &self,
-        way: &McpTransport,
+        redactor: ServerRedactor,
         command: (&str, &[String], &[(String, String)]),
     ) -> Result<McpConnection, ConnectError> {
-        let redactor = ServerRedactor::new(way);
         let redact = {
             let redactor = redactor.clone();
             move |text: &str| redactor.redact(text)
@@ -168,8 +170,7 @@ impl ServerConnector {
 
     /// Servers of a client speak the newest version of the protocol, which has no `initialize`: the connection is that
     /// of the client.
-    async fn over_client(&self, way: &McpTransport, id: &str) -> Result<McpConnection, ConnectError> {
-        let redactor = ServerRedactor::new(way);
+    async fn over_client(&self, redactor: ServerRedactor, id: &str) -> Result<McpConnection, ConnectError> {
         let transport = ClientTransport::new(id.to_owned(), self.context.client.clone());
         let lifecycle =
             ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::NO_INITIALIZE] };
@@ -181,7 +182,7 @@ impl ServerConnector {
 
     async fn over_http(
         &self,
-        way: &McpTransport,
+        redactor: ServerRedactor,
         url: &str,
         headers: &[(String, String)],
         key_variable: Option<&str>,
@@ -192,7 +193,7 @@ impl ServerConnector {
             })?),
             None => None,
         };
-        let redactor = ServerRedactor::new(way).and(key.as_ref());
+        let redactor = redactor.and(key.as_ref());
         let has_key =
             key.is_some() || headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
         let asker = self.context.http.client(url)?;
@@ -239,9 +240,7 @@ impl ServerConnector {
             None => ConnectError::Other(bounded(&redactor.redact(&why))),
         })
     }
-}
 
-impl ServerConnector {
     async fn over_sse(
         &self,
         url: &str,
@@ -280,9 +279,8 @@ async fn refresh(
 ) -> Result<(), String> {
     let mut raw = list(&link.peer).await?;
     raw.task_tools = server.task_tools();
-    let spec = &server.spec;
-    server.set_listing(Arc::new(listed::validate(&spec.name, &server.label, spec.tools.as_deref(), &raw)));
-    let (listings, way) = (context.listings.clone(), spec.way.clone());
+    server.set_listing(&raw);
+    let (listings, way) = (context.listings.clone(), server.spec.way.clone());
     // A failure only makes the next session slower.
     drop(tokio::task::spawn_blocking(move || listings.store(&way, &raw)).await);
     Ok(())
@@ -325,7 +323,7 @@ async fn exit_reason(
     redactor: &ServerRedactor,
 ) -> Option<String> {
     let (running, diagnostics) = process.as_mut()?;
-    if let Some(cut) = diagnostics.cut() {
+    if let Some(cut) = diagnostics.cut.get() {
         return Some(format!("{cut}, and was ended"));
     }
     let ending = tokio::time::timeout(ENDING_WITHIN, &mut running.ending).await.ok()?;

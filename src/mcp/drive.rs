@@ -1,19 +1,15 @@
 //! Drives one server of a session: a task connects it, maintains the connection, and reconnects it when the connection
 //! is lost (`retry`).
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::connect::{ConnectError, McpConnection, ServerConnector};
-use super::listed;
 use super::retry::{AttemptEnd, NextAttempt, RetryPolicy};
 use super::server::{ConnectionState, ServerHandle};
 use super::{McpContext, McpEvent, login};
@@ -35,22 +31,23 @@ pub async fn drive(
         }
         drop(news.send(McpEvent::Changed { server: server.spec.name.clone() }).await);
     }
-    let driver = ServerDriver { server, context, door, news };
+    let connector = ServerConnector { server, context, door, news: news.downgrade() };
+    let driver = ServerDriver { connector, news };
     let mut policy = RetryPolicy::default();
     let mut is_reported = false;
     if starts_at_use {
-        driver.server.wanted.notified().await;
-        driver.server.set(ConnectionState::Connecting);
+        driver.server().wanted.notified().await;
+        driver.server().set(ConnectionState::Connecting);
     }
     loop {
         let (why, end) = driver.attempt(&mut is_reported).await;
         let next = policy.next(end);
-        tracing::info!(server = %driver.server.spec.name, why, "an MCP server is gone");
+        tracing::info!(server = %driver.server().spec.name, why, "an MCP server is gone");
         driver.gone(why, next, &mut is_reported).await;
         if driver.wait(next).await {
             policy.woken();
         }
-        driver.server.set(ConnectionState::Connecting);
+        driver.server().set(ConnectionState::Connecting);
     }
 }
 
@@ -69,10 +66,8 @@ async fn load_listing(server: &Arc<ServerHandle>, context: &McpContext) -> bool 
         let load = move || (listings.load(&way), listings.is_recent(&way));
         if let Ok((Some(raw), recent)) = tokio::task::spawn_blocking(load).await {
             is_recent = recent;
-            let spec = &server.spec;
             server.remember_task_tools(&raw.task_tools);
-            let listing = listed::validate(&spec.name, &server.label, spec.tools.as_deref(), &raw);
-            server.set_listing(Arc::new(listing));
+            server.set_listing(&raw);
         }
     }
     if !server.has_listing() && matches!(server.spec.way, McpTransport::Stdio { .. }) {
@@ -82,23 +77,25 @@ async fn load_listing(server: &Arc<ServerHandle>, context: &McpContext) -> bool 
 }
 
 struct ServerDriver {
-    server: Arc<ServerHandle>,
-    context: McpContext,
-    door: QuestionSender,
+    connector: ServerConnector,
     news: mpsc::Sender<McpEvent>,
 }
 
 impl ServerDriver {
+    fn server(&self) -> &Arc<ServerHandle> {
+        &self.connector.server
+    }
+
     /// Connects the server, after a login if it requires one, and follows the connection. Returns why it ended.
     async fn attempt(&self, is_reported: &mut bool) -> (String, AttemptEnd) {
         // One login per attempt, so that users aren't sent to the same page repeatedly.
         let mut may_log_in = true;
         loop {
-            match self.connecting().await {
+            match self.connect().await {
                 Ok(connection) => {
                     let since = Instant::now();
                     self.connected(&connection, is_reported).await;
-                    let why = connection.follow(&self.server, &self.context, &self.news).await;
+                    let why = connection.follow(self.server(), &self.connector.context, &self.news).await;
                     return (why, AttemptEnd::Disconnected { after: since.elapsed() });
                 }
                 Err(ConnectError::Login { url, challenge }) if may_log_in => {
@@ -117,27 +114,25 @@ impl ServerDriver {
 
     async fn log_in(&self, url: &str, challenge: Option<String>) -> Result<(), String> {
         let why = "it waits for you to log in".to_owned();
-        self.server.set(ConnectionState::Gone(why));
-        login::login(&self.server.spec.name, url, challenge, &self.context, &self.door, &self.news).await?;
-        self.server.set(ConnectionState::Connecting);
+        self.server().set(ConnectionState::Gone(why));
+        let ServerConnector { server, context, door, .. } = &self.connector;
+        login::login(&server.spec.name, url, challenge, context, door, &self.news).await?;
+        self.server().set(ConnectionState::Connecting);
         Ok(())
     }
 
-    fn connecting(&self) -> ConnectingTask {
-        let connector = ServerConnector {
-            server: self.server.clone(),
-            context: self.context.clone(),
-            door: self.door.clone(),
-            news: self.news.downgrade(),
-        };
-        ConnectingTask { server: self.server.clone(), task: tokio::spawn(connector.connect()) }
+    async fn connect(&self) -> Result<McpConnection, ConnectError> {
+        let connecting = tokio::spawn(self.connector.clone().connect());
+        let _attempt = ConnectionAttempt { server: self.server().clone(), task: connecting.abort_handle() };
+        let failed = |_| Err(ConnectError::Other("connecting it failed inside Epitome".to_owned()));
+        connecting.await.unwrap_or_else(failed)
     }
 
     async fn connected(&self, connection: &McpConnection, is_reported: &mut bool) {
-        let name = &self.server.spec.name;
-        tracing::info!(server = %name, tools = self.server.listing().tools.len(), "an MCP server is connected");
-        self.server.completes_start.store(false, Ordering::Relaxed);
-        self.server.set(ConnectionState::Ready(connection.link()));
+        let name = &self.server().spec.name;
+        tracing::info!(server = %name, tools = self.server().listing().tools.len(), "an MCP server is connected");
+        self.server().completes_start.store(false, Ordering::Relaxed);
+        self.server().set(ConnectionState::Ready(connection.link()));
         drop(self.news.send(McpEvent::Changed { server: name.clone() }).await);
         if std::mem::take(is_reported) {
             let text = format!("The MCP server {name} is connected now.");
@@ -147,7 +142,7 @@ impl ServerDriver {
 
     /// Reports the first of several consecutive failures.
     async fn gone(&self, why: String, next: NextAttempt, is_reported: &mut bool) {
-        let server = &self.server;
+        let server = self.server();
         server.set_exhausted(next.on_demand.is_none());
         // A wake-up from before this failure must not trigger another attempt.
         drop(tokio::time::timeout(Duration::ZERO, server.wanted.notified()).await);
@@ -162,45 +157,27 @@ impl ServerDriver {
 
     /// Waits for the next attempt. Returns whether a call caused it.
     async fn wait(&self, next: NextAttempt) -> bool {
-        let automatic = async {
-            match next.automatic {
-                Some(delay) => tokio::time::sleep(delay).await,
-                None => std::future::pending().await,
-            }
-        };
+        let automatic = tokio::time::sleep(next.automatic.unwrap_or_default());
         let on_demand = async {
-            match next.on_demand {
-                Some(delay) => {
-                    self.server.wanted.notified().await;
-                    tokio::time::sleep(delay).await;
-                }
-                None => std::future::pending().await,
-            }
+            self.server().wanted.notified().await;
+            tokio::time::sleep(next.on_demand.unwrap_or_default()).await;
         };
         tokio::select! {
-            () = automatic => false,
-            () = on_demand => true,
+            () = automatic, if next.automatic.is_some() => false,
+            () = on_demand, if next.on_demand.is_some() => true,
+            else => std::future::pending().await,
         }
     }
 }
 
 /// A connection attempt. Dropping it ends the attempt, unless it is a first start that has to be completed: an
 /// installation that is killed by every short session would never finish.
-struct ConnectingTask {
+struct ConnectionAttempt {
     server: Arc<ServerHandle>,
-    task: JoinHandle<Result<McpConnection, ConnectError>>,
+    task: AbortHandle,
 }
 
-impl Future for ConnectingTask {
-    type Output = Result<McpConnection, ConnectError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let failed = || Err(ConnectError::Other("connecting it failed inside Epitome".to_owned()));
-        Pin::new(&mut self.task).poll(context).map(|done| done.unwrap_or_else(|_| failed()))
-    }
-}
-
-impl Drop for ConnectingTask {
+impl Drop for ConnectionAttempt {
     fn drop(&mut self) {
         if !self.server.completes_start.load(Ordering::Relaxed) {
             self.task.abort();

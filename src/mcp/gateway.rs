@@ -10,7 +10,7 @@ use super::call::ResourceList;
 use super::listed::short;
 use super::names::PREFIX;
 use super::server::{ConnectionState, ServerHandle};
-use super::tool::{LateTool, McpTool, arguments};
+use super::tool::{AbsentTool, McpTool, arguments};
 use epitome_thread::{CallDisplay, ToolDisplay, ToolKind, ToolSpec};
 use epitome_tools::truncate::{OUTPUT_BYTES_MAX, head_and_tail};
 use epitome_tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace};
@@ -68,12 +68,13 @@ impl McpGatewayTool {
         if let Some(tool) = self.known(name) {
             return Ok(Arc::new(tool));
         }
-        match LateTool::of(&self.servers, name) {
-            Some(late) => Ok(Arc::new(late)),
-            None => {
-                Err(format!("No MCP server has a tool {name:?}. Call {REACH} without arguments for a list."))
-            }
+        let absent = AbsentTool::named(&self.servers, name);
+        if absent.server.is_none() {
+            return Err(format!(
+                "No MCP server has a tool {name:?}. Call {REACH} without arguments for a list."
+            ));
         }
+        Ok(Arc::new(absent))
     }
 
     fn known(&self, name: &str) -> Option<McpTool> {
@@ -103,8 +104,7 @@ impl McpGatewayTool {
             "Tools of MCP servers; \"describe\" with a name shows details, \"tool\" with a name calls it.\n",
         );
         for server in &servers {
-            for known in &server.listing().tools {
-                let tool = McpTool { server: server.clone(), known: known.clone(), listed: false };
+            for tool in &server.listing().tools {
                 let _ = writeln!(out, "- {}", tool.line());
             }
         }
@@ -154,23 +154,13 @@ fn write_resources(out: &mut String, server: &ServerHandle, list: &ResourceList)
         Some(said) if !said.is_empty() => format!(": {}", short(said)),
         Some(_) | None => String::new(),
     };
-    for resource in &list.resources {
-        let _ = writeln!(
-            out,
-            "- {} ({}){}",
-            resource.uri,
-            short(&resource.name),
-            described(&resource.description)
-        );
-    }
-    for template in &list.templates {
-        let _ = writeln!(
-            out,
-            "- {} (a template, {}){}",
-            template.uri_template,
-            short(&template.name),
-            described(&template.description)
-        );
+    let resources = list.resources.iter().map(|found| (&found.uri, "", &found.name, &found.description));
+    let templates = list
+        .templates
+        .iter()
+        .map(|found| (&found.uri_template, "a template, ", &found.name, &found.description));
+    for (uri, kind, name, description) in resources.chain(templates) {
+        let _ = writeln!(out, "- {uri} ({kind}{}){}", short(name), described(description));
     }
 }
 
@@ -203,17 +193,12 @@ impl Tool for McpGatewayTool {
 
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
         let title = match parse_action(input) {
-            Ok(GatewayAction::Call(name, arguments)) => {
-                if let Ok(tool) = self.find(name) {
-                    return tool.display(&arguments, workspace);
-                }
-                "Tools of MCP servers".to_owned()
+            Ok(GatewayAction::Call(name, arguments)) if let Ok(tool) = self.find(name) => {
+                return tool.display(&arguments, workspace);
             }
             Ok(GatewayAction::Read { server, uri }) => format!("{}: read {}", short(server), short(uri)),
             Ok(GatewayAction::Resources(_)) => "Resources of MCP servers".to_owned(),
-            Ok(GatewayAction::List | GatewayAction::Describe(_)) | Err(_) => {
-                "Tools of MCP servers".to_owned()
-            }
+            _ => "Tools of MCP servers".to_owned(),
         };
         CallDisplay { title, kind: ToolKind::Other, locations: Vec::new() }
     }
@@ -244,10 +229,8 @@ impl Tool for McpGatewayTool {
     }
 
     fn forwarded_call(&self, input: &Value) -> Option<(String, Value)> {
-        match parse_action(input) {
-            Ok(GatewayAction::Call(name, arguments)) => Some((name.to_owned(), arguments)),
-            Ok(_) | Err(_) => None,
-        }
+        let Ok(GatewayAction::Call(name, arguments)) = parse_action(input) else { return None };
+        Some((name.to_owned(), arguments))
     }
 
     fn wrap_forwarded(&self, name: &str, input: Value) -> Value {
@@ -255,40 +238,35 @@ impl Tool for McpGatewayTool {
     }
 
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
-        let failed = |why| -> BoxFuture<ToolResult> { Box::pin(async move { ToolResult::failed(why) }) };
-        match parse_action(&input) {
-            Ok(GatewayAction::List) => {
+        self.start(&input, context).unwrap_or_else(|why| Box::pin(async move { ToolResult::failed(why) }))
+    }
+}
+
+impl McpGatewayTool {
+    fn start(&self, input: &Value, context: ToolContext) -> Result<BoxFuture<ToolResult>, String> {
+        Ok(match parse_action(input)? {
+            GatewayAction::List => {
                 let servers = self.servers.clone();
                 Box::pin(async move { ToolResult::completed(bounded(&Self::list(servers).await)) })
             }
-            Ok(GatewayAction::Describe(name)) => match self.known(name) {
-                Some(tool) => {
-                    let ToolSpec { name, description, schema } = &tool.known.spec;
-                    let text = bounded(&format!("{name}\n{description}\nIt takes: {schema}"));
-                    Box::pin(async move { ToolResult::completed(text) })
-                }
-                None => failed(format!("What {name} takes is not known: its server is not connected.")),
-            },
-            Ok(GatewayAction::Call(name, arguments)) => match self.find(name) {
-                Ok(tool) => tool.run(arguments, context),
-                Err(why) => failed(why),
-            },
-            Ok(GatewayAction::Resources(None)) => {
+            GatewayAction::Describe(name) => {
+                let unknown = || format!("What {name} takes is not known: its server is not connected.");
+                let ToolSpec { name, description, schema } = self.known(name).ok_or_else(unknown)?.known.spec;
+                let text = bounded(&format!("{name}\n{description}\nIt takes: {schema}"));
+                Box::pin(async move { ToolResult::completed(text) })
+            }
+            GatewayAction::Call(name, arguments) => self.find(name)?.run(arguments, context),
+            GatewayAction::Resources(None) => {
                 let has_some = |server: &&Arc<ServerHandle>| server.listing().has_resources;
                 Box::pin(Self::list_resources(self.servers.iter().filter(has_some).cloned().collect()))
             }
-            Ok(GatewayAction::Resources(Some(server))) => match self.server(server).cloned() {
-                Ok(server) => Box::pin(Self::list_resources(vec![server])),
-                Err(why) => failed(why),
-            },
-            Ok(GatewayAction::Read { server, uri }) => match self.server(server).cloned() {
-                Ok(server) => {
-                    let uri = uri.to_owned();
-                    Box::pin(async move { server.read_resource(&uri).await })
-                }
-                Err(why) => failed(why),
-            },
-            Err(why) => failed(why),
-        }
+            GatewayAction::Resources(Some(server)) => {
+                Box::pin(Self::list_resources(vec![self.server(server)?.clone()]))
+            }
+            GatewayAction::Read { server, uri } => {
+                let (server, uri) = (self.server(server)?.clone(), uri.to_owned());
+                Box::pin(async move { server.read_resource(&uri).await.unwrap_or_else(ToolResult::failed) })
+            }
+        })
     }
 }

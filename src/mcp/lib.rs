@@ -61,8 +61,9 @@ use epitome_thread::ToolSpec;
 use epitome_tools::question::QuestionSender;
 use epitome_tools::{Exposure, Tool};
 use gateway::McpGatewayTool;
+use listed::ServerTool;
 use server::{ConnectionState, ServerHandle};
-use tool::{LateTool, McpTool, MissingTool};
+use tool::{AbsentTool, McpTool};
 
 pub use attachments::AttachedResources;
 pub use budget::{ListBudget, tokens};
@@ -293,22 +294,20 @@ impl Hub {
         old.completes_start.store(false, Ordering::Relaxed);
         self.servers[at].task.abort();
         let handle = Arc::new(old.renewed());
-        let (task, done) = match order {
-            ServerOrder::Off => (None, format!("The MCP server {name} is off for this session.")),
-            ServerOrder::LogOut => (None, format!("You are logged out of the MCP server {name}.")),
+        let done = match order {
+            ServerOrder::Off => format!("The MCP server {name} is off for this session."),
+            ServerOrder::LogOut => format!("You are logged out of the MCP server {name}."),
             ServerOrder::Reconnect | ServerOrder::On => {
-                (Some(self.drive(handle.clone())), format!("The MCP server {name} is being connected."))
+                format!("The MCP server {name} is being connected.")
             }
-            ServerOrder::LogIn => (
-                Some(self.drive(handle.clone())),
-                format!(
-                    "The MCP server {name} is being connected; if it requires a login, its link follows."
-                ),
-            ),
+            ServerOrder::LogIn => {
+                format!("The MCP server {name} is being connected; if it requires a login, its link follows.")
+            }
         };
-        match task {
-            Some(task) => self.servers[at].task = task,
-            None => handle.switch_off(OFF),
+        if let ServerOrder::Off | ServerOrder::LogOut = order {
+            handle.switch_off(OFF);
+        } else {
+            self.servers[at].task = self.drive(handle.clone());
         }
         self.servers[at].handle = handle;
         Ok(done)
@@ -327,7 +326,7 @@ impl Hub {
     pub fn tools(&self, framed: &[ToolSpec], budget: ListBudget) -> Vec<Arc<dyn Tool>> {
         let handles: Vec<Arc<ServerHandle>> = self.handles().cloned().collect();
         let offered = |server: &Arc<ServerHandle>| match server.is_offered() {
-            true => server.listing().tools.iter().map(listed::ServerTool::bytes).collect(),
+            true => server.listing().tools.iter().map(ServerTool::bytes).collect(),
             false => Vec::new(),
         };
         let listed = budget.share(&handles.iter().map(offered).collect::<Vec<_>>());
@@ -344,27 +343,21 @@ impl Hub {
         }
         let missing =
             framed.iter().filter(|spec| spec.name.starts_with(PREFIX) && !known.contains(&spec.name));
-        tools.extend(missing.map(|spec| match LateTool::with_spec(&handles, spec.clone()) {
-            Some(late) => Arc::new(late) as Arc<dyn Tool>,
-            None => Arc::new(MissingTool { spec: spec.clone() }),
-        }));
+        tools.extend(missing.map(|spec| Arc::new(AbsentTool::new(&handles, spec.clone())) as Arc<dyn Tool>));
         tools
     }
 
     /// One line (name and first line of the description) for each connected server's tool that is not in
     /// `framed`.
     pub fn unlisted_tool_lines(&self, framed: &[ToolSpec]) -> Vec<String> {
+        let is_connected = |server: &&Arc<ServerHandle>| {
+            matches!(server.state(), ConnectionState::Ready(_) | ConnectionState::Idle)
+        };
         let mut lines = Vec::new();
-        for server in self.handles() {
-            if !matches!(server.state(), ConnectionState::Ready(_) | ConnectionState::Idle) {
-                continue;
-            }
-            for known in &server.listing().tools {
-                if !framed.iter().any(|spec| spec.name == known.spec.name) {
-                    let tool = McpTool { server: server.clone(), known: known.clone(), listed: false };
-                    lines.push(tool.line());
-                }
-            }
+        for server in self.handles().filter(is_connected) {
+            let is_framed = |tool: &ServerTool| framed.iter().any(|spec| spec.name == tool.spec.name);
+            let listing = server.listing();
+            lines.extend(listing.tools.iter().filter(|tool| !is_framed(tool)).map(ServerTool::line));
         }
         lines
     }
@@ -395,7 +388,7 @@ fn status(server: &ServerHandle) -> ServerStatus {
         spec: server.spec.clone(),
         state,
         tools: listing.tools.iter().map(|known| known.spec.name.clone()).collect(),
-        tool_bytes: listing.tools.iter().map(listed::ServerTool::bytes).sum(),
+        tool_bytes: listing.tools.iter().map(ServerTool::bytes).sum(),
         prompts: listing.prompts.len(),
         has_resources: listing.has_resources,
         remarks: listing.remarks.iter().cloned().chain(trouble).collect(),

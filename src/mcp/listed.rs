@@ -19,6 +19,8 @@ pub const SCHEMA_BYTES_MAX: usize = 16 * 1024;
 const INSTRUCTIONS_BYTES_MAX: usize = 2_048;
 /// Maximum prompts used per server.
 pub const PROMPTS_MAX: usize = 64;
+/// Maximum characters of a description in a listing of tools.
+const LINE_CHARS_MAX: usize = 160;
 /// Maximum characters of a title shown to the user.
 const TITLE_CHARS_MAX: usize = 80;
 
@@ -76,29 +78,17 @@ impl ServerTool {
     pub fn bytes(&self) -> usize {
         self.spec.name.len() + self.spec.description.len() + self.spec.schema.to_string().len()
     }
+
+    /// Its name and the first line of its description.
+    pub fn line(&self) -> String {
+        let first = self.spec.description.lines().next().unwrap_or_default();
+        let first: String = first.chars().take(LINE_CHARS_MAX).collect();
+        format!("{}: {first}", self.spec.name)
+    }
 }
 
 /// Validates a server's listing. `allowed` are the tools named in the settings; `None` allows all.
 pub fn validate(server: &str, label: &str, allowed: Option<&[String]>, raw: &RawListing) -> ServerListing {
-    let (tools, mut remarks) = validate_tools(server, label, allowed, raw);
-    if !raw.has_tools {
-        remarks.push("it has no tools".to_owned());
-    }
-    ServerListing {
-        tools,
-        prompts: validate_prompts(label, &raw.prompts),
-        instructions: raw.instructions.as_deref().and_then(instructions),
-        has_resources: raw.has_resources,
-        remarks,
-    }
-}
-
-fn validate_tools(
-    server: &str,
-    label: &str,
-    allowed: Option<&[String]>,
-    raw: &RawListing,
-) -> (Vec<ServerTool>, Vec<String>) {
     let mut remarks = Vec::new();
     let all = raw.tools.len();
     let mut wanted: Vec<&model::Tool> = raw
@@ -140,7 +130,16 @@ fn validate_tools(
             own_name: tool.name.to_string(),
         });
     }
-    (known, remarks)
+    if !raw.has_tools {
+        remarks.push("it has no tools".to_owned());
+    }
+    ServerListing {
+        tools: known,
+        prompts: validate_prompts(label, &raw.prompts),
+        instructions: raw.instructions.as_deref().and_then(instructions),
+        has_resources: raw.has_resources,
+        remarks,
+    }
 }
 
 /// Validates prompts. A prompt with an unusable argument could not be called, so it is left out.

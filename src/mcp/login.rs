@@ -167,7 +167,12 @@ pub async fn forget(url: &str, context: &McpContext) -> Result<(), String> {
 
 /// Removes the stored tokens of a server; returns whether there were any. Blocks on disk I/O.
 pub fn log_out(logins: &Path, url: &str) -> io::Result<bool> {
-    match fs::remove_file(file_of(logins, url)) {
+    removed(&file_of(logins, url))
+}
+
+/// Removes a file; returns whether it existed.
+fn removed(file: &Path) -> io::Result<bool> {
+    match fs::remove_file(file) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
@@ -203,11 +208,7 @@ impl CredentialStore for TokenFile {
 
     async fn clear(&self) -> Result<(), AuthError> {
         let path = self.0.clone();
-        on_disk(move || match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            Ok(()) | Err(_) => Ok(()),
-        })
-        .await
+        on_disk(move || removed(&path).map(drop)).await
     }
 }
 

@@ -56,9 +56,7 @@ fn unique(name: &str, cleaned: &str, room: usize, taken: &mut BTreeSet<String>) 
     }
     let head = &cleaned[..cleaned.len().min(room - MARK_CHARS - 1)];
     for round in 0_u32.. {
-        let sum = Sha256::digest(format!("{round}{name}").as_bytes());
-        let mark: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
-        let marked = format!("{head}_{}", &mark[..MARK_CHARS]);
+        let marked = format!("{head}_{:.MARK_CHARS$x}", Sha256::digest(format!("{round}{name}")));
         if taken.insert(marked.clone()) {
             return marked;
         }

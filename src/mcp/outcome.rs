@@ -152,31 +152,22 @@ impl<M: Fn(String) -> String> ContentParts<M> {
     }
 
     fn finish(self, status: OutcomeStatus, raw: Value) -> ToolResult {
-        let texts = self.content.iter().filter_map(OutcomeContent::as_text);
-        let whole = texts.collect::<Vec<&str>>().join("\n");
-        let (content, whole) = match whole.len() > OUTPUT_BYTES_MAX {
-            false => (self.content, (whole, None)),
+        let mut content = self.content;
+        let texts = content.iter().filter_map(OutcomeContent::as_text);
+        let mut text = texts.collect::<Vec<&str>>().join("\n");
+        let mut kept = None;
+        if text.len() > OUTPUT_BYTES_MAX {
             // Truncates across all texts; the images follow.
-            true => {
-                let text =
-                    head_and_tail(&whole, OUTPUT_BYTES_MAX, OUTPUT_HEAD_BYTES, "recall reads the rest");
-                let images = self
-                    .content
-                    .into_iter()
-                    .filter(|content| !matches!(content, OutcomeContent::Text { .. }));
-                let content =
-                    [OutcomeContent::Text { text: text.clone() }].into_iter().chain(images).collect();
-                let kept = head_and_tail(&whole, WHOLE_BYTES_MAX, WHOLE_BYTES_MAX / 2, KEPT_NOWHERE);
-                (content, (text, Some(kept)))
-            }
-        };
-        let (shown, whole) = whole;
-        let content = match content.is_empty() {
-            true => vec![OutcomeContent::Text { text: "The tool returned nothing.".to_owned() }],
-            false => content,
-        };
-        let shown = vec![ToolDisplay::Text { text: fenced(&shown) }];
-        ToolResult { status, content, whole, shown, locations: Vec::new(), raw: Some(raw), plan: None }
+            kept = Some(head_and_tail(&text, WHOLE_BYTES_MAX, WHOLE_BYTES_MAX / 2, KEPT_NOWHERE));
+            text = head_and_tail(&text, OUTPUT_BYTES_MAX, OUTPUT_HEAD_BYTES, "recall reads the rest");
+            content.retain(|content| !matches!(content, OutcomeContent::Text { .. }));
+            content.insert(0, OutcomeContent::Text { text: text.clone() });
+        }
+        if content.is_empty() {
+            content.push(OutcomeContent::Text { text: "The tool returned nothing.".to_owned() });
+        }
+        let shown = vec![ToolDisplay::Text { text: fenced(&text) }];
+        ToolResult { status, content, whole: kept, shown, locations: Vec::new(), raw: Some(raw), plan: None }
     }
 }
 

@@ -95,33 +95,26 @@ fn usage(prompt: &ServerPrompt) -> String {
 
 /// Assigns the typed text to the arguments: `name=value` by name, other words in order, and the rest of the text to the
 /// last argument.
-fn bind(prompt: &ServerPrompt, rest: &str) -> Result<Map<String, Value>, String> {
+fn bind<'t>(prompt: &ServerPrompt, rest: &'t str) -> Result<Map<String, Value>, String> {
+    let is_argument = |name: &str| prompt.arguments.iter().any(|(known, _)| known == name);
+    let named = |word: &'t str| word.split_once('=').filter(|(name, _)| is_argument(name));
+    let wrong =
+        |why: &str| format!("/{} {why}. Usage: /{} {}", prompt.command, prompt.command, usage(prompt));
     let mut bound = Map::new();
     let mut rest = rest.trim();
     while !rest.is_empty() {
         let (word, after) = first_word(rest);
-        let named =
-            word.split_once('=').filter(|(name, _)| prompt.arguments.iter().any(|(known, _)| known == name));
-        if let Some((name, value)) = named {
+        if let Some((name, value)) = named(word) {
             bound.insert(name.to_owned(), unquoted(value).into());
             rest = after;
             continue;
         }
         let mut open = prompt.arguments.iter().filter(|(name, _)| !bound.contains_key(name));
         let Some((name, _)) = open.next() else {
-            return Err(format!(
-                "/{} takes fewer arguments. Usage: /{} {}",
-                prompt.command,
-                prompt.command,
-                usage(prompt)
-            ));
+            return Err(wrong("takes fewer arguments"));
         };
         let is_last = open.next().is_none();
-        let has_named = after.split_whitespace().any(|word| {
-            word.split_once('=')
-                .is_some_and(|(name, _)| prompt.arguments.iter().any(|(known, _)| known == name))
-        });
-        if is_last && !has_named {
+        if is_last && !after.split_whitespace().any(|word| named(word).is_some()) {
             bound.insert(name.clone(), unquoted(rest).into());
             break;
         }
@@ -131,9 +124,7 @@ fn bind(prompt: &ServerPrompt, rest: &str) -> Result<Map<String, Value>, String>
     let missing =
         prompt.arguments.iter().find(|(name, is_required)| *is_required && !bound.contains_key(name));
     match missing {
-        Some((name, _)) => {
-            Err(format!("/{} needs {name}. Usage: /{} {}", prompt.command, prompt.command, usage(prompt)))
-        }
+        Some((name, _)) => Err(wrong(&format!("needs {name}"))),
         None => Ok(bound),
     }
 }

@@ -13,10 +13,9 @@ use tokio::sync::{Notify, watch};
 
 use super::McpEvent;
 use super::call::{CallFailure, ReadyConnection, ResourceList};
-use super::listed::{ServerListing, ServerTool};
+use super::listed::{self, RawListing, ServerListing, ServerTool};
 use super::outcome;
 use epitome_config::McpServer;
-use epitome_thread::OutcomeContent;
 use epitome_tools::ToolResult;
 
 /// How long a call waits for a server that is starting or restarting.
@@ -46,9 +45,7 @@ pub struct ServerHandle {
     pub label: String,
     state: watch::Sender<ConnectionState>,
     /// Its current listing, or the last one of this or an earlier session.
-    listing: Mutex<Arc<ServerListing>>,
-    /// Whether `listing` was ever set.
-    is_listed: AtomicBool,
+    listing: Mutex<Option<Arc<ServerListing>>>,
     /// Whether it was connected in this session.
     was_connected: AtomicBool,
     /// Why its last request failed in transport although the connection counts as open.
@@ -69,7 +66,6 @@ impl ServerHandle {
             label,
             state: watch::Sender::new(ConnectionState::Connecting),
             listing: Mutex::default(),
-            is_listed: AtomicBool::new(false),
             was_connected: AtomicBool::new(false),
             trouble: Mutex::default(),
             wanted: Notify::new(),
@@ -82,9 +78,8 @@ impl ServerHandle {
     /// A new handle for the same server, with its listing.
     pub fn renewed(&self) -> ServerHandle {
         let renewed = ServerHandle::new(self.spec.clone(), self.label.clone());
-        if self.has_listing() {
-            renewed.set_listing(self.listing());
-        }
+        let listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        *renewed.listing.lock().unwrap_or_else(PoisonError::into_inner) = listing;
         *renewed.task_tools.lock().unwrap_or_else(PoisonError::into_inner) = self.task_tools();
         renewed
     }
@@ -95,11 +90,11 @@ impl ServerHandle {
 
     /// Its listing, even while it is not connected: a call connects it.
     pub fn listing(&self) -> Arc<ServerListing> {
-        self.listing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.listing.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default()
     }
 
     pub fn has_listing(&self) -> bool {
-        self.is_listed.load(Ordering::Relaxed)
+        self.listing.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Whether its tools are listed: not if every attempt to connect it in this session has failed.
@@ -125,9 +120,9 @@ impl ServerHandle {
         std::mem::replace(&mut *known, trouble).is_none()
     }
 
-    pub(super) fn set_listing(&self, listing: Arc<ServerListing>) {
-        *self.listing.lock().unwrap_or_else(PoisonError::into_inner) = listing;
-        self.is_listed.store(true, Ordering::Relaxed);
+    pub(super) fn set_listing(&self, raw: &RawListing) {
+        let listing = listed::validate(&self.spec.name, &self.label, self.spec.tools.as_deref(), raw);
+        *self.listing.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(listing));
     }
 
     pub(super) fn set(&self, state: ConnectionState) {
@@ -225,25 +220,22 @@ impl ServerHandle {
         )
     }
 
-    /// Calls a tool. Dropping the future cancels the call on the server.
+    /// Calls a tool. Dropping the future cancels the call on the server. The error is a sentence for the model.
     pub async fn call(
         &self,
         tool: &ServerTool,
         arguments: Map<String, Value>,
         progress: Arc<dyn Fn(String) + Send + Sync>,
-    ) -> ToolResult {
-        let link = match self.link().await {
-            Ok(link) => link,
-            Err(why) => return ToolResult::failed(why),
-        };
+    ) -> Result<ToolResult, String> {
+        let link = self.link().await?;
         let calling = self.call_over(&link, &tool.own_name, arguments, progress);
         match tokio::time::timeout(CALL_TIME_MAX, calling).await {
-            Ok(Ok(came)) => {
+            Ok(came) => {
+                let came = self.explained(&link, came).await?;
                 self.set_trouble(None);
-                outcome::result(&self.spec.name, &tool.own_name, came, |text| link.redactor.mask(text))
+                Ok(outcome::result(&self.spec.name, &tool.own_name, came, |text| link.redactor.mask(text)))
             }
-            Ok(Err(failure)) => ToolResult::failed(self.failure_message(failure, &link).await),
-            Err(_) => ToolResult::failed(format!(
+            Err(_) => Err(format!(
                 "The call took more than {} minutes and was cancelled.",
                 CALL_TIME_MAX.as_secs() / 60
             )),
@@ -271,34 +263,16 @@ impl ServerHandle {
     /// Lists its resources. The error is a sentence for the model.
     pub async fn list_resources(&self) -> Result<ResourceList, String> {
         let link = self.link().await?;
-        match link.list_resources(self.spec.timeout).await {
-            Ok(list) => Ok(list),
-            Err(failure) => Err(self.failure_message(failure, &link).await),
-        }
+        let list = link.list_resources(self.spec.timeout).await;
+        self.explained(&link, list).await
     }
 
-    pub async fn read_resource(&self, uri: &str) -> ToolResult {
-        let link = match self.link().await {
-            Ok(link) => link,
-            Err(why) => return ToolResult::failed(why),
-        };
-        match link.read_resource(uri, self.spec.timeout).await {
-            Ok(contents) => {
-                outcome::resource(&self.spec.name, uri, contents, |text| link.redactor.mask(text))
-            }
-            Err(failure) => ToolResult::failed(self.failure_message(failure, &link).await),
-        }
-    }
-
-    /// Reads a resource that the user attaches. The error is a sentence.
-    pub(super) async fn read_attached(&self, uri: &str) -> Result<Vec<OutcomeContent>, String> {
+    /// Reads a resource. The error is a sentence.
+    pub async fn read_resource(&self, uri: &str) -> Result<ToolResult, String> {
         let link = self.link().await?;
-        match link.read_resource(uri, self.spec.timeout).await {
-            Ok(contents) => {
-                Ok(outcome::resource(&self.spec.name, uri, contents, |text| link.redactor.mask(text)).content)
-            }
-            Err(failure) => Err(self.failure_message(failure, &link).await),
-        }
+        let contents = link.read_resource(uri, self.spec.timeout).await;
+        let contents = self.explained(&link, contents).await?;
+        Ok(outcome::resource(&self.spec.name, uri, contents, |text| link.redactor.mask(text)))
     }
 
     /// Fetches a prompt. The error is a sentence.
@@ -308,9 +282,14 @@ impl ServerHandle {
         arguments: Map<String, Value>,
     ) -> Result<GetPromptResult, String> {
         let link = self.link().await?;
-        match link.get_prompt(name, arguments, self.spec.timeout).await {
-            Ok(prompt) => Ok(prompt),
-            Err(failure) => Err(self.failure_message(failure, &link).await),
+        let prompt = link.get_prompt(name, arguments, self.spec.timeout).await;
+        self.explained(&link, prompt).await
+    }
+
+    async fn explained<T>(&self, link: &ReadyConnection, came: Result<T, CallFailure>) -> Result<T, String> {
+        match came {
+            Ok(came) => Ok(came),
+            Err(failure) => Err(self.failure_message(failure, link).await),
         }
     }
 
@@ -357,13 +336,9 @@ impl ServerHandle {
         let mut state = self.state.subscribe();
         let gone = state.wait_for(|state| matches!(state, ConnectionState::Gone(_)));
         let why = match tokio::time::timeout(ENDING_WITHIN * 2, gone).await {
-            Ok(Ok(state)) => match &*state {
-                ConnectionState::Gone(why) => Some(why.clone()),
-                ConnectionState::Idle | ConnectionState::Connecting | ConnectionState::Ready(_) => None,
-            },
-            Ok(Err(_)) | Err(_) => None,
+            Ok(Ok(ref state)) if let ConnectionState::Gone(why) = &**state => format!(": {why}"),
+            _ => String::new(),
         };
-        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
         format!(
             "The MCP server {} disconnected during the call{why}. It is not known whether the call took effect.",
             self.spec.name

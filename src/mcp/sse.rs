@@ -56,12 +56,6 @@ impl From<String> for SseError {
     }
 }
 
-impl From<&str> for SseError {
-    fn from(why: &str) -> SseError {
-        SseError::Other(why.to_owned())
-    }
-}
-
 /// Headers sent with each request.
 #[derive(Clone)]
 pub struct SseHeaders {
@@ -96,7 +90,7 @@ async fn open_unbounded(http: &Http, url: &str, headers: SseHeaders) -> Result<S
     for (name, value) in headers.current().await? {
         request = request.header(name, value);
     }
-    let mut response = request.send().await.map_err(|_| "it cannot be reached")?;
+    let mut response = request.send().await.map_err(|_| "it cannot be reached".to_owned())?;
     if response.status().as_u16() == UNAUTHORIZED {
         let challenge = response.headers().get("www-authenticate").and_then(|value| value.to_str().ok());
         return Err(SseError::Unauthorized(challenge.map(str::to_owned)));
@@ -109,15 +103,17 @@ async fn open_unbounded(http: &Http, url: &str, headers: SseHeaders) -> Result<S
     let mut events: Vec<String> = Vec::new();
     while events.is_empty() {
         let piece = response.chunk().await.ok().flatten();
-        let piece = piece.ok_or("it closed the connection before it named an address for messages")?;
+        let piece =
+            piece.ok_or("it closed the connection before it named an address for messages".to_owned())?;
         read(&mut parser, &piece, &mut events)?;
     }
     let rest = events.split_off(1);
     let named = events.pop().unwrap_or_default();
-    let address = response.url().join(named.trim()).map_err(|_| "it named no address for messages")?;
+    let address = response.url().join(named.trim());
+    let address = address.map_err(|_| "it named no address for messages".to_owned())?;
     if address.origin() != response.url().origin() {
         // The headers, which may contain a key, would go to another host.
-        return Err("it named an address on another host for messages".into());
+        return Err("it named an address on another host for messages".to_owned().into());
     }
     let post = move |body: Vec<u8>| -> BoxFuture<io::Result<()>> {
         let mut request = client.post(address.clone()).header("content-type", "application/json").body(body);

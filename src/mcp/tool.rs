@@ -12,9 +12,6 @@ use epitome_thread::titles::words_in_title;
 use epitome_thread::{CallDisplay, ToolDisplay, ToolKind, ToolSpec};
 use epitome_tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace};
 
-/// Maximum characters of a description in the tool listing.
-const LINE_CHARS_MAX: usize = 160;
-
 /// A tool of an MCP server.
 pub struct McpTool {
     pub server: Arc<ServerHandle>,
@@ -28,13 +25,6 @@ impl McpTool {
     pub fn find(server: &Arc<ServerHandle>, name: &str) -> Option<McpTool> {
         let known = server.listing().tools.iter().find(|known| known.spec.name == name).cloned()?;
         Some(McpTool { server: server.clone(), known, listed: false })
-    }
-
-    /// Its name and the first line of its description.
-    pub fn line(&self) -> String {
-        let first = self.known.spec.description.lines().next().unwrap_or_default();
-        let first: String = first.chars().take(LINE_CHARS_MAX).collect();
-        format!("{}: {first}", self.known.spec.name)
     }
 }
 
@@ -70,7 +60,10 @@ impl Tool for McpTool {
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
         let (server, known) = (self.server.clone(), self.known.clone());
         let progress = move |text: String| (context.progress)(text.into());
-        Box::pin(async move { server.call(&known, object(input), Arc::new(progress)).await })
+        Box::pin(async move {
+            let called = server.call(&known, object(input), Arc::new(progress)).await;
+            called.unwrap_or_else(ToolResult::failed)
+        })
     }
 }
 
@@ -94,36 +87,42 @@ pub fn arguments(input: &Value) -> ToolDisplay {
     ToolDisplay::Text { text: fenced(&text) }
 }
 
-/// An unknown tool of a server that is not connected: a call connects the server and looks the tool up.
-pub struct LateTool {
-    server: Arc<ServerHandle>,
+/// A tool that no connected server has. If it may belong to a server that is not connected, a call connects that server
+/// and looks the tool up.
+pub struct AbsentTool {
+    pub server: Option<Arc<ServerHandle>>,
     spec: ToolSpec,
 }
 
-impl LateTool {
-    /// The tool with this full name, if the name belongs to a server that is not connected.
-    pub fn of(servers: &[Arc<ServerHandle>], name: &str) -> Option<LateTool> {
-        let spec = ToolSpec {
-            name: name.to_owned(),
-            description: String::new(),
-            schema: serde_json::json!({"type": "object"}),
-        };
-        LateTool::with_spec(servers, spec)
+impl AbsentTool {
+    /// `spec` is its definition as known from the conversation.
+    pub fn new(servers: &[Arc<ServerHandle>], spec: ToolSpec) -> AbsentTool {
+        let server = servers.iter().find(|server| tool_part(&server.label, &spec.name).is_some());
+        let is_late = |server: &&Arc<ServerHandle>| !matches!(server.state(), ConnectionState::Ready(_));
+        AbsentTool { server: server.filter(is_late).cloned(), spec }
     }
 
-    /// Like [`LateTool::of`], for a tool whose definition is known from the conversation.
-    pub fn with_spec(servers: &[Arc<ServerHandle>], spec: ToolSpec) -> Option<LateTool> {
-        let server = servers.iter().find(|server| tool_part(&server.label, &spec.name).is_some())?;
-        let is_late = !matches!(server.state(), ConnectionState::Ready(_));
-        is_late.then(|| LateTool { server: server.clone(), spec })
+    /// The tool with this full name, whose definition is not known.
+    pub fn named(servers: &[Arc<ServerHandle>], name: &str) -> AbsentTool {
+        let (name, description) = (name.to_owned(), String::new());
+        let schema = serde_json::json!({"type": "object"});
+        AbsentTool::new(servers, ToolSpec { name, description, schema })
     }
 
-    fn own_name(&self) -> &str {
-        tool_part(&self.server.label, &self.spec.name).unwrap_or(&self.spec.name)
+    fn own_name(&self, server: &ServerHandle) -> &str {
+        tool_part(&server.label, &self.spec.name).unwrap_or(&self.spec.name)
+    }
+
+    fn why(&self) -> String {
+        format!(
+            "The tool {} is not available any more: no MCP server of this session has it now. Go on without it, or tell \
+            the user; /mcp shows the servers.",
+            self.spec.name
+        )
     }
 }
 
-impl Tool for LateTool {
+impl Tool for AbsentTool {
     fn spec(&self) -> ToolSpec {
         self.spec.clone()
     }
@@ -133,14 +132,18 @@ impl Tool for LateTool {
     }
 
     fn display(&self, _: &Value, _: &Workspace) -> CallDisplay {
-        let title = format!("{}: {}", self.server.spec.name, self.own_name());
+        let title = match &self.server {
+            Some(server) => format!("{}: {}", server.spec.name, self.own_name(server)),
+            None => self.spec.name.clone(),
+        };
         CallDisplay { title, kind: ToolKind::Other, locations: Vec::new() }
     }
 
     fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
+        let server = self.server.as_ref().ok_or_else(|| self.why())?;
         checked_arguments(input)?;
-        let (server, tool) = (self.server.spec.name.clone(), self.own_name().to_owned());
-        Ok(Access::External { server, tool, reads_only: false })
+        let tool = self.own_name(server).to_owned();
+        Ok(Access::External { server: server.spec.name.clone(), tool, reads_only: false })
     }
 
     fn preview(&self, input: &Value, _: ToolContext) -> BoxFuture<Vec<ToolDisplay>> {
@@ -149,8 +152,12 @@ impl Tool for LateTool {
     }
 
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
-        let (server, name) = (self.server.clone(), self.spec.name.clone());
+        let (server, name) = (self.server.clone().ok_or_else(|| self.why()), self.spec.name.clone());
         Box::pin(async move {
+            let server = match server {
+                Ok(server) => server,
+                Err(why) => return ToolResult::failed(why),
+            };
             if let Err(why) = server.link().await {
                 return ToolResult::failed(why);
             }
@@ -162,43 +169,5 @@ impl Tool for LateTool {
                 )),
             }
         })
-    }
-}
-
-/// A tool in the conversation's frame that no server provides any more.
-pub struct MissingTool {
-    pub spec: ToolSpec,
-}
-
-impl MissingTool {
-    fn why(&self) -> String {
-        format!(
-            "The tool {} is not available any more: no MCP server of this session has it now. Go on without it, or tell \
-             the user; /mcp shows the servers.",
-            self.spec.name
-        )
-    }
-}
-
-impl Tool for MissingTool {
-    fn spec(&self) -> ToolSpec {
-        self.spec.clone()
-    }
-
-    fn is_listed(&self) -> bool {
-        false
-    }
-
-    fn display(&self, _: &Value, _: &Workspace) -> CallDisplay {
-        CallDisplay { title: self.spec.name.clone(), kind: ToolKind::Other, locations: Vec::new() }
-    }
-
-    fn access(&self, _: &Value, _: &Workspace) -> Result<Access, String> {
-        Err(self.why())
-    }
-
-    fn run(&self, _: Value, _: ToolContext) -> BoxFuture<ToolResult> {
-        let why = self.why();
-        Box::pin(async move { ToolResult::failed(why) })
     }
 }

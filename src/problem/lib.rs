@@ -14,6 +14,20 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// A problem without position and hint; see [`at`](Problem::at) and [`with_hint`](Problem::with_hint).
+    pub fn new(path: impl Into<PathBuf>, message: impl Into<String>) -> Problem {
+        Problem { path: path.into(), place: None, message: message.into(), hint: None }
+    }
+
+    /// Adds line and column.
+    pub fn at(self, place: (u64, u64)) -> Problem {
+        Problem { place: Some(place), ..self }
+    }
+
+    pub fn with_hint(self, hint: impl Into<String>) -> Problem {
+        Problem { hint: Some(hint.into()), ..self }
+    }
+
     /// The JSON form, for machine-readable output.
     pub fn to_json(&self) -> serde_json::Value {
         let Problem { path, place, message, hint } = self;

@@ -5,19 +5,18 @@
 //! is read line by line, since Claude Code accepts such agents, including some of its own examples. A field with a
 //! wrong value is an error, and the file defines no agent: one with mistyped `tools` must not run with all tools.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::catalog::LEADS_OUT;
 use super::fields::{self, ExpectedKind, names, positive, text};
 use super::foreign;
 use super::front_matter::LINES_BEFORE;
 use super::lenient;
 use super::parse::{self, RecipeModel, RecipeSource};
+use super::places::RecipeOwner;
 use super::plugins::{Plugin, PluginCatalog};
-use super::walk::read_text;
+use super::walk::{ENTRIES_MAX, FolderWalk};
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
 
@@ -25,10 +24,6 @@ use epitome_problem::Problem;
 const AGENT_BYTES_MAX: u64 = 64 * 1024;
 /// Maximum agents per session. Every request lists all of them, at least by name.
 pub const AGENTS_MAX: usize = 500;
-/// Maximum directory entries read per folder.
-const ENTRIES_MAX: usize = 4_000;
-/// Maximum depth of folders below an agents folder.
-const FOLDER_DEPTH_MAX: usize = 4;
 /// Maximum number of problems, and of remarks, that are kept.
 pub const PROBLEMS_MAX: usize = 1_000;
 /// Maximum length of a name in bytes; permission prompts show it.
@@ -100,29 +95,21 @@ pub struct AgentCatalog {
     pub shadowed: Vec<PathBuf>,
 }
 
-/// A file or folder of agents. `within` is the root of the repository that it belongs to, if any; `plugin` is
-/// the name of the plugin that brings them.
-struct AgentFolder {
-    folder: PathBuf,
-    within: Option<PathBuf>,
-    plugin: Option<String>,
-}
-
 impl AgentCatalog {
     /// Loads agents in order of precedence: from the user's folders, since a repository must not replace an agent
     /// that the user knows, from the directory and its repository, from plugins, then the built-in ones. Blocks on
     /// disk I/O.
     pub fn load(cwd: &Path, paths: &Paths) -> AgentCatalog {
+        let roots = paths.repository_roots(cwd);
+        let mut walk = FolderWalk::new(&roots);
         let mut all = AgentCatalog::default();
-        for place in places(cwd, paths) {
-            all.folder(&place);
+        for (folder, owner) in places(&roots, paths) {
+            all.folder(&mut walk, &folder, owner, None);
         }
         for plugin in &PluginCatalog::load(cwd, paths).plugins {
-            all.plugin(plugin);
+            all.plugin(&mut walk, plugin);
         }
-        for agent in built_in() {
-            all.add(agent);
-        }
+        built_in().into_iter().for_each(|agent| all.add(agent));
         all
     }
 
@@ -130,7 +117,7 @@ impl AgentCatalog {
     pub fn named(given: &[PathBuf]) -> AgentCatalog {
         let mut all = AgentCatalog::default();
         for path in given {
-            all.folder(&AgentFolder { folder: path.clone(), within: None, plugin: None });
+            all.folder(&mut FolderWalk::new(&[]), path, RecipeOwner::User, None);
         }
         all
     }
@@ -138,7 +125,7 @@ impl AgentCatalog {
     /// Loads the agents that a plugin brings. Blocks on disk I/O.
     pub fn of_plugin(plugin: &Plugin) -> AgentCatalog {
         let mut all = AgentCatalog::default();
-        all.plugin(plugin);
+        all.plugin(&mut FolderWalk::new(plugin.repository.as_slice()), plugin);
         all
     }
 
@@ -146,27 +133,30 @@ impl AgentCatalog {
         self.agents.iter().find(|agent| agent.name == name)
     }
 
-    fn plugin(&mut self, plugin: &Plugin) {
+    fn plugin(&mut self, walk: &mut FolderWalk, plugin: &Plugin) {
         for folder in &plugin.agents {
-            let (folder, within) = (folder.clone(), plugin.repository.clone());
-            self.folder(&AgentFolder { folder, within, plugin: Some(plugin.name.clone()) });
+            self.folder(walk, folder, plugin.owner(), Some(&plugin.name));
         }
     }
 
-    fn folder(&mut self, place: &AgentFolder) {
+    /// Adds the agents of a folder or file.
+    fn folder(&mut self, walk: &mut FolderWalk, folder: &Path, owner: RecipeOwner, plugin: Option<&str>) {
         let mut files = Vec::new();
-        let mut budget = ENTRIES_MAX;
-        agent_files(&place.folder, 0, &mut budget, &mut files);
-        if budget == 0 {
-            let message = format!("more than {ENTRIES_MAX} files; agents from here on are not read");
-            self.problem(problem(&place.folder, None, message, None));
+        if folder.is_dir() {
+            walk.below(owner, folder, 1, &mut |path, is_folder| files.extend((!is_folder).then_some(path)));
+        } else {
+            files.push(folder.to_path_buf());
         }
-        for path in files {
-            match read(&path, place.within.as_deref()) {
+        if walk.is_spent(owner) {
+            let message = format!("more than {ENTRIES_MAX} files; agents from here on are not read");
+            self.problem(Problem::new(folder, message));
+        }
+        for path in files.into_iter().filter(|path| is_agent_file(path)) {
+            match read(walk, owner, &path) {
                 Ok((mut agent, remarks)) => {
                     let kept = PROBLEMS_MAX.saturating_sub(self.remarks.len());
                     self.remarks.extend(remarks.into_iter().take(kept));
-                    if let Some(plugin) = &place.plugin {
+                    if let Some(plugin) = plugin {
                         agent.name = format!("{plugin}:{}", agent.name);
                     }
                     self.add(agent);
@@ -182,7 +172,7 @@ impl AgentCatalog {
                 && self.remarks.len() < PROBLEMS_MAX
             {
                 let message = format!("not used: your own agent {} has its name", user.display());
-                self.remarks.push(problem(path, None, message, None));
+                self.remarks.push(Problem::new(path, message));
             }
             if agent.source != RecipeSource::BuiltIn && self.shadowed.len() < PROBLEMS_MAX {
                 self.shadowed.push(agent.source.path().to_path_buf());
@@ -191,7 +181,7 @@ impl AgentCatalog {
         }
         if self.agents.len() >= AGENTS_MAX && agent.source != RecipeSource::BuiltIn {
             let message = format!("more than {AGENTS_MAX} agents; this one is left out");
-            return self.problem(problem(agent.source.path(), None, message, None));
+            return self.problem(Problem::new(agent.source.path(), message));
         }
         self.agents.push(agent);
     }
@@ -204,65 +194,31 @@ impl AgentCatalog {
 }
 
 /// Folders to search, in order of precedence.
-fn places(cwd: &Path, paths: &Paths) -> Vec<AgentFolder> {
-    let roots = paths.repository_roots(cwd);
-    let root = roots.last().cloned();
-    let of_user = [Some(paths.home.clone()), paths.user_home.as_ref().map(|home| home.join(".claude"))];
-    let of_user: Vec<PathBuf> = of_user.into_iter().flatten().map(|home| home.join("agents")).collect();
-    let of_repository = roots
+fn places(roots: &[PathBuf], paths: &Paths) -> Vec<(PathBuf, RecipeOwner)> {
+    let homes = [Some(paths.home.clone()), paths.user_home.as_ref().map(|home| home.join(".claude"))];
+    let of_user: Vec<PathBuf> = homes.into_iter().flatten().map(|home| home.join("agents")).collect();
+    let of_repository: Vec<PathBuf> = roots
         .iter()
         .flat_map(|root| [root.join(".epitome/agents"), root.join(".claude/agents")])
         // If the session is in the home directory, these folders are the user's own.
         .filter(|folder| !of_user.contains(folder))
-        .map(|folder| AgentFolder { folder, within: root.clone(), plugin: None })
-        .collect::<Vec<_>>();
-    let of_user = of_user.into_iter().map(|folder| AgentFolder { folder, within: None, plugin: None });
-    of_user.chain(of_repository).collect()
+        .collect();
+    let of_user = of_user.into_iter().map(|folder| (folder, RecipeOwner::User));
+    of_user.chain(of_repository.into_iter().map(|folder| (folder, RecipeOwner::Repository))).collect()
 }
 
-/// The Markdown files at and below a path, without hidden ones, in sorted order. A README describes a folder.
-fn agent_files(path: &Path, depth: usize, budget: &mut usize, files: &mut Vec<PathBuf>) {
-    if !path.is_dir() {
-        let is_readme = path.file_stem().is_some_and(|stem| stem.eq_ignore_ascii_case("readme"));
-        if path.extension().is_some_and(|extension| extension == "md") && !is_readme {
-            files.push(path.to_path_buf());
-        }
-        return;
-    }
-    let entries = fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut children: Vec<PathBuf> = entries.take(*budget).collect();
-    *budget -= children.len();
-    children.sort();
-    let is_hidden =
-        |path: &PathBuf| path.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
-    for child in children.into_iter().filter(|child| !is_hidden(child)) {
-        // A link to a folder may lead back to it, or out of a repository.
-        if !child.is_dir() || (depth < FOLDER_DEPTH_MAX && !child.is_symlink()) {
-            agent_files(&child, depth + 1, budget, files);
-        }
-    }
+/// Whether a file defines an agent. A README describes a folder.
+fn is_agent_file(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "md")
+        && path.file_stem().is_some_and(|stem| !stem.eq_ignore_ascii_case("readme"))
 }
 
-fn problem(path: &Path, place: Option<(u64, u64)>, message: String, hint: Option<&str>) -> Problem {
-    Problem { path: path.to_path_buf(), place, message, hint: hint.map(str::to_owned) }
-}
-
-fn read(path: &Path, within: Option<&Path>) -> Result<(AgentDefinition, Vec<Problem>), Problem> {
-    let whole = |message: String| problem(path, None, message, None);
-    // Content from a repository is sent to the provider, so a link in it must not lead to the user's files.
-    let is_inside = |root: &Path| {
-        let root = root.canonicalize();
-        root.is_ok_and(|root| path.canonicalize().is_ok_and(|real| real.starts_with(root)))
-    };
-    if within.is_some_and(|root| !is_inside(root)) {
-        return Err(whole(LEADS_OUT.to_owned()));
-    }
-    let text = read_text(path, "an agent", AGENT_BYTES_MAX).map_err(whole)?;
-    let source = match within {
-        Some(_) => RecipeSource::Repository(path.to_path_buf()),
-        None => RecipeSource::User(path.to_path_buf()),
-    };
-    parse(source, &text)
+fn read(
+    walk: &FolderWalk,
+    owner: RecipeOwner,
+    path: &Path,
+) -> Result<(AgentDefinition, Vec<Problem>), Problem> {
+    parse(owner.source(path), &walk.read(owner, path, "an agent", AGENT_BYTES_MAX)?)
 }
 
 /// Fields with an effect, and known fields without one: `color`, and those that describe the file.
@@ -275,14 +231,13 @@ const INEFFECTIVE: [&str; 8] =
 /// Parses one file. Settings without effect are returned as remarks.
 pub fn parse(source: RecipeSource, text: &str) -> Result<(AgentDefinition, Vec<Problem>), Problem> {
     let path = source.path().to_path_buf();
-    let content = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let Some(split) = parse::split(content) else {
+    let at_start = |message: &str| Problem::new(&path, message).at((1, 1));
+    let Some(split) = parse::split(text) else {
         let hint = "begin with a line `---`, then name: and description:, then a line `---`";
-        return Err(problem(&path, Some((1, 1)), "an agent needs front matter".to_owned(), Some(hint)));
+        return Err(at_start("an agent needs front matter").with_hint(hint));
     };
     let Some((body, _)) = split.body else {
-        let message = "the front matter is not closed".to_owned();
-        return Err(problem(&path, Some((1, 1)), message, Some("end it with a line `---`")));
+        return Err(at_start("the front matter is not closed").with_hint("end it with a line `---`"));
     };
     let by_file = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let mut agent = AgentDefinition::plain(&by_file, "", body.trim(), source);
@@ -294,8 +249,8 @@ pub fn parse(source: RecipeSource, text: &str) -> Result<(AgentDefinition, Vec<P
         set(&mut agent, name, &field.value)
     })?;
     if agent.description.trim().is_empty() {
-        let message = "an agent needs a description: the model chooses by it".to_owned();
-        return Err(problem(&path, Some((1, 1)), message, Some("description: When to use it")));
+        let problem = at_start("an agent needs a description: the model chooses by it");
+        return Err(problem.with_hint("description: When to use it"));
     }
     Ok((agent, remarks))
 }
@@ -388,6 +343,8 @@ fn built_in() -> [AgentDefinition; 2] {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn of(text: &str) -> (AgentDefinition, Vec<String>) {

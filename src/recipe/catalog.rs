@@ -10,7 +10,7 @@ use super::handlers::{self, UnknownHandler};
 use super::parse::{self, Parsed, Recipe, RecipeSource};
 use super::places::{PlaceKind, RecipeFolder, RecipeOwner, SKILL_FILE, hook_folders, id_of, places};
 use super::plugins::{Plugin, PluginCatalog, PluginFormat};
-use super::walk::{ENTRIES_MAX, FolderWalk, FoundPath, read_text};
+use super::walk::{ENTRIES_MAX, FolderWalk, read_text};
 use super::{foreign, watch::WatchPlan};
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
@@ -24,9 +24,6 @@ pub const PROBLEMS_MAX: usize = 50;
 
 /// Prefix for the id of a repository's recipe that has the name of a built-in one.
 const REPOSITORY_PREFIX: &str = "repository/";
-
-/// Why a link in a repository is not followed.
-pub(super) const LEADS_OUT: &str = "this link leads out of the repository or nowhere, so it is not read";
 
 const BUILT_IN: [(&str, &str); 8] = [
     ("commit", include_str!("recipes/commit.md")),
@@ -149,9 +146,8 @@ impl RecipeCatalog {
             let existing = place.folder.ancestors().find(|folder| folder.is_dir());
             directories.extend(existing.map(Path::to_path_buf));
             for (folder, _) in walk.folders(&place) {
-                walk.below(place.owner, &folder, 1, &mut |found| match found {
-                    FoundPath::Folder(path) => drop(directories.insert(path)),
-                    FoundPath::File(_) => {}
+                walk.below(place.owner, &folder, 1, &mut |path, is_folder| {
+                    directories.extend(is_folder.then_some(path));
                 });
                 directories.insert(folder);
             }
@@ -180,13 +176,12 @@ impl Loader {
     fn place(&mut self, place: &RecipeFolder) {
         for (folder, prefix) in self.walk.folders(place) {
             let mut files = Vec::new();
-            self.walk.below(place.owner, &folder, 1, &mut |found| match found {
-                FoundPath::File(path) => files.push(path),
-                FoundPath::Folder(_) => {}
+            self.walk.below(place.owner, &folder, 1, &mut |path, is_folder| {
+                files.extend((!is_folder).then_some(path));
             });
             if self.walk.is_spent(place.owner) {
                 let message = format!("more than {ENTRIES_MAX} files; recipes from here on are not read");
-                self.problem(Problem { path: folder.clone(), place: None, message, hint: None });
+                self.problem(Problem::new(&folder, message));
             }
             // `a` and `a.md` have the same id; sort so that precedence does not depend on directory order.
             files.sort();
@@ -211,8 +206,7 @@ impl Loader {
         // A skill is named after its folder.
         let folder = if kind == PlaceKind::Skills { folder.parent().unwrap_or(folder) } else { folder };
         if kind != PlaceKind::Skills && id_of(kind, folder, path).is_none() {
-            let message = "a recipe's file is called name.md or name".to_owned();
-            return self.problem(Problem { path: path.to_path_buf(), place: None, message, hint: None });
+            return self.problem(Problem::new(path, "a recipe's file is called name.md or name"));
         }
         self.file(&place(folder, kind), folder, "", path);
     }
@@ -225,10 +219,6 @@ impl Loader {
             PluginFormat::Gemini => PlaceKind::GeminiCommands,
         };
         let commands = plugin.commands.iter().map(|path| (path, kind));
-        let owner = match plugin.repository {
-            Some(_) => RecipeOwner::Repository,
-            None => RecipeOwner::User,
-        };
         // A skill takes precedence over a command with its name (code.claude.com/docs/en/skills).
         for (path, kind) in skills.chain(commands) {
             // A declared skill may be the folder of its file.
@@ -240,7 +230,7 @@ impl Loader {
             };
             let place = RecipeFolder {
                 plugin: Some(plugin.clone()),
-                ..RecipeFolder::plain(folder.to_path_buf(), kind, owner)
+                ..RecipeFolder::plain(folder.to_path_buf(), kind, plugin.owner())
             };
             match file.is_dir() {
                 true => self.place(&place),
@@ -253,15 +243,13 @@ impl Loader {
         let name = path.file_name().unwrap_or_default();
         if place.kind == PlaceKind::Skills && name != SKILL_FILE && name.eq_ignore_ascii_case(SKILL_FILE) {
             let message = format!("this is not read: the file of a skill is called {SKILL_FILE}");
-            let hint = Some("rename the file".to_owned());
-            return self.problem(Problem { path: path.to_path_buf(), place: Some((1, 1)), message, hint });
+            return self.problem(Problem::new(path, message).at((1, 1)).with_hint("rename the file"));
         }
         let Some(id) = id_of(place.kind, folder, path) else { return };
         let id = format!("{prefix}{id}");
         if id.contains(char::is_whitespace) {
-            let message = "a command's name cannot have white space".to_owned();
-            let hint = Some("rename the file".to_owned());
-            return self.problem(Problem { path: path.to_path_buf(), place: None, message, hint });
+            let message = "a command's name cannot have white space";
+            return self.problem(Problem::new(path, message).with_hint("rename the file"));
         }
         match self.read(place, &id, path) {
             Ok(Some(parsed)) => self.add(parsed),
@@ -271,11 +259,8 @@ impl Loader {
     }
 
     fn read(&self, place: &RecipeFolder, id: &str, path: &Path) -> Result<Option<Parsed>, Problem> {
-        let text = self.text(place.owner, path)?;
-        let source = match place.owner {
-            RecipeOwner::User => RecipeSource::User(path.to_path_buf()),
-            RecipeOwner::Repository => RecipeSource::Repository(path.to_path_buf()),
-        };
+        let text = self.walk.read(place.owner, path, "a recipe", RECIPE_BYTES_MAX)?;
+        let source = place.owner.source(path);
         let without_notes = |recipe| Parsed { recipe, notes: Vec::new() };
         let mut parsed = match place.kind {
             PlaceKind::RecipesWithFrontMatter if !parse::has_front_matter(&text) => return Ok(None),
@@ -304,14 +289,6 @@ impl Loader {
         Ok(Some(parsed))
     }
 
-    fn text(&self, owner: RecipeOwner, path: &Path) -> Result<String, Problem> {
-        let text = match self.walk.may_enter(owner, path) {
-            true => read_text(path, "a recipe", RECIPE_BYTES_MAX),
-            false => Err(LEADS_OUT.to_owned()),
-        };
-        text.map_err(|message| Problem { path: path.to_path_buf(), place: None, message, hint: None })
-    }
-
     fn add(&mut self, parsed: Parsed) {
         let Parsed { mut recipe, notes } = parsed;
         let is_of_repository = matches!(recipe.source, RecipeSource::Repository(_));
@@ -322,12 +299,11 @@ impl Loader {
             let message =
                 format!("/{id} stays the built-in command; this recipe of the repository is /{}", recipe.id);
             let hint = format!("to replace /{id}, copy the file to your own recipes");
-            self.problem(Problem { path, place: None, message, hint: Some(hint) });
+            self.problem(Problem::new(path, message).with_hint(hint));
         }
         if self.counts[usize::from(is_of_repository)] >= RECIPES_MAX {
-            let path = recipe.source.path().to_path_buf();
             let message = format!("more than {RECIPES_MAX} recipes; this one is left out");
-            return self.problem(Problem { path, place: None, message, hint: None });
+            return self.problem(Problem::new(recipe.source.path(), message));
         }
         if !self.ids.insert(recipe.id.clone()) {
             return self.shadowed(&recipe);
@@ -389,28 +365,26 @@ fn readable(recipes: &[Arc<Recipe>], paths: &Paths) -> Vec<PathBuf> {
 fn name_problems(recipe: &Recipe) -> Vec<Problem> {
     let names = [&recipe.id].into_iter().chain(&recipe.aliases);
     let reserved = names.filter(|name| command::RESERVED.contains(&name.as_str()));
-    let problem = |name: &String| Problem {
-        path: recipe.source.path().to_path_buf(),
-        place: None,
-        message: format!("/{name} is a command of Epitome's own, so this recipe is not run by it"),
-        hint: Some("give it another name; hooks can call it as it is".to_owned()),
+    let problem = |name: &String| {
+        let message = format!("/{name} is a command of Epitome's own, so this recipe is not run by it");
+        let hint = "give it another name; hooks can call it as it is";
+        Problem::new(recipe.source.path(), message).with_hint(hint)
     };
     reserved.map(problem).collect()
 }
 
 /// Returns a problem for each unknown handler of a recipe.
 pub fn handler_problems(recipe: &Recipe) -> Vec<Problem> {
-    let problem = |handler: &UnknownHandler| Problem {
-        path: recipe.source.path().to_path_buf(),
-        place: Some(handler.place),
-        message: format!("there is no handler {:?}, so nothing runs there", handler.name),
-        hint: Some(match handler.nearest() {
+    let problem = |handler: &UnknownHandler| {
+        let message = format!("there is no handler {:?}, so nothing runs there", handler.name);
+        let hint = match handler.nearest() {
             Some(near) => format!("did you mean {near:?}?"),
             None => {
                 let names: Vec<&str> = handlers::names().collect();
                 format!("there are {}, and the names of hooks", names.join(", "))
             }
-        }),
+        };
+        Problem::new(recipe.source.path(), message).at(handler.place).with_hint(hint)
     };
     recipe.unknown_handlers.iter().map(problem).collect()
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::expand;
 use super::parse::{Argument, Recipe, RecipeSyntax};
+use super::shell_quotes::shell_quoted;
 
 /// Names of built-in commands, sorted. A recipe with such a name can't be typed; hooks and other recipes may
 /// still call it.
@@ -96,12 +97,12 @@ pub fn bind(recipe: &Recipe, rest: &str) -> Result<RecipeArguments, UsageError> 
         match declared_key(recipe, piece) {
             Some(key) => {
                 let value_at = at + key.len() + 1;
-                let word = word(&rest[value_at..])
+                let (value, length) = word(&rest[value_at..])
                     .map_err(|quote| wrong(format!("the value of {key:?} has no closing {quote}")))?;
-                if arguments.named.insert(key.to_owned(), word.text).is_some() {
+                if arguments.named.insert(key.to_owned(), value).is_some() {
                     return Err(wrong(format!("{key:?} is given twice")));
                 }
-                at = value_at + word.length;
+                at = value_at + length;
                 // Drop one adjacent white-space character together with the argument.
                 let follows = &rest[at..];
                 at += follows.chars().next().filter(|c| c.is_whitespace()).map_or(0, char::len_utf8);
@@ -151,7 +152,7 @@ pub fn typed(recipe: &Recipe, arguments: &RecipeArguments) -> String {
     differing
         .map(|(name, value)| match is_plain(value) {
             true => format!(" {name}={value}"),
-            false => format!(" {name}='{}'", value.replace('\'', "'\\''")),
+            false => format!(" {name}={}", shell_quoted(value)),
         })
         .collect()
 }
@@ -177,36 +178,29 @@ fn free_word(text: &str) -> usize {
     }
 }
 
-struct ArgumentWord {
-    text: String,
-    length: usize,
-}
-
 /// Reads a word with shell quoting: quotes group, a backslash escapes the next character (inside double
-/// quotes only `"`, `\`, `$` and a backtick). The error is the missing closing quote.
-fn word(text: &str) -> Result<ArgumentWord, char> {
-    let mut word = ArgumentWord { text: String::new(), length: text.len() };
+/// quotes only `"`, `\`, `$` and a backtick). Returns it with its length in the text; the error is the missing
+/// closing quote.
+fn word(text: &str) -> Result<(String, usize), char> {
+    let mut word = String::new();
     let mut quote = None;
     let mut characters = text.char_indices().peekable();
     while let Some((at, character)) = characters.next() {
         match (quote, character) {
-            (None, c) if c.is_whitespace() => {
-                word.length = at;
-                return Ok(word);
-            }
+            (None, c) if c.is_whitespace() => return Ok((word, at)),
             (None, '"' | '\'') => quote = Some(character),
             (Some(open), c) if c == open => quote = None,
-            (None, '\\') => word.text.extend(characters.next().map(|(_, c)| c).or(Some('\\'))),
+            (None, '\\') => word.extend(characters.next().map(|(_, c)| c).or(Some('\\'))),
             (Some('"'), '\\') => {
                 let escaped = characters.next_if(|(_, c)| matches!(c, '"' | '\\' | '$' | '`'));
-                word.text.push(escaped.map_or('\\', |(_, c)| c));
+                word.push(escaped.map_or('\\', |(_, c)| c));
             }
-            (_, c) => word.text.push(c),
+            (_, c) => word.push(c),
         }
     }
     match quote {
         Some(open) => Err(open),
-        None => Ok(word),
+        None => Ok((word, text.len())),
     }
 }
 
@@ -215,12 +209,12 @@ pub fn split_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() {
-        let word = word(rest).unwrap_or_else(|_| {
+        let (word, length) = word(rest).unwrap_or_else(|_| {
             let length = rest.find(char::is_whitespace).unwrap_or(rest.len());
-            ArgumentWord { text: rest[..length].to_owned(), length }
+            (rest[..length].to_owned(), length)
         });
-        rest = rest[word.length..].trim_start();
-        words.push(word.text);
+        rest = rest[length..].trim_start();
+        words.push(word);
     }
     words
 }

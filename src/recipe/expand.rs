@@ -297,31 +297,21 @@ impl<'a> Expansion<'a> {
 
     /// Expands the placeholder at the start of the text, or keeps its first character. Returns the remaining text.
     fn placeholder<'t>(&mut self, rest: &'t str) -> &'t str {
-        if let Some(escaped) = rest.strip_prefix('\\').filter(|text| self.value(text).is_some()) {
-            let length = self.value(escaped).map_or(1, |(length, _)| length);
+        if let Some(escaped) = rest.strip_prefix('\\')
+            && let Some((length, _)) = self.value(escaped)
+        {
             self.push(&escaped[..length]);
             return &escaped[length..];
         }
-        match self.value(rest) {
-            Some((length, PlaceholderValue::Input(text))) => {
-                self.takes_input = true;
-                self.push(&text);
-                &rest[length..]
-            }
-            Some((length, PlaceholderValue::Variable(text))) => {
-                self.push(&text);
-                &rest[length..]
-            }
-            Some((length, PlaceholderValue::Nothing)) => {
-                self.push(&rest[..length]);
-                &rest[length..]
-            }
-            None => {
-                let length = rest.chars().next().map_or(0, char::len_utf8);
-                self.push(&rest[..length]);
-                &rest[length..]
-            }
+        let (length, value) = self
+            .value(rest)
+            .unwrap_or_else(|| (rest.chars().next().map_or(0, char::len_utf8), PlaceholderValue::Nothing));
+        self.takes_input |= matches!(value, PlaceholderValue::Input(_));
+        match &value {
+            PlaceholderValue::Input(text) | PlaceholderValue::Variable(text) => self.push(text),
+            PlaceholderValue::Nothing => self.push(&rest[..length]),
         }
+        &rest[length..]
     }
 
     /// The placeholder at the start of the text: its length and its value.

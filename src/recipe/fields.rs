@@ -44,12 +44,11 @@ pub fn from_yaml(text: &str, path: &Path, lines_before: u64, what: &str) -> Resu
     let read = serde_saphyr::from_str_with_options::<Option<BTreeMap<String, Spanned<Value>>>>(text, options);
     let fields = read.map(Option::unwrap_or_default).map_err(|error| {
         let place = error.location().map(|place| (place.line() + lines_before, place.column()));
-        Problem {
-            path: path.to_path_buf(),
-            place: place.filter(|(line, _)| *line > lines_before).or(Some((lines_before + 1, 1))),
-            message: format!("{what} is not valid YAML: {}", first_line(&error.to_string())),
-            hint: Some("put quotes around text that holds `: `, `[`, `{`, `#` or `*`".to_owned()),
-        }
+        let error = error.to_string();
+        let error = error.lines().next().unwrap_or_default();
+        Problem::new(path, format!("{what} is not valid YAML: {error}"))
+            .at(place.filter(|(line, _)| *line > lines_before).unwrap_or((lines_before + 1, 1)))
+            .with_hint("put quotes around text that holds `: `, `[`, `{`, `#` or `*`")
     })?;
     let placed = |field: Spanned<Value>| {
         let place = (field.referenced.line() + lines_before, field.referenced.column());
@@ -60,11 +59,9 @@ pub fn from_yaml(text: &str, path: &Path, lines_before: u64, what: &str) -> Resu
 
 /// Parses one JSON object.
 pub fn from_json(text: &str, path: &Path, what: &str) -> Result<RecipeFields, Problem> {
-    let problem = |error: serde_json::Error| Problem {
-        path: path.to_path_buf(),
-        place: Some((error.line().max(1) as u64, error.column().max(1) as u64)),
-        message: format!("{what} is not a JSON object: {error}"),
-        hint: None,
+    let problem = |error: serde_json::Error| {
+        let place = (error.line().max(1) as u64, error.column().max(1) as u64);
+        Problem::new(path, format!("{what} is not a JSON object: {error}")).at(place)
     };
     let fields: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(problem)?;
     let field = |raw: &RawValue| {
@@ -88,15 +85,13 @@ pub fn set_all(
 ) -> Result<Vec<Problem>, Problem> {
     let mut remarks = Vec::new();
     for (name, field) in fields {
-        let problem =
-            |message, hint| Problem { path: path.to_path_buf(), place: Some(field.place), message, hint };
+        let problem = |message: String| Problem::new(path, message).at(field.place);
         if !known.split(' ').any(|known| known == name) {
             let hint = nearest(name, known.split(' ')).map(|known| format!("did you mean {known:?}?"));
-            remarks.push(problem(unknown(name), hint));
+            remarks.push(Problem { hint, ..problem(unknown(name)) });
         } else if !field.value.is_null() {
-            let remark =
-                set(name, field).map_err(|wanted| problem(format!("{name:?} must be {wanted}"), None))?;
-            remarks.extend(remark.map(|remark| problem(remark, None)));
+            let remark = set(name, field).map_err(|wanted| problem(format!("{name:?} must be {wanted}")))?;
+            remarks.extend(remark.map(problem));
         }
     }
     Ok(remarks)
@@ -106,10 +101,6 @@ pub fn set_all(
 pub fn positive(value: &Value) -> Result<u32, ExpectedKind> {
     let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
     number.filter(|number| *number > 0).ok_or_else(|| "a whole number above 0".to_owned())
-}
-
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
 }
 
 /// Description of the expected value, if a field has another kind.

@@ -65,7 +65,7 @@ pub fn claude_command(id: &str, source: RecipeSource, text: &str) -> Parsed {
     let (mut recipe, fields) = read(id, source, text);
     recipe.description = first_line(&recipe.body).unwrap_or(recipe.description);
     let remarks = set_all(&mut recipe, &fields);
-    let note = |(place, message)| Problem { path: path.clone(), place: Some(place), message, hint: None };
+    let note = |(place, message): Fault| Problem::new(&path, message).at(place);
     Parsed { recipe, notes: remarks.into_iter().map(note).collect() }
 }
 
@@ -84,27 +84,25 @@ pub fn skill(folder: &str, directory: &Path, source: RecipeSource, text: &str) -
         }
     }
     recipe.name = recipe.id.clone();
-    let remark = |(place, message), hint| Problem { path: path.clone(), place: Some(place), message, hint };
-    let hint = || "a skill begins with a line `---`, name: and description:, then `---`".to_owned();
-    let fault = skill_fault(text, &fields).map(|fault| remark(fault, Some(hint())));
-    let notes = remarks.into_iter().map(|fault| remark(fault, None)).chain(fault).collect();
+    let note = |(place, message): Fault| Problem::new(&path, message).at(place);
+    let hint = "a skill begins with a line `---`, name: and description:, then `---`";
+    let fault = skill_fault(text, &fields).map(|message| note(((1, 1), message)).with_hint(hint));
+    let notes = remarks.into_iter().map(note).chain(fault).collect();
     Parsed { recipe, notes }
 }
 
 /// Reads a file of `.gemini/commands`.
 pub fn gemini_command(id: &str, source: RecipeSource, text: &str) -> Result<Recipe, Problem> {
-    let problem = |place, message: String| Problem {
-        path: source.path().to_path_buf(),
-        place,
-        message,
-        hint: Some("a Gemini command has `prompt = \"…\"` and `description = \"…\"`".to_owned()),
+    let problem = |message: &str| {
+        let hint = "a Gemini command has `prompt = \"…\"` and `description = \"…\"`";
+        Problem::new(source.path(), message).with_hint(hint)
     };
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
         let place = error.span().map(|span| epitome_problem::place_in(text, span.start));
-        problem(place, format!("the command is not valid TOML: {}", error.message()))
+        Problem { place, ..problem(&format!("the command is not valid TOML: {}", error.message())) }
     })?;
     let prompt = table.get("prompt").and_then(toml::Value::as_str);
-    let prompt = prompt.ok_or_else(|| problem(None, "the command has no prompt".to_owned()))?;
+    let prompt = prompt.ok_or_else(|| problem("the command has no prompt"))?;
     let mut recipe = Recipe::plain(id, source.clone(), RecipeSyntax::GeminiCommand, prompt, 1);
     if let Some(description) = table.get("description").and_then(toml::Value::as_str) {
         recipe.description = description.to_owned();
@@ -147,7 +145,6 @@ pub(super) fn model(name: &str) -> RecipeModel {
 
 /// Reads a file into a recipe with the text after the front matter, and the fields of the front matter.
 fn read<'a>(id: &str, source: RecipeSource, text: &'a str) -> (Recipe, Vec<LenientField<'a>>) {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (front, body, line) = match split(text) {
         Some(SplitFile { front, body: Some((body, line)) }) => (front, body, line),
         Some(SplitFile { body: None, .. }) | None => ("", text, 1),
@@ -160,8 +157,11 @@ fn find<'f, 'a>(fields: &'f [LenientField<'a>], name: &str) -> Option<&'f Lenien
     fields.iter().find(|field| field.name == name)
 }
 
+/// An invalid value: its position, and a message.
+type Fault = ((u64, u64), String);
+
 /// Sets the fields that commands and skills share. Returns invalid values with their positions.
-fn set_all(recipe: &mut Recipe, fields: &[LenientField<'_>]) -> Vec<((u64, u64), String)> {
+fn set_all(recipe: &mut Recipe, fields: &[LenientField<'_>]) -> Vec<Fault> {
     let mut faults = Vec::new();
     for field in fields {
         let text = field.text();
@@ -235,17 +235,16 @@ fn skill_name(name: &str) -> Result<String, String> {
 }
 
 /// The error in a skill's front matter, if any.
-fn skill_fault(text: &str, fields: &[LenientField<'_>]) -> Option<((u64, u64), String)> {
+fn skill_fault(text: &str, fields: &[LenientField<'_>]) -> Option<String> {
     let guessed = "so its first line is used as description";
-    let message = match split(text.strip_prefix('\u{feff}').unwrap_or(text)) {
-        None => format!("the skill has no front matter, {guessed}"),
-        Some(SplitFile { body: None, .. }) => format!("the front matter is not closed, {guessed}"),
+    match split(text) {
+        None => Some(format!("the skill has no front matter, {guessed}")),
+        Some(SplitFile { body: None, .. }) => Some(format!("the front matter is not closed, {guessed}")),
         Some(_) if find(fields, "description").is_none_or(|field| field.text().is_empty()) => {
-            format!("the skill has no description, {guessed}")
+            Some(format!("the skill has no description, {guessed}"))
         }
-        Some(_) => return None,
-    };
-    Some(((1, 1), message))
+        Some(_) => None,
+    }
 }
 
 /// The first line of a prompt that contains words, without heading marks; Claude Code shows it if a command has no

@@ -5,11 +5,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::fields::{self, ExpectedKind, RecipeField, choice, names, positive, text, text_map, truth};
+use super::fields::{self, ExpectedKind, RecipeField, names, positive, text, text_map, truth};
 use super::handlers;
-use super::parse::{Argument, CallableBy, Context, HistoryMode, OutputMode, Parsed, Recipe, RecipeModel};
+use super::parse::{Argument, CallableBy, OutputMode, Parsed, Recipe, RecipeModel};
 use epitome_problem::Problem;
 
 /// Lines of a file before its front matter: the `---`.
@@ -34,7 +35,7 @@ pub(super) fn read(mut recipe: Recipe, front: &str, path: &Path) -> Result<Parse
     let notes = fields::set_all(&fields, path, FIELDS, unknown, |name, field| {
         match name {
             "defaults" => defaults = text_map(&field.value)?,
-            "output" => output = Some(choice(&field.value, &OUTPUTS)?),
+            "output" => output = Some(word(&field.value, "message, mutate, append, none")?),
             "hooks" if field.value.is_object() => {
                 recipe.unknown_handlers = handlers::unknown(&field.value, front, field.place.0);
                 recipe.hooks = field.value.clone();
@@ -52,16 +53,10 @@ pub(super) fn read(mut recipe: Recipe, front: &str, path: &Path) -> Result<Parse
     Ok(Parsed { recipe, notes })
 }
 
-const OUTPUTS: [(&str, OutputMode); 4] = [
-    ("message", OutputMode::Message),
-    ("mutate", OutputMode::Mutate),
-    ("append", OutputMode::Append),
-    ("none", OutputMode::None),
-];
-const CONTEXTS: [(&str, Context); 3] =
-    [("session", Context::Session), ("isolated", Context::Isolated), ("none", Context::None)];
-const HISTORIES: [(&str, HistoryMode); 3] =
-    [("native", HistoryMode::Native), ("flat", HistoryMode::Flat), ("auto", HistoryMode::Auto)];
+/// A value that is one of these words.
+fn word<T: DeserializeOwned>(value: &Value, words: &str) -> Result<T, ExpectedKind> {
+    serde_json::from_value(value.clone()).map_err(|_| format!("one of {words}"))
+}
 
 fn set(recipe: &mut Recipe, name: &str, RecipeField { value, .. }: &RecipeField) -> Result<(), ExpectedKind> {
     match name {
@@ -76,8 +71,8 @@ fn set(recipe: &mut Recipe, name: &str, RecipeField { value, .. }: &RecipeField)
         "allowed_commands" => recipe.allowed_commands = Some(names(value)?),
         "arguments" => recipe.arguments = arguments(value)?,
         "argument-hint" | "argument_hint" => recipe.argument_hint = Some(text(value)?),
-        "context" => recipe.context = Some(choice(value, &CONTEXTS)?),
-        "history" => recipe.history = choice(value, &HISTORIES)?,
+        "context" => recipe.context = Some(word(value, "session, isolated, none")?),
+        "history" => recipe.history = word(value, "native, flat, auto")?,
         "model" => {
             recipe.model = match text(value)?.as_str() {
                 "main" => RecipeModel::Main,

@@ -1,6 +1,6 @@
 //! The handler names that a recipe's `hooks` table can use. Pure.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use epitome_problem::{nearest, place_in};
 
@@ -47,7 +47,8 @@ impl UnknownHandler {
 pub(super) fn unknown(hooks: &Value, front: &str, from: u64) -> Vec<UnknownHandler> {
     let begins = front.split_inclusive('\n').take(from.saturating_sub(2) as usize).map(str::len).sum();
     let mut unknown: Vec<UnknownHandler> = Vec::new();
-    for name in named(hooks) {
+    // `event: name`, `event: {handler: name}`, `event: {handlers: [name]}`, or a list of these.
+    for name in hooks.as_object().into_iter().flat_map(Map::values).flat_map(handlers_of) {
         if names().any(|known| known == name) || unknown.iter().any(|handler| handler.name == name) {
             continue;
         }
@@ -67,13 +68,6 @@ fn word_at(text: &str, name: &str) -> Option<usize> {
         !before.ends_with(part) && !behind.starts_with(part)
     };
     text.match_indices(name).map(|(at, _)| at).find(|at| ends(*at))
-}
-
-/// All handlers that a `hooks` table names: `event: name`, `event: {handler: name}`, `event: {handlers:
-/// [name]}`, or a list of these.
-fn named(hooks: &Value) -> Vec<&str> {
-    let Some(events) = hooks.as_object() else { return Vec::new() };
-    events.values().flat_map(handlers_of).collect()
 }
 
 fn handlers_of(value: &Value) -> Vec<&str> {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::foreign::ForeignFields;
@@ -95,7 +95,7 @@ pub struct Argument {
 }
 
 /// How a callback uses the resulting text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OutputMode {
     Message,
@@ -104,7 +104,7 @@ pub enum OutputMode {
     None,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Context {
     Session,
@@ -113,7 +113,7 @@ pub enum Context {
 }
 
 /// How the history is passed to an isolated run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HistoryMode {
     Native,
@@ -213,19 +213,15 @@ pub fn parse(id: &str, source: RecipeSource, text: &str) -> Result<Parsed, Probl
             Parsed { recipe: Recipe::plain(id, source, RecipeSyntax::Template, text, 1), notes: Vec::new() }
         }
         Some(SplitFile { body: None, .. }) => {
-            return Err(Problem {
-                path,
-                place: Some((1, 1)),
-                message: "the front matter is not closed".to_owned(),
-                hint: Some("end it with a line `---`".to_owned()),
-            });
+            let problem = Problem::new(path, "the front matter is not closed");
+            return Err(problem.at((1, 1)).with_hint("end it with a line `---`"));
         }
         Some(SplitFile { front, body: Some((body, body_line)) }) => {
             let recipe = Recipe::plain(id, source, RecipeSyntax::Template, body, body_line);
             front_matter::read(recipe, front, &path)?
         }
     };
-    check_template(&parsed.recipe)?;
+    compiled(&parsed.recipe)?;
     Ok(parsed)
 }
 
@@ -236,7 +232,7 @@ pub fn field_names() -> impl Iterator<Item = &'static str> {
 
 /// Whether the text starts with front matter.
 pub fn has_front_matter(text: &str) -> bool {
-    split(text.strip_prefix('\u{feff}').unwrap_or(text)).is_some()
+    split(text).is_some()
 }
 
 /// A file with front matter; `body` is `None` if the front matter is not closed.
@@ -266,24 +262,16 @@ pub(super) fn split(text: &str) -> Option<SplitFile<'_>> {
     looks_like_fields.then_some(SplitFile { front: &text[first.len()..], body: None })
 }
 
-fn check_template(recipe: &Recipe) -> Result<(), Problem> {
-    match recipe.syntax {
-        RecipeSyntax::Template => template::compile(&recipe.body)
-            .map(|_| ())
-            .map_err(|error| template_problem(recipe, &error, "cannot parse the template")),
-        _ => Ok(()),
-    }
+pub(super) fn compiled(recipe: &Recipe) -> Result<template::Template, Problem> {
+    let problem = |error| template_problem(recipe, &error, "cannot parse the template");
+    template::compile(&recipe.body).map_err(problem)
 }
 
 /// An error in a recipe's body, with its position in the file.
 pub(super) fn template_problem(recipe: &Recipe, error: &template::TemplateError, trying: &str) -> Problem {
     let (line, column) = error.place(&recipe.body);
-    Problem {
-        path: recipe.source.path().to_path_buf(),
-        place: Some((line + recipe.body_line - 1, column)),
-        message: format!("{trying}: {}", error.message),
-        hint: error.hint.clone(),
-    }
+    let problem = Problem::new(recipe.source.path(), format!("{trying}: {}", error.message));
+    Problem { hint: error.hint.clone(), ..problem.at((line + recipe.body_line - 1, column)) }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::parse::RecipeSource;
 use super::plugins::Plugin;
 use epitome_files::paths::Paths;
 
@@ -28,6 +29,15 @@ pub(super) enum RecipeOwner {
     Repository,
 }
 
+impl RecipeOwner {
+    pub(super) fn source(self, path: &Path) -> RecipeSource {
+        match self {
+            RecipeOwner::User => RecipeSource::User(path.to_path_buf()),
+            RecipeOwner::Repository => RecipeSource::Repository(path.to_path_buf()),
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum PlaceKind {
     Recipes,
@@ -49,12 +59,7 @@ impl PlaceKind {
     fn separator(self) -> &'static str {
         match self {
             PlaceKind::ClaudeCommands | PlaceKind::GeminiCommands => ":",
-            PlaceKind::Recipes
-            | PlaceKind::RecipesWithFrontMatter
-            | PlaceKind::Plugins
-            | PlaceKind::CodexPrompts
-            | PlaceKind::OpencodeCommands
-            | PlaceKind::Skills => "/",
+            _ => "/",
         }
     }
 
@@ -81,14 +86,12 @@ pub(super) fn places(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -
         add(root.join(".epitome/plugins"), Plugins, Repository);
         add(root.join(".kodelet/plugins"), Plugins, Repository);
     }
-    add(paths.home.join("recipes"), Recipes, User);
     let home = paths.user_home.as_deref();
-    if let Some(home) = home {
-        add(home.join(".kodelet/recipes"), Recipes, User);
-    }
-    add(paths.home.join("plugins"), Plugins, User);
-    if let Some(home) = home {
-        add(home.join(".kodelet/plugins"), Plugins, User);
+    let kodelet = home.map(|home| home.join(".kodelet"));
+    for (below, kind) in [("recipes", Recipes), ("plugins", Plugins)] {
+        for folder in [&paths.home].into_iter().chain(&kodelet) {
+            add(folder.join(below), kind, User);
+        }
     }
     for folder in extra {
         add(repository.first().map_or_else(|| folder.clone(), |cwd| cwd.join(folder)), Recipes, User);
@@ -153,11 +156,7 @@ pub(super) fn id_of(kind: PlaceKind, folder: &Path, path: &Path) -> Option<Strin
         }
         PlaceKind::GeminiCommands if below.extension()? == "toml" => below.with_extension(""),
         PlaceKind::Skills if below.file_name()? == SKILL_FILE => below.parent()?.to_path_buf(),
-        PlaceKind::ClaudeCommands
-        | PlaceKind::CodexPrompts
-        | PlaceKind::OpencodeCommands
-        | PlaceKind::GeminiCommands
-        | PlaceKind::Skills => return None,
+        _ => return None,
     };
     let parts: Option<Vec<&str>> = below.iter().map(|part| part.to_str()).collect();
     parts.map(|parts| parts.join(kind.separator())).filter(|id| !id.is_empty())

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 
 use super::command::RecipeArguments;
 use super::expand::{self, ExpandWith};
-use super::parse::{Recipe, RecipeSyntax, template_problem};
+use super::parse::{Recipe, RecipeSyntax, compiled, template_problem};
+use super::shell_quotes::shell_quoted;
 use super::template::{self, Evaluated, TemplateScope, TemplateValue};
 use epitome_problem::Problem;
 
@@ -34,9 +35,10 @@ pub const NOT_RUN: &str =
 impl ShellCall {
     /// The call as a shell command line; words are quoted so that they reach the program unchanged.
     pub fn line(&self) -> String {
-        let quoted = |word: &String| format!("'{}'", word.replace('\'', r"'\''"));
         match self {
-            ShellCall::Words(words) => words.iter().map(quoted).collect::<Vec<_>>().join(" "),
+            ShellCall::Words(words) => {
+                words.iter().map(|word| shell_quoted(word)).collect::<Vec<_>>().join(" ")
+            }
             ShellCall::Line(line) => line.clone(),
         }
     }
@@ -80,12 +82,8 @@ pub fn render(
     surroundings: &RenderContext,
     outputs: &ShellOutputs,
 ) -> Result<Rendered, Problem> {
-    let too_long = |message: String| Problem {
-        path: recipe.source.path().to_path_buf(),
-        place: None,
-        message,
-        hint: Some("give it less input".to_owned()),
-    };
+    let too_long =
+        |message: String| Problem::new(recipe.source.path(), message).with_hint("give it less input");
     let (evaluated, takes_input) = match recipe.syntax {
         RecipeSyntax::Template => render_template(recipe, arguments, surroundings, outputs)?,
         RecipeSyntax::ClaudeCommand => {
@@ -148,8 +146,7 @@ fn render_template(
     surroundings: &RenderContext,
     outputs: &ShellOutputs,
 ) -> Result<(Rendered, bool), Problem> {
-    let template = template::compile(&recipe.body)
-        .map_err(|error| template_problem(recipe, &error, "cannot parse the template"))?;
+    let template = compiled(recipe)?;
     let known = outputs
         .iter()
         .filter_map(|(call, output)| match call {
@@ -177,12 +174,12 @@ fn scope(recipe: &Recipe, arguments: &RecipeArguments, surroundings: &RenderCont
         ("recipe", &recipe.id),
         ("input", &arguments.free),
     ];
-    let mut variables: BTreeMap<String, TemplateValue> = built_in
+    let named = arguments.named.iter().map(|(name, text)| (name.as_str(), text));
+    let variables = built_in
         .into_iter()
+        .chain(named)
         .map(|(name, text)| (name.to_owned(), TemplateValue::Text(text.clone())))
         .collect();
-    variables
-        .extend(arguments.named.iter().map(|(name, text)| (name.clone(), TemplateValue::Text(text.clone()))));
     let optional: BTreeSet<String> = recipe.arguments.keys().cloned().collect();
     TemplateScope { variables, optional, go_compat: surroundings.go_compat }
 }

@@ -100,7 +100,8 @@ impl ShellPosition {
     }
 }
 
-fn shell_quoted(text: &str) -> String {
+/// The text as one word of a shell line.
+pub(super) fn shell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 

@@ -1,5 +1,7 @@
 //! Recipes as JSON, for machine-readable output. Pure.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
 use super::catalog::{RecipeCatalog, Shadowed};
@@ -9,29 +11,24 @@ use epitome_problem::Problem;
 
 /// All recipes of a catalog, shadowed recipes, and problems.
 pub fn list(catalog: &RecipeCatalog) -> Value {
-    let recipes: Vec<Value> = catalog
-        .recipes
-        .iter()
-        .map(|recipe| {
-            json!({
-                "id": recipe.id,
-                "description": command::described(recipe),
-                "source": source(&recipe.source),
-                "aliases": recipe.aliases,
-                "hidden": recipe.hidden,
-            })
+    let recipe = |recipe: &Arc<Recipe>| {
+        json!({
+            "id": recipe.id,
+            "description": command::described(recipe),
+            "source": source(&recipe.source),
+            "aliases": recipe.aliases,
+            "hidden": recipe.hidden,
         })
-        .collect();
-    let shadowed: Vec<Value> = catalog
-        .shadowed
-        .iter()
-        .map(|Shadowed { id, source: hidden, by }| {
-            let reason = "an earlier place has the name";
-            json!({ "id": id, "source": source(hidden), "by": source(by), "reason": reason })
-        })
-        .collect();
-    let problems: Vec<Value> = catalog.problems.iter().map(Problem::to_json).collect();
-    json!({ "recipes": recipes, "shadowed": shadowed, "problems": problems })
+    };
+    let shadowed = |Shadowed { id, source: hidden, by }: &Shadowed| {
+        let reason = "an earlier place has the name";
+        json!({ "id": id, "source": source(hidden), "by": source(by), "reason": reason })
+    };
+    json!({
+        "recipes": catalog.recipes.iter().map(recipe).collect::<Vec<_>>(),
+        "shadowed": catalog.shadowed.iter().map(shadowed).collect::<Vec<_>>(),
+        "problems": catalog.problems.iter().map(Problem::to_json).collect::<Vec<_>>(),
+    })
 }
 
 /// All fields of a recipe, including defaults, under their names in a recipe file.

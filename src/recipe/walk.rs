@@ -6,11 +6,15 @@ use std::path::{Path, PathBuf};
 
 use super::places::{PlaceKind, RecipeFolder, RecipeOwner};
 use super::plugins::records::InstalledRecords;
+use epitome_problem::Problem;
 
 /// Maximum directory entries read per catalog and owner; stops the walk in folders that contain something else.
 pub const ENTRIES_MAX: usize = 10_000;
 /// Maximum folder depth; also ends loops of links.
 pub const FOLDER_DEPTH_MAX: usize = 8;
+
+/// Why a link in a repository is not followed.
+pub(super) const LEADS_OUT: &str = "this link leads out of the repository or nowhere, so it is not read";
 
 /// Reads a text file of at most `bytes_max` bytes. `what` names it in errors, such as `a recipe`.
 pub fn read_text(path: &Path, what: &str, bytes_max: u64) -> Result<String, String> {
@@ -27,7 +31,9 @@ pub fn read_text(path: &Path, what: &str, bytes_max: u64) -> Result<String, Stri
     if bytes.len() as u64 > bytes_max {
         return Err(format!("{what} has at most {} KiB", bytes_max / 1024));
     }
-    String::from_utf8(bytes).map_err(|_| format!("{what} must be UTF-8 text"))
+    // Some editors begin files with a byte order mark.
+    let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
+    str::from_utf8(text).map(str::to_owned).map_err(|_| format!("{what} must be UTF-8 text"))
 }
 
 pub(super) struct FolderWalk {
@@ -57,6 +63,20 @@ impl FolderWalk {
         }
     }
 
+    /// Reads a text file that may be entered; see [`read_text`].
+    pub(super) fn read(
+        &self,
+        owner: RecipeOwner,
+        path: &Path,
+        what: &str,
+        bytes_max: u64,
+    ) -> Result<String, Problem> {
+        if !self.may_enter(owner, path) {
+            return Err(Problem::new(path, LEADS_OUT));
+        }
+        read_text(path, what, bytes_max).map_err(|message| Problem::new(path, message))
+    }
+
     /// Whether the owner's budget of entries is used up.
     pub(super) fn is_spent(&self, owner: RecipeOwner) -> bool {
         self.budgets[owner as usize] == 0
@@ -82,13 +102,7 @@ impl FolderWalk {
                     })
                     .collect()
             }
-            PlaceKind::Recipes
-            | PlaceKind::RecipesWithFrontMatter
-            | PlaceKind::ClaudeCommands
-            | PlaceKind::CodexPrompts
-            | PlaceKind::OpencodeCommands
-            | PlaceKind::GeminiCommands
-            | PlaceKind::Skills => vec![(place.folder.clone(), place.kind.prefix().to_owned())],
+            _ => vec![(place.folder.clone(), place.kind.prefix().to_owned())],
         };
         folders
             .into_iter()
@@ -96,20 +110,20 @@ impl FolderWalk {
             .collect()
     }
 
-    /// Calls `visit` for every file and folder below a folder.
+    /// Calls `visit` for every file and folder below a folder, with whether it is a folder.
     pub(super) fn below(
         &mut self,
         owner: RecipeOwner,
         folder: &Path,
         depth: usize,
-        visit: &mut impl FnMut(FoundPath),
+        visit: &mut impl FnMut(PathBuf, bool),
     ) {
         for path in self.children(owner, folder) {
             if !path.is_dir() {
-                visit(FoundPath::File(path));
+                visit(path, false);
             } else if depth < FOLDER_DEPTH_MAX && (!path.is_symlink() || self.may_enter(owner, &path)) {
                 self.below(owner, &path, depth + 1, visit);
-                visit(FoundPath::Folder(path));
+                visit(path, true);
             }
         }
     }
@@ -133,9 +147,4 @@ impl FolderWalk {
         paths.sort();
         paths
     }
-}
-
-pub(super) enum FoundPath {
-    File(PathBuf),
-    Folder(PathBuf),
 }

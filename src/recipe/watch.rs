@@ -5,10 +5,9 @@
 //! after the session announced that it is about to read again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 
@@ -39,17 +38,11 @@ pub struct RecipeWatch {
     is_disabled: bool,
 }
 
-impl fmt::Debug for RecipeWatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RecipeWatch").finish_non_exhaustive()
-    }
-}
-
 #[derive(Default)]
 struct WatchShared {
     /// Never locked by the watcher's own thread, because `watch` blocks on that thread.
     armed: Mutex<Armed>,
-    interested: Arc<Mutex<BTreeMap<u64, Interest>>>,
+    interested: Arc<Mutex<Vec<Weak<Interest>>>>,
 }
 
 #[derive(Default)]
@@ -57,13 +50,12 @@ struct Armed {
     watcher: Option<RecommendedWatcher>,
     /// Number of registrations per folder.
     folders: BTreeMap<PathBuf, usize>,
-    next: u64,
 }
 
 struct Interest {
-    plan: WatchPlan,
-    notified: Arc<AtomicBool>,
-    changed: Arc<dyn Fn() + Send + Sync>,
+    plan: Mutex<WatchPlan>,
+    notified: AtomicBool,
+    changed: Box<dyn Fn() + Send + Sync>,
 }
 
 impl RecipeWatch {
@@ -94,17 +86,14 @@ impl RecipeWatch {
             let watcher = notify::recommended_watcher(move |event| on_event(&interested, event));
             armed.watcher = Some(watcher.map_err(|error| format!("cannot watch recipe folders: {error}"))?);
         }
-        armed.next += 1;
-        let id = armed.next;
-        let notified = Arc::new(AtomicBool::new(false));
-        let interest = Interest {
-            plan: WatchPlan::default(),
-            notified: Arc::clone(&notified),
-            changed: Arc::new(changed),
-        };
-        lock(&self.shared.interested).insert(id, interest);
         drop(armed);
-        let registration = Registration { shared: Arc::clone(&self.shared), id, notified };
+        let (plan_before, notified) = (Mutex::default(), AtomicBool::new(false));
+        let interest = Arc::new(Interest { plan: plan_before, notified, changed: Box::new(changed) });
+        let mut interested = lock(&self.shared.interested);
+        interested.retain(|known| known.strong_count() > 0);
+        interested.push(Arc::downgrade(&interest));
+        drop(interested);
+        let registration = Registration { shared: Arc::clone(&self.shared), interest };
         registration.renew(plan);
         Ok(registration)
     }
@@ -140,32 +129,21 @@ impl RecipeWatch {
 /// A session's registration; dropping it ends the notifications.
 pub struct Registration {
     shared: Arc<WatchShared>,
-    id: u64,
-    notified: Arc<AtomicBool>,
-}
-
-impl fmt::Debug for Registration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registration").field("id", &self.id).finish_non_exhaustive()
-    }
+    interest: Arc<Interest>,
 }
 
 impl Registration {
     /// Announces that the disk is about to be read: later changes are reported again. Call it before reading,
     /// or a change in between is lost.
     pub fn about_to_read(&self) {
-        self.notified.store(false, Ordering::SeqCst);
+        self.interest.notified.store(false, Ordering::SeqCst);
     }
 
     /// Switches to a new plan, since folders may have been created. Call it between `about_to_read` and
     /// reading.
     pub fn renew(&self, plan: WatchPlan) {
         let mut armed = lock(&self.shared.armed);
-        let old = {
-            let mut interested = lock(&self.shared.interested);
-            let Some(interest) = interested.get_mut(&self.id) else { return };
-            std::mem::replace(&mut interest.plan, plan.clone())
-        };
+        let old = std::mem::replace(&mut *lock(&self.interest.plan), plan.clone());
         // New folders first, so that a folder in both plans is watched without interruption.
         for folder in distinct(&plan) {
             armed.want(folder);
@@ -178,9 +156,8 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.renew(WatchPlan::default());
         // A call in progress may still arrive; it finds a session that no longer listens.
-        lock(&self.shared.interested).remove(&self.id);
+        self.renew(WatchPlan::default());
     }
 }
 
@@ -213,28 +190,27 @@ impl Armed {
     }
 }
 
-fn on_event(interested: &Mutex<BTreeMap<u64, Interest>>, event: notify::Result<notify::Event>) {
-    let concerns: Box<dyn Fn(&WatchPlan) -> bool> = match event {
+fn on_event(interested: &Mutex<Vec<Weak<Interest>>>, event: notify::Result<notify::Event>) {
+    let event = match event {
         Ok(event) if matches!(event.kind, EventKind::Access(_)) => return,
-        // The system dropped events: anything may have changed.
-        Ok(event) if event.need_rescan() => Box::new(|_| true),
-        Ok(event) => Box::new(move |plan| event.paths.iter().any(|path| plan.concerns(path))),
+        Ok(event) => event,
         Err(error) => {
             tracing::debug!(%error, "the watcher of recipe folders reports an error");
             return;
         }
     };
-    let calls: Vec<Arc<dyn Fn() + Send + Sync>> = lock(interested)
-        .values()
-        .filter(|interest| concerns(&interest.plan) && !interest.notified.swap(true, Ordering::SeqCst))
-        .map(|interest| Arc::clone(&interest.changed))
-        .collect();
-    for changed in calls {
-        changed();
+    // After `need_rescan`, the system dropped events: anything may have changed.
+    let concerns =
+        |plan: &WatchPlan| event.need_rescan() || event.paths.iter().any(|path| plan.concerns(path));
+    let interested: Vec<Arc<Interest>> = lock(interested).iter().filter_map(Weak::upgrade).collect();
+    for interest in interested {
+        if concerns(&lock(&interest.plan)) && !interest.notified.swap(true, Ordering::SeqCst) {
+            (interest.changed)();
+        }
     }
 }
 
-/// A panic in another thread leaves the maps consistent: each is changed in one step.
+/// A panic in another thread leaves the data consistent: each is changed in one step.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,8 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::sync::LazyLock;
 use std::time::Duration;
 
+use regex::{Captures, Regex};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -50,6 +52,15 @@ impl ClaudeAction {
         }
     }
 
+    /// The variables whose values it sends.
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        let variables = match self {
+            ClaudeAction::Post { variables, .. } => variables.as_slice(),
+            ClaudeAction::Command | ClaudeAction::Prompt { .. } => &[],
+        };
+        variables.iter().map(String::as_str)
+    }
+
     /// What consent covers in addition to the line.
     pub fn digested(&self) -> Option<String> {
         match self {
@@ -64,22 +75,15 @@ impl ClaudeAction {
 
 /// Whether a model's answer could decide anything at this event.
 pub fn asks_at(event: HookEvent) -> bool {
-    match event {
+    matches!(
+        event,
         HookEvent::UserMessageSend
-        | HookEvent::BeforeToolCall
-        | HookEvent::AfterToolCall
-        | HookEvent::PermissionRequest
-        | HookEvent::TaskCompleted
-        | HookEvent::AgentStop => true,
-        HookEvent::SessionStart
-        | HookEvent::Notification
-        | HookEvent::SubagentStart
-        | HookEvent::TurnEnd
-        | HookEvent::PreCompact
-        | HookEvent::PostCompact
-        | HookEvent::SessionEnd
-        | HookEvent::TurnFailed => false,
-    }
+            | HookEvent::BeforeToolCall
+            | HookEvent::AfterToolCall
+            | HookEvent::PermissionRequest
+            | HookEvent::TaskCompleted
+            | HookEvent::AgentStop
+    )
 }
 
 /// The question for a model, as the parameters of `model.judge`.
@@ -138,26 +142,11 @@ pub fn headers(
 
 /// A text with `$NAME` and `${NAME}` replaced.
 fn expanded(text: &str, value: impl Fn(&str) -> String) -> String {
-    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some((before, behind)) = rest.split_once('$') {
-        out.push_str(before);
-        let braced = behind.strip_prefix('{').and_then(|inner| inner.split_once('}'));
-        let (name, after) = braced
-            .unwrap_or_else(|| behind.split_at(behind.find(|c: char| !is_name(c)).unwrap_or(behind.len())));
-        match !name.is_empty() && name.chars().all(is_name) {
-            true => {
-                out.push_str(&value(name));
-                rest = after;
-            }
-            false => {
-                out.push('$');
-                rest = behind;
-            }
-        }
-    }
-    out + rest
+    static VARIABLE: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"\$(?:\{([A-Za-z0-9_]+)\}|([A-Za-z0-9_]+))").expect("the pattern is valid")
+    });
+    let of = |found: &Captures<'_>| value(found.get(1).or(found.get(2)).map_or("", |name| name.as_str()));
+    VARIABLE.replace_all(text, of).into_owned()
 }
 
 #[cfg(test)]

@@ -20,16 +20,11 @@ const EXCLUDING: [&str; 3] = ["(?!", "(?<!", "[^"];
 pub enum Matcher {
     All,
     Names(Vec<String>),
-    Expression(Box<Regex>, MatcherScope),
-}
-
-/// The names with which an expression is compared.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum MatcherScope {
-    /// Claude Code's names and Epitome's.
-    Both,
-    /// Only Claude Code's names. An expression that excludes `Bash` is not meant to match Epitome's `bash`.
-    Theirs,
+    Expression {
+        regex: Box<Regex>,
+        /// It is compared with Claude Code's names only: one that excludes `Bash` is not meant to match `bash`.
+        excludes: bool,
+    },
 }
 
 impl Matcher {
@@ -44,12 +39,8 @@ impl Matcher {
             let names = matcher.split(['|', ',']).map(str::trim).filter(|name| !name.is_empty());
             return Ok(Matcher::Names(names.map(str::to_owned).collect()));
         }
-        let reach = if EXCLUDING.iter().any(|sign| matcher.contains(sign)) {
-            MatcherScope::Theirs
-        } else {
-            MatcherScope::Both
-        };
-        Ok(Matcher::Expression(Box::new(expression(matcher)?), reach))
+        let excludes = EXCLUDING.iter().any(|sign| matcher.contains(sign));
+        Ok(Matcher::Expression { regex: Box::new(expression(matcher)?), excludes })
     }
 
     /// Whether it matches Claude Code's name or Epitome's.
@@ -59,10 +50,10 @@ impl Matcher {
             Matcher::Names(names) => names
                 .iter()
                 .any(|name| name == ours || name == theirs || aliases(theirs).contains(&name.as_str())),
-            Matcher::Expression(regex, reach) => {
+            Matcher::Expression { regex, excludes } => {
                 let found = |name: &str| regex.is_match(name).unwrap_or(false);
                 let is_alias = || aliases(theirs).iter().any(|alias| found(alias));
-                found(theirs) || (*reach == MatcherScope::Both && (found(ours) || is_alias()))
+                found(theirs) || (!excludes && (found(ours) || is_alias()))
             }
         }
     }

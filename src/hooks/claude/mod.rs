@@ -130,20 +130,18 @@ pub fn matches(hook: &Hook, hook_context: &HookContext) -> bool {
 
 /// The names with which a matcher is compared: Claude Code's, then Epitome's.
 fn subjects(hook_context: &HookContext) -> Option<[&str; 2]> {
-    match &hook_context.what {
-        EventData::BeforeToolCall(call)
-        | EventData::AfterToolCall { call, .. }
-        | EventData::PermissionRequest(call) => Some([tools::tool_name(&call.tool), &call.tool]),
-        EventData::Notification { kind, .. } => Some([kind, kind]),
-        EventData::SubagentStart { agent, .. } => Some([agent, agent]),
+    let what = &hook_context.what;
+    let both = |name| Some([name, name]);
+    match what {
+        EventData::Notification { kind, .. } | EventData::TurnFailed { kind, .. } => both(*kind),
+        EventData::SubagentStart { agent, .. } => both(agent.as_str()),
         EventData::SessionStart { source } => Some([start_source(source), source]),
         EventData::SessionEnd { reason } => Some([end_reason(reason), reason]),
-        EventData::PreCompact { trigger, .. } | EventData::PostCompact { trigger, .. } => {
-            Some([trigger.name(), trigger.name()])
-        }
-        EventData::AgentStop { .. } => agent_type(hook_context).map(|agent| [agent, agent]),
-        EventData::TurnFailed { kind, .. } => Some([kind, kind]),
-        EventData::UserMessageSend { .. } | EventData::TaskCompleted { .. } | EventData::TurnEnd(_) => None,
+        EventData::AgentStop { .. } => both(agent_type(hook_context)?),
+        _ => match what.call() {
+            Some(call) => Some([tools::tool_name(&call.tool), &call.tool]),
+            None => both(what.trigger()?.name()),
+        },
     }
 }
 
@@ -175,17 +173,12 @@ impl<'a> SettingsReader<'a> {
             Err(error) => {
                 let place = (error.line() as u64, (error.column() as u64).max(1));
                 let comment = text.lines().nth(error.line().saturating_sub(1));
-                let hint = if comment.is_some_and(|line| line.trim_start().starts_with("//")) {
-                    "settings files are plain JSON, which has no comments: take them out"
-                } else {
-                    "none of its hooks run until it is fixed"
+                let hint = match comment.is_some_and(|line| line.trim_start().starts_with("//")) {
+                    true => "settings files are plain JSON, which has no comments: take them out",
+                    false => "none of its hooks run until it is fixed",
                 };
-                self.problems.push(Problem {
-                    path: self.path.to_path_buf(),
-                    place: Some(place),
-                    message: format!("the settings are not valid JSON: {}", without_place(&error)),
-                    hint: Some(hint.to_owned()),
-                });
+                let message = format!("the settings are not valid JSON: {}", without_place(&error));
+                self.problems.push(Problem::new(self.path, message).at(place).with_hint(hint));
                 return;
             }
         };
@@ -359,12 +352,11 @@ impl<'a> SettingsReader<'a> {
             let file = if name == "hooks.json" { String::new() } else { format!("/{name}") };
             return format!("{label}#{number}@plugin {}{file}", plugin.name);
         }
-        let file = match self.place {
-            HookOrigin::Repository => self.path.strip_prefix(self.project).unwrap_or(self.path).to_path_buf(),
-            HookOrigin::Enforced | HookOrigin::User => {
-                let tail: Vec<_> = self.path.iter().rev().take(2).collect();
-                Path::new("~").join(tail.into_iter().rev().collect::<PathBuf>())
-            }
+        let file = if self.place.is_repository() {
+            self.path.strip_prefix(self.project).unwrap_or(self.path).to_path_buf()
+        } else {
+            let tail: Vec<_> = self.path.iter().rev().take(2).collect();
+            Path::new("~").join(tail.into_iter().rev().collect::<PathBuf>())
         };
         format!("{label}#{number}@{}", file.display())
     }

@@ -46,28 +46,22 @@ pub struct LateOutput {
 /// Reads the output of a hook that ended in the background: `systemMessage` and `additionalContext` of a JSON object,
 /// and stderr with exit code 2. Returns `None` if there is neither.
 pub fn late_output(exit: ProcessExit, stdout: &[u8], stderr: &str) -> Option<LateOutput> {
-    let output = match exit {
+    let (notice, context) = match exit {
         ProcessExit::Code(0) => {
             let object: Map<String, Value> = serde_json::from_slice(stdout.trim_ascii()).ok()?;
             let mut fields = ObjectFields::new("", &object);
-            let notice = fields.text("systemMessage");
             let special = fields.object("hookSpecificOutput");
             let context =
                 special.and_then(|special| ObjectFields::new("", special).text("additionalContext"));
-            LateOutput { notice, context }
+            (fields.text("systemMessage"), context)
         }
-        ProcessExit::Code(2) => {
-            let said = stderr.trim();
-            LateOutput { notice: None, context: (!said.is_empty()).then(|| said.to_owned()) }
-        }
-        ProcessExit::Code(code) => {
-            LateOutput { notice: Some(format!("it ended in the background with code {code}")), context: None }
-        }
+        ProcessExit::Code(2) => (None, Some(stderr.trim().to_owned()).filter(|said| !said.is_empty())),
+        ProcessExit::Code(code) => (Some(format!("it ended in the background with code {code}")), None),
         ProcessExit::Signal(_) | ProcessExit::TimedOut(_) => {
-            LateOutput { notice: Some("it was ended in the background".to_owned()), context: None }
+            (Some("it was ended in the background".to_owned()), None)
         }
     };
-    (output != LateOutput::default()).then_some(output)
+    (notice.is_some() || context.is_some()).then_some(LateOutput { notice, context })
 }
 
 fn read(event: HookEvent, registered: &str, hook_context: &HookContext, stdout: &str) -> HookOutput {
@@ -126,13 +120,7 @@ fn blocked(event: HookEvent, reason: &str) -> HookOutput {
         HookEvent::AfterToolCall | HookEvent::TaskCompleted => output.context.push(reason),
         HookEvent::AgentStop => output.follow_ups.push(Utterance { role: Role::User, text: reason }),
         // Nothing can be blocked here: show the reason to the user.
-        HookEvent::SessionStart
-        | HookEvent::TurnEnd
-        | HookEvent::PostCompact
-        | HookEvent::SessionEnd
-        | HookEvent::TurnFailed
-        | HookEvent::Notification
-        | HookEvent::SubagentStart => output.notice = given,
+        _ => output.notice = given,
     }
     output
 }
@@ -146,10 +134,6 @@ struct ClaudeOutputReader<'a> {
 
 impl ClaudeOutputReader<'_> {
     fn read(&mut self, fields: &mut ObjectFields<'_>) {
-        if fields.optional_flag("async") == Some(true) {
-            // The hook moves to the background; its later output is sent by `AsideHooks`.
-            fields.any("asyncTimeout");
-        }
         let reason = fields.text("reason");
         if let Some(decision) = fields.text("decision") {
             match decision.as_str() {
@@ -246,16 +230,7 @@ impl ClaudeOutputReader<'_> {
             | HookEvent::BeforeToolCall
             | HookEvent::AfterToolCall
             | HookEvent::TaskCompleted => self.output.context.push(text),
-            HookEvent::TurnEnd
-            | HookEvent::PreCompact
-            | HookEvent::PostCompact
-            | HookEvent::SessionEnd
-            | HookEvent::TurnFailed
-            | HookEvent::PermissionRequest
-            | HookEvent::Notification
-            | HookEvent::SubagentStart => {
-                fields.warn(format!("`{}` has no `additionalContext`", self.registered));
-            }
+            _ => fields.warn(format!("`{}` has no `additionalContext`", self.registered)),
         }
     }
 }

@@ -5,71 +5,54 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::tools::{response, to_claude_input, tool_name};
-use crate::hook_context::{EventData, HookCallResult, HookContext, InvokedBy};
+use crate::hook_context::{EventData, HookCall, HookCallResult, HookContext, InvokedBy};
+use crate::payload::{joined, without_nulls};
 use epitome_thread::Mode;
 
 /// Builds the payload of a hook context. `transcript` is the file with the conversation as JSON lines.
 pub fn payload(hook_context: &HookContext, transcript: &Path) -> Value {
     let base = &hook_context.base;
     let event = event_name(hook_context).unwrap_or_else(|| hook_context.what.event().name());
-    let mut payload = json!({
+    let transcript = transcript.to_string_lossy();
+    let agent = agent_type(hook_context);
+    // CHANGELOG 2.0.42. The file has this agent's conversation.
+    let is_stop = matches!(hook_context.what, EventData::AgentStop { .. });
+    let payload = without_nulls(json!({
         "session_id": base.session,
-        "transcript_path": transcript.to_string_lossy(),
+        "transcript_path": transcript,
         "cwd": base.cwd.to_string_lossy(),
         "permission_mode": permission_mode(base.mode),
         "hook_event_name": event,
-    });
-    if let Some(agent) = agent_type(hook_context) {
-        payload["agent_id"] = json!(base.session);
-        payload["agent_type"] = json!(agent);
-        if matches!(hook_context.what, EventData::AgentStop { .. }) {
-            // CHANGELOG 2.0.42. The file has this agent's conversation.
-            payload["agent_transcript_path"] = payload["transcript_path"].clone();
-        }
-    }
-    if let (Value::Object(payload), Value::Object(special)) = (&mut payload, event_fields(hook_context)) {
-        payload.extend(special);
-    }
-    payload
+        "agent_id": agent.map(|_| &base.session),
+        "agent_type": agent,
+        "agent_transcript_path": agent.filter(|_| is_stop).map(|_| &transcript),
+    }));
+    joined(payload, event_fields(hook_context))
 }
 
 /// The fields specific to an event.
 fn event_fields(hook_context: &HookContext) -> Value {
     let base = &hook_context.base;
     match &hook_context.what {
-        EventData::SessionStart { source } => {
-            let mut special = json!({"source": start_source(source)});
-            if let Some(model) = &base.model {
-                special["model"] = json!(model.0);
-            }
-            special
-        }
+        EventData::SessionStart { source } => without_nulls(json!({
+            "source": start_source(source),
+            "model": base.model.as_ref().map(|model| &model.0),
+        })),
         EventData::UserMessageSend { message, .. } => json!({"prompt": message}),
-        EventData::BeforeToolCall(call) => json!({
-            "tool_name": tool_name(&call.tool),
-            "tool_input": to_claude_input(call, &base.cwd),
-            "tool_use_id": call.id,
-        }),
-        EventData::AfterToolCall { call, result } => {
-            let mut special = json!({
-                "tool_name": tool_name(&call.tool),
-                "tool_input": to_claude_input(call, &base.cwd),
-                "tool_use_id": call.id,
-                "duration_ms": result.milliseconds,
-            });
-            if result.success {
-                special["tool_response"] = response(call, result, &base.cwd);
-            } else {
-                special["error"] = json!(failure(result));
-                special["is_interrupt"] = json!(false);
-            }
-            special
+        EventData::BeforeToolCall(call) => {
+            joined(tool_fields(call, &base.cwd), json!({ "tool_use_id": call.id }))
         }
-        EventData::PermissionRequest(call) => json!({
-            "tool_name": tool_name(&call.tool),
-            "tool_input": to_claude_input(call, &base.cwd),
-            "permission_suggestions": [],
-        }),
+        EventData::AfterToolCall { call, result } => {
+            let outcome = match result.success {
+                true => json!({ "tool_response": response(call, result, &base.cwd) }),
+                false => json!({ "error": failure(result), "is_interrupt": false }),
+            };
+            let run = json!({ "tool_use_id": call.id, "duration_ms": result.milliseconds });
+            joined(joined(tool_fields(call, &base.cwd), run), outcome)
+        }
+        EventData::PermissionRequest(call) => {
+            joined(tool_fields(call, &base.cwd), json!({ "permission_suggestions": [] }))
+        }
         EventData::Notification { kind, message } => {
             json!({"message": message, "notification_type": kind})
         }
@@ -93,6 +76,13 @@ fn event_fields(hook_context: &HookContext) -> Value {
         }),
         EventData::SessionEnd { reason } => json!({"reason": end_reason(reason)}),
     }
+}
+
+fn tool_fields(call: &HookCall, cwd: &Path) -> Value {
+    json!({
+        "tool_name": tool_name(&call.tool),
+        "tool_input": to_claude_input(call, cwd),
+    })
 }
 
 fn failure(result: &HookCallResult) -> &str {

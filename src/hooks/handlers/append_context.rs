@@ -12,29 +12,21 @@ pub const HANDLER: BuiltInHandler = BuiltInHandler {
     name: "append_context",
     events: &[HookEvent::TurnEnd],
     params: &["label", "once_per_session"],
-    check: |params| AppendContextParams::read(params).map(|_| None),
+    check: |params| {
+        once_per_session(params)?;
+        params::text(params, "label").map(|_| None)
+    },
     qualifies: has_final_text,
     run: HandlerRun::Pure(answer),
 };
 
-/// Maximum size of a context in bytes. A longer reply is not a note.
-const CONTEXT_BYTES_MAX: usize = 64 * 1024;
-
-pub struct AppendContextParams<'a> {
-    label: Option<&'a str>,
-    /// At most one successful run per session.
-    pub once_per_session: bool,
-}
-
-impl AppendContextParams<'_> {
-    pub fn read(params: &super::HandlerParams) -> Result<AppendContextParams<'_>, String> {
-        let once_per_session = params::truth(params, "once_per_session")?.unwrap_or(false);
-        Ok(AppendContextParams { label: params::text(params, "label")?, once_per_session })
-    }
+/// Whether it has at most one successful run per session.
+pub fn once_per_session(params: &super::HandlerParams) -> Result<bool, String> {
+    Ok(params::truth(params, "once_per_session")?.unwrap_or(false))
 }
 
 fn answer(params: &super::HandlerParams, hook_context: &HookContext) -> Result<HookOutput, String> {
-    let params = AppendContextParams::read(params)?;
+    let label = params::text(params, "label")?;
     let EventData::TurnEnd(round) = &hook_context.what else {
         return Err("there is no reply to append".to_owned());
     };
@@ -42,11 +34,7 @@ fn answer(params: &super::HandlerParams, hook_context: &HookContext) -> Result<H
     if text.is_empty() {
         return Err("the reply has no text to append".to_owned());
     }
-    if text.len() > CONTEXT_BYTES_MAX {
-        let length = text.len();
-        return Err(format!("the reply has {length} bytes, more than the {CONTEXT_BYTES_MAX} of a context"));
-    }
-    let context = match params.label {
+    let context = match label {
         Some(label) => format!("{label}:\n{text}"),
         None => text.to_owned(),
     };

@@ -179,10 +179,12 @@ impl HandlerReader<'_> {
             let near = self.nearest(name);
             self.problem(format!("no handler is called {name:?}: it does nothing"), near.as_deref());
         } else if !self.functions.has_handler(name) {
-            for fault in check(&handler, event) {
-                self.problem(format!("{name}: {}", fault.message), fault.near);
+            let remark =
+                |message: String, near: Option<&str>| self.problem(format!("{name}: {message}"), near);
+            if let Err(message) = check(&handler, event, remark) {
+                self.problem(format!("{name}: {message}"), None);
                 // A broken redaction must still withhold the text (`redact::withhold`).
-                if fault.fatal && name != "redact" {
+                if name != "redact" {
                     return;
                 }
             }

@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use super::{BuiltInHandler, HandlerRun, files, params};
 use crate::event::HookEvent;
-use crate::hook_context::{HookContext, HookRound};
+use crate::hook_context::HookContext;
 use crate::output::HookOutput;
 use epitome_thread::{Message, View, ViewItem};
 use epitome_tools::{Workspace, disk};
@@ -16,7 +16,7 @@ pub const HANDLER: BuiltInHandler = BuiltInHandler {
     name: "export_markdown",
     events: &[HookEvent::TurnEnd, HookEvent::AgentStop],
     params: &["path", "mode"],
-    check: |params| ExportMarkdownParams::read(params).map(|_| None),
+    check: |params| read(params).map(|_| None),
     qualifies: |_| true,
     run: HandlerRun::Writing(PATH, perform),
 };
@@ -27,28 +27,13 @@ const PATH: &str = "conversation.md";
 /// The beginning of an export that may be overwritten.
 const HEAD: &str = "# Conversation ";
 
-/// Maximum size of an export in bytes. The oldest part of a longer conversation is left out, with a note at the top.
-const EXPORT_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Maximum bytes per tool call or result: the export is about the conversation, not about files.
 const TOOL_BYTES_MAX: usize = 4 * 1024;
 
-#[derive(Clone, Copy)]
-enum WriteMode {
-    Overwrite,
-    Append,
-}
-
-pub struct ExportMarkdownParams<'a> {
-    path: &'a str,
-    mode: WriteMode,
-}
-
-impl ExportMarkdownParams<'_> {
-    pub fn read(params: &super::HandlerParams) -> Result<ExportMarkdownParams<'_>, String> {
-        let modes = [("overwrite", WriteMode::Overwrite), ("append", WriteMode::Append)];
-        let mode = params::choice(params, "mode", &modes)?.unwrap_or(WriteMode::Overwrite);
-        Ok(ExportMarkdownParams { path: params::text(params, "path")?.unwrap_or(PATH), mode })
-    }
+/// The path, and whether replies are appended.
+fn read(params: &super::HandlerParams) -> Result<(&str, bool), String> {
+    let appends = params::choice(params, "mode", &[("overwrite", false), ("append", true)])?;
+    Ok((params::text(params, "path")?.unwrap_or(PATH), appends.unwrap_or(false)))
 }
 
 fn perform(
@@ -56,64 +41,39 @@ fn perform(
     hook_context: &HookContext,
     workspace: &Workspace,
 ) -> Result<HookOutput, String> {
-    let ExportMarkdownParams { path, mode } = ExportMarkdownParams::read(params)?;
+    let (path, appends) = read(params)?;
     let round = hook_context.what.round().ok_or("there is no reply to export")?;
-    let session_mode = hook_context.base.mode;
-    match mode {
-        WriteMode::Overwrite => {
-            let text = conversation(&hook_context.base.session, &hook_context.base.view);
-            files::write(path, text.as_bytes(), HEAD, session_mode, workspace)?;
-        }
-        WriteMode::Append => {
-            let text = reply(round);
-            if !text.is_empty() {
-                files::append(path, text.as_bytes(), session_mode, workspace)?;
-            }
-        }
+    let mode = hook_context.base.mode;
+    let text = match appends {
+        true => titled("Agent", &round.response),
+        false => conversation(&hook_context.base.session, &hook_context.base.view),
+    };
+    match appends {
+        _ if text.is_empty() => {}
+        true => files::append(path, text.as_bytes(), mode, workspace)?,
+        false => files::write(path, text.as_bytes(), HEAD, mode, workspace)?,
     }
     Ok(HookOutput::default())
 }
 
-/// One reply; empty if it has no text.
-fn reply(round: &HookRound) -> String {
-    match round.response.trim() {
-        "" => String::new(),
-        text => format!("## Agent\n\n{text}\n\n"),
-    }
-}
-
 fn conversation(session: &str, view: &View) -> String {
-    let mut sections: Vec<String> = view.items().iter().map(section).collect();
-    sections.retain(|section| !section.is_empty());
-    let mut room = EXPORT_BYTES_MAX;
-    let kept = sections.iter().rev().take_while(|section| match room.checked_sub(section.len()) {
-        Some(left) => {
-            room = left;
-            true
-        }
-        None => false,
-    });
-    let left_out = sections.len() - kept.count();
-    let mut text = format!("{HEAD}{session}\n\n");
-    if left_out > 0 {
-        let _ = write!(text, "_The oldest {left_out} parts are left out._\n\n");
-    }
-    text.extend(sections.drain(left_out..));
-    text
+    let sections: String = view.items().iter().map(section).collect();
+    format!("{HEAD}{session}\n\n{sections}")
 }
 
 fn section(item: &ViewItem<'_>) -> String {
     match item {
-        ViewItem::User(message) => titled("User", message.text()),
-        ViewItem::Agent(message, model) => titled(&format!("Agent ({model})"), reply_text(message)),
+        ViewItem::User(message) => titled("User", &message.text()),
+        ViewItem::Agent(message, model) => titled(&format!("Agent ({model})"), &reply_text(message)),
         ViewItem::Outcomes(outcomes) => outcomes
             .iter()
-            .map(|outcome| titled("Tool result", disk::fenced("", cut(&outcome.model_text()))))
+            .map(|outcome| titled("Tool result", &disk::fenced("", cut(&outcome.model_text()))))
             .collect(),
     }
 }
 
-fn titled(title: &str, text: String) -> String {
+/// A section; empty if it has no text.
+fn titled(title: &str, text: &str) -> String {
     match text.trim() {
         "" => String::new(),
         text => format!("## {title}\n\n{text}\n\n"),

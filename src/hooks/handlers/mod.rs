@@ -110,40 +110,30 @@ pub fn writes(table: &HandlerTable) -> impl Iterator<Item = (HookEvent, &str, &s
 pub fn without_writes(mut table: HandlerTable) -> HandlerTable {
     let writes = |declared: &DeclaredHandler| match declared {
         DeclaredHandler::Handler(handler) => handler.written().is_some(),
-        DeclaredHandler::External { .. } | DeclaredHandler::Script { .. } => false,
+        _ => false,
     };
     table.values_mut().for_each(|declared| declared.retain(|one| !writes(one)));
     table.retain(|_, declared| !declared.is_empty());
     table
 }
 
-/// A fault in a declaration. Declarations with a fatal one are left out.
-struct HandlerFault {
-    message: String,
-    near: Option<&'static str>,
-    fatal: bool,
-}
-
-/// Checks a declaration before anything runs. Unknown names are not checked here.
-fn check(handler: &Handler, event: HookEvent) -> Vec<HandlerFault> {
-    let Some(built_in) = built_in(&handler.name) else { return Vec::new() };
-    let fault = |message, fatal| HandlerFault { message, near: None, fatal };
-    if let Err(message) = built_in.works_at(event) {
-        return vec![fault(message, true)];
-    }
+/// Checks a declaration before anything runs; the error is why it cannot run. `remark` receives what has no effect, and a
+/// known name that is similar. Unknown handlers are not checked here.
+fn check(
+    handler: &Handler,
+    event: HookEvent,
+    mut remark: impl FnMut(String, Option<&str>),
+) -> Result<(), String> {
+    let Some(built_in) = built_in(&handler.name) else { return Ok(()) };
+    built_in.works_at(event)?;
     let known = built_in.params;
-    let unknown = handler.params.keys().filter(|name| !known.contains(&name.as_str()));
-    let mut faults: Vec<HandlerFault> = unknown
-        .map(|name| {
-            let near = nearest(name, known.iter().copied());
-            HandlerFault { near, ..fault(format!("unknown parameter {name:?}, ignored"), false) }
-        })
-        .collect();
-    match (built_in.check)(&handler.params) {
-        Ok(remark) => faults.extend(remark.map(|message| fault(message, false))),
-        Err(message) => faults.push(fault(message, true)),
+    for name in handler.params.keys().filter(|name| !known.contains(&name.as_str())) {
+        remark(format!("unknown parameter {name:?}, ignored"), nearest(name, known.iter().copied()));
     }
-    faults
+    if let Some(message) = (built_in.check)(&handler.params)? {
+        remark(message, None);
+    }
+    Ok(())
 }
 
 impl BuiltInHandler {

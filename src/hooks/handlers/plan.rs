@@ -57,16 +57,13 @@ impl Fired {
     }
 
     fn allows(&self, event: HookEvent, handler: &Arc<Handler>) -> bool {
-        let spent = handler.once && self.handler(event, handler);
-        let spent_in_session = once_per_session(handler) && self.in_session.contains(handler);
-        !spent && !spent_in_session
+        !(handler.once && self.handler(event, handler))
+            && !(once_per_session(handler) && self.in_session.contains(handler))
     }
 }
 
 fn once_per_session(handler: &Handler) -> bool {
-    handler.name == "append_context"
-        && append_context::AppendContextParams::read(&handler.params)
-            .is_ok_and(|params| params.once_per_session)
+    handler.name == "append_context" && append_context::once_per_session(&handler.params).unwrap_or(false)
 }
 
 /// The links of an event, in the order in which they run.

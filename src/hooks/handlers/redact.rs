@@ -90,6 +90,8 @@ impl RedactParams<'_> {
         if depth > DEPTH_MAX {
             return Err(format!("the result's metadata is nested deeper than {DEPTH_MAX} levels"));
         }
+        let within =
+            |changed: bool, inner: &mut Value| Ok::<_, String>(self.value(inner, depth + 1)? || changed);
         match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => Ok(false),
             Value::String(text) => {
@@ -98,17 +100,9 @@ impl RedactParams<'_> {
                 *text = redacted.unwrap_or_else(|| std::mem::take(text));
                 Ok(changed)
             }
-            Value::Array(items) => self.values(items.iter_mut(), depth),
-            Value::Object(fields) => self.values(fields.values_mut(), depth),
+            Value::Array(items) => items.iter_mut().try_fold(false, within),
+            Value::Object(fields) => fields.values_mut().try_fold(false, within),
         }
-    }
-
-    fn values<'v>(&self, values: impl Iterator<Item = &'v mut Value>, depth: usize) -> Result<bool, String> {
-        let mut changed = false;
-        for value in values {
-            changed |= self.value(value, depth + 1)?;
-        }
-        Ok(changed)
     }
 }
 

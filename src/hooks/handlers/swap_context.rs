@@ -31,22 +31,22 @@ pub fn max_summary_tokens(handler: &Handler) -> u64 {
 }
 
 fn check(params: &super::HandlerParams) -> Result<Option<String>, String> {
-    SwapContextParams::read(params)?;
+    read(params)?;
     let keeps = params::truth(params, "preserve_system_prompt")?.unwrap_or(true);
     Ok((!keeps).then(|| "\"preserve_system_prompt\" is always true: a swap never loses it".to_owned()))
 }
 
 fn answer(params: &super::HandlerParams, hook_context: &HookContext) -> Result<HookOutput, String> {
-    let params = SwapContextParams::read(params)?;
+    let (strip_tags, preserve_recent) = read(params)?;
     let EventData::TurnEnd(round) = &hook_context.what else {
         return Err("there is no reply to swap in".to_owned());
     };
-    let summary = params.strip_tags.iter().fold(round.response.clone(), |text, tag| without(&text, tag));
+    let summary = strip_tags.iter().fold(round.response.clone(), |text, tag| without(&text, tag));
     let summary = summary.trim();
     if summary.is_empty() {
         return Err("the reply has no text to continue with; the history stays as it is".to_owned());
     }
-    let keep = match params.preserve_recent {
+    let keep = match preserve_recent {
         0 => HistoryTail::Nothing,
         count => HistoryTail::Messages(count),
     };
@@ -54,20 +54,14 @@ fn answer(params: &super::HandlerParams, hook_context: &HookContext) -> Result<H
     Ok(HookOutput { action, ..HookOutput::default() })
 }
 
-struct SwapContextParams<'a> {
-    strip_tags: Vec<&'a str>,
-    preserve_recent: usize,
-}
-
-impl SwapContextParams<'_> {
-    fn read(params: &super::HandlerParams) -> Result<SwapContextParams<'_>, String> {
-        if params::integer(params, "max_summary_tokens", SUMMARY_TOKENS_MAX)? == Some(0) {
-            return Err("\"max_summary_tokens\" must be above 0".to_owned());
-        }
-        let strip_tags = params::list(params, "strip_tags")?.unwrap_or_else(|| vec!["analysis"]);
-        let recent = params::integer(params, "preserve_recent", RECENT_MAX)?.unwrap_or(0);
-        Ok(SwapContextParams { strip_tags, preserve_recent: usize::try_from(recent).unwrap_or(usize::MAX) })
+/// The tags to strip, and the number of the newest messages that stay.
+fn read(params: &super::HandlerParams) -> Result<(Vec<&str>, usize), String> {
+    if params::integer(params, "max_summary_tokens", SUMMARY_TOKENS_MAX)? == Some(0) {
+        return Err("\"max_summary_tokens\" must be above 0".to_owned());
     }
+    let strip_tags = params::list(params, "strip_tags")?.unwrap_or_else(|| vec!["analysis"]);
+    let recent = params::integer(params, "preserve_recent", RECENT_MAX)?.unwrap_or(0);
+    Ok((strip_tags, usize::try_from(recent).unwrap_or(usize::MAX)))
 }
 
 /// Removes `<tag>…</tag>` sections. An unclosed tag stays: the text after it may be the summary.

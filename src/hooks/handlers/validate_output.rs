@@ -13,7 +13,7 @@ pub const HANDLER: BuiltInHandler = BuiltInHandler {
     name: "validate_output",
     events: &[HookEvent::TurnEnd],
     params: &["schema", "on_fail", "max_retries"],
-    check: |params| ValidateOutputParams::read(params).map(|_| None),
+    check: |params| read(params).map(|_| None),
     // A reply that calls tools is not the answer yet.
     qualifies: |hook_context| final_reply(hook_context).is_some(),
     run: HandlerRun::OnDisk(perform),
@@ -27,17 +27,9 @@ const RETRIES: u64 = 1;
 /// The beginning of a follow-up, by which earlier ones are recognized.
 const FOLLOW_UP: &str = "The reply does not fit the schema that it must fit:";
 
-pub struct ValidateOutputParams {
-    schema: Schema,
-    on_fail: OnFail,
-    retries: u64,
-}
-
-impl ValidateOutputParams {
-    pub fn read(params: &super::HandlerParams) -> Result<ValidateOutputParams, String> {
-        let retries = params::integer(params, "max_retries", RETRIES_MAX)?.unwrap_or(RETRIES);
-        Ok(ValidateOutputParams { schema: Schema::read(params)?, on_fail: json::on_fail(params)?, retries })
-    }
+fn read(params: &super::HandlerParams) -> Result<(Schema, OnFail, u64), String> {
+    let retries = params::integer(params, "max_retries", RETRIES_MAX)?.unwrap_or(RETRIES);
+    Ok((Schema::read(params)?, json::on_fail(params)?, retries))
 }
 
 fn perform(
@@ -45,7 +37,7 @@ fn perform(
     hook_context: &HookContext,
     workspace: &Workspace,
 ) -> Result<HookOutput, String> {
-    let ValidateOutputParams { schema, on_fail, retries } = ValidateOutputParams::read(params)?;
+    let (schema, on_fail, retries) = read(params)?;
     let EventData::TurnEnd(round) = &hook_context.what else {
         return Err("there is no reply to check".to_owned());
     };

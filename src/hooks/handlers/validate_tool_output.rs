@@ -17,23 +17,15 @@ pub const HANDLER: BuiltInHandler = BuiltInHandler {
     name: "validate_tool_output",
     events: &[HookEvent::AfterToolCall],
     params: &["schema", "on_fail", "tool_name"],
-    check: |params| ValidateToolOutputParams::read(params).map(|_| None),
+    check: |params| read(params).map(|_| None),
     qualifies: |_| true,
     run: HandlerRun::OnDisk(perform),
 };
 
-pub struct ValidateToolOutputParams {
-    schema: Schema,
-    on_fail: OnFail,
-    /// Globs of the tools whose results are validated; `None` means all.
-    tools: Option<GlobSet>,
-}
-
-impl ValidateToolOutputParams {
-    pub fn read(params: &super::HandlerParams) -> Result<ValidateToolOutputParams, String> {
-        let tools = params::list(params, "tool_name")?.map(|globs| tools(&globs)).transpose()?;
-        Ok(ValidateToolOutputParams { schema: Schema::read(params)?, on_fail: json::on_fail(params)?, tools })
-    }
+/// The tools are globs; `None` means all.
+fn read(params: &super::HandlerParams) -> Result<(Schema, OnFail, Option<GlobSet>), String> {
+    let tools = params::list(params, "tool_name")?.map(|globs| tools(&globs)).transpose()?;
+    Ok((Schema::read(params)?, json::on_fail(params)?, tools))
 }
 
 fn tools(globs: &[&str]) -> Result<GlobSet, String> {
@@ -50,7 +42,7 @@ fn perform(
     hook_context: &HookContext,
     workspace: &Workspace,
 ) -> Result<HookOutput, String> {
-    let ValidateToolOutputParams { schema, on_fail, tools } = ValidateToolOutputParams::read(params)?;
+    let (schema, on_fail, tools) = read(params)?;
     let EventData::AfterToolCall { call, result } = &hook_context.what else {
         return Err("there is no tool's result to check".to_owned());
     };

@@ -115,14 +115,11 @@ pub(super) fn round(fields: &mut ObjectFields<'_>, output: &mut HookOutput) {
             output.action = HistoryAction::Callback(CallbackRequest { text_only: true, ..callback });
         }
     }
-    let mut seen: Vec<Utterance> = Vec::new();
-    output.follow_ups.retain(|follow_up| {
-        let new = !seen.contains(follow_up);
-        if new {
-            seen.push(follow_up.clone());
+    for follow_up in std::mem::take(&mut output.follow_ups) {
+        if !output.follow_ups.contains(&follow_up) {
+            output.follow_ups.push(follow_up);
         }
-        new
-    });
+    }
 }
 
 /// A callback with its arguments, including the target: the recipe's own hooks read it there.

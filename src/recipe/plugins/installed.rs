@@ -44,7 +44,7 @@ pub(super) fn installations(text: &str) -> Result<Vec<Installation>, serde_json:
         #[serde(default)]
         plugins: BTreeMap<String, Value>,
     }
-    let file: InstalledFile = serde_json::from_str(text.trim_start_matches('\u{feff}'))?;
+    let file: InstalledFile = serde_json::from_str(text)?;
     let mut all = Vec::new();
     for (id, value) in file.plugins {
         let entries = match value {
@@ -74,7 +74,7 @@ pub(super) fn enabled(settings: &str) -> BTreeMap<String, bool> {
         #[serde(default)]
         enabled_plugins: BTreeMap<String, Value>,
     }
-    let read: Option<PluginSwitches> = serde_json::from_str(settings.trim_start_matches('\u{feff}')).ok();
+    let read = serde_json::from_str::<PluginSwitches>(settings);
     let switches = read.map(|read| read.enabled_plugins).unwrap_or_default();
     switches.into_iter().filter_map(|(id, value)| Some((id, value.as_bool()?))).collect()
 }

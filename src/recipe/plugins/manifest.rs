@@ -67,13 +67,13 @@ pub(super) struct PluginManifest {
 
 /// Parses a manifest; remarks report values that are not used.
 pub(super) fn parse(text: &str, path: &Path) -> Result<(PluginManifest, Vec<Problem>), Problem> {
-    let fields = fields::from_json(text.trim_start_matches('\u{feff}'), path, "the manifest")?;
+    let fields = fields::from_json(text, path, "the manifest")?;
     let mut manifest = PluginManifest::default();
     let mut remarks = Vec::new();
     for (name, RecipeField { value, place }) in &fields {
         if let Err(why) = set(&mut manifest, name, value) {
             let message = format!("{name:?} of the plugin is not used: {why}");
-            remarks.push(Problem { path: path.to_path_buf(), place: Some(*place), message, hint: None });
+            remarks.push(Problem::new(path, message).at(*place));
         }
     }
     Ok((manifest, remarks))
@@ -124,12 +124,13 @@ fn paths(value: &Value) -> Result<Vec<PathBuf>, String> {
 fn path(text: &str) -> Result<PathBuf, String> {
     // Gemini's variable for the path separator.
     let text = &text.replace("${/}", "/");
-    let path = Path::new(text);
-    let is_below = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
-    match path.components().all(is_below) {
-        true => Ok(path.components().filter(|part| *part != Component::CurDir).collect()),
-        false => Err(format!("{text:?} is not a path below the plugin's folder")),
-    }
+    below(text).ok_or_else(|| format!("{text:?} is not a path below the plugin's folder"))
+}
+
+/// A path below a folder, without a leading dot; `None` if it leads out of the folder.
+pub(super) fn below(path: &str) -> Option<PathBuf> {
+    let parts = Path::new(path).components().filter(|part| *part != Component::CurDir);
+    parts.map(|part| matches!(part, Component::Normal(_)).then_some(part)).collect()
 }
 
 #[cfg(test)]

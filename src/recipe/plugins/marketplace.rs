@@ -4,12 +4,13 @@
 //! whose lists have fewer fields.
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::FILE_BYTES_MAX;
+use super::manifest::below;
 use crate::walk::read_text;
 use epitome_problem::Problem;
 
@@ -52,7 +53,7 @@ impl Marketplace {
     pub fn read(root: &Path) -> Option<Result<Marketplace, Problem>> {
         let path = FILES.map(|file| root.join(file)).into_iter().find(|path| path.is_file())?;
         let read = read_text(&path, "a list of plugins", LIST_BYTES_MAX).and_then(|text| parse(&text));
-        Some(read.map_err(|message| Problem { path, place: None, message, hint: None }))
+        Some(read.map_err(|message| Problem::new(path, message)))
     }
 
     pub fn find(&self, name: &str) -> Option<&MarketplaceEntry> {
@@ -88,8 +89,8 @@ fn parse(text: &str) -> Result<Marketplace, String> {
     struct ListMetadata {
         plugin_root: Option<String>,
     }
-    let list: ListFile = serde_json::from_str(text.trim_start_matches('\u{feff}'))
-        .map_err(|error| format!("the list of plugins can't be read: {error}"))?;
+    let list: ListFile =
+        serde_json::from_str(text).map_err(|error| format!("the list of plugins can't be read: {error}"))?;
     let base = list.metadata.plugin_root.unwrap_or_default();
     let entry = |value: Value| {
         let text = |name: &str| value.get(name).and_then(Value::as_str);
@@ -139,14 +140,6 @@ fn source(value: &Value, base: &str) -> EntrySource {
         (Some(kind), ..) => EntrySource::Unsupported(format!("a source of the kind {kind:?}")),
         (None, ..) => unsupported("no source"),
     }
-}
-
-/// A path below a folder, without a leading dot; `None` if it leads out of the folder.
-fn below(path: &str) -> Option<PathBuf> {
-    let is_below = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
-    let path = Path::new(path);
-    let parts = path.components().all(|part| is_below(&part));
-    parts.then(|| path.components().filter(|part| *part != Component::CurDir).collect())
 }
 
 #[cfg(test)]

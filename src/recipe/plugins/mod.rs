@@ -16,6 +16,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::foreign::PluginFolders;
+use super::places::RecipeOwner;
 use super::walk::read_text;
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
@@ -116,10 +117,7 @@ impl PluginCatalog {
             }
             let data = paths.state.join("plugins").join(&name);
             let read = Plugin::read(PluginFolders { root, data }, &name, &name, repository);
-            self.add(read.and_then(|plugin| match records.check(&name, &plugin) {
-                Ok(()) => Ok(plugin),
-                Err(problem) => Err(problem),
-            }));
+            self.add(read.and_then(|plugin| records.check(&name, &plugin).map(|()| plugin)));
         }
     }
 
@@ -136,7 +134,7 @@ impl PluginCatalog {
             Ok(installations) => installations,
             Err(message) => {
                 let message = format!("Claude Code's plugins are not read: {message}");
-                return self.problems.push(Problem { path: list, place: None, message, hint: None });
+                return self.problems.push(Problem::new(list, message));
             }
         };
         let switches = |path: PathBuf| {
@@ -169,14 +167,13 @@ impl PluginCatalog {
                         "settings of the repository switch off your plugin {}, which stays on: it has hooks",
                         installation.id
                     );
-                    let hint = "switch it off in ~/.claude/settings.json, or uninstall it".to_owned();
-                    let path = plugin.folders.root.clone();
-                    self.problems.push(Problem { path, place: None, message, hint: Some(hint) });
+                    let hint = "switch it off in ~/.claude/settings.json, or uninstall it";
+                    self.problems.push(Problem::new(&plugin.folders.root, message).with_hint(hint));
                     self.add(Ok(plugin));
                 }
                 Some(reason) => {
                     let Installation { id, folder, .. } = installation;
-                    self.unused.push(UnusedPlugin { id, folder, reason: reason.to_owned() });
+                    self.leave_out(id, folder, reason);
                 }
             }
         }
@@ -195,7 +192,7 @@ impl PluginCatalog {
             Ok(plugins) => plugins,
             Err(why) => {
                 let message = format!("Codex's plugins are not read: {why}");
-                return self.problems.push(Problem { path: config, place: None, message, hint: None });
+                return self.problems.push(Problem::new(config, message));
             }
         };
         for (id, is_enabled) in plugins {
@@ -217,8 +214,7 @@ impl PluginCatalog {
                         Some(_) => "Codex's config.toml switches it off",
                         None => "Codex has not downloaded it",
                     };
-                    let folder = found.unwrap_or(folder);
-                    self.unused.push(UnusedPlugin { id, folder, reason: reason.to_owned() });
+                    self.leave_out(id, found.unwrap_or(folder), reason);
                 }
             }
         }
@@ -234,8 +230,7 @@ impl PluginCatalog {
             }
             let name = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if installed::is_extension_off(&switches, &name, cwd) {
-                let reason = "it is switched off for this directory in Gemini CLI".to_owned();
-                self.unused.push(UnusedPlugin { id: name, folder: root, reason });
+                self.leave_out(name, root, "it is switched off for this directory in Gemini CLI");
                 continue;
             }
             let folders = PluginFolders { data: root.clone(), root };
@@ -243,29 +238,28 @@ impl PluginCatalog {
         }
     }
 
+    fn leave_out(&mut self, id: String, folder: PathBuf, reason: &str) {
+        self.unused.push(UnusedPlugin { id, folder, reason: reason.to_owned() });
+    }
+
     fn add(&mut self, read: Result<Plugin, Problem>) {
         let plugin = match read {
             Ok(plugin) => plugin,
             Err(problem) => return self.problems.push(problem),
         };
-        let unused = |reason: String| UnusedPlugin {
-            id: plugin.id.clone(),
-            folder: plugin.folders.root.clone(),
-            reason,
-        };
+        let (id, root) = (plugin.id.clone(), plugin.folders.root.clone());
         if let Some(first) = self.plugins.iter().find(|first| first.name == plugin.name) {
-            if first.folders.root != plugin.folders.root {
+            if first.folders.root != root {
                 let reason = format!("{} has the same name and comes first", first.folders.root.display());
                 if plugin.repository.is_some() {
                     let message = format!("the repository's plugin {:?} is not used: {reason}", plugin.name);
-                    let hint = Some("give it another name in its manifest".to_owned());
-                    let path = plugin.folders.root.clone();
-                    self.problems.push(Problem { path, place: None, message, hint });
+                    let hint = "give it another name in its manifest";
+                    self.problems.push(Problem::new(&root, message).with_hint(hint));
                 }
-                self.unused.push(unused(reason));
+                self.leave_out(id, root, &reason);
             }
         } else if self.plugins.len() >= PLUGINS_MAX {
-            self.unused.push(unused(format!("there are more than {PLUGINS_MAX} plugins")));
+            self.leave_out(id, root, &format!("there are more than {PLUGINS_MAX} plugins"));
         } else {
             self.problems.extend(plugin.problems.iter().cloned());
             self.plugins.push(Arc::new(plugin));
@@ -294,26 +288,20 @@ impl Plugin {
         entry: Option<&Value>,
     ) -> Result<Plugin, Problem> {
         let root = &folders.root;
-        let problem = |path: &Path, message: String| Problem {
-            path: path.to_path_buf(),
-            place: None,
-            message,
-            hint: None,
-        };
         let real = root
             .canonicalize()
-            .map_err(|error| problem(root, format!("the plugin can't be read: {error}")))?;
+            .map_err(|error| Problem::new(root, format!("the plugin can't be read: {error}")))?;
         if let Some(repository) = repository
             && !repository.canonicalize().is_ok_and(|repository| real.starts_with(repository))
         {
-            return Err(problem(root, super::catalog::LEADS_OUT.to_owned()));
+            return Err(Problem::new(root, super::walk::LEADS_OUT));
         }
         let format = PluginFormat::of(root).unwrap_or(PluginFormat::ClaudeCode);
         let path = root.join(format.manifest());
         let (manifest, mut problems) = match (path.is_file(), entry) {
             (true, _) => {
                 let text =
-                    read_text(&path, "a manifest", FILE_BYTES_MAX).map_err(|why| problem(&path, why))?;
+                    read_text(&path, "a manifest", FILE_BYTES_MAX).map_err(|why| Problem::new(&path, why))?;
                 manifest::parse(&text, &path)?
             }
             (false, Some(entry)) => manifest::parse(&entry.to_string(), &path)?,
@@ -321,7 +309,10 @@ impl Plugin {
         };
         let name = manifest.name.clone().unwrap_or_else(|| name.to_owned());
         if !manifest::is_name(&name) {
-            return Err(problem(root, format!("{name:?} can't be the name of a plugin, so it is not read")));
+            return Err(Problem::new(
+                root,
+                format!("{name:?} can't be the name of a plugin, so it is not read"),
+            ));
         }
         let mut contents =
             PluginContents { real: &real, root, is_complete: manifest.is_complete, problems: &mut problems };
@@ -330,7 +321,9 @@ impl Plugin {
             hooks.push(path.clone());
         }
         if format == PluginFormat::Gemini {
-            contents.without_hooks(&std::mem::take(&mut hooks));
+            // They have other events and payloads.
+            let message = "hooks of Gemini CLI are not run: only those of Claude Code and Codex are";
+            contents.problems.extend(hooks.drain(..).map(|path| Problem::new(path, message)));
         }
         let servers = contents.servers(&manifest);
         let commands = contents.existing(&["commands"], &manifest.commands);
@@ -361,6 +354,10 @@ impl Plugin {
             problems,
             folders,
         })
+    }
+
+    pub(super) fn owner(&self) -> RecipeOwner {
+        if self.repository.is_some() { RecipeOwner::Repository } else { RecipeOwner::User }
     }
 
     /// The path of its manifest, whether it exists or not.
@@ -422,23 +419,13 @@ impl PluginContents<'_> {
         let mut found: Vec<PathBuf> = default.filter(|path| self.is_inside(path)).collect();
         for path in declared.iter().map(|path| self.root.join(path)) {
             if !self.is_inside(&path) {
-                let message =
-                    "the plugin names this file, which is missing or outside of its folder".to_owned();
-                self.problems.push(Problem { path, place: None, message, hint: None });
+                let message = "the plugin names this file, which is missing or outside of its folder";
+                self.problems.push(Problem::new(path, message));
             } else if !found.iter().any(|known| known.components().eq(path.components())) {
                 found.push(path);
             }
         }
         found
-    }
-
-    /// Reports hooks of Gemini CLI, which have other events and payloads, as problems.
-    fn without_hooks(&mut self, hooks: &[PathBuf]) {
-        for path in hooks {
-            let message =
-                "hooks of Gemini CLI are not run: only those of Claude Code and Codex are".to_owned();
-            self.problems.push(Problem { path: path.clone(), place: None, message, hint: None });
-        }
     }
 
     fn is_inside(&self, path: &Path) -> bool {
@@ -460,7 +447,7 @@ impl PluginContents<'_> {
                 },
                 Err(why) => {
                     let message = format!("the plugin's MCP servers are not read: {why}");
-                    self.problems.push(Problem { path, place: None, message, hint: None });
+                    self.problems.push(Problem::new(path, message));
                 }
             }
         }

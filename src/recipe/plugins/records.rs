@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -23,8 +23,6 @@ const FILE: &str = "installed.json";
 const RECORDS_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Maximum depth of folders.
 const DEPTH_MAX: usize = 16;
-/// Read buffer size in bytes.
-const PIECE_BYTES: usize = 64 * 1024;
 /// Folders that programs fill automatically; nothing is read from them.
 const CACHES: [&str; 3] = ["__pycache__", "node_modules", ".git"];
 
@@ -63,7 +61,7 @@ impl InstalledRecords {
             let message =
                 format!("what was installed is not known, so no plugin of this folder is used: {why}");
             let hint = "restore this file; or delete it and the plugins next to it, and install them again";
-            Problem { path, place: None, message, hint: Some(hint.to_owned()) }
+            Problem::new(path, message).with_hint(hint)
         })
     }
 
@@ -71,11 +69,8 @@ impl InstalledRecords {
     /// replaced. Blocks on disk I/O.
     pub fn change<T>(folder: &Path, change: impl FnOnce(&mut InstalledRecords) -> T) -> Result<T, Problem> {
         let path = folder.join(FILE);
-        let failed = |error: io::Error| Problem {
-            path: path.clone(),
-            place: None,
-            message: format!("the list of installed plugins can't be changed: {error}"),
-            hint: None,
+        let failed = |error: io::Error| {
+            Problem::new(&path, format!("the list of installed plugins can't be changed: {error}"))
         };
         let _lock = lock_for_change(&path).map_err(failed)?;
         let mut records = InstalledRecords::load(folder)?;
@@ -104,7 +99,7 @@ impl InstalledRecords {
             "`epitome plugins accept {name}` shows what it brings now and asks; `epitome plugins update {name}` \
              installs it again"
         );
-        Err(Problem { path: root.clone(), place: None, message, hint: Some(hint) })
+        Err(Problem::new(root, message).with_hint(hint))
     }
 }
 
@@ -143,7 +138,7 @@ pub fn hash_folder(folder: &Path, files: &[PathBuf]) -> Result<String, String> {
         let sum = hash_file(&path).map_err(|error| format!("{} can't be read: {error}", path.display()))?;
         whole.update(sum);
     }
-    Ok(whole.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(format!("{:x}", whole.finalize()))
 }
 
 fn hash_file(path: &Path) -> io::Result<impl AsRef<[u8]>> {
@@ -151,13 +146,9 @@ fn hash_file(path: &Path) -> io::Result<impl AsRef<[u8]>> {
     if !path.symlink_metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    let (mut file, mut sum, mut piece) = (File::open(path)?, Sha256::new(), vec![0; PIECE_BYTES]);
-    loop {
-        match file.read(&mut piece)? {
-            0 => return Ok(sum.finalize()),
-            read => sum.update(&piece[..read]),
-        }
-    }
+    let mut sum = Sha256::new();
+    io::copy(&mut File::open(path)?, &mut sum)?;
+    Ok(sum.finalize())
 }
 
 #[cfg(test)]

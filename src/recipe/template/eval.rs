@@ -123,28 +123,17 @@ impl Evaluation<'_> {
                 self.write(0, text)
             }
             TemplateNode::Print(pipe) => match self.pipe(pipe, dot) {
-                Ok(value) => match pipe.target {
-                    PipeTarget::Nothing => self.print(pipe, &value),
-                    PipeTarget::Declare(_) | PipeTarget::Assign(_) => Ok(()),
-                },
+                Ok(value) if pipe.target == PipeTarget::Nothing => self.print(pipe, &value),
                 // Nothing else depends on text that is only printed, so later commands can be requested in
                 // the same pass.
                 Err(EvaluationStop::Need) if pipe.target == PipeTarget::Nothing => Ok(()),
-                Err(stop) => Err(stop),
+                bound => bound.map(drop),
             },
-            TemplateNode::If { arms, otherwise } => self.scoped(|run| {
-                for (condition, body) in arms {
-                    if run.pipe(condition, dot)?.truth() {
-                        return run.scoped(|run| run.nodes(body, dot));
-                    }
-                }
-                run.nodes(otherwise, dot)
-            }),
-            TemplateNode::With { arms, otherwise } => self.scoped(|run| {
+            TemplateNode::Choice { is_with, arms, otherwise } => self.scoped(|run| {
                 for (condition, body) in arms {
                     let value = run.pipe(condition, dot)?;
                     if value.truth() {
-                        return run.scoped(|run| run.nodes(body, &value));
+                        return run.nodes(body, if *is_with { &value } else { dot });
                     }
                 }
                 run.nodes(otherwise, dot)
@@ -192,13 +181,18 @@ impl Evaluation<'_> {
                     .into());
             }
         };
+        let is_single = matches!(
+            &over.target, PipeTarget::Declare(names) | PipeTarget::Assign(names) if names.len() == 1
+        );
         let mut empty = true;
         for (key, item) in items {
             empty = false;
             self.step(over.at, 1)?;
             let round = self.scoped(|run| {
-                run.bind_range(&over.target, key, &item);
-                run.nodes(body, &item)
+                // One variable receives the item, two receive key and item.
+                let values = [key, item];
+                run.bind(&over.target, &values[usize::from(is_single)..]);
+                run.nodes(body, &values[1])
             });
             match round {
                 Ok(()) | Err(EvaluationStop::Continue) => {}
@@ -209,24 +203,19 @@ impl Evaluation<'_> {
         if empty { self.nodes(otherwise, dot) } else { Ok(()) }
     }
 
-    /// One variable receives the item, two receive key and item.
-    fn bind_range(&mut self, target: &PipeTarget, key: TemplateValue, item: &TemplateValue) {
-        let (PipeTarget::Declare(names) | PipeTarget::Assign(names)) = target else { return };
-        let values = match names.as_slice() {
-            [_] => vec![item.clone()],
-            _ => vec![key, item.clone()],
-        };
-        for (name, value) in names.iter().zip(values) {
-            match target {
-                PipeTarget::Declare(_) => self.variables.push((name.clone(), value)),
-                PipeTarget::Assign(_) | PipeTarget::Nothing => self.assign(name, value),
+    fn bind(&mut self, target: &PipeTarget, values: &[TemplateValue]) {
+        match target {
+            PipeTarget::Nothing => {}
+            PipeTarget::Declare(names) => {
+                self.variables.extend(names.iter().cloned().zip(values.iter().cloned()));
             }
-        }
-    }
-
-    fn assign(&mut self, name: &str, value: TemplateValue) {
-        if let Some(variable) = self.variables.iter_mut().rev().find(|(known, _)| known == name) {
-            variable.1 = value;
+            PipeTarget::Assign(names) => {
+                for (name, value) in names.iter().zip(values) {
+                    if let Some(variable) = self.variables.iter_mut().rfind(|(known, _)| known == name) {
+                        variable.1 = value.clone();
+                    }
+                }
+            }
         }
     }
 
@@ -253,16 +242,12 @@ impl Evaluation<'_> {
     /// Evaluates a pipe and binds its variables.
     fn pipe(&mut self, pipe: &Pipe, dot: &TemplateValue) -> Result<TemplateValue, EvaluationStop> {
         let value = self.commands(pipe, dot)?;
-        match &pipe.target {
-            PipeTarget::Nothing => {}
-            PipeTarget::Declare(names) | PipeTarget::Assign(names) if names.len() != 1 => {
-                return Err(TemplateError::new(pipe.at, "only range gives two values").into());
-            }
-            PipeTarget::Declare(names) => {
-                self.variables.extend(names.iter().map(|name| (name.clone(), value.clone())))
-            }
-            PipeTarget::Assign(names) => names.iter().for_each(|name| self.assign(name, value.clone())),
+        if let PipeTarget::Declare(names) | PipeTarget::Assign(names) = &pipe.target
+            && names.len() != 1
+        {
+            return Err(TemplateError::new(pipe.at, "only range gives two values").into());
         }
+        self.bind(&pipe.target, std::slice::from_ref(&value));
         Ok(value)
     }
 

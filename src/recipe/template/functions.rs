@@ -13,18 +13,13 @@ pub fn call(name: &str, arguments: Vec<TemplateValue>) -> Result<TemplateValue, 
     match name {
         "default" => default(arguments),
         "not" => one(name, arguments).map(|value| TemplateValue::Bool(!value.truth())),
-        "eq" => {
-            let [first, others @ ..] = arguments.as_slice() else { return Err(too_few(name, 2)) };
-            if others.is_empty() {
-                return Err(too_few(name, 2));
-            }
-            for other in others {
-                if equal(first, other)? {
-                    return Ok(TemplateValue::Bool(true));
-                }
-            }
-            Ok(TemplateValue::Bool(false))
-        }
+        "eq" => match arguments.as_slice() {
+            [first, others @ ..] if !others.is_empty() => others
+                .iter()
+                .try_fold(false, |found, other| Ok(found || equal(first, other)?))
+                .map(TemplateValue::Bool),
+            _ => Err(too_few(name, 2)),
+        },
         "ne" => {
             two(name, arguments).and_then(|(a, b)| equal(&a, &b)).map(|equal| TemplateValue::Bool(!equal))
         }
@@ -129,51 +124,35 @@ fn default(arguments: Vec<TemplateValue>) -> Result<TemplateValue, String> {
 }
 
 fn equal(a: &TemplateValue, b: &TemplateValue) -> Result<bool, String> {
+    use TemplateValue::{Bool, Float, Int, Missing};
     match (a, b) {
-        (TemplateValue::Bool(a), TemplateValue::Bool(b)) => Ok(a == b),
-        (
-            TemplateValue::Missing,
-            TemplateValue::Bool(_) | TemplateValue::Int(_) | TemplateValue::Float(_),
-        )
-        | (
-            TemplateValue::Bool(_) | TemplateValue::Int(_) | TemplateValue::Float(_),
-            TemplateValue::Missing,
-        ) => Ok(false),
+        (Bool(a), Bool(b)) => Ok(a == b),
+        (Missing, Bool(_) | Int(_) | Float(_)) | (Bool(_) | Int(_) | Float(_), Missing) => Ok(false),
         _ => compare(a, b).map(Ordering::is_eq),
     }
 }
 
+#[expect(clippy::cast_precision_loss, reason = "only compares with a float, which has no more precision")]
 fn compare(a: &TemplateValue, b: &TemplateValue) -> Result<Ordering, String> {
+    use TemplateValue::{Float, Int, Missing, Text};
+    let order = |a: f64, b: f64| a.partial_cmp(&b).ok_or_else(|| "these numbers have no order".to_owned());
     match (a, b) {
-        (TemplateValue::Int(a), TemplateValue::Int(b)) => Ok(a.cmp(b)),
-        (TemplateValue::Text(a), TemplateValue::Text(b)) => Ok(a.cmp(b)),
-        (TemplateValue::Missing, TemplateValue::Missing) => Ok(Ordering::Equal),
-        (TemplateValue::Missing, TemplateValue::Text(b)) => Ok("".cmp(b.as_str())),
-        (TemplateValue::Text(a), TemplateValue::Missing) => Ok(a.as_str().cmp("")),
-        (
-            TemplateValue::Int(_) | TemplateValue::Float(_),
-            TemplateValue::Int(_) | TemplateValue::Float(_),
-        ) => number(a).partial_cmp(&number(b)).ok_or_else(|| "these numbers have no order".to_owned()),
+        (Int(a), Int(b)) => Ok(a.cmp(b)),
+        (Int(a), Float(b)) => order(*a as f64, *b),
+        (Float(a), Int(b)) => order(*a, *b as f64),
+        (Float(a), Float(b)) => order(*a, *b),
+        (Text(a), Text(b)) => Ok(a.cmp(b)),
+        (Missing, Missing) => Ok(Ordering::Equal),
+        (Missing, Text(b)) => Ok("".cmp(b)),
+        (Text(a), Missing) => Ok(a.as_str().cmp("")),
         _ => {
             let hint = match (a, b) {
-                (TemplateValue::Text(_), TemplateValue::Int(number))
-                | (TemplateValue::Int(number), TemplateValue::Text(_)) => {
+                (Text(_), Int(number)) | (Int(number), Text(_)) => {
                     format!("; arguments are text, write \"{number}\" in quotes")
                 }
                 _ => String::new(),
             };
             Err(format!("{} and {} cannot be compared{hint}", a.kind(), b.kind()))
-        }
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "only compares with a float, which has no more precision")]
-fn number(value: &TemplateValue) -> f64 {
-    match value {
-        TemplateValue::Int(value) => *value as f64,
-        TemplateValue::Float(value) => *value,
-        TemplateValue::Missing | TemplateValue::Bool(_) | TemplateValue::Text(_) | TemplateValue::Map(_) => {
-            f64::NAN
         }
     }
 }
@@ -273,7 +252,7 @@ fn verb_text(verb: char, value: &TemplateValue, precision: Option<usize>) -> Str
         ('x', TemplateValue::Int(value)) => format!("{value:x}"),
         ('x', TemplateValue::Text(text)) => text.bytes().map(|byte| format!("{byte:02x}")).collect(),
         ('t', TemplateValue::Bool(value)) => value.to_string(),
-        ('f', TemplateValue::Float(_)) => format!("{:.*}", precision.unwrap_or(6), number(value)),
+        ('f', TemplateValue::Float(value)) => format!("{:.*}", precision.unwrap_or(6), value),
         (verb, value) => format!("%!{verb}({value})"),
     }
 }

@@ -100,11 +100,7 @@ impl<'a> Lexer<'a> {
             text = text.trim_end_matches(is_space);
         }
         if !text.is_empty() {
-            self.tokens.push(TemplateToken {
-                kind: TokenKind::Literal(text.to_owned()),
-                at: start,
-                spaced: false,
-            });
+            self.push(TokenKind::Literal(text.to_owned()), start, false);
         }
         if action { self.action(open_at) } else { Ok(false) }
     }
@@ -167,7 +163,7 @@ impl<'a> Lexer<'a> {
             ',' => (TokenKind::Comma, 1),
             '=' => (TokenKind::Assign, 1),
             ':' if rest.starts_with(":=") => (TokenKind::Declare, 2),
-            '"' => quoted(rest, at)?,
+            '"' => escaped(rest, at, '"').map(|(text, length)| (TokenKind::Text(text), length))?,
             '`' => raw(rest, at)?,
             '\'' => character(rest, at)?,
             '$' => {
@@ -261,11 +257,6 @@ fn character(rest: &str, at: usize) -> Result<(TokenKind, usize), TemplateError>
         _ => Err(TemplateError::new(at, "single quotes contain one character here")
             .with_hint("write strings with double quotes")),
     }
-}
-
-fn quoted(rest: &str, at: usize) -> Result<(TokenKind, usize), TemplateError> {
-    let (text, length) = escaped(rest, at, '"')?;
-    Ok((TokenKind::Text(text), length))
 }
 
 /// Reads a quoted string with Go's escapes; returns the text and the length including both quotes.

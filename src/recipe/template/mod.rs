@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 pub use eval::{Evaluated, TemplateScope, evaluate};
 pub use lexer::commands;
-pub use parser::compile;
+pub use parser::{Template, compile};
 
 /// Maximum nesting of blocks and parentheses in the text. Deeper nesting is a mistake, or an attempt to overflow the
 /// stack.
@@ -59,10 +59,7 @@ impl TemplateValue {
         match self {
             TemplateValue::Text(text) => text.len() as u64 / 1024,
             TemplateValue::Map(map) => map.values().map(|value| 1 + value.steps()).sum(),
-            TemplateValue::Missing
-            | TemplateValue::Bool(_)
-            | TemplateValue::Int(_)
-            | TemplateValue::Float(_) => 0,
+            _ => 0,
         }
     }
 

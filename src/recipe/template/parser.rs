@@ -35,10 +35,22 @@ impl Template {
 pub(super) enum TemplateNode {
     Literal(String),
     Print(Pipe),
-    If { arms: Vec<(Pipe, Vec<TemplateNode>)>, otherwise: Vec<TemplateNode> },
-    With { arms: Vec<(Pipe, Vec<TemplateNode>)>, otherwise: Vec<TemplateNode> },
-    Range { over: Pipe, body: Vec<TemplateNode>, otherwise: Vec<TemplateNode> },
-    Call { at: usize, name: String, with: Option<Pipe> },
+    /// `if`, or `with`, whose condition becomes the dot.
+    Choice {
+        is_with: bool,
+        arms: Vec<(Pipe, Vec<TemplateNode>)>,
+        otherwise: Vec<TemplateNode>,
+    },
+    Range {
+        over: Pipe,
+        body: Vec<TemplateNode>,
+        otherwise: Vec<TemplateNode>,
+    },
+    Call {
+        at: usize,
+        name: String,
+        with: Option<Pipe>,
+    },
     Break,
     Continue,
 }
@@ -95,8 +107,7 @@ pub fn compile(source: &str) -> Result<Template, TemplateError> {
         calls: Vec::new(),
         fields: Vec::new(),
     };
-    let (body, end) = parser.block(&[])?;
-    debug_assert!(end.is_none(), "a block that nothing can end runs to the end of the text");
+    let (body, _) = parser.block(None, &[])?;
     for (at, name) in &parser.calls {
         if !parser.defined.contains_key(name) {
             return Err(TemplateError::new(*at, format!("no template is called {name:?}"))
@@ -118,9 +129,6 @@ struct Parser {
     calls: Vec<(usize, String)>,
     fields: Vec<String>,
 }
-
-/// The word that ended a block, and its position; the action is consumed up to and including that word.
-type BlockEnd = Option<(String, usize)>;
 
 impl Parser {
     fn peek(&self) -> Option<&TemplateToken> {
@@ -157,35 +165,38 @@ impl Parser {
             return Err(TemplateError::new(self.at(), format!("nested more than {NESTING_MAX} levels deep")));
         }
         self.depth += 1;
-        let result = read(self);
+        let result = read(self)?;
         self.depth -= 1;
-        result
+        Ok(result)
     }
 
-    /// Parses nodes up to one of the words, or to the end of the text if `ends` is empty.
-    fn block(&mut self, ends: &[&str]) -> Result<(Vec<TemplateNode>, BlockEnd), TemplateError> {
+    /// Parses nodes up to one of the words in `ends`. Returns it, too; its action is consumed up to and including it.
+    /// `opened` is the word that begins the block, and its position; without one, the text is parsed to its end.
+    fn block(
+        &mut self,
+        opened: Option<(&str, usize)>,
+        ends: &[&str],
+    ) -> Result<(Vec<TemplateNode>, String), TemplateError> {
         let mut nodes = Vec::new();
-        while let Some(token) = self.take() {
-            let at = token.at;
-            let TokenKind::Open = token.kind else {
-                if let TokenKind::Literal(text) = token.kind {
+        while let Some(TemplateToken { kind, at, .. }) = self.take() {
+            let TokenKind::Open = kind else {
+                if let TokenKind::Literal(text) = kind {
                     nodes.push(TemplateNode::Literal(text));
                 }
                 continue;
             };
-            let Some(TokenKind::Word(word)) = self.peek_kind().cloned() else {
-                nodes.push(self.print()?);
-                continue;
+            let word = match self.peek_kind() {
+                Some(TokenKind::Word(word)) if KEYWORDS.contains(&word.as_str()) => word.clone(),
+                _ => {
+                    nodes.push(self.print()?);
+                    continue;
+                }
             };
-            if !KEYWORDS.contains(&word.as_str()) {
-                nodes.push(self.print()?);
-                continue;
-            }
             self.next += 1;
             match word.as_str() {
                 "end" | "else" => {
                     if ends.contains(&word.as_str()) {
-                        return Ok((nodes, Some((word, at))));
+                        return Ok((nodes, word));
                     }
                     return Err(TemplateError::new(at, format!("{word:?} has no block that it belongs to")));
                 }
@@ -210,24 +221,22 @@ impl Parser {
                 }
             }
         }
-        if ends.is_empty() {
-            return Ok((nodes, None));
+        match opened {
+            // The author needs to find the start of the block.
+            Some((word, at)) => Err(TemplateError::new(at, format!("this {word:?} has no {{{{end}}}}"))),
+            None => Ok((nodes, String::new())),
         }
-        Err(TemplateError::new(self.end, UNCLOSED).with_hint("an {{end}} is missing"))
     }
 
-    /// The body of a block that `word` begins. If the text ends inside it, the error has the position of the block's
-    /// start, which is what the author needs to find.
-    fn body(
-        &mut self,
-        ends: &[&str],
-        word: &str,
-        at: usize,
-    ) -> Result<(Vec<TemplateNode>, BlockEnd), TemplateError> {
-        self.block(ends).map_err(|error| match error.at == self.end && error.message == UNCLOSED {
-            true => TemplateError::new(at, format!("this {word:?} has no {{{{end}}}}")),
-            false => error,
-        })
+    /// The rest of a block whose body ended with `end`: the nodes for its `else`.
+    fn otherwise(&mut self, end: &str, opened: (&str, usize)) -> Result<Vec<TemplateNode>, TemplateError> {
+        let mut otherwise = Vec::new();
+        if end == "else" {
+            self.close("\"else\"")?;
+            (otherwise, _) = self.block(Some(opened), &["end"])?;
+        }
+        self.close("\"end\"")?;
+        Ok(otherwise)
     }
 
     fn print(&mut self) -> Result<TemplateNode, TemplateError> {
@@ -240,29 +249,20 @@ impl Parser {
     fn branches(&mut self, word: &str, at: usize) -> Result<TemplateNode, TemplateError> {
         let scope = self.variables.len();
         let mut arms = Vec::new();
-        let mut otherwise = Vec::new();
         loop {
             let condition = self.pipe()?;
             self.close(&format!("{word:?}"))?;
             let inner = self.variables.len();
-            let (body, end) = self.body(&["else", "end"], word, at)?;
+            let (body, end) = self.block(Some((word, at)), &["else", "end"])?;
             self.variables.truncate(inner);
             arms.push((condition, body));
-            let ended_by_else = end.is_some_and(|(end, _)| end == "else");
-            if ended_by_else && self.peek_kind() == Some(&TokenKind::Word(word.to_owned())) {
+            if end == "else" && self.peek_kind() == Some(&TokenKind::Word(word.to_owned())) {
                 self.next += 1;
                 continue;
             }
-            if ended_by_else {
-                self.close("\"else\"")?;
-                (otherwise, _) = self.body(&["end"], word, at)?;
-            }
-            self.close("\"end\"")?;
+            let otherwise = self.otherwise(&end, (word, at))?;
             self.variables.truncate(scope);
-            return Ok(match word {
-                "with" => TemplateNode::With { arms, otherwise },
-                _ => TemplateNode::If { arms, otherwise },
-            });
+            return Ok(TemplateNode::Choice { is_with: word == "with", arms, otherwise });
         }
     }
 
@@ -272,16 +272,10 @@ impl Parser {
         self.close("\"range\"")?;
         let inner = self.variables.len();
         self.loops += 1;
-        let body = self.body(&["else", "end"], "range", at);
+        let (body, end) = self.block(Some(("range", at)), &["else", "end"])?;
         self.loops -= 1;
-        let (body, end) = body?;
         self.variables.truncate(inner);
-        let mut otherwise = Vec::new();
-        if end.is_some_and(|(end, _)| end == "else") {
-            self.close("\"else\"")?;
-            (otherwise, _) = self.body(&["end"], "range", at)?;
-        }
-        self.close("\"end\"")?;
+        let otherwise = self.otherwise(&end, ("range", at))?;
         self.variables.truncate(scope);
         Ok(TemplateNode::Range { over, body, otherwise })
     }
@@ -293,11 +287,9 @@ impl Parser {
         self.close(&format!("{word:?}"))?;
         let outer = std::mem::replace(&mut self.variables, vec![String::new()]);
         let outer_loops = std::mem::take(&mut self.loops);
-        let body = self.body(&["end"], word, at);
-        // Restored before an error leaves, since the blocks around it count on the way out.
+        let (body, _) = self.block(Some((word, at)), &["end"])?;
         self.variables = outer;
         self.loops = outer_loops;
-        let (body, _) = body?;
         self.close("\"end\"")?;
         self.defined.insert(name.clone(), body);
         Ok(with.map(|pipe| TemplateNode::Call { at, name, with: Some(pipe) }))
@@ -429,8 +421,6 @@ impl Parser {
         Ok(Operand { at, base, fields })
     }
 }
-
-const UNCLOSED: &str = "the text ends inside a block";
 
 fn undeclared(name: &str, at: usize) -> TemplateError {
     TemplateError::new(at, format!("the variable ${name} is not declared here"))
