@@ -36,7 +36,7 @@ use epitome_store::Journal;
 use epitome_thread::{CallId, CallOutput, Thread};
 use epitome_tools::ask_user::AskUser;
 use epitome_tools::buffers::PendingEditorRequest;
-use epitome_tools::question::QuestionMessage;
+use epitome_tools::question::{QuestionMessage, QuestionReply};
 
 /// A live session: the core and the components.
 pub struct Session {
@@ -202,7 +202,8 @@ impl Session {
                 self.model_step(step);
                 note_running_cost(self);
             }
-            ActorEvent::Job(Ok(done)) => self.job_done(done),
+            ActorEvent::Job(Ok(JobResult::Tool(call, outcome, plan))) => self.tool_done(&call, outcome, plan),
+            ActorEvent::Job(Ok(JobResult::Then(next))) => next(self),
             ActorEvent::Job(Err(error)) if error.is_cancelled() => {}
             ActorEvent::Job(Err(error)) => {
                 // Jobs catch their own panics, so it is unknown which job this was.
@@ -218,16 +219,18 @@ impl Session {
             ActorEvent::Server(news) => prompts::server_event(self, news),
             ActorEvent::Asked(asked) => {
                 if let Some(closed) = self.questions.open(asked, &self.core.clients) {
-                    self.core.background.spawn(async move { BackgroundResult::QuestionOver(closed.await) });
+                    self.core.start(closed, |session, ask| {
+                        session.questions.close(ask, QuestionReply::Cancelled, &session.core.clients);
+                    });
                 }
             }
             ActorEvent::Wished(wished) => {
                 if let Some(waited) =
                     self.editors.request(wished, self.prompting_client(), &self.core.clients)
                 {
-                    self.core
-                        .background
-                        .spawn(async move { BackgroundResult::EditorRequestOver(waited.await) });
+                    self.core.start(waited, |session, waited| {
+                        session.editors.waited(waited, &session.core.clients);
+                    });
                 }
             }
             ActorEvent::Background(Ok(done)) => self.background_done(done),

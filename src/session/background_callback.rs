@@ -3,7 +3,6 @@
 
 use super::actor::Session;
 use super::callbacks::{Called, guarded};
-use super::work::BackgroundResult;
 use epitome_thread::{Change, HookRun, HookRunResult, Seq};
 
 /// The background callback of a session; there is at most one.
@@ -44,13 +43,13 @@ impl Session {
         let through = self.core.thread.entries().last().map_or(Seq(0), |entry| entry.seq);
         *slot =
             Some(StartedCallback { by, through, revision: self.core.thread.view().revision(), result: None });
-        self.core.background.spawn(async move { BackgroundResult::Callback(guarded(called).await) });
+        self.core.start(guarded(called), Session::background_callback_done);
         Ok(())
     }
 
     /// The callback has ended. Without a running turn, now is a safe point; otherwise the end of the turn is one at the
     /// latest.
-    pub(super) fn background_callback_done(&mut self, result: Result<Called, String>) {
+    fn background_callback_done(&mut self, result: Result<Called, String>) {
         if let BackgroundCallback(Some(started)) = self.hooks.background_callback() {
             started.result = Some(result);
         }

@@ -15,7 +15,7 @@ use super::effects;
 use super::hook_host::MayRun;
 use super::recipes::not_run;
 use super::rounds::text_content;
-use super::work::{JobResult, PendingResolution};
+use super::work::PendingResolution;
 use epitome_compaction::{self as compaction, CompactionDecision};
 use epitome_hooks::command_function;
 use epitome_hooks::event::HookEvent;
@@ -95,7 +95,9 @@ impl Session {
             Ok(Callable::Compaction(recipe, callback)) => {
                 let deciding = self.compactor.deciding(&mut self.core, None, CompactionReason::Hook);
                 self.wait_with(pending);
-                self.run_on_cpu(deciding, move |decided| JobResult::Called(recipe, callback, decided));
+                self.start_job(cpu_worker::run(deciding), move |session, decided| {
+                    session.compaction_weighed(recipe, callback, decided);
+                });
             }
             Ok(Callable::Run(called)) => self.await_callback(pending, asynchronous, called),
             Err(why) => self.refuse_action(pending, why),
@@ -134,7 +136,7 @@ impl Session {
     }
 
     /// Continues with a hook's recipe that summarizes this conversation, once it is known whether that gains anything.
-    pub(super) fn compaction_weighed(
+    fn compaction_weighed(
         &mut self,
         recipe: Arc<Recipe>,
         callback: CallbackRequest,
@@ -236,11 +238,10 @@ impl Session {
             };
         }
         self.wait_with(pending);
-        let Some(work) = &mut self.work else { return };
-        work.jobs.spawn(async move { JobResult::Callback(guarded(called).await) });
+        self.start_job(guarded(called), Session::called_back);
     }
 
-    pub(super) fn called_back(&mut self, called: Result<Called, String>) {
+    fn called_back(&mut self, called: Result<Called, String>) {
         // Its spending is recorded before it ends.
         self.take_child_news();
         let Some(mut pending) = self.take_pending() else { return };

@@ -68,16 +68,20 @@ impl Session {
         let look = self.editor_look(&tool, &question.access);
         // Waits for earlier edits of the same reply, so that the preview sees what they write.
         let entrance = self.tools.enter(&Access::Read(Vec::new()));
-        let Some(work) = &mut self.work else { return };
+        if self.work.is_none() {
+            return;
+        }
         self.core.permissions.open(id.clone(), question);
-        work.jobs.spawn(async move {
-            let looked = async {
-                let _turn = entrance.turn().await;
-                let context = editor_buffers::looked(look, context).await;
-                tool.check(&call.input, context.clone()).await?;
-                Ok(tool.preview(&call.input, context).await)
-            };
-            JobResult::Preview(id, effects::guarded(looked, || Ok(Vec::new())).await)
+        let looked = async move {
+            let _turn = entrance.turn().await;
+            let context = editor_buffers::looked(look, context).await;
+            tool.check(&call.input, context.clone()).await?;
+            Ok(tool.preview(&call.input, context).await)
+        };
+        let looked = effects::guarded(looked, || Ok(Vec::new()));
+        self.start_job(looked, move |session, looked| match looked {
+            Ok(preview) => session.show_ask(&id, preview),
+            Err(why) => session.cannot_run(id, why),
         });
     }
 
@@ -89,7 +93,7 @@ impl Session {
     }
 
     /// Answers a permission request whose call can't run in the current state.
-    pub(super) fn cannot_run(&mut self, id: CallId, why: String) {
+    fn cannot_run(&mut self, id: CallId, why: String) {
         if self.core.permissions.drop_permission(&id) {
             self.answer_turn(EffectResult::Permission(id, Permit::Impossible(why)));
         }
@@ -127,7 +131,7 @@ impl Session {
         }
     }
 
-    pub(super) fn show_ask(&mut self, id: &CallId, mut preview: Vec<ToolDisplay>) {
+    fn show_ask(&mut self, id: &CallId, mut preview: Vec<ToolDisplay>) {
         let Some(call) = self.core.effective_call(id) else { return };
         if let Some(text) =
             self.core.permissions.asked_access(id).and_then(|access| self.core.sandbox_remark(access))

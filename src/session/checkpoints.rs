@@ -10,8 +10,7 @@ use super::actor::Session;
 use super::commands::rewind::model_line;
 use super::core::Core;
 use super::rounds::text_content;
-use super::work::BackgroundResult;
-use epitome_checkpoint::{AffectedFiles, CheckpointError, Checkpoints, RewindReport};
+use epitome_checkpoint::{AffectedFiles, Checkpoints, RewindReport};
 use epitome_platform::blocking;
 use epitome_thread::{Change, Message, Origin};
 use epitome_tools::Access;
@@ -120,15 +119,16 @@ impl Core {
         };
         let session = self.id().clone();
         let syncer = self.log.syncer();
-        self.background.spawn(async move {
+        let marking = async move {
             let synced = syncer.sync().await;
             if synced.is_ok()
                 && let Err(error) = blocking::run(move || checkpoints.mark_reported(number)).await
             {
                 tracing::warn!(%session, %error, "a rewind can't be marked as reported");
             }
-            BackgroundResult::Synced(synced)
-        });
+            synced
+        };
+        self.start(marking, Session::synced);
     }
 
     /// The paths of a report as displayed to the user.
@@ -169,21 +169,18 @@ impl Session {
             return;
         }
         let roots = self.core.roots();
-        let resuming = self.core.background.spawn(async move {
-            BackgroundResult::TakenUp(blocking::start(move || checkpoints.resume(&roots)).await.ok())
+        let resuming = async move { blocking::start(move || checkpoints.resume(&roots)).await };
+        let resuming = self.core.start(resuming, |Session { core, inbox, .. }, reports| {
+            inbox.resume();
+            match reports {
+                Ok(Ok(reports)) => reports.iter().for_each(|report| core.report_late_rewind(report)),
+                Ok(Err(error)) => {
+                    core.notify(NoticeSeverity::Warning, format!("The checkpoints of files: {error}."))
+                }
+                Err(_) => tracing::error!(session = %core.id(), "checkpoints panicked"),
+            }
         });
         self.inbox.pause_for(resuming.id());
-    }
-
-    pub(super) fn taken_up(&mut self, reports: Option<Result<Vec<RewindReport>, CheckpointError>>) {
-        self.inbox.resume();
-        match reports {
-            Some(Ok(reports)) => reports.iter().for_each(|report| self.core.report_late_rewind(report)),
-            Some(Err(error)) => {
-                self.core.notify(NoticeSeverity::Warning, format!("The checkpoints of files: {error}."))
-            }
-            None => tracing::error!(session = %self.core.id(), "checkpoints panicked"),
-        }
     }
 }
 

@@ -9,15 +9,13 @@ use super::client_list::Watcher;
 use super::commands;
 use super::core::Core;
 use super::ending::{cancelled, withdraw};
-use super::hooks_aside;
 use super::instructions;
 use super::mcp::prompts;
 use super::model_link::{Located, ModelSearch};
-use super::replies::{save_draft, sentence};
+use super::replies::sentence;
 use super::resumed::{self, Fate, PendingPrompt, Position, Seen, TextShown};
 use super::session_state;
 use super::subagents::lost_agent;
-use super::suggestions;
 use super::work::{Attaching, BackgroundResult, LeavingClient, QueuedPrompt, Responder, RunningTurn};
 use super::{
     AskId, Attachment, ClientId, CompactionState, NoticeSeverity, Opening, Replay, SessionAnswer,
@@ -27,8 +25,8 @@ use epitome_provider::ProviderError;
 use epitome_provider::attachments::left_out;
 use epitome_recipe::command;
 use epitome_recipe::render::ShellOutputs;
+use epitome_store::StoreError;
 use epitome_thread::{Change, Content, Message, Origin, Seq, StopReason};
-use epitome_tools::question::QuestionReply;
 use epitome_turn::{Turn, TurnLimits};
 
 /// Maximum number of prompts waiting for the end of a turn or for a model to be found.
@@ -626,73 +624,18 @@ impl Session {
 impl Session {
     pub(super) fn background_done(&mut self, done: BackgroundResult) {
         match done {
-            BackgroundResult::Recipes(catalog, watch) => {
-                let problems = catalog.problems.clone();
-                let before = self.recipes.command_list();
-                let readable = catalog.readable.clone();
-                self.core.workspace = Arc::new(self.core.workspace.reading(readable));
-                let first = self.recipes.read(catalog, watch);
-                let masker = self.tools.masker(&self.core);
-                self.recipes.offer_skills(&mut self.core, &self.hooks, masker);
-                let now = self.recipes.command_list();
-                if first || before != now {
-                    self.core.announce(&SessionEvent::Commands(now));
-                }
-                self.core.clients.notify_problems_of("recipes", &problems);
-            }
-            BackgroundResult::HooksAside(event, ask, resolution) => {
-                hooks_aside::resolved(self, event, ask, *resolution);
-            }
-            BackgroundResult::Shell(ticket, outputs) => {
-                if let Some(rendering) = self.recipes.take_rendered(ticket) {
-                    self.begin_command(rendering.prompt, outputs);
-                }
-            }
-            BackgroundResult::ServerPrompt(ticket, fetched) => prompts::prompt_fetched(self, ticket, fetched),
-            BackgroundResult::Attached(ticket, content) => prompts::resources_fetched(self, ticket, content),
-            BackgroundResult::ModelSearch(found) => self.models_found(found),
-            BackgroundResult::Hooks(look, found, trust, watch) => {
-                if self.hooks.take_found(&mut self.core, look, *found, *trust, watch) {
-                    self.mcp.start_trusted(&mut self.core, &self.hooks);
-                }
-            }
-            BackgroundResult::Ahead(plan, summary) => self.summary_prepared(*plan, *summary),
-            BackgroundResult::Foreseen(decided) => self.compaction_foreseen(decided),
-            BackgroundResult::Previewed(ticket, previewed) => self.previewed(ticket, *previewed),
-            BackgroundResult::ServicePlan(hook, plan, answer) => self.service_planned(&hook, plan, answer),
-            BackgroundResult::OnDisk(prompt, came) => self.on_disk(*prompt, came),
-            BackgroundResult::TakenUp(reports) => self.taken_up(reports),
-            BackgroundResult::EditorRequestOver(waited) => self.editors.waited(waited, &self.core.clients),
-            BackgroundResult::QuestionOver(ask) => {
-                self.questions.close(ask, QuestionReply::Cancelled, &self.core.clients)
-            }
-            BackgroundResult::ServersAwaited => self.mcp.waited(&self.core, self.inbox.has_prompts()),
-            BackgroundResult::Callback(called) => self.background_callback_done(called),
-            BackgroundResult::ModelsAsked(asked) => {
-                let effects = self.core.model.apply_learned(*asked, &self.core.settings);
-                self.core.model_learned(effects);
-            }
-            BackgroundResult::Served => {}
-            BackgroundResult::Suggested(at, prompts) => suggestions::came(self, at, prompts),
+            BackgroundResult::Then(next) => next(self),
             // `run` has already checked whether to suspend the session.
             BackgroundResult::Idle => self.watch_idle(),
-            BackgroundResult::Rested(at) => {
-                if self.work.is_none() && self.core.thread.next_seq() == at {
-                    self.core.model.forget_encoding();
-                }
-            }
-            BackgroundResult::DraftDue => save_draft(self),
-            BackgroundResult::DraftSaved(result) => self.core.log.draft.saved(&result),
-            BackgroundResult::SyncDue => {
-                self.core.log.sync_begins();
-                self.core.sync_in_background();
-            }
-            BackgroundResult::Synced(Ok(())) => {}
-            BackgroundResult::Synced(Err(error)) => {
-                tracing::error!(session = %self.core.id(), %error, "the log could not be synced");
-                let text = format!("The session's log could not be synced to disk: {error}");
-                self.core.notify(NoticeSeverity::Error, text);
-            }
+        }
+    }
+
+    /// The log was synced, or an error prevented it.
+    pub(super) fn synced(&mut self, synced: Result<(), Arc<StoreError>>) {
+        if let Err(error) = synced {
+            tracing::error!(session = %self.core.id(), %error, "the log could not be synced");
+            let text = format!("The session's log could not be synced to disk: {error}");
+            self.core.notify(NoticeSeverity::Error, text);
         }
     }
 
@@ -732,16 +675,10 @@ fn record(core: &mut Core, change: Change, answer: oneshot::Sender<Result<(), Se
     if let Err(error) = core.commit(change) {
         return drop(answer.send(Err(error)));
     }
-    let syncer = core.log.syncer();
-    core.background.spawn(async move {
-        let synced = syncer.sync().await;
-        let recorded = match &synced {
-            Ok(()) => Ok(()),
-            Err(error) => Err(SessionError::Store(error.to_string())),
-        };
+    core.sync_then(|synced| {
+        let recorded = synced.as_ref().map_err(|error| SessionError::Store(error.to_string()));
         // The receiver may be gone.
-        drop(answer.send(recorded));
-        BackgroundResult::Synced(synced)
+        drop(answer.send(recorded.copied()));
     });
 }
 

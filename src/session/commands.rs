@@ -31,7 +31,7 @@ use super::questions::Questions;
 use super::recipe_catalog::SessionRecipes;
 use super::rounds::apply_to;
 use super::session_state;
-use super::work::{BackgroundResult, QueuedPrompt};
+use super::work::QueuedPrompt;
 use super::{AccessGrant, AccessScope, CommandInfo, NoticeSeverity, SessionAnswer, cpu_worker, summary};
 use epitome_checkpoint::{CheckpointError, RewindReport, TurnRecord};
 use epitome_compaction::{Budget, Preview};
@@ -361,9 +361,8 @@ impl Session {
     fn finish_command(&mut self, prompt: QueuedPrompt, ran: CommandOutcome) {
         let CommandOutcome { changes, meta, later, rewound_files } = ran;
         if let Some(work) = later {
-            let on_disk = async move { BackgroundResult::OnDisk(Box::new(prompt), work.await) };
-            self.inbox.pause_for(self.core.background.spawn(on_disk).id());
-            return;
+            let on_disk = self.core.start(work, |session, came| session.on_disk(prompt, came));
+            return self.inbox.pause_for(on_disk.id());
         }
         let (reason, usage) = (StopReason::EndTurn, Usage::default());
         let ended = Change::TurnEnded { reason, usage, quiet_hooks: 0 };
@@ -381,7 +380,7 @@ impl Session {
     }
 
     /// Continues a command after its disk work.
-    pub(super) fn on_disk(&mut self, prompt: QueuedPrompt, came: Option<DiskResult>) {
+    fn on_disk(&mut self, prompt: QueuedPrompt, came: Option<DiskResult>) {
         self.inbox.resume();
         let ran = match came {
             Some(DiskResult::Rewound(plan, came)) => rewind::rewound(&mut self.core, *plan, came),

@@ -21,7 +21,7 @@ use super::recipes::RenderedText;
 use super::replies::sentence;
 use super::rounds::apply_to;
 use super::summary::{self, Attempt, SummaryJob, WrittenSummary};
-use super::work::{JobResult, PendingResolution, ScanPurpose, TurnFault};
+use super::work::{PendingResolution, ScanPurpose, TurnFault};
 use super::{CompactionState, NoticeSeverity, cpu_worker};
 use epitome_compaction::backoff::CompactionBackoff;
 use epitome_compaction::{
@@ -271,11 +271,11 @@ impl Session {
     pub(super) fn plan(&mut self, why: CompactionReason) {
         let focus = self.compactor.order.focus.clone();
         let deciding = self.compactor.deciding(&mut self.core, focus, why);
-        self.run_on_cpu(deciding, move |decided| JobResult::Planned(why, decided));
+        self.start_job(cpu_worker::run(deciding), move |session, decided| session.planned(why, decided));
     }
 
     /// Takes the decision. If the view has changed since, the turn requests another plan.
-    pub(super) fn planned(&mut self, why: CompactionReason, decided: Option<(Seq, CompactionDecision)>) {
+    fn planned(&mut self, why: CompactionReason, decided: Option<(Seq, CompactionDecision)>) {
         let Some((revision, decision)) = decided else {
             return self.end_compaction(CompactionResult::Failed(cpu_worker::FAULT.to_owned()));
         };
@@ -331,11 +331,8 @@ impl Session {
         let instruction = self.compactor.instruction(&self.core, &self.recipes);
         let pieces = self.compactor.show_begun(&mut self.core);
         let writing = self.compactor.writing(&self.core, main, plan, instruction, pieces);
-        let Some(work) = &mut self.work else { return };
         let scope = self.core.trace.scope().clone();
-        let job =
-            async move { JobResult::Summary(Box::new(effects::guarded(writing, Attempt::panicked).await)) };
-        work.jobs.spawn(job.instrument(scope));
+        self.start_job(effects::guarded(writing, Attempt::panicked).instrument(scope), Session::summarised);
     }
 
     /// Shortens old tool results, without a model call and without hooks.
@@ -343,10 +340,10 @@ impl Session {
         let (ruler, thread) = (self.core.ruler(), self.core.thread.clone());
         let revision = thread.view().revision();
         let pruning = move || compaction::pruned(&ruler, &thread, masks, trigger);
-        self.run_on_cpu(pruning, move |pruned| JobResult::Pruned(revision, pruned));
+        self.start_job(cpu_worker::run(pruning), move |session, pruned| session.pruned(revision, pruned));
     }
 
-    pub(super) fn pruned(&mut self, revision: Seq, pruned: Option<Change>) {
+    fn pruned(&mut self, revision: Seq, pruned: Option<Change>) {
         let change = match pruned {
             Some(change) if revision == self.core.thread.view().revision() => self.core.sized(change),
             Some(_) => return self.end_compaction(CompactionResult::Failed(CHANGED.to_owned())),
@@ -359,7 +356,7 @@ impl Session {
         self.end_compaction(CompactionResult::Done(Box::new(change)));
     }
 
-    pub(super) fn summarised(&mut self, attempt: Attempt) {
+    fn summarised(&mut self, attempt: Attempt) {
         self.compactor.show_last_pieces(&self.core);
         let summary = take_attempt(self, attempt);
         if let Err(error) = &summary {
@@ -393,10 +390,10 @@ impl Session {
         let (ruler, thread) = (self.core.ruler(), self.core.thread.clone());
         let budget = self.compactor.budget(&self.core);
         let composing = move || compaction::compacted(&ruler, &thread, &budget, &plan, id, written);
-        self.run_on_cpu(composing, JobResult::Composed);
+        self.start_job(cpu_worker::run(composing), Session::composed);
     }
 
-    pub(super) fn composed(&mut self, composed: Option<Result<Change, String>>) {
+    fn composed(&mut self, composed: Option<Result<Change, String>>) {
         let why = self.compactor.draft.as_ref().map_or(CompactionReason::Command, |draft| draft.why);
         match composed {
             Some(Ok(change)) => {
@@ -448,10 +445,12 @@ impl Session {
             }
         };
         self.wait_with(pending);
-        self.run_on_cpu(composing, move |made| JobResult::Swapped(revision, made));
+        self.start_job(cpu_worker::run(composing), move |session, made| {
+            session.text_composed(revision, made)
+        });
     }
 
-    pub(super) fn text_composed(&mut self, revision: Seq, made: Option<Result<Change, String>>) {
+    fn text_composed(&mut self, revision: Seq, made: Option<Result<Change, String>>) {
         let Some(mut pending) = self.take_pending() else { return };
         let made = made.unwrap_or_else(|| Err(cpu_worker::FAULT.to_owned()));
         let made = match revision == self.core.thread.view().revision() {

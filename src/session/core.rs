@@ -6,8 +6,9 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
+use super::actor::Session;
 use super::child::Lineage;
 use super::client_list::ClientList;
 use super::counts::Counts;
@@ -174,8 +175,11 @@ impl Core {
             | Change::Rewound { .. } => self.announce_usage(),
             _ => {}
         }
-        if let Some(sync) = self.log.sync_soon() {
-            self.background.spawn(sync);
+        if let Some(due) = self.log.sync_soon() {
+            self.start(due, |session, ()| {
+                session.core.log.sync_begins();
+                session.core.sync_in_background();
+            });
         }
         Ok(entry)
     }
@@ -207,20 +211,43 @@ impl Core {
             responder.answer(synced.as_ref().map(|()| answer).map_err(|error| log_error(error)));
             synced
         });
-        self.background.spawn(async move {
+        let synced = async move {
             match answered.await {
-                Ok(synced) => BackgroundResult::Synced(synced),
+                Ok(synced) => synced,
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                 // The process ends.
                 Err(_) => std::future::pending().await,
             }
-        });
+        };
+        self.start(synced, Session::synced);
+    }
+
+    /// Starts work outside of turns; the session goes on with its result.
+    pub fn start<T: Send + 'static>(
+        &mut self,
+        work: impl Future<Output = T> + Send + 'static,
+        then: impl FnOnce(&mut Session, T) + Send + 'static,
+    ) -> AbortHandle {
+        self.background.spawn(async move {
+            let result = work.await;
+            BackgroundResult::Then(Box::new(move |session: &mut Session| then(session, result)))
+        })
     }
 
     /// Starts syncing the log, without waiting for it.
     pub fn sync_in_background(&mut self) {
+        self.sync_then(|_| ());
+    }
+
+    /// Starts syncing the log, and reports the result. `report` is dropped if the session ends first.
+    pub fn sync_then(&mut self, report: impl FnOnce(&Result<(), Arc<StoreError>>) + Send + 'static) {
         let syncer = self.log.syncer();
-        self.background.spawn(async move { BackgroundResult::Synced(syncer.sync().await) });
+        let sync = async move {
+            let synced = syncer.sync().await;
+            report(&synced);
+            synced
+        };
+        self.start(sync, Session::synced);
     }
 
     /// The id for a new message, used neither in the log nor by a streaming reply.
@@ -262,7 +289,7 @@ pub(super) async fn settle(core: &mut Core) -> Result<(), Unwritten> {
     let Settled { written, failure } = core.log.settle().await;
     for entry in written {
         if let Some(remove) = core.log.draft.committed(&entry.change) {
-            core.background.spawn(blocking::run(remove));
+            core.start(blocking::run(remove), |_, ()| ());
         }
     }
     let Some(WriteFailure { from, error }) = failure else {

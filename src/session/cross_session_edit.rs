@@ -15,7 +15,7 @@ use super::callbacks::guarded;
 use super::core::Core;
 use super::registry::SessionServices;
 use super::rounds::room;
-use super::work::{BackgroundResult, JobResult, PendingResolution};
+use super::work::PendingResolution;
 use epitome_compaction as compaction;
 use epitome_config::Settings;
 use epitome_hooks::guards;
@@ -153,30 +153,23 @@ impl Session {
         let around = RequesterContext { settings, environment };
         let mutation = Mutation { from, cwd, by, messages, preserve_recent, around };
         self.wait_with(pending);
-        let Some(work) = &mut self.work else { return };
-        work.jobs.spawn(async move {
-            let replaced = guarded(sessions.mutate(&target, mutation)).await;
-            JobResult::Elsewhere(replaced.map(|Replaced { tokens_before, tokens_after }| {
-                format!(
-                    "{count} messages replaced the history of {target}: about {tokens_before} tokens \
-                     became {tokens_after}"
-                )
-            }))
+        let id = target.clone();
+        let mutating = guarded(async move { sessions.mutate(&id, mutation).await });
+        self.start_job(mutating, move |session, replaced| {
+            let Some(mut pending) = session.take_pending() else { return };
+            let Replaced { tokens_before, tokens_after } = match replaced {
+                Ok(replaced) => replaced,
+                Err(why) => return session.refuse_action(pending, why),
+            };
+            let words = format!(
+                "{count} messages replaced the history of {target}: about {tokens_before} tokens became \
+                 {tokens_after}"
+            );
+            let hook = &pending.resolution.action_by;
+            tracing::info!(session = %session.core.id(), hook, words, "another conversation was changed");
+            pending.done([words]);
+            session.settle_round(pending);
         });
-    }
-
-    /// Takes the result as text, and settles the end of the round that waited for it.
-    pub(super) fn mutated_elsewhere(&mut self, result: Result<String, String>) {
-        let Some(mut pending) = self.take_pending() else { return };
-        match result {
-            Ok(words) => {
-                let hook = &pending.resolution.action_by;
-                tracing::info!(session = %self.core.id(), hook, words, "another conversation was changed");
-                pending.done([words]);
-                self.settle_round(pending);
-            }
-            Err(why) => self.refuse_action(pending, why),
-        }
     }
 
     /// Replaces this conversation's history, for a hook of another one.
@@ -193,18 +186,13 @@ impl Session {
             let replaced = replaced(&change, mutation, self.core.id());
             self.core.commit(change).map(|_| replaced).map_err(|error| error.to_string())
         });
-        let replaced = match committed {
-            Ok(replaced) => replaced,
-            // The receiver may be gone.
-            Err(why) => return drop(answer.send(Err(why))),
-        };
-        let syncer = self.core.log.syncer();
-        self.core.background.spawn(async move {
-            let synced = syncer.sync().await;
-            let reply = synced.as_ref().map(|()| replaced).map_err(ToString::to_string);
-            drop(answer.send(reply));
-            BackgroundResult::Synced(synced)
-        });
+        match committed {
+            Ok(replaced) => self.core.sync_then(move |synced| {
+                // The receiver may be gone.
+                drop(answer.send(synced.as_ref().map(|()| replaced).map_err(ToString::to_string)));
+            }),
+            Err(why) => drop(answer.send(Err(why))),
+        }
     }
 }
 

@@ -114,7 +114,7 @@ impl Session {
     }
 
     /// Applies the result of the hooks; `None` if there were no hooks.
-    fn hooks_done(&mut self, ask: HookPoint, said: Option<Resolution>) {
+    pub(super) fn hooks_done(&mut self, ask: HookPoint, said: Option<Resolution>) {
         let is_seen = said.is_some();
         let mut resolution = said.unwrap_or_default();
         // Hooks may quote files.
@@ -141,29 +141,18 @@ impl Session {
         }
     }
 
-    /// Handles the result of a job.
-    pub(super) fn job_done(&mut self, done: JobResult) {
-        match done {
-            JobResult::Tool(call, outcome, plan) => self.tool_done(&call, outcome, plan),
-            JobResult::Preview(call, Ok(preview)) => self.show_ask(&call, preview),
-            JobResult::Preview(call, Err(why)) => self.cannot_run(call, why),
-            JobResult::Summary(attempt) => self.summarised(*attempt),
-            JobResult::Looked(looked, before) => {
-                self.looked(*looked);
-                self.continue_after_look(before);
-            }
-            JobResult::Hooks(ask, resolution) => self.hooks_done(ask, Some(*resolution)),
-            JobResult::Callback(called) => self.called_back(called),
-            JobResult::Elsewhere(result) => self.mutated_elsewhere(result),
-            JobResult::Planned(why, decided) => self.planned(why, decided),
-            JobResult::Pruned(revision, pruned) => self.pruned(revision, pruned),
-            JobResult::Composed(composed) => self.composed(composed),
-            JobResult::Eased(revision, cut) => self.eased(revision, cut),
-            JobResult::Swapped(revision, made) => self.text_composed(revision, made),
-            JobResult::Called(recipe, callback, decided) => {
-                self.compaction_weighed(recipe, callback, decided)
-            }
-        }
+    /// Starts a job of the running turn, which goes on with its result; a cancel drops both. Does nothing without a
+    /// running turn.
+    pub(super) fn start_job<T: Send + 'static>(
+        &mut self,
+        job: impl Future<Output = T> + Send + 'static,
+        then: impl FnOnce(&mut Session, T) + Send + 'static,
+    ) {
+        let Some(work) = &mut self.work else { return };
+        work.jobs.spawn(async move {
+            let result = job.await;
+            JobResult::Then(Box::new(move |session: &mut Session| then(session, result)))
+        });
     }
 
     /// Continues after the scan of the instruction files.

@@ -11,7 +11,7 @@ use super::replies::partial;
 use super::resumed::KEPT;
 use super::session_state;
 use super::suggestions;
-use super::work::{Attaching, BackgroundResult, JobResult, Responder, RunningTurn, TurnFault};
+use super::work::{Attaching, JobResult, Responder, RunningTurn, TurnFault};
 use super::{CompactionState, SessionAnswer, SessionCommand, SessionError, SessionEvent, Ticket, WorkEnd};
 use epitome_hooks::hook_context::EventData;
 use epitome_thread::{Change, Entry, Message, MessageId, ReplyCut, Seq, StopReason, Thread, Usage};
@@ -97,9 +97,10 @@ impl Session {
         answer_all(&self.core.thread, work.responders, &answer);
         suggestions::ask(self, reason);
         let (at, kept) = (self.core.thread.next_seq(), ENCODING_KEPT.min(self.core.services.suspend_after));
-        self.core.background.spawn(async move {
-            tokio::time::sleep(kept).await;
-            BackgroundResult::Rested(at)
+        self.core.start(tokio::time::sleep(kept), move |session, ()| {
+            if session.work.is_none() && session.core.thread.next_seq() == at {
+                session.core.model.forget_encoding();
+            }
         });
     }
 

@@ -19,7 +19,7 @@ use known::{known_paths, reminder, touched};
 
 use super::actor::Session;
 use super::core::Core;
-use super::work::{JobResult, ScanPurpose};
+use super::work::ScanPurpose;
 use epitome_files::paths::Paths;
 use epitome_platform::blocking;
 use epitome_problem::Problem;
@@ -210,13 +210,15 @@ impl Session {
         }
         let look = self.instructions.look_at(&self.core);
         let (edits, learned) = (self.tools.edits().clone(), self.core.services.learned.clone());
-        let Some(work) = &mut self.work else { return };
-        work.jobs.spawn(async move {
+        let looking = async move {
             edits.settle().await;
             // Read once; a first call would not know yet how its model is given tools.
             learned.load().await;
-            let looked = blocking::start(|| look.take()).await.ok();
-            JobResult::Looked(Box::new(looked), before)
+            blocking::start(|| look.take()).await.ok()
+        };
+        self.start_job(looking, move |session, looked| {
+            session.looked(looked);
+            session.continue_after_look(before);
         });
     }
 
@@ -228,7 +230,7 @@ impl Session {
     }
 
     /// Applies the result of a scan. After a panic, the next scan finds everything again.
-    pub(super) fn looked(&mut self, looked: Option<ScannedInstructions>) {
+    fn looked(&mut self, looked: Option<ScannedInstructions>) {
         let ScannedInstructions { watch, problems, agents } = looked.unwrap_or_default();
         self.instructions = watch;
         self.core.show_problems(&problems);

@@ -8,7 +8,7 @@ use super::core::Core;
 use super::model_link::{Choices, LocalSearch, Located, ModelEffect, ModelLink, ModelSearch};
 use super::provider_error;
 use super::registry::{Overrides, SessionServices};
-use super::work::{BackgroundResult, ScanPurpose};
+use super::work::ScanPurpose;
 use super::{NoticeSeverity, SessionAnswer, SessionError, SessionEvent, SessionOptions};
 use epitome_config::Settings;
 use epitome_provider::endpoint::EnvironmentPairs;
@@ -130,10 +130,13 @@ impl Core {
                 ModelEffect::Notice(severity, text) => self.notify(severity, text),
                 ModelEffect::WindowChanged => self.announce_usage(),
                 ModelEffect::Ask(ask) => {
-                    self.background.spawn(async move { BackgroundResult::ModelsAsked(Box::new(ask.await)) });
+                    self.start(ask, |session, asked| {
+                        let effects = session.core.model.apply_learned(asked, &session.core.settings);
+                        session.core.model_learned(effects);
+                    });
                 }
                 ModelEffect::Search(search) => {
-                    self.background.spawn(async move { BackgroundResult::ModelSearch(search.await) });
+                    self.start(search, Session::models_found);
                 }
             }
         }

@@ -16,9 +16,9 @@ use super::core::Core;
 use super::hook_host::MayRun;
 use super::recipe_catalog::SessionRecipes;
 use super::replies::sentence;
-use super::work::{BackgroundResult, QueuedPrompt, RecipeRun, RunningTurn};
-use super::{CommandInfo, NoticeSeverity, SessionCommand, SessionError, Ticket, cpu_worker};
-use epitome_compaction::{self as compaction, Budget, CompactionRequest, Preview};
+use super::work::{QueuedPrompt, RecipeRun, RunningTurn};
+use super::{CommandInfo, NoticeSeverity, SessionCommand, SessionError, SessionEvent, Ticket, cpu_worker};
+use epitome_compaction::{self as compaction, Budget, CompactionRequest};
 use epitome_config::Summariser;
 use epitome_hooks::claude::tools as claude_tools;
 use epitome_hooks::handlers::{self, HandlerTable};
@@ -30,6 +30,7 @@ use epitome_recipe::catalog::RecipeCatalog;
 use epitome_recipe::command::{self, RecipeArguments};
 use epitome_recipe::parse::{Recipe, RecipeModel, RecipeSource, RecipeSyntax};
 use epitome_recipe::render::{self, NOT_RUN, RenderContext, Rendered, ShellCall, ShellOutputs};
+use epitome_recipe::watch::Registration;
 use epitome_secrets::Masker;
 use epitome_thread::{Change, Content, Message, ModelName, Origin, Seq, Trigger};
 use epitome_tools::shell_output::shell_output;
@@ -40,17 +41,6 @@ use epitome_turn::{Turn, TurnLimits};
 pub struct Rendering {
     pub prompt: QueuedPrompt,
     pub job: AbortHandle,
-}
-
-/// A compaction preview, for the command that asks for it.
-pub struct Previewed {
-    typed: String,
-    /// The command that would compact.
-    command: String,
-    revision: Seq,
-    budget: Budget,
-    /// `None` if computing it panicked.
-    preview: Option<Preview>,
 }
 
 impl Rendering {
@@ -214,7 +204,7 @@ impl SessionRecipes {
         let cwd = core.thread.cwd().to_path_buf();
         let (services, overrides) = (core.services.clone(), core.settings.overrides());
         let watch = self.watch();
-        core.background.spawn(blocking::run(move || {
+        let read = blocking::run(move || {
             let plan = RecipeCatalog::watched(&cwd, &services.paths, &overrides.recipe_dirs);
             let watch = services.watch.about_to_read(watch, plan, move || {
                 // A full channel means that the session is busy with newer commands.
@@ -222,9 +212,9 @@ impl SessionRecipes {
                     drop(sender.try_send(SessionCommand::RecipesChanged));
                 }
             });
-            let catalog = RecipeCatalog::load(&cwd, &services.paths, &overrides.recipe_dirs);
-            BackgroundResult::Recipes(catalog, watch)
-        }));
+            (RecipeCatalog::load(&cwd, &services.paths, &overrides.recipe_dirs), watch)
+        });
+        core.start(read, |session, (catalog, watch)| session.recipes_read(catalog, watch));
     }
 
     /// The slash commands for clients.
@@ -247,6 +237,20 @@ impl SessionRecipes {
 }
 
 impl Session {
+    fn recipes_read(&mut self, catalog: RecipeCatalog, watch: Option<Arc<Registration>>) {
+        let problems = catalog.problems.clone();
+        let before = self.recipes.command_list();
+        self.core.workspace = Arc::new(self.core.workspace.reading(catalog.readable.clone()));
+        let first = self.recipes.read(catalog, watch);
+        let masker = self.tools.masker(&self.core);
+        self.recipes.offer_skills(&mut self.core, &self.hooks, masker);
+        let now = self.recipes.command_list();
+        if first || before != now {
+            self.core.announce(&SessionEvent::Commands(now));
+        }
+        self.core.clients.notify_problems_of("recipes", &problems);
+    }
+
     /// Whether a prompt is a compaction without a model, or only a preview of one.
     pub(super) fn needs_no_model(&self, prompt: &QueuedPrompt) -> bool {
         let typed = self.command_in(&prompt.content).and_then(|(_, typed)| command::parse(typed));
@@ -403,24 +407,18 @@ impl Session {
         let ticket = prompt.responder.ticket;
         let (revision, planned_budget) = (thread.view().revision(), budget.clone());
         let previewing = move || compaction::preview(&ruler, &thread, &budget, &wish);
-        let job = self.core.run_on_cpu_in_background(previewing, move |preview| {
-            let previewed = Previewed { typed, command, revision, budget: planned_budget, preview };
-            BackgroundResult::Previewed(ticket, Box::new(previewed))
+        let job = self.core.start(cpu_worker::run(previewing), move |session, preview| {
+            // Its command may have been cancelled.
+            let Some(rendering) = session.recipes.take_rendered(ticket) else { return };
+            session.carry_out(rendering.prompt, typed, |core, _| match preview {
+                None => commands::no_compaction(core, &format!("{}.", cpu_worker::FAULT)),
+                Some(_) if revision != core.thread.view().revision() => {
+                    commands::no_compaction(core, "the conversation was changed meanwhile. Say it again.")
+                }
+                Some(preview) => commands::dry_run(core, &preview, &planned_budget, command),
+            });
         });
         self.recipes.render(Rendering { prompt, job });
-    }
-
-    /// Shows the preview, unless its command was cancelled.
-    pub(super) fn previewed(&mut self, ticket: Ticket, previewed: Previewed) {
-        let Some(rendering) = self.recipes.take_rendered(ticket) else { return };
-        let Previewed { typed, command, revision, budget, preview } = previewed;
-        self.carry_out(rendering.prompt, typed, |core, _| match preview {
-            None => commands::no_compaction(core, &format!("{}.", cpu_worker::FAULT)),
-            Some(_) if revision != core.thread.view().revision() => {
-                commands::no_compaction(core, "the conversation was changed meanwhile. Say it again.")
-            }
-            Some(preview) => commands::dry_run(core, &preview, &budget, command),
-        });
     }
 
     /// Runs a recipe's shell calls in the background, then renders it again with their output.
@@ -435,10 +433,15 @@ impl Session {
         let context = ToolContext::bare(self.core.workspace.clone());
         let ticket = prompt.responder.ticket;
         let masker = self.tools.masker(&self.core);
-        let job = self.core.background.spawn(async move {
+        let running = async move {
             let instead = |_: &str| not_run(may_run);
             outputs.extend(shell_outputs(&toolbox, &context, masker.as_deref(), calls, instead).await);
-            BackgroundResult::Shell(ticket, outputs)
+            outputs
+        };
+        let job = self.core.start(running, move |session, outputs| {
+            if let Some(rendering) = session.recipes.take_rendered(ticket) {
+                session.begin_command(rendering.prompt, outputs);
+            }
         });
         self.recipes.render(Rendering { prompt, job });
     }

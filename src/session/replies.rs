@@ -275,7 +275,7 @@ impl Session {
                 if !shown.is_empty()
                     && let Some(due) = self.core.log.draft.wrote()
                 {
-                    self.core.background.spawn(due);
+                    self.core.start(due, |session, ()| save_draft(session));
                 }
             }
             ModelCallEvent::Finished => {
@@ -443,13 +443,15 @@ fn spend_on_cut_reply(session: &mut Session, model: ModelName, usage: Option<Usa
 }
 
 /// Saves the streamed part of the running reply, which a crash would lose.
-pub(super) fn save_draft(session: &mut Session) {
+fn save_draft(session: &mut Session) {
     let call = session.work.as_ref().and_then(|work| work.model.as_ref());
     let save = call.and_then(|call| {
         session.core.log.draft.save(call.message, call.model.clone(), call.collector.shown())
     });
     match save {
-        Some(save) => drop(session.core.background.spawn(blocking::run(save))),
+        Some(save) => {
+            session.core.start(blocking::run(save), |session, result| session.core.log.draft.saved(&result));
+        }
         None => session.core.log.draft.skip(),
     }
 }
