@@ -21,7 +21,7 @@ use super::inbox::{Channel, Inbox};
 use super::instructions::InstructionWatch;
 use super::mcp::{McpHost, prompts};
 use super::questions::Questions;
-use super::recipe_catalog::SessionRecipes;
+use super::recipes::SessionRecipes;
 use super::registry::SessionServices;
 use super::session_state;
 use super::subagents::Subagents;
@@ -109,7 +109,7 @@ impl Session {
         budget::limit_costs(&mut core, questions.sender());
         optional_tools::offer(&mut core);
         let edits = diagnostics::edit_watch(&mut core, questions.sender());
-        core.show_problems(&problems);
+        core.clients.notify_problems(&problems);
         Session {
             inbox: Inbox::new(channel),
             work: None,
@@ -129,7 +129,7 @@ impl Session {
     /// Connects the session with the others of its process, which can read its activity.
     pub(super) fn join_process(&mut self, process: HostProcess, activity: Arc<Activity>) {
         self.core.process = process;
-        self.core.clients.share_activity(activity);
+        self.core.clients.activity = activity;
     }
 
     /// Runs until the session is closed, its last client has left, or it is suspended. Returns the clients that tried
@@ -197,7 +197,7 @@ impl Session {
         match event {
             ActorEvent::Command(Some(command)) => self.command(command),
             // All senders are gone, so no command can arrive any more.
-            ActorEvent::Command(None) => self.core.clients.close(),
+            ActorEvent::Command(None) => self.core.clients.closing = true,
             ActorEvent::Model(step) => {
                 self.model_step(step);
                 note_running_cost(self);
@@ -215,7 +215,7 @@ impl Session {
             ActorEvent::Summary(piece) => self.compactor.show_piece(&self.core, piece),
             ActorEvent::Child(news) => self.child_news(news),
             ActorEvent::Hook(HookNews::Call(call)) => self.serve(call),
-            ActorEvent::Hook(HookNews::Late(news)) => self.hooks.late().take_in(&self.core, news),
+            ActorEvent::Hook(HookNews::Late(news)) => self.hooks.late.take_in(&self.core, news),
             ActorEvent::Server(news) => prompts::server_event(self, news),
             ActorEvent::Asked(asked) => {
                 if let Some(closed) = self.questions.open(asked, &self.core.clients) {
@@ -248,7 +248,7 @@ impl Session {
     }
 
     fn progressed(&mut self, call: CallId, output: CallOutput) {
-        if self.tools.background().is_from(&call) {
+        if self.tools.background.is_from(&call) {
             return self.core.clients.announce_to_followers(&SessionEvent::CallProgress { call, output });
         }
         // Output that arrives after the outcome is part of the outcome.
@@ -278,7 +278,7 @@ async fn handle_events(session: &mut Session) -> Pause {
         }
         session.publish_activity();
         session_state::refresh(session);
-        if session.core.clients.are_closing() {
+        if session.core.clients.closing {
             return Pause::Closing;
         }
         session.questions.follow(&session.core.clients);

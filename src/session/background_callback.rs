@@ -36,7 +36,7 @@ impl Session {
         by: String,
         called: impl Future<Output = Result<Called, String>> + Send + 'static,
     ) -> Result<(), String> {
-        let BackgroundCallback(slot) = self.hooks.background_callback();
+        let BackgroundCallback(slot) = &mut self.hooks.background_callback;
         if let Some(StartedCallback { by, .. }) = slot {
             return Err(format!("a background callback of {by} is still running; one at a time"));
         }
@@ -50,7 +50,7 @@ impl Session {
     /// The callback has ended. Without a running turn, now is a safe point; otherwise the end of the turn is one at the
     /// latest.
     fn background_callback_done(&mut self, result: Result<Called, String>) {
-        if let BackgroundCallback(Some(started)) = self.hooks.background_callback() {
+        if let BackgroundCallback(Some(started)) = &mut self.hooks.background_callback {
             started.result = Some(result);
         }
         if self.work.is_none() {
@@ -64,7 +64,7 @@ impl Session {
         if self.compactor.summary().is_some() {
             return;
         }
-        let Some(started) = self.hooks.background_callback().take_finished() else { return };
+        let Some(started) = self.hooks.background_callback.take_finished() else { return };
         let StartedCallback { by, through, revision, result } = started;
         let applied = match result {
             Some(Ok(_)) if self.core.thread.view().revision() != revision => {

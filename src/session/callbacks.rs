@@ -14,7 +14,6 @@ use super::cross_session_edit::HandedHistory;
 use super::effects;
 use super::hook_host::MayRun;
 use super::recipes::not_run;
-use super::rounds::text_content;
 use super::work::PendingResolution;
 use epitome_compaction::{self as compaction, CompactionDecision};
 use epitome_hooks::command_function;
@@ -25,7 +24,7 @@ use epitome_hooks::output::{CallbackRequest, Utterance};
 use epitome_provider::models;
 use epitome_recipe::command::{self, RecipeArguments};
 use epitome_recipe::parse::{Context, HistoryMode, OutputMode, Recipe, RecipeModel};
-use epitome_thread::{Change, Message, ModelName, Origin, Role, Seq, StopReason};
+use epitome_thread::{Change, ModelName, Origin, Role, Seq, StopReason};
 use epitome_tools::ToolContext;
 use epitome_turn::CompactionReason;
 
@@ -114,7 +113,7 @@ impl Session {
             let called = self.function_call(event, callback.name, callback.args);
             return Ok(Callable::Run(called.boxed()));
         }
-        let recipe = self.recipes.catalog().find(&callback.name).cloned().ok_or_else(|| {
+        let recipe = self.recipes.catalog.find(&callback.name).cloned().ok_or_else(|| {
             format!(
                 "there is no recipe or function called {:?}; epitome recipes list shows all",
                 callback.name
@@ -191,7 +190,7 @@ impl Session {
     ) -> impl Future<Output = Result<Called, String>> + Send + 'static {
         let view = self.core.thread.view();
         let messages = epitome_hooks::messages::utterances(view);
-        let continuations = self.hooks.turn_state().continuations;
+        let continuations = self.hooks.turn.continuations;
         let hook_context = self.hook_context(match event == HookEvent::AgentStop {
             true => EventData::AgentStop { round: self.round(), stop_reason: "end_turn", continuations },
             false => EventData::TurnEnd(self.round()),
@@ -304,8 +303,7 @@ impl Session {
                 changes.push(self.replacement_once(by, messages, 0, through)?);
             }
             OutputMode::Message => {
-                let message =
-                    Message { id: self.core.fresh_message(), content: text_content(text), author: None };
+                let message = self.core.message(text);
                 changes.push(Change::Said { message, origin: Origin::Hook { hook: by.to_owned() } });
             }
             OutputMode::Append => changes.push(self.core.context(by.to_owned(), text)),

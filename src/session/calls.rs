@@ -126,7 +126,7 @@ impl Session {
             fetches_private: self.core.settings.fetch_private,
             agents: None,
             sandbox: self.core.sandbox_rules(),
-            background: self.tools.background().clone(),
+            background: self.tools.background.clone(),
             unsaved: Arc::default(),
         }
     }
@@ -187,7 +187,7 @@ impl Session {
         let look = access.as_ref().ok().and_then(|access| self.editor_look(&tool, access));
         let entrance = self.tools.enter(&access.unwrap_or(Access::Nothing));
         let masker = self.tools.masker(&self.core);
-        let edits = self.tools.edits().clone();
+        let edits = self.tools.edits.clone();
         let stop = Arc::new(Notify::new());
         self.tools.call(&id).stop = Some(stop.clone());
         let Some(work) = &mut self.work else { return };
@@ -251,7 +251,7 @@ fn ruling(session: &mut Session, id: &CallId) -> Ruling {
         .permissions
         .saved(&session.core.services.paths, session.core.thread.cwd())
         .unwrap_or_else(|problem| {
-            session.core.show_problems(&[problem]);
+            session.core.clients.notify_problems(&[problem]);
             [].into()
         });
     let call = session.core.effective_call(id);

@@ -9,10 +9,9 @@ use super::NoticeSeverity;
 use super::actor::Session;
 use super::commands::rewind::model_line;
 use super::core::Core;
-use super::rounds::text_content;
 use epitome_checkpoint::{AffectedFiles, Checkpoints, RewindReport};
 use epitome_platform::blocking;
-use epitome_thread::{Change, Message, Origin};
+use epitome_thread::{Change, Origin};
 use epitome_tools::Access;
 
 /// The source of notes about rewound files in the log. No hook can have this name, because a hook is named by its file.
@@ -79,7 +78,7 @@ impl Core {
             0 => "An interrupted rewind of files was completed. The conversation stays as it is.".to_owned(),
             _ => format!("An interrupted rewind of files was completed, except for {failed} files."),
         };
-        changes.push(Change::Noted { message: self.fresh_message(), text });
+        changes.push(self.note(text));
         for change in changes {
             // It is reported again when the log is writable.
             if self.commit(change).is_err() {
@@ -108,8 +107,7 @@ impl Core {
     }
 
     pub(super) fn note_for_model(&mut self, text: String) -> Change {
-        let message = Message { id: self.fresh_message(), content: text_content(text), author: None };
-        Change::Said { message, origin: Origin::Context { by: BY.to_owned() } }
+        Change::Said { message: self.message(text), origin: Origin::Context { by: BY.to_owned() } }
     }
 
     /// Marks a rewind as reported once the log is on disk. If that fails, it is reported again at the next start.

@@ -17,7 +17,7 @@ use super::event_gate::EventGate;
 use super::work::LeavingClient;
 use super::{
     AccessGrant, AskId, Attachment, ClientId, Foreground, Opening, QuestionKind, QuestionSupport,
-    SessionAnswer, SessionError, SessionEvent, SessionState,
+    SessionAnswer, SessionEvent, SessionState,
 };
 use epitome_thread::{Change, Entry, Origin, Seq, SessionId};
 
@@ -45,22 +45,22 @@ pub(super) struct ClientList {
     /// Clients without a user who could answer an open question.
     absences: Vec<(ClientId, AskId)>,
     /// The sender of the newest prompt, which is not sent to it again.
-    prompt_author: Option<ClientId>,
+    pub prompt_author: Option<ClientId>,
     /// Whose prompts wait for the running turn, by their entries. Several clients may send some.
     queued_by: BTreeMap<Seq, ClientId>,
     /// Clients that leave once the turn has ended.
     closers: Vec<LeavingClient>,
     /// The session is ending.
-    closing: bool,
+    pub closing: bool,
     /// The time of the last command.
     active_at: Instant,
-    activity: Arc<Activity>,
+    pub activity: Arc<Activity>,
     notices: Notices,
     /// The last state that was announced.
     state: Arc<SessionState>,
     /// Whether clients show suggestions for the next prompt.
     is_suggesting: bool,
-    gate: EventGate,
+    pub gate: EventGate,
 }
 
 impl ClientList {
@@ -197,22 +197,6 @@ impl ClientList {
 
     // ── Announcing ─────────────────────────────────────────────────────────────────────────────
 
-    /// Holds all events from now on, because they follow an entry that is not written yet.
-    pub fn hold_events(&self) {
-        self.gate.close();
-    }
-
-    /// Sends the held events.
-    pub fn release_events(&self) {
-        self.gate.open();
-    }
-
-    /// Sends the held events after entries from this one on could not be written: without these entries, and with
-    /// successful answers replaced by the error. Returns the clients whose successful answer to `Attach` was replaced.
-    pub fn drop_events(&self, from: Seq, error: &SessionError) -> Vec<ClientId> {
-        self.gate.fail(from, error)
-    }
-
     /// Sends an event to all clients and observers.
     pub fn announce(&self, out: &SessionEvent) {
         self.send_each(|_| out.clone());
@@ -321,10 +305,6 @@ impl ClientList {
         change
     }
 
-    pub fn set_prompt_author(&mut self, client: Option<ClientId>) {
-        self.prompt_author = client;
-    }
-
     /// A client's prompt waits in this entry.
     pub fn note_queued(&mut self, entry: Seq, client: ClientId) {
         self.queued_by.insert(entry, client);
@@ -403,15 +383,6 @@ impl ClientList {
         }
     }
 
-    /// Ends the session.
-    pub fn close(&mut self) {
-        self.closing = true;
-    }
-
-    pub fn are_closing(&self) -> bool {
-        self.closing
-    }
-
     /// Answers the clients that requested the end of the session.
     pub fn answer_closers(self) {
         self.closers.into_iter().for_each(LeavingClient::answer);
@@ -427,11 +398,6 @@ impl ClientList {
     /// The time since the last command.
     pub fn idle_for(&self) -> Duration {
         self.active_at.elapsed()
-    }
-
-    /// Sets where the session publishes its activity.
-    pub fn share_activity(&mut self, activity: Arc<Activity>) {
-        self.activity = activity;
     }
 
     /// Publishes the session's activity. `unsynced`: some entries may not be on disk yet.

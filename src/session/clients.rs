@@ -63,7 +63,7 @@ impl Session {
             command @ SessionCommand::Attach { .. } if self.core.log.is_taken_over() => {
                 self.inbox.put_off(command);
                 self.cancel();
-                self.core.clients.close();
+                self.core.clients.closing = true;
             }
             SessionCommand::Attach { ticket, opening, replay } => match opening.check_for(&replay) {
                 Ok(()) => self.attach(ticket, opening, replay),
@@ -71,7 +71,7 @@ impl Session {
             },
             SessionCommand::Prompt { ticket, client, content, key } => {
                 let Some(mut responder) = self.core.responder(ticket, client) else { return };
-                responder.set_key(key);
+                responder.key = key;
                 let prompt = QueuedPrompt { responder, client, content };
                 if let Some(prompt) = session_state::answer_repeated(&self.core, prompt) {
                     self.prompt(prompt);
@@ -131,7 +131,7 @@ impl Session {
             SessionCommand::Mutate { mutation, answer } => self.mutated_by_other(&mutation, answer),
             SessionCommand::End => {
                 self.cancel();
-                self.core.clients.close();
+                self.core.clients.closing = true;
             }
         }
     }
@@ -215,10 +215,10 @@ impl Session {
             attachment.outlet.put(self.core.id(), out);
         }
         self.core.clients.notify_pending_problems();
-        if !self.hooks.is_read() {
+        if !self.hooks.is_read {
             self.hooks.load(&mut self.core, self.inbox.sender());
         }
-        if !self.recipes.are_read() {
+        if !self.recipes.is_read {
             self.recipes.load(&mut self.core, self.inbox.sender());
         } else {
             attachment.outlet.put(self.core.id(), SessionEvent::Commands(self.recipes.command_list()));
@@ -329,7 +329,7 @@ impl Core {
         }
         if !same {
             // Keys and addresses must be looked up again, in the new environment.
-            self.model.forget_endpoint();
+            self.model.endpoint = None;
         }
         self.workspace = Arc::new(self.workspace.changed(directories, environment));
     }
@@ -337,14 +337,14 @@ impl Core {
 
 impl Session {
     pub(super) fn publish_activity(&self) {
-        let running = self.work.is_some() || self.inbox.has_prompts();
-        let prompts = self.inbox.prompts() + self.core.thread.queued().len();
+        let running = self.work.is_some() || !self.inbox.prompts.is_empty();
+        let prompts = self.inbox.prompts.len() + self.core.thread.queued().len();
         let asks = session_state::asks(self);
         self.core.clients.publish_activity(running, asks, prompts, self.core.log.is_unsynced());
         let may_change_files = running
-            || self.recipes.are_rendering()
+            || self.recipes.rendering.is_some()
             || self.inbox.is_paused()
-            || self.tools.background().running() > 0;
+            || self.tools.background.running() > 0;
         self.editors.set_busy(may_change_files);
     }
 
@@ -444,25 +444,25 @@ impl Core {
 impl Session {
     /// Accepts a prompt: into the running turn if possible, otherwise into the queue.
     pub(super) fn prompt(&mut self, prompt: QueuedPrompt) {
-        let waiting = self.inbox.prompts() + self.core.thread.queued().len();
+        let waiting = self.inbox.prompts.len() + self.core.thread.queued().len();
         if waiting >= WAITING_MAX {
             return prompt.responder.answer(Err(SessionError::Busy(waiting)));
         }
-        let is_command = match self.recipes.are_read() {
+        let is_command = match self.recipes.is_read {
             true => self.command_in(&prompt.content).is_some(),
             false => prompt.may_be_command(),
         };
         // A prompt sent after a waiting command is meant to follow it.
-        if self.work.is_some() && !is_command && !self.inbox.has_prompts() {
+        if self.work.is_some() && !is_command && self.inbox.prompts.is_empty() {
             return self.steer(prompt);
         }
-        self.inbox.push(prompt);
+        self.inbox.prompts.push_back(prompt);
     }
 
     /// Queues a prompt that enters the running turn before its next model call.
     fn steer(&mut self, prompt: QueuedPrompt) {
         self.recipes.report_unknown(&self.core, &prompt.content);
-        match self.queue(prompt.client, prompt.content, prompt.responder.key()) {
+        match self.queue(prompt.client, prompt.content, prompt.responder.key.as_deref()) {
             Ok(queued) => {
                 if let Some(work) = &mut self.work {
                     work.responders.push((prompt.responder, Some(queued)));
@@ -482,7 +482,7 @@ impl Session {
             return Ok(queued);
         }
         self.core.check_log()?;
-        self.core.clients.set_prompt_author(Some(client));
+        self.core.clients.prompt_author = Some(client);
         self.core.report_dropped_attachments(&content);
         let message = Message { id: self.core.fresh_message(), content, author: None };
         if let Some(key) = key {
@@ -498,7 +498,7 @@ impl Session {
     /// has to wait for one, must be sent as a prompt, whose answer reports the end of its turn.
     fn steered(&mut self, client: ClientId, content: Vec<Content>) -> Result<Steered, SessionError> {
         let required = |why: &str| Ok(Steered::PromptRequired(why.to_owned()));
-        let waiting = self.inbox.prompts() + self.core.thread.queued().len();
+        let waiting = self.inbox.prompts.len() + self.core.thread.queued().len();
         if waiting >= WAITING_MAX {
             return Err(SessionError::Busy(waiting));
         }
@@ -508,7 +508,7 @@ impl Session {
         if self.command_in(&content).is_some() {
             return required("a command is not for the model");
         }
-        if self.inbox.has_prompts() {
+        if !self.inbox.prompts.is_empty() {
             return required("a command is waiting for the end of the turn, and this would overtake it");
         }
         self.queue(client, content, None).map(|_| Steered::Injected)
@@ -537,7 +537,7 @@ impl Session {
             prompt.responder.answer(Err(error));
             return true;
         }
-        self.core.clients.set_prompt_author(Some(prompt.client));
+        self.core.clients.prompt_author = Some(prompt.client);
         self.core.work_for(prompt.client);
         if let (Some(typed), Some(built_in)) = (&typed, built_in) {
             self.run_built_in(prompt, built_in, typed.clone());
@@ -550,7 +550,7 @@ impl Session {
         match self.core.locate() {
             Located::Ready => {}
             Located::Searching => {
-                self.inbox.put_back(prompt);
+                self.inbox.prompts.push_front(prompt);
                 return false;
             }
             Located::Nowhere(_) if self.needs_no_model(&prompt) => {}
@@ -569,14 +569,18 @@ impl Session {
             }
             None => {
                 self.recipes.report_unknown(&self.core, &prompt.content);
-                let said = match session_state::said_earlier(&self.core.thread, prompt.responder.key()) {
-                    Some(said) => said,
-                    None => {
-                        let message =
-                            Message { id: self.core.fresh_message(), content: prompt.content, author: None };
-                        Change::Said { message, origin: self.core.lineage.origin() }
-                    }
-                };
+                let said =
+                    match session_state::said_earlier(&self.core.thread, prompt.responder.key.as_deref()) {
+                        Some(said) => said,
+                        None => {
+                            let message = Message {
+                                id: self.core.fresh_message(),
+                                content: prompt.content,
+                                author: None,
+                            };
+                            Change::Said { message, origin: self.core.lineage.origin() }
+                        }
+                    };
                 // An agent that wraps up gets a single reply.
                 let rounds = if self.core.lineage.wraps_up() { 1 } else { self.core.settings.max_rounds };
                 self.begin_said(said, prompt.responder, rounds);
@@ -611,7 +615,7 @@ impl Session {
         let is_command = |text: &str| {
             command::parse(text).is_some_and(|typed| {
                 commands::is_built_in(typed.name)
-                    || self.recipes.catalog().find(typed.name).is_some()
+                    || self.recipes.catalog.find(typed.name).is_some()
                     || self.mcp.has_prompt(typed.name)
             })
         };
@@ -642,15 +646,15 @@ impl Session {
     /// Background work panicked. It is unknown what it was, so everything that may be waiting for some is released.
     pub(super) fn background_panicked(&mut self, work: tokio::task::Id) {
         self.inbox.resume_after(work);
-        if let Some(rendering) = self.recipes.take_failed() {
+        if let Some(rendering) = self.recipes.rendering.take_if(|rendering| rendering.job.is_finished()) {
             let message = "the recipe's commands failed with an internal error of Epitome".to_owned();
             rendering.prompt.responder.answer(Err(SessionError::Internal(message)));
         }
-        if self.core.model.is_searching() {
+        if self.core.model.searching {
             self.models_found(ModelSearch::Local(None));
         }
-        self.recipes.give_up_reading();
-        self.hooks.set_read(true);
+        self.recipes.is_read = true;
+        self.hooks.is_read = true;
         self.core.log.sync_begins();
         self.core.log.draft.skip();
     }

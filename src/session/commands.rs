@@ -28,7 +28,7 @@ use super::core::Core;
 use super::hook_host::HookHost;
 use super::mcp::McpHost;
 use super::questions::Questions;
-use super::recipe_catalog::SessionRecipes;
+use super::recipes::SessionRecipes;
 use super::rounds::apply_to;
 use super::session_state;
 use super::work::QueuedPrompt;
@@ -195,8 +195,11 @@ impl BuiltInCommand {
 }
 
 /// The result of a command.
+#[derive(Default)]
 pub(super) struct CommandOutcome {
     changes: Vec<Change>,
+    /// What the user is shown, behind the changes.
+    text: Option<String>,
     /// The `_meta` of the answer.
     meta: Option<serde_json::Value>,
     /// Disk work on which the result depends; all other fields are then empty.
@@ -219,8 +222,17 @@ pub enum DiskResult {
 }
 
 impl CommandOutcome {
+    fn text(text: impl Into<String>) -> CommandOutcome {
+        CommandOutcome { text: Some(text.into()), ..CommandOutcome::default() }
+    }
+
+    /// A text that says why nothing is done.
+    fn refused(command: &str, text: impl Into<String>) -> CommandOutcome {
+        CommandOutcome::text(text).with(command, serde_json::json!({ "status": "refused" }))
+    }
+
     fn from_changes(changes: Vec<Change>) -> CommandOutcome {
-        CommandOutcome { changes, meta: None, later: None, rewound_files: None }
+        CommandOutcome { changes, ..CommandOutcome::default() }
     }
 
     fn later(work: DiskWork) -> CommandOutcome {
@@ -228,7 +240,7 @@ impl CommandOutcome {
     }
 
     fn eventually(work: LaterWork) -> CommandOutcome {
-        CommandOutcome { later: Some(work), ..CommandOutcome::from_changes(Vec::new()) }
+        CommandOutcome { later: Some(work), ..CommandOutcome::default() }
     }
 
     /// Adds machine-readable data about the command to `_meta`, under this name.
@@ -334,7 +346,7 @@ impl Session {
         let rest = command::parse(&typed).map(|typed| typed.rest.to_owned()).unwrap_or_default();
         let ordered = (built_in.name == MCP).then(|| mcp::order_server(self, &rest)).flatten();
         self.carry_out(prompt, typed, |core, context| match ordered {
-            Some(text) => text_reply(core, text),
+            Some(text) => CommandOutcome::text(text),
             None => (built_in.run)(core, context, &rest),
         });
     }
@@ -359,14 +371,15 @@ impl Session {
 
     /// Commits the result of a command and ends its turn, after its disk work if it has any.
     fn finish_command(&mut self, prompt: QueuedPrompt, ran: CommandOutcome) {
-        let CommandOutcome { changes, meta, later, rewound_files } = ran;
+        let CommandOutcome { changes, text, meta, later, rewound_files } = ran;
         if let Some(work) = later {
             let on_disk = self.core.start(work, |session, came| session.on_disk(prompt, came));
             return self.inbox.pause_for(on_disk.id());
         }
         let (reason, usage) = (StopReason::EndTurn, Usage::default());
         let ended = Change::TurnEnded { reason, usage, quiet_hooks: 0 };
-        for change in changes.into_iter().chain([ended]) {
+        let note = text.map(|text| self.core.note(text));
+        for change in changes.into_iter().chain(note).chain([ended]) {
             if let Err(error) = self.core.commit(change) {
                 session_state::command_ended(self, StopReason::Failed, Some(error.clone()));
                 return prompt.responder.answer(Err(error));
@@ -385,13 +398,9 @@ impl Session {
         let ran = match came {
             Some(DiskResult::Rewound(plan, came)) => rewind::rewound(&mut self.core, *plan, came),
             Some(DiskResult::Checkpoints(Ok(turns))) => rewind::list_checkpoints(&mut self.core, &turns),
-            Some(DiskResult::Checkpoints(Err(error))) => {
-                rewind::not_rewound(&mut self.core, &error.to_string())
-            }
-            Some(DiskResult::Worktree((text, meta))) => {
-                text_reply(&mut self.core, text).with("worktree", meta)
-            }
-            None => text_reply(&mut self.core, format!("Not done: {}.", cpu_worker::FAULT)),
+            Some(DiskResult::Checkpoints(Err(error))) => rewind::not_rewound(&error.to_string()),
+            Some(DiskResult::Worktree((text, meta))) => CommandOutcome::text(text).with("worktree", meta),
+            None => CommandOutcome::text(format!("Not done: {}.", cpu_worker::FAULT)),
         };
         self.finish_command(prompt, ran);
     }
@@ -405,19 +414,9 @@ pub(super) fn report_unsent_attachments(core: &Core, prompt: &QueuedPrompt) {
     }
 }
 
-fn noted(core: &mut Core, text: impl Into<String>) -> Change {
-    Change::Noted { message: core.fresh_message(), text: text.into() }
-}
-
-/// The result of a command that only outputs a text.
-fn text_reply(core: &mut Core, text: impl Into<String>) -> CommandOutcome {
-    CommandOutcome::from_changes(vec![noted(core, text)])
-}
-
 fn help(core: &mut Core, context: &CommandContext<'_>, _: &str) -> CommandOutcome {
     let built_in: Vec<CommandInfo> = listed().collect();
-    let text = help::text(&built_in, context.recipes.catalog(), &core.services.paths.home);
-    text_reply(core, text)
+    CommandOutcome::text(help::text(&built_in, &context.recipes.catalog, &core.services.paths.home))
 }
 
 /// The damage has been accepted before this command was committed.
@@ -434,7 +433,7 @@ fn repair(core: &mut Core, _: &CommandContext<'_>, _: &str) -> CommandOutcome {
             )
         }
     };
-    text_reply(core, text)
+    CommandOutcome::text(text)
 }
 
 fn show_context(
@@ -458,37 +457,33 @@ fn show_context(
         spent: Spent::total(&core.settings, &core.thread),
         memory: MemoryFiles::directory(&core.services.paths),
     };
-    let text = context::text(&core.ruler(), &core.thread, &facts);
-    text_reply(core, text)
+    CommandOutcome::text(context::text(&core.ruler(), &core.thread, &facts))
 }
 
 fn show_hooks(core: &mut Core, context: &CommandContext<'_>, _: &str) -> CommandOutcome {
-    let text = hooks::text(context.hooks.found(), core.settings.hooks.enabled, &core.thread);
-    text_reply(core, text)
+    CommandOutcome::text(hooks::text(&context.hooks.found, core.settings.hooks.enabled, &core.thread))
 }
 
 fn show_mcp(
-    core: &mut Core,
+    _: &mut Core,
     CommandContext { mcp, hooks, .. }: &CommandContext<'_>,
     name: &str,
 ) -> CommandOutcome {
     if let Some(status) = mcp.statuses().iter().find(|status| status.spec.name == name) {
-        return text_reply(core, mcp::detailed_text(status));
+        return CommandOutcome::text(mcp::detailed_text(status));
     }
     let waiting: Vec<String> = mcp.untrusted(hooks).into_iter().map(|server| server.what).collect();
-    let text = mcp::text(&mcp.statuses(), &waiting);
-    text_reply(core, text)
+    CommandOutcome::text(mcp::text(&mcp.statuses(), &waiting))
 }
 
 fn show_usage(core: &mut Core, _: &CommandContext<'_>, _: &str) -> CommandOutcome {
-    let text = usage::text(&core.settings, &core.thread);
-    text_reply(core, text)
+    CommandOutcome::text(usage::text(&core.settings, &core.thread))
 }
 
 /// The result of a `/compact` that can't be made.
-pub(super) fn no_compaction(core: &mut Core, why: &str) -> CommandOutcome {
+pub(super) fn no_compaction(why: &str) -> CommandOutcome {
     let data = serde_json::json!({ "status": "refused", "reason": why });
-    text_reply(core, format!("Not compacted: {why}")).with("compaction", data)
+    CommandOutcome::text(format!("Not compacted: {why}")).with("compaction", data)
 }
 
 /// Reports what a compaction would do.
@@ -524,7 +519,7 @@ pub(super) fn dry_run(
         command,
     };
     let (text, data) = (dry::text(&facts), dry::json(&facts));
-    text_reply(core, text).with("compaction", data)
+    CommandOutcome::text(text).with("compaction", data)
 }
 
 fn goal(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
@@ -534,9 +529,9 @@ fn goal(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome 
                 Some(goal) => format!("The goal is: {goal}\n\n/goal clear ends it."),
                 None => "No goal is set. /goal and some words set one.".to_owned(),
             };
-            return text_reply(core, text);
+            return CommandOutcome::text(text);
         }
-        "clear" if core.thread.goal().is_none() => return text_reply(core, "No goal is set."),
+        "clear" if core.thread.goal().is_none() => return CommandOutcome::text("No goal is set."),
         "clear" => None,
         long if long.len() > GOAL_BYTES_MAX => {
             let text = format!(
@@ -544,7 +539,7 @@ fn goal(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome 
                  put the details into a file that it names.",
                 long.len()
             );
-            return text_reply(core, text);
+            return CommandOutcome::text(text);
         }
         goal => Some(goal.to_owned()),
     };
@@ -552,28 +547,25 @@ fn goal(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome 
     CommandOutcome::from_changes(vec![Change::GoalSet { goal }])
 }
 
-fn rename(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
+fn rename(_: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
     let title = typed.split_whitespace().collect::<Vec<_>>().join(" ");
     let length = title.chars().count();
     if title.is_empty() {
-        return text_reply(core, "Give the title: /rename TITLE.")
-            .with("rename", serde_json::json!({ "status": "refused" }));
+        return CommandOutcome::refused("rename", "Give the title: /rename TITLE.");
     }
     if length > TITLE_CHARS_MAX {
-        return text_reply(
-            core,
-            format!("Not renamed: a title has at most {TITLE_CHARS_MAX} characters, and this has {length}."),
-        )
-        .with("rename", serde_json::json!({ "status": "refused" }));
+        let text =
+            format!("Not renamed: a title has at most {TITLE_CHARS_MAX} characters, and this has {length}.");
+        return CommandOutcome::refused("rename", text);
     }
-    let noted = noted(core, format!("This session is now called: {title}"));
+    let text = format!("This session is now called: {title}");
     let meta = serde_json::json!({ "status": "done", "title": title });
-    CommandOutcome::from_changes(vec![Change::Titled { title }, noted]).with("rename", meta)
+    CommandOutcome { changes: vec![Change::Titled { title }], ..CommandOutcome::text(text) }
+        .with("rename", meta)
 }
 
 fn why(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
-    let text = why::text(&core.thread, typed);
-    text_reply(core, text)
+    CommandOutcome::text(why::text(&core.thread, typed))
 }
 
 #[cfg(test)]

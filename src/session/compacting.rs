@@ -16,8 +16,8 @@ use super::actor::Session;
 use super::child_requests::UNUSED_SUMMARY;
 use super::core::Core;
 use super::effects;
-use super::recipe_catalog::SessionRecipes;
 use super::recipes::RenderedText;
+use super::recipes::SessionRecipes;
 use super::replies::sentence;
 use super::rounds::apply_to;
 use super::summary::{self, Attempt, SummaryJob, WrittenSummary};
@@ -471,8 +471,8 @@ impl Session {
         let text = format!("Nothing to compact: {no_gain}.");
         match why {
             CompactionReason::Command | CompactionReason::Overflow => {
-                let message = self.core.fresh_message();
-                if let Err(error) = self.core.commit(Change::Noted { message, text }) {
+                let note = self.core.note(text);
+                if let Err(error) = self.core.commit(note) {
                     return self.abandon(&error);
                 }
             }

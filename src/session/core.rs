@@ -17,6 +17,7 @@ use super::log::{SessionLog, Settled, WriteFailure};
 use super::model_link::ModelLink;
 use super::permissions::Permissions;
 use super::registry::{OtherSessions, Overrides, SessionServices, Sessions};
+use super::rounds::text_content;
 use super::trace::{self, Trace};
 use super::work::{BackgroundResult, Responder};
 use super::{ClientId, NoticeSeverity, Opening, SessionAnswer, SessionError, SessionEvent};
@@ -27,7 +28,7 @@ use epitome_problem::Problem;
 use epitome_provider::endpoint;
 use epitome_provider::spent::cost_of_change;
 use epitome_store::{Journal, StoreError};
-use epitome_thread::{Change, Content, Entry, Message, MessageId, Origin, SessionId, Thread};
+use epitome_thread::{Change, Entry, Message, MessageId, Origin, SessionId, Thread};
 use epitome_tools::Workspace;
 
 /// See the module.
@@ -51,14 +52,10 @@ pub(super) struct Core {
 pub(super) struct Configured {
     settings: Arc<Settings>,
     /// Settings from the command line of the client that opened the session.
-    overrides: Arc<Overrides>,
+    pub overrides: Arc<Overrides>,
 }
 
 impl Configured {
-    pub fn overrides(&self) -> Arc<Overrides> {
-        self.overrides.clone()
-    }
-
     /// For work that outlives a borrow of the session.
     pub fn shared(&self) -> Arc<Settings> {
         self.settings.clone()
@@ -80,15 +77,11 @@ impl Deref for Configured {
 /// The process that a session runs in.
 #[derive(Default)]
 pub(super) struct HostProcess {
-    others: OtherSessions,
-    counts: Arc<Counts>,
+    pub others: OtherSessions,
+    pub counts: Arc<Counts>,
 }
 
 impl HostProcess {
-    pub fn new(others: OtherSessions, counts: Arc<Counts>) -> HostProcess {
-        HostProcess { others, counts }
-    }
-
     /// All its sessions; `None` if the process is shutting down, and for a child.
     pub fn sessions(&self) -> Option<Sessions> {
         self.others.upgrade()
@@ -151,7 +144,7 @@ impl Core {
             log_error(&error)
         })?;
         if self.log.is_behind() {
-            self.clients.hold_events();
+            self.clients.gate.close();
         }
         tracing::debug!(session = %self.id(), entry = %entry.seq, change = entry.change.kind(), "committed");
         trace::compacted(self.trace.scope(), &entry.change);
@@ -255,12 +248,20 @@ impl Core {
         self.log.fresh_message(&self.thread)
     }
 
+    /// A new message with this text.
+    pub fn message(&mut self, text: impl Into<String>) -> Message {
+        Message { id: self.fresh_message(), content: text_content(text.into()), author: None }
+    }
+
+    /// A notice of the log that the model does not see.
+    pub fn note(&mut self, text: impl Into<String>) -> Change {
+        Change::Noted { message: self.fresh_message(), text: text.into() }
+    }
+
     /// A message that gives the model context in addition to the user's messages. `by`: its source.
     pub fn context(&mut self, by: String, text: String) -> Change {
         let text = format!("<context from=\"{by}\">\n{text}\n</context>");
-        let message =
-            Message { id: self.fresh_message(), content: vec![Content::Text { text }], author: None };
-        Change::Said { message, origin: Origin::Context { by } }
+        Change::Said { message: self.message(text), origin: Origin::Context { by } }
     }
 
     // ── Clients ────────────────────────────────────────────────────────────────────────────────
@@ -272,11 +273,6 @@ impl Core {
     /// Shows the user a message that is not part of the conversation.
     pub fn notify(&self, severity: NoticeSeverity, text: impl Into<String>) {
         self.announce(&SessionEvent::Notice { severity, text: text.into() });
-    }
-
-    /// Shows each problem once.
-    pub fn show_problems(&mut self, problems: &[Problem]) {
-        self.clients.notify_problems(problems);
     }
 }
 
@@ -293,12 +289,12 @@ pub(super) async fn settle(core: &mut Core) -> Result<(), Unwritten> {
         }
     }
     let Some(WriteFailure { from, error }) = failure else {
-        core.clients.release_events();
+        core.clients.gate.open();
         return Ok(());
     };
     tracing::error!(session = %core.id(), entry = %from, %error, "an entry could not be written");
     let error = log_error(&error);
-    let refused = core.clients.drop_events(from, &error);
+    let refused = core.clients.gate.fail(from, &error);
     let kept = core.thread.entries().iter().take_while(|entry| entry.seq < from).cloned();
     core.thread = Thread::replay(kept).expect("it was folded before");
     core.permissions.follow(core.thread.rules());

@@ -174,7 +174,8 @@ impl Session {
 
     /// Replaces this conversation's history, for a hook of another one.
     pub(super) fn mutated_by_other(&mut self, mutation: &Mutation, answer: ReplacedAnswer) {
-        let is_busy = self.work.is_some() || self.inbox.has_prompts() || self.recipes.are_rendering();
+        let is_busy =
+            self.work.is_some() || !self.inbox.prompts.is_empty() || self.recipes.rendering.is_some();
         let made = match is_busy {
             true => Err(format!("a prompt runs in {}", self.core.id())),
             false => may_change(&self.core.thread, mutation).and_then(|()| {

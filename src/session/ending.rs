@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::actor::Session;
 use super::child_requests::note_running_cost;
 use super::core::{Core, Unwritten, settle};
+use super::hook_host::TurnHooks;
 use super::registry::Sessions;
 use super::replies::partial;
 use super::resumed::KEPT;
@@ -108,7 +109,7 @@ impl Session {
     fn take_work(&mut self) -> Option<RunningTurn> {
         self.drop_draft();
         self.compactor.end_turn();
-        self.hooks.end_turn();
+        self.hooks.turn = TurnHooks::default();
         self.subagents.end_turn();
         self.tools.end_turn();
         self.core.clients.forget_queued(self.core.thread.queued());
@@ -176,7 +177,7 @@ impl Session {
     }
 
     fn cancel_rendering(&mut self) {
-        if let Some(rendering) = self.recipes.cancel_rendering() {
+        if let Some(rendering) = self.recipes.rendering.take() {
             rendering.job.abort();
             rendering.prompt.responder.answer(Ok(cancelled()));
         }
@@ -189,13 +190,13 @@ impl Session {
             }
             return;
         }
-        if self.recipes.are_rendering_for(ticket) {
+        if self.recipes.rendering.as_ref().is_some_and(|rendering| rendering.is_for(ticket)) {
             return self.cancel_rendering();
         }
         if let Some(prompt) = self.inbox.take_by_ticket(ticket) {
             prompt.responder.answer(Ok(cancelled()));
             // No prompt is waiting for this consent any more; the next prompt asks again.
-            if !self.inbox.has_prompts() && self.hooks.consent_is_for(None) {
+            if self.inbox.prompts.is_empty() && self.hooks.consent_is_for(None) {
                 self.hooks.drop_consent(&self.core);
             }
             return;

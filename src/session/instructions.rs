@@ -24,8 +24,8 @@ use epitome_files::paths::Paths;
 use epitome_platform::blocking;
 use epitome_problem::Problem;
 use epitome_recipe::agents::AgentCatalog;
-use epitome_thread::{Change, Content, Message, Origin, Seq, Thread};
-use epitome_tools::Workspace;
+use epitome_thread::{Change, Origin, Seq, Thread};
+use epitome_tools::{Workspace, task};
 
 /// Maximum number of subdirectories whose instructions are used; a model that touches more is only browsing.
 const NESTED_MAX: usize = 32;
@@ -125,7 +125,7 @@ struct InstructionScan {
     paths: Paths,
     sent: BTreeSet<PathBuf>,
     touched: BTreeSet<PathBuf>,
-    /// Whether to load the agents as well.
+    /// Whether to load the agents as well: they are listed for the model once, in the frame.
     looks_for_agents: bool,
 }
 
@@ -164,7 +164,8 @@ impl InstructionWatch {
             paths: core.services.paths.clone(),
             sent,
             touched: touched(&core.thread),
-            looks_for_agents: core.wants_agents(),
+            looks_for_agents: core.thread.frame().is_none()
+                && core.services.toolbox.get(task::NAME).is_some(),
         }
     }
 
@@ -189,9 +190,7 @@ impl InstructionWatch {
         let fitting: Vec<_> =
             missing.filter(|(path, text)| core.has_room_for(path, text)).take(left).collect();
         for (path, text) in fitting {
-            let message =
-                Message { id: core.fresh_message(), content: vec![Content::Text { text }], author: None };
-            let said = Change::Said { message, origin: Origin::Instructions { path } };
+            let said = Change::Said { message: core.message(text), origin: Origin::Instructions { path } };
             core.commit(said).map_err(|error| error.to_string())?;
         }
         self.complete_at = Some(at);
@@ -209,7 +208,7 @@ impl Session {
             return self.continue_after_look(before);
         }
         let look = self.instructions.look_at(&self.core);
-        let (edits, learned) = (self.tools.edits().clone(), self.core.services.learned.clone());
+        let (edits, learned) = (self.tools.edits.clone(), self.core.services.learned.clone());
         let looking = async move {
             edits.settle().await;
             // Read once; a first call would not know yet how its model is given tools.
@@ -233,7 +232,7 @@ impl Session {
     fn looked(&mut self, looked: Option<ScannedInstructions>) {
         let ScannedInstructions { watch, problems, agents } = looked.unwrap_or_default();
         self.instructions = watch;
-        self.core.show_problems(&problems);
+        self.core.clients.notify_problems(&problems);
         if let Some(agents) = agents {
             self.subagents.found(&mut self.core, agents);
         }

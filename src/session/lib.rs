@@ -5,8 +5,9 @@
 //!
 //! `Session` (`actor`) consists of the `Core` and the components. The `Core` holds what all of them use: the
 //! conversation and its log, clients, permissions, the model, settings and services; only `Core::commit` changes the
-//! conversation. A component's fields are private. It receives the core and its other inputs as arguments, never the
-//! session, and returns what has to be done. `Session` only decides what follows an event: it drives the turn and
+//! conversation. A component keeps private what has to stay consistent; plain state, such as whether its files are read,
+//! is a visible field. It receives the core and its other inputs as arguments, never the session, and returns what has to
+//! be done. `Session` only decides what follows an event: it drives the turn and
 //! connects the components.
 //!
 //! | part of the core | owns |
@@ -26,7 +27,7 @@
 //! | `Subagents` | running children, their permission requests and streams |
 //! | `HookHost` | the discovered hooks, consent to them, and their requests to the running turn |
 //! | `Compactor` | the compaction of the running turn, the summary that is prepared in advance |
-//! | `SessionRecipes` (`recipe_catalog`) | the catalog, and the prompt that is being rendered |
+//! | `SessionRecipes` (`recipes`) | the catalog, and the prompt that is being rendered |
 //! | `McpHost` (`mcp`) | MCP servers |
 //! | `InstructionWatch` (`instructions`) | the instruction files |
 //!
@@ -80,7 +81,6 @@ pub mod port;
 mod preflight;
 mod prompt;
 mod questions;
-mod recipe_catalog;
 mod recipes;
 pub mod registry;
 mod reminders;

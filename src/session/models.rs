@@ -76,7 +76,7 @@ pub(super) fn adopt_policy(core: &mut Core) {
 impl Core {
     /// Writes configured options to the log of a new session, so that they survive changes of the settings.
     pub(super) fn adopt_settings(&mut self) {
-        for change in configured_choices(&self.settings, &self.settings.overrides(), &self.thread) {
+        for change in configured_choices(&self.settings, &self.settings.overrides, &self.thread) {
             if let Err(error) = self.commit(change) {
                 tracing::error!(session = %self.id(), %error, "a configured choice could not be written");
             }
@@ -176,7 +176,7 @@ impl Session {
             "model" => {
                 let choices = Choices::new(&self.core.thread, &self.core.settings, &self.core.workspace);
                 let model = self.core.model.chosen(value, choices)?;
-                self.core.model.forget_endpoint();
+                self.core.model.endpoint = None;
                 Change::ModelChosen { model }
             }
             _ => return Err(SessionError::Invalid(format!("there is no option {option:?}"))),
@@ -238,13 +238,13 @@ impl Session {
                 for prompt in self.inbox.take_all() {
                     if self.is_built_in(&prompt) {
                         // It may only be waiting for the recipes' names.
-                        self.inbox.push(prompt);
+                        self.inbox.prompts.push_back(prompt);
                     } else if !self.needs_no_model(&prompt) {
                         prompt.responder.answer(Err(provider_error(&error)));
                     } else if first.is_none() {
                         first = Some(prompt);
                     } else {
-                        self.inbox.push(prompt);
+                        self.inbox.prompts.push_back(prompt);
                     }
                 }
                 if let Some(prompt) = first {

@@ -14,7 +14,6 @@ use super::commands::{
 use super::compacting::{self, CompactionOrder};
 use super::core::Core;
 use super::hook_host::MayRun;
-use super::recipe_catalog::SessionRecipes;
 use super::replies::sentence;
 use super::work::{QueuedPrompt, RecipeRun, RunningTurn};
 use super::{CommandInfo, NoticeSeverity, SessionCommand, SessionError, SessionEvent, Ticket, cpu_worker};
@@ -36,6 +35,19 @@ use epitome_thread::{Change, Content, Message, ModelName, Origin, Seq, Trigger};
 use epitome_tools::shell_output::shell_output;
 use epitome_tools::{ToolContext, Toolbox};
 use epitome_turn::{Turn, TurnLimits};
+
+/// A session's recipes, and the prompt whose recipe is being rendered.
+#[derive(Default)]
+pub(super) struct SessionRecipes {
+    pub catalog: Arc<RecipeCatalog>,
+    /// Whether the recipes have been read, or the session does without. They are read in the background when it starts.
+    pub is_read: bool,
+    watch: Option<Arc<Registration>>,
+    /// Other prompts wait for this one.
+    pub rendering: Option<Rendering>,
+    /// The prompts of MCP servers.
+    prompts: Vec<CommandInfo>,
+}
 
 /// A prompt whose recipe waits for the output of its shell calls, or that waits for a compaction preview.
 pub struct Rendering {
@@ -202,8 +214,8 @@ impl SessionRecipes {
     /// Reads the recipes again in the background, and watches their files from then on.
     pub(super) fn load(&mut self, core: &mut Core, sessions: mpsc::WeakSender<SessionCommand>) {
         let cwd = core.thread.cwd().to_path_buf();
-        let (services, overrides) = (core.services.clone(), core.settings.overrides());
-        let watch = self.watch();
+        let (services, overrides) = (core.services.clone(), core.settings.overrides.clone());
+        let watch = self.watch.clone();
         let read = blocking::run(move || {
             let plan = RecipeCatalog::watched(&cwd, &services.paths, &overrides.recipe_dirs);
             let watch = services.watch.about_to_read(watch, plan, move || {
@@ -217,15 +229,25 @@ impl SessionRecipes {
         core.start(read, |session, (catalog, watch)| session.recipes_read(catalog, watch));
     }
 
+    /// Takes the prompt with this ticket, whose rendering has finished.
+    pub(super) fn take_rendered(&mut self, ticket: Ticket) -> Option<Rendering> {
+        self.rendering.take_if(|rendering| rendering.is_for(ticket))
+    }
+
+    /// Replaces the prompts of MCP servers; returns whether they have changed.
+    pub(super) fn set_prompts(&mut self, prompts: Vec<CommandInfo>) -> bool {
+        std::mem::replace(&mut self.prompts, prompts) != self.prompts
+    }
+
     /// The slash commands for clients.
     pub(super) fn command_list(&self) -> Arc<[CommandInfo]> {
-        command_list(self.catalog(), self.prompts())
+        command_list(&self.catalog, &self.prompts)
     }
 
     /// The instruction of `/compact`, for a compaction that no command started.
     pub(super) fn summary_instruction(&self, core: &Core) -> String {
         let built_in = RecipeCatalog::built_in();
-        let recipe = self.catalog().find("compact").or_else(|| built_in.find("compact"));
+        let recipe = self.catalog.find("compact").or_else(|| built_in.find("compact"));
         let recipe = recipe.expect("the compact recipe is built in");
         let text =
             command::bind(recipe, "").ok().map(|bound| core.render(recipe, &bound, &ShellOutputs::new()));
@@ -241,7 +263,8 @@ impl Session {
         let problems = catalog.problems.clone();
         let before = self.recipes.command_list();
         self.core.workspace = Arc::new(self.core.workspace.reading(catalog.readable.clone()));
-        let first = self.recipes.read(catalog, watch);
+        (self.recipes.catalog, self.recipes.watch) = (Arc::new(catalog), watch);
+        let first = !std::mem::replace(&mut self.recipes.is_read, true);
         let masker = self.tools.masker(&self.core);
         self.recipes.offer_skills(&mut self.core, &self.hooks, masker);
         let now = self.recipes.command_list();
@@ -256,7 +279,7 @@ impl Session {
         let typed = self.command_in(&prompt.content).and_then(|(_, typed)| command::parse(typed));
         let Some(typed) = typed else { return false };
         let is_dry = || matches!(compact::parse(typed.rest), Ok(CompactSubcommand::Dry { .. }));
-        self.recipes.catalog().find(typed.name).is_some_and(|recipe| recipe.is_compaction())
+        self.recipes.catalog.find(typed.name).is_some_and(|recipe| recipe.is_compaction())
             && (self.core.settings.compaction.model == Summariser::None || is_dry())
     }
 
@@ -267,7 +290,7 @@ impl Session {
             Some((
                 at,
                 typed.to_owned(),
-                self.recipes.catalog().find(parsed.name)?.clone(),
+                self.recipes.catalog.find(parsed.name)?.clone(),
                 parsed.rest.to_owned(),
             ))
         });
@@ -291,7 +314,7 @@ impl Session {
                     return self.preview_compaction(prompt, typed, &recipe, &arguments, above, focus);
                 }
                 Err(why) => {
-                    return self.carry_out(prompt, typed, |core, _| commands::no_compaction(core, &why));
+                    return self.carry_out(prompt, typed, |_, _| commands::no_compaction(&why));
                 }
             }
         }
@@ -411,14 +434,14 @@ impl Session {
             // Its command may have been cancelled.
             let Some(rendering) = session.recipes.take_rendered(ticket) else { return };
             session.carry_out(rendering.prompt, typed, |core, _| match preview {
-                None => commands::no_compaction(core, &format!("{}.", cpu_worker::FAULT)),
+                None => commands::no_compaction(&format!("{}.", cpu_worker::FAULT)),
                 Some(_) if revision != core.thread.view().revision() => {
-                    commands::no_compaction(core, "the conversation was changed meanwhile. Say it again.")
+                    commands::no_compaction("the conversation was changed meanwhile. Say it again.")
                 }
                 Some(preview) => commands::dry_run(core, &preview, &planned_budget, command),
             });
         });
-        self.recipes.render(Rendering { prompt, job });
+        self.recipes.rendering = Some(Rendering { prompt, job });
     }
 
     /// Runs a recipe's shell calls in the background, then renders it again with their output.
@@ -443,7 +466,7 @@ impl Session {
                 session.begin_command(rendering.prompt, outputs);
             }
         });
-        self.recipes.render(Rendering { prompt, job });
+        self.recipes.rendering = Some(Rendering { prompt, job });
     }
 }
 

@@ -420,7 +420,7 @@ impl Sessions {
     }
 
     fn process(&self) -> HostProcess {
-        HostProcess::new(OtherSessions(Arc::downgrade(&self.inner)), self.inner.counts.clone())
+        HostProcess { others: OtherSessions(Arc::downgrade(&self.inner)), counts: self.inner.counts.clone() }
     }
 
     /// Detaches a client whose connection has closed from all sessions.

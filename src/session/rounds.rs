@@ -13,7 +13,7 @@ use epitome_hooks::guards::{self, Guards};
 use epitome_hooks::hook::HookKind;
 use epitome_hooks::hook_context::EventData;
 use epitome_hooks::output::{HistoryAction, RequestedEdit, RequestedEdits, Resolution, Utterance};
-use epitome_thread::{Change, Content, Message, MessageId, Origin, Seq, StopReason, ViewEdit, edits};
+use epitome_thread::{Change, Content, MessageId, Origin, Seq, StopReason, ViewEdit, edits};
 use epitome_turn::{CompactionReason, EffectResult, HooksResult};
 
 impl Core {
@@ -55,7 +55,7 @@ impl Session {
 
     /// The event of an agent that is about to stop; hooks may give it more work.
     pub(super) fn stop_event(&self, reason: StopReason) -> EventData {
-        let continuations = self.hooks.turn_state().continuations;
+        let continuations = self.hooks.turn.continuations;
         let stop_reason = match reason {
             StopReason::EndTurn => "end_turn",
             StopReason::MaxTokens => "max_tokens",
@@ -69,7 +69,7 @@ impl Session {
 
     /// Returns `Hook` if a resident hook has requested a compaction since the last safe point.
     fn wanted_compaction(&mut self) -> Option<CompactionReason> {
-        let hook = self.hooks.turn().wanted_compaction.take()?;
+        let hook = self.hooks.turn.wanted_compaction.take()?;
         if self.is_compacted_since_reply() {
             let text =
                 format!("{hook}: not compacted, because that was already done since the last model call.");
@@ -85,8 +85,7 @@ impl Session {
             "" => format!("The hook {hook} ended this turn."),
             reason => format!("The hook {hook} ended this turn: {reason}"),
         };
-        let note = Change::Noted { message: self.core.fresh_message(), text };
-        HooksResult { commits: vec![note], halt: true, ..HooksResult::default() }
+        HooksResult { commits: vec![self.core.note(text)], halt: true, ..HooksResult::default() }
     }
 
     /// Whether the configured share of the window is used, and a compaction would help.
@@ -95,10 +94,10 @@ impl Session {
     }
 
     fn guards(&self) -> Guards {
-        let turn = self.hooks.turn_state();
+        let turn = &self.hooks.turn;
         let recipe = self.work.as_ref().and_then(|work| work.run.recipe.as_ref());
         let continuations_max = self.core.settings.hooks.max_continuations;
-        let hooks = self.hooks.found().hooks.iter();
+        let hooks = self.hooks.found.hooks.iter();
         let claude = hooks.filter(|hook| matches!(hook.kind, HookKind::Claude { .. }));
         Guards {
             continuations: turn.continuations,
@@ -158,11 +157,11 @@ impl Session {
 
     /// Makes the round's end wait for a job. Only one waits at a time, because a round's end has one action.
     pub(super) fn wait_with(&mut self, pending: PendingResolution) {
-        self.hooks.turn().pending = Some(pending);
+        self.hooks.turn.pending = Some(pending);
     }
 
     pub(super) fn take_pending(&mut self) -> Option<PendingResolution> {
-        self.hooks.turn().pending.take()
+        self.hooks.turn.pending.take()
     }
 
     /// Settles the round without its action, which is refused.
@@ -180,16 +179,12 @@ impl Session {
         let follow_ups = std::mem::take(&mut resolution.follow_ups);
         if continues {
             answer.go_on = true;
-            let turn = self.hooks.turn();
+            let turn = &mut self.hooks.turn;
             turn.continuations += 1;
             turn.last_follow_up = (!said.is_empty()).then_some(said);
         }
         for (hook, utterance) in follow_ups {
-            let message = Message {
-                id: self.core.fresh_message(),
-                content: text_content(utterance.text),
-                author: None,
-            };
+            let message = self.core.message(utterance.text);
             answer.commits.push(Change::Said { message, origin: Origin::Hook { hook } });
         }
         for (by, text) in std::mem::take(&mut resolution.context) {
@@ -253,10 +248,9 @@ impl Session {
             RequestedEdit::Mask(at, note) => ViewEdit::Mask { at, note },
             RequestedEdit::Drop(at) => ViewEdit::Drop { at },
             RequestedEdit::Replace(at, text) => ViewEdit::Replace { at, content: text_content(text) },
-            RequestedEdit::Append(Utterance { role, text }) => ViewEdit::Append {
-                role,
-                message: Message { id: self.core.fresh_message(), content: text_content(text), author: None },
-            },
+            RequestedEdit::Append(Utterance { role, text }) => {
+                ViewEdit::Append { role, message: self.core.message(text) }
+            }
         }
     }
 

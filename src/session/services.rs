@@ -92,7 +92,12 @@ impl Core {
     fn read_context(&self, params: &Map<String, Value>) -> Result<Value, String> {
         let view = match params.get("from").and_then(Value::as_str).unwrap_or("view") {
             "view" => self.thread.view().clone(),
-            "log" => self.full_log_view(),
+            // Without the layers that compactions and hooks have added.
+            "log" => {
+                let entries = self.thread.entries();
+                let layers = entries.iter().filter(|entry| entry.change.is_layer()).map(|entry| entry.seq);
+                View::fold(entries, &layers.collect())
+            }
             other => return Err(format!("\"from\" can be view or log, not {other:?}")),
         };
         let ids: Option<Vec<&str>> = params
@@ -113,19 +118,6 @@ impl Core {
             messages::messages(&view, PayloadMessages::Full).into_iter().filter(fits).collect();
         Ok(json!({ "messages": found, "revision": self.thread.view().revision().0 }))
     }
-
-    /// The log without the layers that compactions and hooks have added.
-    fn full_log_view(&self) -> View {
-        let layers =
-            self.thread.entries().iter().filter(|entry| entry.change.is_layer()).map(|entry| entry.seq);
-        View::fold(self.thread.entries(), &layers.collect())
-    }
-
-    fn service_notice(&self, hook: &str, params: &Map<String, Value>) -> Result<Value, String> {
-        let text = params.get("text").and_then(Value::as_str).ok_or("notice needs \"text\"")?;
-        self.notify(NoticeSeverity::Info, format!("{hook}: {text}"));
-        Ok(Value::Null)
-    }
 }
 
 impl Session {
@@ -135,7 +127,13 @@ impl Session {
         let params = params.as_object().unwrap_or(&none);
         let served = match method.as_str() {
             "context.read" => self.core.read_context(params),
-            "notice" => self.core.service_notice(&hook, params),
+            "notice" => match params.get("text").and_then(Value::as_str) {
+                Some(text) => {
+                    self.core.notify(NoticeSeverity::Info, format!("{hook}: {text}"));
+                    Ok(Value::Null)
+                }
+                None => Err("notice needs \"text\"".to_owned()),
+            },
             "compact" => match params.get("mode").and_then(Value::as_str).unwrap_or("do") {
                 "do" => self.service_compact(&hook),
                 "plan" => return self.service_plan(hook, None, answer),
@@ -182,7 +180,7 @@ impl Session {
         if self.work.is_none() {
             return Err("no turn runs; the next one can be asked".to_owned());
         }
-        self.hooks.turn().wanted_compaction = Some(hook.to_owned());
+        self.hooks.turn.wanted_compaction = Some(hook.to_owned());
         Ok(json!({ "status": "at the next safe point" }))
     }
 
@@ -220,7 +218,7 @@ impl Session {
         if self.work.is_none() {
             return Err("no turn runs, so nothing is paid for".to_owned());
         }
-        let paid_calls = &mut self.hooks.turn().paid_calls;
+        let paid_calls = &mut self.hooks.turn.paid_calls;
         *paid_calls += 1;
         match *paid_calls {
             ..=PAID_CALLS_MAX => Ok(()),
@@ -235,7 +233,7 @@ impl Session {
                 return Err("a callback run starts no other recipe".to_owned());
             }
             let recipe =
-                self.recipes.catalog().find(name).cloned().ok_or(format!("there is no recipe {name:?}"))?;
+                self.recipes.catalog.find(name).cloned().ok_or(format!("there is no recipe {name:?}"))?;
             if !recipe.callable_by.hook {
                 return Err(format!("the recipe {name} does not let hooks call it (callable_by)"));
             }
@@ -263,7 +261,7 @@ impl Session {
         answer: ServiceReply,
     ) {
         let counted = match method {
-            "model.judge" => self.hooks.turn().count_judgement(),
+            "model.judge" => self.hooks.turn.count_judgement(),
             _ => self.count_paid_call(),
         };
         if let Err(why) = counted {

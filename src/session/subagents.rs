@@ -34,12 +34,12 @@ pub(super) struct Subagents {
     /// Running agents, at any depth, for clients that show them; each follows the one that started it.
     shown: Vec<ShownAgent>,
     /// The agents offered to the model, once their files were read.
-    definitions: Arc<AgentCatalog>,
+    pub definitions: Arc<AgentCatalog>,
     /// Limits how many agents run at a time.
-    slots: Arc<Semaphore>,
+    pub slots: Arc<Semaphore>,
     /// The number of agents that the running turn has started, and those that are running, by their calls.
     started: u32,
-    running: BTreeMap<CallId, RunningAgent>,
+    pub running: BTreeMap<CallId, RunningAgent>,
 }
 
 /// A running child.
@@ -113,18 +113,6 @@ impl Subagents {
         }
     }
 
-    pub fn definitions(&self) -> &AgentCatalog {
-        &self.definitions
-    }
-
-    pub fn define(&mut self, agents: AgentCatalog) {
-        self.definitions = Arc::new(agents);
-    }
-
-    pub fn slots(&self) -> Arc<Semaphore> {
-        self.slots.clone()
-    }
-
     /// Adds a running agent; returns its number in the turn, from 1.
     pub fn start(&mut self, call: &CallId, agent: RunningAgent) -> u32 {
         self.running.insert(call.clone(), agent);
@@ -135,10 +123,6 @@ impl Subagents {
     /// The agent of this call has ended.
     pub fn ended(&mut self, call: &CallId) {
         self.running.remove(call);
-    }
-
-    pub fn take_running(&mut self) -> BTreeMap<CallId, RunningAgent> {
-        std::mem::take(&mut self.running)
     }
 
     pub fn end_turn(&mut self) {

@@ -64,20 +64,20 @@ impl Session {
     /// Whether the session was idle for long enough, and nothing depends on its task.
     pub(super) fn may_suspend(&self) -> bool {
         let holds = self.work.is_some()
-            || self.inbox.has_prompts()
-            || self.recipes.are_rendering()
-            || self.hooks.has_background_callback()
+            || !self.inbox.prompts.is_empty()
+            || self.recipes.rendering.is_some()
+            || self.hooks.background_callback.is_there()
             || self.subagents.have_calls()
             || self.core.clients.wait_to_leave()
             || !self.core.background.is_empty()
             || self.hooks.open_consent().is_some()
             || self.questions.are_open()
-            || self.tools.background().running() > 0
+            || self.tools.background.running() > 0
             || self.core.lineage.is_child()
             || self.hooks.has_residents()
             || self.hooks.has_any_aside();
         !holds
-            && !self.core.clients.are_closing()
+            && !self.core.clients.closing
             && self.core.clients.idle_for() >= self.core.services.suspend_after
     }
 
@@ -123,7 +123,7 @@ impl Session {
             exports: workspace.exports().cloned(),
             owes_end: hooks.owe_end() || compactor.has_unused(),
             hooks: hooks.at_rest(),
-            background_commands: tools.background().clone(),
+            background_commands: tools.background.clone(),
             editors: editors.suspend(),
             compactor,
             servers: mcp.suspend(),
@@ -153,7 +153,7 @@ impl SuspendedSession {
             session.core.workspace = Arc::new(session.core.workspace.exporting(exports));
         }
         session.hooks = self.hooks;
-        session.tools.resume(self.background_commands);
+        session.tools.background = self.background_commands;
         session.editors = EditorBuffers::resume(self.editors);
         session.compactor = self.compactor;
         session.core.clients.note_activity();

@@ -63,13 +63,6 @@ struct AgentStarter {
     news: NewsSender,
 }
 
-impl Core {
-    /// Whether the agents' files have to be read: they are listed for the model once, in the frame.
-    pub(super) fn wants_agents(&self) -> bool {
-        self.thread.frame().is_none() && self.services.toolbox.get(task::NAME).is_some()
-    }
-}
-
 impl Session {
     /// Returns the runner that starts the agent of this call.
     pub(super) fn agents_for(&mut self, id: &CallId, order: TaskOrder) -> Arc<dyn task::AgentRunner> {
@@ -99,7 +92,7 @@ impl Session {
             main: endpoint.or_else(|| self.core.model.endpoint().cloned()),
             offered,
             tools: tools.filter(is_allowed).collect(),
-            slots: self.subagents.slots(),
+            slots: self.subagents.slots.clone(),
             number,
             child_log,
             session,
@@ -111,7 +104,7 @@ impl Session {
     /// Gives the calls of stopped agents their outcomes, with the work done so far.
     pub(super) fn stop_agents(&mut self) {
         self.subagents.show_all_ended(&self.core.clients);
-        let running = self.subagents.take_running();
+        let running = std::mem::take(&mut self.subagents.running);
         let Some(work) = &mut self.work else { return };
         for (call, RunningAgent { order, child_log }) in running {
             if !self.core.thread.open_calls().contains(&call) {
@@ -135,12 +128,12 @@ impl Subagents {
             tools.retain(|tool| tool.name != task::NAME);
         }
         let Some(tool) = tools.iter_mut().find(|tool| tool.name == task::NAME) else { return };
-        let agents = self.definitions().agents.iter();
+        let agents = self.definitions.agents.iter();
         let items: Vec<ListedItem<'_>> =
             agents.map(|agent| ListedItem { name: &agent.name, about: &agent.description }).collect();
         let list = listing::lines(&items, listing::bytes_in(core.model.window()));
         tool.description.push_str(&format!("\n\nThe agents:{list}"));
-        let names: Vec<&str> = self.definitions().agents.iter().map(|agent| agent.name.as_str()).collect();
+        let names: Vec<&str> = self.definitions.agents.iter().map(|agent| agent.name.as_str()).collect();
         tool.schema["properties"]["agent"]["enum"] = serde_json::json!(names);
     }
 
@@ -160,7 +153,7 @@ impl Subagents {
         let reported = found.problems.iter().chain(&found.remarks).cloned();
         let problems: Vec<Problem> = reported.chain(without_any).collect();
         core.clients.notify_problems_of("agents", &problems);
-        self.define(found);
+        self.definitions = Arc::new(found);
     }
 }
 

@@ -168,27 +168,15 @@ pub struct Responder {
     session: SessionId,
     attachment: Attachment,
     /// The key of the prompt, if its client gave one.
-    key: Option<String>,
+    pub(super) key: Option<String>,
     /// Whether the prompt is a message of the conversation.
-    inserted: bool,
+    pub(super) inserted: bool,
     owes: bool,
 }
 
 impl Responder {
     pub fn new(ticket: Ticket, session: SessionId, attachment: Attachment) -> Responder {
         Responder { ticket, session, attachment, key: None, inserted: false, owes: true }
-    }
-
-    pub(super) fn set_key(&mut self, key: Option<String>) {
-        self.key = key;
-    }
-
-    pub(super) fn key(&self) -> Option<&str> {
-        self.key.as_deref()
-    }
-
-    pub(super) fn is_inserted(&self) -> bool {
-        self.inserted
     }
 
     /// Announces to the client, once, that the prompt is now this message.

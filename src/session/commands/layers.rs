@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::core::Core;
 use super::NoRoom;
-use super::{CommandContext, CommandOutcome, noted, text_reply, why};
+use super::{CommandContext, CommandOutcome, why};
 use epitome_thread::text::trigger as trigger_word;
 use epitome_thread::{Change, Entry, Layer, PINNED_BY_PERSON, PartId, Seq, Thread, ViewEdit};
 
@@ -109,12 +109,11 @@ pub(super) fn show_history(core: &mut Core, _: &CommandContext<'_>, typed: &str)
             "Not listed: /history takes no arguments, and got {:?}. /why with an entry explains one.",
             why::line(typed)
         );
-        return text_reply(core, text).with("history", json!({ "status": "refused" }));
+        return CommandOutcome::refused("history", text);
     }
     let layers = core.thread.layers();
     let meta = json!({ "status": "done", "layers": history_json(&core.thread, &layers) });
-    let text = history(&core.thread, &layers);
-    text_reply(core, text).with("history", meta)
+    CommandOutcome::text(history(&core.thread, &layers)).with("history", meta)
 }
 
 fn turn_layer(core: &mut Core, way: LayerDirection, typed: &str) -> CommandOutcome {
@@ -127,7 +126,7 @@ fn turn_layer(core: &mut Core, way: LayerDirection, typed: &str) -> CommandOutco
                 way.done(),
                 why::line(other)
             );
-            return text_reply(core, text).with(way.name(), json!({ "status": "refused" }));
+            return CommandOutcome::refused(way.name(), text);
         }
     };
     let Some(layer) = layer else {
@@ -137,7 +136,7 @@ fn turn_layer(core: &mut Core, way: LayerDirection, typed: &str) -> CommandOutco
             }
             LayerDirection::Redo => "Nothing to redo: nothing is undone.",
         };
-        return text_reply(core, text).with(way.name(), json!({ "status": "nothing_to_do" }));
+        return CommandOutcome::text(text).with(way.name(), json!({ "status": "nothing_to_do" }));
     };
     let checked = way.can(&core.thread, layer).and_then(|()| sizes(core, way, layer));
     match checked {
@@ -148,12 +147,13 @@ fn turn_layer(core: &mut Core, way: LayerDirection, typed: &str) -> CommandOutco
                 "status": way.done(), "entry": layer.to_string(),
                 "pre_tokens": before, "post_tokens": after,
             });
-            let said = noted(core, way.report(&core.thread, layer));
-            CommandOutcome::from_changes(vec![way.change(layer), said]).with(way.name(), meta)
+            let text = way.report(&core.thread, layer);
+            CommandOutcome { changes: vec![way.change(layer)], ..CommandOutcome::text(text) }
+                .with(way.name(), meta)
         }
         Err(why) => {
             let meta = json!({ "status": "refused", "entry": layer.to_string(), "reason": why });
-            text_reply(core, format!("Not {}: {why}.", way.done())).with(way.name(), meta)
+            CommandOutcome::text(format!("Not {}: {why}.", way.done())).with(way.name(), meta)
         }
     }
 }

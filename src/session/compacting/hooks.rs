@@ -4,7 +4,7 @@ use crate::actor::Session;
 use crate::compacting::CompactionDraft;
 use crate::hooks::refuse;
 use crate::recipes::RenderedText;
-use crate::rounds::{apply_to, text_content};
+use crate::rounds::apply_to;
 use crate::work::PendingResolution;
 use crate::{CompactionState, NoticeSeverity};
 use epitome_hooks::event::HookEvent;
@@ -12,7 +12,7 @@ use epitome_hooks::hook_context::{CompactTrigger, EventData, HookRound};
 use epitome_hooks::output::{HistoryAction, Resolution};
 use epitome_recipe::command::RecipeArguments;
 use epitome_recipe::render::ShellOutputs;
-use epitome_thread::{Change, Entry, HookRun, HookRunResult, Message, ModelName, Trigger, View};
+use epitome_thread::{Change, Entry, HookRun, HookRunResult, ModelName, Trigger, View};
 use epitome_turn::{CompactionReason, CompactionResult, EffectResult, HookPoint, HooksResult};
 
 impl Session {
@@ -63,7 +63,7 @@ impl Session {
         let mut commits = self.record(HookEvent::PreCompact, &mut resolution);
         // A turn that only compacts ends anyway, and would end before the result is committed.
         if !matches!(why, CompactionReason::Command) {
-            let halt = &mut self.hooks.turn().halt;
+            let halt = &mut self.hooks.turn.halt;
             *halt = halt.take().or(resolution.halt.take());
         }
         let edited = !pending.answer.commits.is_empty();
@@ -76,7 +76,7 @@ impl Session {
             };
             match why {
                 CompactionReason::Command | CompactionReason::Overflow => {
-                    let note = Change::Noted { message: self.core.fresh_message(), text };
+                    let note = self.core.note(text);
                     self.commit_all(vec![note]);
                 }
                 // Otherwise it would be attempted again after each round.
@@ -106,7 +106,7 @@ impl Session {
     /// The recipe's text with a hook's instructions.
     fn instruction_for(&self, instructions: &str) -> String {
         let order = &self.compactor.order;
-        let recipe = order.recipe.clone().or_else(|| self.recipes.catalog().find("compact").cloned());
+        let recipe = order.recipe.clone().or_else(|| self.recipes.catalog.find("compact").cloned());
         let arguments = RecipeArguments { free: instructions.to_owned(), ..order.arguments.clone() };
         let text = recipe.map(|recipe| self.core.render(&recipe, &arguments, &ShellOutputs::new()));
         match text {
@@ -149,8 +149,7 @@ impl Session {
     /// The view with the summary as the newest reply, as at the end of a callback's conversation: a script that
     /// processes the recipe's text looks for it there.
     fn view_with_reply(&mut self, text: &str) -> View {
-        let message =
-            Message { id: self.core.fresh_message(), content: text_content(text.to_owned()), author: None };
+        let message = self.core.message(text);
         let model = self.core.model.endpoint().map_or_else(|| ModelName(String::new()), |it| it.name.clone());
         let mut callback = self.core.thread.clone();
         apply_to(&mut callback, Change::Replied { message, model, usage: None, cut: None });
@@ -243,7 +242,7 @@ impl Session {
     }
 
     pub(crate) fn post_compact_resolved(&mut self, mut resolution: Resolution) {
-        let halt = self.hooks.turn().halt.take().or(resolution.halt.take());
+        let halt = self.hooks.turn.halt.take().or(resolution.halt.take());
         let mut answer = halt.map(|(hook, reason)| self.halted(&hook, &reason)).unwrap_or_default();
         let trail = self.record(HookEvent::PostCompact, &mut resolution);
         answer.commits.splice(0..0, trail);

@@ -153,7 +153,7 @@ impl HookHost {
         let problems = found.problems.clone();
         (self.found, self.watch, self.is_read) = (Arc::new(found), watch, true);
         self.consent.trust = Some(trust);
-        core.show_problems(&problems);
+        core.clients.notify_problems(&problems);
         true
     }
 
@@ -328,7 +328,7 @@ impl HookHost {
         named: &BTreeMap<String, String>,
     ) -> HandlerTable {
         let (table, problems) = core.handlers_of(recipe, named);
-        core.show_problems(&problems);
+        core.clients.notify_problems(&problems);
         let writes = handlers::writes(&table).next().is_some();
         if !writes || matches!(self.recipe_may_run(core, recipe), MayRun::Yes) {
             return table;
@@ -401,14 +401,14 @@ fn verdict(
 impl Session {
     /// Whether prompts must wait because hooks are being discovered or the user is being asked about them.
     pub(crate) fn waits_for_hooks(&mut self) -> bool {
-        if self.work.is_some() || !self.inbox.has_prompts() || self.core.lineage.is_child() {
+        if self.work.is_some() || self.inbox.prompts.is_empty() || self.core.lineage.is_child() {
             return false;
         }
-        if !self.hooks.is_read() || self.hooks.consent.open.is_some() {
+        if !self.hooks.is_read || self.hooks.consent.open.is_some() {
             return true;
         }
         // Built-in commands run no programs of the repository.
-        if self.inbox.first().is_some_and(|prompt| self.is_built_in(prompt)) {
+        if self.inbox.prompts.front().is_some_and(|prompt| self.is_built_in(prompt)) {
             return false;
         }
         let hooks = self.hooks.untrusted();

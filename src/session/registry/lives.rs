@@ -57,7 +57,7 @@ impl Sessions {
             let (mut live, attach) = match origin {
                 TaskOrigin::Client(attaching) => {
                     let mut live = open_session(services, thread, journal, channel, &attaching.opening).await;
-                    live.hooks.set_source(match attaching.replay {
+                    live.hooks.source = Some(match attaching.replay {
                         Replay::Everything => "load",
                         Replay::Nothing | Replay::Rest { .. } => "resume",
                     });
