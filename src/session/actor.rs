@@ -42,7 +42,6 @@ use epitome_tools::question::{QuestionMessage, QuestionReply};
 pub struct Session {
     pub(super) core: Core,
     pub(super) inbox: Inbox,
-    /// The running turn.
     pub(super) work: Option<RunningTurn>,
     pub(super) recipes: SessionRecipes,
     pub(super) tools: ToolHost,
@@ -67,9 +66,7 @@ enum ActorEvent {
     Command(Option<SessionCommand>),
     Model(ModelCallEvent),
     Job(Result<JobResult, tokio::task::JoinError>),
-    Progress(CallId, CallOutput),
-    /// A background command has ended. Clients that follow the session's state are notified.
-    CommandEnded,
+    Tool(ToolNews),
     /// The next piece of a summary.
     Summary(String),
     Child(ChildNews),
@@ -174,10 +171,7 @@ impl Session {
             Some(job) = async { jobs.expect("the branch is on only with jobs").join_next().await },
                 if jobs.as_ref().is_some_and(|jobs| !jobs.is_empty()) => ActorEvent::Job(job),
             Some(piece) = self.compactor.next_piece() => ActorEvent::Summary(piece),
-            news = self.tools.next_news() => match news {
-                ToolNews::Output(call, output) => ActorEvent::Progress(call, output),
-                ToolNews::CommandEnded => ActorEvent::CommandEnded,
-            },
+            news = self.tools.next_news() => ActorEvent::Tool(news),
             Some(news) = self.subagents.next() => ActorEvent::Child(news),
             Some(news) = self.hooks.next_news() => ActorEvent::Hook(news),
             Some(news) = self.mcp.news() => ActorEvent::Server(news),
@@ -187,7 +181,7 @@ impl Session {
             step = async {
                 let call = model.expect("the branch is on only with a model call");
                 // A panic in a decoder only fails the reply, not the session.
-                AssertUnwindSafe(call.step(http)).catch_unwind().await.unwrap_or_else(|_| effects::panicked())
+                AssertUnwindSafe(call.step(http)).catch_unwind().await.unwrap_or_else(|_| ModelCallEvent::Failed(effects::internal_error()))
             },
                 if model.is_some() => ActorEvent::Model(step),
         }
@@ -210,8 +204,9 @@ impl Session {
                 tracing::error!(session = %self.core.id(), %error, "a job of a turn panicked");
                 self.cancel();
             }
-            ActorEvent::Progress(call, output) => self.progressed(call, output),
-            ActorEvent::CommandEnded => {}
+            ActorEvent::Tool(ToolNews::Output(call, output)) => self.progressed(call, output),
+            // Clients that follow the session's state are notified.
+            ActorEvent::Tool(ToolNews::CommandEnded) => {}
             ActorEvent::Summary(piece) => self.compactor.show_piece(&self.core, piece),
             ActorEvent::Child(news) => self.child_news(news),
             ActorEvent::Hook(HookNews::Call(call)) => self.serve(call),

@@ -5,11 +5,8 @@ use super::actor::Session;
 use super::callbacks::{Called, guarded};
 use epitome_thread::{Change, HookRun, HookRunResult, Seq};
 
-/// The background callback of a session; there is at most one.
-#[derive(Default)]
-pub(super) struct BackgroundCallback(Option<StartedCallback>);
-
-struct StartedCallback {
+/// A callback that was started in the background; a session has at most one.
+pub(super) struct StartedCallback {
     /// The hook that started it.
     by: String,
     /// The last entry of the history when it began.
@@ -19,16 +16,6 @@ struct StartedCallback {
     result: Option<Result<Called, String>>,
 }
 
-impl BackgroundCallback {
-    pub fn is_there(&self) -> bool {
-        self.0.is_some()
-    }
-
-    fn take_finished(&mut self) -> Option<StartedCallback> {
-        self.0.take_if(|started| started.result.is_some())
-    }
-}
-
 impl Session {
     /// Starts a callback in the background. Fails while another one is running.
     pub(super) fn start_background_callback(
@@ -36,7 +23,7 @@ impl Session {
         by: String,
         called: impl Future<Output = Result<Called, String>> + Send + 'static,
     ) -> Result<(), String> {
-        let BackgroundCallback(slot) = &mut self.hooks.background_callback;
+        let slot = &mut self.hooks.background_callback;
         if let Some(StartedCallback { by, .. }) = slot {
             return Err(format!("a background callback of {by} is still running; one at a time"));
         }
@@ -50,7 +37,7 @@ impl Session {
     /// The callback has ended. Without a running turn, now is a safe point; otherwise the end of the turn is one at the
     /// latest.
     fn background_callback_done(&mut self, result: Result<Called, String>) {
-        if let BackgroundCallback(Some(started)) = &mut self.hooks.background_callback {
+        if let Some(started) = &mut self.hooks.background_callback {
             started.result = Some(result);
         }
         if self.work.is_none() {
@@ -61,10 +48,11 @@ impl Session {
     /// Applies the result of the background callback, if it has ended.
     pub(super) fn apply_background_callback(&mut self) {
         // Applying it now would change the history that a pending summary was made from.
-        if self.compactor.summary().is_some() {
+        if self.compactor.summary.is_some() {
             return;
         }
-        let Some(started) = self.hooks.background_callback.take_finished() else { return };
+        let slot = &mut self.hooks.background_callback;
+        let Some(started) = slot.take_if(|started| started.result.is_some()) else { return };
         let StartedCallback { by, through, revision, result } = started;
         let applied = match result {
             Some(Ok(_)) if self.core.thread.view().revision() != revision => {
@@ -77,26 +65,22 @@ impl Session {
             Some(Err(why)) => Err(why),
             None => return,
         };
-        let mut run = HookRun {
+        let (verdict, remarks, mut changes) = match applied {
+            Ok((applied, took)) => {
+                let took = std::iter::once(format!("it took {took}"));
+                (HookRunResult::Done, took.chain(applied.remarks).collect(), applied.changes)
+            }
+            Err(why) => (HookRunResult::Refused, vec![why], Vec::new()),
+        };
+        let run = HookRun {
             hook: by,
             event: "background callback".to_owned(),
             end: "ended".to_owned(),
             asked: "background callback".to_owned(),
+            verdict,
+            remarks,
             ..HookRun::default()
         };
-        let mut changes = Vec::new();
-        match applied {
-            Ok((applied, took)) => {
-                run.verdict = HookRunResult::Done;
-                run.remarks.push(format!("it took {took}"));
-                run.remarks.extend(applied.remarks);
-                changes = applied.changes;
-            }
-            Err(why) => {
-                run.verdict = HookRunResult::Refused;
-                run.remarks.push(why);
-            }
-        }
         changes.insert(0, Change::Hooked { event: "background_callback".to_owned(), runs: vec![run] });
         self.commit_all(changes);
     }

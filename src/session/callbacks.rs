@@ -93,7 +93,7 @@ impl Session {
         match self.callable(pending.event, callback) {
             Ok(Callable::Compaction(recipe, callback)) => {
                 let deciding = self.compactor.deciding(&mut self.core, None, CompactionReason::Hook);
-                self.wait_with(pending);
+                self.hooks.turn.pending = Some(pending);
                 self.start_job(cpu_worker::run(deciding), move |session, decided| {
                     session.compaction_weighed(recipe, callback, decided);
                 });
@@ -141,7 +141,7 @@ impl Session {
         callback: CallbackRequest,
         decided: Option<(Seq, CompactionDecision)>,
     ) {
-        let Some(mut pending) = self.take_pending() else { return };
+        let Some(mut pending) = self.hooks.turn.pending.take() else { return };
         let ordered = match decided {
             Some((_, CompactionDecision::Nothing(_))) => Err(compaction::NO_GAIN.to_owned()),
             Some((_, CompactionDecision::Prune(_) | CompactionDecision::Summarise(_))) => {
@@ -152,7 +152,7 @@ impl Session {
         match ordered {
             Ok(order) => {
                 pending.answer.compact = Some(CompactionReason::Hook);
-                self.compactor.order(order);
+                self.compactor.order = order;
                 self.settle_round(pending);
             }
             Err(why) => self.refuse_action(pending, why),
@@ -236,14 +236,14 @@ impl Session {
                 Err(why) => self.refuse_action(pending, why),
             };
         }
-        self.wait_with(pending);
+        self.hooks.turn.pending = Some(pending);
         self.start_job(guarded(called), Session::called_back);
     }
 
     fn called_back(&mut self, called: Result<Called, String>) {
         // Its spending is recorded before it ends.
         self.take_child_news();
-        let Some(mut pending) = self.take_pending() else { return };
+        let Some(mut pending) = self.hooks.turn.pending.take() else { return };
         let by = pending.resolution.action_by.clone();
         let applied = called.and_then(|called| {
             let took = called.took.clone();

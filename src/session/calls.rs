@@ -12,10 +12,10 @@ use super::core::Core;
 use super::permissions::{Ruling, RulingContext};
 use super::work::JobResult;
 use super::{AskId, SessionEvent, UserDecision};
-use super::{checkpoints, diagnostics, editor_buffers, effects, hooks_aside, output_truncation, trace};
+use super::{checkpoints, diagnostics, editor_buffers, effects, hooks_aside, output_truncation};
 use epitome_recall::RecallLog;
 use epitome_thread::{
-    CallId, Change, Mode, OutcomeStatus, PlanStep, RecordedDecision, ToolCall, ToolDisplay, ToolOutcome,
+    CallId, Change, Mode, OutcomeStatus, PlanStep, RecordedDecision, ToolCall, ToolDisplay, ToolOutcome, text,
 };
 use epitome_timing::TimedSpan;
 use epitome_tools::buffers::BufferQuery;
@@ -99,7 +99,6 @@ impl Session {
         }
     }
 
-    /// The context in which a tool runs this call.
     fn tool_context(&mut self, tool: &Arc<dyn Tool>, id: &CallId) -> ToolContext {
         let files = self.tools.files(&self.core.thread, &self.core.workspace);
         // A hook may remove something from the outcome, so live output is hidden until the hook has seen it.
@@ -210,7 +209,7 @@ impl Session {
             if let Some(masker) = masker {
                 output_truncation::mask(&mut outcome, &masker);
             }
-            timed.end(trace::outcome(outcome.status));
+            timed.end(text::status(outcome.status));
             JobResult::Tool(id, Box::new(outcome), plan)
         };
         work.jobs.spawn(job.instrument(span));

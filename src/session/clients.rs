@@ -65,9 +65,9 @@ impl Session {
                 self.cancel();
                 self.core.clients.closing = true;
             }
-            SessionCommand::Attach { ticket, opening, replay } => match opening.check_for(&replay) {
-                Ok(()) => self.attach(ticket, opening, replay),
-                Err(error) => refuse_client(&mut self.core, Attaching { ticket, opening, replay }, &error),
+            SessionCommand::Attach(attaching) => match attaching.opening.check_for(&attaching.replay) {
+                Ok(()) => self.attach(attaching),
+                Err(error) => refuse_client(&mut self.core, attaching, &error),
             },
             SessionCommand::Prompt { ticket, client, content, key } => {
                 let Some(mut responder) = self.core.responder(ticket, client) else { return };
@@ -113,7 +113,7 @@ impl Session {
                     return responder.answer(Ok(SessionAnswer::Closed));
                 }
                 self.cancel();
-                self.core.clients.leave_later(LeavingClient::Client(client, responder));
+                self.core.clients.closers.push(LeavingClient { client, responder: Some(responder) });
             }
             SessionCommand::Detach { client } => {
                 self.core.clients.unwatch(client);
@@ -121,7 +121,7 @@ impl Session {
                     return self.leave_to_others(client);
                 }
                 self.cancel();
-                self.core.clients.leave_later(LeavingClient::Gone(client));
+                self.core.clients.closers.push(LeavingClient { client, responder: None });
             }
             SessionCommand::Watch(watcher) => self.watch(watcher),
             SessionCommand::Unwatch { client } => self.core.clients.unwatch(client),
@@ -136,8 +136,8 @@ impl Session {
         }
     }
 
-    pub(super) fn attach(&mut self, ticket: Ticket, opening: Opening, replay: Replay) {
-        let attachment = self.core.clients.gated(&opening.attachment);
+    pub(super) fn attach(&mut self, Attaching { ticket, opening, replay }: Attaching) {
+        let attachment = self.core.clients.gate.attachment(&opening.attachment);
         let opening = Opening { attachment: attachment.clone(), ..opening };
         if let Replay::Rest { position, .. } = &replay
             && position.after > self.core.thread.entries().last().map(|entry| entry.seq)
@@ -166,10 +166,7 @@ impl Session {
         };
         let is_replay = match &replay {
             Replay::Everything => {
-                for entry in self.core.thread.entries() {
-                    let out = SessionEvent::Entry { entry: entry.clone(), replay: true, own: false };
-                    attachment.outlet.put(self.core.id(), out);
-                }
+                attachment.replay(self.core.id(), self.core.thread.entries());
                 true
             }
             Replay::Rest { position, prompts } => {
@@ -210,7 +207,7 @@ impl Session {
         self.questions.follow(&self.core.clients);
         self.mcp.begin(&mut self.core, &opening.mcp_servers, attachment.outlet.mcp());
         self.show_open_asks(&attachment);
-        if let Some(damage) = self.core.log.damage() {
+        if let Some(damage) = self.core.log.head.damage() {
             let out = SessionEvent::Notice { severity: NoticeSeverity::Warning, text: damage.to_string() };
             attachment.outlet.put(self.core.id(), out);
         }
@@ -258,9 +255,7 @@ impl Session {
         match (command, asker) {
             (SessionCommand::Watch(watcher), _) => self.watch(watcher),
             (SessionCommand::Unwatch { client }, _) => self.core.clients.unwatch(client),
-            (SessionCommand::Attach { ticket, opening, replay }, _) => {
-                late.push(Attaching { ticket, opening, replay });
-            }
+            (SessionCommand::Attach(attaching), _) => late.push(attaching),
             (SessionCommand::Detach { client }, _) => late
                 .extract_if(.., |attaching| attaching.opening.attachment.client == client)
                 .for_each(|attaching| attaching.refuse(self.core.id(), &error)),
@@ -345,16 +340,14 @@ impl Session {
             || self.recipes.rendering.is_some()
             || self.inbox.is_paused()
             || self.tools.background.running() > 0;
-        self.editors.set_busy(may_change_files);
+        self.editors.buffers.set_busy(may_change_files);
     }
 
     /// Adds an observer, and sends it everything from this entry on.
     pub(super) fn watch(&mut self, Watcher { from, attachment }: Watcher) {
-        let gated = self.core.clients.gated(&attachment);
-        for entry in self.core.thread.entries().iter().filter(|entry| entry.seq >= from) {
-            let out = SessionEvent::Entry { entry: entry.clone(), replay: true, own: false };
-            gated.outlet.put(self.core.id(), out);
-        }
+        let gated = self.core.clients.gate.attachment(&attachment);
+        let entries = self.core.thread.entries().iter();
+        gated.replay(self.core.id(), entries.filter(|entry| entry.seq >= from));
         self.show_live_text(&gated, None);
         self.subagents.show_at_work(&gated, true);
         self.show_open_asks(&gated);
@@ -433,10 +426,8 @@ impl Core {
             _ => return,
         };
         let title = title_of(&text);
-        if !title.is_empty()
-            && let Err(error) = self.commit(Change::Titled { title })
-        {
-            tracing::error!(session = %self.id(), %error, "the title could not be written");
+        if !title.is_empty() {
+            drop(self.commit(Change::Titled { title }));
         }
     }
 }
@@ -478,7 +469,7 @@ impl Session {
         content: Vec<Content>,
         key: Option<&str>,
     ) -> Result<Seq, SessionError> {
-        if let Some(queued) = session_state::queued_earlier(&self.core.thread, key) {
+        if let Some((queued, _)) = session_state::queued_earlier(&self.core.thread, key) {
             return Ok(queued);
         }
         self.core.check_log()?;
@@ -520,20 +511,7 @@ impl Session {
         let Some(prompt) = session_state::answer_repeated(&self.core, prompt) else { return true };
         let typed = self.command_in(&prompt.content).map(|(_, typed)| typed.to_owned());
         let built_in = typed.as_deref().and_then(commands::find);
-        if let (Some(built_in), Some(grant)) = (built_in, self.core.clients.grant(prompt.client))
-            && let Err(why) = built_in.check(grant)
-        {
-            prompt.responder.answer(Err(SessionError::Invalid(why)));
-            return true;
-        }
-        if typed.as_deref().is_some_and(commands::is_repair)
-            && let Some(acceptance) = self.core.log.acceptance()
-            && let Err(error) = self.core.commit(acceptance)
-        {
-            prompt.responder.answer(Err(error));
-            return true;
-        }
-        if let Err(error) = self.core.close_open_turn(StopReason::Failed) {
+        if let Err(error) = self.ready_for(prompt.client, typed.as_deref()) {
             prompt.responder.answer(Err(error));
             return true;
         }
@@ -569,18 +547,17 @@ impl Session {
             }
             None => {
                 self.recipes.report_unknown(&self.core, &prompt.content);
-                let said =
-                    match session_state::said_earlier(&self.core.thread, prompt.responder.key.as_deref()) {
-                        Some(said) => said,
-                        None => {
-                            let message = Message {
-                                id: self.core.fresh_message(),
-                                content: prompt.content,
-                                author: None,
-                            };
-                            Change::Said { message, origin: self.core.lineage.origin() }
-                        }
-                    };
+                let key = prompt.responder.key.as_deref();
+                let said = match session_state::queued_earlier(&self.core.thread, key) {
+                    Some((entry, message)) => {
+                        Change::Said { message: message.clone(), origin: Origin::Queue { entry } }
+                    }
+                    None => {
+                        let message =
+                            Message { id: self.core.fresh_message(), content: prompt.content, author: None };
+                        Change::Said { message, origin: self.core.lineage.origin() }
+                    }
+                };
                 // An agent that wraps up gets a single reply.
                 let rounds = if self.core.lineage.wraps_up() { 1 } else { self.core.settings.max_rounds };
                 self.begin_said(said, prompt.responder, rounds);
@@ -591,6 +568,21 @@ impl Session {
             }
         }
         true
+    }
+
+    /// Checks the rights of a prompt's client, and makes the log ready for the prompt.
+    fn ready_for(&mut self, client: ClientId, typed: Option<&str>) -> Result<(), SessionError> {
+        if let (Some(built_in), Some(grant)) =
+            (typed.and_then(commands::find), self.core.clients.grant(client))
+        {
+            built_in.check(grant).map_err(SessionError::Invalid)?;
+        }
+        if typed.is_some_and(commands::is_repair)
+            && let Some(acceptance) = self.core.log.head.acceptance()
+        {
+            self.core.commit(acceptance)?;
+        }
+        self.core.close_open_turn(StopReason::Failed)
     }
 
     pub(super) fn begin_said(&mut self, said: Change, responder: Responder, rounds: u32) {

@@ -42,7 +42,7 @@ use epitome_provider::models;
 use epitome_provider::spent::Spent;
 use epitome_recipe::command;
 use epitome_thread::diff::similar_texts;
-use epitome_thread::{Change, Content, ModelName, StopReason, Usage};
+use epitome_thread::{Change, Content, StopReason, Usage};
 
 /// Maximum length of a title given by the user, in characters. Lists of sessions show it on one line.
 pub(super) const TITLE_CHARS_MAX: usize = 200;
@@ -92,16 +92,31 @@ const fn built_in(
 
 /// In the order of `/help`. The names are those in `command::RESERVED`.
 const BUILT_IN: &[BuiltInCommand] = &[
-    built_in("help", "List the commands, and where recipes come from", None, help),
+    built_in("help", "List the commands, and where recipes come from", None, |core, context, _| {
+        let built_in: Vec<CommandInfo> = listed().collect();
+        CommandOutcome::text(help::text(&built_in, &context.recipes.catalog, &core.services.paths.home))
+    }),
     built_in("context", "Show how full the context window is, and what fills it", None, show_context),
-    built_in("usage", "Show usage: tokens and cost by model, agents, tool calls and time", None, show_usage),
+    built_in(
+        "usage",
+        "Show usage: tokens and cost by model, agents, tool calls and time",
+        None,
+        |core, _, _| CommandOutcome::text(usage::text(&core.settings, &core.thread)),
+    ),
     built_in(
         "goal",
         "Show, set or clear the goal of the work; it survives every compaction",
         Some("[goal | clear]"),
         goal,
     ),
-    built_in("hooks", "Show the hooks of this session, in the order in which they run", None, show_hooks),
+    built_in(
+        "hooks",
+        "Show the hooks of this session, in the order in which they run",
+        None,
+        |core, context, _| {
+            CommandOutcome::text(hooks::text(&context.hooks.found, core.settings.hooks.enabled, &core.thread))
+        },
+    ),
     built_in(
         MCP,
         "Show the MCP servers of this session, one of them in detail, or change its connection",
@@ -157,7 +172,7 @@ const BUILT_IN: &[BuiltInCommand] = &[
         "why",
         "Explain what compactions and hooks did here, who asked for it, and why",
         Some("[entry, e.g. e12 | hook]"),
-        why,
+        |core, _, typed| CommandOutcome::text(why::text(&core.thread, typed)),
     ),
     built_in(
         "worktree",
@@ -208,7 +223,6 @@ pub(super) struct CommandOutcome {
     rewound_files: Option<RewindReport>,
 }
 
-/// Disk work of a command.
 type DiskWork = Box<dyn FnOnce() -> DiskResult + Send>;
 
 /// The same, with questions to the user. `None` after a panic.
@@ -249,19 +263,10 @@ impl CommandOutcome {
     }
 }
 
-/// The new view does not fit the context window. All sizes are in tokens.
-struct NoRoom {
-    after: u64,
-    /// Reserved for the reply.
-    reserve: u64,
-    model: ModelName,
-    window: u64,
-}
-
 impl Core {
-    /// Returns the tokens in context before and after a change of the view. Fails if the larger view does not fit the
-    /// window.
-    fn sizes_with(&self, change: Change) -> Result<(u64, u64), NoRoom> {
+    /// Returns the tokens in context before and after a change of the view. If the larger view does not fit the window,
+    /// the error says so, as a part of a sentence from the size on.
+    fn sizes_with(&self, change: Change) -> Result<(u64, u64), String> {
         let mut then = self.thread.clone();
         apply_to(&mut then, change);
         let ruler = self.ruler();
@@ -269,7 +274,11 @@ impl Core {
         let reserve = self.reserve();
         match self.model.endpoint() {
             Some(endpoint) if after > before && after.saturating_add(reserve) > endpoint.window => {
-                Err(NoRoom { after, reserve, model: endpoint.name.clone(), window: endpoint.window })
+                Err(format!(
+                    "about {after} tokens, and {} takes {}, of which {reserve} are for its reply. Choose a model \
+                     with a larger window",
+                    endpoint.name, endpoint.window
+                ))
             }
             Some(_) | None => Ok((before, after)),
         }
@@ -414,11 +423,6 @@ pub(super) fn report_unsent_attachments(core: &Core, prompt: &QueuedPrompt) {
     }
 }
 
-fn help(core: &mut Core, context: &CommandContext<'_>, _: &str) -> CommandOutcome {
-    let built_in: Vec<CommandInfo> = listed().collect();
-    CommandOutcome::text(help::text(&built_in, &context.recipes.catalog, &core.services.paths.home))
-}
-
 /// The damage has been accepted before this command was committed.
 fn repair(core: &mut Core, _: &CommandContext<'_>, _: &str) -> CommandOutcome {
     let lost =
@@ -460,10 +464,6 @@ fn show_context(
     CommandOutcome::text(context::text(&core.ruler(), &core.thread, &facts))
 }
 
-fn show_hooks(core: &mut Core, context: &CommandContext<'_>, _: &str) -> CommandOutcome {
-    CommandOutcome::text(hooks::text(&context.hooks.found, core.settings.hooks.enabled, &core.thread))
-}
-
 fn show_mcp(
     _: &mut Core,
     CommandContext { mcp, hooks, .. }: &CommandContext<'_>,
@@ -474,10 +474,6 @@ fn show_mcp(
     }
     let waiting: Vec<String> = mcp.untrusted(hooks).into_iter().map(|server| server.what).collect();
     CommandOutcome::text(mcp::text(&mcp.statuses(), &waiting))
-}
-
-fn show_usage(core: &mut Core, _: &CommandContext<'_>, _: &str) -> CommandOutcome {
-    CommandOutcome::text(usage::text(&core.settings, &core.thread))
 }
 
 /// The result of a `/compact` that can't be made.
@@ -562,10 +558,6 @@ fn rename(_: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
     let meta = serde_json::json!({ "status": "done", "title": title });
     CommandOutcome { changes: vec![Change::Titled { title }], ..CommandOutcome::text(text) }
         .with("rename", meta)
-}
-
-fn why(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
-    CommandOutcome::text(why::text(&core.thread, typed))
 }
 
 #[cfg(test)]

@@ -99,11 +99,8 @@ impl Core {
         services.checkpoints.get_or_insert_with(|| {
             Checkpoints::new(&services.paths.data, thread.session(), Bounds::default())
         });
-        let variable = |name: &str| {
-            opening.environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
-        };
-        let (settings, problems) = Settings::load(&services.paths, Some(thread.cwd()), variable);
-        let settings = opening.overrides.over(settings);
+        let (settings, problems) =
+            opening.overrides.load(&services.paths, thread.cwd(), &opening.environment);
         let workspace = Workspace::new(
             thread.cwd().to_path_buf(),
             opening.directories.clone(),
@@ -135,12 +132,13 @@ impl Core {
     // ── The log ────────────────────────────────────────────────────────────────────────────────
 
     /// Sends a change to the journal's writer, applies and announces it. Clients don't see it before [`settle`]. Fails
-    /// at once if the journal is damaged.
+    /// at once, and logs that, if the journal is damaged.
     pub fn commit(&mut self, change: Change) -> Result<Arc<Entry>, SessionError> {
         let change = self.sized(change);
         let change = self.clients.sign(change);
+        let kind = change.kind();
         let entry = self.log.stage(change).map_err(|error| {
-            tracing::error!(session = %self.id(), %error, "an entry could not be written");
+            tracing::error!(session = %self.id(), kind, %error, "an entry could not be written");
             log_error(&error)
         })?;
         if self.log.is_behind() {
@@ -179,7 +177,7 @@ impl Core {
 
     /// Checks that the log could store a model's reply, which would otherwise be paid for and lost.
     pub fn check_log(&self) -> Result<(), SessionError> {
-        self.log.can_append().map_err(|error| {
+        self.log.head.can_append().map_err(|error| {
             let advice = match &error {
                 StoreError::Unreachable { .. } => " Send the prompt again when it can be reached.".to_owned(),
                 // It says what to do.
@@ -248,7 +246,6 @@ impl Core {
         self.log.fresh_message(&self.thread)
     }
 
-    /// A new message with this text.
     pub fn message(&mut self, text: impl Into<String>) -> Message {
         Message { id: self.fresh_message(), content: text_content(text.into()), author: None }
     }

@@ -4,15 +4,15 @@
 //! A conversation that is open in this process is changed by its session, any other one in its log.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::oneshot;
 
 use super::actor::Session;
 use super::callbacks::guarded;
 use super::core::Core;
+use super::lock;
 use super::registry::SessionServices;
 use super::rounds::room;
 use super::work::PendingResolution;
@@ -28,8 +28,8 @@ use epitome_thread::{
 };
 use epitome_tokens::Ruler;
 
-/// A replacement history for another conversation.
-#[derive(Clone, Debug)]
+/// A replacement history for another conversation. It has keys in its environment, so it is not `Debug`.
+#[derive(Clone)]
 pub struct Mutation {
     /// The conversation of the hook, and its working directory.
     pub from: SessionId,
@@ -56,13 +56,6 @@ impl RequesterContext {
             ConfiguredModel::Named(model) => Some(model),
             ConfiguredModel::SearchLocal(_) => None,
         })
-    }
-}
-
-/// Omits the environment, which contains keys.
-impl fmt::Debug for RequesterContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Around")
     }
 }
 
@@ -152,11 +145,11 @@ impl Session {
         let (settings, environment) = (self.core.settings.shared(), self.core.workspace.environment.clone());
         let around = RequesterContext { settings, environment };
         let mutation = Mutation { from, cwd, by, messages, preserve_recent, around };
-        self.wait_with(pending);
+        self.hooks.turn.pending = Some(pending);
         let id = target.clone();
         let mutating = guarded(async move { sessions.mutate(&id, mutation).await });
         self.start_job(mutating, move |session, replaced| {
-            let Some(mut pending) = session.take_pending() else { return };
+            let Some(mut pending) = session.hooks.turn.pending.take() else { return };
             let Replaced { tokens_before, tokens_after } = match replaced {
                 Ok(replaced) => replaced,
                 Err(why) => return session.refuse_action(pending, why),
@@ -207,20 +200,15 @@ pub struct HandedHistory {
 
 /// Where a callback's run leaves histories for the conversation that called it.
 #[derive(Clone, Debug, Default)]
-pub struct Handover(std::sync::Arc<std::sync::Mutex<Vec<HandedHistory>>>);
+pub struct Handover(Arc<Mutex<Vec<HandedHistory>>>);
 
 impl Handover {
     fn put(&self, handed: HandedHistory) {
-        self.lock().push(handed);
+        lock(&self.0).push(handed);
     }
 
     pub(super) fn take(&self) -> Vec<HandedHistory> {
-        std::mem::take(&mut *self.lock())
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<HandedHistory>> {
-        // Code under this lock does not panic.
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        std::mem::take(&mut *lock(&self.0))
     }
 }
 

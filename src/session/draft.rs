@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::TextKind;
+use super::{TextKind, lock};
 use epitome_files::atomic_file::private_directory;
-use epitome_provider::collect::{PieceKind, ReplyPiece};
+use epitome_provider::collect::ReplyPiece;
 use epitome_store::draft_path;
 use epitome_thread::{Change, Content, Message, MessageId, ModelName, ReplyCut, SessionId};
 
@@ -130,7 +130,7 @@ impl ReplyDraft {
 
 impl DraftFile {
     fn save(&self, message: MessageId, model: &ModelName, shown: Vec<ReplyPiece>) -> io::Result<()> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         if state.committed.is_some_and(|committed| message <= committed) {
             return Ok(());
         }
@@ -159,13 +159,9 @@ impl DraftFile {
         };
         for piece in shown {
             let ReplyPiece::Text { part, kind, text } = piece else { continue };
-            let kind = match kind {
-                PieceKind::Reply => TextKind::Reply,
-                PieceKind::Thinking => TextKind::Thinking,
-            };
             let written = open.written.entry(part).or_default();
             if let Some(more) = text.get(*written..).filter(|more| !more.is_empty()) {
-                put(&Line::Text { part, kind, text: more.to_owned() })?;
+                put(&Line::Text { part, kind: kind.into(), text: more.to_owned() })?;
                 *written = text.len();
             }
         }
@@ -175,7 +171,7 @@ impl DraftFile {
     }
 
     fn remove(&self, committed: MessageId) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         state.committed = state.committed.max(Some(committed));
         state.open = None;
         match std::fs::remove_file(&self.path) {
@@ -213,6 +209,7 @@ fn reply(bytes: &[u8]) -> Option<(MessageId, ModelName, Vec<Content>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use epitome_provider::collect::PieceKind;
 
     fn text(part: u32, text: &str) -> ReplyPiece {
         ReplyPiece::Text { part, kind: PieceKind::Reply, text: text.to_owned() }

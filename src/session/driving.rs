@@ -3,11 +3,11 @@
 use super::actor::Session;
 use super::ending::settle_log;
 use super::session_state;
-use super::work::{JobResult, QueuedPrompt, RunningTurn, ScanPurpose};
+use super::work::{JobResult, QueuedPrompt, RunningTurn};
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::hook_context::EventData;
 use epitome_hooks::output::Resolution;
-use epitome_turn::{CompactionResult, Effect, EffectResult, HookPoint, HooksResult, NextStep, Stuck};
+use epitome_turn::{Effect, EffectResult, HookPoint, HooksResult, NextStep, Stuck};
 
 impl Session {
     /// Advances the turn until it waits or ends, then begins the waiting prompts.
@@ -64,7 +64,7 @@ impl Session {
                 }
                 let from = self.core.thread.next_seq();
                 self.core.trace.asks_model(from);
-                self.scan_first(ScanPurpose::Call);
+                self.scan_first(Session::call_with_instructions);
             }
             Effect::Permission(call) => self.ask_permission(call),
             Effect::RunTool(call) => self.run_tool(call),
@@ -72,7 +72,7 @@ impl Session {
             Effect::PlanCompaction(why) => self.plan_compaction(why),
             Effect::Summarise => self.summarise(),
             Effect::Compose => self.compose(),
-            Effect::AbandonCompaction(why) => self.end_compaction(CompactionResult::Failed(why)),
+            Effect::AbandonCompaction(why) => self.fail_compaction(why),
             Effect::Report(stuck) => report(self, &stuck),
         }
     }
@@ -152,14 +152,6 @@ impl Session {
             let result = job.await;
             JobResult::Then(Box::new(move |session: &mut Session| then(session, result)))
         });
-    }
-
-    /// Continues after the scan of the instruction files.
-    pub(super) fn continue_after_look(&mut self, before: ScanPurpose) {
-        match before {
-            ScanPurpose::Call => self.call_with_instructions(),
-            ScanPurpose::Compaction(why) => self.plan(why),
-        }
     }
 
     pub(super) fn start_work(&mut self, mut work: RunningTurn) {

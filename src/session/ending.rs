@@ -47,7 +47,7 @@ impl Core {
 /// Ends the turn that an earlier process left open. If the log can't be written, this is done before the next prompt.
 pub(super) async fn end_interrupted_turn(core: &mut Core) {
     // A damaged log is not written; its turn is ended once the user has accepted the damage.
-    if core.log.damage().is_some() {
+    if core.log.head.damage().is_some() {
         return;
     }
     let ended = core.close_open_turn(StopReason::Interrupted);
@@ -76,17 +76,8 @@ impl Session {
         };
         let answer = match synced {
             Err(error) => Err(error),
-            Ok(()) => match reason {
-                StopReason::Failed => Err(failed(&work)),
-                StopReason::EndTurn
-                | StopReason::MaxTokens
-                | StopReason::MaxRounds
-                | StopReason::Refusal
-                | StopReason::Cancelled
-                | StopReason::Interrupted => {
-                    Ok(SessionAnswer::TurnEnded { reason, usage: work.turn.usage(), meta: work.meta })
-                }
-            },
+            Ok(()) if reason == StopReason::Failed => Err(failed(&work)),
+            Ok(()) => Ok(SessionAnswer::TurnEnded { reason, usage: work.turn.usage(), meta: work.meta }),
         };
         let error = answer.as_ref().err().cloned();
         if let Some(error) = error.as_ref().filter(|_| reason == StopReason::Failed) {
@@ -274,12 +265,9 @@ fn is_past(thread: &Thread, id: MessageId) -> bool {
         _ => false,
     };
     let is_of_turn = |entry: &&Arc<Entry>| !matches!(entry.change, Change::TurnEnded { .. });
-    has_reply(thread, id) || thread.entries().iter().rev().take_while(is_of_turn).any(is_later)
-}
-
-fn has_reply(thread: &Thread, id: MessageId) -> bool {
     let is_it = |change: &Change| matches!(change, Change::Replied { message, .. } if message.id == id);
     thread.entries().iter().rev().any(|entry| is_it(&entry.change))
+        || thread.entries().iter().rev().take_while(is_of_turn).any(is_later)
 }
 
 fn failed(work: &RunningTurn) -> SessionError {
@@ -321,7 +309,7 @@ impl Session {
     /// Refuses further commands, syncs the log and releases its lock. Only then answers the clients that requested the
     /// end, so that they can delete or load the session at once.
     pub(super) async fn end_for_good(mut self: Box<Self>) -> Vec<Attaching> {
-        self.subagents.end_all_calls(&self.core.clients);
+        self.subagents.end_calls(|_| true, &self.core.clients);
         self.drop_prepared();
         session_state::closes(&mut self);
         // It logs what could not be written.

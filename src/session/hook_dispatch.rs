@@ -179,7 +179,7 @@ impl Session {
             Change::Replied { message, .. } => Some(message),
             _ => None,
         });
-        let summary = self.compactor.summary();
+        let summary = self.compactor.summary.as_ref();
         HookRound {
             response: match (summary, newest) {
                 (Some(summary), _) => summary.clone(),
@@ -230,9 +230,7 @@ impl Session {
             return;
         };
         for change in self.record(event, &mut resolution) {
-            if let Err(error) = self.core.commit(change) {
-                tracing::error!(session = %self.core.id(), %error, "the trail of the last hooks is not kept");
-            }
+            drop(self.core.commit(change));
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use consent::HookConsent;
 pub(super) use consent::{MayRun, RecipeConsent, UntrustedItem};
 
-use super::background_callback::BackgroundCallback;
+use super::background_callback::StartedCallback;
 use super::services::{ServiceCall, ServiceCalls};
 use super::work::PendingResolution;
 use epitome_hooks::aside::LateNews;
@@ -45,7 +45,7 @@ pub struct HookHost {
     pub(super) contexts: Vec<String>,
     /// Requests of resident hooks to the session.
     calls: ServiceCalls,
-    pub(super) background_callback: BackgroundCallback,
+    pub(super) background_callback: Option<StartedCallback>,
     /// Results of hooks that ended in the background.
     pub(super) late: LateHooks,
     pub(super) turn: TurnHooks,
@@ -73,7 +73,7 @@ pub struct TurnHooks {
     pub(super) paid_calls: u32,
     /// Times that they asked a model.
     judgements: u32,
-    /// The round's end that waits for its action.
+    /// The round's end that waits for the job of its action. There is only one, because a round's end has one action.
     pub(super) pending: Option<PendingResolution>,
 }
 
@@ -118,7 +118,7 @@ impl HookHost {
 
     /// The user's decision about something from a repository; `None` until it is known.
     pub(super) fn trusts(&self, item: &TrustSubject) -> Option<TrustVerdict> {
-        self.consent.verdict(item)
+        self.consent.trust.as_ref().map(|trust| trust.verdict(&item.path, &item.digest))
     }
 
     // ── Selecting what runs ────────────────────────────────────────────────────────────────────
@@ -177,7 +177,6 @@ impl HookHost {
         }
     }
 
-    /// The next event from hooks.
     pub(super) async fn next_news(&mut self) -> Option<HookNews> {
         tokio::select! {
             call = self.calls.next() => call.map(HookNews::Call),

@@ -27,14 +27,13 @@ const UNWRITTEN_MAX: usize = 1_024;
 
 /// See the module.
 pub(super) struct SessionLog {
-    head: JournalHead,
+    pub head: JournalHead,
     writer: LogWriter,
     /// Entries that are not known to be written, at most [`UNWRITTEN_MAX`]: a session waits for them between two events,
     /// and within a turn after [`STAGED_MAX`]. The writer's queue holds no others.
     staged: Vec<Arc<Entry>>,
     /// The streaming reply, which is not an entry yet.
     pub draft: ReplyDraft,
-    /// A sync is scheduled.
     is_sync_due: bool,
     next_message: u64,
 }
@@ -100,24 +99,9 @@ impl SessionLog {
         Settled { written, failure }
     }
 
-    /// The damage that prevents writing to the log, and what the user can do about it; `None` if there is none.
-    pub fn damage(&self) -> Option<StoreError> {
-        self.head.damage()
-    }
-
-    /// The change with which the user accepts the damage.
-    pub fn acceptance(&self) -> Option<Change> {
-        self.head.acceptance()
-    }
-
-    /// Whether appended entries can still reach the disk. Checked before anything that costs money.
-    pub fn can_append(&self) -> Result<(), StoreError> {
-        self.head.can_append()
-    }
-
     /// Whether this process has noticed that another one writes the log now.
     pub fn is_taken_over(&self) -> bool {
-        matches!(self.can_append(), Err(StoreError::TakenOver { .. }))
+        matches!(self.head.can_append(), Err(StoreError::TakenOver { .. }))
     }
 
     // ── Syncing ────────────────────────────────────────────────────────────────────────────────

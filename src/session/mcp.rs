@@ -216,11 +216,7 @@ impl McpHost {
             let environment = core.workspace.environment.clone();
             let around = McpContext {
                 cwd: core.workspace.cwd.clone(),
-                roots: [&core.workspace.cwd]
-                    .into_iter()
-                    .chain(&core.workspace.directories)
-                    .cloned()
-                    .collect(),
+                roots: core.roots(),
                 environment: core.workspace.environment.clone(),
                 exposure: Arc::new(core.workspace.exposure().clone()),
                 reaper: core.services.reaper.clone(),

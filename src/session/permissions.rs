@@ -122,7 +122,6 @@ impl Permissions {
         }
     }
 
-    /// Applies a committed change.
     pub fn apply(&self, change: &Change) {
         match change {
             Change::Allowed { rule } => self.session.allow(rule),
@@ -232,7 +231,6 @@ impl Permissions {
         self.open = Some(OpenPermission { ask, call, access, always, because, shown, hooks });
     }
 
-    /// The id of the open prompt.
     pub fn open_ask(&self) -> Option<AskId> {
         self.open.as_ref().map(|open| open.ask)
     }

@@ -7,10 +7,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::actor::Session;
-use super::commands::{
-    self,
-    compact::{self, CompactSubcommand},
-};
+use super::commands::{self, compact};
 use super::compacting::{self, CompactionOrder};
 use super::core::Core;
 use super::hook_host::MayRun;
@@ -61,31 +58,32 @@ impl Rendering {
     }
 }
 
-/// The result of rendering a recipe.
-pub(super) enum RenderedText {
-    Done(String),
-    Needs(Vec<ShellCall>),
-    /// The error, as a sentence for the user.
-    Failed(String),
-}
-
 impl Core {
-    /// Renders a recipe with the outputs of its shell calls so far.
+    /// Renders a recipe with the outputs of its shell calls so far. An error is a sentence for the user.
     pub(super) fn render(
         &self,
         recipe: &Recipe,
         arguments: &RecipeArguments,
         outputs: &ShellOutputs,
-    ) -> RenderedText {
-        match render::render(recipe, arguments, &self.surroundings(), outputs) {
-            Ok(Rendered::Done(prompt)) => {
-                for warning in prompt.warnings {
-                    self.notify(NoticeSeverity::Warning, warning);
-                }
-                RenderedText::Done(prompt.text)
+    ) -> Result<Rendered, String> {
+        let rendered = render::render(recipe, arguments, &self.surroundings(), outputs);
+        if let Ok(Rendered::Done(prompt)) = &rendered {
+            for warning in &prompt.warnings {
+                self.notify(NoticeSeverity::Warning, warning.clone());
             }
-            Ok(Rendered::Needs(calls)) => RenderedText::Needs(calls),
-            Err(problem) => RenderedText::Failed(problem.to_string()),
+        }
+        rendered.map_err(|problem| problem.to_string())
+    }
+
+    /// Renders a recipe without running anything; `None` if that is not possible.
+    pub(super) fn render_without_shell(
+        &self,
+        recipe: &Recipe,
+        arguments: &RecipeArguments,
+    ) -> Option<String> {
+        match self.render(recipe, arguments, &ShellOutputs::new()) {
+            Ok(Rendered::Done(prompt)) => Some(prompt.text),
+            Ok(Rendered::Needs(_)) | Err(_) => None,
         }
     }
 
@@ -249,12 +247,9 @@ impl SessionRecipes {
         let built_in = RecipeCatalog::built_in();
         let recipe = self.catalog.find("compact").or_else(|| built_in.find("compact"));
         let recipe = recipe.expect("the compact recipe is built in");
-        let text =
-            command::bind(recipe, "").ok().map(|bound| core.render(recipe, &bound, &ShellOutputs::new()));
-        match text {
-            Some(RenderedText::Done(text)) => text,
-            Some(RenderedText::Needs(_) | RenderedText::Failed(_)) | None => recipe.body.clone(),
-        }
+        let bound = command::bind(recipe, "").ok();
+        let text = bound.and_then(|bound| core.render_without_shell(recipe, &bound));
+        text.unwrap_or_else(|| recipe.body.clone())
     }
 }
 
@@ -278,7 +273,7 @@ impl Session {
     pub(super) fn needs_no_model(&self, prompt: &QueuedPrompt) -> bool {
         let typed = self.command_in(&prompt.content).and_then(|(_, typed)| command::parse(typed));
         let Some(typed) = typed else { return false };
-        let is_dry = || matches!(compact::parse(typed.rest), Ok(CompactSubcommand::Dry { .. }));
+        let is_dry = || compact::parse(typed.rest).is_ok_and(|asked| asked.dry);
         self.recipes.catalog.find(typed.name).is_some_and(|recipe| recipe.is_compaction())
             && (self.core.settings.compaction.model == Summariser::None || is_dry())
     }
@@ -305,14 +300,11 @@ impl Session {
         let mut above = None;
         if recipe.is_compaction() {
             match compact::parse(&arguments.free).and_then(|asked| asked.checked(&self.core.thread)) {
-                Ok(CompactSubcommand::Compact { focus }) => arguments.free = focus.unwrap_or_default(),
-                Ok(CompactSubcommand::Above { entry, focus }) => {
-                    above = Some(entry);
-                    arguments.free = focus.unwrap_or_default();
-                }
-                Ok(CompactSubcommand::Dry { above, focus }) => {
+                Ok(asked) if asked.dry => {
+                    let (above, focus) = (asked.above, asked.focus);
                     return self.preview_compaction(prompt, typed, &recipe, &arguments, above, focus);
                 }
+                Ok(asked) => (above, arguments.free) = (asked.above, asked.focus.unwrap_or_default()),
                 Err(why) => {
                     return self.carry_out(prompt, typed, |_, _| commands::no_compaction(&why));
                 }
@@ -330,8 +322,8 @@ impl Session {
         }
         let text = match self.core.render(&recipe, &arguments, &outputs) {
             _ if forks => fork_request(&recipe.id, &arguments.free),
-            RenderedText::Done(text) => text,
-            RenderedText::Needs(calls) => {
+            Ok(Rendered::Done(prompt)) => prompt.text,
+            Ok(Rendered::Needs(calls)) => {
                 let may_run = match self.hooks.recipe_may_run(&self.core, &recipe) {
                     MayRun::Yes => true,
                     MayRun::No => false,
@@ -344,7 +336,7 @@ impl Session {
                 };
                 return self.run_shell_calls(prompt, may_run, calls, outputs);
             }
-            RenderedText::Failed(message) => {
+            Err(message) => {
                 return prompt.responder.answer(Err(SessionError::Invalid(message)));
             }
         };
@@ -360,7 +352,7 @@ impl Session {
             let mut work = RunningTurn::new(turn, prompt.responder);
             let (swap, handlers) = compacting::without_swap(handlers);
             work.run.handlers = handlers;
-            self.compactor.order(CompactionOrder {
+            self.compactor.order = CompactionOrder {
                 recipe: Some(recipe.clone()),
                 arguments,
                 focus,
@@ -369,7 +361,7 @@ impl Session {
                 above,
                 summary_tokens_max: swap.summary_tokens_max,
                 ..CompactionOrder::default()
-            });
+            };
             work.run.recipe = Some(recipe);
             return self.start_work(work);
         }

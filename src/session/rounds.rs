@@ -148,20 +148,11 @@ impl Session {
                     Some(if threshold { CompactionReason::Threshold } else { CompactionReason::Hook });
                 let keep = Some(keep);
                 let by_recipe = !threshold;
-                self.compactor.order(CompactionOrder { keep, by_recipe, ..CompactionOrder::default() });
+                self.compactor.order = CompactionOrder { keep, by_recipe, ..CompactionOrder::default() };
             }
             HistoryAction::Callback(callback) => return self.call_back(pending, callback),
         }
         self.settle_round(pending);
-    }
-
-    /// Makes the round's end wait for a job. Only one waits at a time, because a round's end has one action.
-    pub(super) fn wait_with(&mut self, pending: PendingResolution) {
-        self.hooks.turn.pending = Some(pending);
-    }
-
-    pub(super) fn take_pending(&mut self) -> Option<PendingResolution> {
-        self.hooks.turn.pending.take()
     }
 
     /// Settles the round without its action, which is refused.
@@ -216,25 +207,22 @@ impl Session {
                 Some(_) | None => edited.view().revision(),
             };
             let first = MessageId(self.core.fresh_message().0 + 1);
-            match edits::check(&edited, revision, first, &edits) {
-                Ok(edits) => {
-                    self.core.log.skip_messages(edits.len());
-                    let pins = edits.iter().any(|edit| matches!(edit, ViewEdit::Pin { .. }));
-                    let change = Change::Edited { by: by.clone(), edits };
-                    let mut trial = edited.clone();
-                    apply_to(&mut trial, change.clone());
-                    let too_large = if pins {
-                        compaction::pins_too_large(&self.core.ruler(), &trial, self.core.pin_tokens_max())
-                    } else {
-                        None
-                    };
-                    match too_large {
-                        None => {
-                            edited = trial;
-                            pending.answer.commits.push(change);
-                        }
-                        Some(why) => refuse(&mut pending.resolution, &by, why),
-                    }
+            let checked = edits::check(&edited, revision, first, &edits).and_then(|edits| {
+                self.core.log.skip_messages(edits.len());
+                let pins = edits.iter().any(|edit| matches!(edit, ViewEdit::Pin { .. }));
+                let change = Change::Edited { by: by.clone(), edits };
+                let mut trial = edited.clone();
+                apply_to(&mut trial, change.clone());
+                let most = self.core.pin_tokens_max();
+                match pins.then(|| compaction::pins_too_large(&self.core.ruler(), &trial, most)).flatten() {
+                    None => Ok((change, trial)),
+                    Some(why) => Err(why),
+                }
+            });
+            match checked {
+                Ok((change, trial)) => {
+                    edited = trial;
+                    pending.answer.commits.push(change);
                 }
                 Err(why) => refuse(&mut pending.resolution, &by, why),
             }

@@ -18,7 +18,7 @@ use super::inbox::Channel;
 use super::mcp::KeptServers;
 use super::registry::SessionServices;
 use super::work::BackgroundResult;
-use super::{Attachment, ClientId, SessionEvent};
+use super::{ClientId, SessionEvent};
 use epitome_provider::budget::{BudgetGrants, CostBudget};
 use epitome_store::Journal;
 use epitome_thread::{Seq, Thread};
@@ -32,7 +32,7 @@ pub const REST_VARIABLE: &str = "EPITOME_REST_S";
 
 /// The state of a session that is not in its log.
 pub struct SuspendedSession {
-    clients: ClientList,
+    pub(super) clients: ClientList,
     /// The entries before this one have been shown to the clients.
     seen: Seq,
     settings: Configured,
@@ -42,10 +42,9 @@ pub struct SuspendedSession {
     exports: Option<Arc<str>>,
     hooks: HookHost,
     /// The end of the session still has something to do: hooks for it run, or the cost of an unused summary is recorded.
-    owes_end: bool,
+    pub(super) owes_end: bool,
     /// They have ended, but their last output may not have been read.
     background_commands: Arc<BackgroundCommands>,
-    /// The state of editors' buffers.
     editors: editor_buffers::SuspendedBuffers,
     compactor: Compactor,
     servers: KeptServers,
@@ -66,9 +65,9 @@ impl Session {
         let holds = self.work.is_some()
             || !self.inbox.prompts.is_empty()
             || self.recipes.rendering.is_some()
-            || self.hooks.background_callback.is_there()
+            || self.hooks.background_callback.is_some()
             || self.subagents.have_calls()
-            || self.core.clients.wait_to_leave()
+            || !self.core.clients.closers.is_empty()
             || !self.core.background.is_empty()
             || self.hooks.open_consent().is_some()
             || self.questions.are_open()
@@ -167,19 +166,6 @@ impl SuspendedSession {
         Some(session)
     }
 
-    pub(super) fn clients(&self) -> impl Iterator<Item = ClientId> {
-        self.clients.ids()
-    }
-
-    pub(super) fn attachment(&self, client: ClientId) -> Option<Attachment> {
-        self.clients.attachment(client).cloned()
-    }
-
-    /// Whether the session has to be resumed for its end.
-    pub(super) fn owes_end(&self) -> bool {
-        self.owes_end
-    }
-
     pub(super) fn is_last(&self, client: ClientId) -> bool {
         self.clients.opening(client).is_some() && !self.clients.others_stay(client)
     }
@@ -193,14 +179,5 @@ impl SuspendedSession {
     /// Removes and returns the observers.
     pub(super) fn take_watchers(&mut self) -> Vec<Watcher> {
         self.clients.take_watchers(self.seen)
-    }
-
-    pub(super) fn unwatch(&mut self, client: ClientId) {
-        self.clients.unwatch(client);
-    }
-
-    /// The numbers of clients and observers.
-    pub(super) fn present(&self) -> (Vec<ClientId>, usize) {
-        self.clients.present()
     }
 }

@@ -22,14 +22,13 @@ use epitome_provider::endpoint::Endpoint;
 use epitome_provider::{ErrorClass, ProviderError};
 use epitome_recipe::parse::Recipe;
 use epitome_thread::{CallId, Content, HookRunResult, MessageId, PlanStep, Seq, SessionId, ToolOutcome};
-use epitome_turn::{CompactionReason, Effect, HooksResult, Turn};
+use epitome_turn::{Effect, HooksResult, Turn};
 
 /// A client that detaches once the turn has ended.
-pub enum LeavingClient {
-    /// It asked to detach and is answered.
-    Client(ClientId, Responder),
-    /// Its connection has closed.
-    Gone(ClientId),
+pub struct LeavingClient {
+    pub client: ClientId,
+    /// For a client that has asked for it; its connection has closed otherwise.
+    pub responder: Option<Responder>,
 }
 
 /// A client that wants to attach to a session.
@@ -222,13 +221,6 @@ pub enum BackgroundResult {
     Then(Continuation),
     /// Time to check whether the session can be suspended.
     Idle,
-}
-
-/// Why a turn scans the instruction files.
-#[derive(Clone, Copy, Debug)]
-pub enum ScanPurpose {
-    Call,
-    Compaction(CompactionReason),
 }
 
 /// The requests of the hooks of a round's end, on their way to the turn.

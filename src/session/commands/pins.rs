@@ -166,7 +166,7 @@ fn names(parts: &[PartId]) -> Vec<String> {
 mod tests {
     use super::super::why::tests::{long_story, thread};
     use super::*;
-    use epitome_thread::{Content, Mask, MessageId, Origin, Seq, Trigger};
+    use epitome_thread::{Content, Mask, Message, MessageId, Origin, Seq, Trigger};
 
     fn text_reply(text: &str) -> Change {
         let content = vec![Content::Text { text: text.to_owned() }];

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::layers::entry_named;
-use super::why::{counted, line_of, more};
-use super::{CommandContext, CommandOutcome, DiskResult, NoRoom};
+use super::why::{counted, line_of, more, older};
+use super::{CommandContext, CommandOutcome, DiskResult};
 use crate::checkpoints::BY;
 use crate::core::Core;
 use epitome_checkpoint::{CheckpointError, Checkpoints, RewindReport, RewindTarget, TurnRecord};
@@ -149,9 +149,7 @@ fn plan_rewind(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
     let conversation = match wish.scope.conversation() {
         true => {
             core.thread.can_rewind(turn.start)?;
-            let change = Change::Rewound { to: turn.start };
-            fits_window(core, change.clone())?;
-            Some(change)
+            Some(that_fits(core, Change::Rewound { to: turn.start })?)
         }
         false => None,
     };
@@ -181,9 +179,7 @@ fn plan_undo(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
     let change = match conversation {
         Some(layer) => {
             core.thread.can_undo(layer)?;
-            let change = Change::Undone { entry: layer };
-            fits_window(core, change.clone())?;
-            Some(change)
+            Some(that_fits(core, Change::Undone { entry: layer })?)
         }
         None => None,
     };
@@ -196,14 +192,12 @@ fn plan_undo(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
     })
 }
 
-/// Refuses a view that does not fit into the window: the next prompt would only cause another compaction.
-fn fits_window(core: &Core, change: Change) -> Result<(), String> {
-    core.sizes_with(change).map(drop).map_err(|NoRoom { after, reserve, model, window }| {
-        format!(
-            "the conversation would take about {after} tokens, and {model} takes {window}, of which \
-             {reserve} are for its reply. Choose a model with a larger window, or type /rewind files"
-        )
-    })
+/// Returns the change, unless the view would not fit into the window: the next prompt would only cause another compaction.
+fn that_fits(core: &Core, change: Change) -> Result<Change, String> {
+    match core.sizes_with(change.clone()) {
+        Ok(_) => Ok(change),
+        Err(too_large) => Err(format!("the conversation would take {too_large}, or type /rewind files")),
+    }
 }
 
 /// Completes the command once the files are rewound or previewed.
@@ -347,9 +341,7 @@ pub(super) fn list_checkpoints(core: &mut Core, records: &[TurnRecord]) -> Comma
             let _ = writeln!(out, "  - not all is known: {beyond}");
         }
     }
-    if turns.len() > TURNS_SHOWN_MAX {
-        let _ = writeln!(out, "- older: {}", turns.len() - TURNS_SHOWN_MAX);
-    }
+    older(&mut out, turns.len(), TURNS_SHOWN_MAX);
     out.push_str(
         "\n/rewind with an entry goes back to before its turn; /rewind dry shows what that would do.",
     );

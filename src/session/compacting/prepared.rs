@@ -68,18 +68,15 @@ impl Session {
         let Some(main) = self.core.model.endpoint().cloned() else { return };
         let Some(at) = self.core.auto_compact_at(main.window) else { return };
         let revision = self.core.thread.view().revision();
-        match &self.compactor.prepared {
-            PreparedSummary::Writing { revision: known, .. }
-            | PreparedSummary::Failed { revision: known }
-                if *known == revision =>
-            {
-                return;
+        let known = match &self.compactor.prepared {
+            PreparedSummary::None => None,
+            PreparedSummary::Writing { revision, .. } | PreparedSummary::Failed { revision } => {
+                Some(*revision)
             }
-            PreparedSummary::Ready { plan, .. } if plan.revision == revision => return,
-            PreparedSummary::None
-            | PreparedSummary::Writing { .. }
-            | PreparedSummary::Failed { .. }
-            | PreparedSummary::Ready { .. } => {}
+            PreparedSummary::Ready { plan, .. } => Some(plan.revision),
+        };
+        if known == Some(revision) {
+            return;
         }
         let size = main.window;
         let used = self.core.tokens_at_most() + size.saturating_mul(BEFORE_PERCENT) / 100;
@@ -177,7 +174,6 @@ impl Session {
         }
     }
 
-    /// Records the cost of an unused summary.
     fn record_unused(&mut self, summary: &WrittenSummary) {
         self.spend(summary.model.clone(), summary.usage, UNUSED_SUMMARY.to_owned());
     }

@@ -32,18 +32,12 @@ use epitome_thread::{
 #[derive(Default)]
 pub struct HookConsent {
     /// `None` until hooks have been discovered.
-    trust: Option<TrustStore>,
+    pub(super) trust: Option<TrustStore>,
     /// Everything that was asked about in this session, with any answer.
     asked: BTreeSet<TrustSubject>,
     open: Option<OpenConsent>,
     /// Number of discoveries started; results of an earlier one are ignored.
     looks: u64,
-}
-
-impl HookConsent {
-    pub(crate) fn verdict(&self, item: &TrustSubject) -> Option<TrustVerdict> {
-        self.trust.as_ref().map(|trust| trust.verdict(&item.path, &item.digest))
-    }
 }
 
 /// A program of a repository that the user has neither allowed nor refused.

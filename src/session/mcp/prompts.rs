@@ -11,7 +11,6 @@ use epitome_recipe::command;
 use epitome_thread::{Change, Content, Message, Origin};
 
 impl McpHost {
-    /// The servers' prompts as commands.
     fn prompt_commands(&self) -> Vec<CommandInfo> {
         let commands = self.hub.iter().flat_map(|hub| hub.prompt_commands());
         commands

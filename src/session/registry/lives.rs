@@ -14,7 +14,7 @@ use crate::inbox::Channel;
 use crate::models::adopt_policy;
 use crate::suspended::SuspendedSession;
 use crate::work::{Attaching, Responder};
-use crate::{ClientId, Opening, Replay, SessionCommand, SessionError};
+use crate::{ClientId, Opening, Replay, SessionCommand, SessionError, lock};
 use epitome_platform::blocking;
 use epitome_store::{Journal, Store};
 use epitome_thread::{Change, FORMAT_VERSION, SessionId, Thread};
@@ -76,7 +76,7 @@ impl Sessions {
                 live.watch(watcher);
             }
             match attach {
-                Some(Attaching { ticket, opening, replay }) => live.attach(ticket, opening, replay),
+                Some(attaching) => live.attach(attaching),
                 // Another machine, with another policy, may have changed the mode meanwhile.
                 None => adopt_policy(&mut live.core),
             }
@@ -103,7 +103,7 @@ impl Sessions {
             if ended.is_err() {
                 tracing::error!(session = %id, "a session panicked; its log is as it was");
             }
-            let mut live = inner.live.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut live = lock(&inner.live);
             if live.get(&id).is_some_and(|found| found.commands.is_closed()) {
                 live.remove(&id);
             }
@@ -131,7 +131,7 @@ impl Sessions {
     pub(super) fn end_resting(&self, live: &mut BTreeMap<SessionId, LiveTask>, session: &SessionId) {
         let resting = self.resting().remove(session);
         match resting {
-            Some(resting) if resting.owes_end() => {
+            Some(resting) if resting.owes_end => {
                 self.open(live, session.clone(), TaskOrigin::Rest(resting));
             }
             Some(mut resting) => self.keep_watchers(session, resting.take_watchers()),
@@ -166,19 +166,19 @@ impl Sessions {
         while let Ok(command) = commands.try_recv() {
             let asker = command.asker();
             match (command, &mut resting) {
-                (SessionCommand::Attach { ticket, opening, replay }, _) => {
-                    openers.push(refuse(Attaching { ticket, opening, replay }));
+                (SessionCommand::Attach(attaching), _) => {
+                    openers.push(refuse(attaching));
                     continue;
                 }
                 (SessionCommand::Record { answer, .. }, _) => drop(answer.send(Err(error.clone()))),
                 (SessionCommand::Detach { client }, Some(resting)) => resting.leave(client),
-                (SessionCommand::Unwatch { client }, Some(resting)) => resting.unwatch(client),
+                (SessionCommand::Unwatch { client }, Some(resting)) => resting.clients.unwatch(client),
                 (SessionCommand::Watch(watcher), Some(_)) => self.keep_watchers(session, vec![watcher]),
                 _ => {}
             }
             let Some((ticket, client)) = asker else { continue };
             let opener = openers.iter().find(|opener| opener.client == client).cloned();
-            let attachment = opener.or_else(|| resting.as_ref()?.attachment(client));
+            let attachment = opener.or_else(|| resting.as_ref()?.clients.attachment(client).cloned());
             if let Some(attachment) = attachment {
                 Responder::new(ticket, session.clone(), attachment).answer(Err(error.clone()));
             }
@@ -186,7 +186,7 @@ impl Sessions {
         let Some(mut resting) = resting.filter(|_| !matches!(error, SessionError::NotFound(_))) else {
             return;
         };
-        if is_registered && !resting.present().0.is_empty() {
+        if is_registered && !resting.clients.present().0.is_empty() {
             live.remove(session);
             self.resting().insert(session.clone(), resting);
         } else {
@@ -221,7 +221,7 @@ impl TaskOrigin {
     fn clients(&self) -> BTreeSet<ClientId> {
         match self {
             TaskOrigin::Client(Attaching { opening, .. }) => BTreeSet::from([opening.attachment.client]),
-            TaskOrigin::Rest(resting) => resting.clients().collect(),
+            TaskOrigin::Rest(resting) => resting.clients.ids().collect(),
         }
     }
 
