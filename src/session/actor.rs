@@ -126,7 +126,7 @@ impl Session {
     /// Connects the session with the others of its process, which can read its activity.
     pub(super) fn join_process(&mut self, process: HostProcess, activity: Arc<Activity>) {
         self.core.process = process;
-        self.core.clients.activity = activity;
+        self.core.clients.share_activity(activity);
     }
 
     /// Runs until the session is closed, its last client has left, or it is suspended. Returns the clients that tried
@@ -191,7 +191,7 @@ impl Session {
         match event {
             ActorEvent::Command(Some(command)) => self.command(command),
             // All senders are gone, so no command can arrive any more.
-            ActorEvent::Command(None) => self.core.clients.closing = true,
+            ActorEvent::Command(None) => self.core.clients.close(),
             ActorEvent::Model(step) => {
                 self.model_step(step);
                 note_running_cost(self);
@@ -210,7 +210,7 @@ impl Session {
             ActorEvent::Summary(piece) => self.compactor.show_piece(&self.core, piece),
             ActorEvent::Child(news) => self.child_news(news),
             ActorEvent::Hook(HookNews::Call(call)) => self.serve(call),
-            ActorEvent::Hook(HookNews::Late(news)) => self.hooks.late.take_in(&self.core, news),
+            ActorEvent::Hook(HookNews::Late(news)) => self.hooks.late().take_in(&self.core, news),
             ActorEvent::Server(news) => prompts::server_event(self, news),
             ActorEvent::Asked(asked) => {
                 if let Some(closed) = self.questions.open(asked, &self.core.clients) {
@@ -243,7 +243,7 @@ impl Session {
     }
 
     fn progressed(&mut self, call: CallId, output: CallOutput) {
-        if self.tools.background.is_from(&call) {
+        if self.tools.background().is_from(&call) {
             return self.core.clients.announce_to_followers(&SessionEvent::CallProgress { call, output });
         }
         // Output that arrives after the outcome is part of the outcome.
@@ -273,7 +273,7 @@ async fn handle_events(session: &mut Session) -> Pause {
         }
         session.publish_activity();
         session_state::refresh(session);
-        if session.core.clients.closing {
+        if session.core.clients.are_closing() {
             return Pause::Closing;
         }
         session.questions.follow(&session.core.clients);

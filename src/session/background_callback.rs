@@ -23,7 +23,7 @@ impl Session {
         by: String,
         called: impl Future<Output = Result<Called, String>> + Send + 'static,
     ) -> Result<(), String> {
-        let slot = &mut self.hooks.background_callback;
+        let slot = self.hooks.background_callback();
         if let Some(StartedCallback { by, .. }) = slot {
             return Err(format!("a background callback of {by} is still running; one at a time"));
         }
@@ -37,7 +37,7 @@ impl Session {
     /// The callback has ended. Without a running turn, now is a safe point; otherwise the end of the turn is one at the
     /// latest.
     fn background_callback_done(&mut self, result: Result<Called, String>) {
-        if let Some(started) = &mut self.hooks.background_callback {
+        if let Some(started) = self.hooks.background_callback() {
             started.result = Some(result);
         }
         if self.work.is_none() {
@@ -48,10 +48,10 @@ impl Session {
     /// Applies the result of the background callback, if it has ended.
     pub(super) fn apply_background_callback(&mut self) {
         // Applying it now would change the history that a pending summary was made from.
-        if self.compactor.summary.is_some() {
+        if self.compactor.summary().is_some() {
             return;
         }
-        let slot = &mut self.hooks.background_callback;
+        let slot = self.hooks.background_callback();
         let Some(started) = slot.take_if(|started| started.result.is_some()) else { return };
         let StartedCallback { by, through, revision, result } = started;
         let applied = match result {

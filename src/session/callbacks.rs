@@ -93,7 +93,7 @@ impl Session {
         match self.callable(pending.event, callback) {
             Ok(Callable::Compaction(recipe, callback)) => {
                 let deciding = self.compactor.deciding(&mut self.core, None, CompactionReason::Hook);
-                self.hooks.turn.pending = Some(pending);
+                self.hooks.turn().pending = Some(pending);
                 self.start_job(cpu_worker::run(deciding), move |session, decided| {
                     session.compaction_weighed(recipe, callback, decided);
                 });
@@ -113,7 +113,7 @@ impl Session {
             let called = self.function_call(event, callback.name, callback.args);
             return Ok(Callable::Run(called.boxed()));
         }
-        let recipe = self.recipes.catalog.find(&callback.name).cloned().ok_or_else(|| {
+        let recipe = self.recipes.catalog().find(&callback.name).cloned().ok_or_else(|| {
             format!(
                 "there is no recipe or function called {:?}; epitome recipes list shows all",
                 callback.name
@@ -141,7 +141,7 @@ impl Session {
         callback: CallbackRequest,
         decided: Option<(Seq, CompactionDecision)>,
     ) {
-        let Some(mut pending) = self.hooks.turn.pending.take() else { return };
+        let Some(mut pending) = self.hooks.turn().pending.take() else { return };
         let ordered = match decided {
             Some((_, CompactionDecision::Nothing(_))) => Err(compaction::NO_GAIN.to_owned()),
             Some((_, CompactionDecision::Prune(_) | CompactionDecision::Summarise(_))) => {
@@ -152,7 +152,7 @@ impl Session {
         match ordered {
             Ok(order) => {
                 pending.answer.compact = Some(CompactionReason::Hook);
-                self.compactor.order = order;
+                self.compactor.order(order);
                 self.settle_round(pending);
             }
             Err(why) => self.refuse_action(pending, why),
@@ -190,7 +190,7 @@ impl Session {
     ) -> impl Future<Output = Result<Called, String>> + Send + 'static {
         let view = self.core.thread.view();
         let messages = epitome_hooks::messages::utterances(view);
-        let continuations = self.hooks.turn.continuations;
+        let continuations = self.hooks.turn_state().continuations;
         let hook_context = self.hook_context(match event == HookEvent::AgentStop {
             true => EventData::AgentStop { round: self.round(), stop_reason: "end_turn", continuations },
             false => EventData::TurnEnd(self.round()),
@@ -236,14 +236,14 @@ impl Session {
                 Err(why) => self.refuse_action(pending, why),
             };
         }
-        self.hooks.turn.pending = Some(pending);
+        self.hooks.turn().pending = Some(pending);
         self.start_job(guarded(called), Session::called_back);
     }
 
     fn called_back(&mut self, called: Result<Called, String>) {
         // Its spending is recorded before it ends.
         self.take_child_news();
-        let Some(mut pending) = self.hooks.turn.pending.take() else { return };
+        let Some(mut pending) = self.hooks.turn().pending.take() else { return };
         let by = pending.resolution.action_by.clone();
         let applied = called.and_then(|called| {
             let took = called.took.clone();

@@ -125,7 +125,7 @@ impl Session {
             fetches_private: self.core.settings.fetch_private,
             agents: None,
             sandbox: self.core.sandbox_rules(),
-            background: self.tools.background.clone(),
+            background: self.tools.background().clone(),
             unsaved: Arc::default(),
         }
     }
@@ -186,7 +186,7 @@ impl Session {
         let look = access.as_ref().ok().and_then(|access| self.editor_look(&tool, access));
         let entrance = self.tools.enter(&access.unwrap_or(Access::Nothing));
         let masker = self.tools.masker(&self.core);
-        let edits = self.tools.edits.clone();
+        let edits = self.tools.edits().clone();
         let stop = Arc::new(Notify::new());
         self.tools.call(&id).stop = Some(stop.clone());
         let Some(work) = &mut self.work else { return };

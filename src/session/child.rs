@@ -102,11 +102,11 @@ impl Core {
             history: ChildHistory::None,
             frame: None,
             workspace: self.workspace.clone(),
-            overrides: self.settings.overrides.clone(),
+            overrides: self.settings.overrides(),
             model: ChildModel::Configured,
             thought: self.thread.thought(),
             mode: self.thread.mode(),
-            session_permissions: self.permissions.session.clone(),
+            session_permissions: self.permissions.shared(),
             allowed_tools: None,
             max_rounds: None,
             time,
@@ -386,13 +386,13 @@ impl PreparedChild {
             settings.compaction.auto &= order.agent.is_some();
         });
         // A child's prompt is never a command, so it needs no recipes.
-        session.recipes.is_read = true;
+        session.recipes.give_up_reading();
         session.hooks = HookHost::new_for_child(order.hooks.clone());
         if let Some(exports) = order.workspace.exports() {
             session.core.workspace = Arc::new(session.core.workspace.exporting(exports.clone()));
         }
         session.core.model.inherit(endpoint.clone());
-        session.core.permissions.session = order.session_permissions.clone();
+        session.core.permissions.share(order.session_permissions.clone());
         if let Some(parent) = &order.lineage.parent {
             session.core.trace.session().record("parent", tracing::field::display(parent));
         }

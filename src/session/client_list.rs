@@ -17,7 +17,7 @@ use super::event_gate::EventGate;
 use super::work::LeavingClient;
 use super::{
     AccessGrant, AskId, Attachment, ClientId, EventSink, Foreground, Opening, QuestionKind, QuestionSupport,
-    SessionAnswer, SessionEvent, SessionState, lock,
+    SessionAnswer, SessionError, SessionEvent, SessionState, lock,
 };
 use epitome_thread::{Change, Entry, Origin, Seq, SessionId};
 
@@ -44,21 +44,22 @@ pub(super) struct ClientList {
     /// Clients without a user who could answer an open question.
     absences: Vec<(ClientId, AskId)>,
     /// The sender of the newest prompt, which is not sent to it again.
-    pub prompt_author: Option<ClientId>,
+    prompt_author: Option<ClientId>,
     /// Whose prompts wait for the running turn, by their entries. Several clients may send some.
     queued_by: BTreeMap<Seq, ClientId>,
     /// Clients that leave once the turn has ended.
-    pub closers: Vec<LeavingClient>,
-    pub closing: bool,
+    closers: Vec<LeavingClient>,
+    /// The session is ending.
+    closing: bool,
     /// The time of the last command.
     active_at: Instant,
-    pub activity: Arc<Activity>,
+    activity: Arc<Activity>,
     notices: Notices,
     /// The last state that was announced.
     state: Arc<SessionState>,
     /// Whether clients show suggestions for the next prompt.
     is_suggesting: bool,
-    pub gate: EventGate,
+    gate: EventGate,
 }
 
 impl ClientList {
@@ -100,6 +101,11 @@ impl ClientList {
 
     pub fn attachment(&self, client: ClientId) -> Option<&Attachment> {
         self.opening(client).map(|opening| &opening.attachment)
+    }
+
+    /// An attachment whose events wait for the log, like those of all clients.
+    pub fn gated(&self, attachment: &Attachment) -> Attachment {
+        self.gate.attachment(attachment)
     }
 
     /// The client that has been attached for the longest time.
@@ -175,7 +181,7 @@ impl ClientList {
 
     pub fn watch(&mut self, attachment: Attachment) {
         self.unwatch(attachment.client);
-        self.observers.push(Observer { gated: self.gate.attachment(&attachment), attachment });
+        self.observers.push(Observer { gated: self.gated(&attachment), attachment });
     }
 
     pub fn unwatch(&mut self, client: ClientId) {
@@ -189,6 +195,22 @@ impl ClientList {
     }
 
     // ── Announcing ─────────────────────────────────────────────────────────────────────────────
+
+    /// Holds all events from now on, because they follow an entry that is not written yet.
+    pub fn hold_events(&self) {
+        self.gate.close();
+    }
+
+    /// Sends the held events.
+    pub fn release_events(&self) {
+        self.gate.open();
+    }
+
+    /// Sends the held events after entries from this one on could not be written: without these entries, and with
+    /// successful answers replaced by the error. Returns the clients whose successful answer to `Attach` was replaced.
+    pub fn drop_events(&self, from: Seq, error: &SessionError) -> Vec<ClientId> {
+        self.gate.fail(from, error)
+    }
 
     /// Sends an event to all clients and observers.
     pub fn announce(&self, out: &SessionEvent) {
@@ -303,6 +325,10 @@ impl ClientList {
         change
     }
 
+    pub fn set_prompt_author(&mut self, client: Option<ClientId>) {
+        self.prompt_author = client;
+    }
+
     /// A client's prompt waits in this entry.
     pub fn note_queued(&mut self, entry: Seq, client: ClientId) {
         self.queued_by.insert(entry, client);
@@ -343,6 +369,16 @@ impl ClientList {
 
     // ── Leaving and ending ─────────────────────────────────────────────────────────────────────
 
+    /// Removes a client once the turn has ended.
+    pub fn leave_later(&mut self, closer: LeavingClient) {
+        self.closers.push(closer);
+    }
+
+    /// Whether any client is waiting for the end of the turn to leave.
+    pub fn wait_to_leave(&self) -> bool {
+        !self.closers.is_empty()
+    }
+
     fn is_leaving(&self, client: ClientId) -> bool {
         self.closers.iter().any(|closer| closer.client == client)
     }
@@ -373,6 +409,15 @@ impl ClientList {
         }
     }
 
+    /// Ends the session.
+    pub fn close(&mut self) {
+        self.closing = true;
+    }
+
+    pub fn are_closing(&self) -> bool {
+        self.closing
+    }
+
     /// Answers the clients that requested the end of the session.
     pub fn answer_closers(self) {
         for responder in self.closers.into_iter().filter_map(|closer| closer.responder) {
@@ -390,6 +435,11 @@ impl ClientList {
     /// The time since the last command.
     pub fn idle_for(&self) -> Duration {
         self.active_at.elapsed()
+    }
+
+    /// Sets where the session publishes its activity.
+    pub fn share_activity(&mut self, activity: Arc<Activity>) {
+        self.activity = activity;
     }
 
     /// Publishes the session's activity. `unsynced`: some entries may not be on disk yet.

@@ -63,7 +63,7 @@ impl Session {
             command @ SessionCommand::Attach { .. } if self.core.log.is_taken_over() => {
                 self.inbox.put_off(command);
                 self.cancel();
-                self.core.clients.closing = true;
+                self.core.clients.close();
             }
             SessionCommand::Attach(attaching) => match attaching.opening.check_for(&attaching.replay) {
                 Ok(()) => self.attach(attaching),
@@ -71,7 +71,7 @@ impl Session {
             },
             SessionCommand::Prompt { ticket, client, content, key } => {
                 let Some(mut responder) = self.core.responder(ticket, client) else { return };
-                responder.key = key;
+                responder.set_key(key);
                 let prompt = QueuedPrompt { responder, client, content };
                 if let Some(prompt) = session_state::answer_repeated(&self.core, prompt) {
                     self.prompt(prompt);
@@ -113,7 +113,7 @@ impl Session {
                     return responder.answer(Ok(SessionAnswer::Closed));
                 }
                 self.cancel();
-                self.core.clients.closers.push(LeavingClient { client, responder: Some(responder) });
+                self.core.clients.leave_later(LeavingClient { client, responder: Some(responder) });
             }
             SessionCommand::Detach { client } => {
                 self.core.clients.unwatch(client);
@@ -121,7 +121,7 @@ impl Session {
                     return self.leave_to_others(client);
                 }
                 self.cancel();
-                self.core.clients.closers.push(LeavingClient { client, responder: None });
+                self.core.clients.leave_later(LeavingClient { client, responder: None });
             }
             SessionCommand::Watch(watcher) => self.watch(watcher),
             SessionCommand::Unwatch { client } => self.core.clients.unwatch(client),
@@ -131,13 +131,13 @@ impl Session {
             SessionCommand::Mutate { mutation, answer } => self.mutated_by_other(&mutation, answer),
             SessionCommand::End => {
                 self.cancel();
-                self.core.clients.closing = true;
+                self.core.clients.close();
             }
         }
     }
 
     pub(super) fn attach(&mut self, Attaching { ticket, opening, replay }: Attaching) {
-        let attachment = self.core.clients.gate.attachment(&opening.attachment);
+        let attachment = self.core.clients.gated(&opening.attachment);
         let opening = Opening { attachment: attachment.clone(), ..opening };
         if let Replay::Rest { position, .. } = &replay
             && position.after > self.core.thread.entries().last().map(|entry| entry.seq)
@@ -207,15 +207,15 @@ impl Session {
         self.questions.follow(&self.core.clients);
         self.mcp.begin(&mut self.core, &opening.mcp_servers, attachment.outlet.mcp());
         self.show_open_asks(&attachment);
-        if let Some(damage) = self.core.log.head.damage() {
+        if let Some(damage) = self.core.log.damage() {
             let out = SessionEvent::Notice { severity: NoticeSeverity::Warning, text: damage.to_string() };
             attachment.outlet.put(self.core.id(), out);
         }
         self.core.clients.notify_pending_problems();
-        if !self.hooks.is_read {
+        if !self.hooks.is_read() {
             self.hooks.load(&mut self.core, self.inbox.sender());
         }
-        if !self.recipes.is_read {
+        if !self.recipes.are_read() {
             self.recipes.load(&mut self.core, self.inbox.sender());
         } else {
             attachment.outlet.put(self.core.id(), SessionEvent::Commands(self.recipes.command_list()));
@@ -324,7 +324,7 @@ impl Core {
         }
         if !same {
             // Keys and addresses must be looked up again, in the new environment.
-            self.model.endpoint = None;
+            self.model.forget_endpoint();
         }
         self.workspace = Arc::new(self.workspace.changed(directories, environment));
     }
@@ -332,20 +332,20 @@ impl Core {
 
 impl Session {
     pub(super) fn publish_activity(&self) {
-        let running = self.work.is_some() || !self.inbox.prompts.is_empty();
-        let prompts = self.inbox.prompts.len() + self.core.thread.queued().len();
+        let running = self.work.is_some() || self.inbox.has_prompts();
+        let prompts = self.inbox.prompts() + self.core.thread.queued().len();
         let asks = session_state::asks(self);
         self.core.clients.publish_activity(running, asks, prompts, self.core.log.is_unsynced());
         let may_change_files = running
-            || self.recipes.rendering.is_some()
+            || self.recipes.are_rendering()
             || self.inbox.is_paused()
-            || self.tools.background.running() > 0;
-        self.editors.buffers.set_busy(may_change_files);
+            || self.tools.background().running() > 0;
+        self.editors.set_busy(may_change_files);
     }
 
     /// Adds an observer, and sends it everything from this entry on.
     pub(super) fn watch(&mut self, Watcher { from, attachment }: Watcher) {
-        let gated = self.core.clients.gate.attachment(&attachment);
+        let gated = self.core.clients.gated(&attachment);
         let entries = self.core.thread.entries().iter();
         gated.replay(self.core.id(), entries.filter(|entry| entry.seq >= from));
         self.show_live_text(&gated, None);
@@ -435,25 +435,25 @@ impl Core {
 impl Session {
     /// Accepts a prompt: into the running turn if possible, otherwise into the queue.
     pub(super) fn prompt(&mut self, prompt: QueuedPrompt) {
-        let waiting = self.inbox.prompts.len() + self.core.thread.queued().len();
+        let waiting = self.inbox.prompts() + self.core.thread.queued().len();
         if waiting >= WAITING_MAX {
             return prompt.responder.answer(Err(SessionError::Busy(waiting)));
         }
-        let is_command = match self.recipes.is_read {
+        let is_command = match self.recipes.are_read() {
             true => self.command_in(&prompt.content).is_some(),
             false => prompt.may_be_command(),
         };
         // A prompt sent after a waiting command is meant to follow it.
-        if self.work.is_some() && !is_command && self.inbox.prompts.is_empty() {
+        if self.work.is_some() && !is_command && !self.inbox.has_prompts() {
             return self.steer(prompt);
         }
-        self.inbox.prompts.push_back(prompt);
+        self.inbox.push(prompt);
     }
 
     /// Queues a prompt that enters the running turn before its next model call.
     fn steer(&mut self, prompt: QueuedPrompt) {
         self.recipes.report_unknown(&self.core, &prompt.content);
-        match self.queue(prompt.client, prompt.content, prompt.responder.key.as_deref()) {
+        match self.queue(prompt.client, prompt.content, prompt.responder.key()) {
             Ok(queued) => {
                 if let Some(work) = &mut self.work {
                     work.responders.push((prompt.responder, Some(queued)));
@@ -473,7 +473,7 @@ impl Session {
             return Ok(queued);
         }
         self.core.check_log()?;
-        self.core.clients.prompt_author = Some(client);
+        self.core.clients.set_prompt_author(Some(client));
         self.core.report_dropped_attachments(&content);
         let message = Message { id: self.core.fresh_message(), content, author: None };
         if let Some(key) = key {
@@ -489,7 +489,7 @@ impl Session {
     /// has to wait for one, must be sent as a prompt, whose answer reports the end of its turn.
     fn steered(&mut self, client: ClientId, content: Vec<Content>) -> Result<Steered, SessionError> {
         let required = |why: &str| Ok(Steered::PromptRequired(why.to_owned()));
-        let waiting = self.inbox.prompts.len() + self.core.thread.queued().len();
+        let waiting = self.inbox.prompts() + self.core.thread.queued().len();
         if waiting >= WAITING_MAX {
             return Err(SessionError::Busy(waiting));
         }
@@ -499,7 +499,7 @@ impl Session {
         if self.command_in(&content).is_some() {
             return required("a command is not for the model");
         }
-        if !self.inbox.prompts.is_empty() {
+        if self.inbox.has_prompts() {
             return required("a command is waiting for the end of the turn, and this would overtake it");
         }
         self.queue(client, content, None).map(|_| Steered::Injected)
@@ -515,7 +515,7 @@ impl Session {
             prompt.responder.answer(Err(error));
             return true;
         }
-        self.core.clients.prompt_author = Some(prompt.client);
+        self.core.clients.set_prompt_author(Some(prompt.client));
         self.core.work_for(prompt.client);
         if let (Some(typed), Some(built_in)) = (&typed, built_in) {
             self.run_built_in(prompt, built_in, typed.clone());
@@ -528,7 +528,7 @@ impl Session {
         match self.core.locate() {
             Located::Ready => {}
             Located::Searching => {
-                self.inbox.prompts.push_front(prompt);
+                self.inbox.put_back(prompt);
                 return false;
             }
             Located::Nowhere(_) if self.needs_no_model(&prompt) => {}
@@ -547,7 +547,7 @@ impl Session {
             }
             None => {
                 self.recipes.report_unknown(&self.core, &prompt.content);
-                let key = prompt.responder.key.as_deref();
+                let key = prompt.responder.key();
                 let said = match session_state::queued_earlier(&self.core.thread, key) {
                     Some((entry, message)) => {
                         Change::Said { message: message.clone(), origin: Origin::Queue { entry } }
@@ -578,7 +578,7 @@ impl Session {
             built_in.check(grant).map_err(SessionError::Invalid)?;
         }
         if typed.is_some_and(commands::is_repair)
-            && let Some(acceptance) = self.core.log.head.acceptance()
+            && let Some(acceptance) = self.core.log.acceptance()
         {
             self.core.commit(acceptance)?;
         }
@@ -607,7 +607,7 @@ impl Session {
         let is_command = |text: &str| {
             command::parse(text).is_some_and(|typed| {
                 commands::is_built_in(typed.name)
-                    || self.recipes.catalog.find(typed.name).is_some()
+                    || self.recipes.catalog().find(typed.name).is_some()
                     || self.mcp.has_prompt(typed.name)
             })
         };
@@ -638,15 +638,15 @@ impl Session {
     /// Background work panicked. It is unknown what it was, so everything that may be waiting for some is released.
     pub(super) fn background_panicked(&mut self, work: tokio::task::Id) {
         self.inbox.resume_after(work);
-        if let Some(rendering) = self.recipes.rendering.take_if(|rendering| rendering.job.is_finished()) {
+        if let Some(rendering) = self.recipes.take_failed() {
             let message = "the recipe's commands failed with an internal error of Epitome".to_owned();
             rendering.prompt.responder.answer(Err(SessionError::Internal(message)));
         }
-        if self.core.model.searching {
+        if self.core.model.is_searching() {
             self.models_found(ModelSearch::Local(None));
         }
-        self.recipes.is_read = true;
-        self.hooks.is_read = true;
+        self.recipes.give_up_reading();
+        self.hooks.set_read(true);
         self.core.log.sync_begins();
         self.core.log.draft.skip();
     }

@@ -94,7 +94,7 @@ const fn built_in(
 const BUILT_IN: &[BuiltInCommand] = &[
     built_in("help", "List the commands, and where recipes come from", None, |core, context, _| {
         let built_in: Vec<CommandInfo> = listed().collect();
-        CommandOutcome::text(help::text(&built_in, &context.recipes.catalog, &core.services.paths.home))
+        CommandOutcome::text(help::text(&built_in, context.recipes.catalog(), &core.services.paths.home))
     }),
     built_in("context", "Show how full the context window is, and what fills it", None, show_context),
     built_in(
@@ -114,7 +114,11 @@ const BUILT_IN: &[BuiltInCommand] = &[
         "Show the hooks of this session, in the order in which they run",
         None,
         |core, context, _| {
-            CommandOutcome::text(hooks::text(&context.hooks.found, core.settings.hooks.enabled, &core.thread))
+            CommandOutcome::text(hooks::text(
+                context.hooks.found(),
+                core.settings.hooks.enabled,
+                &core.thread,
+            ))
         },
     ),
     built_in(

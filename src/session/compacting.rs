@@ -48,7 +48,7 @@ pub struct Compactor {
     /// Tokens in context when old tool results were last considered for pruning.
     eased_at: u64,
     /// How to make the next compaction of the turn.
-    pub(super) order: CompactionOrder,
+    order: CompactionOrder,
     /// The planned compaction. It is kept until its change is committed: hooks that run before that may replace it, or
     /// edit the view so that it is composed again.
     draft: Option<CompactionDraft>,
@@ -57,7 +57,7 @@ pub struct Compactor {
     /// The pieces of the summary that is being written.
     pieces: Option<mpsc::Receiver<String>>,
     /// The summary that hooks see before it replaces the history.
-    pub(super) summary: Option<String>,
+    summary: Option<String>,
 }
 
 impl Compactor {
@@ -65,6 +65,15 @@ impl Compactor {
     pub(super) fn end_turn(&mut self) {
         let Compactor { backoff, prepared, eased_at, .. } = std::mem::take(self);
         *self = Compactor { backoff, prepared, eased_at, ..Compactor::default() };
+    }
+
+    pub(super) fn order(&mut self, order: CompactionOrder) {
+        self.order = order;
+    }
+
+    /// The summary that hooks see before it replaces the history.
+    pub(super) fn summary(&self) -> Option<&String> {
+        self.summary.as_ref()
     }
 
     /// Returns the future that writes the summary for a plan. The frame must exist.
@@ -434,14 +443,14 @@ impl Session {
                 CompactionDecision::Prune(_) => Err(compaction::NO_GAIN.to_owned()),
             }
         };
-        self.hooks.turn.pending = Some(pending);
+        self.hooks.turn().pending = Some(pending);
         self.start_job(cpu_worker::run(composing), move |session, made| {
             session.text_composed(revision, made)
         });
     }
 
     fn text_composed(&mut self, revision: Seq, made: Option<Result<Change, String>>) {
-        let Some(mut pending) = self.hooks.turn.pending.take() else { return };
+        let Some(mut pending) = self.hooks.turn().pending.take() else { return };
         let made = made.unwrap_or_else(|| Err(cpu_worker::FAULT.to_owned()));
         let made = match revision == self.core.thread.view().revision() {
             true => made.map_err(|no_gain| format!("nothing is gained: {no_gain}")),

@@ -52,10 +52,14 @@ pub(super) struct Core {
 pub(super) struct Configured {
     settings: Arc<Settings>,
     /// Settings from the command line of the client that opened the session.
-    pub overrides: Arc<Overrides>,
+    overrides: Arc<Overrides>,
 }
 
 impl Configured {
+    pub fn overrides(&self) -> Arc<Overrides> {
+        self.overrides.clone()
+    }
+
     /// For work that outlives a borrow of the session.
     pub fn shared(&self) -> Arc<Settings> {
         self.settings.clone()
@@ -77,11 +81,15 @@ impl Deref for Configured {
 /// The process that a session runs in.
 #[derive(Default)]
 pub(super) struct HostProcess {
-    pub others: OtherSessions,
-    pub counts: Arc<Counts>,
+    others: OtherSessions,
+    counts: Arc<Counts>,
 }
 
 impl HostProcess {
+    pub fn new(others: OtherSessions, counts: Arc<Counts>) -> HostProcess {
+        HostProcess { others, counts }
+    }
+
     /// All its sessions; `None` if the process is shutting down, and for a child.
     pub fn sessions(&self) -> Option<Sessions> {
         self.others.upgrade()
@@ -142,7 +150,7 @@ impl Core {
             log_error(&error)
         })?;
         if self.log.is_behind() {
-            self.clients.gate.close();
+            self.clients.hold_events();
         }
         tracing::debug!(session = %self.id(), entry = %entry.seq, change = entry.change.kind(), "committed");
         trace::compacted(self.trace.scope(), &entry.change);
@@ -177,7 +185,7 @@ impl Core {
 
     /// Checks that the log could store a model's reply, which would otherwise be paid for and lost.
     pub fn check_log(&self) -> Result<(), SessionError> {
-        self.log.head.can_append().map_err(|error| {
+        self.log.can_append().map_err(|error| {
             let advice = match &error {
                 StoreError::Unreachable { .. } => " Send the prompt again when it can be reached.".to_owned(),
                 // It says what to do.
@@ -286,12 +294,12 @@ pub(super) async fn settle(core: &mut Core) -> Result<(), Unwritten> {
         }
     }
     let Some(WriteFailure { from, error }) = failure else {
-        core.clients.gate.open();
+        core.clients.release_events();
         return Ok(());
     };
     tracing::error!(session = %core.id(), entry = %from, %error, "an entry could not be written");
     let error = log_error(&error);
-    let refused = core.clients.gate.fail(from, &error);
+    let refused = core.clients.drop_events(from, &error);
     let kept = core.thread.entries().iter().take_while(|entry| entry.seq < from).cloned();
     core.thread = Thread::replay(kept).expect("it was folded before");
     core.permissions.follow(core.thread.rules());

@@ -145,11 +145,11 @@ impl Session {
         let (settings, environment) = (self.core.settings.shared(), self.core.workspace.environment.clone());
         let around = RequesterContext { settings, environment };
         let mutation = Mutation { from, cwd, by, messages, preserve_recent, around };
-        self.hooks.turn.pending = Some(pending);
+        self.hooks.turn().pending = Some(pending);
         let id = target.clone();
         let mutating = guarded(async move { sessions.mutate(&id, mutation).await });
         self.start_job(mutating, move |session, replaced| {
-            let Some(mut pending) = session.hooks.turn.pending.take() else { return };
+            let Some(mut pending) = session.hooks.turn().pending.take() else { return };
             let Replaced { tokens_before, tokens_after } = match replaced {
                 Ok(replaced) => replaced,
                 Err(why) => return session.refuse_action(pending, why),
@@ -167,8 +167,7 @@ impl Session {
 
     /// Replaces this conversation's history, for a hook of another one.
     pub(super) fn mutated_by_other(&mut self, mutation: &Mutation, answer: ReplacedAnswer) {
-        let is_busy =
-            self.work.is_some() || !self.inbox.prompts.is_empty() || self.recipes.rendering.is_some();
+        let is_busy = self.work.is_some() || self.inbox.has_prompts() || self.recipes.are_rendering();
         let made = match is_busy {
             true => Err(format!("a prompt runs in {}", self.core.id())),
             false => may_change(&self.core.thread, mutation).and_then(|()| {

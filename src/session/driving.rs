@@ -13,19 +13,19 @@ impl Session {
     /// Advances the turn until it waits or ends, then begins the waiting prompts.
     pub(super) async fn drive(&mut self) {
         loop {
-            if self.recipes.rendering.is_some() || self.inbox.is_paused() || self.waits_for_hooks() {
+            if self.recipes.are_rendering() || self.inbox.is_paused() || self.waits_for_hooks() {
                 return;
             }
             let Some(work) = &mut self.work else {
                 // A prompt with a slash may be a recipe, and a new frame lists the skills: both need the recipes to be
                 // loaded.
-                let may_be_command = self.inbox.prompts.front().is_some_and(QueuedPrompt::may_be_command);
+                let may_be_command = self.inbox.first().is_some_and(QueuedPrompt::may_be_command);
                 let names_known =
-                    self.recipes.is_read || (self.core.thread.frame().is_some() && !may_be_command);
+                    self.recipes.are_read() || (self.core.thread.frame().is_some() && !may_be_command);
                 if !names_known {
                     return;
                 }
-                match self.inbox.prompts.pop_front().map(|prompt| self.begin(prompt)) {
+                match self.inbox.take_first().map(|prompt| self.begin(prompt)) {
                     Some(true) => continue,
                     Some(false) | None => return,
                 }
@@ -88,7 +88,7 @@ impl Session {
             HookPoint::RoundEnd { .. } => {
                 self.core.trace.round_ended(&self.core.thread);
                 self.apply_background_callback();
-                if let Some((hook, reason)) = self.hooks.turn.halt.take() {
+                if let Some((hook, reason)) = self.hooks.turn().halt.take() {
                     let answer = self.halted(&hook, &reason);
                     return self.answer_turn(EffectResult::Hooks(answer));
                 }
@@ -155,7 +155,7 @@ impl Session {
     }
 
     pub(super) fn start_work(&mut self, mut work: RunningTurn) {
-        if !self.hooks.has_started {
+        if !self.hooks.has_started() {
             work.turn.start_session();
         }
         self.core.trace.begin_turn(self.core.thread.next_seq());

@@ -25,7 +25,7 @@ const PUT_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The unsaved texts of editors, and the open requests to them.
 pub(super) struct EditorBuffers {
-    pub buffers: Arc<Buffers>,
+    buffers: Arc<Buffers>,
     requests: mpsc::Receiver<PendingEditorRequest>,
     open: Vec<OpenEditorRequest>,
     /// Clients that are no longer asked for unsaved texts.
@@ -72,6 +72,11 @@ impl EditorBuffers {
 
     pub async fn next(&mut self) -> Option<PendingEditorRequest> {
         self.requests.recv().await
+    }
+
+    /// Sets whether the session may be changing files.
+    pub fn set_busy(&self, is_busy: bool) {
+        self.buffers.set_busy(is_busy);
     }
 
     /// What this client's editor supports; `None` if it can't be asked.

@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::actor::Session;
 use super::child_requests::note_running_cost;
 use super::core::{Core, Unwritten, settle};
-use super::hook_host::TurnHooks;
 use super::registry::Sessions;
 use super::replies::partial;
 use super::resumed::KEPT;
@@ -47,7 +46,7 @@ impl Core {
 /// Ends the turn that an earlier process left open. If the log can't be written, this is done before the next prompt.
 pub(super) async fn end_interrupted_turn(core: &mut Core) {
     // A damaged log is not written; its turn is ended once the user has accepted the damage.
-    if core.log.head.damage().is_some() {
+    if core.log.damage().is_some() {
         return;
     }
     let ended = core.close_open_turn(StopReason::Interrupted);
@@ -100,7 +99,7 @@ impl Session {
     fn take_work(&mut self) -> Option<RunningTurn> {
         self.drop_draft();
         self.compactor.end_turn();
-        self.hooks.turn = TurnHooks::default();
+        self.hooks.end_turn();
         self.subagents.end_turn();
         self.tools.end_turn();
         self.core.clients.forget_queued(self.core.thread.queued());
@@ -168,7 +167,7 @@ impl Session {
     }
 
     fn cancel_rendering(&mut self) {
-        if let Some(rendering) = self.recipes.rendering.take() {
+        if let Some(rendering) = self.recipes.cancel_rendering() {
             rendering.job.abort();
             rendering.prompt.responder.answer(Ok(cancelled()));
         }
@@ -181,13 +180,13 @@ impl Session {
             }
             return;
         }
-        if self.recipes.rendering.as_ref().is_some_and(|rendering| rendering.is_for(ticket)) {
+        if self.recipes.are_rendering_for(ticket) {
             return self.cancel_rendering();
         }
         if let Some(prompt) = self.inbox.take_by_ticket(ticket) {
             prompt.responder.answer(Ok(cancelled()));
             // No prompt is waiting for this consent any more; the next prompt asks again.
-            if self.inbox.prompts.is_empty() && self.hooks.consent_is_for(None) {
+            if !self.inbox.has_prompts() && self.hooks.consent_is_for(None) {
                 self.hooks.drop_consent(&self.core);
             }
             return;
@@ -309,7 +308,7 @@ impl Session {
     /// Refuses further commands, syncs the log and releases its lock. Only then answers the clients that requested the
     /// end, so that they can delete or load the session at once.
     pub(super) async fn end_for_good(mut self: Box<Self>) -> Vec<Attaching> {
-        self.subagents.end_calls(|_| true, &self.core.clients);
+        self.subagents.end_all_calls(&self.core.clients);
         self.drop_prepared();
         session_state::closes(&mut self);
         // It logs what could not be written.

@@ -44,7 +44,7 @@ impl Core {
             size,
             cache_read: last.cache_read,
             cache_write: last.cache_write,
-            cost: self.model.cost,
+            cost: self.model.cost(),
         }
     }
 
@@ -77,7 +77,7 @@ impl Core {
 /// Waits until the hooks are read, if the session was resumed only for its end.
 async fn await_hooks(session: &mut Session) {
     let until = tokio::time::Instant::now() + END_TIME_MAX;
-    while !session.hooks.is_read {
+    while !session.hooks.is_read() {
         let done = tokio::time::timeout_at(until, session.core.background.join_next()).await;
         match done {
             Ok(Some(Ok(done))) => session.background_done(done),
@@ -179,7 +179,7 @@ impl Session {
             Change::Replied { message, .. } => Some(message),
             _ => None,
         });
-        let summary = self.compactor.summary.as_ref();
+        let summary = self.compactor.summary();
         HookRound {
             response: match (summary, newest) {
                 (Some(summary), _) => summary.clone(),
@@ -197,7 +197,7 @@ impl Session {
     pub(super) async fn run_last_hooks(&mut self, what: EventData) {
         let event = what.event();
         if event == HookEvent::SessionEnd {
-            if !self.hooks.has_started || self.core.lineage.is_child() {
+            if !self.hooks.has_started() || self.core.lineage.is_child() {
                 return;
             }
             await_hooks(self).await;
@@ -221,7 +221,7 @@ impl Session {
                 () = tokio::time::sleep_until(until) => break None,
                 Some(news) = self.hooks.next_news() => match news {
                     HookNews::Call(call) => self.serve(call),
-                    HookNews::Late(news) => self.hooks.late.take_in(&self.core, news),
+                    HookNews::Late(news) => self.hooks.late().take_in(&self.core, news),
                 },
             }
         };

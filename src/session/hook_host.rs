@@ -29,26 +29,26 @@ const JUDGEMENTS_MAX: u32 = 100;
 /// The hooks of one session.
 #[derive(Default)]
 pub struct HookHost {
-    pub(super) found: Arc<FoundHooks>,
+    found: Arc<FoundHooks>,
     /// Whether the hooks were searched for.
-    pub(super) is_read: bool,
+    is_read: bool,
     watch: Option<Arc<Registration>>,
     consent: HookConsent,
     runner: Option<Arc<Runner>>,
     /// Which `once` hooks have run.
     fired: Fired,
     /// Whether the hooks for the session's start have run.
-    pub(super) has_started: bool,
+    has_started: bool,
     /// How the session began; `None` for a new one.
-    pub(super) source: Option<&'static str>,
+    source: Option<&'static str>,
     /// Additions of hooks to the system prompt, until the frame is fixed.
-    pub(super) contexts: Vec<String>,
+    contexts: Vec<String>,
     /// Requests of resident hooks to the session.
     calls: ServiceCalls,
-    pub(super) background_callback: Option<StartedCallback>,
+    background_callback: Option<StartedCallback>,
     /// Results of hooks that ended in the background.
-    pub(super) late: LateHooks,
-    pub(super) turn: TurnHooks,
+    late: LateHooks,
+    turn: TurnHooks,
 }
 
 /// An event from hooks while they run.
@@ -78,6 +78,11 @@ pub struct TurnHooks {
 }
 
 impl TurnHooks {
+    /// A prompt enters the view, which hooks may continue as often as the one before.
+    pub(super) fn forget_continuations(&mut self) {
+        (self.continuations, self.last_follow_up) = (0, None);
+    }
+
     /// Counts a call of a model that decides for a hook.
     pub(super) fn count_judgement(&mut self) -> Result<(), String> {
         self.judgements += 1;
@@ -106,6 +111,10 @@ impl HookHost {
 
     // ── The files ──────────────────────────────────────────────────────────────────────────────
 
+    pub(super) fn found(&self) -> &FoundHooks {
+        &self.found
+    }
+
     /// The hooks for a child: all, or only those that a recipe can't disable.
     pub(super) fn for_child(&self, all: bool) -> Arc<FoundHooks> {
         if all {
@@ -116,9 +125,17 @@ impl HookHost {
         Arc::new(FoundHooks { hooks, ..FoundHooks::default() })
     }
 
+    pub(super) fn is_read(&self) -> bool {
+        self.is_read
+    }
+
+    pub(super) fn set_read(&mut self, is_read: bool) {
+        self.is_read = is_read;
+    }
+
     /// The user's decision about something from a repository; `None` until it is known.
     pub(super) fn trusts(&self, item: &TrustSubject) -> Option<TrustVerdict> {
-        self.consent.trust.as_ref().map(|trust| trust.verdict(&item.path, &item.digest))
+        self.consent.verdict(item)
     }
 
     // ── Selecting what runs ────────────────────────────────────────────────────────────────────
@@ -184,9 +201,53 @@ impl HookHost {
         }
     }
 
+    pub(super) fn late(&mut self) -> &mut LateHooks {
+        &mut self.late
+    }
+
+    pub(super) fn background_callback(&mut self) -> &mut Option<StartedCallback> {
+        &mut self.background_callback
+    }
+
+    pub(super) fn has_background_callback(&self) -> bool {
+        self.background_callback.is_some()
+    }
+
+    pub(super) fn turn(&mut self) -> &mut TurnHooks {
+        &mut self.turn
+    }
+
+    pub(super) fn turn_state(&self) -> &TurnHooks {
+        &self.turn
+    }
+
+    pub(super) fn end_turn(&mut self) {
+        self.turn = TurnHooks::default();
+    }
+
     // ── The session's start ────────────────────────────────────────────────────────────────────
+
+    pub(super) fn has_started(&self) -> bool {
+        self.has_started
+    }
+
+    pub(super) fn set_started(&mut self) {
+        self.has_started = true;
+    }
 
     pub(super) fn source(&self) -> &'static str {
         self.source.unwrap_or("startup")
+    }
+
+    pub(super) fn set_source(&mut self, source: &'static str) {
+        self.source = Some(source);
+    }
+
+    pub(super) fn add_context(&mut self, text: String) {
+        self.contexts.push(text);
+    }
+
+    pub(super) fn take_contexts(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.contexts)
     }
 }

@@ -24,14 +24,14 @@ impl Session {
     /// Adds the context from session-start hooks: to the system prompt if the frame is not fixed yet, otherwise as
     /// messages.
     pub(super) fn start_resolved(&mut self, mut resolution: Resolution) {
-        self.hooks.has_started = true;
+        self.hooks.set_started();
         if let Some(exports) = resolution.exports.take() {
             self.core.workspace = Arc::new(self.core.workspace.exporting(exports));
         }
         let mut commits = self.record(HookEvent::SessionStart, &mut resolution);
         for (by, text) in resolution.context {
             match self.core.thread.frame() {
-                None => self.hooks.contexts.push(text),
+                None => self.hooks.add_context(text),
                 Some(_) => commits.push(self.core.context(by, text)),
             }
         }
@@ -74,7 +74,7 @@ impl Session {
         }
         commits.push(Change::Said { message, origin });
         // Hooks may continue it as often as the one before.
-        (self.hooks.turn.continuations, self.hooks.turn.last_follow_up) = (0, None);
+        self.hooks.turn().forget_continuations();
         let context: Vec<Change> =
             resolution.context.into_iter().map(|(by, text)| self.core.context(by, text)).collect();
         commits.extend(context);
@@ -99,7 +99,7 @@ impl Session {
         let denied = resolution.block.take();
         let changed = resolution.input.take().and_then(|(input, by)| self.changed_call(&id, input, by));
         let mut commits = self.record(HookEvent::BeforeToolCall, &mut resolution);
-        let halt = &mut self.hooks.turn.halt;
+        let halt = &mut self.hooks.turn().halt;
         *halt = halt.take().or(resolution.halt);
         self.tools.call(&id).notes = resolution.context;
         if let Some((hook, reason)) = denied {
@@ -166,7 +166,7 @@ impl Session {
     pub(super) fn outcome_seen(&mut self, mut outcome: ToolOutcome, mut resolution: Resolution) {
         let commits = self.record(HookEvent::AfterToolCall, &mut resolution);
         self.commit_all(commits);
-        let halt = &mut self.hooks.turn.halt;
+        let halt = &mut self.hooks.turn().halt;
         *halt = halt.take().or(resolution.halt);
         // A hook that removes secrets only saw the shown part, so the complete output must not be readable.
         outcome.whole = None;

@@ -67,7 +67,7 @@ fn resolved(session: &mut Session, event: HookEvent, ask: Option<AskId>, mut res
     session.commit_all(commits);
     for (hook, context) in resolution.context {
         let output = LateOutput { notice: None, context: Some(context) };
-        session.hooks.late.take_in(&session.core, LateNews { hook, output });
+        session.hooks.late().take_in(&session.core, LateNews { hook, output });
     }
     let Some((ask, (decision, hook, why))) = ask.zip(decision) else { return };
     match decision {

@@ -17,8 +17,7 @@ pub(super) struct Inbox {
     commands: mpsc::Receiver<SessionCommand>,
     /// For the next task of the session.
     put_off: Vec<SessionCommand>,
-    /// The prompts that wait, in their order.
-    pub prompts: VecDeque<QueuedPrompt>,
+    prompts: VecDeque<QueuedPrompt>,
     /// The background work that the prompts wait for.
     paused_by: Option<task::Id>,
 }
@@ -58,6 +57,31 @@ impl Inbox {
     }
 
     // ── Prompts ────────────────────────────────────────────────────────────────────────────────
+
+    pub fn has_prompts(&self) -> bool {
+        !self.prompts.is_empty()
+    }
+
+    pub fn prompts(&self) -> usize {
+        self.prompts.len()
+    }
+
+    pub fn first(&self) -> Option<&QueuedPrompt> {
+        self.prompts.front()
+    }
+
+    pub fn push(&mut self, prompt: QueuedPrompt) {
+        self.prompts.push_back(prompt);
+    }
+
+    pub fn take_first(&mut self) -> Option<QueuedPrompt> {
+        self.prompts.pop_front()
+    }
+
+    /// Returns a prompt to the front of the queue.
+    pub fn put_back(&mut self, prompt: QueuedPrompt) {
+        self.prompts.push_front(prompt);
+    }
 
     pub fn take_all(&mut self) -> VecDeque<QueuedPrompt> {
         std::mem::take(&mut self.prompts)

@@ -188,7 +188,7 @@ impl Session {
             return then(self);
         }
         let look = self.instructions.look_at(&self.core);
-        let (edits, learned) = (self.tools.edits.clone(), self.core.services.learned.clone());
+        let (edits, learned) = (self.tools.edits().clone(), self.core.services.learned.clone());
         let looking = async move {
             edits.settle().await;
             // Read once; a first call would not know yet how its model is given tools.

@@ -5,9 +5,8 @@
 //!
 //! `Session` (`actor`) consists of the `Core` and the components. The `Core` holds what all of them use: the
 //! conversation and its log, clients, permissions, the model, settings and services; only `Core::commit` changes the
-//! conversation. A component keeps private what has to stay consistent; plain state, such as whether its files are read,
-//! is a visible field. It receives the core and its other inputs as arguments, never the session, and returns what has to
-//! be done. `Session` only decides what follows an event: it drives the turn and
+//! conversation. A component's fields are private. It receives the core and its other inputs as arguments, never the
+//! session, and returns what has to be done. `Session` only decides what follows an event: it drives the turn and
 //! connects the components.
 //!
 //! | part of the core | owns |

@@ -27,7 +27,7 @@ const UNWRITTEN_MAX: usize = 1_024;
 
 /// See the module.
 pub(super) struct SessionLog {
-    pub head: JournalHead,
+    head: JournalHead,
     writer: LogWriter,
     /// Entries that are not known to be written, at most [`UNWRITTEN_MAX`]: a session waits for them between two events,
     /// and within a turn after [`STAGED_MAX`]. The writer's queue holds no others.
@@ -99,9 +99,24 @@ impl SessionLog {
         Settled { written, failure }
     }
 
+    /// The damage that prevents writing to the log, and what the user can do about it; `None` if there is none.
+    pub fn damage(&self) -> Option<StoreError> {
+        self.head.damage()
+    }
+
+    /// The change with which the user accepts the damage.
+    pub fn acceptance(&self) -> Option<Change> {
+        self.head.acceptance()
+    }
+
+    /// Whether appended entries can still reach the disk. Checked before anything that costs money.
+    pub fn can_append(&self) -> Result<(), StoreError> {
+        self.head.can_append()
+    }
+
     /// Whether this process has noticed that another one writes the log now.
     pub fn is_taken_over(&self) -> bool {
-        matches!(self.head.can_append(), Err(StoreError::TakenOver { .. }))
+        matches!(self.can_append(), Err(StoreError::TakenOver { .. }))
     }
 
     // ── Syncing ────────────────────────────────────────────────────────────────────────────────

@@ -113,7 +113,7 @@ impl McpHost {
 
     /// The repository's servers that the user has neither allowed nor refused.
     pub fn untrusted(&self, hooks: &HookHost) -> Vec<UntrustedItem> {
-        let servers = hooks.found.servers.iter();
+        let servers = hooks.found().servers.iter();
         servers
             .filter_map(|(name, PinnedServer { item, record, what, runs })| {
                 let is_known = self.hub.as_ref().is_some_and(|hub| hub.has(name));
@@ -186,7 +186,7 @@ impl McpHost {
             return;
         }
         let allowed = |server: &McpServer| {
-            let item = &hooks.found.servers.get(&server.name)?.item;
+            let item = &hooks.found().servers.get(&server.name)?.item;
             let is_trusted = hooks.trusts(item) == Some(TrustVerdict::Trusted);
             let (file, digest) = (item.path.clone(), item.digest.clone());
             let is_of_repository = matches!(server.from, McpSource::Repository { .. });
@@ -252,7 +252,7 @@ impl McpHost {
                 self.wait = ServerWait::Running;
                 let wait = core.settings.mcp.wait;
                 core.start(tokio::time::sleep(wait), |session, ()| {
-                    session.mcp.waited(&session.core, !session.inbox.prompts.is_empty());
+                    session.mcp.waited(&session.core, session.inbox.has_prompts());
                 });
                 true
             }

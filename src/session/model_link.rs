@@ -38,8 +38,7 @@ pub(super) struct ModelLink {
     learned: Learned,
     rulers: Rulers,
     http: Http,
-    /// The model's endpoint; `None` until it is resolved, and to have it resolved again.
-    pub endpoint: Option<Endpoint>,
+    endpoint: Option<Endpoint>,
     /// Where the size of the endpoint's window is known from.
     window_from: FactSource,
     /// The endpoint's server was asked for the window of the loaded model.
@@ -50,15 +49,14 @@ pub(super) struct ModelLink {
     is_child: bool,
     local: Option<LocalServer>,
     /// A local server, or the models of the gateway, are being looked for.
-    pub searching: bool,
-    /// Cost of the session so far in US dollars; `None` if no price is known.
-    pub cost: Option<f64>,
+    searching: bool,
+    cost: Option<f64>,
     counter: tokens::Counter,
     /// Whether tokens are counted with the vocabulary. Updated only when a reply arrives: the vocabulary is loaded in
     /// the background, and that must not change a number already shown.
     counts_exactly: bool,
     /// The conversation as encoded so far for its model's provider.
-    pub encoding: Encoding,
+    encoding: Encoding,
     /// What the model was reminded of.
     reminded: RemindedEntries,
 }
@@ -128,6 +126,11 @@ impl ModelLink {
         self.endpoint.as_ref()
     }
 
+    /// Forgets the endpoint, so that the next use resolves it again.
+    pub fn forget_endpoint(&mut self) {
+        self.endpoint = None;
+    }
+
     /// The model's window in tokens, or the default if no model is chosen.
     pub fn window(&self) -> u64 {
         self.known_window().unwrap_or(models::WINDOW_DEFAULT)
@@ -144,6 +147,11 @@ impl ModelLink {
     }
 
     // ── Cost and requests ──────────────────────────────────────────────────────────────────────
+
+    /// Cost of the session so far in US dollars; `None` if no price is known.
+    pub fn cost(&self) -> Option<f64> {
+        self.cost
+    }
 
     pub fn add_cost(&mut self, cost: f64) {
         *self.cost.get_or_insert(0.0) += cost;
@@ -162,6 +170,10 @@ impl ModelLink {
     /// The entries of the conversation's view that reminders are compared with.
     pub fn reminded(&mut self, view: &View) -> &[Arc<Entry>] {
         self.reminded.of(view)
+    }
+
+    pub fn encoding(&self) -> Encoding {
+        self.encoding.clone()
     }
 
     /// Frees the encoded conversation; the next request is encoded from the start.

@@ -72,7 +72,7 @@ pub(super) fn adopt_policy(core: &mut Core) {
 impl Core {
     /// Writes configured options to the log of a new session, so that they survive changes of the settings.
     pub(super) fn adopt_settings(&mut self) {
-        for change in configured_choices(&self.settings, &self.settings.overrides, &self.thread) {
+        for change in configured_choices(&self.settings, &self.settings.overrides(), &self.thread) {
             drop(self.commit(change));
         }
     }
@@ -170,7 +170,7 @@ impl Session {
             "model" => {
                 let choices = Choices::new(&self.core.thread, &self.core.settings, &self.core.workspace);
                 let model = self.core.model.chosen(value, choices)?;
-                self.core.model.endpoint = None;
+                self.core.model.forget_endpoint();
                 Change::ModelChosen { model }
             }
             _ => return Err(SessionError::Invalid(format!("there is no option {option:?}"))),
@@ -232,13 +232,13 @@ impl Session {
                 for prompt in self.inbox.take_all() {
                     if self.is_built_in(&prompt) {
                         // It may only be waiting for the recipes' names.
-                        self.inbox.prompts.push_back(prompt);
+                        self.inbox.push(prompt);
                     } else if !self.needs_no_model(&prompt) {
                         prompt.responder.answer(Err(provider_error(&error)));
                     } else if first.is_none() {
                         first = Some(prompt);
                     } else {
-                        self.inbox.prompts.push_back(prompt);
+                        self.inbox.push(prompt);
                     }
                 }
                 if let Some(prompt) = first {

@@ -126,7 +126,7 @@ impl ToolHost {
         let taken = taken(&core.thread);
         let free = window.saturating_sub(used + max_output.min(window / 4)) + taken;
         let open = core.thread.open_calls().len() as u64;
-        let keep_bytes = WHOLES_BYTES_MAX.saturating_sub(self.stored.total_bytes(&core.thread));
+        let keep_bytes = WHOLES_BYTES_MAX.saturating_sub(self.stored_bytes(&core.thread));
         OutcomeBudget { window, free, taken, open, keep_bytes }
     }
 }

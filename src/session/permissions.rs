@@ -44,8 +44,8 @@ pub(super) type HookDecision = (PermissionDecision, String, Option<String>);
 
 /// The permissions of a session and its open permission prompt.
 pub(super) struct Permissions {
-    /// What the user allowed for the rest of the session, in it or in one of its children, which share the list.
-    pub session: SessionPermissions,
+    /// What the user allowed for the rest of the session, in it or in one of its children.
+    session: SessionPermissions,
     /// What the user saved for the workspace.
     saved: saved_permissions::SavedPermissionsReader,
     open: Option<OpenPermission>,
@@ -122,6 +122,17 @@ impl Permissions {
         }
     }
 
+    /// Uses the parent's list of rules from now on.
+    pub fn share(&mut self, session: SessionPermissions) {
+        self.session = session;
+    }
+
+    /// The list of this session's rules, for a child to share.
+    pub fn shared(&self) -> SessionPermissions {
+        self.session.clone()
+    }
+
+    /// Applies a committed change.
     pub fn apply(&self, change: &Change) {
         match change {
             Change::Allowed { rule } => self.session.allow(rule),

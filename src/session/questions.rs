@@ -71,7 +71,7 @@ impl Questions {
         };
         let refusal = match clients.shows().can(&question.wants) {
             false => Some(QuestionReply::Unable),
-            true if self.open.len() >= OPEN_MAX || clients.closing => Some(QuestionReply::Cancelled),
+            true if self.open.len() >= OPEN_MAX || clients.are_closing() => Some(QuestionReply::Cancelled),
             true => None,
         };
         if let Some(refusal) = refusal {

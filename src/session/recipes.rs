@@ -36,12 +36,12 @@ use epitome_turn::{Turn, TurnLimits};
 /// A session's recipes, and the prompt whose recipe is being rendered.
 #[derive(Default)]
 pub(super) struct SessionRecipes {
-    pub catalog: Arc<RecipeCatalog>,
+    catalog: Arc<RecipeCatalog>,
     /// Whether the recipes have been read, or the session does without. They are read in the background when it starts.
-    pub is_read: bool,
+    is_read: bool,
     watch: Option<Arc<Registration>>,
     /// Other prompts wait for this one.
-    pub rendering: Option<Rendering>,
+    rendering: Option<Rendering>,
     /// The prompts of MCP servers.
     prompts: Vec<CommandInfo>,
 }
@@ -209,10 +209,29 @@ pub(super) fn command_list(catalog: &RecipeCatalog, prompts: &[CommandInfo]) -> 
 }
 
 impl SessionRecipes {
+    pub(super) fn catalog(&self) -> &RecipeCatalog {
+        &self.catalog
+    }
+
+    pub(super) fn are_read(&self) -> bool {
+        self.is_read
+    }
+
+    /// Stops waiting for the recipes: the session needs none, or they can't be read.
+    pub(super) fn give_up_reading(&mut self) {
+        self.is_read = true;
+    }
+
+    /// Stores the recipes that were read; returns whether this is the first time.
+    fn read(&mut self, catalog: RecipeCatalog, watch: Option<Arc<Registration>>) -> bool {
+        (self.catalog, self.watch) = (Arc::new(catalog), watch);
+        !std::mem::replace(&mut self.is_read, true)
+    }
+
     /// Reads the recipes again in the background, and watches their files from then on.
     pub(super) fn load(&mut self, core: &mut Core, sessions: mpsc::WeakSender<SessionCommand>) {
         let cwd = core.thread.cwd().to_path_buf();
-        let (services, overrides) = (core.services.clone(), core.settings.overrides.clone());
+        let (services, overrides) = (core.services.clone(), core.settings.overrides());
         let watch = self.watch.clone();
         let read = blocking::run(move || {
             let plan = RecipeCatalog::watched(&cwd, &services.paths, &overrides.recipe_dirs);
@@ -225,11 +244,6 @@ impl SessionRecipes {
             (RecipeCatalog::load(&cwd, &services.paths, &overrides.recipe_dirs), watch)
         });
         core.start(read, |session, (catalog, watch)| session.recipes_read(catalog, watch));
-    }
-
-    /// Takes the prompt with this ticket, whose rendering has finished.
-    pub(super) fn take_rendered(&mut self, ticket: Ticket) -> Option<Rendering> {
-        self.rendering.take_if(|rendering| rendering.is_for(ticket))
     }
 
     /// Replaces the prompts of MCP servers; returns whether they have changed.
@@ -251,6 +265,36 @@ impl SessionRecipes {
         let text = bound.and_then(|bound| core.render_without_shell(recipe, &bound));
         text.unwrap_or_else(|| recipe.body.clone())
     }
+
+    // ── Rendering ──────────────────────────────────────────────────────────────────────────────
+
+    pub(super) fn render(&mut self, rendering: Rendering) {
+        self.rendering = Some(rendering);
+    }
+
+    /// Whether a prompt waits for its recipe to be rendered; other prompts wait for it.
+    pub(super) fn are_rendering(&self) -> bool {
+        self.rendering.is_some()
+    }
+
+    pub(super) fn are_rendering_for(&self, ticket: Ticket) -> bool {
+        self.rendering.as_ref().is_some_and(|rendering| rendering.is_for(ticket))
+    }
+
+    /// Takes the prompt with this ticket, whose rendering has finished.
+    pub(super) fn take_rendered(&mut self, ticket: Ticket) -> Option<Rendering> {
+        self.rendering.take_if(|rendering| rendering.is_for(ticket))
+    }
+
+    /// Takes the prompt whose rendering has panicked, if there is one.
+    pub(super) fn take_failed(&mut self) -> Option<Rendering> {
+        self.rendering.take_if(|rendering| rendering.job.is_finished())
+    }
+
+    /// Takes the prompt whose rendering is cancelled.
+    pub(super) fn cancel_rendering(&mut self) -> Option<Rendering> {
+        self.rendering.take()
+    }
 }
 
 impl Session {
@@ -258,8 +302,7 @@ impl Session {
         let problems = catalog.problems.clone();
         let before = self.recipes.command_list();
         self.core.workspace = Arc::new(self.core.workspace.reading(catalog.readable.clone()));
-        (self.recipes.catalog, self.recipes.watch) = (Arc::new(catalog), watch);
-        let first = !std::mem::replace(&mut self.recipes.is_read, true);
+        let first = self.recipes.read(catalog, watch);
         let masker = self.tools.masker(&self.core);
         self.recipes.offer_skills(&mut self.core, &self.hooks, masker);
         let now = self.recipes.command_list();
@@ -274,7 +317,7 @@ impl Session {
         let typed = self.command_in(&prompt.content).and_then(|(_, typed)| command::parse(typed));
         let Some(typed) = typed else { return false };
         let is_dry = || compact::parse(typed.rest).is_ok_and(|asked| asked.dry);
-        self.recipes.catalog.find(typed.name).is_some_and(|recipe| recipe.is_compaction())
+        self.recipes.catalog().find(typed.name).is_some_and(|recipe| recipe.is_compaction())
             && (self.core.settings.compaction.model == Summariser::None || is_dry())
     }
 
@@ -285,7 +328,7 @@ impl Session {
             Some((
                 at,
                 typed.to_owned(),
-                self.recipes.catalog.find(parsed.name)?.clone(),
+                self.recipes.catalog().find(parsed.name)?.clone(),
                 parsed.rest.to_owned(),
             ))
         });
@@ -352,7 +395,7 @@ impl Session {
             let mut work = RunningTurn::new(turn, prompt.responder);
             let (swap, handlers) = compacting::without_swap(handlers);
             work.run.handlers = handlers;
-            self.compactor.order = CompactionOrder {
+            self.compactor.order(CompactionOrder {
                 recipe: Some(recipe.clone()),
                 arguments,
                 focus,
@@ -361,7 +404,7 @@ impl Session {
                 above,
                 summary_tokens_max: swap.summary_tokens_max,
                 ..CompactionOrder::default()
-            };
+            });
             work.run.recipe = Some(recipe);
             return self.start_work(work);
         }
@@ -433,7 +476,7 @@ impl Session {
                 Some(preview) => commands::dry_run(core, &preview, &planned_budget, command),
             });
         });
-        self.recipes.rendering = Some(Rendering { prompt, job });
+        self.recipes.render(Rendering { prompt, job });
     }
 
     /// Runs a recipe's shell calls in the background, then renders it again with their output.
@@ -458,7 +501,7 @@ impl Session {
                 session.begin_command(rendering.prompt, outputs);
             }
         });
-        self.recipes.rendering = Some(Rendering { prompt, job });
+        self.recipes.render(Rendering { prompt, job });
     }
 }
 

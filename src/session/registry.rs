@@ -362,7 +362,7 @@ impl Sessions {
             // A session that has ended sends no events.
             drop(self.send(&session, SessionCommand::Unwatch { client }));
         }
-        self.resting().values_mut().for_each(|resting| resting.clients.unwatch(client));
+        self.resting().values_mut().for_each(|resting| resting.unwatch(client));
         self.parked().retain(|_, watchers| {
             watchers.retain(|watcher| watcher.attachment.client != client);
             !watchers.is_empty()
@@ -394,7 +394,7 @@ impl Sessions {
         let awake = live.iter().filter(|(_, live)| !live.commands.is_closed()).map(seen);
         let asleep = self.resting();
         let asleep = asleep.iter().map(|(session, resting)| {
-            let (clients, watchers) = resting.clients.present();
+            let (clients, watchers) = resting.present();
             LiveSession {
                 session: session.clone(),
                 running: false,
@@ -411,7 +411,7 @@ impl Sessions {
     }
 
     fn process(&self) -> HostProcess {
-        HostProcess { others: OtherSessions(Arc::downgrade(&self.inner)), counts: self.inner.counts.clone() }
+        HostProcess::new(OtherSessions(Arc::downgrade(&self.inner)), self.inner.counts.clone())
     }
 
     /// Detaches a client whose connection has closed from all sessions.

@@ -45,7 +45,7 @@ impl Core {
             max_output,
             cache_key: self.cache_key().0.clone(),
             ruler: self.ruler(),
-            encoding: self.model.encoding.clone(),
+            encoding: self.model.encoding(),
         }
     }
 
@@ -97,7 +97,7 @@ impl Core {
         Some(UsageNow {
             used: self.tokens_in_context(),
             size,
-            cost: self.model.cost,
+            cost: self.model.cost(),
             last: last.unwrap_or_default(),
         })
     }
@@ -195,7 +195,7 @@ impl Session {
         self.recipes.offer_skills(&mut self.core, &self.hooks, masker);
         let mut tools = self.core.services.toolbox.specs();
         self.subagents.name_in(&self.core, &mut tools);
-        let contexts = std::mem::take(&mut self.hooks.contexts);
+        let contexts = self.hooks.take_contexts();
         let system = self.core.system_text(self.instructions.files(), contexts, &tools);
         let system = self.mcp.with_instructions(&system);
         self.core.commit(Change::Framed { system, tools }).map(|_| ()).map_err(|error| error.to_string())
@@ -207,8 +207,8 @@ impl Session {
         let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
         if !is_paused {
             self.instructions.remind(&mut self.core)?;
-            let mut contexts = self.hooks.late.take_contexts();
-            contexts.extend(self.tools.edits.take_news().map(|text| (diagnostics::BY.to_owned(), text)));
+            let mut contexts = self.hooks.late().take_contexts();
+            contexts.extend(self.tools.edits().take_news().map(|text| (diagnostics::BY.to_owned(), text)));
             for (by, mut text) in contexts {
                 // Both may quote files.
                 self.tools.masker(&self.core).map(|masker| masker.mask_in(&mut text));
@@ -224,7 +224,7 @@ impl Session {
         let mut topics: Vec<Topic> = goal.into_iter().chain(mode).collect();
         topics.extend(self.mcp.late_tools(&self.core));
         topics.extend(self.recipes.late_skills(&self.core));
-        let commands = if is_paused { Vec::new() } else { self.tools.background.statuses() };
+        let commands = if is_paused { Vec::new() } else { self.tools.background().statuses() };
         if !is_paused {
             let view = self.core.model.reminded(self.core.thread.view());
             topics.push(reminders::background::topic(view, &commands, !is_child));
@@ -238,7 +238,7 @@ impl Session {
             }
         }
         for status in commands.iter().filter(|status| status.ended.is_some()) {
-            if let Ok(command) = self.tools.background.find(&status.id) {
+            if let Ok(command) = self.tools.background().find(&status.id) {
                 command.mark_end_reported();
             }
         }

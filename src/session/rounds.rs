@@ -55,7 +55,7 @@ impl Session {
 
     /// The event of an agent that is about to stop; hooks may give it more work.
     pub(super) fn stop_event(&self, reason: StopReason) -> EventData {
-        let continuations = self.hooks.turn.continuations;
+        let continuations = self.hooks.turn_state().continuations;
         let stop_reason = match reason {
             StopReason::EndTurn => "end_turn",
             StopReason::MaxTokens => "max_tokens",
@@ -69,7 +69,7 @@ impl Session {
 
     /// Returns `Hook` if a resident hook has requested a compaction since the last safe point.
     fn wanted_compaction(&mut self) -> Option<CompactionReason> {
-        let hook = self.hooks.turn.wanted_compaction.take()?;
+        let hook = self.hooks.turn().wanted_compaction.take()?;
         if self.is_compacted_since_reply() {
             let text =
                 format!("{hook}: not compacted, because that was already done since the last model call.");
@@ -94,10 +94,10 @@ impl Session {
     }
 
     fn guards(&self) -> Guards {
-        let turn = &self.hooks.turn;
+        let turn = self.hooks.turn_state();
         let recipe = self.work.as_ref().and_then(|work| work.run.recipe.as_ref());
         let continuations_max = self.core.settings.hooks.max_continuations;
-        let hooks = self.hooks.found.hooks.iter();
+        let hooks = self.hooks.found().hooks.iter();
         let claude = hooks.filter(|hook| matches!(hook.kind, HookKind::Claude { .. }));
         Guards {
             continuations: turn.continuations,
@@ -148,7 +148,7 @@ impl Session {
                     Some(if threshold { CompactionReason::Threshold } else { CompactionReason::Hook });
                 let keep = Some(keep);
                 let by_recipe = !threshold;
-                self.compactor.order = CompactionOrder { keep, by_recipe, ..CompactionOrder::default() };
+                self.compactor.order(CompactionOrder { keep, by_recipe, ..CompactionOrder::default() });
             }
             HistoryAction::Callback(callback) => return self.call_back(pending, callback),
         }
@@ -170,7 +170,7 @@ impl Session {
         let follow_ups = std::mem::take(&mut resolution.follow_ups);
         if continues {
             answer.go_on = true;
-            let turn = &mut self.hooks.turn;
+            let turn = self.hooks.turn();
             turn.continuations += 1;
             turn.last_follow_up = (!said.is_empty()).then_some(said);
         }

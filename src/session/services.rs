@@ -180,7 +180,7 @@ impl Session {
         if self.work.is_none() {
             return Err("no turn runs; the next one can be asked".to_owned());
         }
-        self.hooks.turn.wanted_compaction = Some(hook.to_owned());
+        self.hooks.turn().wanted_compaction = Some(hook.to_owned());
         Ok(json!({ "status": "at the next safe point" }))
     }
 
@@ -218,7 +218,7 @@ impl Session {
         if self.work.is_none() {
             return Err("no turn runs, so nothing is paid for".to_owned());
         }
-        let paid_calls = &mut self.hooks.turn.paid_calls;
+        let paid_calls = &mut self.hooks.turn().paid_calls;
         *paid_calls += 1;
         match *paid_calls {
             ..=PAID_CALLS_MAX => Ok(()),
@@ -233,7 +233,7 @@ impl Session {
                 return Err("a callback run starts no other recipe".to_owned());
             }
             let recipe =
-                self.recipes.catalog.find(name).cloned().ok_or(format!("there is no recipe {name:?}"))?;
+                self.recipes.catalog().find(name).cloned().ok_or(format!("there is no recipe {name:?}"))?;
             if !recipe.callable_by.hook {
                 return Err(format!("the recipe {name} does not let hooks call it (callable_by)"));
             }
@@ -261,7 +261,7 @@ impl Session {
         answer: ServiceReply,
     ) {
         let counted = match method {
-            "model.judge" => self.hooks.turn.count_judgement(),
+            "model.judge" => self.hooks.turn().count_judgement(),
             _ => self.count_paid_call(),
         };
         if let Err(why) = counted {

@@ -55,7 +55,7 @@ fn set(session: &mut Session, foreground: Foreground) {
     if !session.core.clients.is_followed() {
         return;
     }
-    let commands = session.tools.background.clone();
+    let commands = session.tools.background().clone();
     let background: Vec<BackgroundTerminal> = background(session);
     for gone in session.core.clients.state().background.iter().filter(|known| !background.contains(known)) {
         let (code, signal) = commands.exit_of(&gone.call).unwrap_or_default();
@@ -76,7 +76,7 @@ fn foreground(session: &Session) -> Foreground {
             }
         }
         None if is_asking => Foreground::RequiresAction,
-        None if session.recipes.rendering.is_some() || session.inbox.is_paused() => Foreground::Running,
+        None if session.recipes.are_rendering() || session.inbox.is_paused() => Foreground::Running,
         None => Foreground::Idle(None),
     }
 }
@@ -87,7 +87,7 @@ pub(super) fn asks(session: &Session) -> bool {
 }
 
 fn background(session: &Session) -> Vec<BackgroundTerminal> {
-    let running = session.tools.background.terminals();
+    let running = session.tools.background().terminals();
     // A call that is still running is foreground work.
     let open = session.core.thread.open_calls();
     running
@@ -139,7 +139,7 @@ pub(super) fn command_ended(session: &mut Session, reason: StopReason, error: Op
 
 /// Answers a prompt whose message is already in the conversation; returns any other prompt.
 pub(super) fn answer_repeated(core: &Core, mut prompt: QueuedPrompt) -> Option<QueuedPrompt> {
-    let earlier = prompt.responder.key.as_deref().and_then(|key| core.thread.prompt_keys().find(key));
+    let earlier = prompt.responder.key().and_then(|key| core.thread.prompt_keys().find(key));
     let Some(KeyedPrompt::Inserted(message)) = earlier else { return Some(prompt) };
     prompt.responder.inserted(message);
     prompt.responder.answer(Ok(cancelled()));
@@ -175,16 +175,16 @@ pub(super) fn commit_of_turn(session: &mut Session, change: Change) -> Result<()
         let is_it = |entry: &&Arc<Entry>| matches!(&entry.change, Change::Queued { message: queued } if queued.id == message.id);
         let queued = core.thread.queued().iter().find(is_it).map(|entry| entry.seq);
         let author = author(core, &work.responders, queued);
-        core.clients.prompt_author = author;
+        core.clients.set_prompt_author(author);
     }
     let Some((message, queued)) = inserts(&change) else { return core.commit(change).map(drop) };
     // Another client may have queued a prompt since.
     let author = author(core, &work.responders, queued);
-    core.clients.prompt_author = author;
+    core.clients.set_prompt_author(author);
     let waiting: Vec<&mut Responder> = work
         .responders
         .iter_mut()
-        .filter(|(responder, at)| *at == queued && !responder.inserted)
+        .filter(|(responder, at)| *at == queued && !responder.is_inserted())
         .map(|(responder, _)| responder)
         .collect();
     insert(core, waiting, message, queued, change)
@@ -217,7 +217,7 @@ fn insert(
     change: Change,
 ) -> Result<(), SessionError> {
     // A queued prompt's key precedes its queued message.
-    let key = waiting.first().and_then(|responder| responder.key.as_deref()).filter(|_| queued.is_none());
+    let key = waiting.first().and_then(|responder| responder.key()).filter(|_| queued.is_none());
     if let Some(key) = key {
         core.commit(Change::PromptKeyed { message, key: key.to_owned() })?;
     }
@@ -234,7 +234,7 @@ fn insert(
 pub(super) fn cancel(session: &mut Session, target: &CancelTarget) -> Result<SessionAnswer, SessionError> {
     let (CancelTarget::Call(call) | CancelTarget::Terminal(call)) = target;
     let is_open = session.core.thread.open_calls().contains(call);
-    if matches!(target, CancelTarget::Terminal(_)) && !is_open && session.tools.background.end(call) {
+    if matches!(target, CancelTarget::Terminal(_)) && !is_open && session.tools.background().end(call) {
         return Ok(SessionAnswer::Accepted);
     }
     let placed = call_with_place(&session.core.thread, call);

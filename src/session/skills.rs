@@ -86,7 +86,7 @@ impl SessionRecipes {
 
     /// The skills that the model may use on its own initiative.
     fn skills(&self) -> impl Iterator<Item = &Arc<Recipe>> {
-        let recipes = self.catalog.recipes.iter();
+        let recipes = self.catalog().recipes.iter();
         recipes.filter(|recipe| recipe.callable_by.agent && recipe.is_skill())
     }
 }

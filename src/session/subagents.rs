@@ -37,12 +37,12 @@ pub(super) struct Subagents {
     /// Running agents, at any depth, for clients that show them; each follows the one that started it.
     shown: Vec<ShownAgent>,
     /// The agents offered to the model, once their files were read.
-    pub definitions: Arc<AgentCatalog>,
+    definitions: Arc<AgentCatalog>,
     /// Limits how many agents run at a time.
-    pub slots: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     /// The number of agents that the running turn has started, and those that are running, by their calls.
     started: u32,
-    pub running: BTreeMap<CallId, RunningAgent>,
+    running: BTreeMap<CallId, RunningAgent>,
 }
 
 struct RunningChild {
@@ -66,7 +66,7 @@ impl RunningChild {
 }
 
 /// A child's call about which this session's user was asked, until its outcome is known.
-pub(super) struct ChildCall {
+struct ChildCall {
     child: SessionId,
     call: CallId,
     open: Option<ChildPermission>,
@@ -107,6 +107,18 @@ impl Subagents {
         }
     }
 
+    pub fn definitions(&self) -> &AgentCatalog {
+        &self.definitions
+    }
+
+    pub fn define(&mut self, agents: AgentCatalog) {
+        self.definitions = Arc::new(agents);
+    }
+
+    pub fn slots(&self) -> Arc<Semaphore> {
+        self.slots.clone()
+    }
+
     /// Adds a running agent; returns its number in the turn, from 1.
     pub fn start(&mut self, call: &CallId, agent: RunningAgent) -> u32 {
         self.running.insert(call.clone(), agent);
@@ -117,6 +129,10 @@ impl Subagents {
     /// The agent of this call has ended.
     pub fn ended(&mut self, call: &CallId) {
         self.running.remove(call);
+    }
+
+    pub fn take_running(&mut self) -> BTreeMap<CallId, RunningAgent> {
+        std::mem::take(&mut self.running)
     }
 
     pub fn end_turn(&mut self) {
@@ -244,8 +260,13 @@ impl Subagents {
         true
     }
 
-    /// Withdraws the permission requests of children that have ended, or whose session ends, and ends their calls for the clients that saw them.
-    pub(super) fn end_calls(&mut self, is_gone: impl Fn(&ChildCall) -> bool, clients: &ClientList) {
+    /// Withdraws all permission requests, because the session ends.
+    pub fn end_all_calls(&mut self, clients: &ClientList) {
+        self.end_calls(|_| true, clients);
+    }
+
+    /// Withdraws the permission requests of ended children, and ends their calls for the clients that saw them.
+    fn end_calls(&mut self, is_gone: impl Fn(&ChildCall) -> bool, clients: &ClientList) {
         for ChildCall { call, open, .. } in self.calls.extract_if(.., |call| is_gone(call)) {
             if let Some(open) = open {
                 clients.announce(&SessionEvent::Withdrawn { ask: open.ask });

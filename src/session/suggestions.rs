@@ -30,7 +30,7 @@ pub(super) fn ask(session: &mut Session, reason: StopReason) {
         && reason == StopReason::EndTurn
         && core.clients.show_suggestions()
         && !core.lineage.is_child()
-        && session.inbox.prompts.is_empty();
+        && !session.inbox.has_prompts();
     let Some((at, conversation)) = last_turn(&core.thread).filter(|_| is_wanted) else { return };
     let model = CompletionModel::of(session, true);
     let said = |role, text: &str| Utterance { role, text: text.to_owned() };
@@ -42,7 +42,7 @@ pub(super) fn ask(session: &mut Session, reason: StopReason) {
 /// Shows suggestions that have arrived, unless the user has said something since.
 fn came(session: &mut Session, at: Seq, answer: Result<Completion, String>) {
     let is_current = session.work.is_none()
-        && session.inbox.prompts.is_empty()
+        && !session.inbox.has_prompts()
         && last_turn(&session.core.thread).is_some_and(|(last, _)| last == at);
     match answer {
         Ok(completion) if is_current => session.core.clients.suggest(prompts(&completion.text)),

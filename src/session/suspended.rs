@@ -18,7 +18,7 @@ use super::inbox::Channel;
 use super::mcp::KeptServers;
 use super::registry::SessionServices;
 use super::work::BackgroundResult;
-use super::{ClientId, SessionEvent};
+use super::{Attachment, ClientId, SessionEvent};
 use epitome_provider::budget::{BudgetGrants, CostBudget};
 use epitome_store::Journal;
 use epitome_thread::{Seq, Thread};
@@ -32,7 +32,7 @@ pub const REST_VARIABLE: &str = "EPITOME_REST_S";
 
 /// The state of a session that is not in its log.
 pub struct SuspendedSession {
-    pub(super) clients: ClientList,
+    clients: ClientList,
     /// The entries before this one have been shown to the clients.
     seen: Seq,
     settings: Configured,
@@ -42,7 +42,7 @@ pub struct SuspendedSession {
     exports: Option<Arc<str>>,
     hooks: HookHost,
     /// The end of the session still has something to do: hooks for it run, or the cost of an unused summary is recorded.
-    pub(super) owes_end: bool,
+    owes_end: bool,
     /// They have ended, but their last output may not have been read.
     background_commands: Arc<BackgroundCommands>,
     editors: editor_buffers::SuspendedBuffers,
@@ -63,20 +63,20 @@ impl Session {
     /// Whether the session was idle for long enough, and nothing depends on its task.
     pub(super) fn may_suspend(&self) -> bool {
         let holds = self.work.is_some()
-            || !self.inbox.prompts.is_empty()
-            || self.recipes.rendering.is_some()
-            || self.hooks.background_callback.is_some()
+            || self.inbox.has_prompts()
+            || self.recipes.are_rendering()
+            || self.hooks.has_background_callback()
             || self.subagents.have_calls()
-            || !self.core.clients.closers.is_empty()
+            || self.core.clients.wait_to_leave()
             || !self.core.background.is_empty()
             || self.hooks.open_consent().is_some()
             || self.questions.are_open()
-            || self.tools.background.running() > 0
+            || self.tools.background().running() > 0
             || self.core.lineage.is_child()
             || self.hooks.has_residents()
             || self.hooks.has_any_aside();
         !holds
-            && !self.core.clients.closing
+            && !self.core.clients.are_closing()
             && self.core.clients.idle_for() >= self.core.services.suspend_after
     }
 
@@ -122,7 +122,7 @@ impl Session {
             exports: workspace.exports().cloned(),
             owes_end: hooks.owe_end() || compactor.has_unused(),
             hooks: hooks.at_rest(),
-            background_commands: tools.background.clone(),
+            background_commands: tools.background().clone(),
             editors: editors.suspend(),
             compactor,
             servers: mcp.suspend(),
@@ -152,7 +152,7 @@ impl SuspendedSession {
             session.core.workspace = Arc::new(session.core.workspace.exporting(exports));
         }
         session.hooks = self.hooks;
-        session.tools.background = self.background_commands;
+        session.tools.resume(self.background_commands);
         session.editors = EditorBuffers::resume(self.editors);
         session.compactor = self.compactor;
         session.core.clients.note_activity();
@@ -164,6 +164,19 @@ impl SuspendedSession {
         session.recipes.load(&mut session.core, session.inbox.sender());
         session.core.locate();
         Some(session)
+    }
+
+    pub(super) fn clients(&self) -> impl Iterator<Item = ClientId> {
+        self.clients.ids()
+    }
+
+    pub(super) fn attachment(&self, client: ClientId) -> Option<Attachment> {
+        self.clients.attachment(client).cloned()
+    }
+
+    /// Whether the session has to be resumed for its end.
+    pub(super) fn owes_end(&self) -> bool {
+        self.owes_end
     }
 
     pub(super) fn is_last(&self, client: ClientId) -> bool {
@@ -179,5 +192,14 @@ impl SuspendedSession {
     /// Removes and returns the observers.
     pub(super) fn take_watchers(&mut self) -> Vec<Watcher> {
         self.clients.take_watchers(self.seen)
+    }
+
+    pub(super) fn unwatch(&mut self, client: ClientId) {
+        self.clients.unwatch(client);
+    }
+
+    /// The numbers of clients and observers.
+    pub(super) fn present(&self) -> (Vec<ClientId>, usize) {
+        self.clients.present()
     }
 }

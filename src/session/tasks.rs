@@ -92,7 +92,7 @@ impl Session {
             main: endpoint.or_else(|| self.core.model.endpoint().cloned()),
             offered,
             tools: tools.filter(is_allowed).collect(),
-            slots: self.subagents.slots.clone(),
+            slots: self.subagents.slots(),
             number,
             child_log,
             session,
@@ -104,7 +104,7 @@ impl Session {
     /// Gives the calls of stopped agents their outcomes, with the work done so far.
     pub(super) fn stop_agents(&mut self) {
         self.subagents.show_all_ended(&self.core.clients);
-        let running = std::mem::take(&mut self.subagents.running);
+        let running = self.subagents.take_running();
         let Some(work) = &mut self.work else { return };
         for (call, RunningAgent { order, child_log }) in running {
             if !self.core.thread.open_calls().contains(&call) {
@@ -128,12 +128,12 @@ impl Subagents {
             tools.retain(|tool| tool.name != task::NAME);
         }
         let Some(tool) = tools.iter_mut().find(|tool| tool.name == task::NAME) else { return };
-        let agents = self.definitions.agents.iter();
+        let agents = self.definitions().agents.iter();
         let items: Vec<ListedItem<'_>> =
             agents.map(|agent| ListedItem { name: &agent.name, about: &agent.description }).collect();
         let list = listing::lines(&items, listing::bytes_in(core.model.window()));
         tool.description.push_str(&format!("\n\nThe agents:{list}"));
-        let names: Vec<&str> = self.definitions.agents.iter().map(|agent| agent.name.as_str()).collect();
+        let names: Vec<&str> = self.definitions().agents.iter().map(|agent| agent.name.as_str()).collect();
         tool.schema["properties"]["agent"]["enum"] = serde_json::json!(names);
     }
 
@@ -153,7 +153,7 @@ impl Subagents {
         let reported = found.problems.iter().chain(&found.remarks).cloned();
         let problems: Vec<Problem> = reported.chain(without_any).collect();
         core.clients.notify_problems_of("agents", &problems);
-        self.definitions = Arc::new(found);
+        self.define(found);
     }
 }
 

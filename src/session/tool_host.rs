@@ -45,13 +45,13 @@ struct KnownMasker {
 pub(super) struct ToolHost {
     files: Arc<ReadState>,
     /// The model's background commands; they end with the session.
-    pub background: Arc<BackgroundCommands>,
+    background: Arc<BackgroundCommands>,
     /// What checks edited files.
-    pub edits: EditWatch,
+    edits: EditWatch,
     output: (mpsc::Sender<OutputOfCall>, mpsc::Receiver<OutputOfCall>),
     masker: Option<KnownMasker>,
     /// Size of the stored full texts of outcomes that were too long for the view.
-    pub stored: StoredOutputs,
+    stored: StoredOutputs,
     calls: HashMap<CallId, CallNotes>,
 }
 
@@ -83,6 +83,20 @@ impl ToolHost {
             stored: StoredOutputs::default(),
             calls: HashMap::new(),
         }
+    }
+
+    /// Continues with the commands from before the session was suspended. They have ended, but their last output may
+    /// not have been read.
+    pub fn resume(&mut self, background: Arc<BackgroundCommands>) {
+        self.background = background;
+    }
+
+    pub fn edits(&self) -> &EditWatch {
+        &self.edits
+    }
+
+    pub fn background(&self) -> &Arc<BackgroundCommands> {
+        &self.background
     }
 
     /// The model's current knowledge of files.
@@ -158,5 +172,10 @@ impl ToolHost {
     /// The waiting live output, at most `OUTPUT_MAX` pieces.
     pub fn output_by_now(&mut self) -> Vec<OutputOfCall> {
         std::iter::from_fn(|| self.output.1.try_recv().ok()).take(OUTPUT_MAX).collect()
+    }
+
+    /// Bytes of the full outcome texts stored in the log.
+    pub fn stored_bytes(&mut self, thread: &Thread) -> usize {
+        self.stored.total_bytes(thread)
     }
 }

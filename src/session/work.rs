@@ -167,15 +167,27 @@ pub struct Responder {
     session: SessionId,
     attachment: Attachment,
     /// The key of the prompt, if its client gave one.
-    pub(super) key: Option<String>,
+    key: Option<String>,
     /// Whether the prompt is a message of the conversation.
-    pub(super) inserted: bool,
+    inserted: bool,
     owes: bool,
 }
 
 impl Responder {
     pub fn new(ticket: Ticket, session: SessionId, attachment: Attachment) -> Responder {
         Responder { ticket, session, attachment, key: None, inserted: false, owes: true }
+    }
+
+    pub(super) fn set_key(&mut self, key: Option<String>) {
+        self.key = key;
+    }
+
+    pub(super) fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
+    pub(super) fn is_inserted(&self) -> bool {
+        self.inserted
     }
 
     /// Announces to the client, once, that the prompt is now this message.

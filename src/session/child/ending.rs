@@ -72,7 +72,7 @@ impl PreparedChild {
             answer = &mut answered => answer.ok(),
             _ = &mut life => None,
             () = tokio::time::sleep(time), if is_agent => { bound = Some(AgentLimit::Time); None }
-            () = outlet.spent_all.notified(), if is_agent => { bound = Some(AgentLimit::Tokens); None }
+            () = outlet.has_spent_all(), if is_agent => { bound = Some(AgentLimit::Tokens); None }
         };
         if bound.is_some() && commands.send(SessionCommand::Cancel).await.is_ok() {
             answer = tokio::select! {
@@ -158,7 +158,7 @@ impl PreparedChild {
         if let Some(Ok(SessionAnswer::TurnEnded { usage: last, .. })) = &words {
             usage.add(last);
         }
-        let entries = outlet.entries.entries();
+        let entries = outlet.entries();
         let replies: Vec<String> = entries
             .iter()
             .filter_map(|entry| match &entry.change {

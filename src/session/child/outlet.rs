@@ -40,10 +40,9 @@ pub(super) struct ChildOutlet {
     news: NewsSender,
     commands: mpsc::WeakSender<SessionCommand>,
     agent: Option<ChildAgent>,
-    pub(super) entries: Arc<ChildLog>,
+    entries: Arc<ChildLog>,
     kept: Mutex<ChildProgress>,
-    /// Notified when an agent has used up its tokens.
-    pub(super) spent_all: Notify,
+    spent_all: Notify,
 }
 
 /// The progress of a child so far.
@@ -84,6 +83,15 @@ impl ChildOutlet {
         sender: oneshot::Sender<Result<SessionAnswer, SessionError>>,
     ) {
         lock(&self.kept).answer = Some((ticket, sender));
+    }
+
+    /// Waits until an agent has used up its tokens.
+    pub(super) async fn has_spent_all(&self) {
+        self.spent_all.notified().await;
+    }
+
+    pub(super) fn entries(&self) -> Vec<Arc<Entry>> {
+        self.entries.entries()
     }
 
     pub(super) fn take(&self) -> ChildProgress {

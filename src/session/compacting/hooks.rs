@@ -64,7 +64,7 @@ impl Session {
         let mut commits = self.record(HookEvent::PreCompact, &mut resolution);
         // A turn that only compacts ends anyway, and would end before the result is committed.
         if !matches!(why, CompactionReason::Command) {
-            let halt = &mut self.hooks.turn.halt;
+            let halt = &mut self.hooks.turn().halt;
             *halt = halt.take().or(resolution.halt.take());
         }
         let edited = !pending.answer.commits.is_empty();
@@ -107,7 +107,7 @@ impl Session {
     /// The recipe's text with a hook's instructions.
     fn instruction_for(&self, instructions: &str) -> String {
         let order = &self.compactor.order;
-        let recipe = order.recipe.clone().or_else(|| self.recipes.catalog.find("compact").cloned());
+        let recipe = order.recipe.clone().or_else(|| self.recipes.catalog().find("compact").cloned());
         let arguments = RecipeArguments { free: instructions.to_owned(), ..order.arguments.clone() };
         let text = recipe.and_then(|recipe| self.core.render_without_shell(&recipe, &arguments));
         text.unwrap_or_else(|| {
@@ -237,7 +237,7 @@ impl Session {
     }
 
     pub(crate) fn post_compact_resolved(&mut self, mut resolution: Resolution) {
-        let halt = self.hooks.turn.halt.take().or(resolution.halt.take());
+        let halt = self.hooks.turn().halt.take().or(resolution.halt.take());
         let mut answer = halt.map(|(hook, reason)| self.halted(&hook, &reason)).unwrap_or_default();
         let trail = self.record(HookEvent::PostCompact, &mut resolution);
         answer.commits.splice(0..0, trail);

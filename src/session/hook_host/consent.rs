@@ -32,12 +32,18 @@ use epitome_thread::{
 #[derive(Default)]
 pub struct HookConsent {
     /// `None` until hooks have been discovered.
-    pub(super) trust: Option<TrustStore>,
+    trust: Option<TrustStore>,
     /// Everything that was asked about in this session, with any answer.
     asked: BTreeSet<TrustSubject>,
     open: Option<OpenConsent>,
     /// Number of discoveries started; results of an earlier one are ignored.
     looks: u64,
+}
+
+impl HookConsent {
+    pub(crate) fn verdict(&self, item: &TrustSubject) -> Option<TrustVerdict> {
+        self.trust.as_ref().map(|trust| trust.verdict(&item.path, &item.digest))
+    }
 }
 
 /// A program of a repository that the user has neither allowed nor refused.
@@ -395,14 +401,14 @@ fn verdict(
 impl Session {
     /// Whether prompts must wait because hooks are being discovered or the user is being asked about them.
     pub(crate) fn waits_for_hooks(&mut self) -> bool {
-        if self.work.is_some() || self.inbox.prompts.is_empty() || self.core.lineage.is_child() {
+        if self.work.is_some() || !self.inbox.has_prompts() || self.core.lineage.is_child() {
             return false;
         }
-        if !self.hooks.is_read || self.hooks.consent.open.is_some() {
+        if !self.hooks.is_read() || self.hooks.consent.open.is_some() {
             return true;
         }
         // Built-in commands run no programs of the repository.
-        if self.inbox.prompts.front().is_some_and(|prompt| self.is_built_in(prompt)) {
+        if self.inbox.first().is_some_and(|prompt| self.is_built_in(prompt)) {
             return false;
         }
         let hooks = self.hooks.untrusted();

@@ -41,7 +41,7 @@ pub(in super::super) fn server_event(session: &mut Session, event: McpEvent) {
 /// Announces the commands again if the servers' prompts have changed.
 pub(in super::super) fn list_prompts(session: &mut Session) {
     let is_changed = session.recipes.set_prompts(session.mcp.prompt_commands());
-    if is_changed && session.recipes.is_read {
+    if is_changed && session.recipes.are_read() {
         session.core.announce(&SessionEvent::Commands(session.recipes.command_list()));
     }
 }
@@ -54,7 +54,7 @@ pub(in super::super) fn fetch_prompt(
     typed: &str,
 ) -> Option<QueuedPrompt> {
     let call = command::parse(typed)
-        .filter(|typed| session.recipes.catalog.find(typed.name).is_none())
+        .filter(|typed| session.recipes.catalog().find(typed.name).is_none())
         .and_then(|typed| session.mcp.hub.as_ref()?.prompt_call(typed.name, typed.rest));
     let call = match call {
         Some(Ok(call)) => call,
@@ -68,7 +68,7 @@ pub(in super::super) fn fetch_prompt(
     let job = session.core.start(async move { call.fetch().await }, move |session, fetched| {
         prompt_fetched(session, ticket, fetched);
     });
-    session.recipes.rendering = Some(Rendering { prompt, job });
+    session.recipes.render(Rendering { prompt, job });
     None
 }
 
@@ -83,7 +83,7 @@ pub(in super::super) fn fetch_resources(session: &mut Session, prompt: QueuedPro
             session.begin(QueuedPrompt { content, ..prompt });
         }
     });
-    session.recipes.rendering = Some(Rendering { prompt, job });
+    session.recipes.render(Rendering { prompt, job });
     None
 }
 

@@ -79,6 +79,10 @@ impl ModelLink {
         }
     }
 
+    pub fn is_searching(&self) -> bool {
+        self.searching
+    }
+
     /// Applies the result of a search for a local server.
     pub fn searched(&mut self, server: Option<LocalServer>, choices: Choices<'_>) -> LocalSearch {
         self.searching = false;

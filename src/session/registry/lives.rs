@@ -57,7 +57,7 @@ impl Sessions {
             let (mut live, attach) = match origin {
                 TaskOrigin::Client(attaching) => {
                     let mut live = open_session(services, thread, journal, channel, &attaching.opening).await;
-                    live.hooks.source = Some(match attaching.replay {
+                    live.hooks.set_source(match attaching.replay {
                         Replay::Everything => "load",
                         Replay::Nothing | Replay::Rest { .. } => "resume",
                     });
@@ -131,7 +131,7 @@ impl Sessions {
     pub(super) fn end_resting(&self, live: &mut BTreeMap<SessionId, LiveTask>, session: &SessionId) {
         let resting = self.resting().remove(session);
         match resting {
-            Some(resting) if resting.owes_end => {
+            Some(resting) if resting.owes_end() => {
                 self.open(live, session.clone(), TaskOrigin::Rest(resting));
             }
             Some(mut resting) => self.keep_watchers(session, resting.take_watchers()),
@@ -172,13 +172,13 @@ impl Sessions {
                 }
                 (SessionCommand::Record { answer, .. }, _) => drop(answer.send(Err(error.clone()))),
                 (SessionCommand::Detach { client }, Some(resting)) => resting.leave(client),
-                (SessionCommand::Unwatch { client }, Some(resting)) => resting.clients.unwatch(client),
+                (SessionCommand::Unwatch { client }, Some(resting)) => resting.unwatch(client),
                 (SessionCommand::Watch(watcher), Some(_)) => self.keep_watchers(session, vec![watcher]),
                 _ => {}
             }
             let Some((ticket, client)) = asker else { continue };
             let opener = openers.iter().find(|opener| opener.client == client).cloned();
-            let attachment = opener.or_else(|| resting.as_ref()?.clients.attachment(client).cloned());
+            let attachment = opener.or_else(|| resting.as_ref()?.attachment(client));
             if let Some(attachment) = attachment {
                 Responder::new(ticket, session.clone(), attachment).answer(Err(error.clone()));
             }
@@ -186,7 +186,7 @@ impl Sessions {
         let Some(mut resting) = resting.filter(|_| !matches!(error, SessionError::NotFound(_))) else {
             return;
         };
-        if is_registered && !resting.clients.present().0.is_empty() {
+        if is_registered && !resting.present().0.is_empty() {
             live.remove(session);
             self.resting().insert(session.clone(), resting);
         } else {
@@ -221,7 +221,7 @@ impl TaskOrigin {
     fn clients(&self) -> BTreeSet<ClientId> {
         match self {
             TaskOrigin::Client(Attaching { opening, .. }) => BTreeSet::from([opening.attachment.client]),
-            TaskOrigin::Rest(resting) => resting.clients.ids().collect(),
+            TaskOrigin::Rest(resting) => resting.clients().collect(),
         }
     }
 
