@@ -21,7 +21,7 @@ use super::inbox::{Channel, Inbox};
 use super::instructions::InstructionWatch;
 use super::mcp::{McpHost, prompts};
 use super::questions::Questions;
-use super::recipe_catalog::SessionRecipes;
+use super::recipes::SessionRecipes;
 use super::registry::SessionServices;
 use super::session_state;
 use super::subagents::Subagents;
@@ -36,13 +36,12 @@ use epitome_store::Journal;
 use epitome_thread::{CallId, CallOutput, Thread};
 use epitome_tools::ask_user::AskUser;
 use epitome_tools::buffers::PendingEditorRequest;
-use epitome_tools::question::QuestionMessage;
+use epitome_tools::question::{QuestionMessage, QuestionReply};
 
 /// A live session: the core and the components.
 pub struct Session {
     pub(super) core: Core,
     pub(super) inbox: Inbox,
-    /// The running turn.
     pub(super) work: Option<RunningTurn>,
     pub(super) recipes: SessionRecipes,
     pub(super) tools: ToolHost,
@@ -67,9 +66,7 @@ enum ActorEvent {
     Command(Option<SessionCommand>),
     Model(ModelCallEvent),
     Job(Result<JobResult, tokio::task::JoinError>),
-    Progress(CallId, CallOutput),
-    /// A background command has ended. Clients that follow the session's state are notified.
-    CommandEnded,
+    Tool(ToolNews),
     /// The next piece of a summary.
     Summary(String),
     Child(ChildNews),
@@ -109,7 +106,7 @@ impl Session {
         budget::limit_costs(&mut core, questions.sender());
         optional_tools::offer(&mut core);
         let edits = diagnostics::edit_watch(&mut core, questions.sender());
-        core.show_problems(&problems);
+        core.clients.notify_problems(&problems);
         Session {
             inbox: Inbox::new(channel),
             work: None,
@@ -174,10 +171,7 @@ impl Session {
             Some(job) = async { jobs.expect("the branch is on only with jobs").join_next().await },
                 if jobs.as_ref().is_some_and(|jobs| !jobs.is_empty()) => ActorEvent::Job(job),
             Some(piece) = self.compactor.next_piece() => ActorEvent::Summary(piece),
-            news = self.tools.next_news() => match news {
-                ToolNews::Output(call, output) => ActorEvent::Progress(call, output),
-                ToolNews::CommandEnded => ActorEvent::CommandEnded,
-            },
+            news = self.tools.next_news() => ActorEvent::Tool(news),
             Some(news) = self.subagents.next() => ActorEvent::Child(news),
             Some(news) = self.hooks.next_news() => ActorEvent::Hook(news),
             Some(news) = self.mcp.news() => ActorEvent::Server(news),
@@ -187,7 +181,7 @@ impl Session {
             step = async {
                 let call = model.expect("the branch is on only with a model call");
                 // A panic in a decoder only fails the reply, not the session.
-                AssertUnwindSafe(call.step(http)).catch_unwind().await.unwrap_or_else(|_| effects::panicked())
+                AssertUnwindSafe(call.step(http)).catch_unwind().await.unwrap_or_else(|_| ModelCallEvent::Failed(effects::internal_error()))
             },
                 if model.is_some() => ActorEvent::Model(step),
         }
@@ -202,15 +196,17 @@ impl Session {
                 self.model_step(step);
                 note_running_cost(self);
             }
-            ActorEvent::Job(Ok(done)) => self.job_done(done),
+            ActorEvent::Job(Ok(JobResult::Tool(call, outcome, plan))) => self.tool_done(&call, outcome, plan),
+            ActorEvent::Job(Ok(JobResult::Then(next))) => next(self),
             ActorEvent::Job(Err(error)) if error.is_cancelled() => {}
             ActorEvent::Job(Err(error)) => {
                 // Jobs catch their own panics, so it is unknown which job this was.
                 tracing::error!(session = %self.core.id(), %error, "a job of a turn panicked");
                 self.cancel();
             }
-            ActorEvent::Progress(call, output) => self.progressed(call, output),
-            ActorEvent::CommandEnded => {}
+            ActorEvent::Tool(ToolNews::Output(call, output)) => self.progressed(call, output),
+            // Clients that follow the session's state are notified.
+            ActorEvent::Tool(ToolNews::CommandEnded) => {}
             ActorEvent::Summary(piece) => self.compactor.show_piece(&self.core, piece),
             ActorEvent::Child(news) => self.child_news(news),
             ActorEvent::Hook(HookNews::Call(call)) => self.serve(call),
@@ -218,16 +214,18 @@ impl Session {
             ActorEvent::Server(news) => prompts::server_event(self, news),
             ActorEvent::Asked(asked) => {
                 if let Some(closed) = self.questions.open(asked, &self.core.clients) {
-                    self.core.background.spawn(async move { BackgroundResult::QuestionOver(closed.await) });
+                    self.core.start(closed, |session, ask| {
+                        session.questions.close(ask, QuestionReply::Cancelled, &session.core.clients);
+                    });
                 }
             }
             ActorEvent::Wished(wished) => {
                 if let Some(waited) =
                     self.editors.request(wished, self.prompting_client(), &self.core.clients)
                 {
-                    self.core
-                        .background
-                        .spawn(async move { BackgroundResult::EditorRequestOver(waited.await) });
+                    self.core.start(waited, |session, waited| {
+                        session.editors.waited(waited, &session.core.clients);
+                    });
                 }
             }
             ActorEvent::Background(Ok(done)) => self.background_done(done),

@@ -3,14 +3,10 @@
 
 use super::actor::Session;
 use super::callbacks::{Called, guarded};
-use super::work::BackgroundResult;
 use epitome_thread::{Change, HookRun, HookRunResult, Seq};
 
-/// The background callback of a session; there is at most one.
-#[derive(Default)]
-pub(super) struct BackgroundCallback(Option<StartedCallback>);
-
-struct StartedCallback {
+/// A callback that was started in the background; a session has at most one.
+pub(super) struct StartedCallback {
     /// The hook that started it.
     by: String,
     /// The last entry of the history when it began.
@@ -20,16 +16,6 @@ struct StartedCallback {
     result: Option<Result<Called, String>>,
 }
 
-impl BackgroundCallback {
-    pub fn is_there(&self) -> bool {
-        self.0.is_some()
-    }
-
-    fn take_finished(&mut self) -> Option<StartedCallback> {
-        self.0.take_if(|started| started.result.is_some())
-    }
-}
-
 impl Session {
     /// Starts a callback in the background. Fails while another one is running.
     pub(super) fn start_background_callback(
@@ -37,21 +23,21 @@ impl Session {
         by: String,
         called: impl Future<Output = Result<Called, String>> + Send + 'static,
     ) -> Result<(), String> {
-        let BackgroundCallback(slot) = self.hooks.background_callback();
+        let slot = self.hooks.background_callback();
         if let Some(StartedCallback { by, .. }) = slot {
             return Err(format!("a background callback of {by} is still running; one at a time"));
         }
         let through = self.core.thread.entries().last().map_or(Seq(0), |entry| entry.seq);
         *slot =
             Some(StartedCallback { by, through, revision: self.core.thread.view().revision(), result: None });
-        self.core.background.spawn(async move { BackgroundResult::Callback(guarded(called).await) });
+        self.core.start(guarded(called), Session::background_callback_done);
         Ok(())
     }
 
     /// The callback has ended. Without a running turn, now is a safe point; otherwise the end of the turn is one at the
     /// latest.
-    pub(super) fn background_callback_done(&mut self, result: Result<Called, String>) {
-        if let BackgroundCallback(Some(started)) = self.hooks.background_callback() {
+    fn background_callback_done(&mut self, result: Result<Called, String>) {
+        if let Some(started) = self.hooks.background_callback() {
             started.result = Some(result);
         }
         if self.work.is_none() {
@@ -65,7 +51,8 @@ impl Session {
         if self.compactor.summary().is_some() {
             return;
         }
-        let Some(started) = self.hooks.background_callback().take_finished() else { return };
+        let slot = self.hooks.background_callback();
+        let Some(started) = slot.take_if(|started| started.result.is_some()) else { return };
         let StartedCallback { by, through, revision, result } = started;
         let applied = match result {
             Some(Ok(_)) if self.core.thread.view().revision() != revision => {
@@ -78,26 +65,22 @@ impl Session {
             Some(Err(why)) => Err(why),
             None => return,
         };
-        let mut run = HookRun {
+        let (verdict, remarks, mut changes) = match applied {
+            Ok((applied, took)) => {
+                let took = std::iter::once(format!("it took {took}"));
+                (HookRunResult::Done, took.chain(applied.remarks).collect(), applied.changes)
+            }
+            Err(why) => (HookRunResult::Refused, vec![why], Vec::new()),
+        };
+        let run = HookRun {
             hook: by,
             event: "background callback".to_owned(),
             end: "ended".to_owned(),
             asked: "background callback".to_owned(),
+            verdict,
+            remarks,
             ..HookRun::default()
         };
-        let mut changes = Vec::new();
-        match applied {
-            Ok((applied, took)) => {
-                run.verdict = HookRunResult::Done;
-                run.remarks.push(format!("it took {took}"));
-                run.remarks.extend(applied.remarks);
-                changes = applied.changes;
-            }
-            Err(why) => {
-                run.verdict = HookRunResult::Refused;
-                run.remarks.push(why);
-            }
-        }
         changes.insert(0, Change::Hooked { event: "background_callback".to_owned(), runs: vec![run] });
         self.commit_all(changes);
     }

@@ -14,8 +14,7 @@ use super::cross_session_edit::HandedHistory;
 use super::effects;
 use super::hook_host::MayRun;
 use super::recipes::not_run;
-use super::rounds::text_content;
-use super::work::{JobResult, PendingResolution};
+use super::work::PendingResolution;
 use epitome_compaction::{self as compaction, CompactionDecision};
 use epitome_hooks::command_function;
 use epitome_hooks::event::HookEvent;
@@ -25,7 +24,7 @@ use epitome_hooks::output::{CallbackRequest, Utterance};
 use epitome_provider::models;
 use epitome_recipe::command::{self, RecipeArguments};
 use epitome_recipe::parse::{Context, HistoryMode, OutputMode, Recipe, RecipeModel};
-use epitome_thread::{Change, Message, ModelName, Origin, Role, Seq, StopReason};
+use epitome_thread::{Change, ModelName, Origin, Role, Seq, StopReason};
 use epitome_tools::ToolContext;
 use epitome_turn::CompactionReason;
 
@@ -94,8 +93,10 @@ impl Session {
         match self.callable(pending.event, callback) {
             Ok(Callable::Compaction(recipe, callback)) => {
                 let deciding = self.compactor.deciding(&mut self.core, None, CompactionReason::Hook);
-                self.wait_with(pending);
-                self.run_on_cpu(deciding, move |decided| JobResult::Called(recipe, callback, decided));
+                self.hooks.turn().pending = Some(pending);
+                self.start_job(cpu_worker::run(deciding), move |session, decided| {
+                    session.compaction_weighed(recipe, callback, decided);
+                });
             }
             Ok(Callable::Run(called)) => self.await_callback(pending, asynchronous, called),
             Err(why) => self.refuse_action(pending, why),
@@ -134,13 +135,13 @@ impl Session {
     }
 
     /// Continues with a hook's recipe that summarizes this conversation, once it is known whether that gains anything.
-    pub(super) fn compaction_weighed(
+    fn compaction_weighed(
         &mut self,
         recipe: Arc<Recipe>,
         callback: CallbackRequest,
         decided: Option<(Seq, CompactionDecision)>,
     ) {
-        let Some(mut pending) = self.take_pending() else { return };
+        let Some(mut pending) = self.hooks.turn().pending.take() else { return };
         let ordered = match decided {
             Some((_, CompactionDecision::Nothing(_))) => Err(compaction::NO_GAIN.to_owned()),
             Some((_, CompactionDecision::Prune(_) | CompactionDecision::Summarise(_))) => {
@@ -235,15 +236,14 @@ impl Session {
                 Err(why) => self.refuse_action(pending, why),
             };
         }
-        self.wait_with(pending);
-        let Some(work) = &mut self.work else { return };
-        work.jobs.spawn(async move { JobResult::Callback(guarded(called).await) });
+        self.hooks.turn().pending = Some(pending);
+        self.start_job(guarded(called), Session::called_back);
     }
 
-    pub(super) fn called_back(&mut self, called: Result<Called, String>) {
+    fn called_back(&mut self, called: Result<Called, String>) {
         // Its spending is recorded before it ends.
         self.take_child_news();
-        let Some(mut pending) = self.take_pending() else { return };
+        let Some(mut pending) = self.hooks.turn().pending.take() else { return };
         let by = pending.resolution.action_by.clone();
         let applied = called.and_then(|called| {
             let took = called.took.clone();
@@ -303,8 +303,7 @@ impl Session {
                 changes.push(self.replacement_once(by, messages, 0, through)?);
             }
             OutputMode::Message => {
-                let message =
-                    Message { id: self.core.fresh_message(), content: text_content(text), author: None };
+                let message = self.core.message(text);
                 changes.push(Change::Said { message, origin: Origin::Hook { hook: by.to_owned() } });
             }
             OutputMode::Append => changes.push(self.core.context(by.to_owned(), text)),

@@ -12,10 +12,10 @@ use super::core::Core;
 use super::permissions::{Ruling, RulingContext};
 use super::work::JobResult;
 use super::{AskId, SessionEvent, UserDecision};
-use super::{checkpoints, diagnostics, editor_buffers, effects, hooks_aside, output_truncation, trace};
+use super::{checkpoints, diagnostics, editor_buffers, effects, hooks_aside, output_truncation};
 use epitome_recall::RecallLog;
 use epitome_thread::{
-    CallId, Change, Mode, OutcomeStatus, PlanStep, RecordedDecision, ToolCall, ToolDisplay, ToolOutcome,
+    CallId, Change, Mode, OutcomeStatus, PlanStep, RecordedDecision, ToolCall, ToolDisplay, ToolOutcome, text,
 };
 use epitome_timing::TimedSpan;
 use epitome_tools::buffers::BufferQuery;
@@ -68,16 +68,20 @@ impl Session {
         let look = self.editor_look(&tool, &question.access);
         // Waits for earlier edits of the same reply, so that the preview sees what they write.
         let entrance = self.tools.enter(&Access::Read(Vec::new()));
-        let Some(work) = &mut self.work else { return };
+        if self.work.is_none() {
+            return;
+        }
         self.core.permissions.open(id.clone(), question);
-        work.jobs.spawn(async move {
-            let looked = async {
-                let _turn = entrance.await;
-                let context = editor_buffers::looked(look, context).await;
-                tool.check(&call.input, context.clone()).await?;
-                Ok(tool.preview(&call.input, context).await)
-            };
-            JobResult::Preview(id, effects::guarded(looked, || Ok(Vec::new())).await)
+        let looked = async move {
+            let _turn = entrance.await;
+            let context = editor_buffers::looked(look, context).await;
+            tool.check(&call.input, context.clone()).await?;
+            Ok(tool.preview(&call.input, context).await)
+        };
+        let looked = effects::guarded(looked, || Ok(Vec::new()));
+        self.start_job(looked, move |session, looked| match looked {
+            Ok(preview) => session.show_ask(&id, preview),
+            Err(why) => session.cannot_run(id, why),
         });
     }
 
@@ -89,13 +93,12 @@ impl Session {
     }
 
     /// Answers a permission request whose call can't run in the current state.
-    pub(super) fn cannot_run(&mut self, id: CallId, why: String) {
+    fn cannot_run(&mut self, id: CallId, why: String) {
         if self.core.permissions.drop_permission(&id) {
             self.answer_turn(EffectResult::Permission(id, Permit::Impossible(why)));
         }
     }
 
-    /// The context in which a tool runs this call.
     fn tool_context(&mut self, tool: &Arc<dyn Tool>, id: &CallId) -> ToolContext {
         let files = self.tools.files(&self.core.thread, &self.core.workspace);
         // A hook may remove something from the outcome, so live output is hidden until the hook has seen it.
@@ -127,7 +130,7 @@ impl Session {
         }
     }
 
-    pub(super) fn show_ask(&mut self, id: &CallId, mut preview: Vec<ToolDisplay>) {
+    fn show_ask(&mut self, id: &CallId, mut preview: Vec<ToolDisplay>) {
         let Some(call) = self.core.effective_call(id) else { return };
         if let Some(text) =
             self.core.permissions.asked_access(id).and_then(|access| self.core.sandbox_remark(access))
@@ -206,7 +209,7 @@ impl Session {
             if let Some(masker) = masker {
                 output_truncation::mask(&mut outcome, &masker);
             }
-            timed.end(trace::outcome(outcome.status));
+            timed.end(text::status(outcome.status));
             JobResult::Tool(id, Box::new(outcome), plan)
         };
         work.jobs.spawn(job.instrument(span));
@@ -247,7 +250,7 @@ fn ruling(session: &mut Session, id: &CallId) -> Ruling {
         .permissions
         .saved(&session.core.services.paths, session.core.thread.cwd())
         .unwrap_or_else(|problem| {
-            session.core.show_problems(&[problem]);
+            session.core.clients.notify_problems(&[problem]);
             [].into()
         });
     let call = session.core.effective_call(id);

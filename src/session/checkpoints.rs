@@ -9,11 +9,9 @@ use super::NoticeSeverity;
 use super::actor::Session;
 use super::commands::rewind::model_line;
 use super::core::Core;
-use super::rounds::text_content;
-use super::work::BackgroundResult;
-use epitome_checkpoint::{AffectedFiles, CheckpointError, Checkpoints, RewindReport};
+use epitome_checkpoint::{AffectedFiles, Checkpoints, RewindReport};
 use epitome_platform::blocking;
-use epitome_thread::{Change, Message, Origin};
+use epitome_thread::{Change, Origin};
 use epitome_tools::Access;
 
 /// The source of notes about rewound files in the log. No hook can have this name, because a hook is named by its file.
@@ -80,7 +78,7 @@ impl Core {
             0 => "An interrupted rewind of files was completed. The conversation stays as it is.".to_owned(),
             _ => format!("An interrupted rewind of files was completed, except for {failed} files."),
         };
-        changes.push(Change::Noted { message: self.fresh_message(), text });
+        changes.push(self.note(text));
         for change in changes {
             // It is reported again when the log is writable.
             if self.commit(change).is_err() {
@@ -109,8 +107,7 @@ impl Core {
     }
 
     pub(super) fn note_for_model(&mut self, text: String) -> Change {
-        let message = Message { id: self.fresh_message(), content: text_content(text), author: None };
-        Change::Said { message, origin: Origin::Context { by: BY.to_owned() } }
+        Change::Said { message: self.message(text), origin: Origin::Context { by: BY.to_owned() } }
     }
 
     /// Marks a rewind as reported once the log is on disk. If that fails, it is reported again at the next start.
@@ -120,15 +117,16 @@ impl Core {
         };
         let session = self.id().clone();
         let syncer = self.log.syncer();
-        self.background.spawn(async move {
+        let marking = async move {
             let synced = syncer.sync().await;
             if synced.is_ok()
                 && let Err(error) = blocking::run(move || checkpoints.mark_reported(number)).await
             {
                 tracing::warn!(%session, %error, "a rewind can't be marked as reported");
             }
-            BackgroundResult::Synced(synced)
-        });
+            synced
+        };
+        self.start(marking, Session::synced);
     }
 
     /// The paths of a report as displayed to the user.
@@ -169,21 +167,18 @@ impl Session {
             return;
         }
         let roots = self.core.roots();
-        let resuming = self.core.background.spawn(async move {
-            BackgroundResult::TakenUp(blocking::start(move || checkpoints.resume(&roots)).await.ok())
+        let resuming = async move { blocking::start(move || checkpoints.resume(&roots)).await };
+        let resuming = self.core.start(resuming, |Session { core, inbox, .. }, reports| {
+            inbox.resume();
+            match reports {
+                Ok(Ok(reports)) => reports.iter().for_each(|report| core.report_late_rewind(report)),
+                Ok(Err(error)) => {
+                    core.notify(NoticeSeverity::Warning, format!("The checkpoints of files: {error}."))
+                }
+                Err(_) => tracing::error!(session = %core.id(), "checkpoints panicked"),
+            }
         });
         self.inbox.pause_for(resuming.id());
-    }
-
-    pub(super) fn taken_up(&mut self, reports: Option<Result<Vec<RewindReport>, CheckpointError>>) {
-        self.inbox.resume();
-        match reports {
-            Some(Ok(reports)) => reports.iter().for_each(|report| self.core.report_late_rewind(report)),
-            Some(Err(error)) => {
-                self.core.notify(NoticeSeverity::Warning, format!("The checkpoints of files: {error}."))
-            }
-            None => tracing::error!(session = %self.core.id(), "checkpoints panicked"),
-        }
     }
 }
 

@@ -36,7 +36,6 @@ use super::{
 };
 pub use ending::AgentLimit;
 use epitome_compaction as compaction;
-use epitome_config::Settings;
 use epitome_hooks::discover::FoundHooks;
 use epitome_hooks::handlers::HandlerTable;
 use epitome_provider::endpoint::Endpoint;
@@ -302,11 +301,7 @@ async fn endpoint(services: &SessionServices, order: &ChildOrder) -> Result<Endp
         ChildModel::Configured => None,
     };
     let workspace = &order.workspace;
-    let variable = |name: &str| {
-        workspace.environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
-    };
-    let (settings, _) = Settings::load(&services.paths, Some(&workspace.cwd), variable);
-    let settings = order.overrides.over(settings);
+    let (settings, _) = order.overrides.load(&services.paths, &workspace.cwd, &workspace.environment);
     let found = find_endpoint(services, named, &settings, &workspace.environment).await;
     found.map_err(|error| sentence(&error))
 }

@@ -2,7 +2,6 @@
 
 use super::actor::Session;
 use super::child::ChildNews;
-use super::subagents::LogRecord;
 use epitome_thread::{Change, ModelName, Usage};
 
 /// The source of spending on summaries that are not used, as recorded in the log.
@@ -21,25 +20,21 @@ impl Session {
         if let Some(work) = &mut self.work {
             work.turn.add_usage(&usage);
         }
-        match self.core.commit(Change::Spent { model, usage, by }) {
-            Ok(_) => self.core.announce_usage(),
-            Err(error) => {
-                tracing::error!(session = %self.core.id(), %error, "what was spent could not be written")
-            }
+        if self.core.commit(Change::Spent { model, usage, by }).is_ok() {
+            self.core.announce_usage();
         }
     }
 
     pub(super) fn child_news(&mut self, news: ChildNews) {
-        match self.subagents.handle_event(news, self.core.thread.mode(), &self.core.clients) {
-            Some(LogRecord::Allowed(rule)) => {
-                if !self.core.thread.rules().contains(&rule)
-                    && let Err(error) = self.core.commit(Change::Allowed { rule })
-                {
-                    tracing::error!(session = %self.core.id(), %error, "a rule of the user's could not be written");
+        match news {
+            // The rule already applies; this is for the log.
+            ChildNews::Allowed { rule } => {
+                if !self.core.thread.rules().contains(&rule) {
+                    drop(self.core.commit(Change::Allowed { rule }));
                 }
             }
-            Some(LogRecord::Spent(model, usage, by)) => self.spend(model, usage, by),
-            None => {}
+            ChildNews::Spent { model, usage, by } => self.spend(model, usage, by),
+            news => self.subagents.handle_event(news, self.core.thread.mode(), &self.core.clients),
         }
     }
 }

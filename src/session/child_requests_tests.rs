@@ -12,7 +12,7 @@ use super::child::{ChildNews, NewsSender};
 use super::registry::SessionServices;
 use super::suspended::REST_AFTER;
 use super::{
-    AskId, Attachment, ClientId, EventSink, Opening, PermissionRequest, Replay, SessionAnswer,
+    AskId, Attaching, Attachment, ClientId, EventSink, Opening, PermissionRequest, Replay, SessionAnswer,
     SessionCommand, SessionEvent, SubagentEnd, Ticket, UserDecision,
 };
 use epitome_files::paths::Paths;
@@ -131,7 +131,7 @@ impl Parent {
     fn attach(&self, client: u64) -> TestClient {
         let attached = TestClient::new();
         let (ticket, opening) = (Ticket(client), opening(&self.directory, client, &attached));
-        self.send(SessionCommand::Attach { ticket, opening, replay: Replay::Nothing });
+        self.send(SessionCommand::Attach(Attaching { ticket, opening, replay: Replay::Nothing }));
         attached.until(|out| {
             matches!(out, SessionEvent::Answer { answer: Ok(SessionAnswer::Attached { .. }), .. })
                 .then_some(())
@@ -287,7 +287,7 @@ fn what_was_always_allowed_for_a_child_holds_for_its_parent() {
     client.next_permission();
     let later = TestClient::new();
     let (ticket, opening) = (Ticket(2), opening(&parent.directory, 2, &later));
-    parent.send(SessionCommand::Attach { ticket, opening, replay: Replay::Everything });
+    parent.send(SessionCommand::Attach(Attaching { ticket, opening, replay: Replay::Everything }));
     loop {
         match later.until(|out| Some(out.clone())) {
             SessionEvent::Entry { entry, .. } => {

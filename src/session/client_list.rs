@@ -7,7 +7,7 @@
 mod notices;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use notices::Notices;
@@ -16,8 +16,8 @@ use tokio::time::Instant;
 use super::event_gate::EventGate;
 use super::work::LeavingClient;
 use super::{
-    AccessGrant, AskId, Attachment, ClientId, Foreground, Opening, QuestionKind, QuestionSupport,
-    SessionAnswer, SessionError, SessionEvent, SessionState,
+    AccessGrant, AskId, Attachment, ClientId, EventSink, Foreground, Opening, QuestionKind, QuestionSupport,
+    SessionAnswer, SessionError, SessionEvent, SessionState, lock,
 };
 use epitome_thread::{Change, Entry, Origin, Seq, SessionId};
 
@@ -27,7 +27,6 @@ pub struct Watcher {
     pub attachment: Attachment,
 }
 
-/// An observing client.
 struct Observer {
     /// Not gated, for when the session is opened again.
     attachment: Attachment,
@@ -242,7 +241,16 @@ impl ClientList {
 
     /// Sends an event of a subagent, under the id of its session, to the clients and observers that show subagents.
     pub fn announce_subagent(&self, session: &SessionId, out: &SessionEvent) {
-        for attachment in self.attachments().filter(|attachment| attachment.outlet.shows_agents()) {
+        self.announce_where(|sink| sink.shows_agents(), session, out);
+    }
+
+    fn announce_where(
+        &self,
+        is_wanted: impl Fn(&dyn EventSink) -> bool,
+        session: &SessionId,
+        out: &SessionEvent,
+    ) {
+        for attachment in self.attachments().filter(|attachment| is_wanted(&*attachment.outlet)) {
             attachment.outlet.put(session, out.clone());
         }
     }
@@ -280,9 +288,7 @@ impl ClientList {
     }
 
     pub fn announce_to_followers(&self, out: &SessionEvent) {
-        for attachment in self.attachments().filter(|attachment| attachment.outlet.follows_state()) {
-            attachment.outlet.put(&self.session, out.clone());
-        }
+        self.announce_where(|sink| sink.follows_state(), &self.session, out);
     }
 
     // ── Suggestions ────────────────────────────────────────────────────────────────────────────
@@ -299,9 +305,7 @@ impl ClientList {
             return;
         }
         let out = SessionEvent::Suggestions(prompts.into());
-        for attachment in self.attachments().filter(|attachment| attachment.outlet.shows_suggestions()) {
-            attachment.outlet.put(&self.session, out.clone());
-        }
+        self.announce_where(|sink| sink.shows_suggestions(), &self.session, &out);
     }
 
     /// The rights of a client on another machine.
@@ -376,7 +380,7 @@ impl ClientList {
     }
 
     fn is_leaving(&self, client: ClientId) -> bool {
-        self.closers.iter().any(|closer| closer.client() == client)
+        self.closers.iter().any(|closer| closer.client == client)
     }
 
     /// Whether any other client stays.
@@ -394,12 +398,14 @@ impl ClientList {
             self.closing = true;
             return;
         }
-        for closer in std::mem::take(&mut self.closers) {
-            if let LeavingClient::Client(client, _) = &closer {
-                self.dismiss(*client);
+        for LeavingClient { client, responder } in std::mem::take(&mut self.closers) {
+            match responder {
+                Some(responder) => {
+                    self.dismiss(client);
+                    responder.answer(Ok(SessionAnswer::Closed));
+                }
+                None => drop(self.leave(client)),
             }
-            self.leave(closer.client());
-            closer.answer();
         }
     }
 
@@ -414,7 +420,9 @@ impl ClientList {
 
     /// Answers the clients that requested the end of the session.
     pub fn answer_closers(self) {
-        self.closers.into_iter().for_each(LeavingClient::answer);
+        for responder in self.closers.into_iter().filter_map(|closer| closer.responder) {
+            responder.answer(Ok(SessionAnswer::Closed));
+        }
     }
 
     // ── Activity ───────────────────────────────────────────────────────────────────────────────
@@ -436,27 +444,12 @@ impl ClientList {
 
     /// Publishes the session's activity. `unsynced`: some entries may not be on disk yet.
     pub fn publish_activity(&self, running: bool, asks: bool, prompts: usize, unsynced: bool) {
-        let mut now = self.activity.lock();
+        let mut now = lock(&self.activity.0);
         // Its memory is used again.
         let mut clients = std::mem::take(&mut now.clients);
         clients.clear();
         clients.extend(self.ids());
         *now = ActivityNow { running, asks, clients, watchers: self.observers.len(), prompts, unsynced };
-    }
-}
-
-impl LeavingClient {
-    fn client(&self) -> ClientId {
-        match self {
-            LeavingClient::Client(client, _) | LeavingClient::Gone(client) => *client,
-        }
-    }
-
-    fn answer(self) {
-        match self {
-            LeavingClient::Client(_, responder) => responder.answer(Ok(SessionAnswer::Closed)),
-            LeavingClient::Gone(_) => {}
-        }
     }
 }
 
@@ -481,11 +474,6 @@ pub(super) struct Activity(Mutex<ActivityNow>);
 
 impl Activity {
     pub fn get(&self) -> ActivityNow {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ActivityNow> {
-        // Code under this lock does not panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).clone()
     }
 }

@@ -9,15 +9,13 @@ use super::client_list::Watcher;
 use super::commands;
 use super::core::Core;
 use super::ending::{cancelled, withdraw};
-use super::hooks_aside;
 use super::instructions;
 use super::mcp::prompts;
 use super::model_link::{Located, ModelSearch};
-use super::replies::{save_draft, sentence};
+use super::replies::sentence;
 use super::resumed::{self, Fate, PendingPrompt, Position, Seen, TextShown};
 use super::session_state;
 use super::subagents::lost_agent;
-use super::suggestions;
 use super::work::{Attaching, BackgroundResult, LeavingClient, QueuedPrompt, Responder, RunningTurn};
 use super::{
     AskId, Attachment, ClientId, CompactionState, NoticeSeverity, Opening, Replay, SessionAnswer,
@@ -27,8 +25,8 @@ use epitome_provider::ProviderError;
 use epitome_provider::attachments::left_out;
 use epitome_recipe::command;
 use epitome_recipe::render::ShellOutputs;
+use epitome_store::StoreError;
 use epitome_thread::{Change, Content, Message, Origin, Seq, StopReason};
-use epitome_tools::question::QuestionReply;
 use epitome_turn::{Turn, TurnLimits};
 
 /// Maximum number of prompts waiting for the end of a turn or for a model to be found.
@@ -67,9 +65,9 @@ impl Session {
                 self.cancel();
                 self.core.clients.close();
             }
-            SessionCommand::Attach { ticket, opening, replay } => match opening.check_for(&replay) {
-                Ok(()) => self.attach(ticket, opening, replay),
-                Err(error) => refuse_client(&mut self.core, Attaching { ticket, opening, replay }, &error),
+            SessionCommand::Attach(attaching) => match attaching.opening.check_for(&attaching.replay) {
+                Ok(()) => self.attach(attaching),
+                Err(error) => refuse_client(&mut self.core, attaching, &error),
             },
             SessionCommand::Prompt { ticket, client, content, key } => {
                 let Some(mut responder) = self.core.responder(ticket, client) else { return };
@@ -115,7 +113,7 @@ impl Session {
                     return responder.answer(Ok(SessionAnswer::Closed));
                 }
                 self.cancel();
-                self.core.clients.leave_later(LeavingClient::Client(client, responder));
+                self.core.clients.leave_later(LeavingClient { client, responder: Some(responder) });
             }
             SessionCommand::Detach { client } => {
                 self.core.clients.unwatch(client);
@@ -123,7 +121,7 @@ impl Session {
                     return self.leave_to_others(client);
                 }
                 self.cancel();
-                self.core.clients.leave_later(LeavingClient::Gone(client));
+                self.core.clients.leave_later(LeavingClient { client, responder: None });
             }
             SessionCommand::Watch(watcher) => self.watch(watcher),
             SessionCommand::Unwatch { client } => self.core.clients.unwatch(client),
@@ -138,7 +136,7 @@ impl Session {
         }
     }
 
-    pub(super) fn attach(&mut self, ticket: Ticket, opening: Opening, replay: Replay) {
+    pub(super) fn attach(&mut self, Attaching { ticket, opening, replay }: Attaching) {
         let attachment = self.core.clients.gated(&opening.attachment);
         let opening = Opening { attachment: attachment.clone(), ..opening };
         if let Replay::Rest { position, .. } = &replay
@@ -168,10 +166,7 @@ impl Session {
         };
         let is_replay = match &replay {
             Replay::Everything => {
-                for entry in self.core.thread.entries() {
-                    let out = SessionEvent::Entry { entry: entry.clone(), replay: true, own: false };
-                    attachment.outlet.put(self.core.id(), out);
-                }
+                attachment.replay(self.core.id(), self.core.thread.entries());
                 true
             }
             Replay::Rest { position, prompts } => {
@@ -260,9 +255,7 @@ impl Session {
         match (command, asker) {
             (SessionCommand::Watch(watcher), _) => self.watch(watcher),
             (SessionCommand::Unwatch { client }, _) => self.core.clients.unwatch(client),
-            (SessionCommand::Attach { ticket, opening, replay }, _) => {
-                late.push(Attaching { ticket, opening, replay });
-            }
+            (SessionCommand::Attach(attaching), _) => late.push(attaching),
             (SessionCommand::Detach { client }, _) => late
                 .extract_if(.., |attaching| attaching.opening.attachment.client == client)
                 .for_each(|attaching| attaching.refuse(self.core.id(), &error)),
@@ -353,10 +346,8 @@ impl Session {
     /// Adds an observer, and sends it everything from this entry on.
     pub(super) fn watch(&mut self, Watcher { from, attachment }: Watcher) {
         let gated = self.core.clients.gated(&attachment);
-        for entry in self.core.thread.entries().iter().filter(|entry| entry.seq >= from) {
-            let out = SessionEvent::Entry { entry: entry.clone(), replay: true, own: false };
-            gated.outlet.put(self.core.id(), out);
-        }
+        let entries = self.core.thread.entries().iter();
+        gated.replay(self.core.id(), entries.filter(|entry| entry.seq >= from));
         self.show_live_text(&gated, None);
         self.subagents.show_at_work(&gated, true);
         self.show_open_asks(&gated);
@@ -435,10 +426,8 @@ impl Core {
             _ => return,
         };
         let title = title_of(&text);
-        if !title.is_empty()
-            && let Err(error) = self.commit(Change::Titled { title })
-        {
-            tracing::error!(session = %self.id(), %error, "the title could not be written");
+        if !title.is_empty() {
+            drop(self.commit(Change::Titled { title }));
         }
     }
 }
@@ -480,7 +469,7 @@ impl Session {
         content: Vec<Content>,
         key: Option<&str>,
     ) -> Result<Seq, SessionError> {
-        if let Some(queued) = session_state::queued_earlier(&self.core.thread, key) {
+        if let Some((queued, _)) = session_state::queued_earlier(&self.core.thread, key) {
             return Ok(queued);
         }
         self.core.check_log()?;
@@ -522,20 +511,7 @@ impl Session {
         let Some(prompt) = session_state::answer_repeated(&self.core, prompt) else { return true };
         let typed = self.command_in(&prompt.content).map(|(_, typed)| typed.to_owned());
         let built_in = typed.as_deref().and_then(commands::find);
-        if let (Some(built_in), Some(grant)) = (built_in, self.core.clients.grant(prompt.client))
-            && let Err(why) = built_in.check(grant)
-        {
-            prompt.responder.answer(Err(SessionError::Invalid(why)));
-            return true;
-        }
-        if typed.as_deref().is_some_and(commands::is_repair)
-            && let Some(acceptance) = self.core.log.acceptance()
-            && let Err(error) = self.core.commit(acceptance)
-        {
-            prompt.responder.answer(Err(error));
-            return true;
-        }
-        if let Err(error) = self.core.close_open_turn(StopReason::Failed) {
+        if let Err(error) = self.ready_for(prompt.client, typed.as_deref()) {
             prompt.responder.answer(Err(error));
             return true;
         }
@@ -571,8 +547,11 @@ impl Session {
             }
             None => {
                 self.recipes.report_unknown(&self.core, &prompt.content);
-                let said = match session_state::said_earlier(&self.core.thread, prompt.responder.key()) {
-                    Some(said) => said,
+                let key = prompt.responder.key();
+                let said = match session_state::queued_earlier(&self.core.thread, key) {
+                    Some((entry, message)) => {
+                        Change::Said { message: message.clone(), origin: Origin::Queue { entry } }
+                    }
                     None => {
                         let message =
                             Message { id: self.core.fresh_message(), content: prompt.content, author: None };
@@ -589,6 +568,21 @@ impl Session {
             }
         }
         true
+    }
+
+    /// Checks the rights of a prompt's client, and makes the log ready for the prompt.
+    fn ready_for(&mut self, client: ClientId, typed: Option<&str>) -> Result<(), SessionError> {
+        if let (Some(built_in), Some(grant)) =
+            (typed.and_then(commands::find), self.core.clients.grant(client))
+        {
+            built_in.check(grant).map_err(SessionError::Invalid)?;
+        }
+        if typed.is_some_and(commands::is_repair)
+            && let Some(acceptance) = self.core.log.acceptance()
+        {
+            self.core.commit(acceptance)?;
+        }
+        self.core.close_open_turn(StopReason::Failed)
     }
 
     pub(super) fn begin_said(&mut self, said: Change, responder: Responder, rounds: u32) {
@@ -626,73 +620,18 @@ impl Session {
 impl Session {
     pub(super) fn background_done(&mut self, done: BackgroundResult) {
         match done {
-            BackgroundResult::Recipes(catalog, watch) => {
-                let problems = catalog.problems.clone();
-                let before = self.recipes.command_list();
-                let readable = catalog.readable.clone();
-                self.core.workspace = Arc::new(self.core.workspace.reading(readable));
-                let first = self.recipes.read(catalog, watch);
-                let masker = self.tools.masker(&self.core);
-                self.recipes.offer_skills(&mut self.core, &self.hooks, masker);
-                let now = self.recipes.command_list();
-                if first || before != now {
-                    self.core.announce(&SessionEvent::Commands(now));
-                }
-                self.core.clients.notify_problems_of("recipes", &problems);
-            }
-            BackgroundResult::HooksAside(event, ask, resolution) => {
-                hooks_aside::resolved(self, event, ask, *resolution);
-            }
-            BackgroundResult::Shell(ticket, outputs) => {
-                if let Some(rendering) = self.recipes.take_rendered(ticket) {
-                    self.begin_command(rendering.prompt, outputs);
-                }
-            }
-            BackgroundResult::ServerPrompt(ticket, fetched) => prompts::prompt_fetched(self, ticket, fetched),
-            BackgroundResult::Attached(ticket, content) => prompts::resources_fetched(self, ticket, content),
-            BackgroundResult::ModelSearch(found) => self.models_found(found),
-            BackgroundResult::Hooks(look, found, trust, watch) => {
-                if self.hooks.take_found(&mut self.core, look, *found, *trust, watch) {
-                    self.mcp.start_trusted(&mut self.core, &self.hooks);
-                }
-            }
-            BackgroundResult::Ahead(plan, summary) => self.summary_prepared(*plan, *summary),
-            BackgroundResult::Foreseen(decided) => self.compaction_foreseen(decided),
-            BackgroundResult::Previewed(ticket, previewed) => self.previewed(ticket, *previewed),
-            BackgroundResult::ServicePlan(hook, plan, answer) => self.service_planned(&hook, plan, answer),
-            BackgroundResult::OnDisk(prompt, came) => self.on_disk(*prompt, came),
-            BackgroundResult::TakenUp(reports) => self.taken_up(reports),
-            BackgroundResult::EditorRequestOver(waited) => self.editors.waited(waited, &self.core.clients),
-            BackgroundResult::QuestionOver(ask) => {
-                self.questions.close(ask, QuestionReply::Cancelled, &self.core.clients)
-            }
-            BackgroundResult::ServersAwaited => self.mcp.waited(&self.core, self.inbox.has_prompts()),
-            BackgroundResult::Callback(called) => self.background_callback_done(called),
-            BackgroundResult::ModelsAsked(asked) => {
-                let effects = self.core.model.apply_learned(*asked, &self.core.settings);
-                self.core.model_learned(effects);
-            }
-            BackgroundResult::Served => {}
-            BackgroundResult::Suggested(at, prompts) => suggestions::came(self, at, prompts),
+            BackgroundResult::Then(next) => next(self),
             // `run` has already checked whether to suspend the session.
             BackgroundResult::Idle => self.watch_idle(),
-            BackgroundResult::Rested(at) => {
-                if self.work.is_none() && self.core.thread.next_seq() == at {
-                    self.core.model.forget_encoding();
-                }
-            }
-            BackgroundResult::DraftDue => save_draft(self),
-            BackgroundResult::DraftSaved(result) => self.core.log.draft.saved(&result),
-            BackgroundResult::SyncDue => {
-                self.core.log.sync_begins();
-                self.core.sync_in_background();
-            }
-            BackgroundResult::Synced(Ok(())) => {}
-            BackgroundResult::Synced(Err(error)) => {
-                tracing::error!(session = %self.core.id(), %error, "the log could not be synced");
-                let text = format!("The session's log could not be synced to disk: {error}");
-                self.core.notify(NoticeSeverity::Error, text);
-            }
+        }
+    }
+
+    /// The log was synced, or an error prevented it.
+    pub(super) fn synced(&mut self, synced: Result<(), Arc<StoreError>>) {
+        if let Err(error) = synced {
+            tracing::error!(session = %self.core.id(), %error, "the log could not be synced");
+            let text = format!("The session's log could not be synced to disk: {error}");
+            self.core.notify(NoticeSeverity::Error, text);
         }
     }
 
@@ -732,16 +671,10 @@ fn record(core: &mut Core, change: Change, answer: oneshot::Sender<Result<(), Se
     if let Err(error) = core.commit(change) {
         return drop(answer.send(Err(error)));
     }
-    let syncer = core.log.syncer();
-    core.background.spawn(async move {
-        let synced = syncer.sync().await;
-        let recorded = match &synced {
-            Ok(()) => Ok(()),
-            Err(error) => Err(SessionError::Store(error.to_string())),
-        };
+    core.sync_then(|synced| {
+        let recorded = synced.as_ref().map_err(|error| SessionError::Store(error.to_string()));
         // The receiver may be gone.
-        drop(answer.send(recorded));
-        BackgroundResult::Synced(synced)
+        drop(answer.send(recorded.copied()));
     });
 }
 

@@ -28,10 +28,10 @@ use super::core::Core;
 use super::hook_host::HookHost;
 use super::mcp::McpHost;
 use super::questions::Questions;
-use super::recipe_catalog::SessionRecipes;
+use super::recipes::SessionRecipes;
 use super::rounds::apply_to;
 use super::session_state;
-use super::work::{BackgroundResult, QueuedPrompt};
+use super::work::QueuedPrompt;
 use super::{AccessGrant, AccessScope, CommandInfo, NoticeSeverity, SessionAnswer, cpu_worker, summary};
 use epitome_checkpoint::{CheckpointError, RewindReport, TurnRecord};
 use epitome_compaction::{Budget, Preview};
@@ -42,7 +42,7 @@ use epitome_provider::models;
 use epitome_provider::spent::Spent;
 use epitome_recipe::command;
 use epitome_thread::diff::similar_texts;
-use epitome_thread::{Change, Content, ModelName, StopReason, Usage};
+use epitome_thread::{Change, Content, StopReason, Usage};
 
 /// Maximum length of a title given by the user, in characters. Lists of sessions show it on one line.
 pub(super) const TITLE_CHARS_MAX: usize = 200;
@@ -92,16 +92,35 @@ const fn built_in(
 
 /// In the order of `/help`. The names are those in `command::RESERVED`.
 const BUILT_IN: &[BuiltInCommand] = &[
-    built_in("help", "List the commands, and where recipes come from", None, help),
+    built_in("help", "List the commands, and where recipes come from", None, |core, context, _| {
+        let built_in: Vec<CommandInfo> = listed().collect();
+        CommandOutcome::text(help::text(&built_in, context.recipes.catalog(), &core.services.paths.home))
+    }),
     built_in("context", "Show how full the context window is, and what fills it", None, show_context),
-    built_in("usage", "Show usage: tokens and cost by model, agents, tool calls and time", None, show_usage),
+    built_in(
+        "usage",
+        "Show usage: tokens and cost by model, agents, tool calls and time",
+        None,
+        |core, _, _| CommandOutcome::text(usage::text(&core.settings, &core.thread)),
+    ),
     built_in(
         "goal",
         "Show, set or clear the goal of the work; it survives every compaction",
         Some("[goal | clear]"),
         goal,
     ),
-    built_in("hooks", "Show the hooks of this session, in the order in which they run", None, show_hooks),
+    built_in(
+        "hooks",
+        "Show the hooks of this session, in the order in which they run",
+        None,
+        |core, context, _| {
+            CommandOutcome::text(hooks::text(
+                context.hooks.found(),
+                core.settings.hooks.enabled,
+                &core.thread,
+            ))
+        },
+    ),
     built_in(
         MCP,
         "Show the MCP servers of this session, one of them in detail, or change its connection",
@@ -157,7 +176,7 @@ const BUILT_IN: &[BuiltInCommand] = &[
         "why",
         "Explain what compactions and hooks did here, who asked for it, and why",
         Some("[entry, e.g. e12 | hook]"),
-        why,
+        |core, _, typed| CommandOutcome::text(why::text(&core.thread, typed)),
     ),
     built_in(
         "worktree",
@@ -195,8 +214,11 @@ impl BuiltInCommand {
 }
 
 /// The result of a command.
+#[derive(Default)]
 pub(super) struct CommandOutcome {
     changes: Vec<Change>,
+    /// What the user is shown, behind the changes.
+    text: Option<String>,
     /// The `_meta` of the answer.
     meta: Option<serde_json::Value>,
     /// Disk work on which the result depends; all other fields are then empty.
@@ -205,7 +227,6 @@ pub(super) struct CommandOutcome {
     rewound_files: Option<RewindReport>,
 }
 
-/// Disk work of a command.
 type DiskWork = Box<dyn FnOnce() -> DiskResult + Send>;
 
 /// The same, with questions to the user. `None` after a panic.
@@ -219,8 +240,17 @@ pub enum DiskResult {
 }
 
 impl CommandOutcome {
+    fn text(text: impl Into<String>) -> CommandOutcome {
+        CommandOutcome { text: Some(text.into()), ..CommandOutcome::default() }
+    }
+
+    /// A text that says why nothing is done.
+    fn refused(command: &str, text: impl Into<String>) -> CommandOutcome {
+        CommandOutcome::text(text).with(command, serde_json::json!({ "status": "refused" }))
+    }
+
     fn from_changes(changes: Vec<Change>) -> CommandOutcome {
-        CommandOutcome { changes, meta: None, later: None, rewound_files: None }
+        CommandOutcome { changes, ..CommandOutcome::default() }
     }
 
     fn later(work: DiskWork) -> CommandOutcome {
@@ -228,7 +258,7 @@ impl CommandOutcome {
     }
 
     fn eventually(work: LaterWork) -> CommandOutcome {
-        CommandOutcome { later: Some(work), ..CommandOutcome::from_changes(Vec::new()) }
+        CommandOutcome { later: Some(work), ..CommandOutcome::default() }
     }
 
     /// Adds machine-readable data about the command to `_meta`, under this name.
@@ -237,19 +267,10 @@ impl CommandOutcome {
     }
 }
 
-/// The new view does not fit the context window. All sizes are in tokens.
-struct NoRoom {
-    after: u64,
-    /// Reserved for the reply.
-    reserve: u64,
-    model: ModelName,
-    window: u64,
-}
-
 impl Core {
-    /// Returns the tokens in context before and after a change of the view. Fails if the larger view does not fit the
-    /// window.
-    fn sizes_with(&self, change: Change) -> Result<(u64, u64), NoRoom> {
+    /// Returns the tokens in context before and after a change of the view. If the larger view does not fit the window,
+    /// the error says so, as a part of a sentence from the size on.
+    fn sizes_with(&self, change: Change) -> Result<(u64, u64), String> {
         let mut then = self.thread.clone();
         apply_to(&mut then, change);
         let ruler = self.ruler();
@@ -257,7 +278,11 @@ impl Core {
         let reserve = self.reserve();
         match self.model.endpoint() {
             Some(endpoint) if after > before && after.saturating_add(reserve) > endpoint.window => {
-                Err(NoRoom { after, reserve, model: endpoint.name.clone(), window: endpoint.window })
+                Err(format!(
+                    "about {after} tokens, and {} takes {}, of which {reserve} are for its reply. Choose a model \
+                     with a larger window",
+                    endpoint.name, endpoint.window
+                ))
             }
             Some(_) | None => Ok((before, after)),
         }
@@ -334,7 +359,7 @@ impl Session {
         let rest = command::parse(&typed).map(|typed| typed.rest.to_owned()).unwrap_or_default();
         let ordered = (built_in.name == MCP).then(|| mcp::order_server(self, &rest)).flatten();
         self.carry_out(prompt, typed, |core, context| match ordered {
-            Some(text) => text_reply(core, text),
+            Some(text) => CommandOutcome::text(text),
             None => (built_in.run)(core, context, &rest),
         });
     }
@@ -359,15 +384,15 @@ impl Session {
 
     /// Commits the result of a command and ends its turn, after its disk work if it has any.
     fn finish_command(&mut self, prompt: QueuedPrompt, ran: CommandOutcome) {
-        let CommandOutcome { changes, meta, later, rewound_files } = ran;
+        let CommandOutcome { changes, text, meta, later, rewound_files } = ran;
         if let Some(work) = later {
-            let on_disk = async move { BackgroundResult::OnDisk(Box::new(prompt), work.await) };
-            self.inbox.pause_for(self.core.background.spawn(on_disk).id());
-            return;
+            let on_disk = self.core.start(work, |session, came| session.on_disk(prompt, came));
+            return self.inbox.pause_for(on_disk.id());
         }
         let (reason, usage) = (StopReason::EndTurn, Usage::default());
         let ended = Change::TurnEnded { reason, usage, quiet_hooks: 0 };
-        for change in changes.into_iter().chain([ended]) {
+        let note = text.map(|text| self.core.note(text));
+        for change in changes.into_iter().chain(note).chain([ended]) {
             if let Err(error) = self.core.commit(change) {
                 session_state::command_ended(self, StopReason::Failed, Some(error.clone()));
                 return prompt.responder.answer(Err(error));
@@ -381,18 +406,14 @@ impl Session {
     }
 
     /// Continues a command after its disk work.
-    pub(super) fn on_disk(&mut self, prompt: QueuedPrompt, came: Option<DiskResult>) {
+    fn on_disk(&mut self, prompt: QueuedPrompt, came: Option<DiskResult>) {
         self.inbox.resume();
         let ran = match came {
             Some(DiskResult::Rewound(plan, came)) => rewind::rewound(&mut self.core, *plan, came),
             Some(DiskResult::Checkpoints(Ok(turns))) => rewind::list_checkpoints(&mut self.core, &turns),
-            Some(DiskResult::Checkpoints(Err(error))) => {
-                rewind::not_rewound(&mut self.core, &error.to_string())
-            }
-            Some(DiskResult::Worktree((text, meta))) => {
-                text_reply(&mut self.core, text).with("worktree", meta)
-            }
-            None => text_reply(&mut self.core, format!("Not done: {}.", cpu_worker::FAULT)),
+            Some(DiskResult::Checkpoints(Err(error))) => rewind::not_rewound(&error.to_string()),
+            Some(DiskResult::Worktree((text, meta))) => CommandOutcome::text(text).with("worktree", meta),
+            None => CommandOutcome::text(format!("Not done: {}.", cpu_worker::FAULT)),
         };
         self.finish_command(prompt, ran);
     }
@@ -404,21 +425,6 @@ pub(super) fn report_unsent_attachments(core: &Core, prompt: &QueuedPrompt) {
         let text = "Only the command was run; the rest of the prompt was left out.".to_owned();
         core.notify(NoticeSeverity::Info, text);
     }
-}
-
-fn noted(core: &mut Core, text: impl Into<String>) -> Change {
-    Change::Noted { message: core.fresh_message(), text: text.into() }
-}
-
-/// The result of a command that only outputs a text.
-fn text_reply(core: &mut Core, text: impl Into<String>) -> CommandOutcome {
-    CommandOutcome::from_changes(vec![noted(core, text)])
-}
-
-fn help(core: &mut Core, context: &CommandContext<'_>, _: &str) -> CommandOutcome {
-    let built_in: Vec<CommandInfo> = listed().collect();
-    let text = help::text(&built_in, context.recipes.catalog(), &core.services.paths.home);
-    text_reply(core, text)
 }
 
 /// The damage has been accepted before this command was committed.
@@ -435,7 +441,7 @@ fn repair(core: &mut Core, _: &CommandContext<'_>, _: &str) -> CommandOutcome {
             )
         }
     };
-    text_reply(core, text)
+    CommandOutcome::text(text)
 }
 
 fn show_context(
@@ -459,37 +465,25 @@ fn show_context(
         spent: Spent::total(&core.settings, &core.thread),
         memory: MemoryFiles::directory(&core.services.paths),
     };
-    let text = context::text(&core.ruler(), &core.thread, &facts);
-    text_reply(core, text)
-}
-
-fn show_hooks(core: &mut Core, context: &CommandContext<'_>, _: &str) -> CommandOutcome {
-    let text = hooks::text(context.hooks.found(), core.settings.hooks.enabled, &core.thread);
-    text_reply(core, text)
+    CommandOutcome::text(context::text(&core.ruler(), &core.thread, &facts))
 }
 
 fn show_mcp(
-    core: &mut Core,
+    _: &mut Core,
     CommandContext { mcp, hooks, .. }: &CommandContext<'_>,
     name: &str,
 ) -> CommandOutcome {
     if let Some(status) = mcp.statuses().iter().find(|status| status.spec.name == name) {
-        return text_reply(core, mcp::detailed_text(status));
+        return CommandOutcome::text(mcp::detailed_text(status));
     }
     let waiting: Vec<String> = mcp.untrusted(hooks).into_iter().map(|server| server.what).collect();
-    let text = mcp::text(&mcp.statuses(), &waiting);
-    text_reply(core, text)
-}
-
-fn show_usage(core: &mut Core, _: &CommandContext<'_>, _: &str) -> CommandOutcome {
-    let text = usage::text(&core.settings, &core.thread);
-    text_reply(core, text)
+    CommandOutcome::text(mcp::text(&mcp.statuses(), &waiting))
 }
 
 /// The result of a `/compact` that can't be made.
-pub(super) fn no_compaction(core: &mut Core, why: &str) -> CommandOutcome {
+pub(super) fn no_compaction(why: &str) -> CommandOutcome {
     let data = serde_json::json!({ "status": "refused", "reason": why });
-    text_reply(core, format!("Not compacted: {why}")).with("compaction", data)
+    CommandOutcome::text(format!("Not compacted: {why}")).with("compaction", data)
 }
 
 /// Reports what a compaction would do.
@@ -525,7 +519,7 @@ pub(super) fn dry_run(
         command,
     };
     let (text, data) = (dry::text(&facts), dry::json(&facts));
-    text_reply(core, text).with("compaction", data)
+    CommandOutcome::text(text).with("compaction", data)
 }
 
 fn goal(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
@@ -535,9 +529,9 @@ fn goal(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome 
                 Some(goal) => format!("The goal is: {goal}\n\n/goal clear ends it."),
                 None => "No goal is set. /goal and some words set one.".to_owned(),
             };
-            return text_reply(core, text);
+            return CommandOutcome::text(text);
         }
-        "clear" if core.thread.goal().is_none() => return text_reply(core, "No goal is set."),
+        "clear" if core.thread.goal().is_none() => return CommandOutcome::text("No goal is set."),
         "clear" => None,
         long if long.len() > GOAL_BYTES_MAX => {
             let text = format!(
@@ -545,7 +539,7 @@ fn goal(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome 
                  put the details into a file that it names.",
                 long.len()
             );
-            return text_reply(core, text);
+            return CommandOutcome::text(text);
         }
         goal => Some(goal.to_owned()),
     };
@@ -553,28 +547,21 @@ fn goal(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome 
     CommandOutcome::from_changes(vec![Change::GoalSet { goal }])
 }
 
-fn rename(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
+fn rename(_: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
     let title = typed.split_whitespace().collect::<Vec<_>>().join(" ");
     let length = title.chars().count();
     if title.is_empty() {
-        return text_reply(core, "Give the title: /rename TITLE.")
-            .with("rename", serde_json::json!({ "status": "refused" }));
+        return CommandOutcome::refused("rename", "Give the title: /rename TITLE.");
     }
     if length > TITLE_CHARS_MAX {
-        return text_reply(
-            core,
-            format!("Not renamed: a title has at most {TITLE_CHARS_MAX} characters, and this has {length}."),
-        )
-        .with("rename", serde_json::json!({ "status": "refused" }));
+        let text =
+            format!("Not renamed: a title has at most {TITLE_CHARS_MAX} characters, and this has {length}.");
+        return CommandOutcome::refused("rename", text);
     }
-    let noted = noted(core, format!("This session is now called: {title}"));
+    let text = format!("This session is now called: {title}");
     let meta = serde_json::json!({ "status": "done", "title": title });
-    CommandOutcome::from_changes(vec![Change::Titled { title }, noted]).with("rename", meta)
-}
-
-fn why(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
-    let text = why::text(&core.thread, typed);
-    text_reply(core, text)
+    CommandOutcome { changes: vec![Change::Titled { title }], ..CommandOutcome::text(text) }
+        .with("rename", meta)
 }
 
 #[cfg(test)]

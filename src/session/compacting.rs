@@ -16,12 +16,11 @@ use super::actor::Session;
 use super::child_requests::UNUSED_SUMMARY;
 use super::core::Core;
 use super::effects;
-use super::recipe_catalog::SessionRecipes;
-use super::recipes::RenderedText;
+use super::recipes::SessionRecipes;
 use super::replies::sentence;
 use super::rounds::apply_to;
 use super::summary::{self, Attempt, SummaryJob, WrittenSummary};
-use super::work::{JobResult, PendingResolution, ScanPurpose, TurnFault};
+use super::work::{PendingResolution, TurnFault};
 use super::{CompactionState, NoticeSeverity, cpu_worker};
 use epitome_compaction::backoff::CompactionBackoff;
 use epitome_compaction::{
@@ -31,7 +30,6 @@ use epitome_config::Summariser;
 use epitome_hooks::output::HistoryTail;
 use epitome_provider::ProviderError;
 use epitome_provider::endpoint::Endpoint;
-use epitome_recipe::render::ShellOutputs;
 use epitome_thread::{Change, Content, Entry, Mask, Seq, Trigger};
 use epitome_turn::{CHANGED, CompactionReason, CompactionResult, Effect, EffectResult};
 
@@ -71,6 +69,11 @@ impl Compactor {
 
     pub(super) fn order(&mut self, order: CompactionOrder) {
         self.order = order;
+    }
+
+    /// The summary that hooks see before it replaces the history.
+    pub(super) fn summary(&self) -> Option<&String> {
+        self.summary.as_ref()
     }
 
     /// Returns the future that writes the summary for a plan. The frame must exist.
@@ -126,10 +129,9 @@ impl Compactor {
         let order = &self.order;
         match (&order.instruction, &order.recipe) {
             (Some(instruction), _) => instruction.clone(),
-            (None, Some(recipe)) => match core.render(recipe, &order.arguments, &ShellOutputs::new()) {
-                RenderedText::Done(text) => text,
-                RenderedText::Needs(_) | RenderedText::Failed(_) => recipe.body.clone(),
-            },
+            (None, Some(recipe)) => {
+                core.render_without_shell(recipe, &order.arguments).unwrap_or_else(|| recipe.body.clone())
+            }
             (None, None) => recipes.summary_instruction(core),
         }
     }
@@ -144,11 +146,6 @@ impl Compactor {
     fn forget(&mut self) -> Option<CompactionDraft> {
         (self.summary, self.order) = (None, CompactionOrder::default());
         self.draft.take()
-    }
-
-    /// The summary that hooks see before it replaces the history.
-    pub(super) fn summary(&self) -> Option<&String> {
-        self.summary.as_ref()
     }
 }
 
@@ -224,6 +221,10 @@ impl Session {
         self.answer_turn(EffectResult::Compacted(answer));
     }
 
+    pub(super) fn fail_compaction(&mut self, why: impl Into<String>) {
+        self.end_compaction(CompactionResult::Failed(why.into()));
+    }
+
     /// Drops the compaction. Its unused summary was paid for, so the usage is recorded.
     pub(super) fn drop_draft(&mut self) {
         let draft = self.compactor.forget();
@@ -251,33 +252,31 @@ impl Session {
             if let Some(work) = &mut self.work {
                 work.fault = TurnFault::TooLong;
             }
-            let reason = "the history that it was given is too long".to_owned();
-            return self.end_compaction(CompactionResult::Failed(reason));
+            return self.fail_compaction("the history that it was given is too long");
         }
         if why == CompactionReason::Overflow
             && let Some(pins) =
                 compaction::pins_too_large(&self.core.ruler(), &self.core.thread, self.core.view_tokens_max())
         {
-            return self
-                .end_compaction(CompactionResult::Failed(format!("{pins}. Unpin some of them first.")));
+            return self.fail_compaction(format!("{pins}. Unpin some of them first."));
         }
         match self.core.thread.frame() {
-            None => self.scan_first(ScanPurpose::Compaction(why)),
+            None => self.scan_first(move |session| session.plan(why)),
             Some(_) => self.plan(why),
         }
     }
 
     /// Decides on the CPU worker what the compaction does.
-    pub(super) fn plan(&mut self, why: CompactionReason) {
+    fn plan(&mut self, why: CompactionReason) {
         let focus = self.compactor.order.focus.clone();
         let deciding = self.compactor.deciding(&mut self.core, focus, why);
-        self.run_on_cpu(deciding, move |decided| JobResult::Planned(why, decided));
+        self.start_job(cpu_worker::run(deciding), move |session, decided| session.planned(why, decided));
     }
 
     /// Takes the decision. If the view has changed since, the turn requests another plan.
-    pub(super) fn planned(&mut self, why: CompactionReason, decided: Option<(Seq, CompactionDecision)>) {
+    fn planned(&mut self, why: CompactionReason, decided: Option<(Seq, CompactionDecision)>) {
         let Some((revision, decision)) = decided else {
-            return self.end_compaction(CompactionResult::Failed(cpu_worker::FAULT.to_owned()));
+            return self.fail_compaction(cpu_worker::FAULT);
         };
         if revision == self.core.thread.view().revision() {
             match decision {
@@ -308,7 +307,7 @@ impl Session {
         // If the model has to be looked for, the compaction is planned again once it is found.
         let Some(endpoint) = self.endpoint_for(&Effect::PlanCompaction(why)) else { return };
         if let Err(message) = self.ensure_frame() {
-            return self.end_compaction(CompactionResult::Failed(message));
+            return self.fail_compaction(message);
         }
         if let Some((prepared, written)) = self.take_prepared(&plan, why) {
             self.compactor.draft =
@@ -331,11 +330,8 @@ impl Session {
         let instruction = self.compactor.instruction(&self.core, &self.recipes);
         let pieces = self.compactor.show_begun(&mut self.core);
         let writing = self.compactor.writing(&self.core, main, plan, instruction, pieces);
-        let Some(work) = &mut self.work else { return };
         let scope = self.core.trace.scope().clone();
-        let job =
-            async move { JobResult::Summary(Box::new(effects::guarded(writing, Attempt::panicked).await)) };
-        work.jobs.spawn(job.instrument(scope));
+        self.start_job(effects::guarded(writing, Attempt::panicked).instrument(scope), Session::summarised);
     }
 
     /// Shortens old tool results, without a model call and without hooks.
@@ -343,14 +339,14 @@ impl Session {
         let (ruler, thread) = (self.core.ruler(), self.core.thread.clone());
         let revision = thread.view().revision();
         let pruning = move || compaction::pruned(&ruler, &thread, masks, trigger);
-        self.run_on_cpu(pruning, move |pruned| JobResult::Pruned(revision, pruned));
+        self.start_job(cpu_worker::run(pruning), move |session, pruned| session.pruned(revision, pruned));
     }
 
-    pub(super) fn pruned(&mut self, revision: Seq, pruned: Option<Change>) {
+    fn pruned(&mut self, revision: Seq, pruned: Option<Change>) {
         let change = match pruned {
             Some(change) if revision == self.core.thread.view().revision() => self.core.sized(change),
-            Some(_) => return self.end_compaction(CompactionResult::Failed(CHANGED.to_owned())),
-            None => return self.end_compaction(CompactionResult::Failed(cpu_worker::FAULT.to_owned())),
+            Some(_) => return self.fail_compaction(CHANGED),
+            None => return self.fail_compaction(cpu_worker::FAULT),
         };
         if let Change::Pruned { tokens_before, tokens_after, .. } = &change {
             self.compaction_meta("pruned", Some((*tokens_before, *tokens_after)));
@@ -359,7 +355,7 @@ impl Session {
         self.end_compaction(CompactionResult::Done(Box::new(change)));
     }
 
-    pub(super) fn summarised(&mut self, attempt: Attempt) {
+    fn summarised(&mut self, attempt: Attempt) {
         self.compactor.show_last_pieces(&self.core);
         let summary = take_attempt(self, attempt);
         if let Err(error) = &summary {
@@ -379,11 +375,11 @@ impl Session {
     pub(super) fn compose(&mut self) {
         // A pruning has no draft, and is not made again.
         let Some(CompactionDraft { mut plan, written, .. }) = self.compactor.draft.clone() else {
-            return self.end_compaction(CompactionResult::Failed(CHANGED.to_owned()));
+            return self.fail_compaction(CHANGED);
         };
         if plan.revision != self.core.thread.view().revision() {
             if written.by.is_some() {
-                return self.end_compaction(CompactionResult::Failed(CHANGED.to_owned()));
+                return self.fail_compaction(CHANGED);
             }
             let rewritten = self.core.thread.rewritten();
             plan.masks.retain(|mask| !rewritten.contains(mask.entry));
@@ -393,10 +389,10 @@ impl Session {
         let (ruler, thread) = (self.core.ruler(), self.core.thread.clone());
         let budget = self.compactor.budget(&self.core);
         let composing = move || compaction::compacted(&ruler, &thread, &budget, &plan, id, written);
-        self.run_on_cpu(composing, JobResult::Composed);
+        self.start_job(cpu_worker::run(composing), Session::composed);
     }
 
-    pub(super) fn composed(&mut self, composed: Option<Result<Change, String>>) {
+    fn composed(&mut self, composed: Option<Result<Change, String>>) {
         let why = self.compactor.draft.as_ref().map_or(CompactionReason::Command, |draft| draft.why);
         match composed {
             Some(Ok(change)) => {
@@ -404,7 +400,7 @@ impl Session {
                 self.answer_turn(EffectResult::Composed(Box::new(change)));
             }
             Some(Err(no_gain)) => self.nothing_to_compact(why, &no_gain),
-            None => self.end_compaction(CompactionResult::Failed(cpu_worker::FAULT.to_owned())),
+            None => self.fail_compaction(cpu_worker::FAULT),
         }
     }
 
@@ -447,12 +443,14 @@ impl Session {
                 CompactionDecision::Prune(_) => Err(compaction::NO_GAIN.to_owned()),
             }
         };
-        self.wait_with(pending);
-        self.run_on_cpu(composing, move |made| JobResult::Swapped(revision, made));
+        self.hooks.turn().pending = Some(pending);
+        self.start_job(cpu_worker::run(composing), move |session, made| {
+            session.text_composed(revision, made)
+        });
     }
 
-    pub(super) fn text_composed(&mut self, revision: Seq, made: Option<Result<Change, String>>) {
-        let Some(mut pending) = self.take_pending() else { return };
+    fn text_composed(&mut self, revision: Seq, made: Option<Result<Change, String>>) {
+        let Some(mut pending) = self.hooks.turn().pending.take() else { return };
         let made = made.unwrap_or_else(|| Err(cpu_worker::FAULT.to_owned()));
         let made = match revision == self.core.thread.view().revision() {
             true => made.map_err(|no_gain| format!("nothing is gained: {no_gain}")),
@@ -472,8 +470,8 @@ impl Session {
         let text = format!("Nothing to compact: {no_gain}.");
         match why {
             CompactionReason::Command | CompactionReason::Overflow => {
-                let message = self.core.fresh_message();
-                if let Err(error) = self.core.commit(Change::Noted { message, text }) {
+                let note = self.core.note(text);
+                if let Err(error) = self.core.commit(note) {
                     return self.abandon(&error);
                 }
             }

@@ -84,7 +84,6 @@ pub(super) struct CompletionModel {
     news: NewsSender,
 }
 
-/// The result of a completion.
 pub(super) struct Completion {
     pub text: String,
     pub model: ModelName,

@@ -6,8 +6,9 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
+use super::actor::Session;
 use super::child::Lineage;
 use super::client_list::ClientList;
 use super::counts::Counts;
@@ -16,6 +17,7 @@ use super::log::{SessionLog, Settled, WriteFailure};
 use super::model_link::ModelLink;
 use super::permissions::Permissions;
 use super::registry::{OtherSessions, Overrides, SessionServices, Sessions};
+use super::rounds::text_content;
 use super::trace::{self, Trace};
 use super::work::{BackgroundResult, Responder};
 use super::{ClientId, NoticeSeverity, Opening, SessionAnswer, SessionError, SessionEvent};
@@ -26,7 +28,7 @@ use epitome_problem::Problem;
 use epitome_provider::endpoint;
 use epitome_provider::spent::cost_of_change;
 use epitome_store::{Journal, StoreError};
-use epitome_thread::{Change, Content, Entry, Message, MessageId, Origin, SessionId, Thread};
+use epitome_thread::{Change, Entry, Message, MessageId, Origin, SessionId, Thread};
 use epitome_tools::Workspace;
 
 /// See the module.
@@ -105,11 +107,8 @@ impl Core {
         services.checkpoints.get_or_insert_with(|| {
             Checkpoints::new(&services.paths.data, thread.session(), Bounds::default())
         });
-        let variable = |name: &str| {
-            opening.environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
-        };
-        let (settings, problems) = Settings::load(&services.paths, Some(thread.cwd()), variable);
-        let settings = opening.overrides.over(settings);
+        let (settings, problems) =
+            opening.overrides.load(&services.paths, thread.cwd(), &opening.environment);
         let workspace = Workspace::new(
             thread.cwd().to_path_buf(),
             opening.directories.clone(),
@@ -141,12 +140,13 @@ impl Core {
     // ── The log ────────────────────────────────────────────────────────────────────────────────
 
     /// Sends a change to the journal's writer, applies and announces it. Clients don't see it before [`settle`]. Fails
-    /// at once if the journal is damaged.
+    /// at once, and logs that, if the journal is damaged.
     pub fn commit(&mut self, change: Change) -> Result<Arc<Entry>, SessionError> {
         let change = self.sized(change);
         let change = self.clients.sign(change);
+        let kind = change.kind();
         let entry = self.log.stage(change).map_err(|error| {
-            tracing::error!(session = %self.id(), %error, "an entry could not be written");
+            tracing::error!(session = %self.id(), kind, %error, "an entry could not be written");
             log_error(&error)
         })?;
         if self.log.is_behind() {
@@ -174,8 +174,11 @@ impl Core {
             | Change::Rewound { .. } => self.announce_usage(),
             _ => {}
         }
-        if let Some(sync) = self.log.sync_soon() {
-            self.background.spawn(sync);
+        if let Some(due) = self.log.sync_soon() {
+            self.start(due, |session, ()| {
+                session.core.log.sync_begins();
+                session.core.sync_in_background();
+            });
         }
         Ok(entry)
     }
@@ -207,20 +210,43 @@ impl Core {
             responder.answer(synced.as_ref().map(|()| answer).map_err(|error| log_error(error)));
             synced
         });
-        self.background.spawn(async move {
+        let synced = async move {
             match answered.await {
-                Ok(synced) => BackgroundResult::Synced(synced),
+                Ok(synced) => synced,
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                 // The process ends.
                 Err(_) => std::future::pending().await,
             }
-        });
+        };
+        self.start(synced, Session::synced);
+    }
+
+    /// Starts work outside of turns; the session goes on with its result.
+    pub fn start<T: Send + 'static>(
+        &mut self,
+        work: impl Future<Output = T> + Send + 'static,
+        then: impl FnOnce(&mut Session, T) + Send + 'static,
+    ) -> AbortHandle {
+        self.background.spawn(async move {
+            let result = work.await;
+            BackgroundResult::Then(Box::new(move |session: &mut Session| then(session, result)))
+        })
     }
 
     /// Starts syncing the log, without waiting for it.
     pub fn sync_in_background(&mut self) {
+        self.sync_then(|_| ());
+    }
+
+    /// Starts syncing the log, and reports the result. `report` is dropped if the session ends first.
+    pub fn sync_then(&mut self, report: impl FnOnce(&Result<(), Arc<StoreError>>) + Send + 'static) {
         let syncer = self.log.syncer();
-        self.background.spawn(async move { BackgroundResult::Synced(syncer.sync().await) });
+        let sync = async move {
+            let synced = syncer.sync().await;
+            report(&synced);
+            synced
+        };
+        self.start(sync, Session::synced);
     }
 
     /// The id for a new message, used neither in the log nor by a streaming reply.
@@ -228,12 +254,19 @@ impl Core {
         self.log.fresh_message(&self.thread)
     }
 
+    pub fn message(&mut self, text: impl Into<String>) -> Message {
+        Message { id: self.fresh_message(), content: text_content(text.into()), author: None }
+    }
+
+    /// A notice of the log that the model does not see.
+    pub fn note(&mut self, text: impl Into<String>) -> Change {
+        Change::Noted { message: self.fresh_message(), text: text.into() }
+    }
+
     /// A message that gives the model context in addition to the user's messages. `by`: its source.
     pub fn context(&mut self, by: String, text: String) -> Change {
         let text = format!("<context from=\"{by}\">\n{text}\n</context>");
-        let message =
-            Message { id: self.fresh_message(), content: vec![Content::Text { text }], author: None };
-        Change::Said { message, origin: Origin::Context { by } }
+        Change::Said { message: self.message(text), origin: Origin::Context { by } }
     }
 
     // ── Clients ────────────────────────────────────────────────────────────────────────────────
@@ -246,11 +279,6 @@ impl Core {
     pub fn notify(&self, severity: NoticeSeverity, text: impl Into<String>) {
         self.announce(&SessionEvent::Notice { severity, text: text.into() });
     }
-
-    /// Shows each problem once.
-    pub fn show_problems(&mut self, problems: &[Problem]) {
-        self.clients.notify_problems(problems);
-    }
 }
 
 /// Waits until all commits are in the journal, then releases their events to the clients. Entries that can't be written
@@ -262,7 +290,7 @@ pub(super) async fn settle(core: &mut Core) -> Result<(), Unwritten> {
     let Settled { written, failure } = core.log.settle().await;
     for entry in written {
         if let Some(remove) = core.log.draft.committed(&entry.change) {
-            core.background.spawn(blocking::run(remove));
+            core.start(blocking::run(remove), |_, ()| ());
         }
     }
     let Some(WriteFailure { from, error }) = failure else {

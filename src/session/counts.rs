@@ -1,9 +1,10 @@
 //! Counters of what the sessions of this process have done since it started, updated by each committed entry.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use serde::Serialize;
 
+use super::lock;
 use epitome_provider::spent::call_of;
 use epitome_thread::{Change, Usage};
 
@@ -33,7 +34,7 @@ pub struct CountsSnapshot {
 impl Counts {
     /// Counts a committed change and its cost in US dollars.
     pub fn take(&self, change: &Change, cost: Option<f64>) {
-        let mut counts = self.lock();
+        let mut counts = lock(&self.0);
         counts.entries += 1;
         match change {
             Change::TurnEnded { quiet_hooks, .. } => {
@@ -55,12 +56,7 @@ impl Counts {
     }
 
     pub fn read(&self) -> CountsSnapshot {
-        *self.lock()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, CountsSnapshot> {
-        // Code under this lock does not panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.0)
     }
 }
 

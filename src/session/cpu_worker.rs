@@ -12,11 +12,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::OnceLock;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::AbortHandle;
 
-use super::actor::Session;
-use super::core::Core;
-use super::work::{BackgroundResult, JobResult};
 use epitome_platform::blocking;
 
 /// Maximum number of waiting jobs; a caller with another one waits until there is room.
@@ -69,30 +65,6 @@ fn run_all(mut waiting: mpsc::Receiver<CpuJob>) {
         if std::panic::catch_unwind(AssertUnwindSafe(work)).is_err() {
             tracing::error!("work on the CPU thread panicked");
         }
-    }
-}
-
-impl Core {
-    /// Like `Session::run_on_cpu`, but outside of turns.
-    pub(super) fn run_on_cpu_in_background<T: Send + 'static>(
-        &mut self,
-        work: impl FnOnce() -> T + Send + 'static,
-        named: impl FnOnce(Option<T>) -> BackgroundResult + Send + 'static,
-    ) -> AbortHandle {
-        self.background.spawn(async move { named(run(work).await) })
-    }
-}
-
-impl Session {
-    /// Runs a job for the running turn, which waits for the result; a cancel drops the job. Does nothing without a
-    /// running turn.
-    pub(super) fn run_on_cpu<T: Send + 'static>(
-        &mut self,
-        work: impl FnOnce() -> T + Send + 'static,
-        named: impl FnOnce(Option<T>) -> JobResult + Send + 'static,
-    ) {
-        let Some(running) = &mut self.work else { return };
-        running.jobs.spawn(async move { named(run(work).await) });
     }
 }
 

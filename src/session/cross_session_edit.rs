@@ -4,18 +4,18 @@
 //! A conversation that is open in this process is changed by its session, any other one in its log.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::oneshot;
 
 use super::actor::Session;
 use super::callbacks::guarded;
 use super::core::Core;
+use super::lock;
 use super::registry::SessionServices;
 use super::rounds::room;
-use super::work::{BackgroundResult, JobResult, PendingResolution};
+use super::work::PendingResolution;
 use epitome_compaction as compaction;
 use epitome_config::Settings;
 use epitome_hooks::guards;
@@ -28,8 +28,8 @@ use epitome_thread::{
 };
 use epitome_tokens::Ruler;
 
-/// A replacement history for another conversation.
-#[derive(Clone, Debug)]
+/// A replacement history for another conversation. It has keys in its environment, so it is not `Debug`.
+#[derive(Clone)]
 pub struct Mutation {
     /// The conversation of the hook, and its working directory.
     pub from: SessionId,
@@ -56,13 +56,6 @@ impl RequesterContext {
             ConfiguredModel::Named(model) => Some(model),
             ConfiguredModel::SearchLocal(_) => None,
         })
-    }
-}
-
-/// Omits the environment, which contains keys.
-impl fmt::Debug for RequesterContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Around")
     }
 }
 
@@ -152,31 +145,24 @@ impl Session {
         let (settings, environment) = (self.core.settings.shared(), self.core.workspace.environment.clone());
         let around = RequesterContext { settings, environment };
         let mutation = Mutation { from, cwd, by, messages, preserve_recent, around };
-        self.wait_with(pending);
-        let Some(work) = &mut self.work else { return };
-        work.jobs.spawn(async move {
-            let replaced = guarded(sessions.mutate(&target, mutation)).await;
-            JobResult::Elsewhere(replaced.map(|Replaced { tokens_before, tokens_after }| {
-                format!(
-                    "{count} messages replaced the history of {target}: about {tokens_before} tokens \
-                     became {tokens_after}"
-                )
-            }))
+        self.hooks.turn().pending = Some(pending);
+        let id = target.clone();
+        let mutating = guarded(async move { sessions.mutate(&id, mutation).await });
+        self.start_job(mutating, move |session, replaced| {
+            let Some(mut pending) = session.hooks.turn().pending.take() else { return };
+            let Replaced { tokens_before, tokens_after } = match replaced {
+                Ok(replaced) => replaced,
+                Err(why) => return session.refuse_action(pending, why),
+            };
+            let words = format!(
+                "{count} messages replaced the history of {target}: about {tokens_before} tokens became \
+                 {tokens_after}"
+            );
+            let hook = &pending.resolution.action_by;
+            tracing::info!(session = %session.core.id(), hook, words, "another conversation was changed");
+            pending.done([words]);
+            session.settle_round(pending);
         });
-    }
-
-    /// Takes the result as text, and settles the end of the round that waited for it.
-    pub(super) fn mutated_elsewhere(&mut self, result: Result<String, String>) {
-        let Some(mut pending) = self.take_pending() else { return };
-        match result {
-            Ok(words) => {
-                let hook = &pending.resolution.action_by;
-                tracing::info!(session = %self.core.id(), hook, words, "another conversation was changed");
-                pending.done([words]);
-                self.settle_round(pending);
-            }
-            Err(why) => self.refuse_action(pending, why),
-        }
     }
 
     /// Replaces this conversation's history, for a hook of another one.
@@ -193,18 +179,13 @@ impl Session {
             let replaced = replaced(&change, mutation, self.core.id());
             self.core.commit(change).map(|_| replaced).map_err(|error| error.to_string())
         });
-        let replaced = match committed {
-            Ok(replaced) => replaced,
-            // The receiver may be gone.
-            Err(why) => return drop(answer.send(Err(why))),
-        };
-        let syncer = self.core.log.syncer();
-        self.core.background.spawn(async move {
-            let synced = syncer.sync().await;
-            let reply = synced.as_ref().map(|()| replaced).map_err(ToString::to_string);
-            drop(answer.send(reply));
-            BackgroundResult::Synced(synced)
-        });
+        match committed {
+            Ok(replaced) => self.core.sync_then(move |synced| {
+                // The receiver may be gone.
+                drop(answer.send(synced.as_ref().map(|()| replaced).map_err(ToString::to_string)));
+            }),
+            Err(why) => drop(answer.send(Err(why))),
+        }
     }
 }
 
@@ -218,20 +199,15 @@ pub struct HandedHistory {
 
 /// Where a callback's run leaves histories for the conversation that called it.
 #[derive(Clone, Debug, Default)]
-pub struct Handover(std::sync::Arc<std::sync::Mutex<Vec<HandedHistory>>>);
+pub struct Handover(Arc<Mutex<Vec<HandedHistory>>>);
 
 impl Handover {
     fn put(&self, handed: HandedHistory) {
-        self.lock().push(handed);
+        lock(&self.0).push(handed);
     }
 
     pub(super) fn take(&self) -> Vec<HandedHistory> {
-        std::mem::take(&mut *self.lock())
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<HandedHistory>> {
-        // Code under this lock does not panic.
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        std::mem::take(&mut *lock(&self.0))
     }
 }
 

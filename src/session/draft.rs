@@ -10,15 +10,14 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::TextKind;
-use super::work::BackgroundResult;
+use super::{TextKind, lock};
 use epitome_files::atomic_file::private_directory;
-use epitome_provider::collect::{PieceKind, ReplyPiece};
+use epitome_provider::collect::ReplyPiece;
 use epitome_store::draft_path;
 use epitome_thread::{Change, Content, Message, MessageId, ModelName, ReplyCut, SessionId};
 
@@ -72,12 +71,9 @@ impl ReplyDraft {
     }
 
     /// More of a reply was shown. Returns a future that waits until the next save, unless one is scheduled already.
-    pub fn wrote(&mut self) -> Option<impl Future<Output = BackgroundResult> + use<>> {
+    pub fn wrote(&mut self) -> Option<impl Future<Output = ()> + use<>> {
         let starts = self.file.is_some() && !std::mem::replace(&mut self.is_saving, true);
-        starts.then_some(async {
-            tokio::time::sleep(SAVE_WITHIN).await;
-            BackgroundResult::DraftDue
-        })
+        starts.then_some(tokio::time::sleep(SAVE_WITHIN))
     }
 
     /// A save was due, but there is nothing to save.
@@ -91,10 +87,10 @@ impl ReplyDraft {
         message: MessageId,
         model: ModelName,
         shown: Vec<ReplyPiece>,
-    ) -> Option<impl FnOnce() -> BackgroundResult + Send + use<>> {
+    ) -> Option<impl FnOnce() -> io::Result<()> + Send + use<>> {
         let file = self.file.clone()?;
         self.saved = Some(message);
-        Some(move || BackgroundResult::DraftSaved(file.save(message, &model, shown)))
+        Some(move || file.save(message, &model, shown))
     }
 
     pub fn saved(&mut self, result: &io::Result<()>) {
@@ -105,14 +101,11 @@ impl ReplyDraft {
     }
 
     /// A change was committed. Returns the blocking function that removes the saved reply if it is an entry now.
-    pub fn committed(&mut self, change: &Change) -> Option<impl FnOnce() -> BackgroundResult + Send + use<>> {
+    pub fn committed(&mut self, change: &Change) -> Option<impl FnOnce() + Send + use<>> {
         let is_over = matches!(change, Change::Replied { .. } | Change::TurnEnded { .. });
         let saved = self.saved.take_if(|_| is_over)?;
         let file = self.file.clone()?;
-        Some(move || {
-            file.remove(saved);
-            BackgroundResult::Served
-        })
+        Some(move || file.remove(saved))
     }
 
     /// Reads the unfinished reply that an earlier process saved, as the change to commit; the file is removed after the
@@ -137,7 +130,7 @@ impl ReplyDraft {
 
 impl DraftFile {
     fn save(&self, message: MessageId, model: &ModelName, shown: Vec<ReplyPiece>) -> io::Result<()> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         if state.committed.is_some_and(|committed| message <= committed) {
             return Ok(());
         }
@@ -166,13 +159,9 @@ impl DraftFile {
         };
         for piece in shown {
             let ReplyPiece::Text { part, kind, text } = piece else { continue };
-            let kind = match kind {
-                PieceKind::Reply => TextKind::Reply,
-                PieceKind::Thinking => TextKind::Thinking,
-            };
             let written = open.written.entry(part).or_default();
             if let Some(more) = text.get(*written..).filter(|more| !more.is_empty()) {
-                put(&Line::Text { part, kind, text: more.to_owned() })?;
+                put(&Line::Text { part, kind: kind.into(), text: more.to_owned() })?;
                 *written = text.len();
             }
         }
@@ -182,7 +171,7 @@ impl DraftFile {
     }
 
     fn remove(&self, committed: MessageId) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         state.committed = state.committed.max(Some(committed));
         state.open = None;
         match std::fs::remove_file(&self.path) {
@@ -220,6 +209,7 @@ fn reply(bytes: &[u8]) -> Option<(MessageId, ModelName, Vec<Content>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use epitome_provider::collect::PieceKind;
 
     fn text(part: u32, text: &str) -> ReplyPiece {
         ReplyPiece::Text { part, kind: PieceKind::Reply, text: text.to_owned() }
@@ -242,7 +232,7 @@ mod tests {
         let file = draft.file.clone().expect("it has one");
         for shown in [vec![text(0, "one ")], vec![text(0, "one two "), text(2, "three")]] {
             let save = draft.save(MessageId(7), model.clone(), shown).expect("it has a file");
-            save();
+            save().expect("it is writable");
         }
         let next = || ReplyDraft::of(home.path(), &session);
         assert_eq!(said(next().take(|_| false)).as_deref(), Some("one two \n\nthree"));

@@ -3,12 +3,11 @@
 use super::actor::Session;
 use super::ending::settle_log;
 use super::session_state;
-use super::work::{JobResult, QueuedPrompt, RunningTurn, ScanPurpose};
+use super::work::{JobResult, QueuedPrompt, RunningTurn};
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::hook_context::EventData;
 use epitome_hooks::output::Resolution;
-use epitome_thread::Change;
-use epitome_turn::{CompactionResult, Effect, EffectResult, HookPoint, HooksResult, NextStep, Stuck};
+use epitome_turn::{Effect, EffectResult, HookPoint, HooksResult, NextStep, Stuck};
 
 impl Session {
     /// Advances the turn until it waits or ends, then begins the waiting prompts.
@@ -65,7 +64,7 @@ impl Session {
                 }
                 let from = self.core.thread.next_seq();
                 self.core.trace.asks_model(from);
-                self.scan_first(ScanPurpose::Call);
+                self.scan_first(Session::call_with_instructions);
             }
             Effect::Permission(call) => self.ask_permission(call),
             Effect::RunTool(call) => self.run_tool(call),
@@ -73,7 +72,7 @@ impl Session {
             Effect::PlanCompaction(why) => self.plan_compaction(why),
             Effect::Summarise => self.summarise(),
             Effect::Compose => self.compose(),
-            Effect::AbandonCompaction(why) => self.end_compaction(CompactionResult::Failed(why)),
+            Effect::AbandonCompaction(why) => self.fail_compaction(why),
             Effect::Report(stuck) => report(self, &stuck),
         }
     }
@@ -114,7 +113,7 @@ impl Session {
     }
 
     /// Applies the result of the hooks; `None` if there were no hooks.
-    fn hooks_done(&mut self, ask: HookPoint, said: Option<Resolution>) {
+    pub(super) fn hooks_done(&mut self, ask: HookPoint, said: Option<Resolution>) {
         let is_seen = said.is_some();
         let mut resolution = said.unwrap_or_default();
         // Hooks may quote files.
@@ -141,37 +140,18 @@ impl Session {
         }
     }
 
-    /// Handles the result of a job.
-    pub(super) fn job_done(&mut self, done: JobResult) {
-        match done {
-            JobResult::Tool(call, outcome, plan) => self.tool_done(&call, outcome, plan),
-            JobResult::Preview(call, Ok(preview)) => self.show_ask(&call, preview),
-            JobResult::Preview(call, Err(why)) => self.cannot_run(call, why),
-            JobResult::Summary(attempt) => self.summarised(*attempt),
-            JobResult::Looked(looked, before) => {
-                self.looked(*looked);
-                self.continue_after_look(before);
-            }
-            JobResult::Hooks(ask, resolution) => self.hooks_done(ask, Some(*resolution)),
-            JobResult::Callback(called) => self.called_back(called),
-            JobResult::Elsewhere(result) => self.mutated_elsewhere(result),
-            JobResult::Planned(why, decided) => self.planned(why, decided),
-            JobResult::Pruned(revision, pruned) => self.pruned(revision, pruned),
-            JobResult::Composed(composed) => self.composed(composed),
-            JobResult::Eased(revision, cut) => self.eased(revision, cut),
-            JobResult::Swapped(revision, made) => self.text_composed(revision, made),
-            JobResult::Called(recipe, callback, decided) => {
-                self.compaction_weighed(recipe, callback, decided)
-            }
-        }
-    }
-
-    /// Continues after the scan of the instruction files.
-    pub(super) fn continue_after_look(&mut self, before: ScanPurpose) {
-        match before {
-            ScanPurpose::Call => self.call_with_instructions(),
-            ScanPurpose::Compaction(why) => self.plan(why),
-        }
+    /// Starts a job of the running turn, which goes on with its result; a cancel drops both. Does nothing without a
+    /// running turn.
+    pub(super) fn start_job<T: Send + 'static>(
+        &mut self,
+        job: impl Future<Output = T> + Send + 'static,
+        then: impl FnOnce(&mut Session, T) + Send + 'static,
+    ) {
+        let Some(work) = &mut self.work else { return };
+        work.jobs.spawn(async move {
+            let result = job.await;
+            JobResult::Then(Box::new(move |session: &mut Session| then(session, result)))
+        });
     }
 
     pub(super) fn start_work(&mut self, mut work: RunningTurn) {
@@ -198,6 +178,6 @@ fn report(session: &mut Session, stuck: &Stuck) {
         let meta = work.meta.get_or_insert_default();
         meta["epitome"]["stopped"] = stuck.id().into();
     }
-    let note = Change::Noted { message: session.core.fresh_message(), text: stuck.sentence() };
+    let note = session.core.note(stuck.sentence());
     session.answer_turn(EffectResult::Reported(Box::new(note)));
 }

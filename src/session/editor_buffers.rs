@@ -70,7 +70,6 @@ impl EditorBuffers {
         EditorBuffers { buffers: Arc::new(buffers), requests, open: Vec::new(), unresponsive }
     }
 
-    /// The next request of a tool.
     pub async fn next(&mut self) -> Option<PendingEditorRequest> {
         self.requests.recv().await
     }

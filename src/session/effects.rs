@@ -55,7 +55,6 @@ impl RequestSnapshot {
     }
 }
 
-/// The request for a view.
 pub fn request<'a>(
     frame: &'a Entry,
     view: &'a View,
@@ -188,6 +187,12 @@ impl ModelCall {
         spent
     }
 
+    fn begin(&mut self, http: &Http) -> Result<(), ProviderError> {
+        let starting = self.scope.in_scope(|| http.start(&self.endpoint, &self.encoded))?;
+        self.phase = Phase::Starting(starting);
+        Ok(())
+    }
+
     /// Waits for the next event. Cancel-safe.
     pub async fn step(&mut self, http: &Http) -> ModelCallEvent {
         loop {
@@ -201,9 +206,8 @@ impl ModelCall {
                         tracing::info!(model = %self.model, tokens, room, "the request does not fit");
                         return ModelCallEvent::Full;
                     }
-                    match self.scope.in_scope(|| http.start(&self.endpoint, &self.encoded)) {
-                        Ok(starting) => self.phase = Phase::Starting(starting),
-                        Err(error) => return ModelCallEvent::Failed(error),
+                    if let Err(error) = self.begin(http) {
+                        return ModelCallEvent::Failed(error);
                     }
                 }
                 Phase::Starting(starting) => tokio::select! {
@@ -236,9 +240,8 @@ impl ModelCall {
                         return ModelCallEvent::StillWaiting(left);
                     }
                     self.quiet = Quiet::from_now();
-                    match self.scope.in_scope(|| http.start(&self.endpoint, &self.encoded)) {
-                        Ok(starting) => self.phase = Phase::Starting(starting),
-                        Err(error) => return ModelCallEvent::Failed(error),
+                    if let Err(error) = self.begin(http) {
+                        return ModelCallEvent::Failed(error);
                     }
                 }
             }
@@ -290,11 +293,6 @@ pub async fn guarded<T>(job: impl Future<Output = T>, otherwise: impl FnOnce() -
         tracing::error!("a job of a turn panicked");
         otherwise()
     })
-}
-
-/// The result of a model call whose decoder panicked.
-pub fn panicked() -> ModelCallEvent {
-    ModelCallEvent::Failed(internal_error())
 }
 
 /// An internal error while processing a provider's answer.

@@ -11,7 +11,7 @@ use super::replies::partial;
 use super::resumed::KEPT;
 use super::session_state;
 use super::suggestions;
-use super::work::{Attaching, BackgroundResult, JobResult, Responder, RunningTurn, TurnFault};
+use super::work::{Attaching, JobResult, Responder, RunningTurn, TurnFault};
 use super::{CompactionState, SessionAnswer, SessionCommand, SessionError, SessionEvent, Ticket, WorkEnd};
 use epitome_hooks::hook_context::EventData;
 use epitome_thread::{Change, Entry, Message, MessageId, ReplyCut, Seq, StopReason, Thread, Usage};
@@ -75,17 +75,8 @@ impl Session {
         };
         let answer = match synced {
             Err(error) => Err(error),
-            Ok(()) => match reason {
-                StopReason::Failed => Err(failed(&work)),
-                StopReason::EndTurn
-                | StopReason::MaxTokens
-                | StopReason::MaxRounds
-                | StopReason::Refusal
-                | StopReason::Cancelled
-                | StopReason::Interrupted => {
-                    Ok(SessionAnswer::TurnEnded { reason, usage: work.turn.usage(), meta: work.meta })
-                }
-            },
+            Ok(()) if reason == StopReason::Failed => Err(failed(&work)),
+            Ok(()) => Ok(SessionAnswer::TurnEnded { reason, usage: work.turn.usage(), meta: work.meta }),
         };
         let error = answer.as_ref().err().cloned();
         if let Some(error) = error.as_ref().filter(|_| reason == StopReason::Failed) {
@@ -97,9 +88,10 @@ impl Session {
         answer_all(&self.core.thread, work.responders, &answer);
         suggestions::ask(self, reason);
         let (at, kept) = (self.core.thread.next_seq(), ENCODING_KEPT.min(self.core.services.suspend_after));
-        self.core.background.spawn(async move {
-            tokio::time::sleep(kept).await;
-            BackgroundResult::Rested(at)
+        self.core.start(tokio::time::sleep(kept), move |session, ()| {
+            if session.work.is_none() && session.core.thread.next_seq() == at {
+                session.core.model.forget_encoding();
+            }
         });
     }
 
@@ -272,12 +264,9 @@ fn is_past(thread: &Thread, id: MessageId) -> bool {
         _ => false,
     };
     let is_of_turn = |entry: &&Arc<Entry>| !matches!(entry.change, Change::TurnEnded { .. });
-    has_reply(thread, id) || thread.entries().iter().rev().take_while(is_of_turn).any(is_later)
-}
-
-fn has_reply(thread: &Thread, id: MessageId) -> bool {
     let is_it = |change: &Change| matches!(change, Change::Replied { message, .. } if message.id == id);
     thread.entries().iter().rev().any(|entry| is_it(&entry.change))
+        || thread.entries().iter().rev().take_while(is_of_turn).any(is_later)
 }
 
 fn failed(work: &RunningTurn) -> SessionError {

@@ -5,12 +5,9 @@
 //! clients don't see it, and no answer reports a success.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use super::{
-    AccessGrant, Attachment, ClientId, ClientMcp, EditorSupport, EventSink, QuestionSupport, SessionAnswer,
-    SessionError, SessionEvent,
-};
+use super::{Attachment, ClientId, EventSink, SessionAnswer, SessionError, SessionEvent, lock};
 use epitome_thread::{Seq, SessionId};
 
 /// See the module. If it is dropped while closed, which only happens if the session panics, answers are sent as errors.
@@ -131,40 +128,7 @@ impl EventSink for GatedOutlet {
         }
     }
 
-    fn shows(&self) -> QuestionSupport {
-        self.attachment.outlet.shows()
+    fn inner(&self) -> Option<&dyn EventSink> {
+        Some(&*self.attachment.outlet)
     }
-
-    fn offers(&self) -> EditorSupport {
-        self.attachment.outlet.offers()
-    }
-
-    fn shows_agents(&self) -> bool {
-        self.attachment.outlet.shows_agents()
-    }
-
-    fn follows_state(&self) -> bool {
-        self.attachment.outlet.follows_state()
-    }
-
-    fn shows_suggestions(&self) -> bool {
-        self.attachment.outlet.shows_suggestions()
-    }
-
-    fn mcp(&self) -> Option<Arc<dyn ClientMcp>> {
-        self.attachment.outlet.mcp()
-    }
-
-    fn is_gone(&self) -> bool {
-        self.attachment.outlet.is_gone()
-    }
-
-    fn grant(&self) -> Option<&AccessGrant> {
-        self.attachment.outlet.grant()
-    }
-}
-
-fn lock(state: &Mutex<GateState>) -> MutexGuard<'_, GateState> {
-    // Outlets don't panic, and the state is consistent whenever the lock is free.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

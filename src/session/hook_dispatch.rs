@@ -13,7 +13,6 @@ use super::core::Core;
 use super::effects;
 use super::hook_host::HookNews;
 use super::replies::with_full_stop;
-use super::work::JobResult;
 use epitome_config::CompactionThreshold;
 use epitome_hooks::chain::{Chain, ChainLink, ToolInputCheck};
 use epitome_hooks::event::HookEvent;
@@ -123,7 +122,6 @@ impl Session {
         let runner = self.hooks.runner(&self.core);
         let event = hook_context.what.event();
         let takes = self.takes(&hook_context.what);
-        let Some(work) = &mut self.work else { return };
         let scope = self.core.trace.scope().clone();
         let job = async move {
             let chain = Chain::new(hook_context, links);
@@ -132,10 +130,11 @@ impl Session {
                 None => chain,
             };
             let perform = run::perform(&runner, chain);
-            let resolution = effects::guarded(perform, || internal_error(event)).await;
-            JobResult::Hooks(ask, Box::new(resolution))
+            effects::guarded(perform, || internal_error(event)).await
         };
-        work.jobs.spawn(job.instrument(scope));
+        self.start_job(job.instrument(scope), |session, resolution| {
+            session.hooks_done(ask, Some(resolution))
+        });
     }
 
     /// The check that applies when a hook changes the input of a call.
@@ -231,9 +230,7 @@ impl Session {
             return;
         };
         for change in self.record(event, &mut resolution) {
-            if let Err(error) = self.core.commit(change) {
-                tracing::error!(session = %self.core.id(), %error, "the trail of the last hooks is not kept");
-            }
+            drop(self.core.commit(change));
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use consent::HookConsent;
 pub(super) use consent::{MayRun, RecipeConsent, UntrustedItem};
 
-use super::background_callback::BackgroundCallback;
+use super::background_callback::StartedCallback;
 use super::services::{ServiceCall, ServiceCalls};
 use super::work::PendingResolution;
 use epitome_hooks::aside::LateNews;
@@ -45,7 +45,7 @@ pub struct HookHost {
     contexts: Vec<String>,
     /// Requests of resident hooks to the session.
     calls: ServiceCalls,
-    background_callback: BackgroundCallback,
+    background_callback: Option<StartedCallback>,
     /// Results of hooks that ended in the background.
     late: LateHooks,
     turn: TurnHooks,
@@ -73,7 +73,7 @@ pub struct TurnHooks {
     pub(super) paid_calls: u32,
     /// Times that they asked a model.
     judgements: u32,
-    /// The round's end that waits for its action.
+    /// The round's end that waits for the job of its action. There is only one, because a round's end has one action.
     pub(super) pending: Option<PendingResolution>,
 }
 
@@ -194,7 +194,6 @@ impl HookHost {
         }
     }
 
-    /// The next event from hooks.
     pub(super) async fn next_news(&mut self) -> Option<HookNews> {
         tokio::select! {
             call = self.calls.next() => call.map(HookNews::Call),
@@ -206,12 +205,12 @@ impl HookHost {
         &mut self.late
     }
 
-    pub(super) fn background_callback(&mut self) -> &mut BackgroundCallback {
+    pub(super) fn background_callback(&mut self) -> &mut Option<StartedCallback> {
         &mut self.background_callback
     }
 
     pub(super) fn has_background_callback(&self) -> bool {
-        self.background_callback.is_there()
+        self.background_callback.is_some()
     }
 
     pub(super) fn turn(&mut self) -> &mut TurnHooks {

@@ -61,27 +61,19 @@ impl Session {
         let Change::Said { mut message, origin } = said else { return };
         if let Some((hook, reason)) = resolution.block.or(resolution.halt) {
             let note = self.core.fresh_message();
-            commits.push(match origin {
-                Origin::Recipe { typed, .. } => {
-                    // Show the prompt as typed, not the recipe's complete text.
-                    message.set_text(typed);
-                    Change::Withheld { message, note, why: Withheld::Blocked { hook, reason } }
-                }
-                // A queued one must not be taken from the queue again.
-                Origin::Person
-                | Origin::Queue { .. }
-                | Origin::Hook { .. }
-                | Origin::Context { .. }
-                | Origin::Instructions { .. } => {
-                    Change::Withheld { message, note, why: Withheld::Blocked { hook, reason } }
-                }
-            });
+            if let Origin::Recipe { typed, .. } = origin {
+                // Show the prompt as typed, not the recipe's complete text.
+                message.set_text(typed);
+            }
+            // It also takes a queued prompt from the queue.
+            commits.push(Change::Withheld { message, note, why: Withheld::Blocked { hook, reason } });
             return self.answer_turn(EffectResult::Greeted { commits, enters: false });
         }
         if let Some(text) = changed {
             message.set_text(text);
         }
         commits.push(Change::Said { message, origin });
+        // Hooks may continue it as often as the one before.
         self.hooks.turn().forget_continuations();
         let context: Vec<Change> =
             resolution.context.into_iter().map(|(by, text)| self.core.context(by, text)).collect();

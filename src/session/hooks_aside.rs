@@ -7,7 +7,6 @@ use tracing::Instrument as _;
 use super::actor::Session;
 use super::calls;
 use super::hook_dispatch::internal_error;
-use super::work::BackgroundResult;
 use super::{AskId, SessionEvent, effects};
 use epitome_hooks::aside::LateNews;
 use epitome_hooks::chain::Chain;
@@ -55,19 +54,14 @@ pub(super) fn start(session: &mut Session, what: EventData, ask: Option<AskId>) 
     let scope = session.core.trace.session().clone();
     let job = async move {
         let perform = run::perform(&runner, Chain::new(hook_context, links));
-        let resolution = effects::guarded(perform, || internal_error(event)).await;
-        BackgroundResult::HooksAside(event, ask, Box::new(resolution))
+        effects::guarded(perform, || internal_error(event)).await
     };
-    Some(session.core.background.spawn(job.instrument(scope)))
+    let then = move |session: &mut Session, resolution| resolved(session, event, ask, resolution);
+    Some(session.core.start(job.instrument(scope), then))
 }
 
 /// Handles the result of such hooks.
-pub(super) fn resolved(
-    session: &mut Session,
-    event: HookEvent,
-    ask: Option<AskId>,
-    mut resolution: Resolution,
-) {
+fn resolved(session: &mut Session, event: HookEvent, ask: Option<AskId>, mut resolution: Resolution) {
     let decision = resolution.decision.take();
     let commits = session.record(event, &mut resolution);
     session.commit_all(commits);

@@ -12,20 +12,17 @@ mod room;
 use epitome_platform::os::MetadataExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use folders::{InstructionFile, InstructionFolder};
 use known::{known_paths, reminder, touched};
 
 use super::actor::Session;
 use super::core::Core;
-use super::work::{JobResult, ScanPurpose};
-use epitome_files::paths::Paths;
 use epitome_platform::blocking;
 use epitome_problem::Problem;
 use epitome_recipe::agents::AgentCatalog;
-use epitome_thread::{Change, Content, Message, Origin, Seq, Thread};
-use epitome_tools::Workspace;
+use epitome_thread::{Change, Origin, Seq, Thread};
+use epitome_tools::{Workspace, task};
 
 /// Maximum number of subdirectories whose instructions are used; a model that touches more is only browsing.
 const NESTED_MAX: usize = 32;
@@ -117,18 +114,6 @@ impl InstructionWatch {
     }
 }
 
-/// A scan of the instruction files: for the working directory, for recently touched files, and those that the model has
-/// been sent. It reads the disk, which may be slow, so it does not run in the session's task.
-struct InstructionScan {
-    watch: InstructionWatch,
-    workspace: Arc<Workspace>,
-    paths: Paths,
-    sent: BTreeSet<PathBuf>,
-    touched: BTreeSet<PathBuf>,
-    /// Whether to load the agents as well.
-    looks_for_agents: bool,
-}
-
 /// The result of a scan.
 #[derive(Default)]
 pub struct ScannedInstructions {
@@ -137,34 +122,30 @@ pub struct ScannedInstructions {
     agents: Option<AgentCatalog>,
 }
 
-impl InstructionScan {
-    fn take(self) -> ScannedInstructions {
-        let InstructionScan { mut watch, workspace, paths, sent, touched, looks_for_agents } = self;
-        let nested =
-            |paths: BTreeSet<PathBuf>| paths.iter().flat_map(|path| nested(&workspace, path)).collect();
-        if watch.places.is_empty() {
-            watch.add(folders::places(&workspace.cwd, &paths), false);
-            watch.add(nested(sent), true);
-        }
-        watch.add(nested(touched), true);
-        let problems = watch.look();
-        let agents = looks_for_agents.then(|| AgentCatalog::load(&workspace.cwd, &paths));
-        ScannedInstructions { watch, problems, agents }
-    }
-}
-
 impl InstructionWatch {
-    fn look_at(&mut self, core: &Core) -> InstructionScan {
-        let watch = std::mem::take(self);
+    /// Returns the function that scans the instruction files: for the working directory, for recently touched files,
+    /// and those that the model has been sent. It reads the disk, which may be slow, so it does not run in the session's
+    /// task.
+    fn look_at(&mut self, core: &Core) -> impl FnOnce() -> ScannedInstructions + Send + use<> {
+        let mut watch = std::mem::take(self);
         // Files in the log are watched from the first scan on.
         let sent = if watch.places.is_empty() { known_paths(&core.thread) } else { BTreeSet::new() };
-        InstructionScan {
-            watch,
-            workspace: core.workspace.clone(),
-            paths: core.services.paths.clone(),
-            sent,
-            touched: touched(&core.thread),
-            looks_for_agents: core.wants_agents(),
+        let (workspace, paths) = (core.workspace.clone(), core.services.paths.clone());
+        let touched = touched(&core.thread);
+        // Agents are listed for the model once, in the frame.
+        let looks_for_agents =
+            core.thread.frame().is_none() && core.services.toolbox.get(task::NAME).is_some();
+        move || {
+            let nested =
+                |paths: BTreeSet<PathBuf>| paths.iter().flat_map(|path| nested(&workspace, path)).collect();
+            if watch.places.is_empty() {
+                watch.add(folders::places(&workspace.cwd, &paths), false);
+                watch.add(nested(sent), true);
+            }
+            watch.add(nested(touched), true);
+            let problems = watch.look();
+            let agents = looks_for_agents.then(|| AgentCatalog::load(&workspace.cwd, &paths));
+            ScannedInstructions { watch, problems, agents }
         }
     }
 
@@ -189,9 +170,7 @@ impl InstructionWatch {
         let fitting: Vec<_> =
             missing.filter(|(path, text)| core.has_room_for(path, text)).take(left).collect();
         for (path, text) in fitting {
-            let message =
-                Message { id: core.fresh_message(), content: vec![Content::Text { text }], author: None };
-            let said = Change::Said { message, origin: Origin::Instructions { path } };
+            let said = Change::Said { message: core.message(text), origin: Origin::Instructions { path } };
             core.commit(said).map_err(|error| error.to_string())?;
         }
         self.complete_at = Some(at);
@@ -203,35 +182,37 @@ impl Session {
     /// Continues the running turn after a scan of the instruction files. If no instructions can be sent now, continues
     /// at once: after a reply paused by the provider, which the model must continue directly, and in a child, which
     /// sees what its parent sees.
-    pub(super) fn scan_first(&mut self, before: ScanPurpose) {
+    pub(super) fn scan_first(&mut self, then: impl FnOnce(&mut Session) + Send + 'static) {
         let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
         if self.core.thread.frame().is_some() && (is_paused || self.core.lineage.is_child()) {
-            return self.continue_after_look(before);
+            return then(self);
         }
         let look = self.instructions.look_at(&self.core);
         let (edits, learned) = (self.tools.edits().clone(), self.core.services.learned.clone());
-        let Some(work) = &mut self.work else { return };
-        work.jobs.spawn(async move {
+        let looking = async move {
             edits.settle().await;
             // Read once; a first call would not know yet how its model is given tools.
             learned.load().await;
-            let looked = blocking::start(|| look.take()).await.ok();
-            JobResult::Looked(Box::new(looked), before)
+            blocking::start(look).await.ok()
+        };
+        self.start_job(looking, move |session, looked| {
+            session.looked(looked);
+            then(session);
         });
     }
 
     /// Scans the files outside of a turn.
     pub(super) async fn scan_before_turn(&mut self) {
         let look = self.instructions.look_at(&self.core);
-        let looked = blocking::start(|| look.take()).await.ok();
+        let looked = blocking::start(look).await.ok();
         self.looked(looked);
     }
 
     /// Applies the result of a scan. After a panic, the next scan finds everything again.
-    pub(super) fn looked(&mut self, looked: Option<ScannedInstructions>) {
+    fn looked(&mut self, looked: Option<ScannedInstructions>) {
         let ScannedInstructions { watch, problems, agents } = looked.unwrap_or_default();
         self.instructions = watch;
-        self.core.show_problems(&problems);
+        self.core.clients.notify_problems(&problems);
         if let Some(agents) = agents {
             self.subagents.found(&mut self.core, agents);
         }

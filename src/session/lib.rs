@@ -26,7 +26,7 @@
 //! | `Subagents` | running children, their permission requests and streams |
 //! | `HookHost` | the discovered hooks, consent to them, and their requests to the running turn |
 //! | `Compactor` | the compaction of the running turn, the summary that is prepared in advance |
-//! | `SessionRecipes` (`recipe_catalog`) | the catalog, and the prompt that is being rendered |
+//! | `SessionRecipes` (`recipes`) | the catalog, and the prompt that is being rendered |
 //! | `McpHost` (`mcp`) | MCP servers |
 //! | `InstructionWatch` (`instructions`) | the instruction files |
 //!
@@ -80,7 +80,6 @@ pub mod port;
 mod preflight;
 mod prompt;
 mod questions;
-mod recipe_catalog;
 mod recipes;
 pub mod registry;
 mod reminders;
@@ -105,7 +104,7 @@ pub mod worktree;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -117,6 +116,7 @@ pub use epitome_config::{
 };
 pub use epitome_mcp::{ClientMcp, FromClient};
 use epitome_problem::Problem;
+use epitome_provider::collect::PieceKind;
 pub use epitome_provider::endpoint::provider_title;
 pub use epitome_recipe::command::CommandInfo;
 use epitome_store::SessionHolder;
@@ -132,6 +132,7 @@ pub use mcp::{LISTINGS as MCP_LISTINGS, LOGINS as MCP_LOGINS};
 pub use resumed::{PendingPrompt, Position, Seen, TextShown};
 pub use sandbox::sandbox_rules;
 pub use subagents::agent_of_call;
+pub use work::Attaching;
 
 /// Identifies a request of a client; assigned by the client's connection and repeated in the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -168,47 +169,52 @@ pub trait EventSink: Send + Sync {
     /// or drop `Text` and `CallProgress`, because the entry that follows contains everything.
     fn put(&self, session: &SessionId, out: SessionEvent);
 
+    /// The sink that this one passes events on to. It says what the client can do, unless this one does.
+    fn inner(&self) -> Option<&dyn EventSink> {
+        None
+    }
+
     /// The kinds of question that the client can show, besides permission requests. None by default.
     fn shows(&self) -> QuestionSupport {
-        QuestionSupport::default()
+        self.inner().map(|inner| inner.shows()).unwrap_or_default()
     }
 
     /// What the client, an editor, can do with its open buffers. Nothing by default.
     fn offers(&self) -> EditorSupport {
-        EditorSupport::default()
+        self.inner().map(|inner| inner.offers()).unwrap_or_default()
     }
 
     /// Whether the client shows agents as sessions of their own. If so, each agent is announced by
     /// `SessionEvent::Subagent` under the id of its parent; after that, the agent's own events arrive under the agent's
     /// id.
     fn shows_agents(&self) -> bool {
-        false
+        self.inner().is_some_and(|inner| inner.shows_agents())
     }
 
     /// Whether the client shows suggestions for the user's next prompt. If so, it gets `Suggestions`.
     fn shows_suggestions(&self) -> bool {
-        false
+        self.inner().is_some_and(|inner| inner.shows_suggestions())
     }
 
     /// The way to MCP servers that the client provides over its own connection.
     fn mcp(&self) -> Option<Arc<dyn ClientMcp>> {
-        None
+        self.inner()?.mcp()
     }
 
     /// Whether the client follows the session's state. If so, it gets `State`, `Inserted` and `TerminalEnded`, and the
     /// output of background commands.
     fn follows_state(&self) -> bool {
-        false
+        self.inner().is_some_and(|inner| inner.follows_state())
     }
 
     /// Whether the client's connection has ended: it is detached from its sessions, and no other is opened for it.
     fn is_gone(&self) -> bool {
-        false
+        self.inner().is_some_and(|inner| inner.is_gone())
     }
 
     /// The rights of a client on another machine. `None` for the user, who has all.
     fn grant(&self) -> Option<&AccessGrant> {
-        None
+        self.inner()?.grant()
     }
 }
 
@@ -217,6 +223,15 @@ pub trait EventSink: Send + Sync {
 pub struct Attachment {
     pub client: ClientId,
     pub outlet: Arc<dyn EventSink>,
+}
+
+impl Attachment {
+    /// Sends entries of the past.
+    fn replay<'a>(&self, session: &SessionId, entries: impl IntoIterator<Item = &'a Arc<Entry>>) {
+        for entry in entries {
+            self.outlet.put(session, SessionEvent::Entry { entry: entry.clone(), replay: true, own: false });
+        }
+    }
 }
 
 /// What a client provides when it opens a session.
@@ -243,11 +258,8 @@ impl Opening {
     /// Checks whether the client may attach to a session. Without a directory, the session's own is used. A client that
     /// reconnects after the daemon died is never refused, because its prompts need answers.
     fn check_for(&self, replay: &Replay) -> Result<(), SessionError> {
-        match replay {
-            Replay::Rest { .. } => Ok(()),
-            Replay::Everything | Replay::Nothing if self.cwd.as_os_str().is_empty() => Ok(()),
-            Replay::Everything | Replay::Nothing => self.check_cwd(),
-        }
+        let needs_none = matches!(replay, Replay::Rest { .. }) || self.cwd.as_os_str().is_empty();
+        if needs_none { Ok(()) } else { self.check_cwd() }
     }
 
     /// Checks that the working directory exists; otherwise the user would only notice at the first tool call.
@@ -282,11 +294,7 @@ pub enum Replay {
 #[serde(rename_all = "snake_case")]
 pub enum SessionCommand {
     #[serde(skip)]
-    Attach {
-        ticket: Ticket,
-        opening: Opening,
-        replay: Replay,
-    },
+    Attach(Attaching),
     /// A prompt with a key is inserted at most once, even if it is sent repeatedly.
     Prompt {
         ticket: Ticket,
@@ -395,7 +403,9 @@ impl SessionCommand {
     /// The ticket to answer, and the client that sent it.
     pub(crate) fn asker(&self) -> Option<(Ticket, ClientId)> {
         match self {
-            SessionCommand::Attach { ticket, opening, .. } => Some((*ticket, opening.attachment.client)),
+            SessionCommand::Attach(Attaching { ticket, opening, .. }) => {
+                Some((*ticket, opening.attachment.client))
+            }
             SessionCommand::Prompt { ticket, client, .. }
             | SessionCommand::Steer { ticket, client, .. }
             | SessionCommand::SetMode { ticket, client, .. }
@@ -616,6 +626,15 @@ pub enum TextKind {
     Thinking,
 }
 
+impl From<PieceKind> for TextKind {
+    fn from(kind: PieceKind) -> TextKind {
+        match kind {
+            PieceKind::Reply => TextKind::Reply,
+            PieceKind::Thinking => TextKind::Thinking,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoticeSeverity {
@@ -802,6 +821,11 @@ pub enum SessionError {
     Busy(usize),
     #[error("{0}")]
     Internal(String),
+}
+
+/// Locks a mutex of this crate. Nothing that could panic runs under one of them, so a poisoned one is as it should be.
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Problems in files, as one notice.

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::draft::ReplyDraft;
-use super::work::BackgroundResult;
 use epitome_store::{Journal, JournalHead, StoreError};
 use epitome_thread::{Change, Entry, MessageId, Thread};
 use writer::LogWriter;
@@ -35,7 +34,6 @@ pub(super) struct SessionLog {
     staged: Vec<Arc<Entry>>,
     /// The streaming reply, which is not an entry yet.
     pub draft: ReplyDraft,
-    /// A sync is scheduled.
     is_sync_due: bool,
     next_message: u64,
 }
@@ -134,12 +132,9 @@ impl SessionLog {
     }
 
     /// Returns a future that waits until the newest entries have to be synced, unless one is waiting already.
-    pub fn sync_soon(&mut self) -> Option<impl Future<Output = BackgroundResult> + use<>> {
+    pub fn sync_soon(&mut self) -> Option<impl Future<Output = ()> + use<>> {
         let starts = !std::mem::replace(&mut self.is_sync_due, true);
-        starts.then_some(async {
-            tokio::time::sleep(SYNC_WITHIN).await;
-            BackgroundResult::SyncDue
-        })
+        starts.then_some(tokio::time::sleep(SYNC_WITHIN))
     }
 
     /// The scheduled sync begins, or was lost. It may miss what is written from now on, which gets another one.
@@ -186,7 +181,7 @@ mod tests {
         log.stage(titled("first")).expect("it is writable");
         let due = log.sync_soon().expect("the first entry schedules a sync");
         assert!(log.sync_soon().is_none(), "which covers all entries until then");
-        assert!(matches!(due.await, BackgroundResult::SyncDue));
+        due.await;
         log.sync_begins();
         let slow = log.syncer();
 
@@ -194,7 +189,7 @@ mod tests {
         let due = log.sync_soon().expect("the running sync may miss the second entry");
         slow.sync().await.expect("the disk is fine");
         assert!(log.is_unsynced());
-        assert!(matches!(due.await, BackgroundResult::SyncDue));
+        due.await;
         log.sync_begins();
         log.syncer().sync().await.expect("the disk is fine");
         assert!(!log.is_unsynced());

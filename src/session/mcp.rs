@@ -19,7 +19,6 @@ use super::NoticeSeverity;
 use super::core::Core;
 use super::hook_host::{HookHost, UntrustedItem};
 use super::reminders::{ReminderText, Topic};
-use super::work::BackgroundResult;
 use epitome_config::{McpServer, McpSource, McpTransport};
 use epitome_hooks::servers::{self, PinnedServer};
 use epitome_hooks::trust::TrustVerdict;
@@ -217,11 +216,7 @@ impl McpHost {
             let environment = core.workspace.environment.clone();
             let around = McpContext {
                 cwd: core.workspace.cwd.clone(),
-                roots: [&core.workspace.cwd]
-                    .into_iter()
-                    .chain(&core.workspace.directories)
-                    .cloned()
-                    .collect(),
+                roots: core.roots(),
                 environment: core.workspace.environment.clone(),
                 exposure: Arc::new(core.workspace.exposure().clone()),
                 reaper: core.services.reaper.clone(),
@@ -256,16 +251,15 @@ impl McpHost {
             ServerWait::Possible => {
                 self.wait = ServerWait::Running;
                 let wait = core.settings.mcp.wait;
-                core.background.spawn(async move {
-                    tokio::time::sleep(wait).await;
-                    BackgroundResult::ServersAwaited
+                core.start(tokio::time::sleep(wait), |session, ()| {
+                    session.mcp.waited(&session.core, session.inbox.has_prompts());
                 });
                 true
             }
         }
     }
 
-    pub(super) fn waited(&mut self, core: &Core, is_awaited: bool) {
+    fn waited(&mut self, core: &Core, is_awaited: bool) {
         self.wait = ServerWait::Over;
         let connecting = self.hub.as_ref().map(Hub::connecting).unwrap_or_default();
         // If the prompt was cancelled, nothing waits any more.

@@ -1,7 +1,6 @@
 //! Token counts of a request by kind of content. Pure; each token is counted once.
 
 use std::iter::Sum;
-use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
@@ -97,21 +96,19 @@ impl Kinds {
     }
 
     fn all(&mut self) -> [&mut u64; 12] {
-        let Kinds { system, tools, instructions, summaries, facts, person, .. } = self;
-        let Kinds { replies, thinking, calls, outcomes, hooks, attached, .. } = self;
         [
-            system,
-            tools,
-            instructions,
-            summaries,
-            facts,
-            person,
-            replies,
-            thinking,
-            calls,
-            outcomes,
-            hooks,
-            attached,
+            &mut self.system,
+            &mut self.tools,
+            &mut self.instructions,
+            &mut self.summaries,
+            &mut self.facts,
+            &mut self.person,
+            &mut self.replies,
+            &mut self.thinking,
+            &mut self.calls,
+            &mut self.outcomes,
+            &mut self.hooks,
+            &mut self.attached,
         ]
     }
 
@@ -154,16 +151,12 @@ impl Kinds {
     }
 }
 
-impl AddAssign for Kinds {
-    fn add_assign(&mut self, mut other: Kinds) {
-        self.all().into_iter().zip(other.all()).for_each(|(tokens, more)| *tokens += *more);
-    }
-}
-
 impl Sum for Kinds {
     fn sum<I: Iterator<Item = Kinds>>(kinds: I) -> Kinds {
         let mut all = Kinds::default();
-        kinds.for_each(|kinds| all += kinds);
+        for mut kinds in kinds {
+            all.all().into_iter().zip(kinds.all()).for_each(|(tokens, more)| *tokens += *more);
+        }
         all
     }
 }

@@ -27,7 +27,7 @@ use epitome_provider::{ModelRequest, ProviderError};
 use epitome_thread::{Entry, ModelName, ThoughtLevel, Thread, View};
 use epitome_tokens::{self as tokens, Rulers};
 use epitome_tools::Workspace;
-pub(super) use locating::{LocalSearch, Located};
+pub(super) use locating::Located;
 pub use windows::ModelListQuery;
 
 /// Maximum number of models offered to a client. Some routers have hundreds, and the complete list is sent each time.

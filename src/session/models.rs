@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use super::actor::Session;
 use super::core::Core;
-use super::model_link::{Choices, LocalSearch, Located, ModelEffect, ModelLink, ModelSearch};
+use super::model_link::{Choices, Located, ModelEffect, ModelLink, ModelSearch};
 use super::provider_error;
 use super::registry::{Overrides, SessionServices};
-use super::work::{BackgroundResult, ScanPurpose};
 use super::{NoticeSeverity, SessionAnswer, SessionError, SessionEvent, SessionOptions};
 use epitome_config::Settings;
 use epitome_provider::endpoint::EnvironmentPairs;
@@ -43,9 +42,7 @@ pub(super) fn options_before_opening(
     environment: &EnvironmentPairs,
     entries: Option<Vec<Arc<Entry>>>,
 ) -> Result<Arc<SessionOptions>, SessionError> {
-    let variable =
-        |name: &str| environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
-    let settings = overrides.over(Settings::load(&services.paths, Some(cwd), variable).0);
+    let (settings, _) = overrides.load(&services.paths, cwd, environment);
     let is_new = entries.is_none();
     let opened = || {
         let session = SessionId(String::new());
@@ -67,9 +64,8 @@ pub(super) fn options_before_opening(
 pub(super) fn adopt_policy(core: &mut Core) {
     let Some(why) = core.settings.policy.refuses_mode(core.thread.mode()) else { return };
     let mode = core.settings.mode;
-    match core.commit(Change::ModeChosen { mode }) {
-        Ok(_) => core.notify(NoticeSeverity::Warning, format!("The mode is now {:?}. {why}", mode.name())),
-        Err(error) => tracing::error!(session = %core.id(), %error, "the mode could not be written"),
+    if core.commit(Change::ModeChosen { mode }).is_ok() {
+        core.notify(NoticeSeverity::Warning, format!("The mode is now {:?}. {why}", mode.name()));
     }
 }
 
@@ -77,9 +73,7 @@ impl Core {
     /// Writes configured options to the log of a new session, so that they survive changes of the settings.
     pub(super) fn adopt_settings(&mut self) {
         for change in configured_choices(&self.settings, &self.settings.overrides(), &self.thread) {
-            if let Err(error) = self.commit(change) {
-                tracing::error!(session = %self.id(), %error, "a configured choice could not be written");
-            }
+            drop(self.commit(change));
         }
     }
 
@@ -130,10 +124,13 @@ impl Core {
                 ModelEffect::Notice(severity, text) => self.notify(severity, text),
                 ModelEffect::WindowChanged => self.announce_usage(),
                 ModelEffect::Ask(ask) => {
-                    self.background.spawn(async move { BackgroundResult::ModelsAsked(Box::new(ask.await)) });
+                    self.start(ask, |session, asked| {
+                        let effects = session.core.model.apply_learned(asked, &session.core.settings);
+                        session.core.model_learned(effects);
+                    });
                 }
                 ModelEffect::Search(search) => {
-                    self.background.spawn(async move { BackgroundResult::ModelSearch(search.await) });
+                    self.start(search, Session::models_found);
                 }
             }
         }
@@ -144,7 +141,7 @@ impl Core {
 fn call_chosen_model(session: &mut Session) {
     let Some(work) = &mut session.work else { return };
     if work.run.endpoint.is_none() && work.model.take_if(|call| call.is_waiting()).is_some() {
-        session.scan_first(ScanPurpose::Call);
+        session.scan_first(Session::call_with_instructions);
     }
 }
 
@@ -191,22 +188,22 @@ impl Session {
     }
 
     pub(super) fn models_found(&mut self, found: ModelSearch) {
-        let failed = match &found {
-            ModelSearch::Gateway(Ok(offered)) => {
-                self.core.settings.change(|settings| {
-                    if let Some(gateway) = &mut settings.gateway {
-                        gateway.offered = offered.clone();
-                    }
-                });
-                None
-            }
-            ModelSearch::Gateway(Err(error)) => Some(error.clone()),
-            ModelSearch::Local(_) => None,
-        };
-        let choices = Choices::new(&self.core.thread, &self.core.settings, &self.core.workspace);
         let searched = match found {
-            ModelSearch::Local(server) => self.core.model.searched(server, choices),
-            ModelSearch::Gateway(_) => {
+            ModelSearch::Local(server) => {
+                let choices = Choices::new(&self.core.thread, &self.core.settings, &self.core.workspace);
+                self.core.model.searched(server, choices)
+            }
+            ModelSearch::Gateway(offered) => {
+                let failed = match offered {
+                    Ok(offered) => {
+                        self.core.settings.change(|settings| {
+                            settings.gateway.iter_mut().for_each(|gateway| gateway.offered = offered.clone());
+                        });
+                        None
+                    }
+                    Err(error) => Some(error),
+                };
+                let choices = Choices::new(&self.core.thread, &self.core.settings, &self.core.workspace);
                 let (searched, effects) = self.core.model.gateway_answered(failed, choices);
                 self.core.model_learned(effects);
                 // Otherwise, a local server is looked for now.
@@ -216,7 +213,7 @@ impl Session {
         };
         let postponed = self.work.as_mut().and_then(|work| work.postponed.take());
         let error = match searched {
-            LocalSearch::Found { effects, renamed } => {
+            Ok((effects, renamed)) => {
                 self.core.model_learned(effects);
                 if renamed {
                     self.core.announce(&SessionEvent::Options(self.core.options()));
@@ -224,7 +221,7 @@ impl Session {
                 self.core.announce_usage();
                 return postponed.map_or((), |ask| self.perform(ask));
             }
-            LocalSearch::Missing(error) => error,
+            Err(error) => error,
         };
         match postponed {
             Some(ask) => self.fail_without_model(&ask, &error),

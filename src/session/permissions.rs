@@ -242,7 +242,6 @@ impl Permissions {
         self.open = Some(OpenPermission { ask, call, access, always, because, shown, hooks });
     }
 
-    /// The id of the open prompt.
     pub fn open_ask(&self) -> Option<AskId> {
         self.open.as_ref().map(|open| open.ask)
     }

@@ -24,17 +24,9 @@ impl Core {
         });
         let through = Seq(self.thread.next_seq().0.saturating_sub(1));
         let dropped = Change::ThinkingDropped { through, why: error.message.clone() };
-        sent && match self.commit(dropped) {
-            Ok(_) => true,
-            Err(error) => {
-                tracing::error!(session = %self.id(), %error, "that thinking is dropped could not be written");
-                false
-            }
-        }
+        sent && self.commit(dropped).is_ok()
     }
-}
 
-impl Core {
     /// Returns the count to make before a call, if the request may not fit, the provider can count tokens, and
     /// automatic compaction is on. The caller checks whether the turn allows a compaction. After one, or after one
     /// that freed nothing, the call is made anyway, and the provider decides.

@@ -43,7 +43,6 @@ impl Questions {
         self.sender.clone()
     }
 
-    /// The next question.
     pub async fn next(&mut self) -> Option<QuestionMessage> {
         self.asked.recv().await
     }

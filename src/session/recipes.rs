@@ -7,18 +7,14 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::actor::Session;
-use super::commands::{
-    self,
-    compact::{self, CompactSubcommand},
-};
+use super::commands::{self, compact};
 use super::compacting::{self, CompactionOrder};
 use super::core::Core;
 use super::hook_host::MayRun;
-use super::recipe_catalog::SessionRecipes;
 use super::replies::sentence;
-use super::work::{BackgroundResult, QueuedPrompt, RecipeRun, RunningTurn};
-use super::{CommandInfo, NoticeSeverity, SessionCommand, SessionError, Ticket, cpu_worker};
-use epitome_compaction::{self as compaction, Budget, CompactionRequest, Preview};
+use super::work::{QueuedPrompt, RecipeRun, RunningTurn};
+use super::{CommandInfo, NoticeSeverity, SessionCommand, SessionError, SessionEvent, Ticket, cpu_worker};
+use epitome_compaction::{self as compaction, Budget, CompactionRequest};
 use epitome_config::Summariser;
 use epitome_hooks::claude::tools as claude_tools;
 use epitome_hooks::handlers::{self, HandlerTable};
@@ -30,27 +26,30 @@ use epitome_recipe::catalog::RecipeCatalog;
 use epitome_recipe::command::{self, RecipeArguments};
 use epitome_recipe::parse::{Recipe, RecipeModel, RecipeSource, RecipeSyntax};
 use epitome_recipe::render::{self, NOT_RUN, RenderContext, Rendered, ShellCall, ShellOutputs};
+use epitome_recipe::watch::Registration;
 use epitome_secrets::Masker;
 use epitome_thread::{Change, Content, Message, ModelName, Origin, Seq, Trigger};
 use epitome_tools::shell_output::shell_output;
 use epitome_tools::{ToolContext, Toolbox};
 use epitome_turn::{Turn, TurnLimits};
 
+/// A session's recipes, and the prompt whose recipe is being rendered.
+#[derive(Default)]
+pub(super) struct SessionRecipes {
+    catalog: Arc<RecipeCatalog>,
+    /// Whether the recipes have been read, or the session does without. They are read in the background when it starts.
+    is_read: bool,
+    watch: Option<Arc<Registration>>,
+    /// Other prompts wait for this one.
+    rendering: Option<Rendering>,
+    /// The prompts of MCP servers.
+    prompts: Vec<CommandInfo>,
+}
+
 /// A prompt whose recipe waits for the output of its shell calls, or that waits for a compaction preview.
 pub struct Rendering {
     pub prompt: QueuedPrompt,
     pub job: AbortHandle,
-}
-
-/// A compaction preview, for the command that asks for it.
-pub struct Previewed {
-    typed: String,
-    /// The command that would compact.
-    command: String,
-    revision: Seq,
-    budget: Budget,
-    /// `None` if computing it panicked.
-    preview: Option<Preview>,
 }
 
 impl Rendering {
@@ -59,31 +58,32 @@ impl Rendering {
     }
 }
 
-/// The result of rendering a recipe.
-pub(super) enum RenderedText {
-    Done(String),
-    Needs(Vec<ShellCall>),
-    /// The error, as a sentence for the user.
-    Failed(String),
-}
-
 impl Core {
-    /// Renders a recipe with the outputs of its shell calls so far.
+    /// Renders a recipe with the outputs of its shell calls so far. An error is a sentence for the user.
     pub(super) fn render(
         &self,
         recipe: &Recipe,
         arguments: &RecipeArguments,
         outputs: &ShellOutputs,
-    ) -> RenderedText {
-        match render::render(recipe, arguments, &self.surroundings(), outputs) {
-            Ok(Rendered::Done(prompt)) => {
-                for warning in prompt.warnings {
-                    self.notify(NoticeSeverity::Warning, warning);
-                }
-                RenderedText::Done(prompt.text)
+    ) -> Result<Rendered, String> {
+        let rendered = render::render(recipe, arguments, &self.surroundings(), outputs);
+        if let Ok(Rendered::Done(prompt)) = &rendered {
+            for warning in &prompt.warnings {
+                self.notify(NoticeSeverity::Warning, warning.clone());
             }
-            Ok(Rendered::Needs(calls)) => RenderedText::Needs(calls),
-            Err(problem) => RenderedText::Failed(problem.to_string()),
+        }
+        rendered.map_err(|problem| problem.to_string())
+    }
+
+    /// Renders a recipe without running anything; `None` if that is not possible.
+    pub(super) fn render_without_shell(
+        &self,
+        recipe: &Recipe,
+        arguments: &RecipeArguments,
+    ) -> Option<String> {
+        match self.render(recipe, arguments, &ShellOutputs::new()) {
+            Ok(Rendered::Done(prompt)) => Some(prompt.text),
+            Ok(Rendered::Needs(_)) | Err(_) => None,
         }
     }
 
@@ -209,12 +209,31 @@ pub(super) fn command_list(catalog: &RecipeCatalog, prompts: &[CommandInfo]) -> 
 }
 
 impl SessionRecipes {
+    pub(super) fn catalog(&self) -> &RecipeCatalog {
+        &self.catalog
+    }
+
+    pub(super) fn are_read(&self) -> bool {
+        self.is_read
+    }
+
+    /// Stops waiting for the recipes: the session needs none, or they can't be read.
+    pub(super) fn give_up_reading(&mut self) {
+        self.is_read = true;
+    }
+
+    /// Stores the recipes that were read; returns whether this is the first time.
+    fn read(&mut self, catalog: RecipeCatalog, watch: Option<Arc<Registration>>) -> bool {
+        (self.catalog, self.watch) = (Arc::new(catalog), watch);
+        !std::mem::replace(&mut self.is_read, true)
+    }
+
     /// Reads the recipes again in the background, and watches their files from then on.
     pub(super) fn load(&mut self, core: &mut Core, sessions: mpsc::WeakSender<SessionCommand>) {
         let cwd = core.thread.cwd().to_path_buf();
         let (services, overrides) = (core.services.clone(), core.settings.overrides());
-        let watch = self.watch();
-        core.background.spawn(blocking::run(move || {
+        let watch = self.watch.clone();
+        let read = blocking::run(move || {
             let plan = RecipeCatalog::watched(&cwd, &services.paths, &overrides.recipe_dirs);
             let watch = services.watch.about_to_read(watch, plan, move || {
                 // A full channel means that the session is busy with newer commands.
@@ -222,36 +241,82 @@ impl SessionRecipes {
                     drop(sender.try_send(SessionCommand::RecipesChanged));
                 }
             });
-            let catalog = RecipeCatalog::load(&cwd, &services.paths, &overrides.recipe_dirs);
-            BackgroundResult::Recipes(catalog, watch)
-        }));
+            (RecipeCatalog::load(&cwd, &services.paths, &overrides.recipe_dirs), watch)
+        });
+        core.start(read, |session, (catalog, watch)| session.recipes_read(catalog, watch));
+    }
+
+    /// Replaces the prompts of MCP servers; returns whether they have changed.
+    pub(super) fn set_prompts(&mut self, prompts: Vec<CommandInfo>) -> bool {
+        std::mem::replace(&mut self.prompts, prompts) != self.prompts
     }
 
     /// The slash commands for clients.
     pub(super) fn command_list(&self) -> Arc<[CommandInfo]> {
-        command_list(self.catalog(), self.prompts())
+        command_list(&self.catalog, &self.prompts)
     }
 
     /// The instruction of `/compact`, for a compaction that no command started.
     pub(super) fn summary_instruction(&self, core: &Core) -> String {
         let built_in = RecipeCatalog::built_in();
-        let recipe = self.catalog().find("compact").or_else(|| built_in.find("compact"));
+        let recipe = self.catalog.find("compact").or_else(|| built_in.find("compact"));
         let recipe = recipe.expect("the compact recipe is built in");
-        let text =
-            command::bind(recipe, "").ok().map(|bound| core.render(recipe, &bound, &ShellOutputs::new()));
-        match text {
-            Some(RenderedText::Done(text)) => text,
-            Some(RenderedText::Needs(_) | RenderedText::Failed(_)) | None => recipe.body.clone(),
-        }
+        let bound = command::bind(recipe, "").ok();
+        let text = bound.and_then(|bound| core.render_without_shell(recipe, &bound));
+        text.unwrap_or_else(|| recipe.body.clone())
+    }
+
+    // ── Rendering ──────────────────────────────────────────────────────────────────────────────
+
+    pub(super) fn render(&mut self, rendering: Rendering) {
+        self.rendering = Some(rendering);
+    }
+
+    /// Whether a prompt waits for its recipe to be rendered; other prompts wait for it.
+    pub(super) fn are_rendering(&self) -> bool {
+        self.rendering.is_some()
+    }
+
+    pub(super) fn are_rendering_for(&self, ticket: Ticket) -> bool {
+        self.rendering.as_ref().is_some_and(|rendering| rendering.is_for(ticket))
+    }
+
+    /// Takes the prompt with this ticket, whose rendering has finished.
+    pub(super) fn take_rendered(&mut self, ticket: Ticket) -> Option<Rendering> {
+        self.rendering.take_if(|rendering| rendering.is_for(ticket))
+    }
+
+    /// Takes the prompt whose rendering has panicked, if there is one.
+    pub(super) fn take_failed(&mut self) -> Option<Rendering> {
+        self.rendering.take_if(|rendering| rendering.job.is_finished())
+    }
+
+    /// Takes the prompt whose rendering is cancelled.
+    pub(super) fn cancel_rendering(&mut self) -> Option<Rendering> {
+        self.rendering.take()
     }
 }
 
 impl Session {
+    fn recipes_read(&mut self, catalog: RecipeCatalog, watch: Option<Arc<Registration>>) {
+        let problems = catalog.problems.clone();
+        let before = self.recipes.command_list();
+        self.core.workspace = Arc::new(self.core.workspace.reading(catalog.readable.clone()));
+        let first = self.recipes.read(catalog, watch);
+        let masker = self.tools.masker(&self.core);
+        self.recipes.offer_skills(&mut self.core, &self.hooks, masker);
+        let now = self.recipes.command_list();
+        if first || before != now {
+            self.core.announce(&SessionEvent::Commands(now));
+        }
+        self.core.clients.notify_problems_of("recipes", &problems);
+    }
+
     /// Whether a prompt is a compaction without a model, or only a preview of one.
     pub(super) fn needs_no_model(&self, prompt: &QueuedPrompt) -> bool {
         let typed = self.command_in(&prompt.content).and_then(|(_, typed)| command::parse(typed));
         let Some(typed) = typed else { return false };
-        let is_dry = || matches!(compact::parse(typed.rest), Ok(CompactSubcommand::Dry { .. }));
+        let is_dry = || compact::parse(typed.rest).is_ok_and(|asked| asked.dry);
         self.recipes.catalog().find(typed.name).is_some_and(|recipe| recipe.is_compaction())
             && (self.core.settings.compaction.model == Summariser::None || is_dry())
     }
@@ -278,16 +343,13 @@ impl Session {
         let mut above = None;
         if recipe.is_compaction() {
             match compact::parse(&arguments.free).and_then(|asked| asked.checked(&self.core.thread)) {
-                Ok(CompactSubcommand::Compact { focus }) => arguments.free = focus.unwrap_or_default(),
-                Ok(CompactSubcommand::Above { entry, focus }) => {
-                    above = Some(entry);
-                    arguments.free = focus.unwrap_or_default();
-                }
-                Ok(CompactSubcommand::Dry { above, focus }) => {
+                Ok(asked) if asked.dry => {
+                    let (above, focus) = (asked.above, asked.focus);
                     return self.preview_compaction(prompt, typed, &recipe, &arguments, above, focus);
                 }
+                Ok(asked) => (above, arguments.free) = (asked.above, asked.focus.unwrap_or_default()),
                 Err(why) => {
-                    return self.carry_out(prompt, typed, |core, _| commands::no_compaction(core, &why));
+                    return self.carry_out(prompt, typed, |_, _| commands::no_compaction(&why));
                 }
             }
         }
@@ -303,8 +365,8 @@ impl Session {
         }
         let text = match self.core.render(&recipe, &arguments, &outputs) {
             _ if forks => fork_request(&recipe.id, &arguments.free),
-            RenderedText::Done(text) => text,
-            RenderedText::Needs(calls) => {
+            Ok(Rendered::Done(prompt)) => prompt.text,
+            Ok(Rendered::Needs(calls)) => {
                 let may_run = match self.hooks.recipe_may_run(&self.core, &recipe) {
                     MayRun::Yes => true,
                     MayRun::No => false,
@@ -317,7 +379,7 @@ impl Session {
                 };
                 return self.run_shell_calls(prompt, may_run, calls, outputs);
             }
-            RenderedText::Failed(message) => {
+            Err(message) => {
                 return prompt.responder.answer(Err(SessionError::Invalid(message)));
             }
         };
@@ -403,24 +465,18 @@ impl Session {
         let ticket = prompt.responder.ticket;
         let (revision, planned_budget) = (thread.view().revision(), budget.clone());
         let previewing = move || compaction::preview(&ruler, &thread, &budget, &wish);
-        let job = self.core.run_on_cpu_in_background(previewing, move |preview| {
-            let previewed = Previewed { typed, command, revision, budget: planned_budget, preview };
-            BackgroundResult::Previewed(ticket, Box::new(previewed))
+        let job = self.core.start(cpu_worker::run(previewing), move |session, preview| {
+            // Its command may have been cancelled.
+            let Some(rendering) = session.recipes.take_rendered(ticket) else { return };
+            session.carry_out(rendering.prompt, typed, |core, _| match preview {
+                None => commands::no_compaction(&format!("{}.", cpu_worker::FAULT)),
+                Some(_) if revision != core.thread.view().revision() => {
+                    commands::no_compaction("the conversation was changed meanwhile. Say it again.")
+                }
+                Some(preview) => commands::dry_run(core, &preview, &planned_budget, command),
+            });
         });
         self.recipes.render(Rendering { prompt, job });
-    }
-
-    /// Shows the preview, unless its command was cancelled.
-    pub(super) fn previewed(&mut self, ticket: Ticket, previewed: Previewed) {
-        let Some(rendering) = self.recipes.take_rendered(ticket) else { return };
-        let Previewed { typed, command, revision, budget, preview } = previewed;
-        self.carry_out(rendering.prompt, typed, |core, _| match preview {
-            None => commands::no_compaction(core, &format!("{}.", cpu_worker::FAULT)),
-            Some(_) if revision != core.thread.view().revision() => {
-                commands::no_compaction(core, "the conversation was changed meanwhile. Say it again.")
-            }
-            Some(preview) => commands::dry_run(core, &preview, &budget, command),
-        });
     }
 
     /// Runs a recipe's shell calls in the background, then renders it again with their output.
@@ -435,10 +491,15 @@ impl Session {
         let context = ToolContext::bare(self.core.workspace.clone());
         let ticket = prompt.responder.ticket;
         let masker = self.tools.masker(&self.core);
-        let job = self.core.background.spawn(async move {
+        let running = async move {
             let instead = |_: &str| not_run(may_run);
             outputs.extend(shell_outputs(&toolbox, &context, masker.as_deref(), calls, instead).await);
-            BackgroundResult::Shell(ticket, outputs)
+            outputs
+        };
+        let job = self.core.start(running, move |session, outputs| {
+            if let Some(rendering) = session.recipes.take_rendered(ticket) {
+                session.begin_command(rendering.prompt, outputs);
+            }
         });
         self.recipes.render(Rendering { prompt, job });
     }

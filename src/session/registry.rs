@@ -5,7 +5,7 @@ mod lives;
 mod stored;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
@@ -20,13 +20,15 @@ use super::core::{HostProcess, settle};
 use super::counts::{Counts, CountsSnapshot};
 use super::suspended::SuspendedSession;
 use super::work::{Attaching, Responder};
-use super::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, SessionEvent, Ticket};
+use super::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, Ticket, lock};
 use epitome_checkpoint::Checkpoints;
 use epitome_config::{CompactionThreshold, HookTrust, ProviderSettings, Settings};
 use epitome_diagnostics::LanguageServers;
 use epitome_files::paths::Paths;
 use epitome_hooks::functions::Functions;
 use epitome_platform::reaper::Reaper;
+use epitome_problem::Problem;
+use epitome_provider::endpoint::EnvironmentPairs;
 use epitome_provider::http::Http;
 use epitome_provider::learned::Learned;
 use epitome_recipe::watch::RecipeWatch;
@@ -105,6 +107,19 @@ pub struct Overrides {
 }
 
 impl Overrides {
+    /// Loads the settings for a directory, with these over them. Also returns the problems in their files.
+    pub(super) fn load(
+        &self,
+        paths: &Paths,
+        cwd: &Path,
+        environment: &EnvironmentPairs,
+    ) -> (Settings, Vec<Problem>) {
+        let variable =
+            |name: &str| environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
+        let (settings, problems) = Settings::load(paths, Some(cwd), variable);
+        (self.over(settings), problems)
+    }
+
     pub fn over(&self, mut settings: Settings) -> Settings {
         settings.model = self.model.clone().or(settings.model);
         settings.mode = self.mode.unwrap_or(settings.mode);
@@ -112,19 +127,10 @@ impl Overrides {
         settings.max_rounds = self.max_rounds.unwrap_or(settings.max_rounds);
         settings.budget.session_usd = self.max_cost.or(settings.budget.session_usd);
         // The command line has reported invalid rules; here they must not allow anything.
-        for rule in &self.allow {
-            drop(
-                settings
-                    .allow(rule, ALLOW_OPTION)
-                    .inspect_err(|error| tracing::warn!(error, "a rule is ignored")),
-            );
-        }
-        for rule in &self.deny {
-            drop(
-                settings
-                    .deny(rule, DENY_OPTION)
-                    .inspect_err(|error| tracing::warn!(error, "a rule is ignored")),
-            );
+        let added = self.allow.iter().map(|rule| settings.allow(rule, ALLOW_OPTION)).collect::<Vec<_>>();
+        let denied = self.deny.iter().map(|rule| settings.deny(rule, DENY_OPTION));
+        for error in added.into_iter().chain(denied).filter_map(Result::err) {
+            tracing::warn!(error, "a rule is ignored");
         }
         settings.hooks.enabled = self.hooks.unwrap_or(settings.hooks.enabled);
         settings.hooks.trust = self.trust.unwrap_or(settings.hooks.trust);
@@ -235,7 +241,7 @@ impl Sessions {
                     live.core.adopt_settings();
                     // A failed write is logged there; the settings then apply only while the session is live.
                     drop(settle(&mut live.core).await);
-                    live.attach(ticket, opening, Replay::Nothing);
+                    live.attach(Attaching { ticket, opening, replay: Replay::Nothing });
                     again.attach_again(&session, live.run().await);
                 }
                 Err(error) => Responder::new(ticket, session, opening.attachment).answer(Err(error)),
@@ -255,31 +261,20 @@ impl Sessions {
         }
         self.resume(&mut live, &session);
         let client = opening.attachment.client;
-        let sent = match live.get_mut(&session) {
-            Some(found) => {
-                found.attached.insert(client);
-                found.commands.try_send(SessionCommand::Attach { ticket, opening, replay })
-            }
-            None => {
-                return self.open(
-                    &mut live,
-                    session,
-                    TaskOrigin::Client(Attaching { ticket, opening, replay }),
-                );
-            }
+        let attaching = Attaching { ticket, opening, replay };
+        let Some(found) = live.get_mut(&session) else {
+            return self.open(&mut live, session, TaskOrigin::Client(attaching));
         };
-        match sent {
-            Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(SessionCommand::Attach { ticket, opening, replay })) => {
-                Attaching { ticket, opening, replay }.refuse(&session, &SessionError::Busy(COMMANDS_MAX));
-            }
+        found.attached.insert(client);
+        let Err(error) = found.commands.try_send(SessionCommand::Attach(attaching)) else { return };
+        let is_full = matches!(error, mpsc::error::TrySendError::Full(_));
+        let SessionCommand::Attach(attaching) = error.into_inner() else {
+            unreachable!("the command that was sent comes back")
+        };
+        match is_full {
+            true => attaching.refuse(&session, &SessionError::Busy(COMMANDS_MAX)),
             // It is just ending: open it again from its log.
-            Err(mpsc::error::TrySendError::Closed(SessionCommand::Attach { ticket, opening, replay })) => {
-                self.open(&mut live, session, TaskOrigin::Client(Attaching { ticket, opening, replay }));
-            }
-            Err(mpsc::error::TrySendError::Full(_) | mpsc::error::TrySendError::Closed(_)) => {
-                unreachable!("the command that was sent comes back")
-            }
+            false => self.open(&mut live, session, TaskOrigin::Client(attaching)),
         }
     }
 
@@ -333,11 +328,7 @@ impl Sessions {
             return Ok(());
         }
         let entries = self.inner.services.store.read(session).map_err(|error| store_error(session, error))?;
-        for entry in entries.iter().filter(|entry| entry.seq >= from) {
-            attachment
-                .outlet
-                .put(session, SessionEvent::Entry { entry: entry.clone(), replay: true, own: false });
-        }
+        attachment.replay(session, entries.iter().filter(|entry| entry.seq >= from));
         let from = entries.last().map_or(from, |last| from.max(Seq(last.seq.0 + 1)));
         // The session may have been opened while its log was read. It can't be opened while this lock is held.
         let live = self.live();
@@ -461,17 +452,16 @@ impl Sessions {
     }
 
     fn resting(&self) -> MutexGuard<'_, BTreeMap<SessionId, Box<SuspendedSession>>> {
-        self.inner.resting.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        lock(&self.inner.resting)
     }
 
     /// If `live` is locked too, it must be locked first.
     pub(super) fn parked(&self) -> MutexGuard<'_, BTreeMap<SessionId, Vec<Watcher>>> {
-        self.inner.parked.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        lock(&self.inner.parked)
     }
 
     fn live(&self) -> MutexGuard<'_, BTreeMap<SessionId, LiveTask>> {
-        // Nothing that could panic runs under this lock.
-        self.inner.live.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        lock(&self.inner.live)
     }
 }
 

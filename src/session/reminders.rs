@@ -128,7 +128,6 @@ pub(super) fn text_by(speaker: &str, change: &Change) -> Option<String> {
     }
 }
 
-/// The goal of the work.
 pub(super) fn goal(thread: &Thread) -> Topic {
     let what = ReminderText::State {
         now: thread.goal().map(goal_words),

@@ -9,16 +9,18 @@ use super::effects::{self, ModelCall, ModelCallEvent, RequestSnapshot};
 use super::instructions;
 use super::model_link::Located;
 use super::reminders::{self, Topic};
-use super::work::{ScanPurpose, TurnFault};
-use super::{NoticeSeverity, SessionEvent, TextKind, UsageNow};
+use super::work::TurnFault;
+use super::{NoticeSeverity, SessionEvent, UsageNow};
 use epitome_platform::blocking;
-use epitome_provider::collect::{ModelReply, PieceKind, ReplyPiece};
+use epitome_provider::collect::{ModelReply, ReplyPiece};
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::wire::Purpose;
 use epitome_provider::wire::encoding::Encoded;
 use epitome_provider::{ErrorClass, ProviderError, ReplyStop, retry};
-use epitome_thread::{Change, Content, Message, MessageId, ModelName, Origin, ReplyCut, SessionId, Usage};
-use epitome_turn::{CompactionResult, Effect, EffectResult, ModelResult, ReplyEnd, cut_of};
+use epitome_thread::{
+    Change, Content, Message, MessageId, ModelName, Origin, ReplyCut, SessionId, Thread, Usage,
+};
+use epitome_turn::{Effect, EffectResult, ModelResult, ReplyEnd, cut_of};
 
 /// Shortest wait whose notice explains how to cancel it: no user could cancel a shorter one in time.
 const CANCEL_HINT_FROM: Duration = Duration::from_secs(3);
@@ -90,10 +92,7 @@ impl Core {
     }
 
     pub(super) fn usage_now(&mut self) -> Option<UsageNow> {
-        let last = self.thread.entries().iter().rev().find_map(|entry| match &entry.change {
-            Change::Replied { usage, .. } => *usage,
-            _ => None,
-        });
+        let last = last_usage(&self.thread).copied();
         let size = self.model.known_window()?;
         Some(UsageNow {
             used: self.tokens_in_context(),
@@ -139,8 +138,7 @@ impl Session {
         if is_paused || !self.core.thread.view().ends_with_agent() {
             return Ok(());
         }
-        let content = vec![Content::Text { text: GO_ON.to_owned() }];
-        let message = Message { id: self.core.fresh_message(), content, author: None };
+        let message = self.core.message(GO_ON);
         let origin = Origin::Context { by: "epitome".to_owned() };
         self.core.commit(Change::Said { message, origin }).map(drop).map_err(|error| error.to_string())
     }
@@ -173,19 +171,13 @@ impl Session {
             work.fault = TurnFault::classify(error);
         }
         let reason = sentence(error);
-        match ask {
-            Effect::PlanCompaction(_)
-            | Effect::Summarise
-            | Effect::Compose
-            | Effect::AbandonCompaction(_) => {
-                self.end_compaction(CompactionResult::Failed(reason));
-            }
-            Effect::CallModel
-            | Effect::RunHooks(_)
-            | Effect::Permission(_)
-            | Effect::RunTool(_)
-            | Effect::Ease { .. }
-            | Effect::Report(_) => self.answer_turn(EffectResult::Model(ModelResult::Failed(reason))),
+        let is_of_compaction = matches!(
+            ask,
+            Effect::PlanCompaction(_) | Effect::Summarise | Effect::Compose | Effect::AbandonCompaction(_)
+        );
+        match is_of_compaction {
+            true => self.fail_compaction(reason),
+            false => self.answer_turn(EffectResult::Model(ModelResult::Failed(reason))),
         }
     }
 
@@ -275,7 +267,7 @@ impl Session {
                 if !shown.is_empty()
                     && let Some(due) = self.core.log.draft.wrote()
                 {
-                    self.core.background.spawn(due);
+                    self.core.start(due, |session, ()| save_draft(session));
                 }
             }
             ModelCallEvent::Finished => {
@@ -333,7 +325,7 @@ impl Session {
                         let call = work.model.take().expect("a failed call was running");
                         let is_refused = error.class == ErrorClass::BadReasoning && !call.seen;
                         if is_refused && self.core.drop_thinking(&error) {
-                            return self.scan_first(ScanPurpose::Call);
+                            return self.scan_first(Session::call_with_instructions);
                         }
                         let own = self.work.as_mut().and_then(|work| work.run.endpoint.as_mut());
                         let Core { model, settings, .. } = &mut self.core;
@@ -341,7 +333,7 @@ impl Session {
                             && let Some(effects) = model.take_other_form(&call.model, own, &error, settings)
                         {
                             self.core.model_learned(effects);
-                            return self.scan_first(ScanPurpose::Call);
+                            return self.scan_first(Session::call_with_instructions);
                         }
                         self.call_failed(call, &error);
                     }
@@ -397,23 +389,15 @@ impl Session {
                 None
             }
         };
+        let is_full = matches!(error.class, ErrorClass::TooLong { .. });
         let answer = match partial {
             Some(replied) => {
                 // An overflow that the provider reports in the middle of its stream counts as well.
-                let is_full = matches!(error.class, ErrorClass::TooLong { .. });
                 let stop = if is_full { ReplyEnd::WindowFull } else { ReplyEnd::Broken };
                 ModelResult::Reply { replied: Box::new(replied), stop }
             }
-            None => match error.class {
-                ErrorClass::TooLong { .. } => ModelResult::TooLong(reason),
-                ErrorClass::Retry { .. }
-                | ErrorClass::Auth
-                | ErrorClass::BadReasoning
-                | ErrorClass::ToolForm
-                | ErrorClass::Budget
-                | ErrorClass::Refused
-                | ErrorClass::Broken => ModelResult::Failed(reason),
-            },
+            None if is_full => ModelResult::TooLong(reason),
+            None => ModelResult::Failed(reason),
         };
         self.answer_turn(EffectResult::Model(answer));
     }
@@ -424,6 +408,14 @@ impl Session {
         let message = call.message;
         call.collector.shown().into_iter().filter_map(|piece| live(message, piece)).collect()
     }
+}
+
+/// Usage of the newest reply that reports it.
+pub(super) fn last_usage(thread: &Thread) -> Option<&Usage> {
+    thread.entries().iter().rev().find_map(|entry| match &entry.change {
+        Change::Replied { usage, .. } => usage.as_ref(),
+        _ => None,
+    })
 }
 
 /// Returns the part of an unfinished reply that was received. If it is empty, only its cost is recorded.
@@ -443,39 +435,29 @@ fn spend_on_cut_reply(session: &mut Session, model: ModelName, usage: Option<Usa
 }
 
 /// Saves the streamed part of the running reply, which a crash would lose.
-pub(super) fn save_draft(session: &mut Session) {
+fn save_draft(session: &mut Session) {
     let call = session.work.as_ref().and_then(|work| work.model.as_ref());
     let save = call.and_then(|call| {
         session.core.log.draft.save(call.message, call.model.clone(), call.collector.shown())
     });
     match save {
-        Some(save) => drop(session.core.background.spawn(blocking::run(save))),
+        Some(save) => {
+            session.core.start(blocking::run(save), |session, result| session.core.log.draft.saved(&result));
+        }
         None => session.core.log.draft.skip(),
     }
 }
 
 /// Whether an empty reply does not even give a reason.
 fn is_no_answer(reply: &ModelReply) -> bool {
-    match &reply.stop {
-        None | Some(ReplyStop::Finished | ReplyStop::Other { .. }) => true,
-        Some(
-            ReplyStop::MaxTokens
-            | ReplyStop::WindowExceeded
-            | ReplyStop::Paused
-            | ReplyStop::Refused { .. }
-            | ReplyStop::Filtered { .. },
-        ) => false,
-    }
+    matches!(reply.stop, None | Some(ReplyStop::Finished | ReplyStop::Other { .. }))
 }
 
 /// Converts a piece of a streaming reply to the event for clients.
 fn live(message: MessageId, piece: ReplyPiece) -> Option<SessionEvent> {
     match piece {
-        ReplyPiece::Text { part, kind: PieceKind::Reply, text } => {
-            Some(SessionEvent::Text { message, part, kind: TextKind::Reply, text })
-        }
-        ReplyPiece::Text { part, kind: PieceKind::Thinking, text } => {
-            Some(SessionEvent::Text { message, part, kind: TextKind::Thinking, text })
+        ReplyPiece::Text { part, kind, text } => {
+            Some(SessionEvent::Text { message, part, kind: kind.into(), text })
         }
         // A call is shown with its arguments, which arrive with the complete reply.
         ReplyPiece::CallOpened { .. } => None,
@@ -505,22 +487,16 @@ fn waiting(error: &ProviderError, delay: Duration, attempt: u32) -> String {
 /// The message for a call that is not retried; `seen` if a part of its reply was shown.
 fn give_up_message(error: &ProviderError, seen: bool, attempts: u32) -> String {
     let message = with_full_stop(&error.message);
-    match (&error.hint, &error.class) {
-        (Some(_), _) => sentence(error),
-        (None, _) if seen => format!("{message} Send the prompt again; what was said so far is kept."),
-        (None, ErrorClass::Retry { .. }) => format!(
+    if error.hint.is_some() {
+        sentence(error)
+    } else if seen {
+        format!("{message} Send the prompt again; what was said so far is kept.")
+    } else if matches!(error.class, ErrorClass::Retry { .. }) {
+        format!(
             "{message} It was tried {attempts} times. Send it again in some minutes, or choose another model."
-        ),
-        (
-            None,
-            ErrorClass::Auth
-            | ErrorClass::TooLong { .. }
-            | ErrorClass::BadReasoning
-            | ErrorClass::ToolForm
-            | ErrorClass::Budget
-            | ErrorClass::Refused
-            | ErrorClass::Broken,
-        ) => sentence(error),
+        )
+    } else {
+        sentence(error)
     }
 }
 

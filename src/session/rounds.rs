@@ -13,7 +13,7 @@ use epitome_hooks::guards::{self, Guards};
 use epitome_hooks::hook::HookKind;
 use epitome_hooks::hook_context::EventData;
 use epitome_hooks::output::{HistoryAction, RequestedEdit, RequestedEdits, Resolution, Utterance};
-use epitome_thread::{Change, Content, Message, MessageId, Origin, Seq, StopReason, ViewEdit, edits};
+use epitome_thread::{Change, Content, MessageId, Origin, Seq, StopReason, ViewEdit, edits};
 use epitome_turn::{CompactionReason, EffectResult, HooksResult};
 
 impl Core {
@@ -85,8 +85,7 @@ impl Session {
             "" => format!("The hook {hook} ended this turn."),
             reason => format!("The hook {hook} ended this turn: {reason}"),
         };
-        let note = Change::Noted { message: self.core.fresh_message(), text };
-        HooksResult { commits: vec![note], halt: true, ..HooksResult::default() }
+        HooksResult { commits: vec![self.core.note(text)], halt: true, ..HooksResult::default() }
     }
 
     /// Whether the configured share of the window is used, and a compaction would help.
@@ -156,15 +155,6 @@ impl Session {
         self.settle_round(pending);
     }
 
-    /// Makes the round's end wait for a job. Only one waits at a time, because a round's end has one action.
-    pub(super) fn wait_with(&mut self, pending: PendingResolution) {
-        self.hooks.turn().pending = Some(pending);
-    }
-
-    pub(super) fn take_pending(&mut self) -> Option<PendingResolution> {
-        self.hooks.turn().pending.take()
-    }
-
     /// Settles the round without its action, which is refused.
     pub(super) fn refuse_action(&mut self, mut pending: PendingResolution, why: String) {
         let by = pending.resolution.action_by.clone();
@@ -185,11 +175,7 @@ impl Session {
             turn.last_follow_up = (!said.is_empty()).then_some(said);
         }
         for (hook, utterance) in follow_ups {
-            let message = Message {
-                id: self.core.fresh_message(),
-                content: text_content(utterance.text),
-                author: None,
-            };
+            let message = self.core.message(utterance.text);
             answer.commits.push(Change::Said { message, origin: Origin::Hook { hook } });
         }
         for (by, text) in std::mem::take(&mut resolution.context) {
@@ -221,25 +207,22 @@ impl Session {
                 Some(_) | None => edited.view().revision(),
             };
             let first = MessageId(self.core.fresh_message().0 + 1);
-            match edits::check(&edited, revision, first, &edits) {
-                Ok(edits) => {
-                    self.core.log.skip_messages(edits.len());
-                    let pins = edits.iter().any(|edit| matches!(edit, ViewEdit::Pin { .. }));
-                    let change = Change::Edited { by: by.clone(), edits };
-                    let mut trial = edited.clone();
-                    apply_to(&mut trial, change.clone());
-                    let too_large = if pins {
-                        compaction::pins_too_large(&self.core.ruler(), &trial, self.core.pin_tokens_max())
-                    } else {
-                        None
-                    };
-                    match too_large {
-                        None => {
-                            edited = trial;
-                            pending.answer.commits.push(change);
-                        }
-                        Some(why) => refuse(&mut pending.resolution, &by, why),
-                    }
+            let checked = edits::check(&edited, revision, first, &edits).and_then(|edits| {
+                self.core.log.skip_messages(edits.len());
+                let pins = edits.iter().any(|edit| matches!(edit, ViewEdit::Pin { .. }));
+                let change = Change::Edited { by: by.clone(), edits };
+                let mut trial = edited.clone();
+                apply_to(&mut trial, change.clone());
+                let most = self.core.pin_tokens_max();
+                match pins.then(|| compaction::pins_too_large(&self.core.ruler(), &trial, most)).flatten() {
+                    None => Ok((change, trial)),
+                    Some(why) => Err(why),
+                }
+            });
+            match checked {
+                Ok((change, trial)) => {
+                    edited = trial;
+                    pending.answer.commits.push(change);
                 }
                 Err(why) => refuse(&mut pending.resolution, &by, why),
             }
@@ -253,10 +236,9 @@ impl Session {
             RequestedEdit::Mask(at, note) => ViewEdit::Mask { at, note },
             RequestedEdit::Drop(at) => ViewEdit::Drop { at },
             RequestedEdit::Replace(at, text) => ViewEdit::Replace { at, content: text_content(text) },
-            RequestedEdit::Append(Utterance { role, text }) => ViewEdit::Append {
-                role,
-                message: Message { id: self.core.fresh_message(), content: text_content(text), author: None },
-            },
+            RequestedEdit::Append(Utterance { role, text }) => {
+                ViewEdit::Append { role, message: self.core.message(text) }
+            }
         }
     }
 

@@ -12,7 +12,6 @@ use super::actor::Session;
 use super::complete::{Completion, CompletionModel};
 use super::core::Core;
 use super::cpu_worker;
-use super::work::BackgroundResult;
 use epitome_compaction::CompactionDecision;
 use epitome_hooks::hook::PayloadMessages;
 use epitome_hooks::messages;
@@ -93,7 +92,12 @@ impl Core {
     fn read_context(&self, params: &Map<String, Value>) -> Result<Value, String> {
         let view = match params.get("from").and_then(Value::as_str).unwrap_or("view") {
             "view" => self.thread.view().clone(),
-            "log" => self.full_log_view(),
+            // Without the layers that compactions and hooks have added.
+            "log" => {
+                let entries = self.thread.entries();
+                let layers = entries.iter().filter(|entry| entry.change.is_layer()).map(|entry| entry.seq);
+                View::fold(entries, &layers.collect())
+            }
             other => return Err(format!("\"from\" can be view or log, not {other:?}")),
         };
         let ids: Option<Vec<&str>> = params
@@ -114,19 +118,6 @@ impl Core {
             messages::messages(&view, PayloadMessages::Full).into_iter().filter(fits).collect();
         Ok(json!({ "messages": found, "revision": self.thread.view().revision().0 }))
     }
-
-    /// The log without the layers that compactions and hooks have added.
-    fn full_log_view(&self) -> View {
-        let layers =
-            self.thread.entries().iter().filter(|entry| entry.change.is_layer()).map(|entry| entry.seq);
-        View::fold(self.thread.entries(), &layers.collect())
-    }
-
-    fn service_notice(&self, hook: &str, params: &Map<String, Value>) -> Result<Value, String> {
-        let text = params.get("text").and_then(Value::as_str).ok_or("notice needs \"text\"")?;
-        self.notify(NoticeSeverity::Info, format!("{hook}: {text}"));
-        Ok(Value::Null)
-    }
 }
 
 impl Session {
@@ -136,7 +127,13 @@ impl Session {
         let params = params.as_object().unwrap_or(&none);
         let served = match method.as_str() {
             "context.read" => self.core.read_context(params),
-            "notice" => self.core.service_notice(&hook, params),
+            "notice" => match params.get("text").and_then(Value::as_str) {
+                Some(text) => {
+                    self.core.notify(NoticeSeverity::Info, format!("{hook}: {text}"));
+                    Ok(Value::Null)
+                }
+                None => Err("notice needs \"text\"".to_owned()),
+            },
             "compact" => match params.get("mode").and_then(Value::as_str).unwrap_or("do") {
                 "do" => self.service_compact(&hook),
                 "plan" => return self.service_plan(hook, None, answer),
@@ -210,13 +207,10 @@ impl Session {
             }
             plan
         };
-        self.core.run_on_cpu_in_background(planning, move |plan| {
-            BackgroundResult::ServicePlan(hook, plan, answer)
+        self.core.start(cpu_worker::run(planning), move |session, plan| {
+            let plan = plan.ok_or_else(|| cpu_worker::FAULT.to_owned());
+            session.serve_now(&hook, "compact", plan, answer);
         });
-    }
-
-    pub(super) fn service_planned(&mut self, hook: &str, plan: Option<Value>, answer: ServiceReply) {
-        self.serve_now(hook, "compact", plan.ok_or_else(|| cpu_worker::FAULT.to_owned()), answer);
     }
 
     /// Counts a call that costs money; an error if the limit is reached or no turn runs.
@@ -250,14 +244,12 @@ impl Session {
             Err(why) => return self.serve_now(&hook, "recipe.run", Err(why), answer),
         };
         self.serve_noted(&hook, &format!("recipe.run {name}"), Ok(()));
-        self.core.background.spawn(async move {
-            let text = async move {
-                let child = run.await?;
-                // Histories that its hooks hand over apply to no conversation here.
-                Ok(json!({ "text": child.text, "histories_left_aside": child.handed.len() }))
-            };
-            served(answer, text).await
-        });
+        let text = async move {
+            let child = run.await?;
+            // Histories that its hooks hand over apply to no conversation here.
+            Ok(json!({ "text": child.text, "histories_left_aside": child.handed.len() }))
+        };
+        self.core.start(served(answer, text), |_, ()| ());
     }
 
     /// `model.judge` is for hooks of which the user's consent shows that they ask a model, at each of their events.
@@ -281,28 +273,24 @@ impl Session {
             params.get("max_tokens").and_then(Value::as_u64).and_then(|count| u32::try_from(count).ok());
         let max_tokens = wanted.unwrap_or(COMPLETION_TOKENS_MAX).min(COMPLETION_TOKENS_MAX);
         let model = CompletionModel::of(self, params.get("model").and_then(Value::as_str) == Some("small"));
-        self.core.background.spawn(async move {
-            let work = async move {
-                let Completion { text, model, usage } = model.complete(&utterances?, max_tokens, hook).await?;
-                Ok(json!({ "text": text, "model": model.0, "usage": { "input_tokens": usage.input, "output_tokens": usage.output } }))
-            };
-            served(answer, work).await
-        });
+        let work = async move {
+            let Completion { text, model, usage } = model.complete(&utterances?, max_tokens, hook).await?;
+            Ok(
+                json!({ "text": text, "model": model.0, "usage": { "input_tokens": usage.input, "output_tokens": usage.output } }),
+            )
+        };
+        self.core.start(served(answer, work), |_, ()| ());
     }
 }
 
 /// Answers with the result of the work, which is cancelled if the hook gives up.
-async fn served(
-    mut answer: ServiceReply,
-    work: impl Future<Output = Result<Value, String>>,
-) -> BackgroundResult {
+async fn served(mut answer: ServiceReply, work: impl Future<Output = Result<Value, String>>) {
     tokio::select! {
         came_to = work => {
             let _ = answer.send(came_to);
         }
         () = answer.closed() => {}
     }
-    BackgroundResult::Served
 }
 
 /// The number in `e7` or `e7.1`, or a plain number.

@@ -23,7 +23,6 @@ impl SessionPermissions {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Adds a rule.
     pub fn allow(&self, rule: &Rule) {
         self.change(|rules| match rules.contains(rule) {
             true => None,
@@ -31,12 +30,10 @@ impl SessionPermissions {
         });
     }
 
-    /// Removes a rule.
     pub fn forget(&self, rule: &Rule) {
         self.change(|rules| Some(rules.iter().filter(|kept| *kept != rule).cloned().collect()));
     }
 
-    /// Replaces all rules.
     pub fn replace(&self, rules: &[Rule]) {
         self.change(|_| Some(rules.into()));
     }

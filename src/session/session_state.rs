@@ -137,52 +137,22 @@ pub(super) fn command_ended(session: &mut Session, reason: StopReason, error: Op
 
 // ── Prompts that become messages ───────────────────────────────────────────────────────────────────
 
-/// The state of an earlier request with the same key.
-enum EarlierPrompt<'a> {
-    Inserted(MessageId),
-    /// It waits in the log for the next turn.
-    Queued(Seq, &'a Message),
-}
-
-fn earlier<'a>(thread: &'a Thread, key: &str) -> Option<EarlierPrompt<'a>> {
-    let id = match thread.prompt_keys().find(key)? {
-        KeyedPrompt::Inserted(id) => return Some(EarlierPrompt::Inserted(id)),
-        KeyedPrompt::Missing(id) => id,
-    };
-    thread.queued().iter().find_map(|entry| match &entry.change {
-        Change::Queued { message } if message.id == id => Some(EarlierPrompt::Queued(entry.seq, message)),
-        _ => None,
-    })
-}
-
 /// Answers a prompt whose message is already in the conversation; returns any other prompt.
 pub(super) fn answer_repeated(core: &Core, mut prompt: QueuedPrompt) -> Option<QueuedPrompt> {
-    match prompt.responder.key().and_then(|key| earlier(&core.thread, key)) {
-        Some(EarlierPrompt::Inserted(message)) => {
-            prompt.responder.inserted(message);
-            prompt.responder.answer(Ok(cancelled()));
-            None
-        }
-        Some(EarlierPrompt::Queued(..)) | None => Some(prompt),
-    }
+    let earlier = prompt.responder.key().and_then(|key| core.thread.prompt_keys().find(key));
+    let Some(KeyedPrompt::Inserted(message)) = earlier else { return Some(prompt) };
+    prompt.responder.inserted(message);
+    prompt.responder.answer(Ok(cancelled()));
+    None
 }
 
-/// The entry in which an earlier request with this key is queued.
-pub(super) fn queued_earlier(thread: &Thread, key: Option<&str>) -> Option<Seq> {
-    match earlier(thread, key?)? {
-        EarlierPrompt::Queued(entry, _) => Some(entry),
-        EarlierPrompt::Inserted(_) => None,
-    }
-}
-
-/// The change that inserts an earlier request with this key, if it was queued and its turn interrupted.
-pub(super) fn said_earlier(thread: &Thread, key: Option<&str>) -> Option<Change> {
-    match earlier(thread, key?)? {
-        EarlierPrompt::Queued(entry, message) => {
-            Some(Change::Said { message: message.clone(), origin: Origin::Queue { entry } })
-        }
-        EarlierPrompt::Inserted(_) => None,
-    }
+/// The entry in which an earlier request with this key waits for the next turn, and its message.
+pub(super) fn queued_earlier<'a>(thread: &'a Thread, key: Option<&str>) -> Option<(Seq, &'a Message)> {
+    let Some(KeyedPrompt::Missing(id)) = thread.prompt_keys().find(key?) else { return None };
+    thread.queued().iter().find_map(|entry| match &entry.change {
+        Change::Queued { message } if message.id == id => Some((entry.seq, message)),
+        _ => None,
+    })
 }
 
 /// The message that a change inserts for a prompt, and the entry in which the prompt was queued.

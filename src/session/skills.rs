@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use super::core::Core;
 use super::hook_host::{HookHost, RecipeConsent};
-use super::recipe_catalog::SessionRecipes;
 use super::recipes::PromptMaker;
+use super::recipes::SessionRecipes;
 use super::reminders::{ReminderText, Topic, text_by};
 use epitome_recipe::command::RecipeArguments;
 use epitome_recipe::parse::Recipe;

@@ -14,9 +14,12 @@ use tokio::sync::{Semaphore, mpsc};
 use super::child::{self, ChildNews, NewsReceiver, NewsSender};
 use super::client_list::ClientList;
 use super::tasks::RunningAgent;
-use super::{AskId, ClientId, PermissionRequest, SessionCommand, SessionEvent, Ticket, UserDecision};
+use super::{
+    AskId, ClientId, PermissionRequest, SessionCommand, SessionEvent, Subagent, SubagentState, Ticket,
+    UserDecision,
+};
 use epitome_recipe::agents::AgentCatalog;
-use epitome_thread::{CallId, Mode, ModelName, OutcomeStatus, Rule, SessionId, ToolOutcome, Usage};
+use epitome_thread::{CallId, Mode, OutcomeStatus, SessionId, ToolOutcome};
 use shown::ShownAgent;
 pub use shown::agent_of_call;
 pub(super) use shown::{agent_id, call_with_place, lost_agent};
@@ -42,7 +45,6 @@ pub(super) struct Subagents {
     running: BTreeMap<CallId, RunningAgent>,
 }
 
-/// A running child.
 struct RunningChild {
     session: SessionId,
     commands: mpsc::WeakSender<SessionCommand>,
@@ -87,14 +89,6 @@ impl ChildPermission {
             drop(answers.try_send(SessionCommand::Decide { ask: self.theirs, decision }));
         }
     }
-}
-
-/// A record that a child's news adds to the session's log.
-pub(super) enum LogRecord {
-    /// The user said "always" to a child. The rule already applies.
-    Allowed(Rule),
-    /// A model call was paid for: the model, the usage and the caller.
-    Spent(ModelName, Usage, String),
 }
 
 impl Subagents {
@@ -153,7 +147,6 @@ impl Subagents {
         self.news.0.clone()
     }
 
-    /// The next news of a child.
     pub async fn next(&mut self) -> Option<ChildNews> {
         self.news.1.recv().await
     }
@@ -163,15 +156,14 @@ impl Subagents {
         self.news.1.try_recv()
     }
 
-    /// Handles news of a child. `mode` is the session's. Returns the record for the log, if any.
-    pub fn handle_event(&mut self, news: ChildNews, mode: Mode, clients: &ClientList) -> Option<LogRecord> {
+    /// Handles news of a child. `mode` is the session's. What is for the log, the session has taken.
+    pub fn handle_event(&mut self, news: ChildNews, mode: Mode, clients: &ClientList) {
         match news {
             ChildNews::Asked { child, ask: theirs, permission, answers } => {
                 let ask = AskId::fresh();
                 let open = ChildPermission { ask, theirs, permission: permission.clone(), answers };
                 if clients.is_empty() {
-                    open.answer(UserDecision::Absent);
-                    return None;
+                    return open.answer(UserDecision::Absent);
                 }
                 let call = permission.call.clone();
                 self.calls.push(ChildCall { child: child.clone(), call, open: Some(open) });
@@ -193,8 +185,7 @@ impl Subagents {
                 self.calls.retain(|call| call.child != child || call.call != outcome.call);
                 clients.announce(&SessionEvent::CallFinished { outcome });
             }
-            ChildNews::Allowed { rule } => return Some(LogRecord::Allowed(rule)),
-            ChildNews::Spent { model, usage, by } => return Some(LogRecord::Spent(model, usage, by)),
+            ChildNews::Allowed { .. } | ChildNews::Spent { .. } => {}
             ChildNews::Began { child, commands, mode: began_in, follows_mode, about } => {
                 let running = RunningChild { session: child.clone(), commands, follows_mode };
                 // Since its call began, it may have waited for others to end.
@@ -203,17 +194,18 @@ impl Subagents {
                 }
                 self.at_work.push(running);
                 if let Some(about) = about {
-                    self.show_begun(child, about, clients);
+                    let began =
+                        Subagent { session: child, about: Some(about), state: SubagentState::Running };
+                    self.show_stream(self.session.clone(), SessionEvent::Subagent(began), clients);
                 }
             }
             ChildNews::Streamed { session, out } => self.show_stream(session, out, clients),
             ChildNews::Ended { child, end } => {
                 self.at_work.retain(|known| known.session != child);
                 self.end_calls(|call| call.child == child, clients);
-                self.show_end(&child, end, clients);
+                self.show_state(&child, SubagentState::Ended(end), clients);
             }
         }
-        None
     }
 
     /// Passes a new mode on to the running children.

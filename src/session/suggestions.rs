@@ -2,8 +2,7 @@
 //! ended well. Off by default, because every request costs money. They are not part of the conversation.
 
 use super::actor::Session;
-use super::complete::CompletionModel;
-use super::work::BackgroundResult;
+use super::complete::{Completion, CompletionModel};
 use epitome_hooks::output::Utterance;
 use epitome_thread::visible::visible_line;
 use epitome_thread::{Change, Role, Seq, StopReason, Thread};
@@ -36,19 +35,17 @@ pub(super) fn ask(session: &mut Session, reason: StopReason) {
     let model = CompletionModel::of(session, true);
     let said = |role, text: &str| Utterance { role, text: text.to_owned() };
     let messages = [said(Role::System, SYSTEM), said(Role::User, &conversation)];
-    session.core.background.spawn(async move {
-        let answer = model.complete(&messages, TOKENS_MAX, BY.to_owned()).await;
-        BackgroundResult::Suggested(at, answer.map(|completion| prompts(&completion.text)))
-    });
+    let asking = async move { model.complete(&messages, TOKENS_MAX, BY.to_owned()).await };
+    session.core.start(asking, move |session, answer| came(session, at, answer));
 }
 
 /// Shows suggestions that have arrived, unless the user has said something since.
-pub(super) fn came(session: &mut Session, at: Seq, prompts: Result<Vec<String>, String>) {
+fn came(session: &mut Session, at: Seq, answer: Result<Completion, String>) {
     let is_current = session.work.is_none()
         && !session.inbox.has_prompts()
         && last_turn(&session.core.thread).is_some_and(|(last, _)| last == at);
-    match prompts {
-        Ok(prompts) if is_current => session.core.clients.suggest(prompts),
+    match answer {
+        Ok(completion) if is_current => session.core.clients.suggest(prompts(&completion.text)),
         Ok(_) => {}
         Err(why) => tracing::info!(session = %session.core.id(), why, "there are no prompt suggestions"),
     }

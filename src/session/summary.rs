@@ -371,17 +371,7 @@ fn bytes_for(order: &SummaryJob, window: u64) -> usize {
 
 /// The window, lowered to the limit that the provider reports in its error, if any.
 fn narrowed(window: u64, error: &ProviderError) -> u64 {
-    match error.class {
-        ErrorClass::TooLong { limit: Some(limit), .. } => window.min(limit),
-        ErrorClass::TooLong { limit: None, .. }
-        | ErrorClass::Retry { .. }
-        | ErrorClass::Auth
-        | ErrorClass::BadReasoning
-        | ErrorClass::ToolForm
-        | ErrorClass::Budget
-        | ErrorClass::Refused
-        | ErrorClass::Broken => window,
-    }
+    if let ErrorClass::TooLong { limit: Some(limit), .. } = error.class { window.min(limit) } else { window }
 }
 
 #[cfg(test)]

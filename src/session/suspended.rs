@@ -17,7 +17,7 @@ use super::hook_host::HookHost;
 use super::inbox::Channel;
 use super::mcp::KeptServers;
 use super::registry::SessionServices;
-use super::work;
+use super::work::BackgroundResult;
 use super::{Attachment, ClientId, SessionEvent};
 use epitome_provider::budget::{BudgetGrants, CostBudget};
 use epitome_store::Journal;
@@ -45,7 +45,6 @@ pub struct SuspendedSession {
     owes_end: bool,
     /// They have ended, but their last output may not have been read.
     background_commands: Arc<BackgroundCommands>,
-    /// The state of editors' buffers.
     editors: editor_buffers::SuspendedBuffers,
     compactor: Compactor,
     servers: KeptServers,
@@ -57,7 +56,7 @@ impl Session {
         let after = self.core.services.suspend_after;
         self.core.background.spawn(async move {
             tokio::time::sleep(after).await;
-            work::BackgroundResult::Idle
+            BackgroundResult::Idle
         });
     }
 

@@ -63,13 +63,6 @@ struct AgentStarter {
     news: NewsSender,
 }
 
-impl Core {
-    /// Whether the agents' files have to be read: they are listed for the model once, in the frame.
-    pub(super) fn wants_agents(&self) -> bool {
-        self.thread.frame().is_none() && self.services.toolbox.get(task::NAME).is_some()
-    }
-}
-
 impl Session {
     /// Returns the runner that starts the agent of this call.
     pub(super) fn agents_for(&mut self, id: &CallId, order: TaskOrder) -> Arc<dyn task::AgentRunner> {

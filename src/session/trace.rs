@@ -4,7 +4,7 @@
 use tracing::field::Empty;
 use tracing::{Span, info_span};
 
-use epitome_thread::{Change, ContextSizes, Entry, OutcomeStatus, Seq, StopReason, Thread, Usage};
+use epitome_thread::{Change, ContextSizes, Entry, Seq, StopReason, Thread, Usage};
 use epitome_timing::TimedSpan;
 
 /// The span of a session while it is in memory, and its running turn.
@@ -48,11 +48,15 @@ impl Trace {
         self.turn = Some(TurnTrace { turn: TimedSpan::new(span), rounds: 0, round: None });
     }
 
-    /// A model call starts.
+    /// A model call starts. A repeated call, for example after an overflow, belongs to the same round.
     pub fn asks_model(&mut self, from: Seq) {
-        if let Some(turn) = &mut self.turn {
-            turn.asks_model(from);
-        }
+        let Some(turn) = self.turn.as_mut().filter(|turn| turn.round.is_none()) else { return };
+        turn.rounds += 1;
+        let span = info_span!(
+            parent: turn.turn.span(), "round", n = turn.rounds, calls = Empty, input = Empty, output = Empty,
+            cache_read = Empty, cache_write = Empty, outcome = Empty
+        );
+        turn.round = Some(RoundTrace { timed: TimedSpan::new(span), from });
     }
 
     /// The reply and the outcomes of its calls are in.
@@ -92,19 +96,6 @@ struct RoundTrace {
 }
 
 impl TurnTrace {
-    /// A model call starts. A repeated call, for example after an overflow, belongs to the same round.
-    fn asks_model(&mut self, from: Seq) {
-        if self.round.is_some() {
-            return;
-        }
-        self.rounds += 1;
-        let span = info_span!(
-            parent: self.turn.span(), "round", n = self.rounds, calls = Empty, input = Empty, output = Empty,
-            cache_read = Empty, cache_write = Empty, outcome = Empty
-        );
-        self.round = Some(RoundTrace { timed: TimedSpan::new(span), from });
-    }
-
     fn end_round(&mut self, thread: &Thread, outcome: &str) {
         let Some(mut round) = self.round.take() else { return };
         let replied = replied_since(thread, round.from);
@@ -137,14 +128,4 @@ fn record_usage(span: &Span, usage: &Usage) {
     span.record("output", usage.output);
     span.record("cache_read", usage.cache_read);
     span.record("cache_write", usage.cache_write);
-}
-
-/// The name of a tool outcome's status.
-pub(super) fn outcome(status: OutcomeStatus) -> &'static str {
-    match status {
-        OutcomeStatus::Completed => "completed",
-        OutcomeStatus::Failed => "failed",
-        OutcomeStatus::Denied => "denied",
-        OutcomeStatus::Interrupted => "interrupted",
-    }
 }

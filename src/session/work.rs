@@ -6,46 +6,29 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use super::callbacks::Called;
+use super::actor::Session;
 use super::clients::outer_texts;
-use super::commands::DiskResult;
-use super::editor_buffers::Waited;
 use super::effects::ModelCall;
-use super::instructions::ScannedInstructions;
-use super::model_link::{ModelListQuery, ModelSearch};
-use super::recipes::Previewed;
-use super::services::ServiceReply;
-use super::summary::Attempt;
 use super::{
     AskId, Attachment, ClientId, Opening, PermissionRequest, Replay, SessionAnswer, SessionError,
     SessionEvent, Ticket,
 };
-use epitome_checkpoint::{CheckpointError, RewindReport};
-use epitome_compaction::{CompactionDecision, CompactionPlan};
-use epitome_hooks::discover::FoundHooks;
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::handlers::HandlerTable;
-use epitome_hooks::output::{CallbackRequest, Resolution};
+use epitome_hooks::output::Resolution;
 use epitome_hooks::servers::ServerRecord;
-use epitome_hooks::trust::{TrustStore, TrustSubject};
+use epitome_hooks::trust::TrustSubject;
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::{ErrorClass, ProviderError};
-use epitome_recipe::catalog::RecipeCatalog;
 use epitome_recipe::parse::Recipe;
-use epitome_recipe::render::ShellOutputs;
-use epitome_recipe::watch::Registration;
-use epitome_store::StoreError;
-use epitome_thread::{
-    CallId, Change, Content, HookRunResult, MessageId, PlanStep, Seq, SessionId, ToolDisplay, ToolOutcome,
-};
-use epitome_turn::{CompactionReason, Effect, HookPoint, HooksResult, Turn};
+use epitome_thread::{CallId, Content, HookRunResult, MessageId, PlanStep, Seq, SessionId, ToolOutcome};
+use epitome_turn::{Effect, HooksResult, Turn};
 
 /// A client that detaches once the turn has ended.
-pub enum LeavingClient {
-    /// It asked to detach and is answered.
-    Client(ClientId, Responder),
-    /// Its connection has closed.
-    Gone(ClientId),
+pub struct LeavingClient {
+    pub client: ClientId,
+    /// For a client that has asked for it; its connection has closed otherwise.
+    pub responder: Option<Responder>,
 }
 
 /// A client that wants to attach to a session.
@@ -235,37 +218,21 @@ impl Drop for Responder {
     }
 }
 
-/// The result of a turn's job. Results of work on the CPU thread are `None` after a panic.
+/// What a session does once work of it has ended.
+pub type Continuation = Box<dyn FnOnce(&mut Session) + Send>;
+
+/// The result of a turn's job.
 pub enum JobResult {
+    /// A tool has run. A cancel keeps the outcome of a call that has just finished, and nothing else.
     Tool(CallId, Box<ToolOutcome>, Option<Vec<PlanStep>>),
-    /// What clients show of a call before it runs, or why it can't run now.
-    Preview(CallId, Result<Vec<ToolDisplay>, String>),
-    Summary(Box<Attempt>),
-    /// The instruction files were scanned, for this purpose.
-    Looked(Box<Option<ScannedInstructions>>, ScanPurpose),
-    Hooks(HookPoint, Box<Resolution>),
-    /// The result of a callback at the end of a round.
-    Callback(Result<Called, String>),
-    /// The result of a history change in another conversation, as a message.
-    Elsewhere(Result<String, String>),
-    /// The decision of a compaction for the view of this revision.
-    Planned(CompactionReason, Option<(Seq, CompactionDecision)>),
-    /// Old outcomes are pruned instead of a compaction, for the view of this revision.
-    Pruned(Seq, Option<Change>),
-    Composed(Option<Result<Change, String>>),
-    /// Old outcomes are pruned at the end of a round, if that is worthwhile; for the view of this revision.
-    Eased(Seq, Option<Option<Change>>),
-    /// The text that replaces the history at the request of a hook.
-    Swapped(Seq, Option<Result<Change, String>>),
-    /// The decision of the compaction for which a hook calls a recipe.
-    Called(Arc<Recipe>, CallbackRequest, Option<(Seq, CompactionDecision)>),
+    Then(Continuation),
 }
 
-/// Why a turn scans the instruction files.
-#[derive(Clone, Copy, Debug)]
-pub enum ScanPurpose {
-    Call,
-    Compaction(CompactionReason),
+/// The result of work outside of turns.
+pub enum BackgroundResult {
+    Then(Continuation),
+    /// Time to check whether the session can be suspended.
+    Idle,
 }
 
 /// The requests of the hooks of a round's end, on their way to the turn.
@@ -286,54 +253,4 @@ impl PendingResolution {
             run.remarks.extend(remarks);
         }
     }
-}
-
-/// The result of work outside of turns.
-pub enum BackgroundResult {
-    Recipes(RecipeCatalog, Option<Arc<Registration>>),
-    /// For the prompt with this ticket, which may have been cancelled since, and another one rendered.
-    Shell(Ticket, ShellOutputs),
-    /// An MCP server's prompt, for the prompt with this ticket; an error is a sentence.
-    ServerPrompt(Ticket, Result<Vec<Content>, String>),
-    /// A prompt with the server resources that it names.
-    Attached(Ticket, Vec<Content>),
-    ModelSearch(ModelSearch),
-    /// The hooks found by the search with this number.
-    Hooks(u64, Box<FoundHooks>, Box<TrustStore>, Option<Arc<Registration>>),
-    /// A summary that was written in advance.
-    Ahead(Box<CompactionPlan>, Box<Attempt>),
-    /// The decision of a compaction that may be due soon, for the view of this revision; `None` after a panic.
-    Foreseen(Option<(Seq, CompactionDecision)>),
-    /// The compaction preview for the command with this ticket.
-    Previewed(Ticket, Box<Previewed>),
-    /// The same for a resident hook.
-    ServicePlan(String, Option<Value>, ServiceReply),
-    /// What a command found or did on disk; `None` after a panic.
-    OnDisk(Box<QueuedPrompt>, Option<DiskResult>),
-    /// Rewinds that an earlier process left unfinished are completed.
-    TakenUp(Option<Result<Vec<RewindReport>, CheckpointError>>),
-    /// A request to an editor is answered, abandoned or has timed out.
-    EditorRequestOver(Waited),
-    QuestionOver(AskId),
-    /// The first prompt has waited long enough for MCP servers.
-    ServersAwaited,
-    /// The result of a background callback.
-    Callback(Result<Called, String>),
-    /// The result of hooks that nothing waits for, and the permission prompt that they may answer.
-    HooksAside(HookEvent, Option<AskId>, Box<Resolution>),
-    /// A resident hook's call was answered.
-    Served,
-    /// Suggestions for the prompt after the turn whose end precedes this entry.
-    Suggested(Seq, Result<Vec<String>, String>),
-    /// The newest entries have to be synced.
-    SyncDue,
-    Synced(Result<(), Arc<StoreError>>),
-    /// The streamed part of the reply has to be saved.
-    DraftDue,
-    DraftSaved(std::io::Result<()>),
-    ModelsAsked(Box<ModelListQuery>),
-    /// Some time has passed since the end of the turn after which the log ended at this entry.
-    Rested(Seq),
-    /// Time to check whether the session can be suspended.
-    Idle,
 }

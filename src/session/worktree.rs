@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+use super::commands::why::counted;
 use epitome_files::memory::GIT_FILE_BYTES_MAX;
 use epitome_platform::child_output::{self, OutputLimits};
 use epitome_platform::root::read_regular_text;
@@ -213,7 +214,7 @@ impl Worktree {
         if !uncommitted.is_empty() {
             return Err(format!(
                 "{} in the worktree {} not committed: commit them first, or let the agent do it\n{}",
-                counted(uncommitted.len()),
+                counted(uncommitted.len(), "change"),
                 if uncommitted.len() == 1 { "is" } else { "are" },
                 shown(&uncommitted)
             ));
@@ -229,7 +230,7 @@ impl Worktree {
         if !own.is_empty() {
             return Err(format!(
                 "{} in {} not committed: commit or stash them first, so that a merge can't mix with them\n{}",
-                counted(own.len()),
+                counted(own.len(), "change"),
                 target.display(),
                 shown(&own)
             ));
@@ -404,10 +405,6 @@ fn in_the_way(target: &Path, branch: &str) -> Result<Vec<String>, String> {
 fn changes(directory: &Path, with_new: bool) -> Result<Vec<String>, String> {
     let new = if with_new { "--untracked-files=all" } else { "--untracked-files=no" };
     git(directory, &["status", "--short", new]).map(|text| lines(&text))
-}
-
-fn counted(changes: usize) -> String {
-    if changes == 1 { "1 change".to_owned() } else { format!("{changes} changes") }
 }
 
 /// The first lines of a list.

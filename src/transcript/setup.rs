@@ -61,14 +61,16 @@ impl Setup {
         more: &mut dyn FnMut(&str) -> Option<Vec<String>>,
     ) -> Result<Setup, String> {
         let line = line.trim_end();
-        let file: [(&str, fn(String, FileBody) -> Setup); 3] = [
-            ("file ", |path, body| Setup::File { place: FileLocation::Workspace, path, body }),
-            ("home ", |path, body| Setup::File { place: FileLocation::Home, path, body }),
-            ("then file ", |path, body| Setup::ThenFile { path, body }),
-        ];
-        for (word, setup) in file {
+        for (word, place) in [
+            ("file ", Some(FileLocation::Workspace)),
+            ("home ", Some(FileLocation::Home)),
+            ("then file ", None),
+        ] {
             if let Some(rest) = line.strip_prefix(word) {
-                return read_file(rest, more).map(|(path, body)| setup(path, body));
+                return read_file(rest, more).map(|(path, body)| match place {
+                    Some(place) => Setup::File { place, path, body },
+                    None => Setup::ThenFile { path, body },
+                });
             }
         }
         if let Some(path) = line.strip_prefix("then no file ") {

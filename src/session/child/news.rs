@@ -1,11 +1,11 @@
 //! The bounded queue of messages from child sessions to their parent.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc;
 
 use crate::event_queue::{EventQueue, PutResult, QueueLimits, QueuedItem};
-use crate::{AskId, PermissionRequest, SessionCommand, SessionEvent, SubagentEnd, SubagentInfo};
+use crate::{AskId, PermissionRequest, SessionCommand, SessionEvent, SubagentEnd, SubagentInfo, lock};
 use epitome_thread::{Mode, ModelName, Rule, SessionId, ToolOutcome, Usage};
 
 /// Streamed text and output are kept only briefly, since the entries that follow contain them. Everything else is
@@ -115,22 +115,17 @@ impl NewsReceiver {
     }
 }
 
-fn lock(queue: &NewsQueue) -> MutexGuard<'_, EventQueue<ChildNews>> {
-    // Nothing that could panic runs under this lock.
-    queue.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// What a child's running model call has cost so far.
 #[derive(Clone, Debug, Default)]
 pub struct RunningCost(Arc<Mutex<Option<(ModelName, Usage)>>>);
 
 impl RunningCost {
     pub fn set(&self, cost: Option<(ModelName, Usage)>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = cost;
+        *lock(&self.0) = cost;
     }
 
     fn take(&self) -> Option<(ModelName, Usage)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.0).take()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The event sink of a child: collects its results, and forwards its permission requests and events to the
 //! parent.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -9,7 +9,7 @@ use super::news::{ChildNews, NewsSender};
 use super::{ChildAgent, ChildOrder};
 use crate::{
     AskId, AskedByAgent, EventSink, PermissionRequest, SessionAnswer, SessionCommand, SessionError,
-    SessionEvent, Ticket, UserDecision,
+    SessionEvent, Ticket, UserDecision, lock,
 };
 use epitome_thread::titles::{plain_title, words_in_title};
 use epitome_thread::{CallId, Change, Entry, ModelName, SessionId, ToolOutcome, Usage};
@@ -29,12 +29,7 @@ pub struct ChildLog(Mutex<Vec<Arc<Entry>>>);
 
 impl ChildLog {
     pub fn entries(&self) -> Vec<Arc<Entry>> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Entry>>> {
-        // Nothing that could panic runs under this lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).clone()
     }
 }
 
@@ -87,7 +82,7 @@ impl ChildOutlet {
         ticket: Ticket,
         sender: oneshot::Sender<Result<SessionAnswer, SessionError>>,
     ) {
-        self.progress().answer = Some((ticket, sender));
+        lock(&self.kept).answer = Some((ticket, sender));
     }
 
     /// Waits until an agent has used up its tokens.
@@ -100,12 +95,7 @@ impl ChildOutlet {
     }
 
     pub(super) fn take(&self) -> ChildProgress {
-        std::mem::take(&mut *self.progress())
-    }
-
-    fn progress(&self) -> MutexGuard<'_, ChildProgress> {
-        // Nothing that could panic runs under this lock.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        std::mem::take(&mut *lock(&self.kept))
     }
 
     /// The call's id in the parent's session.
@@ -160,14 +150,14 @@ impl ChildOutlet {
         {
             self.report_activity(line);
         }
-        self.entries.lock().push(entry);
+        lock(&self.entries.0).push(entry);
     }
 
     fn spent(&self, model: &ModelName, usage: &Usage, by: &str) {
         let (model, by) = (model.clone(), by.to_owned());
         self.news.send(ChildNews::Spent { model, usage: *usage, by });
         let Some(agent) = &self.agent else { return };
-        let mut kept = self.progress();
+        let mut kept = lock(&self.kept);
         kept.tokens += usage.input.saturating_sub(usage.cache_read) + usage.output;
         if kept.tokens >= agent.tokens_max {
             self.spent_all.notify_one();
@@ -178,7 +168,7 @@ impl ChildOutlet {
     fn report_activity(&self, line: &str) {
         let Some(agent) = &self.agent else { return };
         let lines = {
-            let mut kept = self.progress();
+            let mut kept = lock(&self.kept);
             kept.lines += 1;
             kept.lines
         };
@@ -190,7 +180,7 @@ impl ChildOutlet {
     }
 
     fn report_call(&self, call: &CallId) {
-        let title = self.entries.lock().iter().rev().find_map(|entry| match &entry.change {
+        let title = lock(&self.entries.0).iter().rev().find_map(|entry| match &entry.change {
             Change::Replied { message, .. } => message
                 .calls()
                 .find(|known| known.id == *call)
@@ -204,7 +194,7 @@ impl ChildOutlet {
 
     /// Forwards the outcome of a call that the user was asked about; the parent does not know the others.
     fn finished(&self, outcome: &ToolOutcome) {
-        let mut kept = self.progress();
+        let mut kept = lock(&self.kept);
         let before = kept.asked.len();
         kept.asked.retain(|call| *call != outcome.call);
         if kept.asked.len() < before {
@@ -225,15 +215,15 @@ impl EventSink for ChildOutlet {
         }
         match out {
             SessionEvent::Entry { entry, .. } => self.entry(entry),
-            SessionEvent::Usage(usage) => self.progress().window = Some(usage.size),
+            SessionEvent::Usage(usage) => lock(&self.kept).window = Some(usage.size),
             SessionEvent::Notice { text, .. } => {
-                let mut kept = self.progress();
+                let mut kept = lock(&self.kept);
                 if kept.notices.len() < NOTICES_MAX {
                     kept.notices.push(text);
                 }
             }
             SessionEvent::Ask { ask, permission } => {
-                self.progress().asked.push(permission.call.clone());
+                lock(&self.kept).asked.push(permission.call.clone());
                 self.ask(ask, &permission);
             }
             SessionEvent::Withdrawn { ask } => {
@@ -242,7 +232,8 @@ impl EventSink for ChildOutlet {
             // From a child of this child; its call ids get another prefix.
             SessionEvent::CallFinished { outcome } => self.finished(&outcome),
             SessionEvent::Answer { ticket, answer } => {
-                if let Some((_, sender)) = self.progress().answer.take_if(|(awaited, _)| *awaited == ticket) {
+                if let Some((_, sender)) = lock(&self.kept).answer.take_if(|(awaited, _)| *awaited == ticket)
+                {
                     drop(sender.send(answer));
                 }
             }

@@ -5,29 +5,25 @@ use epitome_thread::{Seq, Thread};
 
 /// A parsed `/compact` command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum CompactSubcommand {
-    /// Compact the conversation; `focus` is what the summary must preserve.
-    Compact { focus: Option<String> },
-    /// Compact everything above this entry, and keep it and all later entries.
-    Above { entry: Seq, focus: Option<String> },
+pub(crate) struct CompactArguments {
     /// Only report what a compaction would do.
-    Dry { above: Option<Seq>, focus: Option<String> },
+    pub dry: bool,
+    /// Compact everything above this entry, and keep it and all later entries.
+    pub above: Option<Seq>,
+    /// What the summary must preserve.
+    pub focus: Option<String>,
 }
 
-impl CompactSubcommand {
+impl CompactArguments {
     /// Returns the command if the entry that it names splits the view in two.
-    pub(crate) fn checked(self, thread: &Thread) -> Result<CompactSubcommand, String> {
-        let (CompactSubcommand::Above { entry, .. } | CompactSubcommand::Dry { above: Some(entry), .. }) =
-            &self
-        else {
-            return Ok(self);
-        };
+    pub(crate) fn checked(self, thread: &Thread) -> Result<CompactArguments, String> {
+        let Some(entry) = self.above else { return Ok(self) };
         let shown = thread.view().entries();
-        if *entry >= thread.next_seq() || !shown.iter().any(|shown| shown.seq >= *entry) {
+        if entry >= thread.next_seq() || !shown.iter().any(|shown| shown.seq >= entry) {
             return Err(format!("the model sees nothing at {entry} or after it."));
         }
         // Entries that the newest layer put in front have higher numbers, and are compacted in any case.
-        match shown.iter().any(|shown| shown.seq < *entry) {
+        match shown.iter().any(|shown| shown.seq < entry) {
             true => Ok(self),
             false => Err(format!("the model sees nothing before {entry}.")),
         }
@@ -35,17 +31,13 @@ impl CompactSubcommand {
 }
 
 /// Parses the text after `/compact`, or explains what is wrong with it.
-pub(crate) fn parse(typed: &str) -> Result<CompactSubcommand, String> {
-    match first_word(typed) {
-        ("dry", rest) => {
-            let (above, focus) = above(rest)?;
-            Ok(CompactSubcommand::Dry { above, focus })
-        }
-        _ => match above(typed)? {
-            (Some(entry), focus) => Ok(CompactSubcommand::Above { entry, focus }),
-            (None, focus) => Ok(CompactSubcommand::Compact { focus }),
-        },
-    }
+pub(crate) fn parse(typed: &str) -> Result<CompactArguments, String> {
+    let (dry, rest) = match first_word(typed) {
+        ("dry", rest) => (true, rest),
+        _ => (false, typed),
+    };
+    let (above, focus) = above(rest)?;
+    Ok(CompactArguments { dry, above, focus })
 }
 
 /// Parses a leading `above e40`; returns the entry and the rest.
@@ -76,25 +68,19 @@ mod tests {
     #[test]
     fn what_is_asked_of_a_compaction_is_read_from_its_first_words() {
         let focus = |text: &str| Some(text.to_owned());
-        for (typed, wanted) in [
-            ("", CompactSubcommand::Compact { focus: None }),
-            ("keep the parser", CompactSubcommand::Compact { focus: focus("keep the parser") }),
-            ("dryly said", CompactSubcommand::Compact { focus: focus("dryly said") }),
-            ("dry", CompactSubcommand::Dry { above: None, focus: None }),
-            (
-                "dry  keep the parser ",
-                CompactSubcommand::Dry { above: None, focus: focus("keep the parser") },
-            ),
-            ("above e40", CompactSubcommand::Above { entry: Seq(40), focus: None }),
-            ("above E40 keep it", CompactSubcommand::Above { entry: Seq(40), focus: focus("keep it") }),
-            (
-                "dry above e40 keep it",
-                CompactSubcommand::Dry { above: Some(Seq(40)), focus: focus("keep it") },
-            ),
+        for (typed, dry, above, focus) in [
+            ("", false, None, None),
+            ("keep the parser", false, None, focus("keep the parser")),
+            ("dryly said", false, None, focus("dryly said")),
+            ("dry", true, None, None),
+            ("dry  keep the parser ", true, None, focus("keep the parser")),
+            ("above e40", false, Some(Seq(40)), None),
+            ("above E40 keep it", false, Some(Seq(40)), focus("keep it")),
+            ("dry above e40 keep it", true, Some(Seq(40)), focus("keep it")),
             // A focus of several lines is kept as typed.
-            ("keep\n  this", CompactSubcommand::Compact { focus: focus("keep\n  this") }),
+            ("keep\n  this", false, None, focus("keep\n  this")),
         ] {
-            assert_eq!(parse(typed), Ok(wanted), "{typed:?}");
+            assert_eq!(parse(typed), Ok(CompactArguments { dry, above, focus }), "{typed:?}");
         }
         for typed in ["above", "above all", "dry above e4.1"] {
             let why = parse(typed).expect_err("no entry is named");

@@ -5,14 +5,12 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::super::meter::Kinds;
-use super::why::counted;
+use super::super::replies::last_usage;
+use super::why::{counted, named};
 use epitome_provider::spent::Spent;
 use epitome_thread::text::{round, spent, tokens as short};
-use epitome_thread::{CallId, Change, Message, ModelName, Origin, Thread, Usage};
+use epitome_thread::{CallId, Change, Message, ModelName, Origin, Thread};
 use epitome_tokens::Ruler;
-
-/// Pins listed by name; the rest are counted.
-const PINS_SHOWN_MAX: usize = 20;
 
 /// Tools whose results have a separate bar: those with the most tokens.
 const TOOLS_SHOWN_MAX: usize = 5;
@@ -92,7 +90,7 @@ pub(super) fn text(ruler: &Ruler, thread: &Thread, facts: &ContextFigures) -> St
         }
     };
     let _ = write!(out, "- next automatic compaction: {next}");
-    if let Some(last) = last_call(thread) {
+    if let Some(last) = last_usage(thread) {
         let _ = write!(out, "\n- the last model call: {}", spent(last, None));
         let _ = write!(out, "\n- all model calls: {}", spent(&facts.spent.usage, facts.spent.cost));
     }
@@ -143,14 +141,6 @@ fn bar(tokens: u64, whole: u64, block: &str) -> String {
         0 if tokens > 0 => "▏".to_owned(),
         columns => block.repeat(usize::try_from(columns).unwrap_or(0)),
     }
-}
-
-/// Usage of the newest reply that reports it.
-fn last_call(thread: &Thread) -> Option<&Usage> {
-    thread.entries().iter().rev().find_map(|entry| match &entry.change {
-        Change::Replied { usage, .. } => usage.as_ref(),
-        _ => None,
-    })
 }
 
 impl RequestParts {
@@ -229,15 +219,10 @@ fn compactions(thread: &Thread) -> String {
 }
 
 fn pinned(thread: &Thread) -> String {
-    let pinned = thread.pinned();
-    if pinned.is_empty() {
-        return "nothing".to_owned();
+    match thread.pinned() {
+        pinned if pinned.is_empty() => "nothing".to_owned(),
+        pinned => named(pinned.iter()),
     }
-    let mut names: Vec<String> = pinned.iter().take(PINS_SHOWN_MAX).map(ToString::to_string).collect();
-    if pinned.len() > PINS_SHOWN_MAX {
-        names.push(format!("and {} more", pinned.len() - PINS_SHOWN_MAX));
-    }
-    names.join(", ")
 }
 
 /// How much the memory files take, in the system text and where changes of them were added; `None` if there are none.

@@ -5,68 +5,50 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::super::core::Core;
-use super::NoRoom;
-use super::{CommandContext, CommandOutcome, noted, text_reply, why};
+use super::{CommandContext, CommandOutcome, why};
 use epitome_thread::text::trigger as trigger_word;
 use epitome_thread::{Change, Entry, Layer, PINNED_BY_PERSON, PartId, Seq, Thread, ViewEdit};
 
 /// Layers listed, in the text and in JSON; the rest are counted.
 const LAYERS_SHOWN_MAX: usize = 100;
 
-/// Undo or redo.
-#[derive(Clone, Copy)]
-enum LayerDirection {
-    Undo,
-    Redo,
-}
-
-impl LayerDirection {
+/// What `/undo` and `/redo` differ in.
+struct LayerDirection {
     /// The command's name, and the key of its result.
-    fn name(self) -> &'static str {
-        match self {
-            LayerDirection::Undo => "undo",
-            LayerDirection::Redo => "redo",
-        }
-    }
-
-    fn done(self) -> &'static str {
-        match self {
-            LayerDirection::Undo => "undone",
-            LayerDirection::Redo => "redone",
-        }
-    }
-
-    fn change(self, entry: Seq) -> Change {
-        match self {
-            LayerDirection::Undo => Change::Undone { entry },
-            LayerDirection::Redo => Change::Redone { entry },
-        }
-    }
-
-    /// The message for the user.
-    fn report(self, thread: &Thread, layer: Seq) -> String {
-        let what = what_it_is(thread, layer);
-        match self {
-            LayerDirection::Undo => format!("Undone: {what} ({layer}). /redo restores it."),
-            LayerDirection::Redo => format!("Redone: {what} ({layer}). /undo undoes it again."),
-        }
-    }
-
-    fn can(self, thread: &Thread, layer: Seq) -> Result<(), String> {
-        match self {
-            LayerDirection::Undo => thread.can_undo(layer),
-            LayerDirection::Redo => thread.can_redo(layer),
-        }
-    }
-
+    name: &'static str,
+    done: &'static str,
+    change: fn(Seq) -> Change,
+    can: fn(&Thread, Seq) -> Result<(), String>,
     /// The default layer, if the command names none.
-    fn newest(self, thread: &Thread) -> Option<Seq> {
-        match self {
-            LayerDirection::Undo => thread.last_layer().map(|entry| entry.seq),
-            LayerDirection::Redo => thread.last_undone(),
-        }
-    }
+    newest: fn(&Thread) -> Option<Seq>,
+    nothing: &'static str,
+    /// Whether the view is afterwards one with or without the layer.
+    with: &'static str,
+    /// The end of the message for the user.
+    back: &'static str,
 }
+
+const UNDO: LayerDirection = LayerDirection {
+    name: "undo",
+    done: "undone",
+    change: |entry| Change::Undone { entry },
+    can: Thread::can_undo,
+    newest: |thread| thread.last_layer().map(|entry| entry.seq),
+    nothing: "Nothing to undo: neither a compaction nor a hook changed this conversation.",
+    with: "without",
+    back: "/redo restores it.",
+};
+
+const REDO: LayerDirection = LayerDirection {
+    name: "redo",
+    done: "redone",
+    change: |entry| Change::Redone { entry },
+    can: Thread::can_redo,
+    newest: Thread::last_undone,
+    nothing: "Nothing to redo: nothing is undone.",
+    with: "with",
+    back: "/undo undoes it again.",
+};
 
 /// A description of a layer for the user.
 fn what_it_is(thread: &Thread, layer: Seq) -> String {
@@ -96,11 +78,11 @@ pub(super) fn entry_named(typed: &str) -> Option<Seq> {
 }
 
 pub(super) fn undo(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
-    turn_layer(core, LayerDirection::Undo, typed)
+    turn_layer(core, &UNDO, typed)
 }
 
 pub(super) fn redo(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
-    turn_layer(core, LayerDirection::Redo, typed)
+    turn_layer(core, &REDO, typed)
 }
 
 pub(super) fn show_history(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
@@ -109,70 +91,61 @@ pub(super) fn show_history(core: &mut Core, _: &CommandContext<'_>, typed: &str)
             "Not listed: /history takes no arguments, and got {:?}. /why with an entry explains one.",
             why::line(typed)
         );
-        return text_reply(core, text).with("history", json!({ "status": "refused" }));
+        return CommandOutcome::refused("history", text);
     }
     let layers = core.thread.layers();
     let meta = json!({ "status": "done", "layers": history_json(&core.thread, &layers) });
-    let text = history(&core.thread, &layers);
-    text_reply(core, text).with("history", meta)
+    CommandOutcome::text(history(&core.thread, &layers)).with("history", meta)
 }
 
-fn turn_layer(core: &mut Core, way: LayerDirection, typed: &str) -> CommandOutcome {
+fn turn_layer(core: &mut Core, way: &LayerDirection, typed: &str) -> CommandOutcome {
     let layer = match (typed, entry_named(typed)) {
-        ("", _) => way.newest(&core.thread),
+        ("", _) => (way.newest)(&core.thread),
         (_, Some(entry)) => Some(entry),
         (other, None) => {
             let text = format!(
                 "Not {}: {:?} is not an entry such as e12. /history lists the entries.",
-                way.done(),
+                way.done,
                 why::line(other)
             );
-            return text_reply(core, text).with(way.name(), json!({ "status": "refused" }));
+            return CommandOutcome::refused(way.name, text);
         }
     };
     let Some(layer) = layer else {
-        let text = match way {
-            LayerDirection::Undo => {
-                "Nothing to undo: neither a compaction nor a hook changed this conversation."
-            }
-            LayerDirection::Redo => "Nothing to redo: nothing is undone.",
-        };
-        return text_reply(core, text).with(way.name(), json!({ "status": "nothing_to_do" }));
+        return CommandOutcome::text(way.nothing).with(way.name, json!({ "status": "nothing_to_do" }));
     };
-    let checked = way.can(&core.thread, layer).and_then(|()| sizes(core, way, layer));
+    let checked = (way.can)(&core.thread, layer).and_then(|()| sizes(core, way, layer));
     match checked {
         Ok((before, after)) => {
             let kind = core.thread.entries()[layer.0 as usize].change.kind();
-            tracing::info!(session = %core.id(), %layer, kind, "a layer is {}", way.done());
+            tracing::info!(session = %core.id(), %layer, kind, "a layer is {}", way.done);
             let meta = json!({
-                "status": way.done(), "entry": layer.to_string(),
+                "status": way.done, "entry": layer.to_string(),
                 "pre_tokens": before, "post_tokens": after,
             });
-            let said = noted(core, way.report(&core.thread, layer));
-            CommandOutcome::from_changes(vec![way.change(layer), said]).with(way.name(), meta)
+            let mut done = way.done.to_owned();
+            done[..1].make_ascii_uppercase();
+            let text = format!("{done}: {} ({layer}). {}", what_it_is(&core.thread, layer), way.back);
+            CommandOutcome { changes: vec![(way.change)(layer)], ..CommandOutcome::text(text) }
+                .with(way.name, meta)
         }
         Err(why) => {
             let meta = json!({ "status": "refused", "entry": layer.to_string(), "reason": why });
-            text_reply(core, format!("Not {}: {why}.", way.done())).with(way.name(), meta)
+            CommandOutcome::text(format!("Not {}: {why}.", way.done)).with(way.name, meta)
         }
     }
 }
 
 /// The tokens in context before and after, or why the change is refused: the view would no longer fit into
 /// the window, so that the next prompt would only cause another compaction.
-fn sizes(core: &Core, way: LayerDirection, layer: Seq) -> Result<(u64, u64), String> {
-    let with = match way {
-        LayerDirection::Undo => "without",
-        LayerDirection::Redo => "with",
-    };
-    core.sizes_with(way.change(layer)).map_err(|NoRoom { after, reserve, model, window }| {
+fn sizes(core: &Core, way: &LayerDirection, layer: Seq) -> Result<(u64, u64), String> {
+    core.sizes_with((way.change)(layer)).map_err(|too_large| {
         format!(
-            "{with} {} the conversation takes about {after} tokens, and {model} takes {window}, of which \
-             {reserve} are for its reply. Choose a model with a larger window and type /{} again, or ask the \
-             model to look up what you need with its tool recall, or compact less than all with /compact \
-             above and an entry",
+            "{} {} the conversation takes {too_large} and type /{} again, or ask the model to look up what you \
+             need with its tool recall, or compact less than all with /compact above and an entry",
+            way.with,
             core.thread.named(layer),
-            way.name()
+            way.name
         )
     })
 }
@@ -188,9 +161,7 @@ fn history(thread: &Thread, layers: &[Layer]) -> String {
         let done = why::what_was_done(thread, change_of(thread, layer)).unwrap_or_default();
         let _ = writeln!(out, "- {}: {done}. {}", layer.entry, state(thread, layer));
     }
-    if layers.len() > LAYERS_SHOWN_MAX {
-        let _ = writeln!(out, "- older: {}", layers.len() - LAYERS_SHOWN_MAX);
-    }
+    why::older(&mut out, layers.len(), LAYERS_SHOWN_MAX);
     out.push_str("\n/why with an entry explains it. What was said later stays, whatever you undo.");
     out
 }
@@ -198,38 +169,25 @@ fn history(thread: &Thread, layers: &[Layer]) -> String {
 /// Whether a layer is in effect, and how to undo or redo it.
 fn state(thread: &Thread, layer: &Layer) -> String {
     let entry = layer.entry;
-    match (layer.holds, layer.inside) {
-        (true, Some(outer)) => format!("Covered by {outer}"),
-        (false, Some(outer)) => format!("Undone, and {outer} covers it now"),
-        (true, None) => match thread.can_undo(entry) {
-            Ok(()) if LayerDirection::Undo.newest(thread) == Some(entry) => {
-                "In effect; /undo undoes it".to_owned()
-            }
-            Ok(()) => format!("In effect; /undo {entry} undoes it"),
-            Err(why) => format!("In effect: {why}"),
-        },
-        (false, None) => match thread.can_redo(entry) {
-            Ok(()) if LayerDirection::Redo.newest(thread) == Some(entry) => {
-                "Undone; /redo redoes it".to_owned()
-            }
-            Ok(()) => format!("Undone; /redo {entry} redoes it"),
-            Err(why) => format!("Undone: {why}"),
-        },
+    let (way, is) = if layer.holds { (&UNDO, "In effect") } else { (&REDO, "Undone") };
+    match (layer.inside, (way.can)(thread, entry)) {
+        (Some(outer), _) if layer.holds => format!("Covered by {outer}"),
+        (Some(outer), _) => format!("Undone, and {outer} covers it now"),
+        (None, Ok(())) if (way.newest)(thread) == Some(entry) => format!("{is}; /{0} {0}es it", way.name),
+        (None, Ok(())) => format!("{is}; /{0} {entry} {0}es it", way.name),
+        (None, Err(why)) => format!("{is}: {why}"),
     }
 }
 
 fn history_json(thread: &Thread, layers: &[Layer]) -> Vec<Value> {
     let one = |layer: &Layer| {
         let change = change_of(thread, layer);
-        let (can, refused) = if layer.holds {
-            ("undo", thread.can_undo(layer.entry).err())
-        } else {
-            ("redo", thread.can_redo(layer.entry).err())
-        };
+        let way = if layer.holds { &UNDO } else { &REDO };
+        let refused = (way.can)(thread, layer.entry).err();
         let mut row = json!({
             "entry": layer.entry.to_string(), "kind": change.kind(), "holds": layer.holds,
             "inside": layer.inside.map(|outer| outer.to_string()),
-            "can": refused.is_none().then_some(can),
+            "can": refused.is_none().then_some(way.name),
         });
         if let Some(by) = author(change) {
             row["by"] = json!(by);

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::super::actor::Session;
 use super::super::mcp::prompts;
+use super::why::{counted, more};
 use epitome_config::McpSource;
 use epitome_mcp::{ServerOrder, ServerState, ServerStatus, tokens};
 
@@ -111,10 +112,9 @@ fn line(status: &ServerStatus) -> String {
     if !matches!(status.state, ServerState::Gone(_))
         && (!tools.is_empty() || status.state == ServerState::Ready)
     {
-        let count = if tools.len() == 1 { "1 tool".to_owned() } else { format!("{} tools", tools.len()) };
-        let _ = write!(line, " {count} (~{} tokens)", tokens(*tool_bytes));
+        let _ = write!(line, " {} (~{} tokens)", counted(tools.len(), "tool"), tokens(*tool_bytes));
         if *prompts > 0 {
-            let _ = write!(line, ", {prompts} prompt{}", if *prompts == 1 { "" } else { "s" });
+            let _ = write!(line, ", {}", counted(*prompts, "prompt"));
         }
         if *has_resources {
             line.push_str(", resources");
@@ -135,10 +135,7 @@ pub(super) fn detailed_text(status: &ServerStatus) -> String {
     for tool in status.tools.iter().take(TOOLS_SHOWN_MAX) {
         let _ = writeln!(out, "- {tool}");
     }
-    let more = status.tools.len().saturating_sub(TOOLS_SHOWN_MAX);
-    if more > 0 {
-        let _ = writeln!(out, "- and {more} more");
-    }
+    more(&mut out, status.tools.len(), TOOLS_SHOWN_MAX);
     if !status.log.is_empty() {
         out.push_str("\nIts newest log messages:\n");
     }

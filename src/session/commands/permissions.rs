@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::core::Core;
 use super::super::saved_permissions;
-use super::{CommandContext, CommandOutcome, noted, text_reply, why};
+use super::{CommandContext, CommandOutcome, why};
 use epitome_thread::{Change, Rule};
 
 /// Rules listed; the rest are counted.
@@ -31,31 +31,30 @@ impl GrantDuration {
 pub(super) fn permissions(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
     let kept = match saved_permissions::read(&core.services.paths, core.thread.cwd()) {
         Ok(kept) => kept,
-        Err(why) => return refused_permissions(core, &why),
+        Err(why) => return refused_permissions(&why),
     };
     let remembered = remembered(core.thread.rules(), &kept);
     match typed.split_whitespace().collect::<Vec<_>>()[..] {
         [] => list_permissions(core, &remembered),
-        ["forget", "all"] if remembered.is_empty() => text_reply(core, "Nothing is remembered."),
+        ["forget", "all"] if remembered.is_empty() => CommandOutcome::text("Nothing is remembered."),
         ["forget", "all"] => forget(core, remembered),
         ["forget", number] => match named(number, &remembered) {
             Ok(rule) => forget(core, vec![rule.clone()]),
-            Err(why) => refused_permissions(core, &why),
+            Err(why) => refused_permissions(&why),
         },
         ["keep", number] => match named(number, &remembered) {
-            Ok((_, GrantDuration::Workspace)) => text_reply(core, "It is already kept."),
+            Ok((_, GrantDuration::Workspace)) => CommandOutcome::text("It is already kept."),
             Ok((rule, GrantDuration::Session)) => keep(core, rule.clone()),
-            Err(why) => refused_permissions(core, &why),
+            Err(why) => refused_permissions(&why),
         },
         _ => refused_permissions(
-            core,
             "Use /permissions, /permissions forget N, /permissions forget all, or /permissions keep N.",
         ),
     }
 }
 
-fn refused_permissions(core: &mut Core, why: &str) -> CommandOutcome {
-    text_reply(core, why).with("permissions", json!({ "status": "refused", "reason": why }))
+fn refused_permissions(why: &str) -> CommandOutcome {
+    CommandOutcome::text(why).with("permissions", json!({ "status": "refused", "reason": why }))
 }
 
 fn list_permissions(core: &mut Core, remembered: &[(Rule, GrantDuration)]) -> CommandOutcome {
@@ -94,7 +93,7 @@ fn list_permissions(core: &mut Core, remembered: &[(Rule, GrantDuration)]) -> Co
             "rule": rule, "words": rule.words(), "kept": *term == GrantDuration::Workspace,
         })).collect::<Vec<_>>(),
     });
-    text_reply(core, out).with("permissions", data)
+    CommandOutcome::text(out).with("permissions", data)
 }
 
 fn forget(core: &mut Core, rules: Vec<(Rule, GrantDuration)>) -> CommandOutcome {
@@ -103,19 +102,17 @@ fn forget(core: &mut Core, rules: Vec<(Rule, GrantDuration)>) -> CommandOutcome 
         let gone =
             |kept: &mut Vec<Rule>| kept.retain(|rule| !of(GrantDuration::Workspace).any(|gone| gone == rule));
         if let Err(why) = saved_permissions::change(&core.services.paths, core.thread.cwd(), gone) {
-            return refused_permissions(core, &format!("Nothing was revoked: {why}"));
+            return refused_permissions(&format!("Nothing was revoked: {why}"));
         }
     }
     let words: Vec<String> =
         rules.iter().map(|(rule, _)| format!("- {}", why::line(&rule.words()))).collect();
     // A saved rule may also be a rule of this session, where it must not survive.
     let of_session = |rule: &&Rule| core.thread.rules().contains(rule);
-    let mut changes: Vec<Change> = Vec::new();
-    for rule in rules.iter().map(|(rule, _)| rule).filter(of_session) {
-        changes.push(Change::Forgotten { rule: rule.clone() });
-    }
-    changes.push(noted(core, format!("Revoked; you will be asked again:\n\n{}", words.join("\n"))));
-    CommandOutcome::from_changes(changes)
+    let forgotten = rules.iter().map(|(rule, _)| rule).filter(of_session);
+    let changes = forgotten.map(|rule| Change::Forgotten { rule: rule.clone() }).collect();
+    let text = format!("Revoked; you will be asked again:\n\n{}", words.join("\n"));
+    CommandOutcome { changes, ..CommandOutcome::text(text) }
         .with("permissions", json!({ "status": "done", "forgotten": words.len() }))
 }
 
@@ -127,7 +124,7 @@ fn keep(core: &mut Core, rule: Rule) -> CommandOutcome {
         }
     };
     match saved_permissions::change(&core.services.paths, core.thread.cwd(), add) {
-        Err(why) => refused_permissions(core, &format!("Not kept: {why}")),
+        Err(why) => refused_permissions(&format!("Not kept: {why}")),
         Ok(()) => {
             let file = saved_permissions::file(&core.services.paths);
             let text = format!(
@@ -136,7 +133,7 @@ fn keep(core: &mut Core, rule: Rule) -> CommandOutcome {
                 why::line(&words),
                 file.display()
             );
-            text_reply(core, text).with("permissions", json!({ "status": "done", "kept": words }))
+            CommandOutcome::text(text).with("permissions", json!({ "status": "done", "kept": words }))
         }
     }
 }

@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::super::core::Core;
-use super::super::rounds::{apply_to, text_content};
-use super::{CommandContext, CommandOutcome, text_reply, why};
+use super::super::rounds::apply_to;
+use super::{CommandContext, CommandOutcome, why};
 use epitome_compaction as compaction;
-use epitome_thread::{Change, EntryVisibility, Message, PINNED_BY_PERSON, PartId, Role, Thread, ViewEdit};
+use epitome_thread::{Change, EntryVisibility, PINNED_BY_PERSON, PartId, Role, Thread, ViewEdit};
 use epitome_tokens::Ruler;
 
 /// Pins listed with their first line; the rest are counted.
@@ -28,11 +28,14 @@ enum PinStatus {
 
 pub(super) fn pin(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
     match typed.parse::<PartId>() {
-        _ if typed.is_empty() => list_pins(core),
+        _ if typed.is_empty() => {
+            let text = listed(&core.ruler(), &core.thread, core.pin_tokens_max());
+            CommandOutcome::text(text).with("pin", pin_meta(core, "done"))
+        }
         Ok(part) => match how(&core.thread, part) {
             Ok(_) if core.thread.pinned().contains(&part) => {
                 let meta = pin_meta(core, "nothing_to_do");
-                text_reply(core, format!("{part} is pinned already.")).with("pin", meta)
+                CommandOutcome::text(format!("{part} is pinned already.")).with("pin", meta)
             }
             Ok(PinStatus::InView) => pin_by(core, vec![ViewEdit::Pin { at: part }], part),
             Ok(PinStatus::Again(text)) => {
@@ -57,19 +60,17 @@ pub(super) fn unpin(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> Com
         ("all", _) => pinned,
         (_, Ok(part)) if pinned.contains(&part) => vec![part],
         (_, Ok(part)) => {
-            let meta = pin_meta(core, "nothing_to_do");
-            return text_reply(core, format!("{part} is not pinned. /pin lists what is."))
-                .with("unpin", meta);
+            let text = format!("{part} is not pinned. /pin lists what is.");
+            return CommandOutcome::text(text).with("unpin", pin_meta(core, "nothing_to_do"));
         }
         (_, Err(())) => {
-            let meta = pin_meta(core, "refused");
             let text = "Name an entry, as in /unpin e12, or use /unpin all. /pin lists the pins.";
-            return text_reply(core, text).with("unpin", meta);
+            return CommandOutcome::text(text).with("unpin", pin_meta(core, "refused"));
         }
     };
     if wanted.is_empty() {
         let meta = pin_meta(core, "nothing_to_do");
-        return text_reply(core, "Nothing is pinned.").with("unpin", meta);
+        return CommandOutcome::text("Nothing is pinned.").with("unpin", meta);
     }
     let edits: Vec<ViewEdit> = wanted.iter().map(|at| ViewEdit::Unpin { at: *at }).collect();
     let change = Change::Edited { by: PINNED_BY_PERSON.to_owned(), edits };
@@ -81,8 +82,7 @@ pub(super) fn unpin(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> Com
 }
 
 fn append(core: &mut Core, text: String) -> ViewEdit {
-    let message = Message { id: core.fresh_message(), content: text_content(text), author: None };
-    ViewEdit::Append { role: Role::User, message }
+    ViewEdit::Append { role: Role::User, message: core.message(text) }
 }
 
 /// Makes these edits, the last of which pins `at`, unless the pins would become too large.
@@ -102,13 +102,7 @@ fn pin_by(core: &mut Core, edits: Vec<ViewEdit>, at: PartId) -> CommandOutcome {
 fn not_pinned(core: &mut Core, why: &str) -> CommandOutcome {
     let mut meta = pin_meta(core, "refused");
     meta["reason"] = json!(why);
-    text_reply(core, format!("Not pinned: {why}.")).with("pin", meta)
-}
-
-fn list_pins(core: &mut Core) -> CommandOutcome {
-    let meta = pin_meta(core, "done");
-    let text = listed(&core.ruler(), &core.thread, core.pin_tokens_max());
-    text_reply(core, text).with("pin", meta)
+    CommandOutcome::text(format!("Not pinned: {why}.")).with("pin", meta)
 }
 
 fn pin_meta(core: &Core, status: &str) -> Value {
@@ -172,7 +166,7 @@ fn names(parts: &[PartId]) -> Vec<String> {
 mod tests {
     use super::super::why::tests::{long_story, thread};
     use super::*;
-    use epitome_thread::{Content, Mask, MessageId, Origin, Seq, Trigger};
+    use epitome_thread::{Content, Mask, Message, MessageId, Origin, Seq, Trigger};
 
     fn text_reply(text: &str) -> Change {
         let content = vec![Content::Text { text: text.to_owned() }];

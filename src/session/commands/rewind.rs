@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::layers::entry_named;
-use super::why::{counted, line_of, more};
-use super::{CommandContext, CommandOutcome, DiskResult, NoRoom, noted, text_reply};
+use super::why::{counted, line_of, more, older};
+use super::{CommandContext, CommandOutcome, DiskResult};
 use crate::checkpoints::BY;
 use crate::core::Core;
 use epitome_checkpoint::{CheckpointError, Checkpoints, RewindReport, RewindTarget, TurnRecord};
@@ -100,10 +100,10 @@ pub struct RewindPlan {
 pub(super) fn rewind(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
     let plan = match parse(typed).and_then(|wish| plan_rewind(core, wish)) {
         Ok(plan) => plan,
-        Err(why) => return not_rewound(core, &why),
+        Err(why) => return not_rewound(&why),
     };
     let Some(checkpoints) = core.services.checkpoints.clone() else {
-        return not_rewound(core, "this session keeps no checkpoints");
+        return not_rewound("this session keeps no checkpoints");
     };
     CommandOutcome::later(Box::new(move || {
         let came = plan.files.map(|asked| act(&checkpoints, asked, plan.wish));
@@ -113,15 +113,15 @@ pub(super) fn rewind(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> Co
 
 pub(super) fn checkpoints(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
     let Some(checkpoints) = core.services.checkpoints.clone().filter(|_| typed.is_empty()) else {
-        return text_reply(core, "/checkpoints takes no arguments; /rewind undoes changes.");
+        return CommandOutcome::text("/checkpoints takes no arguments; /rewind undoes changes.");
     };
     CommandOutcome::later(Box::new(move || DiskResult::Checkpoints(checkpoints.turns())))
 }
 
-pub(super) fn not_rewound(core: &mut Core, why: &str) -> CommandOutcome {
+pub(super) fn not_rewound(why: &str) -> CommandOutcome {
     let text = format!("Not rewound: {}", sentence(why));
     let data = json!({ "status": "refused", "reason": why, "text": text });
-    text_reply(core, text).with("rewind", data)
+    CommandOutcome::text(text).with("rewind", data)
 }
 
 fn plan_rewind(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
@@ -149,9 +149,7 @@ fn plan_rewind(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
     let conversation = match wish.scope.conversation() {
         true => {
             core.thread.can_rewind(turn.start)?;
-            let change = Change::Rewound { to: turn.start };
-            fits_window(core, change.clone())?;
-            Some(change)
+            Some(that_fits(core, Change::Rewound { to: turn.start })?)
         }
         false => None,
     };
@@ -181,9 +179,7 @@ fn plan_undo(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
     let change = match conversation {
         Some(layer) => {
             core.thread.can_undo(layer)?;
-            let change = Change::Undone { entry: layer };
-            fits_window(core, change.clone())?;
-            Some(change)
+            Some(that_fits(core, Change::Undone { entry: layer })?)
         }
         None => None,
     };
@@ -196,14 +192,12 @@ fn plan_undo(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
     })
 }
 
-/// Refuses a view that does not fit into the window: the next prompt would only cause another compaction.
-fn fits_window(core: &Core, change: Change) -> Result<(), String> {
-    core.sizes_with(change).map(drop).map_err(|NoRoom { after, reserve, model, window }| {
-        format!(
-            "the conversation would take about {after} tokens, and {model} takes {window}, of which \
-             {reserve} are for its reply. Choose a model with a larger window, or type /rewind files"
-        )
-    })
+/// Returns the change, unless the view would not fit into the window: the next prompt would only cause another compaction.
+fn that_fits(core: &Core, change: Change) -> Result<Change, String> {
+    match core.sizes_with(change.clone()) {
+        Ok(_) => Ok(change),
+        Err(too_large) => Err(format!("the conversation would take {too_large}, or type /rewind files")),
+    }
 }
 
 /// Completes the command once the files are rewound or previewed.
@@ -214,7 +208,7 @@ pub(super) fn rewound(
 ) -> CommandOutcome {
     let report = match came.transpose() {
         Ok(report) => report.unwrap_or_default(),
-        Err(error) => return not_rewound(core, &format!("{error}. No file was changed")),
+        Err(error) => return not_rewound(&format!("{error}. No file was changed")),
     };
     let RewindPlan { wish, files, conversation, what, target } = plan;
     let has_files = !report.changed.is_empty();
@@ -254,9 +248,8 @@ pub(super) fn rewound(
             changes.push(core.note_for_model(line.to_owned()));
         }
     }
-    changes.push(noted(core, text));
-    let reported = (!wish.dry).then_some(report);
-    CommandOutcome { rewound_files: reported, ..CommandOutcome::from_changes(changes) }.with("rewind", data)
+    let rewound_files = (!wish.dry).then_some(report);
+    CommandOutcome { changes, rewound_files, ..CommandOutcome::text(text) }.with("rewind", data)
 }
 
 fn words_of(
@@ -321,7 +314,7 @@ pub(super) fn list_checkpoints(core: &mut Core, records: &[TurnRecord]) -> Comma
         prompted.iter().map(|turn| (turn, records.iter().find(|record| record.turn == turn.start))).collect();
     if turns.is_empty() {
         let text = "There is no turn yet.";
-        return text_reply(core, text).with("checkpoints", json!({ "text": text, "turns": [] }));
+        return CommandOutcome::text(text).with("checkpoints", json!({ "text": text, "turns": [] }));
     }
     let mut out = "Turns and the files that they changed, newest first:\n\n".to_owned();
     let shown = core.shown_path();
@@ -348,16 +341,14 @@ pub(super) fn list_checkpoints(core: &mut Core, records: &[TurnRecord]) -> Comma
             let _ = writeln!(out, "  - not all is known: {beyond}");
         }
     }
-    if turns.len() > TURNS_SHOWN_MAX {
-        let _ = writeln!(out, "- older: {}", turns.len() - TURNS_SHOWN_MAX);
-    }
+    older(&mut out, turns.len(), TURNS_SHOWN_MAX);
     out.push_str(
         "\n/rewind with an entry goes back to before its turn; /rewind dry shows what that would do.",
     );
     let rows: Vec<Value> = turns.iter().rev().map(|(turn, record)| turn_json(turn, *record)).collect();
     let data = json!({ "text": out, "turns": rows });
     drop(shown);
-    text_reply(core, out).with("checkpoints", data)
+    CommandOutcome::text(out).with("checkpoints", data)
 }
 
 fn summary(record: Option<&TurnRecord>) -> String {

@@ -249,9 +249,7 @@ fn explain_hook(thread: &Thread, hook: &str, known: &BTreeSet<&str>) -> String {
             let _ = writeln!(out, "  - its version: {version}");
         }
     }
-    if own.len() > SHOWN_MAX {
-        let _ = writeln!(out, "- older: {}", own.len() - SHOWN_MAX);
-    }
+    older(&mut out, own.len(), SHOWN_MAX);
     out.trim_end().to_owned()
 }
 
@@ -360,7 +358,7 @@ fn accounted(account: &CompactionStats, masks: &[Mask]) -> String {
 }
 
 /// A list of entries, shortened if there are many.
-fn named(entries: impl ExactSizeIterator<Item = Seq>) -> String {
+pub(super) fn named(entries: impl ExactSizeIterator<Item: ToString>) -> String {
     let count = entries.len();
     let mut names: Vec<String> = entries.take(ENTRIES_NAMED_MAX).map(|entry| entry.to_string()).collect();
     if count > ENTRIES_NAMED_MAX {
@@ -501,11 +499,18 @@ fn what_came_of_it(thread: &Thread, entry: &Entry) -> Vec<String> {
 }
 
 /// A number with its noun in singular or plural.
-pub(super) fn counted(count: usize, what: &str) -> String {
+pub(crate) fn counted(count: usize, what: &str) -> String {
     match (count, what.strip_suffix('y')) {
         (1, _) => format!("1 {what}"),
         (_, Some(stem)) => format!("{count} {stem}ies"),
         (_, None) => format!("{count} {what}s"),
+    }
+}
+
+/// Appends the last line of a truncated list, newest first.
+pub(super) fn older(out: &mut String, count: usize, shown_max: usize) {
+    if count > shown_max {
+        let _ = writeln!(out, "- older: {}", count - shown_max);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Pruning of old outcomes between compactions.
 
 use crate::actor::Session;
-use crate::work::JobResult;
+use crate::cpu_worker;
 use epitome_compaction as compaction;
 use epitome_thread::{Change, Seq, Trigger};
 use epitome_turn::EffectResult;
@@ -25,10 +25,10 @@ impl Session {
             let masks = compaction::due(&ruler, &thread, &budget)?;
             Some(compaction::pruned(&ruler, &thread, masks, Trigger::Threshold))
         };
-        self.run_on_cpu(looking, move |cut| JobResult::Eased(revision, cut));
+        self.start_job(cpu_worker::run(looking), move |session, cut| session.eased(revision, cut));
     }
 
-    pub(crate) fn eased(&mut self, revision: Seq, cut: Option<Option<Change>>) {
+    fn eased(&mut self, revision: Seq, cut: Option<Option<Change>>) {
         let cut = cut.flatten().filter(|_| revision == self.core.thread.view().revision());
         if cut.is_none() {
             self.prepare_summary();

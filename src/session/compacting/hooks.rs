@@ -3,16 +3,14 @@
 use crate::actor::Session;
 use crate::compacting::CompactionDraft;
 use crate::hooks::refuse;
-use crate::recipes::RenderedText;
-use crate::rounds::{apply_to, text_content};
+use crate::rounds::apply_to;
 use crate::work::PendingResolution;
 use crate::{CompactionState, NoticeSeverity};
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::hook_context::{CompactTrigger, EventData, HookRound};
 use epitome_hooks::output::{HistoryAction, Resolution};
 use epitome_recipe::command::RecipeArguments;
-use epitome_recipe::render::ShellOutputs;
-use epitome_thread::{Change, Entry, HookRun, HookRunResult, Message, ModelName, Trigger, View};
+use epitome_thread::{Change, HookRun, HookRunResult, ModelName, Trigger, View};
 use epitome_turn::{CompactionReason, CompactionResult, EffectResult, HookPoint, HooksResult};
 
 impl Session {
@@ -25,7 +23,10 @@ impl Session {
         let (why, view) = (*why, self.core.thread.view());
         let preserve_count = view.kept_after(plan.through).len();
         Some(EventData::PreCompact {
-            trigger: trigger_word(why),
+            trigger: match why == CompactionReason::Command {
+                true => CompactTrigger::Manual,
+                false => CompactTrigger::Auto,
+            },
             reason: match why {
                 CompactionReason::Command => "command",
                 CompactionReason::Overflow => "overflow",
@@ -76,7 +77,7 @@ impl Session {
             };
             match why {
                 CompactionReason::Command | CompactionReason::Overflow => {
-                    let note = Change::Noted { message: self.core.fresh_message(), text };
+                    let note = self.core.note(text);
                     self.commit_all(vec![note]);
                 }
                 // Otherwise it would be attempted again after each round.
@@ -108,16 +109,11 @@ impl Session {
         let order = &self.compactor.order;
         let recipe = order.recipe.clone().or_else(|| self.recipes.catalog().find("compact").cloned());
         let arguments = RecipeArguments { free: instructions.to_owned(), ..order.arguments.clone() };
-        let text = recipe.map(|recipe| self.core.render(&recipe, &arguments, &ShellOutputs::new()));
-        match text {
-            Some(RenderedText::Done(text)) => text,
-            Some(RenderedText::Needs(_) | RenderedText::Failed(_)) | None => {
-                format!(
-                    "{}\n\n## Additional instructions\n\n{instructions}",
-                    self.recipes.summary_instruction(&self.core)
-                )
-            }
-        }
+        let text = recipe.and_then(|recipe| self.core.render_without_shell(&recipe, &arguments));
+        text.unwrap_or_else(|| {
+            let standard = self.recipes.summary_instruction(&self.core);
+            format!("{standard}\n\n## Additional instructions\n\n{instructions}")
+        })
     }
 
     // ── The stop of the recipe that a hook called ──────────────────────────────────────────────
@@ -149,8 +145,7 @@ impl Session {
     /// The view with the summary as the newest reply, as at the end of a callback's conversation: a script that
     /// processes the recipe's text looks for it there.
     fn view_with_reply(&mut self, text: &str) -> View {
-        let message =
-            Message { id: self.core.fresh_message(), content: text_content(text.to_owned()), author: None };
+        let message = self.core.message(text);
         let model = self.core.model.endpoint().map_or_else(|| ModelName(String::new()), |it| it.name.clone());
         let mut callback = self.core.thread.clone();
         apply_to(&mut callback, Change::Replied { message, model, usage: None, cut: None });
@@ -209,36 +204,35 @@ impl Session {
     /// Concludes a committed compaction, and returns its event for hooks.
     pub(crate) fn committed(&mut self) -> Option<EventData> {
         self.compactor.conclude();
-        // If a hook's history replaced the summary, there was no compaction.
-        let newest = self.core.thread.last_layer();
-        let compaction = newest.filter(|entry| matches!(entry.change, Change::Compacted { .. }));
-        let meta = compaction.map(|entry| meta_for_programs(entry, &self.core.id().0));
-        if let (Some(work), Some(meta)) = (&mut self.work, &meta) {
-            work.meta = Some(serde_json::json!({ "epitome": { "compaction": meta } }));
-        }
-        if meta.is_none() {
+        let newest = self.core.thread.last_layer().map(|entry| (entry.seq, &entry.change));
+        let Some((seq, Change::Compacted { summary, trigger, tokens_before, tokens_after, account, .. })) =
+            newest
+        else {
+            // A hook's history replaced the summary, so there was no compaction.
             self.compactor.show_ended(&self.core, CompactionState::Cancelled);
             return None;
+        };
+        let uuid = seq.uuid_in(&self.core.id().0);
+        if let Some(work) = &mut self.work {
+            let mut meta = account.counts();
+            // Clients look for this status if no model's summary represents the removed entries.
+            let status = if account.fallback.is_some() { "truncated" } else { "compacted" };
+            meta["status"] = status.into();
+            meta["pre_tokens"] = (*tokens_before).into();
+            meta["post_tokens"] = (*tokens_after).into();
+            meta["entry"] = seq.to_string().into();
+            meta["uuid"] = uuid.clone().into();
+            work.meta = Some(serde_json::json!({ "epitome": { "compaction": meta } }));
         }
         self.compactor.announced = None;
-        let newest = self.core.thread.last_layer();
-        newest.and_then(|entry| match &entry.change {
-            Change::Compacted { summary, trigger, tokens_before, tokens_after, account, .. } => {
-                Some(EventData::PostCompact {
-                    trigger: match trigger {
-                        Trigger::Manual => CompactTrigger::Manual,
-                        Trigger::Overflow | Trigger::Threshold | Trigger::Hook | Trigger::Must => {
-                            CompactTrigger::Auto
-                        }
-                    },
-                    tokens_before: *tokens_before,
-                    tokens_after: *tokens_after,
-                    summary: summary.text(),
-                    uuid: entry.seq.uuid_in(&self.core.id().0),
-                    fallback: account.fallback.is_some().then_some("truncated"),
-                })
-            }
-            _ => None,
+        let is_manual = *trigger == Trigger::Manual;
+        Some(EventData::PostCompact {
+            trigger: if is_manual { CompactTrigger::Manual } else { CompactTrigger::Auto },
+            tokens_before: *tokens_before,
+            tokens_after: *tokens_after,
+            summary: summary.text(),
+            uuid,
+            fallback: account.fallback.is_some().then_some("truncated"),
         })
     }
 
@@ -248,31 +242,5 @@ impl Session {
         let trail = self.record(HookEvent::PostCompact, &mut resolution);
         answer.commits.splice(0..0, trail);
         self.answer_turn(EffectResult::Hooks(answer));
-    }
-}
-
-/// The result of a compaction, for `_meta` of the response.
-fn meta_for_programs(entry: &Entry, session: &str) -> serde_json::Value {
-    let Change::Compacted { tokens_before, tokens_after, account, .. } = &entry.change else {
-        return serde_json::Value::Null;
-    };
-    let mut meta = account.counts();
-    // Clients look for this status if no model's summary represents the removed entries.
-    let status = if account.fallback.is_some() { "truncated" } else { "compacted" };
-    meta["status"] = status.into();
-    meta["pre_tokens"] = (*tokens_before).into();
-    meta["post_tokens"] = (*tokens_after).into();
-    meta["entry"] = entry.seq.to_string().into();
-    meta["uuid"] = entry.seq.uuid_in(session).into();
-    meta
-}
-
-fn trigger_word(why: CompactionReason) -> CompactTrigger {
-    match why {
-        CompactionReason::Command => CompactTrigger::Manual,
-        CompactionReason::Overflow
-        | CompactionReason::Threshold
-        | CompactionReason::Hook
-        | CompactionReason::Must => CompactTrigger::Auto,
     }
 }

@@ -9,9 +9,9 @@ use super::{Compactor, take_attempt};
 use crate::actor::Session;
 use crate::child_requests::UNUSED_SUMMARY;
 use crate::core::Core;
+use crate::cpu_worker;
 use crate::effects;
 use crate::summary::{Attempt, WrittenSummary};
-use crate::work::BackgroundResult;
 use epitome_compaction::backoff::Fullness;
 use epitome_compaction::{CompactionDecision, CompactionPlan, SummaryResult};
 use epitome_config::Summariser;
@@ -68,18 +68,15 @@ impl Session {
         let Some(main) = self.core.model.endpoint().cloned() else { return };
         let Some(at) = self.core.auto_compact_at(main.window) else { return };
         let revision = self.core.thread.view().revision();
-        match &self.compactor.prepared {
-            PreparedSummary::Writing { revision: known, .. }
-            | PreparedSummary::Failed { revision: known }
-                if *known == revision =>
-            {
-                return;
+        let known = match &self.compactor.prepared {
+            PreparedSummary::None => None,
+            PreparedSummary::Writing { revision, .. } | PreparedSummary::Failed { revision } => {
+                Some(*revision)
             }
-            PreparedSummary::Ready { plan, .. } if plan.revision == revision => return,
-            PreparedSummary::None
-            | PreparedSummary::Writing { .. }
-            | PreparedSummary::Failed { .. }
-            | PreparedSummary::Ready { .. } => {}
+            PreparedSummary::Ready { plan, .. } => Some(plan.revision),
+        };
+        if known == Some(revision) {
+            return;
         }
         let size = main.window;
         let used = self.core.tokens_at_most() + size.saturating_mul(BEFORE_PERCENT) / 100;
@@ -89,12 +86,12 @@ impl Session {
         }
         self.drop_prepared();
         let deciding = self.compactor.deciding(&mut self.core, None, CompactionReason::Threshold);
-        let job = self.core.run_on_cpu_in_background(deciding, BackgroundResult::Foreseen);
+        let job = self.core.start(cpu_worker::run(deciding), Session::compaction_foreseen);
         self.compactor.prepared = PreparedSummary::Writing { job, revision };
     }
 
     /// Starts writing the planned summary, unless the view has changed.
-    pub(crate) fn compaction_foreseen(&mut self, decided: Option<(Seq, CompactionDecision)>) {
+    fn compaction_foreseen(&mut self, decided: Option<(Seq, CompactionDecision)>) {
         let Some((revision, decision)) = decided.filter(|(revision, _)| self.compactor.is_awaited(*revision))
         else {
             return;
@@ -115,15 +112,13 @@ impl Session {
             self.recipes.summary_instruction(&self.core),
             pieces,
         );
-        let writing = async move {
-            let attempt = effects::guarded(writing, Attempt::panicked).await;
-            BackgroundResult::Ahead(Box::new(plan), Box::new(attempt))
-        };
-        let job = self.core.background.spawn(writing.instrument(self.core.trace.session().clone()));
+        let writing = effects::guarded(writing, Attempt::panicked);
+        let writing = writing.instrument(self.core.trace.session().clone());
+        let job = self.core.start(writing, move |session, attempt| session.summary_prepared(plan, attempt));
         self.compactor.prepared = PreparedSummary::Writing { job, revision };
     }
 
-    pub(crate) fn summary_prepared(&mut self, plan: CompactionPlan, attempt: Attempt) {
+    fn summary_prepared(&mut self, plan: CompactionPlan, attempt: Attempt) {
         let summary = take_attempt(self, attempt);
         let awaited = self.compactor.is_awaited(plan.revision);
         match summary {
@@ -179,7 +174,6 @@ impl Session {
         }
     }
 
-    /// Records the cost of an unused summary.
     fn record_unused(&mut self, summary: &WrittenSummary) {
         self.spend(summary.model.clone(), summary.usage, UNUSED_SUMMARY.to_owned());
     }

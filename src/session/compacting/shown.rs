@@ -53,7 +53,6 @@ impl Compactor {
         }
     }
 
-    /// Shows a piece of the summary.
     pub(crate) fn show_piece(&mut self, core: &Core, piece: String) {
         let Some(Announced { id, wrote, .. }) = &mut self.announced else { return };
         if !piece.is_empty() && wrote.len() + piece.len() <= SHOWN_BYTES_MAX {

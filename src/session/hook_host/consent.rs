@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::HookHost;
 use crate::actor::Session;
 use crate::core::Core;
-use crate::work::{BackgroundResult, OpenConsent, QueuedPrompt};
+use crate::work::{OpenConsent, QueuedPrompt};
 use crate::{AskId, NoticeSeverity, PermissionRequest, SessionCommand, SessionEvent, Ticket, UserDecision};
 use epitome_hooks::aside::AsideHooks;
 use epitome_hooks::discover::{self, FoundHooks, HookSearch};
@@ -93,7 +93,7 @@ impl HookHost {
         let known = self.consent.trust.clone();
         self.consent.looks += 1;
         let look = self.consent.looks;
-        core.background.spawn(blocking::run(move || {
+        let discovery = blocking::run(move || {
             let plan = discover::watched(&cwd, &services.paths, settings.compat_dirs);
             let watch = services.watch.about_to_read(watch, plan, move || {
                 // If the channel is full, the session is busy with newer events.
@@ -127,12 +127,17 @@ impl HookHost {
                     None => {}
                 }
             }
-            BackgroundResult::Hooks(look, Box::new(found), Box::new(trust), watch)
-        }));
+            (found, trust, watch)
+        });
+        core.start(discovery, move |session, (found, trust, watch)| {
+            if session.hooks.take_found(&mut session.core, look, found, trust, watch) {
+                session.mcp.start_trusted(&mut session.core, &session.hooks);
+            }
+        });
     }
 
     /// Applies the result of a discovery, unless a newer one has started. Returns whether it was applied.
-    pub(crate) fn take_found(
+    fn take_found(
         &mut self,
         core: &mut Core,
         look: u64,
@@ -148,7 +153,7 @@ impl HookHost {
         let problems = found.problems.clone();
         (self.found, self.watch, self.is_read) = (Arc::new(found), watch, true);
         self.consent.trust = Some(trust);
-        core.show_problems(&problems);
+        core.clients.notify_problems(&problems);
         true
     }
 
@@ -323,7 +328,7 @@ impl HookHost {
         named: &BTreeMap<String, String>,
     ) -> HandlerTable {
         let (table, problems) = core.handlers_of(recipe, named);
-        core.show_problems(&problems);
+        core.clients.notify_problems(&problems);
         let writes = handlers::writes(&table).next().is_some();
         if !writes || matches!(self.recipe_may_run(core, recipe), MayRun::Yes) {
             return table;

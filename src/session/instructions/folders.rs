@@ -44,7 +44,7 @@ pub struct InstructionFile {
 
 /// A directory that may contain instructions. Files of a repository must lie within it; the user's own files may be
 /// links to any location.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstructionFolder {
     pub directory: PathBuf,
     pub within: Option<PathBuf>,
@@ -55,24 +55,22 @@ pub struct InstructionFolder {
 }
 
 impl InstructionFolder {
-    /// A directory of a project.
     pub fn of_project(directory: &Path, within: Option<&Path>) -> InstructionFolder {
-        let within = within.map(Path::to_path_buf);
-        InstructionFolder { directory: directory.to_path_buf(), within, home: None, only: Vec::new() }
+        let (directory, within) = (directory.to_path_buf(), within.map(Path::to_path_buf));
+        InstructionFolder { directory, within, ..InstructionFolder::default() }
     }
 
     /// A plugin; `None` if it has no instructions.
     pub fn of_plugin(plugin: &Plugin) -> Option<InstructionFolder> {
-        let root = plugin.folders.root.clone();
-        let (within, only) = (Some(root.clone()), plugin.context.clone());
-        let folder = InstructionFolder { directory: root, within, home: None, only };
-        (!plugin.context.is_empty()).then_some(folder)
+        let folder = InstructionFolder::of_project(&plugin.folders.root, Some(&plugin.folders.root));
+        let only = plugin.context.clone();
+        (!only.is_empty()).then_some(InstructionFolder { only, ..folder })
     }
 
     /// What is remembered across sessions.
     pub fn of_memory(memory: &MemoryFiles) -> InstructionFolder {
         let only = memory.all().to_vec();
-        InstructionFolder { directory: memory.directory.clone(), within: None, home: None, only }
+        InstructionFolder { only, ..InstructionFolder::of_project(&memory.directory, None) }
     }
 
     /// The candidate files, in ascending order of precedence.
@@ -92,18 +90,15 @@ impl InstructionFolder {
         rules.into_iter().chain(OF_PROJECT.map(|name| self.directory.join(name))).collect()
     }
 
-    /// Reads the instructions of the directory.
     pub fn read(&self) -> (Vec<InstructionFile>, Vec<Problem>) {
         let mut problems = Vec::new();
         let mut files: Vec<InstructionFile> = Vec::new();
         let mut seen = BTreeSet::new();
+        let is_own = |path: &Path| path.parent() == Some(self.directory.as_path());
         for path in self.candidates() {
             // Files for other agents apply only if the user has none for Epitome.
-            if self.home.is_some() && !files.is_empty() && path.parent() != Some(self.directory.as_path()) {
-                let has_own = files.iter().any(|file| file.path.parent() == Some(self.directory.as_path()));
-                if has_own {
-                    break;
-                }
+            if self.home.is_some() && !is_own(&path) && files.iter().any(|file| is_own(&file.path)) {
+                break;
             }
             match read(&path, self.within.as_deref()) {
                 Ok(Some((real, bytes))) if seen.insert(real.clone()) => {
@@ -148,7 +143,7 @@ pub fn places(cwd: &Path, paths: &Paths) -> Vec<InstructionFolder> {
     let below = directories.iter().rev().filter(|directory| **directory != own);
     let of_project = below.map(|directory| InstructionFolder::of_project(directory, Some(root)));
     let home = Some(paths.user_home.as_deref().unwrap_or(own).to_path_buf());
-    let of_user = InstructionFolder { directory: own.to_path_buf(), within: None, home, only: Vec::new() };
+    let of_user = InstructionFolder { home, ..InstructionFolder::of_project(own, None) };
     let of_memory = InstructionFolder::of_memory(&MemoryFiles::of(cwd, paths));
     of_plugins.chain([of_user, of_memory]).chain(of_project).collect()
 }

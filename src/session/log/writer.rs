@@ -4,10 +4,11 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 
+use crate::lock;
 use epitome_platform::blocking;
 use epitome_store::{JournalHead, JournalWriter, StoreError, Syncer};
 use epitome_thread::{Entry, Seq, SessionId};
@@ -59,7 +60,6 @@ struct WriteProgress {
     next: Seq,
     /// A failure stops all writing until the session rewinds.
     failure: Option<WriteFailure>,
-    /// Number of rewinds.
     rewinds: u64,
     /// The failure that caused the last rewind.
     rewound: Option<WriteFailure>,
@@ -78,7 +78,6 @@ impl LogWriter {
         LogWriter { shared: Arc::new(shared), progress, synced: Arc::new(AtomicU64::new(head.next().0)) }
     }
 
-    /// Queues an entry to be written.
     pub fn write(&self, entry: Arc<Entry>) {
         let mut queue = lock(&self.shared.queue);
         queue.entries.push_back(entry);
@@ -191,8 +190,4 @@ impl LogSyncer {
         self.synced.fetch_max(self.through.0, Ordering::AcqRel);
         Ok(())
     }
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

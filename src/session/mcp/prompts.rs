@@ -3,7 +3,7 @@
 use super::super::actor::Session;
 use super::super::recipes::Rendering;
 use super::super::services::ServiceCall;
-use super::super::work::{BackgroundResult, QueuedPrompt};
+use super::super::work::QueuedPrompt;
 use super::super::{CommandInfo, SessionError, SessionEvent, Ticket};
 use super::McpHost;
 use epitome_mcp::McpEvent;
@@ -11,7 +11,6 @@ use epitome_recipe::command;
 use epitome_thread::{Change, Content, Message, Origin};
 
 impl McpHost {
-    /// The servers' prompts as commands.
     fn prompt_commands(&self) -> Vec<CommandInfo> {
         let commands = self.hub.iter().flat_map(|hub| hub.prompt_commands());
         commands
@@ -66,10 +65,9 @@ pub(in super::super) fn fetch_prompt(
         None => return Some(prompt),
     };
     let ticket = prompt.responder.ticket;
-    let job = session
-        .core
-        .background
-        .spawn(async move { BackgroundResult::ServerPrompt(ticket, call.fetch().await) });
+    let job = session.core.start(async move { call.fetch().await }, move |session, fetched| {
+        prompt_fetched(session, ticket, fetched);
+    });
     session.recipes.render(Rendering { prompt, job });
     None
 }
@@ -80,25 +78,17 @@ pub(in super::super) fn fetch_resources(session: &mut Session, prompt: QueuedPro
         return Some(prompt);
     };
     let ticket = prompt.responder.ticket;
-    let fetching = async move { BackgroundResult::Attached(ticket, attached.fetch().await) };
-    let job = session.core.background.spawn(fetching);
+    let job = session.core.start(async move { attached.fetch().await }, move |session, content| {
+        if let Some(Rendering { prompt, job: _ }) = session.recipes.take_rendered(ticket) {
+            session.begin(QueuedPrompt { content, ..prompt });
+        }
+    });
     session.recipes.render(Rendering { prompt, job });
     None
 }
 
-/// Begins the turn of a prompt whose resources have been fetched.
-pub(in super::super) fn resources_fetched(session: &mut Session, ticket: Ticket, content: Vec<Content>) {
-    if let Some(Rendering { prompt, job: _ }) = session.recipes.take_rendered(ticket) {
-        session.begin(QueuedPrompt { content, ..prompt });
-    }
-}
-
 /// Begins the turn of a fetched MCP prompt.
-pub(in super::super) fn prompt_fetched(
-    session: &mut Session,
-    ticket: Ticket,
-    fetched: Result<Vec<Content>, String>,
-) {
+fn prompt_fetched(session: &mut Session, ticket: Ticket, fetched: Result<Vec<Content>, String>) {
     let Some(Rendering { prompt, job: _ }) = session.recipes.take_rendered(ticket) else { return };
     let found = session.command_in(&prompt.content).map(|(at, typed)| (at, typed.to_owned()));
     let (mut content, (at, typed)) = match (fetched, found) {

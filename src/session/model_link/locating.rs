@@ -18,13 +18,9 @@ pub(in super::super) enum Located {
     Nowhere(ProviderError),
 }
 
-/// The result of a search for a local server.
-pub(in super::super) enum LocalSearch {
-    /// `renamed`: whether this changes the chosen model.
-    Found { effects: Vec<ModelEffect>, renamed: bool },
-    /// The error to show to the user.
-    Missing(ProviderError),
-}
+/// The result of a search for a model: the effects, and whether this changes the chosen model; or the error to show to
+/// the user.
+pub(in super::super) type LocalSearch = Result<(Vec<ModelEffect>, bool), ProviderError>;
 
 impl ModelLink {
     /// Resolves the model's endpoint; effects may reveal more about it later.
@@ -74,11 +70,11 @@ impl ModelLink {
     ) -> (Option<LocalSearch>, Vec<ModelEffect>) {
         self.searching = false;
         if let Some(error) = failed {
-            return (Some(LocalSearch::Missing(error)), Vec::new());
+            return (Some(Err(error)), Vec::new());
         }
         match self.locate(choices) {
-            (Located::Ready, effects) => (Some(LocalSearch::Found { effects, renamed: true }), Vec::new()),
-            (Located::Nowhere(error), effects) => (Some(LocalSearch::Missing(error)), effects),
+            (Located::Ready, effects) => (Some(Ok((effects, true))), Vec::new()),
+            (Located::Nowhere(error), effects) => (Some(Err(error)), effects),
             (Located::Searching, effects) => (None, effects),
         }
     }
@@ -97,18 +93,14 @@ impl ModelLink {
         });
         let first = || server.as_ref()?.first_model();
         if let (Some(name), Some(server)) = (chosen.clone().or_else(first), &server) {
-            match endpoint::resolve_local(&name, server, settings, environment) {
-                Ok(endpoint) => {
-                    let before = self.model_name(choices);
-                    self.learned.learn_list(&endpoint, &server.models);
-                    self.local = Some(server.clone());
-                    let effects = Vec::from_iter(self.use_endpoint(endpoint, settings));
-                    return LocalSearch::Found { effects, renamed: self.model_name(choices) != before };
-                }
-                Err(error) => return LocalSearch::Missing(error),
-            }
+            let endpoint = endpoint::resolve_local(&name, server, settings, environment)?;
+            let before = self.model_name(choices);
+            self.learned.learn_list(&endpoint, &server.models);
+            self.local = Some(server.clone());
+            let effects = Vec::from_iter(self.use_endpoint(endpoint, settings));
+            return Ok((effects, self.model_name(choices) != before));
         }
-        LocalSearch::Missing(match chosen {
+        Err(match chosen {
             Some(name) => endpoint::no_local_server(&name, settings, environment),
             None => endpoint::nothing_configured(settings, environment),
         })

@@ -103,15 +103,13 @@ impl ModelLink {
         thread: &Thread,
         in_turn: bool,
     ) -> Vec<ModelEffect> {
-        match *class {
-            ErrorClass::TooLong { limit: Some(limit), window: true, .. } => {
-                Vec::from_iter(self.narrow(model, limit))
-            }
+        let ErrorClass::TooLong { used, limit, window } = *class else { return Vec::new() };
+        match (limit, window) {
+            (Some(limit), true) => Vec::from_iter(self.narrow(model, limit)),
             // The account's rate may be raised at any time, so it is not stored.
-            ErrorClass::TooLong { limit: Some(limit), window: false, .. } => {
-                Vec::from_iter(self.adopt(model, limit))
-            }
-            ErrorClass::TooLong { used, limit: None, window: true } => {
+            (Some(limit), false) => Vec::from_iter(self.adopt(model, limit)),
+            (None, false) => Vec::new(),
+            (None, true) => {
                 // Only the provider knows how many tokens an image takes.
                 if used.is_none() && self.ruler(thread).media_of(thread) > 0 {
                     return Vec::new();
@@ -128,14 +126,6 @@ impl ModelLink {
                 );
                 vec![narrowed, ModelEffect::Notice(NoticeSeverity::Info, text)]
             }
-            ErrorClass::TooLong { limit: None, window: false, .. }
-            | ErrorClass::Retry { .. }
-            | ErrorClass::Auth
-            | ErrorClass::BadReasoning
-            | ErrorClass::ToolForm
-            | ErrorClass::Budget
-            | ErrorClass::Refused
-            | ErrorClass::Broken => Vec::new(),
         }
     }
 

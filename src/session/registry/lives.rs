@@ -14,7 +14,7 @@ use crate::inbox::Channel;
 use crate::models::adopt_policy;
 use crate::suspended::SuspendedSession;
 use crate::work::{Attaching, Responder};
-use crate::{ClientId, Opening, Replay, SessionCommand, SessionError};
+use crate::{ClientId, Opening, Replay, SessionCommand, SessionError, lock};
 use epitome_platform::blocking;
 use epitome_store::{Journal, Store};
 use epitome_thread::{Change, FORMAT_VERSION, SessionId, Thread};
@@ -76,7 +76,7 @@ impl Sessions {
                 live.watch(watcher);
             }
             match attach {
-                Some(Attaching { ticket, opening, replay }) => live.attach(ticket, opening, replay),
+                Some(attaching) => live.attach(attaching),
                 // Another machine, with another policy, may have changed the mode meanwhile.
                 None => adopt_policy(&mut live.core),
             }
@@ -103,7 +103,7 @@ impl Sessions {
             if ended.is_err() {
                 tracing::error!(session = %id, "a session panicked; its log is as it was");
             }
-            let mut live = inner.live.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut live = lock(&inner.live);
             if live.get(&id).is_some_and(|found| found.commands.is_closed()) {
                 live.remove(&id);
             }
@@ -166,8 +166,8 @@ impl Sessions {
         while let Ok(command) = commands.try_recv() {
             let asker = command.asker();
             match (command, &mut resting) {
-                (SessionCommand::Attach { ticket, opening, replay }, _) => {
-                    openers.push(refuse(Attaching { ticket, opening, replay }));
+                (SessionCommand::Attach(attaching), _) => {
+                    openers.push(refuse(attaching));
                     continue;
                 }
                 (SessionCommand::Record { answer, .. }, _) => drop(answer.send(Err(error.clone()))),

@@ -25,7 +25,7 @@ use epitome_thread::{Change, Seq, SessionId};
 const END_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Attempts to reach a session that is about to end.
-const MUTATE_ATTEMPTS_MAX: u32 = 3;
+const DELIVERY_ATTEMPTS_MAX: u32 = 3;
 
 /// Attempts to delete a session that a client keeps loading.
 const DELETE_ATTEMPTS_MAX: u32 = 3;
@@ -139,54 +139,70 @@ impl Sessions {
 
     /// Adds a setting to a session's log: through the session if it is running, otherwise on the disk.
     async fn record(&self, session: &SessionId, change: &Change) -> Result<(), SessionError> {
-        for _ in 0..MUTATE_ATTEMPTS_MAX {
+        let command = |answer| SessionCommand::Record { change: Box::new(change.clone()), answer };
+        let on_disk = || {
+            let (store, name, change) = (self.inner.services.store.clone(), session.clone(), change.clone());
+            let work = move || {
+                let (mut journal, _) = store.load(&name).map_err(|error| store_error(&name, error))?;
+                journal.append(change).map_err(|error| SessionError::Store(error.to_string()))?;
+                journal.syncer().sync().map_err(|error| SessionError::Store(error.to_string()))
+            };
+            async move {
+                let recorded = blocking::start(work).await;
+                recorded.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))
+            }
+        };
+        match self.deliver(session, true, command, on_disk).await {
+            Ok(recorded) => recorded,
+            Err(Undelivered::Busy) => Err(SessionError::Busy(COMMANDS_MAX)),
+            Err(Undelivered::Ending) => {
+                Err(SessionError::Internal(format!("{session} is just ending; please try again")))
+            }
+        }
+    }
+
+    /// Sends a command to a session and waits for its answer. If the session is not running, and is not to be resumed
+    /// for the command, a task does the work on its log instead.
+    async fn deliver<T: Send + 'static, W: Future<Output = T> + Send + 'static>(
+        &self,
+        session: &SessionId,
+        resumes: bool,
+        command: impl Fn(oneshot::Sender<T>) -> SessionCommand,
+        on_disk: impl Fn() -> W,
+    ) -> Result<T, Undelivered> {
+        for _ in 0..DELIVERY_ATTEMPTS_MAX {
             let (answer, answered) = oneshot::channel();
-            match self.hand_record(session, change, answer)? {
+            let ended = {
+                let mut live = self.live();
+                if resumes {
+                    self.resume(&mut live, session);
+                }
+                match live.get(session) {
+                    Some(found) => match found.commands.try_send(command(answer)) {
+                        Ok(()) => None,
+                        Err(mpsc::error::TrySendError::Full(_)) => return Err(Undelivered::Busy),
+                        Err(mpsc::error::TrySendError::Closed(_)) => Some(found.ended.clone()),
+                    },
+                    None => {
+                        let work = on_disk();
+                        // A caller that has given up needs no answer.
+                        let work = async move { drop(answer.send(work.await)) };
+                        self.hold(&mut live, session, work);
+                        None
+                    }
+                }
+            };
+            match ended {
                 None => {
                     // Dropped without an answer: the session ended before it received the command.
-                    if let Ok(recorded) = answered.await {
-                        return recorded;
+                    if let Ok(answer) = answered.await {
+                        return Ok(answer);
                     }
                 }
                 Some(mut ended) => drop(tokio::time::timeout(END_TIME_MAX, ended.changed()).await),
             }
         }
-        Err(SessionError::Internal(format!("{session} is just ending; please try again")))
-    }
-
-    /// Sends a change to the session, or starts a task that writes it to the log. Returns the end of a session that
-    /// must be awaited first.
-    fn hand_record(
-        &self,
-        session: &SessionId,
-        change: &Change,
-        answer: oneshot::Sender<Result<(), SessionError>>,
-    ) -> Result<Option<watch::Receiver<()>>, SessionError> {
-        let mut live = self.live();
-        self.resume(&mut live, session);
-        if let Some(found) = live.get(session) {
-            let command = SessionCommand::Record { change: Box::new(change.clone()), answer };
-            return match found.commands.try_send(command) {
-                Ok(()) => Ok(None),
-                Err(mpsc::error::TrySendError::Full(_)) => Err(SessionError::Busy(COMMANDS_MAX)),
-                Err(mpsc::error::TrySendError::Closed(_)) => Ok(Some(found.ended.clone())),
-            };
-        }
-        let (services, name, change) = (self.inner.services.clone(), session.clone(), change.clone());
-        self.hold(&mut live, session, async move {
-            let work = move || {
-                let (mut journal, _) =
-                    services.store.load(&name).map_err(|error| store_error(&name, error))?;
-                journal.append(change).map_err(|error| SessionError::Store(error.to_string()))?;
-                journal.syncer().sync().map_err(|error| SessionError::Store(error.to_string()))
-            };
-            let recorded = blocking::start(work).await;
-            // A client that has given up needs no answer.
-            drop(
-                answer.send(recorded.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))),
-            );
-        });
-        Ok(None)
+        Err(Undelivered::Ending)
     }
 
     /// Works on the log of a session that is not running. A client that loads it in the meantime waits, as for the end
@@ -226,46 +242,25 @@ impl Sessions {
     /// Replaces the history of a conversation: through its session if that runs in this process, otherwise in its log.
     /// An error is a sentence.
     pub(crate) async fn mutate(&self, target: &SessionId, mutation: Mutation) -> Result<Replaced, String> {
-        for _ in 0..MUTATE_ATTEMPTS_MAX {
-            let (answer, answered) = oneshot::channel();
-            match self.hand_over(target, &mutation, answer)? {
-                None => {
-                    // Dropped without an answer: the session ended before it received the command.
-                    if let Ok(came_to) = answered.await {
-                        return came_to;
-                    }
-                }
-                Some(mut ended) => drop(tokio::time::timeout(END_TIME_MAX, ended.changed()).await),
+        let command = |answer| SessionCommand::Mutate { mutation: Box::new(mutation.clone()), answer };
+        let on_disk = || {
+            let (services, name, mutation) = (self.inner.services.clone(), target.clone(), mutation.clone());
+            async move {
+                services.recall().await;
+                let work = move || cross_session_edit::in_store(&services, &name, &mutation);
+                blocking::start(work).await.unwrap_or_else(|error| Err(error.to_string()))
             }
+        };
+        match self.deliver(target, false, command, on_disk).await {
+            Ok(replaced) => replaced,
+            Err(Undelivered::Busy) => Err(format!("{target} is busy")),
+            Err(Undelivered::Ending) => Err(format!("{target} is just ending")),
         }
-        Err(format!("{target} is just ending"))
     }
+}
 
-    /// Sends a mutation to the session, or starts a task that writes it to the log. Returns the end of a session that
-    /// must be awaited first.
-    fn hand_over(
-        &self,
-        target: &SessionId,
-        mutation: &Mutation,
-        answer: cross_session_edit::ReplacedAnswer,
-    ) -> Result<Option<watch::Receiver<()>>, String> {
-        let mut live = self.live();
-        if let Some(found) = live.get(target) {
-            let command = SessionCommand::Mutate { mutation: Box::new(mutation.clone()), answer };
-            return match found.commands.try_send(command) {
-                Ok(()) => Ok(None),
-                Err(mpsc::error::TrySendError::Full(_)) => Err(format!("{target} is busy")),
-                Err(mpsc::error::TrySendError::Closed(_)) => Ok(Some(found.ended.clone())),
-            };
-        }
-        let (services, name, mutation) = (self.inner.services.clone(), target.clone(), mutation.clone());
-        self.hold(&mut live, target, async move {
-            services.recall().await;
-            let made =
-                blocking::start(move || cross_session_edit::in_store(&services, &name, &mutation)).await;
-            // A caller that has given up needs no answer.
-            drop(answer.send(made.unwrap_or_else(|error| Err(error.to_string()))));
-        });
-        Ok(None)
-    }
+/// Why a command has no answer.
+enum Undelivered {
+    Busy,
+    Ending,
 }

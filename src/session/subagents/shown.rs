@@ -65,12 +65,6 @@ pub(in super::super) fn lost_agent(thread: &Thread, call: &ToolCall) -> Option<S
 }
 
 impl Subagents {
-    /// Announces a subagent that starts to work for this session.
-    pub(super) fn show_begun(&mut self, session: SessionId, about: Arc<SubagentInfo>, clients: &ClientList) {
-        let began = Subagent { session, about: Some(about), state: SubagentState::Running };
-        self.show_stream(self.session.clone(), SessionEvent::Subagent(began), clients);
-    }
-
     /// Forwards an event of an agent. Events of an agent whose end was announced are dropped.
     pub(super) fn show_stream(&mut self, session: SessionId, out: SessionEvent, clients: &ClientList) {
         if session != self.session && !self.is_shown(&session) {
@@ -125,13 +119,8 @@ impl Subagents {
         self.show_state(agent, state, clients);
     }
 
-    /// Announces the end of a subagent, after the ends of its own subagents.
-    pub(super) fn show_end(&mut self, agent: &SessionId, end: SubagentEnd, clients: &ClientList) {
-        self.show_state(agent, SubagentState::Ended(end), clients);
-    }
-
-    /// Announces the state of a subagent, if clients know it.
-    fn show_state(&mut self, agent: &SessionId, state: SubagentState, clients: &ClientList) {
+    /// Announces the state of a subagent, if clients know it; its end after the ends of its own subagents.
+    pub(super) fn show_state(&mut self, agent: &SessionId, state: SubagentState, clients: &ClientList) {
         let now = Subagent { session: agent.clone(), about: None, state };
         self.show_stream(self.session.clone(), SessionEvent::Subagent(now), clients);
     }
@@ -140,7 +129,8 @@ impl Subagents {
     pub fn show_all_ended(&mut self, clients: &ClientList) {
         for agent in self.shown_under(&self.session) {
             self.end_calls(|call| call.child == agent, clients);
-            self.show_end(&agent, SubagentEnd::Stopped(StopReason::Cancelled), clients);
+            let ended = SubagentState::Ended(SubagentEnd::Stopped(StopReason::Cancelled));
+            self.show_state(&agent, ended, clients);
         }
     }
 
@@ -167,9 +157,8 @@ impl Subagents {
             let about = Some(about.clone());
             let now = Subagent { session: session.clone(), about, state: state.clone() };
             attachment.outlet.put(under, SessionEvent::Subagent(now));
-            for entry in entries.iter().filter(|_| history) {
-                let out = SessionEvent::Entry { entry: entry.clone(), replay: true, own: false };
-                attachment.outlet.put(session, out);
+            if history {
+                attachment.replay(session, entries);
             }
         }
     }

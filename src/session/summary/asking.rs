@@ -157,7 +157,6 @@ struct ExpectedSummary {
     is_tagged: bool,
     /// Whether the reply reached its limit.
     is_cut_off: bool,
-    /// The limit in tokens.
     tokens_max: u32,
 }
 

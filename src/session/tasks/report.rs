@@ -16,7 +16,6 @@ use epitome_tools::{ToolResult, truncate};
 /// Maximum bytes of an agent's transcript in the log.
 const TRANSCRIPT_BYTES_MAX: usize = 512 * 1024;
 
-/// An agent and the data for its report.
 pub(super) struct AgentReport<'a> {
     pub agent: &'a str,
     pub order: &'a TaskOrder,
