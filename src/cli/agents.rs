@@ -51,7 +51,7 @@ pub fn main(args: AgentsArgs) -> Result<i32, CliError> {
         AgentsCommand::Check { files } => {
             let files: Vec<PathBuf> = files.iter().map(|file| cwd.join(file)).collect();
             if let Some(missing) = files.iter().find(|file| !file.exists()) {
-                return Err(CliError::failed(format!("there is no {}", missing.display()), None));
+                return Err(CliError::failed(format!("there is no {}", missing.display())));
             }
             check(&AgentCatalog::named(&files), args.json)
         }

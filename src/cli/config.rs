@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::text_editor::TextEditor;
-use super::{CliError, serve, terminal};
+use super::{CliError, Context as _, serve, terminal};
 use crate::config::{LoadedSettings, Settings};
 use crate::paths::Paths;
 use crate::problem::Problem;
@@ -130,7 +130,7 @@ fn edit(paths: &Paths, cwd: &Path) -> Result<i32, CliError> {
     let editor = TextEditor::of_user(&file)?;
     if !file.exists() {
         let made = file.parent().map_or(Ok(()), std::fs::create_dir_all);
-        made.map_err(|error| CliError::failed(format!("{} can't be made: {error}", file.display()), None))?;
+        made.context(format_args!("{} can't be made", file.display()))?;
         terminal::write_new(&file, TEMPLATE)?;
     }
     editor.edit(&file)?;

@@ -78,10 +78,11 @@ pub(super) async fn call(client: &ControlClient, method: &str, params: Value) ->
     match tokio::time::timeout(ANSWER_WITHIN, client.call(method, params)).await {
         Ok(answered) => Ok(answered?),
         Err(_) => {
-            let hint = "`epitome daemon logs` may say why; end a stuck daemon with kill, and open windows \
-                        reconnect to the next one";
             let message = format!("the daemon has not answered for {} s", ANSWER_WITHIN.as_secs());
-            Err(CliError::failed(message, Some(hint.to_owned())))
+            Err(CliError::failed(message).hint(
+                "`epitome daemon logs` may say why; end a stuck daemon with kill, and open windows \
+                        reconnect to the next one",
+            ))
         }
     }
 }
@@ -160,18 +161,18 @@ async fn stop(runtime_dir: &RuntimeDir, force: bool) -> Result<i32, CliError> {
     let pid = stopping["pid"].as_u64().unwrap_or_default();
     if !runtime_dir.ended_within(END_TIME_MAX).await {
         let hint = format!("`kill {pid}` ends it; open windows reconnect to the next one");
-        return Err(CliError::failed("the daemon does not exit", Some(hint)));
+        return Err(CliError::failed("the daemon does not exit").hint(hint));
     }
     terminal::print(&format!("The daemon, process {pid}, has ended.\n")).map(|()| 0)
 }
 
 fn logs(directory: &Path, lines: usize, follow: bool) -> Result<i32, CliError> {
     let cannot = |path: &Path, error: std::io::Error| {
-        CliError::failed(format!("{} can't be read: {error}", path.display()), None)
+        CliError::failed(format!("{} can't be read: {error}", path.display()))
     };
     let Some(mut path) = newest_log(directory) else {
-        let hint = Some("the log is created with its first line".to_owned());
-        return Err(CliError::failed(format!("there is no log in {}", directory.display()), hint));
+        return Err(CliError::failed(format!("there is no log in {}", directory.display()))
+            .hint("the log is created with its first line"));
     };
     let mut file = BufReader::new(File::open(&path).map_err(|error| cannot(&path, error))?);
     let last = last_lines(&mut file, lines).map_err(|error| cannot(&path, error))?;

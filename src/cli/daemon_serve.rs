@@ -44,7 +44,7 @@ type StartedDaemon = (tokio::runtime::Runtime, crate::daemon::serve::Claim, Arc<
 /// Returns `None` if another daemon is running for this directory.
 fn start(paths: crate::paths::Paths) -> Result<Option<StartedDaemon>, CliError> {
     let runtime_dir = crate::daemon::runtime_dir::RuntimeDir::new(&paths);
-    let claim = match claim(&runtime_dir).map_err(|why| CliError::failed(why, None))? {
+    let claim = match claim(&runtime_dir)? {
         Claimed::Ours(claim) => claim,
         Claimed::Others => return Ok(None),
     };

@@ -97,20 +97,13 @@ pub fn main(args: HooksArgs) -> Result<i32, CliError> {
         HooksCommand::List { json } => list(&Project::load(paths)?, json),
         HooksCommand::Trust { names, never, yes } => {
             let decision = if never { TrustDecision::Never } else { TrustDecision::Always };
-            let consent = if yes { ConsentMode::Given } else { ConsentMode::Ask };
-            trust(&Project::load(paths)?, &names, decision, consent)
+            trust(&Project::load(paths)?, &names, decision, yes)
         }
         HooksCommand::Test { name, event, payload, json } => {
             try_out::test(&Project::load(paths)?, &name, &event, payload.as_deref(), json)
         }
         HooksCommand::Log { session, newest: _, json } => log::log(&paths, session.as_deref(), json),
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ConsentMode {
-    Ask,
-    Given,
 }
 
 /// The working directory with its settings and trusted hooks.
@@ -253,12 +246,7 @@ fn short(digest: &str) -> &str {
     digest.get(..DIGEST_SHOWN).unwrap_or(digest)
 }
 
-fn trust(
-    project: &Project,
-    names: &[String],
-    decision: TrustDecision,
-    consent: ConsentMode,
-) -> Result<i32, CliError> {
+fn trust(project: &Project, names: &[String], decision: TrustDecision, yes: bool) -> Result<i32, CliError> {
     match project.settings.hooks.trust {
         Policy::Ask => {}
         Policy::Run => note!("note: hooks.trust is run, so hooks of a repository run without asking"),
@@ -275,21 +263,15 @@ fn trust(
         TrustDecision::Never => "Never run these?",
         TrustDecision::Always | TrustDecision::Once => "Let these run, until they change?",
     };
-    if consent == ConsentMode::Ask {
-        let Some(mut keyboard) = terminal::keyboard() else {
-            let hint = Some("--yes skips the question".to_owned());
-            return Err(CliError::failed("this must be confirmed, and there is no terminal", hint));
-        };
-        if !terminal::confirm(&mut *keyboard, question) {
-            return Err(CliError::failed("nothing was decided", None));
-        }
+    if !yes && !terminal::agreed(question)? {
+        return Err(CliError::failed("nothing was decided"));
     }
     let items: Vec<TrustSubject> = chosen
         .iter()
         .map(|item| TrustSubject { path: item.path.clone(), digest: item.digest.clone() })
         .collect();
     let mut trust = project.trust.clone();
-    trust.remember(&items, decision).map_err(|message| CliError::failed(message, None))?;
+    trust.remember(&items, decision)?;
     let what = match decision {
         TrustDecision::Never => "refused",
         TrustDecision::Always | TrustDecision::Once => "allowed",
@@ -317,8 +299,8 @@ fn chosen<'a>(
         };
         let meant: Vec<&UntrustedHook> = waiting.iter().filter(means).collect();
         if meant.is_empty() {
-            let hint = Some("`epitome hooks list` shows those that are".to_owned());
-            return Err(CliError::failed(format!("no hook {name} is waiting to be trusted"), hint));
+            return Err(CliError::failed(format!("no hook {name} is waiting to be trusted"))
+                .hint("`epitome hooks list` shows those that are"));
         }
         chosen.extend(meant);
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::hooks::Project;
-use super::{CliError, serve, terminal};
+use super::{CliError, Context as _, serve, terminal};
 use crate::atomic_file::{lock_for_change, replace_private};
 use crate::config::{McpServer, McpSource, McpTransport};
 use crate::hooks::servers;
@@ -134,10 +134,6 @@ pub fn main(args: McpArgs) -> Result<i32, CliError> {
     }
 }
 
-fn failed(message: String) -> CliError {
-    CliError::failed(message, None)
-}
-
 fn done(as_json: bool, what: &str, name: &str, text: String) -> Result<i32, CliError> {
     match as_json {
         true => terminal::print(&format!("{}\n", json!({ what: [name] })))?,
@@ -245,15 +241,14 @@ fn change_config(paths: &Paths, change: impl FnOnce(&str) -> Result<String, Stri
     // Keep a symbolic link to the user's file.
     let file = paths.config_file();
     let file = file.canonicalize().unwrap_or(file);
-    let unusable = |error: io::Error| failed(format!("{} cannot be changed: {error}", file.display()));
-    let _lock = lock_for_change(&file).map_err(unusable)?;
+    let unusable = format!("{} cannot be changed", file.display());
+    let _lock = lock_for_change(&file).context(&unusable)?;
     let text = match std::fs::read_to_string(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(unusable(error)),
+        Err(error) => return Err(error).context(unusable),
     };
-    let changed = change(&text).map_err(failed)?;
-    replace_private(&file, changed.as_bytes()).map_err(unusable)
+    replace_private(&file, change(&text)?.as_bytes()).context(unusable)
 }
 
 // ── Servers of other agents ────────────────────────────────────────────────────────────────────────
@@ -261,7 +256,7 @@ fn change_config(paths: &Paths, change: impl FnOnce(&str) -> Result<String, Stri
 fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
     let cwd = serve::working_directory()?;
     let Some(home) = paths.user_home.clone().or_else(|| std::env::var_os("HOME").map(PathBuf::from)) else {
-        return Err(failed("the home directory is unknown".to_owned()));
+        return Err(CliError::failed("the home directory is unknown"));
     };
     let (claude, codex) = (home.join(".claude.json"), home.join(".codex/config.toml"));
     let known = serve::settings(paths, None).mcp.servers;
@@ -271,7 +266,7 @@ fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
         (codex, Box::new(import::from_codex)),
     ] {
         let Some(text) = text_of(&file)? else { continue };
-        let found = read(&text).map_err(|why| failed(format!("{}: {why}", file.display())))?;
+        let found = read(&text).context(file.display())?;
         for skipped in found.skipped {
             note!("{}: {skipped}", file.display());
         }
@@ -288,7 +283,7 @@ fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
     for server in &new {
         note!("Would add {}:\n    {}", server.description(), server.runs().replace('\n', "\n    "));
     }
-    if !new.is_empty() && (yes || is_confirmed()?) {
+    if !new.is_empty() && (yes || terminal::agreed("Add them to config.toml?")?) {
         change_config(paths, |text| {
             new.iter().try_fold(text.to_owned(), |text, server| config_edit::add_server(&text, server))
         })?;
@@ -307,24 +302,16 @@ fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
 /// Parses the servers of a file; the error completes a sentence.
 type ReadServers<'a> = dyn Fn(&str) -> Result<ImportedServers, String> + 'a;
 
-fn is_confirmed() -> Result<bool, CliError> {
-    let Some(mut keyboard) = terminal::keyboard() else {
-        let hint = Some("--yes adds them without a question".to_owned());
-        return Err(CliError::failed("nobody can be asked here", hint));
-    };
-    Ok(terminal::confirm(&mut *keyboard, "Add them to config.toml?"))
-}
-
 fn text_of(file: &Path) -> Result<Option<String>, CliError> {
-    let unreadable = |why: String| failed(format!("{} cannot be read: {why}", file.display()));
-    match std::fs::metadata(file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(unreadable(error.to_string())),
+    let text = match std::fs::metadata(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => Err(error),
         Ok(metadata) if !metadata.is_file() || metadata.len() > IMPORT_BYTES_MAX => {
-            Err(unreadable("it is no ordinary file of a usual size".to_owned()))
+            Err(io::Error::other("it is no ordinary file of a usual size"))
         }
-        Ok(_) => std::fs::read_to_string(file).map(Some).map_err(|error| unreadable(error.to_string())),
-    }
+        Ok(_) => std::fs::read_to_string(file).map(Some),
+    };
+    text.context(format_args!("{} cannot be read", file.display()))
 }
 
 // ── Logins ─────────────────────────────────────────────────────────────────────────────────────────
@@ -332,8 +319,7 @@ fn text_of(file: &Path) -> Result<Option<String>, CliError> {
 fn server_named<'p>(project: &'p Project, name: &str) -> Result<&'p McpServer, CliError> {
     let found = project.settings.mcp.servers.iter().find(|server| server.name == name);
     found.ok_or_else(|| {
-        let hint = Some("`epitome mcp list` lists them".to_owned());
-        CliError::failed(format!("there is no MCP server {name:?}"), hint)
+        CliError::failed(format!("there is no MCP server {name:?}")).hint("`epitome mcp list` lists them")
     })
 }
 
@@ -341,22 +327,21 @@ fn url_of(project: &Project, name: &str) -> Result<String, CliError> {
     match server_named(project, name)?.expanded(&project.environment) {
         Ok(McpTransport::Http { url, .. }) => Ok(url),
         Ok(McpTransport::Stdio { .. } | McpTransport::Client { .. }) => {
-            Err(failed(format!("{name} needs no login: it is not reached over the network")))
+            Err(CliError::failed(format!("{name} needs no login: it is not reached over the network")))
         }
-        Err(why) => Err(failed(format!("{name} cannot be used: {why}"))),
+        Err(why) => Err(why).context(format_args!("{name} cannot be used")),
     }
 }
 
 /// Removes the stored login of the server at this address. Returns whether there was one.
 fn log_out_of(project: &Project, url: &str) -> Result<bool, CliError> {
-    log_out(&project.paths.data.join(MCP_LOGINS), url)
-        .map_err(|error| failed(format!("the login cannot be removed: {error}")))
+    log_out(&project.paths.data.join(MCP_LOGINS), url).context("the login cannot be removed")
 }
 
 /// Completes the first start of a server whose session has ended; the server is read from stdin.
 pub fn first_start() -> Result<i32, CliError> {
-    let start: FirstStart = serde_json::from_reader(std::io::stdin())
-        .map_err(|error| failed(format!("no MCP server can be read from stdin: {error}")))?;
+    let start: FirstStart =
+        serde_json::from_reader(std::io::stdin()).context("no MCP server can be read from stdin")?;
     let project = Project::load(serve::paths())?;
     let (roots, environment) = (project.paths.repository_roots(&project.cwd), project.environment.clone());
     let context = McpContext {
@@ -366,7 +351,7 @@ pub fn first_start() -> Result<i32, CliError> {
     };
     let name = start.server.name.clone();
     let completed = serve::runtime()?.block_on(start.complete(context));
-    completed.map(|()| 0).map_err(|why| failed(format!("the MCP server {name} is not connected: {why}")))
+    completed.map(|()| 0).context(format_args!("the MCP server {name} is not connected"))
 }
 
 /// Connects the server, which shows the link for its login if it requires one.
@@ -374,8 +359,8 @@ fn login(project: &Project, name: &str, as_json: bool) -> Result<i32, CliError> 
     let url = url_of(project, name)?;
     let server = server_named(project, name)?.clone();
     if matches!(server.from, McpSource::Repository { .. }) {
-        let hint = Some("open a session here, allow the server, and log in there".to_owned());
-        return Err(CliError::failed(format!("{name} came with the repository"), hint));
+        return Err(CliError::failed(format!("{name} came with the repository"))
+            .hint("open a session here, allow the server, and log in there"));
     }
     // A server that does not recognize its tokens may fail instead of asking for a login.
     log_out_of(project, &url)?;
@@ -398,6 +383,6 @@ fn login(project: &Project, name: &str, as_json: bool) -> Result<i32, CliError> 
         };
         tokio::time::timeout(LOGIN_TIME_MAX, settled).await.unwrap_or(Err("it took too long".to_owned()))
     });
-    state.map_err(|why| failed(format!("{name} is not connected: {why}")))?;
+    state.context(format_args!("{name} is not connected"))?;
     done(as_json, "connected", name, format!("{name} is connected."))
 }

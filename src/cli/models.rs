@@ -63,7 +63,7 @@ pub fn main(args: ModelsArgs) -> Result<i32, CliError> {
     }
     if list("models").is_empty() {
         let nothing = endpoint::nothing_configured(&settings, &serve::environment());
-        return Err(CliError::failed(nothing.message, nothing.hint));
+        return Err(CliError::failed(nothing.message).hint_if(nothing.hint));
     }
     if wanted.is_empty() {
         let names = list("models").iter().map(|model| word(model, "name"));
@@ -74,7 +74,7 @@ pub fn main(args: ModelsArgs) -> Result<i32, CliError> {
             (None, true) => "`epitome models --all` without a filter shows all",
         };
         let message = format!("no model has {filter:?} in its name");
-        return Err(CliError::failed(message, Some(hint.to_owned())));
+        return Err(CliError::failed(message).hint(hint));
     }
     Ok(0)
 }

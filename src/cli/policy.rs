@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 #[cfg(feature = "postgres")]
 use super::terminal;
-use super::{CliError, log, serve};
+use super::{CliError, Context as _, log, serve};
 use crate::config::Settings;
 #[cfg(feature = "postgres")]
 use crate::config::{CONFIG_BYTES_MAX, check_policy_of_store};
@@ -37,24 +37,23 @@ pub fn main(PolicyArgs { command }: PolicyArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     log::to_file(&paths);
     let Some(address) = Settings::load(&paths, None, |_| None).0.store else {
-        let hint = format!(
+        return Err(CliError::failed("the sessions are not in a database").hint(format!(
             "set `store` in {} (docs/fleet.md); the policy of this machine is {}",
             paths.config_file().display(),
             paths.policy_file().display()
-        );
-        return Err(CliError::failed("the sessions are not in a database", Some(hint)));
+        )));
     };
     run(command, &address).map(|()| 0)
 }
 
 #[cfg(not(feature = "postgres"))]
 fn run(_: PolicyCommand, _: &str) -> Result<(), CliError> {
-    Err(CliError::failed(serve::WITHOUT_DATABASES, None))
+    Err(CliError::failed(serve::WITHOUT_DATABASES))
 }
 
 #[cfg(feature = "postgres")]
 fn run(command: PolicyCommand, address: &str) -> Result<(), CliError> {
-    let (database, place) = serve::database_at(address).map_err(|why| CliError::failed(why, None))?;
+    let (database, place) = serve::database_at(address)?;
     match command {
         PolicyCommand::Show => match database.policy()? {
             Some(policy) => {
@@ -69,7 +68,7 @@ fn run(command: PolicyCommand, address: &str) -> Result<(), CliError> {
             if !problems.is_empty() {
                 let list: Vec<String> = problems.iter().map(|problem| format!("  {problem}")).collect();
                 let message = format!("{} was not stored:\n{}", file.display(), list.join("\n"));
-                return Err(CliError::failed(visible(&message).into_owned(), None));
+                return Err(CliError::failed(visible(&message)));
             }
             database.set_policy(Some(&text))?;
             note!(
@@ -86,10 +85,11 @@ fn run(command: PolicyCommand, address: &str) -> Result<(), CliError> {
 
 #[cfg(feature = "postgres")]
 fn read(file: &std::path::Path) -> Result<String, CliError> {
-    let failed = |why: String| CliError::failed(format!("{} can't be read: {why}", file.display()), None);
-    let length = file.metadata().map_err(|error| failed(error.to_string()))?.len();
+    let unreadable = format!("{} can't be read", file.display());
+    let length = file.metadata().context(&unreadable)?.len();
     if length > CONFIG_BYTES_MAX {
-        return Err(failed(format!("it has {length} bytes, and a policy at most {CONFIG_BYTES_MAX}")));
+        let why = format!("it has {length} bytes, and a policy at most {CONFIG_BYTES_MAX}");
+        return Err(why).context(unreadable);
     }
-    std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))
+    std::fs::read_to_string(file).context(unreadable)
 }

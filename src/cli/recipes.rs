@@ -110,7 +110,7 @@ impl RecipeListing {
     fn show(&self, name: &str) -> Result<(), CliError> {
         let catalog = self.catalog();
         let recipe = find(&catalog, name)?;
-        let text = RecipeCatalog::source_text(recipe).map_err(|why| CliError::failed(why, None))?;
+        let text = RecipeCatalog::source_text(recipe)?;
         match self.json {
             true => {
                 let mut fields = shown::fields(recipe);
@@ -158,7 +158,7 @@ impl RecipeListing {
                 Ok(Rendered::Needs(calls)) => {
                     outputs.extend(self.outputs(&recipe.source, calls, &settings)?)
                 }
-                Err(problem) => return Err(CliError::failed(problem.to_string(), None)),
+                Err(problem) => return Err(problem.into()),
             }
         }
     }
@@ -222,14 +222,14 @@ fn find<'a>(catalog: &'a RecipeCatalog, name: &str) -> Result<&'a Recipe, CliErr
         let faulty =
             catalog.problems.iter().find(|problem| problem.path.file_stem().is_some_and(|stem| stem == name));
         if let Some(problem) = faulty {
-            return CliError::failed(format!("the recipe {name:?} can't be used: {problem}"), None);
+            return CliError::failed(format!("the recipe {name:?} can't be used: {problem}"));
         }
         let near = crate::problem::nearest(name, catalog.recipes.iter().map(|recipe| recipe.id.as_str()));
         let hint = match near {
             Some(near) => format!("did you mean {near:?}?"),
             None => "`epitome recipes list` shows all".to_owned(),
         };
-        CliError::failed(format!("there is no recipe {name:?}"), Some(hint))
+        CliError::failed(format!("there is no recipe {name:?}")).hint(hint)
     })
 }
 
@@ -248,8 +248,8 @@ fn bind(recipe: &Recipe, words: &[String]) -> Result<RecipeArguments, CliError> 
         }
     }
     arguments.free = free.join(" ");
-    let usage = || Some(format!("/{} {}", recipe.id, command::hint(recipe)));
-    command::complete(recipe, arguments).map_err(|message| CliError { message, hint: usage(), code: 2 })
+    let usage = || format!("/{} {}", recipe.id, command::hint(recipe));
+    command::complete(recipe, arguments).map_err(|message| CliError::usage(message).hint(usage()))
 }
 
 /// Formats a path relative to the working directory if it is below it.

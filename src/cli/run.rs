@@ -29,7 +29,7 @@ use super::printer::Printer;
 use super::queue::{InputQueue, UserInput};
 use super::sessions::IN_USE_HINT;
 use super::terminal::{self, Style};
-use super::{CliError, EXIT_CANCELLED, EXIT_OVER_BUDGET, log, serve};
+use super::{CliError, Context as _, EXIT_CANCELLED, EXIT_OVER_BUDGET, log, serve};
 use crate::config::{McpServer, McpSource};
 use crate::daemon::control::ControlClient;
 use crate::daemon::control::fault::Fault;
@@ -249,9 +249,7 @@ fn feed(stdin: HostInput, request: &PromptRequest, queue: &Arc<InputQueue>) -> R
     }
     match is_over {
         true => queue.put_input(UserInput::HostLeft),
-        false => reader.feed(queue).map_err(|error| {
-            CliError::failed(format!("no thread can be started for stdin: {error}"), None)
-        })?,
+        false => reader.feed(queue).context("no thread can be started for stdin")?,
     }
     Ok(HostLink::new(request.program.decides, setup.map(|(id, _)| id)))
 }
@@ -292,8 +290,7 @@ fn newest(sessions: &impl SessionPort, cwd: &Path) -> Result<SessionId, CliError
     let newest = sessions.list(&query).map_err(|error| failed(&error))?.pop();
     newest.map(|header| header.session).ok_or_else(|| {
         let hint = "`epitome run` without --follow starts one; `epitome sessions list` shows all";
-        let hint = Some(hint.to_owned());
-        CliError::failed(format!("there is no session of {} to continue", cwd.display()), hint)
+        CliError::failed(format!("there is no session of {} to continue", cwd.display())).hint(hint)
     })
 }
 
@@ -309,8 +306,7 @@ fn introduce(sessions: &impl SessionPort, session: &SessionId) {
 /// The first Ctrl-C cancels the turn, the second ends the process.
 fn catch_interrupts(runtime: &Runtime, queue: &Arc<InputQueue>) -> Result<(), CliError> {
     let _inside = runtime.enter();
-    let mut interrupts = Interrupts::new()
-        .map_err(|error| CliError::failed(format!("Ctrl-C can't be handled: {error}"), None))?;
+    let mut interrupts = Interrupts::new().context("Ctrl-C can't be handled")?;
     let queue = queue.clone();
     runtime.spawn(async move {
         interrupts.recv().await;
@@ -337,5 +333,5 @@ fn failed(error: &SessionError) -> CliError {
         | SessionError::Internal(_) => None,
     };
     let code = if matches!(error, SessionError::OverBudget(_)) { EXIT_OVER_BUDGET } else { 1 };
-    CliError { code, ..CliError::failed(error.to_string(), hint) }
+    CliError { code, ..CliError::failed(error.to_string()).hint_if(hint) }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::CliError;
+use super::{CliError, Context as _};
 use crate::config::Settings;
 use crate::hooks::functions::Functions;
 use crate::paths::Paths;
@@ -31,8 +31,7 @@ pub fn environment() -> Arc<Vec<(OsString, OsString)>> {
 }
 
 pub fn working_directory() -> Result<PathBuf, CliError> {
-    std::env::current_dir()
-        .map_err(|error| CliError::failed(format!("the working directory is unknown: {error}"), None))
+    std::env::current_dir().context("the working directory is unknown")
 }
 
 /// Refuses a directory in which sessions can't work: logs and clients have its name as text.
@@ -44,7 +43,7 @@ pub fn session_directory(directory: PathBuf) -> Result<PathBuf, CliError> {
         "sessions can't work in {}, whose name is not UTF-8",
         visible_line(&directory.to_string_lossy())
     );
-    Err(CliError::failed(why, Some("rename the directory, or start in another one".to_owned())))
+    Err(CliError::failed(why).hint("rename the directory, or start in another one"))
 }
 
 /// Loads the settings for this directory. Problems are printed to stderr.
@@ -161,7 +160,7 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
         .thread_name("epitome-session")
         .enable_all()
         .build()
-        .map_err(|error| CliError::failed(format!("the runtime could not be started: {error}"), None))
+        .context("the runtime could not be started")
 }
 
 /// All sessions of a process that ends with them. Opens no file and no connection; expensive parts start on first use.

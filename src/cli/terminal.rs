@@ -160,6 +160,14 @@ pub fn confirm(keyboard: &mut dyn BufRead, question: &str) -> bool {
     matches!(answer(keyboard).as_deref(), Some("y" | "Y" | "yes" | "Yes"))
 }
 
+/// Like `confirm`, on the terminal of this process. Fails without one, and names the option that answers instead.
+pub fn agreed(question: &str) -> Result<bool, CliError> {
+    let keyboard = keyboard().ok_or_else(|| {
+        CliError::failed("there is no terminal to ask for confirmation").hint("--yes does it without asking")
+    });
+    Ok(confirm(&mut *keyboard?, question))
+}
+
 /// Writes text to stderr. Escapes its invisible characters, since messages quote files, servers and models. Errors are
 /// ignored: a closed stderr must not change what a command does.
 pub fn to_stderr(text: &str) {
@@ -190,7 +198,7 @@ pub fn write_new(path: &Path, text: &str) -> Result<(), CliError> {
             io::ErrorKind::AlreadyExists => "choose another name, or remove it first",
             _ => "name a file in a directory where you can write, or print to stdout",
         };
-        CliError::failed(format!("{} can't be written: {error}", path.display()), Some(hint.to_owned()))
+        CliError::failed(format!("{} can't be written: {error}", path.display())).hint(hint)
     })
 }
 
@@ -207,11 +215,11 @@ pub fn print_pretty(value: &(impl Serialize + ?Sized)) -> Result<(), CliError> {
 }
 
 fn cannot_encode(error: &serde_json::Error) -> CliError {
-    CliError::failed(format!("the output can't be encoded as JSON: {error}"), None)
+    CliError::failed(format!("the output can't be encoded as JSON: {error}"))
 }
 
 pub fn cannot_write(error: &io::Error) -> CliError {
-    CliError::failed(format!("the output can't be written: {error}"), None)
+    CliError::failed(format!("the output can't be written: {error}"))
 }
 
 #[cfg(test)]

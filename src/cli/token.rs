@@ -67,11 +67,9 @@ struct RevokeTokenArgs {
 
 pub fn main(TokenArgs { command }: TokenArgs) -> Result<i32, CliError> {
     let tokens = RemoteTokens::below(&serve::paths().data);
-    let failed = |why| CliError::failed(why, None);
     match command {
         TokenCommand::Create(args) => {
-            let created = tokens.create(&args.name, args.scope, args.expires, args.worker);
-            let (token, secret) = created.map_err(failed)?;
+            let (token, secret) = tokens.create(&args.name, args.scope, args.expires, args.worker)?;
             if args.json {
                 let mut created = as_json(&token);
                 created["token"] = json!(secret);
@@ -83,7 +81,7 @@ pub fn main(TokenArgs { command }: TokenArgs) -> Result<i32, CliError> {
             Ok(0)
         }
         TokenCommand::List(args) => {
-            let all = tokens.list().map_err(failed)?;
+            let all = tokens.list()?;
             let width = all.iter().map(|token| token.name.chars().count()).max().unwrap_or_default();
             for token in all {
                 let line = if args.json { as_json(&token).to_string() } else { as_text(&token, width) };
@@ -92,16 +90,14 @@ pub fn main(TokenArgs { command }: TokenArgs) -> Result<i32, CliError> {
             Ok(0)
         }
         TokenCommand::Revoke(args) => {
-            let is_revoked = tokens.revoke(&args.name).map_err(failed)?;
+            let is_revoked = tokens.revoke(&args.name)?;
             if args.json {
                 terminal::print(&format!("{}\n", json!({ "name": args.name, "revoked": is_revoked })))?;
             }
             match is_revoked {
                 true => Ok(0),
-                false => Err(CliError::failed(
-                    format!("there is no token {:?}", args.name),
-                    Some("`epitome token list` shows all".to_owned()),
-                )),
+                false => Err(CliError::failed(format!("there is no token {:?}", args.name))
+                    .hint("`epitome token list` shows all")),
             }
         }
     }

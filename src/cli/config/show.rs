@@ -44,7 +44,7 @@ pub fn show(loaded: &LoadedSettings, prefix: &str, only_set: bool, json: bool) -
     if !settings.iter().any(|setting| setting.key.starts_with(prefix)) {
         let hint = nearest(prefix, settings.iter().map(|setting| setting.key.as_str()));
         let hint = hint.map(|near| format!("did you mean {near:?}?"));
-        return Err(CliError::failed(format!("there is no setting {prefix:?}"), hint));
+        return Err(CliError::failed(format!("there is no setting {prefix:?}")).hint_if(hint));
     }
     settings.retain(|setting| setting.key.starts_with(prefix));
     if only_set {

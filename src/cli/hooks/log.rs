@@ -27,8 +27,8 @@ fn session_of(store: &Store, session: Option<&str>) -> Result<SessionId, CliErro
     let newest = SessionQuery { cwd: Some(cwd), limit: Some(1), ..SessionQuery::default() };
     let newest = store.page(&newest)?.headers.pop();
     newest.map(|header| header.session).ok_or_else(|| {
-        let hint = Some("`epitome sessions list` shows those of other directories".to_owned());
-        CliError::failed("there is no session of this directory", hint)
+        CliError::failed("there is no session of this directory")
+            .hint("`epitome sessions list` shows those of other directories")
     })
 }
 

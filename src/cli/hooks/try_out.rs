@@ -14,6 +14,7 @@ use super::super::serve;
 use super::super::terminal;
 use super::meaning::meaning;
 use super::{CliError, Project};
+use crate::cli::Context as _;
 use crate::hooks::event::HookEvent;
 use crate::hooks::functions::Functions;
 use crate::hooks::handlers::HandlerContext;
@@ -51,7 +52,7 @@ pub(super) fn test(
             Some(near) => format!("did you mean {near:?}?"),
             None => format!("events are {}", HookEvent::ALL.map(HookEvent::name).join(", ")),
         };
-        CliError::failed(format!("there is no event {event:?}"), Some(hint))
+        CliError::failed(format!("there is no event {event:?}")).hint(hint)
     })?;
     let found = project.find();
     let Some(hook) = found.hooks.iter().find(|hook| hook.name == name) else {
@@ -68,12 +69,12 @@ pub(super) fn test(
                 (format!("there is no hook {name} here"), hint)
             }
         };
-        return Err(CliError::failed(message, Some(hint)));
+        return Err(CliError::failed(message).hint(hint));
     };
     let Some((_, registered)) = hook.events.iter().find(|(known, _)| *known == event) else {
         let events: Vec<&str> = hook.events.iter().map(|(event, _)| event.name()).collect();
-        let hint = Some(format!("it handles {}", events.join(", ")));
-        return Err(CliError::failed(format!("{name} does not handle {event}"), hint));
+        return Err(CliError::failed(format!("{name} does not handle {event}"))
+            .hint(format!("it handles {}", events.join(", "))));
     };
     let hook_context = sample(event, &project.cwd);
     let input = match given {
@@ -184,13 +185,11 @@ fn payload_of(path: &Path) -> Result<Value, CliError> {
             std::fs::File::open(path).and_then(|file| file.take(PAYLOAD_BYTES_MAX).read_to_string(&mut text))
         }
     };
-    read.map_err(|error| {
-        CliError::failed(format!("the payload {} can't be read: {error}", path.display()), None)
-    })?;
+    read.context(format_args!("the payload {} can't be read", path.display()))?;
     serde_json::from_str(&text).map_err(|error| {
-        let hint = "sessions send only JSON; without --payload, a sample of the event is sent";
         let message = format!("the payload {} is not JSON: {error}", path.display());
-        CliError::failed(message, Some(hint.to_owned()))
+        CliError::failed(message)
+            .hint("sessions send only JSON; without --payload, a sample of the event is sent")
     })
 }
 

@@ -18,7 +18,7 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<Content>, CliError> {
         content.push(part(path)?);
         // Check after each file, to avoid reading the rest unnecessarily.
         if let Some(why) = prompt_too_large(&content) {
-            return Err(CliError::failed(format!("the prompt has {why}"), None));
+            return Err(CliError::failed(format!("the prompt has {why}")));
         }
     }
     Ok(content)
@@ -26,7 +26,7 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<Content>, CliError> {
 
 fn part(path: &Path) -> Result<Content, CliError> {
     let shown = path.display();
-    let unreadable = |why: String| CliError::failed(format!("{shown} can't be attached: {why}"), None);
+    let unreadable = |why: String| CliError::failed(format!("{shown} can't be attached: {why}"));
     // Opening a pipe would block until it has a writer.
     let metadata = path.metadata().map_err(|error| unreadable(error.to_string()))?;
     if !metadata.is_file() {
@@ -37,9 +37,9 @@ fn part(path: &Path) -> Result<Content, CliError> {
     let read = (&mut file).take(START_BYTES).read_to_end(&mut bytes);
     read.map_err(|error| unreadable(error.to_string()))?;
     let Some(kind) = FileType::detect(&bytes) else {
-        let hint = "mention text files in the prompt instead; convert other files first";
         let message = format!("{shown} can't be attached: it is not a PNG, JPEG, GIF, WebP or PDF file");
-        return Err(CliError::failed(message, Some(hint.to_owned())));
+        return Err(CliError::failed(message)
+            .hint("mention text files in the prompt instead; convert other files first"));
     };
     let read = file.take(kind.bytes_max() as u64).read_to_end(&mut bytes);
     read.map_err(|error| unreadable(error.to_string()))?;

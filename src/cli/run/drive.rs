@@ -20,7 +20,7 @@ use crate::chat::form::{FormDialog, FormReply};
 use crate::cli::printer::{Printer, is_shown_whole};
 use crate::cli::queue::{InputQueue, UserInput};
 use crate::cli::terminal;
-use crate::cli::{CliError, EXIT_CANCELLED, EXIT_USAGE, serve};
+use crate::cli::{CliError, EXIT_CANCELLED, serve};
 use crate::recipe::catalog::RecipeCatalog;
 use crate::session::event_queue::QueuedItem;
 use crate::session::port::SessionPort;
@@ -584,15 +584,13 @@ pub struct RunFigures<'a> {
 /// The error of a program that sends nothing.
 fn no_prompt() -> CliError {
     let hint = r#"write a line such as {"type":"user","message":{"role":"user","content":"…"}}"#;
-    let message = "stdin ended without a prompt".to_owned();
-    CliError { message, hint: Some(hint.to_owned()), code: EXIT_USAGE }
+    CliError::usage("stdin ended without a prompt").hint(hint)
 }
 
 /// The error after the last attempt.
 fn unfit(faults: &[String]) -> CliError {
     let message = format!("no reply matched the schema; the last one: {}", faults.join("; "));
-    let hint = "the session has all replies; a simpler schema or another model may help".to_owned();
-    CliError::failed(message, Some(hint))
+    CliError::failed(message).hint("the session has all replies; a simpler schema or another model may help")
 }
 
 fn form_of(question: &UserQuestion) -> FormDialog {

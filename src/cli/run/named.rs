@@ -25,19 +25,15 @@ pub fn refused(
             || is_named(problem.path.parent().and_then(|folder| folder.file_name()))
     });
     if let Some(problem) = fault {
-        let hint = Some("`epitome recipes check` shows all faults".to_owned());
-        return Some(CliError {
-            message: format!("the recipe {name:?} can't be used: {problem}"),
-            hint,
-            code: 2,
-        });
+        let error = CliError::usage(format!("the recipe {name:?} can't be used: {problem}"));
+        return Some(error.hint("`epitome recipes check` shows all faults"));
     }
     let known: Vec<&str> = commands.iter().map(|command| command.name.as_str()).collect();
     let hint = match crate::problem::nearest(name, known.iter().copied()) {
         Some(near) => format!("did you mean {near:?}?"),
         None => format!("there are: {}", known.join(", ")),
     };
-    Some(CliError { message: format!("there is no recipe {name:?}"), hint: Some(hint), code: 2 })
+    Some(CliError::usage(format!("there is no recipe {name:?}")).hint(hint))
 }
 
 #[cfg(test)]

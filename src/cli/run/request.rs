@@ -6,8 +6,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::host_input::instructions;
-use crate::cli::CliError;
 use crate::cli::overrides::OverrideArgs;
+use crate::cli::{CliError, Context as _};
 use crate::session::registry::Overrides;
 use crate::thread::ClientInstructions;
 
@@ -556,15 +556,15 @@ fn read_stdin() -> Result<String, CliError> {
     });
     let bytes = read
         .unwrap_or_else(|_| Err(io::Error::other("the reading thread ended")))
-        .map_err(|error| CliError::failed(format!("stdin can't be read: {error}"), None))?;
+        .context("stdin can't be read")?;
     if bytes.len() as u64 > STDIN_BYTES_MAX {
         let megabytes = STDIN_BYTES_MAX / (1024 * 1024);
-        let hint = Some("put it into a file and mention the file in the prompt".to_owned());
-        return Err(CliError::failed(format!("stdin has more than {megabytes} MiB"), hint));
+        return Err(CliError::failed(format!("stdin has more than {megabytes} MiB"))
+            .hint("put it into a file and mention the file in the prompt"));
     }
     String::from_utf8(bytes).map_err(|_| {
-        let hint = Some("put it into a file and mention the file in the prompt".to_owned());
-        CliError::failed("stdin is not UTF-8 text", hint)
+        CliError::failed("stdin is not UTF-8 text")
+            .hint("put it into a file and mention the file in the prompt")
     })
 }
 

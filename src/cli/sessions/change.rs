@@ -142,15 +142,8 @@ fn print_outcome(done: &Value, command: &str, json: bool) -> Result<i32, CliErro
 
 pub(super) fn delete(paths: &Paths, args: &DeleteArgs, json: bool) -> Result<i32, CliError> {
     let session = named(paths, &args.id)?;
-    if !args.yes {
-        let Some(mut keyboard) = terminal::keyboard() else {
-            let hint = Some("--yes deletes without asking".to_owned());
-            return Err(CliError::failed("there is no terminal to ask for confirmation", hint));
-        };
-        let question = format!("Delete {session} and everything in it?");
-        if !terminal::confirm(&mut *keyboard, &question) {
-            return Err(CliError::failed(format!("{session} was not deleted"), None));
-        }
+    if !args.yes && !terminal::agreed(&format!("Delete {session} and everything in it?"))? {
+        return Err(CliError::failed(format!("{session} was not deleted")));
     }
     let deleted = methods::call(paths, "sessions.delete", json!({ "session": session }))?;
     if json {

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use super::{CliError, log, serve, terminal};
+use super::{CliError, Context as _, log, serve, terminal};
 use crate::paths::Paths;
 use crate::session_library;
 use crate::store::Store;
@@ -124,15 +124,13 @@ fn formats() -> impl TypedValueParser<Value = session_library::ExportFormat> {
 
 /// Returns the canonical path of a directory that the user named.
 pub fn real_directory(directory: &Path) -> Result<PathBuf, CliError> {
-    directory.canonicalize().map_err(|error| {
-        CliError::failed(format!("the directory {} can't be found: {error}", directory.display()), None)
-    })
+    directory.canonicalize().context(format_args!("the directory {} can't be found", directory.display()))
 }
 
 /// A path for a request to the daemon, which is JSON.
 fn sendable(path: &Path) -> Result<&str, CliError> {
     path.to_str().ok_or_else(|| {
-        CliError::failed(format!("the daemon can't be sent {}, which is not UTF-8", path.display()), None)
+        CliError::failed(format!("the daemon can't be sent {}, which is not UTF-8", path.display()))
     })
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{find, formats};
 use crate::cli::terminal;
-use crate::cli::{CliError, serve};
+use crate::cli::{CliError, Context as _, serve};
 use crate::config::Settings;
 use crate::daemon::inspect::timeline::model_of;
 use crate::provider::learned::Learned;
@@ -71,8 +71,7 @@ fn json_of(thread: &Thread, spent: &Spent) -> Result<Value, CliError> {
     in_view.dedup();
     let entries = thread.entries().iter().map(|entry| transfer::entry_json(thread.session(), entry));
     let entries = entries.collect::<Result<Vec<Value>, serde_json::Error>>();
-    let entries = entries
-        .map_err(|error| CliError::failed(format!("an entry can't be written as JSON: {error}"), None))?;
+    let entries = entries.context("an entry can't be written as JSON")?;
     Ok(json!({
         "session": thread.session(), "cwd": thread.cwd(), "title": thread.title(),
         "model": thread.model(), "mode": thread.mode(), "in_view": in_view,
