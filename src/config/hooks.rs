@@ -159,5 +159,5 @@ impl ConfigReader<'_> {
 }
 
 fn trust() -> Kind<HookTrust> {
-    one_of("trust", &HookTrust::ALL, HookTrust::id, |trust| trust.id().into())
+    one_of("trust", &HookTrust::ALL, HookTrust::id)
 }

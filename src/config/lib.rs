@@ -298,7 +298,7 @@ impl LoadedSettings {
                     self.set_by("EPITOME_MODEL", &["model"], model.as_str().into());
                     self.settings.model = Some(model);
                 }
-                Err((message, hint)) => self.problem(Path::new("$EPITOME_MODEL"), message, Some(hint)),
+                Err(error) => self.problem(Path::new("$EPITOME_MODEL"), error.message, error.hint),
             }
         }
         if let Some(id) = value("EPITOME_MODE") {
