@@ -11,7 +11,6 @@ use super::{CliError, serve};
 use crate::problem::Problem;
 use crate::recipe::agents::{AgentCatalog, AgentDefinition};
 use crate::recipe::parse::RecipeSource;
-use crate::thread::visible::visible;
 
 /// Characters of a description in the list.
 const DESCRIPTION_CHARS_MAX: usize = 100;
@@ -88,7 +87,7 @@ fn list(catalog: &AgentCatalog, cwd: &Path, as_json: bool) -> Result<(), CliErro
         let count = catalog.problems.len();
         let _ = writeln!(text, "\nFiles that define no agent: {count}; `epitome agents check` shows them");
     }
-    terminal::print(&visible(&text))
+    terminal::print_visible(&text)
 }
 
 fn check(catalog: &AgentCatalog, as_json: bool) -> Result<i32, CliError> {
@@ -113,7 +112,7 @@ fn check(catalog: &AgentCatalog, as_json: bool) -> Result<i32, CliError> {
         let own = catalog.agents.iter().filter(|agent| agent.source != RecipeSource::BuiltIn).count();
         let _ = writeln!(text, "{own} agents, nothing wrong");
     }
-    terminal::print(&visible(&text)).map(|()| code)
+    terminal::print_visible(&text).map(|()| code)
 }
 
 fn problems(problems: &[Problem]) -> Vec<Value> {

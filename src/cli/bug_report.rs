@@ -60,10 +60,8 @@ quote what a provider answered. Read it before you send it, and remove what you 
 
 pub fn main(args: BugReportArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
-    let store = serve::store(&paths);
-    let report = report(&paths, &store, args.session.as_deref());
-    store.settle();
-    let report = visible(&report?).into_owned();
+    let report = serve::with_store(&paths, |store| report(&paths, store, args.session.as_deref()))?;
+    let report = visible(&report).into_owned();
     if args.file.as_deref() == Some(Path::new("-")) {
         return terminal::print(&report).map(|()| 0);
     }
@@ -77,7 +75,7 @@ pub fn main(args: BugReportArgs) -> Result<i32, CliError> {
         file.display(),
         report.len()
     );
-    terminal::print(&visible(&message)).map(|()| 0)
+    terminal::print_visible(&message).map(|()| 0)
 }
 
 fn report(paths: &Paths, store: &Store, session: Option<&str>) -> Result<String, CliError> {

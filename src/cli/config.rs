@@ -104,7 +104,7 @@ fn check(problems: &[Problem], json: bool) -> Result<i32, CliError> {
         terminal::print("The settings have no problems.\n")?;
     } else {
         let text: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
-        terminal::print(&visible(&text))?;
+        terminal::print_visible(&text)?;
     }
     Ok(i32::from(!problems.is_empty()))
 }

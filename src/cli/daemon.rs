@@ -101,7 +101,7 @@ async fn status(runtime_dir: &RuntimeDir, json: bool) -> Result<i32, CliError> {
     } else {
         shown(&status, jiff::Timestamp::now().as_millisecond())
     };
-    terminal::print(&visible(&text)).map(|()| 0)
+    terminal::print_visible(&text).map(|()| 0)
 }
 
 /// Formats the status. `now` is in milliseconds since the epoch.

@@ -102,7 +102,7 @@ pub fn main(args: LoginArgs) -> Result<i32, CliError> {
         }
     };
     store(&paths, provider, &login)?;
-    terminal::print(&visible(&done(provider, &service, &settings, &remark))).map(|()| 0)
+    terminal::print_visible(&done(provider, &service, &settings, &remark)).map(|()| 0)
 }
 
 pub fn logout(args: LogoutArgs) -> Result<i32, CliError> {
@@ -129,7 +129,7 @@ pub fn logout(args: LogoutArgs) -> Result<i32, CliError> {
     if text.is_empty() {
         text.push_str("There is no stored login to remove.\n");
     }
-    terminal::print(&visible(&text)).map(|()| 0)
+    terminal::print_visible(&text).map(|()| 0)
 }
 
 /// Revokes the tokens of a removed login; `None` if it had none.
@@ -362,9 +362,9 @@ fn status(settings: &Settings, as_json: bool) -> Result<i32, CliError> {
             format!("{:width$}  {from}\n", text(row, "provider"))
         })
         .collect();
-    terminal::print(&visible(&format!(
+    terminal::print_visible(&format!(
         "{lines}An editor that is not started from this shell may have another environment.\n"
-    )))
+    ))
     .map(|()| 0)
 }
 

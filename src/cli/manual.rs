@@ -11,7 +11,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 use super::{AFTER_HELP, Cli, CliError, serve, sessions, terminal};
 use crate::recipe::catalog::RecipeCatalog;
 use crate::session_library;
-use crate::store::SessionQuery;
+use crate::store::{Header, SessionQuery};
 
 /// Maximum number of sessions that a shell offers, newest first.
 const SESSIONS_MAX: usize = 100;
@@ -68,16 +68,10 @@ pub fn complete(what: &str) -> Result<i32, CliError> {
 }
 
 fn newest_sessions() -> Result<Vec<(String, String)>, CliError> {
-    let store = serve::store(&serve::paths());
-    let listed = session_library::list(
-        &store,
-        &SessionQuery { has_prompt: true, limit: Some(SESSIONS_MAX), ..SessionQuery::default() },
-    );
-    store.settle();
-    let newest = listed?.sessions.into_iter();
-    Ok(newest
-        .map(|header| (header.session.to_string(), sessions::short_title(header.title.as_deref())))
-        .collect())
+    let query = SessionQuery { has_prompt: true, limit: Some(SESSIONS_MAX), ..SessionQuery::default() };
+    let listed = serve::with_store(&serve::paths(), |store| session_library::list(store, &query))?;
+    let named = |header: Header| (header.session.to_string(), sessions::short_title(header.title.as_deref()));
+    Ok(listed.sessions.into_iter().map(named).collect())
 }
 
 fn known_recipes() -> Result<Vec<(String, String)>, CliError> {

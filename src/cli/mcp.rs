@@ -21,7 +21,6 @@ use crate::mcp::{FirstStart, Hub, McpContext, McpEvent, ServerState, is_logged_i
 use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::session::MCP_LOGINS;
-use crate::thread::visible::visible;
 use crate::tools::question::QuestionSender;
 use import::ImportedServers;
 
@@ -137,7 +136,7 @@ pub fn main(args: McpArgs) -> Result<i32, CliError> {
 fn done(as_json: bool, what: &str, name: &str, text: String) -> Result<i32, CliError> {
     match as_json {
         true => terminal::print(&format!("{}\n", json!({ what: [name] })))?,
-        false => terminal::print(&visible(&format!("{text}\n")))?,
+        false => terminal::print_visible(&format!("{text}\n"))?,
     }
     Ok(0)
 }
@@ -180,7 +179,7 @@ fn list(project: &Project, as_json: bool) -> Result<i32, CliError> {
         text.push_str("\nProblems of the settings:\n");
         project.settings_problems.iter().for_each(|problem| text.push_str(&format!("  {problem}\n")));
     }
-    terminal::print(&visible(&text))?;
+    terminal::print_visible(&text)?;
     Ok(0)
 }
 
@@ -294,7 +293,7 @@ fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
     match as_json {
         true => terminal::print(&format!("{}\n", json!({ "added": names })))?,
         false if names.is_empty() => {}
-        false => terminal::print(&visible(&format!("Added to config.toml: {}.\n", names.join(", "))))?,
+        false => terminal::print_visible(&format!("Added to config.toml: {}.\n", names.join(", ")))?,
     }
     Ok(0)
 }

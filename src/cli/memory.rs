@@ -9,7 +9,6 @@ use super::text_editor::TextEditor;
 use super::{CliError, Context as _, serve, terminal};
 use crate::atomic_file::private_directory;
 use crate::memory::MemoryFiles;
-use crate::thread::visible::visible;
 
 /// Show and edit what sessions remember
 ///
@@ -94,7 +93,7 @@ fn show(files: &MemoryFiles, as_json: bool) -> Result<i32, CliError> {
         }
         out.push('\n');
     }
-    terminal::print(&visible(&out)).map(|()| 0)
+    terminal::print_visible(&out).map(|()| 0)
 }
 
 fn list(files: &MemoryFiles, as_json: bool) -> Result<i32, CliError> {
@@ -119,7 +118,7 @@ fn list(files: &MemoryFiles, as_json: bool) -> Result<i32, CliError> {
     if sizes.is_empty() {
         out.push_str("Nothing is remembered.\n");
     }
-    terminal::print(&visible(&out)).map(|()| 0)
+    terminal::print_visible(&out).map(|()| 0)
 }
 
 fn edit(path: &Path) -> Result<i32, CliError> {
@@ -131,12 +130,12 @@ fn edit(path: &Path) -> Result<i32, CliError> {
 
 fn forget(path: &Path, yes: bool) -> Result<i32, CliError> {
     let Some(text) = text_of(path)? else {
-        return terminal::print(&visible(&format!("There is no {}.\n", path.display()))).map(|()| 0);
+        return terminal::print_visible(&format!("There is no {}.\n", path.display())).map(|()| 0);
     };
     let question = format!("Delete {} ({} bytes)?", path.display(), text.len());
     if !yes && !terminal::agreed(&question)? {
         return Err(CliError::failed(format!("{} was not deleted", path.display())));
     }
     std::fs::remove_file(path).context(format_args!("{} can't be deleted", path.display()))?;
-    terminal::print(&visible(&format!("Deleted {}.\n", path.display()))).map(|()| 0)
+    terminal::print_visible(&format!("Deleted {}.\n", path.display())).map(|()| 0)
 }

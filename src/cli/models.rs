@@ -59,7 +59,7 @@ pub fn main(args: ModelsArgs) -> Result<i32, CliError> {
     let wanted: Vec<&Value> = list("models").iter().filter(|model| matches_filter(model, &filter)).collect();
     match args.json {
         true => terminal::print_pretty(&wanted)?,
-        false => terminal::print(&visible(&text(&wanted)))?,
+        false => terminal::print_visible(&text(&wanted))?,
     }
     if list("models").is_empty() {
         let nothing = endpoint::nothing_configured(&settings, &serve::environment());

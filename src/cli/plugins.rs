@@ -19,7 +19,6 @@ use crate::problem::Problem;
 use crate::recipe::foreign::PluginFolders;
 use crate::recipe::plugins::records::{InstalledRecord, InstalledRecords};
 use crate::recipe::plugins::{Plugin, PluginCatalog, PluginFormat};
-use crate::thread::visible::visible;
 use contents::BroughtItems;
 use copy::{FolderCopy, ScratchFolder};
 use source::FoundPlugin;
@@ -148,14 +147,14 @@ fn list(catalog: &PluginCatalog, as_json: bool) -> Result<i32, CliError> {
     if text.is_empty() {
         text.push_str("There are no plugins here.\n");
     }
-    terminal::print(&visible(&text)).map(|()| code)
+    terminal::print_visible(&text).map(|()| code)
 }
 
 fn check(plugin: &Arc<Plugin>, as_json: bool) -> Result<i32, CliError> {
     let brought = BroughtItems::of(plugin);
     match as_json {
         true => terminal::print_pretty(&to_json(plugin, &brought))?,
-        false => terminal::print(&visible(&format!("{}\n{}", head(plugin), brought.text())))?,
+        false => terminal::print_visible(&format!("{}\n{}", head(plugin), brought.text()))?,
     }
     Ok(i32::from(!brought.problems.is_empty()))
 }
@@ -211,7 +210,7 @@ impl OwnPlugins<'_> {
         }
         let copied = FolderCopy::of(&fetched.found.folder)?;
         let card = card(plugin, &fetched.found.source, fetched.found.commit.as_deref(), &copied);
-        terminal::print(&visible(&if self.as_json { String::new() } else { card }))?;
+        terminal::print_visible(&if self.as_json { String::new() } else { card })?;
         let question = "Its hooks and MCP servers run programs with your rights. Install it?";
         confirmed(yes, question)?;
         self.put(&fetched, &copied)?;
@@ -221,7 +220,7 @@ impl OwnPlugins<'_> {
                 "commit": fetched.found.commit,
             }))?,
             false => {
-                terminal::print(&visible(&format!("installed {} to {}\n", plugin.name, target.display())))?;
+                terminal::print_visible(&format!("installed {} to {}\n", plugin.name, target.display()))?;
             }
         }
         Ok(0)
@@ -265,7 +264,7 @@ impl OwnPlugins<'_> {
                 }
             };
             if !self.as_json {
-                terminal::print(&visible(&format!("{own}: {result}\n")))?;
+                terminal::print_visible(&format!("{own}: {result}\n"))?;
             }
             results.push(json!({"name": own, "result": result}));
         }
@@ -295,7 +294,7 @@ impl OwnPlugins<'_> {
         let card = card(&fetched.plugin, &fetched.found.source, fetched.found.commit.as_deref(), &copied);
         let changes = changes(&before.unwrap_or_default(), &BroughtItems::of(&fetched.plugin).text());
         let text = format!("{card}{changes}");
-        terminal::print(&visible(&if self.as_json { String::new() } else { text }))?;
+        terminal::print_visible(&if self.as_json { String::new() } else { text })?;
         confirmed(yes, "Its hooks and MCP servers run programs with your rights. Install this version?")?;
         self.put(&fetched, &copied)?;
         Ok("updated")
@@ -309,7 +308,7 @@ impl OwnPlugins<'_> {
         let target = self.folder.join(name);
         let plugin = Arc::new(self.read(&target, name)?);
         let copied = FolderCopy::of(&target)?;
-        terminal::print(&visible(&card(&plugin, &target.display().to_string(), None, &copied)))?;
+        terminal::print_visible(&card(&plugin, &target.display().to_string(), None, &copied))?;
         confirmed(yes, "Its hooks and MCP servers run programs with your rights. Use it as it is now?")?;
         // The answer may have taken long: change the records as they are now.
         self.change(|records| {
@@ -319,7 +318,7 @@ impl OwnPlugins<'_> {
             Some(())
         })?
         .ok_or_else(|| CliError::failed(format!("{name} was removed meanwhile")))?;
-        terminal::print(&visible(&format!("{name} is used as it is now\n"))).map(|()| 0)
+        terminal::print_visible(&format!("{name} is used as it is now\n")).map(|()| 0)
     }
 
     fn remove(&self, name: &str, yes: bool) -> Result<i32, CliError> {
@@ -345,14 +344,14 @@ impl OwnPlugins<'_> {
             None if records.plugins.contains_key(name) => self.folder.join(name),
             None => return Err(unknown(name, catalog.plugins.iter().map(|plugin| plugin.name.as_str()))),
         };
-        terminal::print(&visible(&format!("{name}\n    {}\n", root.display())))?;
+        terminal::print_visible(&format!("{name}\n    {}\n", root.display()))?;
         confirmed(yes, "Delete it?")?;
         // If the user created a symbolic link, remove only the link.
         let removed =
             if root.is_symlink() { std::fs::remove_file(&root) } else { std::fs::remove_dir_all(&root) };
         removed.context(format_args!("{} can't be deleted", root.display()))?;
         self.change(|records| records.plugins.remove(name))?;
-        terminal::print(&visible(&format!("removed {name}\n"))).map(|()| 0)
+        terminal::print_visible(&format!("removed {name}\n")).map(|()| 0)
     }
 }
 

@@ -58,7 +58,7 @@ fn run(command: PolicyCommand, address: &str) -> Result<(), CliError> {
         PolicyCommand::Show => match database.policy()? {
             Some(policy) => {
                 note!("epitome: set by {} in {place}", visible(&policy.changed));
-                terminal::print(&visible(&policy.text))?;
+                terminal::print_visible(&policy.text)?;
             }
             None => note!("epitome: there is no policy in {place}"),
         },

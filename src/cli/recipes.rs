@@ -103,7 +103,7 @@ impl RecipeListing {
         catalog.recipes.sort_by(|a, b| a.id.cmp(&b.id));
         match self.json {
             true => terminal::print_pretty(&shown::list(&catalog)),
-            false => terminal::print(&visible(&show::list(&catalog, &self.cwd))),
+            false => terminal::print_visible(&show::list(&catalog, &self.cwd)),
         }
     }
 
@@ -117,7 +117,7 @@ impl RecipeListing {
                 fields.insert("text".to_owned(), json!(text));
                 terminal::print_pretty(&json!(fields))
             }
-            false => terminal::print(&visible(&format!("{}\n{text}", show::head(recipe)))),
+            false => terminal::print_visible(&format!("{}\n{text}", show::head(recipe))),
         }
     }
 
@@ -209,7 +209,7 @@ impl RecipeListing {
                     PROBLEMS_MAX.. => text += "and perhaps more\n",
                     _ => {}
                 }
-                terminal::print(&visible(&text))?;
+                terminal::print_visible(&text)?;
             }
         }
         Ok(i32::from(!problems.is_empty()))

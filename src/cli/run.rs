@@ -19,7 +19,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::runtime::Runtime;
 
@@ -50,9 +49,6 @@ use host_input::{HostReader, HostRequest, HostSetup};
 pub use request::{CompactArgs, RunArgs, SessionSubcommand};
 use request::{OutputFormat, PromptRequest, SessionChoice};
 use stream_json::StreamJson;
-
-/// Timeout for the end of the session. Its results are already on disk.
-const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 
 const CLIENT: ClientId = ClientId(1);
 const ATTACH: Ticket = Ticket(1);
@@ -125,11 +121,7 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
         None => {
             let sessions = serve::sessions(paths, runtime.handle());
             let code = prepared.run(&runtime, &sessions);
-            let settled = async { tokio::time::timeout(SETTLE_WITHIN, sessions.settled()).await };
-            if runtime.block_on(settled).is_err() {
-                tracing::warn!("the session did not end in time");
-            }
-            sessions.services().store.settle();
+            serve::settle(&sessions, &runtime);
             code
         }
     };
@@ -205,8 +197,8 @@ impl RunRequest {
             Some(session) => {
                 // The first line of the format of SDKs has what the log contains.
                 let replay = match request.output {
-                    OutputFormat::Stream => Replay::Everything,
-                    OutputFormat::Text | OutputFormat::Json | OutputFormat::Result => Replay::Nothing,
+                    OutputFormat::StreamJson => Replay::Everything,
+                    OutputFormat::Text | OutputFormat::Json | OutputFormat::Jsonl => Replay::Nothing,
                 };
                 sessions.attach(ATTACH, session.clone(), opening, replay);
                 session
@@ -223,9 +215,9 @@ impl RunRequest {
                     false => printer.rendering(terminal::columns()),
                 }))
             }
-            OutputFormat::Json => EventPrinter::Json(JsonLines::new(io::stdout())),
-            OutputFormat::Result => EventPrinter::Result,
-            OutputFormat::Stream => {
+            OutputFormat::Jsonl => EventPrinter::Json(JsonLines::new(io::stdout())),
+            OutputFormat::Json => EventPrinter::Result,
+            OutputFormat::StreamJson => {
                 let is_partial = request.program.is_partial;
                 let lines = StreamJson::new(io::stdout(), session.clone(), is_partial);
                 EventPrinter::Stream(Box::new(lines))

@@ -25,6 +25,9 @@ use crate::tools::{RunningCommands, Toolbox};
 /// core, which would cost more than the piece itself.
 const WORKER_THREADS: usize = 1;
 
+/// Timeout for the end of the sessions of this process.
+const SETTLE_WITHIN: Duration = Duration::from_secs(5);
+
 /// The environment of this process.
 pub fn environment() -> Arc<Vec<(OsString, OsString)>> {
     Arc::new(epitome_platform::os::environment())
@@ -67,6 +70,14 @@ pub fn store(paths: &Paths) -> Store {
         Some(address) => store_at(paths, address),
     };
     opened.unwrap_or_else(|why| end(paths, &why))
+}
+
+/// Runs a command with the store of the settings, which needs no daemon.
+pub fn with_store<T>(paths: &Paths, run: impl FnOnce(&Store) -> T) -> T {
+    let store = store(paths);
+    let done = run(&store);
+    store.settle();
+    done
 }
 
 /// Opens the store of the settings, and applies the policy in it to this process as long as it is open; `None` if it is
@@ -167,6 +178,15 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
 pub fn sessions(paths: Paths, runtime: &tokio::runtime::Handle) -> Sessions {
     let services = SessionServices { ends_with_sessions: true, ..services(paths) };
     Sessions::new(services, runtime.clone())
+}
+
+/// Waits for the end of the sessions of this process, but not long: their results are already on disk.
+pub fn settle(sessions: &Sessions, runtime: &tokio::runtime::Runtime) {
+    let settled = async { tokio::time::timeout(SETTLE_WITHIN, sessions.settled()).await };
+    if runtime.block_on(settled).is_err() {
+        tracing::warn!("the sessions of this process did not settle in time");
+    }
+    sessions.services().store.settle();
 }
 
 /// Creates the services that the sessions of a process share.

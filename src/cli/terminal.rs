@@ -180,6 +180,11 @@ pub fn print(text: &str) -> Result<(), CliError> {
     print_more(text).map(drop)
 }
 
+/// Like `print`, for text that quotes files, servers or models.
+pub fn print_visible(text: &str) -> Result<(), CliError> {
+    print(&visible(text))
+}
+
 /// Like `print`, for output without an end: returns whether the reader is still there.
 pub fn print_more(text: &str) -> Result<bool, CliError> {
     let mut stdout = io::stdout().lock();

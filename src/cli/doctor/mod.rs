@@ -43,10 +43,7 @@ const LINES_MAX: usize = 20;
 pub fn main(args: DoctorArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     log::to_file(&paths);
-    let store = serve::store(&paths);
-    let report = examine(&store, &args);
-    store.settle();
-    let report = report?;
+    let report = serve::with_store(&paths, |store| examine(store, &args))?;
     if args.json {
         terminal::print_json(&report)?;
     } else {
@@ -126,12 +123,12 @@ fn examine(store: &Store, args: &DoctorArgs) -> Result<DoctorReport, CliError> {
         store: None,
     };
     if let Some(directory) = &args.backup {
-        let backup = store.backup(directory).map_err(crate::session_library::LibraryError::from)?;
+        let backup = store.backup(directory)?;
         report.lines.extend(storage::backed_up(&backup));
         report.backup = Some(backup);
     }
     if args.repair {
-        let repair = store.repair().map_err(crate::session_library::LibraryError::from)?;
+        let repair = store.repair()?;
         report.lines.extend(storage::repaired(&repair));
         report.repair = Some(repair);
     }

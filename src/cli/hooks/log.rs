@@ -13,10 +13,7 @@ use crate::thread::visible::visible;
 use crate::thread::{Change, Entry, HookRun, HookRunResult, SessionId};
 
 pub(super) fn log(paths: &Paths, session: Option<&str>, json: bool) -> Result<i32, CliError> {
-    let store = serve::store(paths);
-    let done = session_of(&store, session).and_then(|session| print(&store, &session, json));
-    store.settle();
-    done.map(|()| 0)
+    serve::with_store(paths, |store| print(store, &session_of(store, session)?, json)).map(|()| 0)
 }
 
 fn session_of(store: &Store, session: Option<&str>) -> Result<SessionId, CliError> {

@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Map, Value, json};
 
 use super::drive::{RunEnd, RunFigures};
-use super::stream_json::{PromptEnd, StreamJson};
-use crate::cli::EXIT_OVER_BUDGET;
+use super::stream_json::StreamJson;
 use crate::cli::json_lines::JsonLines;
 use crate::cli::printer::Printer;
 use crate::cli::terminal::{Color, Style};
@@ -84,16 +83,7 @@ impl EventPrinter {
         match self {
             EventPrinter::Text(printer) => finish_text(printer, end, figures),
             EventPrinter::Json(lines) => finish_lines(lines, end, figures),
-            EventPrinter::Stream(lines) => lines.result(&match end {
-                RunEnd::Turn { reason, structured, .. } => {
-                    PromptEnd::Turn { reason: *reason, usage: figures.spent, structured: structured.as_ref() }
-                }
-                RunEnd::Unfit(faults) => PromptEnd::Unfit { usage: figures.spent, faults },
-                RunEnd::Error(error) if error.code == EXIT_OVER_BUDGET => {
-                    PromptEnd::OverBudget(&error.message)
-                }
-                RunEnd::Error(error) => PromptEnd::Error(&error.message),
-            }),
+            EventPrinter::Stream(lines) => lines.result(end, figures.spent),
             EventPrinter::Value => match end {
                 RunEnd::Turn { structured: Some(value), .. } => writeln!(io::stdout(), "{value}"),
                 RunEnd::Turn { reason, .. } => match text::ending(*reason) {

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use super::{entry, named, print_json};
 use crate::cli::{CliError, methods, run, terminal};
 use crate::paths::Paths;
-use crate::thread::visible::visible;
 use crate::thread::{PartId, Seq};
 
 /// Fork a session: create a new one that continues from it
@@ -135,7 +134,7 @@ fn print_outcome(done: &Value, command: &str, json: bool) -> Result<i32, CliErro
         print_json(outcome)?;
     } else {
         let text = outcome["text"].as_str().unwrap_or_default();
-        terminal::print(&visible(&format!("{}\n", text.trim_end())))?;
+        terminal::print_visible(&format!("{}\n", text.trim_end()))?;
     }
     Ok(i32::from(outcome["status"] == "refused"))
 }

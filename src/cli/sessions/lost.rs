@@ -8,7 +8,7 @@ use crate::cli::terminal;
 use crate::compaction::{self, LostContent, LostKind};
 use crate::session_library;
 use crate::store::Store;
-use crate::thread::visible::{one_line, visible};
+use crate::thread::visible::one_line;
 use crate::thread::{Change, Seq, Thread, text};
 use crate::transfer::ENCRYPTED;
 
@@ -28,25 +28,18 @@ pub struct LostArgs {
     id: String,
 }
 
-pub(super) fn lost(store: &Store, args: &LostArgs, json: bool) -> Result<(), CliError> {
+pub(super) fn lost(store: &Store, args: &LostArgs, json: bool) -> Result<i32, CliError> {
     let session = find(store, &args.id)?;
     let thread = session_library::read(store, &session)?.thread;
     let lost = compaction::lost(&thread);
     if json {
-        return print_json(&lost);
+        return print_json(&lost).map(|()| 0);
     }
-    match lost {
-        Some(lost) => {
-            let mut out = report(&lost);
-            if is_encrypted(&thread, lost.entry) {
-                out.push_str(
-                    "Its summary is encrypted, so only what was kept in plain text could be compared.\n",
-                );
-            }
-            terminal::print(&visible(&out))
-        }
-        None => terminal::print(&format!("No other agent has compacted {session}.\n")),
+    let mut out = lost.as_ref().map_or_else(|| format!("No other agent has compacted {session}.\n"), report);
+    if lost.is_some_and(|lost| is_encrypted(&thread, lost.entry)) {
+        out.push_str("Its summary is encrypted, so only what was kept in plain text could be compared.\n");
     }
+    terminal::print_visible(&out).map(|()| 0)
 }
 
 fn is_encrypted(thread: &Thread, compaction: Seq) -> bool {

@@ -73,29 +73,21 @@ pub fn main(SessionsArgs { command, json }: SessionsArgs) -> Result<i32, CliErro
         SessionsCommand::Rewind(args) => change::rewind(&paths, &args, json),
         SessionsCommand::Import(args) => import::import(&paths, &args, json),
         SessionsCommand::Delete(args) => change::delete(&paths, &args, json),
-        SessionsCommand::Show(args) => with_store(&paths, |store| show::show(store, &args, json).map(|()| 0)),
+        // These only read journals.
+        SessionsCommand::Show(args) => serve::with_store(&paths, |store| show::show(store, &args, json)),
         SessionsCommand::Search(args) => {
-            with_store(&paths, |store| search::search(store, &args, json).map(|()| 0))
+            serve::with_store(&paths, |store| search::search(store, &args, json))
         }
-        SessionsCommand::Export(args) => with_store(&paths, |store| export::export(store, &args, json)),
-        SessionsCommand::Lost(args) => with_store(&paths, |store| lost::lost(store, &args, json).map(|()| 0)),
+        SessionsCommand::Export(args) => {
+            serve::with_store(&paths, |store| export::export(store, &args, json))
+        }
+        SessionsCommand::Lost(args) => serve::with_store(&paths, |store| lost::lost(store, &args, json)),
     }
-}
-
-/// Runs a command that only reads journals, which needs no daemon.
-fn with_store(paths: &Paths, read: impl FnOnce(&Store) -> Result<i32, CliError>) -> Result<i32, CliError> {
-    let store = serve::store(paths);
-    let done = read(&store);
-    store.settle();
-    done
 }
 
 /// Like `find`, with a store that is opened for this call.
 pub fn named(paths: &Paths, typed: &str) -> Result<SessionId, CliError> {
-    let store = serve::store(paths);
-    let found = find(&store, typed);
-    store.settle();
-    found
+    serve::with_store(paths, |store| find(store, typed))
 }
 
 /// Finds a session by its id or a unique prefix, with or without `s_`.

@@ -32,14 +32,14 @@ pub struct ShowArgs {
     format: Option<session_library::ExportFormat>,
 }
 
-pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<(), CliError> {
+pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<i32, CliError> {
     let session = find(store, &args.id)?;
     if let Some(form) = args.format {
         let exported = session_library::export(store, &session, form)?;
         if let Some(damage) = exported.damage {
             note!("epitome: {damage}");
         }
-        return terminal::print(&visible(&exported.text));
+        return terminal::print_visible(&exported.text).map(|()| 0);
     }
     let session_library::StoredConversation { thread, damage } = session_library::read(store, &session)?;
     if let Some(damage) = damage {
@@ -50,7 +50,7 @@ pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<(), Cli
     let (settings, _) = Settings::load(&serve::paths(), Some(thread.cwd()), |name| std::env::var_os(name));
     let spent = Spent::total(&settings, &thread);
     if json {
-        return terminal::print(&format!("{}\n", json_of(&thread, &spent)?));
+        return terminal::print_json(&json_of(&thread, &spent)?).map(|()| 0);
     }
     let detail = if args.full { DetailLevel::Full } else { DetailLevel::Short };
     let mut out = text::readable(&thread, detail);
@@ -62,7 +62,7 @@ pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<(), Cli
     if usage != Usage::default() {
         let _ = writeln!(out, "Its model calls took {}.", text::spent(&usage, cost));
     }
-    terminal::print(&visible(&out))
+    terminal::print_visible(&out).map(|()| 0)
 }
 
 fn json_of(thread: &Thread, spent: &Spent) -> Result<Value, CliError> {
