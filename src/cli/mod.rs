@@ -60,7 +60,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::daemon::control::fault::Fault;
 use crate::mcp::FIRST_START_ARGUMENT;
-use crate::problem::Problem;
+use crate::problem::{Problem, nearest};
 use crate::session_library::LibraryError;
 use crate::store::StoreError;
 use crate::tools::launcher::{LAUNCH_ARGUMENT, launch_main};
@@ -178,6 +178,17 @@ impl CliError {
 
     pub fn hint(self, hint: impl Into<String>) -> CliError {
         self.hint_if(Some(hint.into()))
+    }
+
+    /// A hint that names the known word that was probably meant instead of an unknown one, or this hint.
+    pub fn meant<'a>(
+        self,
+        unknown: &str,
+        known: impl IntoIterator<Item = &'a str>,
+        hint: impl Into<String>,
+    ) -> CliError {
+        let near = nearest(unknown, known).map(|near| format!("did you mean {near:?}?"));
+        self.hint(near.unwrap_or_else(|| hint.into()))
     }
 
     pub fn hint_if(self, hint: Option<String>) -> CliError {

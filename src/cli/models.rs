@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use super::terminal;
 use super::{CliError, methods, serve};
 use crate::daemon::control::EnvironmentObject;
-use crate::problem::nearest;
 use crate::provider::endpoint::{self, provider_title};
 use crate::thread::visible::visible;
 
@@ -68,13 +67,12 @@ pub fn main(args: ModelsArgs) -> Result<i32, CliError> {
     if wanted.is_empty() {
         let names = list("models").iter().map(|model| word(model, "name"));
         let words = names.flat_map(|name| [name, name.rsplit_once('/').map_or(name, |(_, short)| short)]);
-        let hint = match (nearest(&filter, words), args.all) {
-            (Some(near), _) => &format!("did you mean {near:?}?"),
-            (None, false) => "`epitome models --all` includes providers without an API key",
-            (None, true) => "`epitome models --all` without a filter shows all",
+        let all = match args.all {
+            false => "`epitome models --all` includes providers without an API key",
+            true => "`epitome models --all` without a filter shows all",
         };
-        let message = format!("no model has {filter:?} in its name");
-        return Err(CliError::failed(message).hint(hint));
+        let unknown = CliError::failed(format!("no model has {filter:?} in its name"));
+        return Err(unknown.meant(&filter, words, all));
     }
     Ok(0)
 }

@@ -356,9 +356,8 @@ impl OwnPlugins<'_> {
 }
 
 fn unknown<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> CliError {
-    let hint = crate::problem::nearest(name, names).map(|near| format!("did you mean {near:?}?"));
-    let hint = hint.or_else(|| Some("`epitome plugins list` shows all".to_owned()));
-    CliError::failed(format!("there is no plugin {name:?}")).hint_if(hint)
+    let unknown = CliError::failed(format!("there is no plugin {name:?}"));
+    unknown.meant(name, names, "`epitome plugins list` shows all")
 }
 
 /// Formats everything that the user agrees to.

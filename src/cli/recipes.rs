@@ -3,6 +3,7 @@
 
 mod show;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -216,20 +217,22 @@ impl RecipeListing {
     }
 }
 
-fn find<'a>(catalog: &'a RecipeCatalog, name: &str) -> Result<&'a Recipe, CliError> {
+/// Finds a recipe by its name or an alias, also a hidden one. The error explains a file that can't be used.
+pub fn find<'a>(catalog: &'a RecipeCatalog, name: &str) -> Result<&'a Recipe, CliError> {
     let name = name.trim_start_matches('/');
     catalog.find(name).map(AsRef::as_ref).ok_or_else(|| {
-        let faulty =
-            catalog.problems.iter().find(|problem| problem.path.file_stem().is_some_and(|stem| stem == name));
-        if let Some(problem) = faulty {
-            return CliError::failed(format!("the recipe {name:?} can't be used: {problem}"));
+        let last = name.rsplit([':', '/']).next().unwrap_or(name);
+        let is_named = |part: Option<&OsStr>| part.is_some_and(|part| part == last);
+        let fault = catalog.problems.iter().find(|Problem { path, .. }| {
+            is_named(path.file_stem()) || is_named(path.parent().and_then(Path::file_name))
+        });
+        if let Some(problem) = fault {
+            return CliError::failed(format!("the recipe {name:?} can't be used: {problem}"))
+                .hint("`epitome recipes check` shows all faults");
         }
-        let near = crate::problem::nearest(name, catalog.recipes.iter().map(|recipe| recipe.id.as_str()));
-        let hint = match near {
-            Some(near) => format!("did you mean {near:?}?"),
-            None => "`epitome recipes list` shows all".to_owned(),
-        };
-        CliError::failed(format!("there is no recipe {name:?}")).hint(hint)
+        let known = catalog.recipes.iter().map(|recipe| recipe.id.as_str());
+        let unknown = CliError::failed(format!("there is no recipe {name:?}"));
+        unknown.meant(name, known, "`epitome recipes list` shows all")
     })
 }
 

@@ -54,10 +54,6 @@ impl HookTrust {
             HookTrust::Never => "never",
         }
     }
-
-    pub fn parse(id: &str) -> Option<HookTrust> {
-        HookTrust::ALL.into_iter().find(|trust| trust.id() == id)
-    }
 }
 
 impl Default for HookSettings {

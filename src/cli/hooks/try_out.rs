@@ -28,7 +28,6 @@ use crate::hooks::output::RawOutcome;
 use crate::hooks::resident::HookServices;
 use crate::hooks::run::{Runner, deliver, input};
 use crate::hooks::transcript::Transcript;
-use crate::problem::nearest;
 use crate::provider::endpoint;
 use crate::provider::http::Http;
 use crate::provider::network::Network;
@@ -48,29 +47,19 @@ pub(super) fn test(
 ) -> Result<i32, CliError> {
     let event = HookEvent::parse(event).ok_or_else(|| {
         let names = HookEvent::ALL.into_iter().flat_map(|event| event.names().iter().copied());
-        let hint = match nearest(event, names) {
-            Some(near) => format!("did you mean {near:?}?"),
-            None => format!("events are {}", HookEvent::ALL.map(HookEvent::name).join(", ")),
-        };
-        CliError::failed(format!("there is no event {event:?}")).hint(hint)
+        let all = format!("events are {}", HookEvent::ALL.map(HookEvent::name).join(", "));
+        CliError::failed(format!("there is no event {event:?}")).meant(event, names, all)
     })?;
     let found = project.find();
-    let Some(hook) = found.hooks.iter().find(|hook| hook.name == name) else {
-        let waits = found.untrusted.iter().any(|item| item.name == name);
-        let (message, hint) = match waits {
-            true => (
-                format!("{name} is not trusted yet"),
-                format!("`epitome hooks trust {name}` allows it to run"),
-            ),
-            false => {
-                let near = nearest(name, found.hooks.iter().map(|hook| hook.name.as_str()));
-                let all = "`epitome hooks list` shows all".to_owned();
-                let hint = near.map_or(all, |near| format!("did you mean {near:?}?"));
-                (format!("there is no hook {name} here"), hint)
-            }
-        };
-        return Err(CliError::failed(message).hint(hint));
-    };
+    let hook = found.hooks.iter().find(|hook| hook.name == name).ok_or_else(|| {
+        if found.untrusted.iter().any(|item| item.name == name) {
+            return CliError::failed(format!("{name} is not trusted yet"))
+                .hint(format!("`epitome hooks trust {name}` allows it to run"));
+        }
+        let names = found.hooks.iter().map(|hook| hook.name.as_str());
+        let unknown = CliError::failed(format!("there is no hook {name} here"));
+        unknown.meant(name, names, "`epitome hooks list` shows all")
+    })?;
     let Some((_, registered)) = hook.events.iter().find(|(known, _)| *known == event) else {
         let events: Vec<&str> = hook.events.iter().map(|(event, _)| event.name()).collect();
         return Err(CliError::failed(format!("{name} does not handle {event}"))
