@@ -165,10 +165,7 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
     if !args.standalone {
         match attach(&paths, &overrides) {
             Ok((connector, link, signals)) => {
-                front::run(connector, link, reader, writer, tap, signals)
-                    .context("the threads of the front end can't be started")?;
-                // Returning from main would wait for a thread that may still read.
-                std::process::exit(0)
+                return serve_by(connector, link, (reader, writer), tap, signals);
             }
             Err(why) => {
                 tracing::warn!(why, "no daemon can be reached: this window runs the agent in its own process")
@@ -179,17 +176,23 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
 }
 
 /// Serves the editor by the daemon of another machine.
-fn remote(
-    address: &str,
-    args: &RemoteArgs,
-    (reader, writer): (File, File),
-    tap: Option<Tap>,
-) -> Result<i32, CliError> {
+fn remote(address: &str, args: &RemoteArgs, ends: (File, File), tap: Option<Tap>) -> Result<i32, CliError> {
     let server = args.credentials.server(address)?;
     let connector = RemoteConnector::new(server, args.worker.clone());
     let mut connector = connector.context("no thread can be started")?;
     let link = connector.find(0, false).context("the server can't be used")?;
     let signals = BlockedSignals::new().context("signals can't be blocked")?;
+    serve_by(connector, link, ends, tap, signals)
+}
+
+/// Serves the editor by a daemon, and ends the process.
+fn serve_by(
+    connector: impl FindDaemon + 'static,
+    link: DaemonLink,
+    (reader, writer): (File, File),
+    tap: Option<Tap>,
+    signals: BlockedSignals,
+) -> Result<i32, CliError> {
     front::run(connector, link, reader, writer, tap, signals)
         .context("the threads of the front end can't be started")?;
     // Returning from main would wait for a thread that may still read.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::recipes::place;
 use super::terminal;
 use super::{CliError, serve};
 use crate::problem::Problem;
@@ -72,13 +73,7 @@ fn list(catalog: &AgentCatalog, cwd: &Path, as_json: bool) -> Result<(), CliErro
             Some((end, _)) => format!("{}…", agent.description[..end].trim_end()),
             None => agent.description.clone(),
         };
-        let place = match &agent.source {
-            RecipeSource::BuiltIn => "built in".to_owned(),
-            RecipeSource::User(path) | RecipeSource::Repository(path) => {
-                path.strip_prefix(cwd).unwrap_or(path).display().to_string()
-            }
-        };
-        let _ = writeln!(text, "{:width$}  {about} [{place}]", agent.name);
+        let _ = writeln!(text, "{:width$}  {about} [{}]", agent.name, place(&agent.source, cwd));
     }
     for path in &catalog.shadowed {
         let _ = writeln!(text, "\nNot used, because an earlier file has its name: {}", path.display());

@@ -59,8 +59,8 @@ pub struct Printer<'a> {
     err_style: Style,
     began: Instant,
     last_print: Instant,
-    /// The position of the cursor on stdout.
-    line: LinePosition,
+    /// Whether the cursor is within a line on stdout.
+    within_line: bool,
     /// The kind of the last output; different kinds are separated by an empty line.
     last: Option<PrintedKind>,
     /// Renders replies. `None` prints them unchanged.
@@ -74,12 +74,6 @@ pub struct Printer<'a> {
     progress_rows: usize,
     /// When the progress was last updated.
     progress_at: Option<Instant>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LinePosition {
-    Start,
-    Middle,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +94,7 @@ impl<'a> Printer<'a> {
             err_style,
             began: now,
             last_print: now,
-            line: LinePosition::Start,
+            within_line: false,
             last: None,
             markdown: None,
             streamed: Streamed::default(),
@@ -181,7 +175,7 @@ impl<'a> Printer<'a> {
     /// second while there are no events.
     pub fn tick(&mut self) -> io::Result<()> {
         // If stdout is redirected, the conversation doesn't share lines with the progress.
-        let in_the_way = self.style.is_terminal() && self.line == LinePosition::Middle;
+        let in_the_way = self.style.is_terminal() && self.within_line;
         if !self.err_style.is_terminal() || in_the_way || self.last_print.elapsed() < QUIET {
             return Ok(());
         }
@@ -366,7 +360,7 @@ impl<'a> Printer<'a> {
                 self.out.write_all(text.as_bytes())?;
             }
         }
-        self.line = if text.ends_with('\n') { LinePosition::Start } else { LinePosition::Middle };
+        self.within_line = !text.ends_with('\n');
         self.out.flush()
     }
 
@@ -374,7 +368,7 @@ impl<'a> Printer<'a> {
     fn reply(&mut self, shown: &str) -> io::Result<()> {
         if !shown.is_empty() {
             self.out.write_all(shown.as_bytes())?;
-            self.line = if shown.ends_with('\n') { LinePosition::Start } else { LinePosition::Middle };
+            self.within_line = !shown.ends_with('\n');
         }
         self.out.flush()
     }
@@ -457,9 +451,8 @@ impl<'a> Printer<'a> {
     }
 
     fn end_line(&mut self) -> io::Result<()> {
-        if self.line == LinePosition::Middle {
+        if std::mem::take(&mut self.within_line) {
             writeln!(self.out)?;
-            self.line = LinePosition::Start;
         }
         Ok(())
     }

@@ -255,7 +255,12 @@ fn bind(recipe: &Recipe, words: &[String]) -> Result<RecipeArguments, CliError> 
     command::complete(recipe, arguments).map_err(|message| CliError::usage(message).hint(usage()))
 }
 
-/// Formats a path relative to the working directory if it is below it.
-fn display(path: &Path, cwd: &Path) -> String {
-    path.strip_prefix(cwd).unwrap_or(path).display().to_string()
+/// Where a recipe or an agent is defined: a path, relative to the working directory if it is below it.
+pub fn place(source: &RecipeSource, cwd: &Path) -> String {
+    match source {
+        RecipeSource::BuiltIn => "built in".to_owned(),
+        RecipeSource::User(path) | RecipeSource::Repository(path) => {
+            path.strip_prefix(cwd).unwrap_or(path).display().to_string()
+        }
+    }
 }

@@ -97,7 +97,7 @@ impl DoctorLine {
 }
 
 /// All findings and actions.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct DoctorReport {
     version: &'static str,
     lines: Vec<DoctorLine>,
@@ -114,14 +114,7 @@ struct DoctorReport {
 
 /// Makes the backup before changing anything, and checks everything afterwards.
 fn examine(store: &Store, args: &DoctorArgs) -> Result<DoctorReport, CliError> {
-    let mut report = DoctorReport {
-        version: env!("CARGO_PKG_VERSION"),
-        lines: Vec::new(),
-        backup: None,
-        repair: None,
-        compacted: None,
-        store: None,
-    };
+    let mut report = DoctorReport { version: env!("CARGO_PKG_VERSION"), ..DoctorReport::default() };
     if let Some(directory) = &args.backup {
         let backup = store.backup(directory)?;
         report.lines.extend(storage::backed_up(&backup));

@@ -336,24 +336,22 @@ impl<P: SessionPort> PromptRun<P> {
 
     /// Applies the options that differ from the session's settings.
     fn choose(&mut self, options: &SessionOptions) -> Result<(), SessionError> {
-        let client = CLIENT;
-        if let Some(model) = self.model.clone()
-            && options.model.as_ref().is_none_or(|current| current.0 != model)
-        {
-            let (ticket, option, value) = (MODEL, "model".to_owned(), model);
-            let command = SessionCommand::SetOption { ticket, client, option, value };
+        let current = options.model.as_ref().map(|current| &current.0);
+        let model = self.model.clone().filter(|model| Some(model) != current);
+        let thought = self.thought.filter(|level| *level != options.thought);
+        let mode = self.mode.filter(|mode| *mode != options.mode);
+        let wanted = [
+            (MODEL, "model", model),
+            (THOUGHT, "thought_level", thought.map(|level| level.id().to_owned())),
+            (MODE, "mode", mode.map(|mode| mode.id().to_owned())),
+        ];
+        for (ticket, option, value) in wanted {
+            let Some(value) = value else { continue };
+            let command = match option {
+                "mode" => SessionCommand::SetMode { ticket, client: CLIENT, mode: value },
+                _ => SessionCommand::SetOption { ticket, client: CLIENT, option: option.to_owned(), value },
+            };
             self.sessions.send(&self.session, command)?;
-            self.waits_for.push(ticket);
-        }
-        if let Some(level) = self.thought.filter(|level| *level != options.thought) {
-            let (ticket, option, value) = (THOUGHT, "thought_level".to_owned(), level.id().to_owned());
-            let command = SessionCommand::SetOption { ticket, client, option, value };
-            self.sessions.send(&self.session, command)?;
-            self.waits_for.push(ticket);
-        }
-        if let Some(mode) = self.mode.filter(|mode| *mode != options.mode) {
-            let (ticket, mode) = (MODE, mode.id().to_owned());
-            self.sessions.send(&self.session, SessionCommand::SetMode { ticket, client, mode })?;
             self.waits_for.push(ticket);
         }
         Ok(())
