@@ -103,10 +103,10 @@ fn report(paths: &Paths, store: &Store, session: Option<&str>) -> Result<String,
 
 /// Creates a redactor with the secrets of this environment and these settings.
 fn redactor(paths: &Paths, project: &Project) -> ReportRedactor {
-    let named = settings::key_variables(&project.settings);
+    let named: Vec<&str> = project.settings.key_variables().collect();
     let variables = std::env::vars_os().filter_map(|(name, value)| {
         let (name, value) = (name.into_string().ok()?, value.to_string_lossy().into_owned());
-        (redact::is_secret_name(&name) || named.contains(&name)).then_some(value)
+        (redact::is_secret_name(&name) || named.contains(&&*name)).then_some(value)
     });
     let text = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let home = paths.user_home.as_deref();

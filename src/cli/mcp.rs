@@ -22,6 +22,7 @@ use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::session::MCP_LOGINS;
 use crate::tools::question::QuestionSender;
+use epitome_platform::root::read_regular_text;
 use import::ImportedServers;
 
 /// Timeout of a login; the user has ten minutes for it.
@@ -302,15 +303,10 @@ fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
 type ReadServers<'a> = dyn Fn(&str) -> Result<ImportedServers, String> + 'a;
 
 fn text_of(file: &Path) -> Result<Option<String>, CliError> {
-    let text = match std::fs::metadata(file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => Err(error),
-        Ok(metadata) if !metadata.is_file() || metadata.len() > IMPORT_BYTES_MAX => {
-            Err(io::Error::other("it is no ordinary file of a usual size"))
-        }
-        Ok(_) => std::fs::read_to_string(file).map(Some),
-    };
-    text.context(format_args!("{} cannot be read", file.display()))
+    match read_regular_text(file, IMPORT_BYTES_MAX) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        text => text.map(Some).context(format_args!("{} cannot be read", file.display())),
+    }
 }
 
 // ── Logins ─────────────────────────────────────────────────────────────────────────────────────────

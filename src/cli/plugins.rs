@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::terminal;
 use super::{CliError, Context as _, serve};
@@ -20,7 +21,7 @@ use crate::recipe::foreign::PluginFolders;
 use crate::recipe::plugins::records::{InstalledRecord, InstalledRecords};
 use crate::recipe::plugins::{Plugin, PluginCatalog, PluginFormat};
 use contents::BroughtItems;
-use copy::{FolderCopy, ScratchFolder};
+use copy::{FolderCopy, scratch_below};
 use source::FoundPlugin;
 
 /// List, check, install, update and remove plugins
@@ -106,7 +107,7 @@ struct FetchedPlugin {
     plugin: Arc<Plugin>,
     found: FoundPlugin,
     /// Deletes the temporary copy with the manifest of its marketplace when dropped.
-    _scratch: Option<ScratchFolder>,
+    _scratch: Option<TempDir>,
 }
 
 /// The plugins that were installed with Epitome.
@@ -166,9 +167,9 @@ impl OwnPlugins<'_> {
         let mut found = source::find(source, cwd, claude.as_deref(), &self.folder)?;
         let mut scratch = None;
         if let Some(manifest) = &found.manifest {
-            let copy = ScratchFolder::below(&self.folder)?;
-            FolderCopy::of(&found.folder).and_then(|files| files.install(&copy.0, &found.name))?;
-            found.folder = copy.0.join(&found.name);
+            let copy = scratch_below(&self.folder)?;
+            FolderCopy::of(&found.folder).and_then(|files| files.install(copy.path(), &found.name))?;
+            found.folder = copy.path().join(&found.name);
             let path = found.folder.join(PluginFormat::ClaudeCode.manifest());
             let folder = path.parent().unwrap_or(&path);
             let written = std::fs::create_dir_all(folder)

@@ -3,13 +3,17 @@
 use std::path::PathBuf;
 
 #[cfg(feature = "postgres")]
+use super::Context as _;
+#[cfg(feature = "postgres")]
 use super::terminal;
-use super::{CliError, Context as _, log, serve};
+use super::{CliError, log, serve};
 use crate::config::Settings;
 #[cfg(feature = "postgres")]
 use crate::config::{CONFIG_BYTES_MAX, check_policy_of_store};
 #[cfg(feature = "postgres")]
 use crate::thread::visible::visible;
+#[cfg(feature = "postgres")]
+use epitome_platform::root::read_regular_text;
 
 /// Show or change the policy of the database
 ///
@@ -63,7 +67,8 @@ fn run(command: PolicyCommand, address: &str) -> Result<(), CliError> {
             None => note!("epitome: there is no policy in {place}"),
         },
         PolicyCommand::Set { file } => {
-            let text = read(&file)?;
+            let text = read_regular_text(&file, CONFIG_BYTES_MAX)
+                .context(format_args!("{} can't be read", file.display()))?;
             let problems = check_policy_of_store(&place, &text);
             if !problems.is_empty() {
                 let list: Vec<String> = problems.iter().map(|problem| format!("  {problem}")).collect();
@@ -81,15 +86,4 @@ fn run(command: PolicyCommand, address: &str) -> Result<(), CliError> {
         }
     }
     Ok(())
-}
-
-#[cfg(feature = "postgres")]
-fn read(file: &std::path::Path) -> Result<String, CliError> {
-    let unreadable = format!("{} can't be read", file.display());
-    let length = file.metadata().context(&unreadable)?.len();
-    if length > CONFIG_BYTES_MAX {
-        let why = format!("it has {length} bytes, and a policy at most {CONFIG_BYTES_MAX}");
-        return Err(why).context(unreadable);
-    }
-    std::fs::read_to_string(file).context(unreadable)
 }

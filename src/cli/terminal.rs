@@ -3,9 +3,7 @@
 //! Only this file writes escape sequences. Text from a model, a tool or a file must pass through `thread::visible`,
 //! so that no output can move the cursor over a permission question.
 
-use epitome_platform::os::OpenOptionsExt as _;
 use epitome_platform::terminal::{self, HiddenInput};
-use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::Path;
 
@@ -14,6 +12,7 @@ use serde::Serialize;
 use super::CliError;
 pub use crate::chat::markdown::Color;
 use crate::chat::markdown::StyledText;
+use crate::session_library;
 use crate::thread::visible::visible;
 
 /// Maximum length of an answer to a question, in bytes. One letter is expected; the limit is for pasted files.
@@ -197,8 +196,7 @@ pub fn print_more(text: &str) -> Result<bool, CliError> {
 
 /// Creates a file that only the user can read. An existing file is not overwritten.
 pub fn write_new(path: &Path, text: &str) -> Result<(), CliError> {
-    let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
+    session_library::write_new(path, text).map_err(|error| {
         let hint = match error.kind() {
             io::ErrorKind::AlreadyExists => "choose another name, or remove it first",
             _ => "name a file in a directory where you can write, or print to stdout",

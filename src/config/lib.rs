@@ -218,6 +218,13 @@ impl Settings {
         file::keys(self)
     }
 
+    /// The environment variables with keys that the user's providers name.
+    pub fn key_variables(&self) -> impl Iterator<Item = &str> {
+        let own = self.providers.values().map(|provider| &provider.key_variable);
+        let built_in = self.built_in.values().map(|provider| &provider.key_variable);
+        own.chain(built_in).filter_map(Option::as_deref)
+    }
+
     /// Returns the path of the repository's settings for sessions of this directory.
     pub fn repository_file(cwd: &Path) -> PathBuf {
         cwd.join(".epitome/config.toml")

@@ -35,13 +35,6 @@ pub struct HistoryArgs {
     entry: Option<String>,
 }
 
-/// List the turns, newest first, with the files each of them changed
-#[derive(Debug, clap::Args)]
-pub struct CheckpointsArgs {
-    /// ID of the session
-    id: String,
-}
-
 /// Go back to before a turn: restore the files it changed, the conversation, or both
 #[derive(Debug, clap::Args)]
 pub struct RewindArgs {
@@ -122,8 +115,8 @@ pub(super) fn rewind(paths: &Paths, args: &RewindArgs, json: bool) -> Result<i32
     print_outcome(&done, "rewind", json)
 }
 
-pub(super) fn checkpoints(paths: &Paths, args: &CheckpointsArgs, json: bool) -> Result<i32, CliError> {
-    let listed = methods::call(paths, "sessions.checkpoints", json!({ "session": args.id }))?;
+pub(super) fn checkpoints(paths: &Paths, session: &str, json: bool) -> Result<i32, CliError> {
+    let listed = methods::call(paths, "sessions.checkpoints", json!({ "session": session }))?;
     print_outcome(&listed, "checkpoints", json)
 }
 

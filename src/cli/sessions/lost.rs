@@ -18,18 +18,8 @@ const SHOWN_MAX: usize = 12;
 /// Maximum length of an item's text, in characters.
 const TEXT_CHARS_MAX: usize = 72;
 
-/// Show what another agent's compaction lost
-///
-/// Lists what the summary of an imported session no longer mentions, and what of it a compaction by Epitome would have
-/// kept.
-#[derive(Debug, clap::Args)]
-pub struct LostArgs {
-    /// ID of the session
-    id: String,
-}
-
-pub(super) fn lost(store: &Store, args: &LostArgs, json: bool) -> Result<i32, CliError> {
-    let session = find(store, &args.id)?;
+pub(super) fn lost(store: &Store, id: &str, json: bool) -> Result<i32, CliError> {
+    let session = find(store, id)?;
     let thread = session_library::read(store, &session)?.thread;
     let lost = compaction::lost(&thread);
     if json {

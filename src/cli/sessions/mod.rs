@@ -51,11 +51,22 @@ enum SessionsCommand {
     Undo(change::HistoryArgs),
     /// Redo an undone change of the history
     Redo(change::HistoryArgs),
-    Checkpoints(change::CheckpointsArgs),
+    /// List the turns, newest first, with the files each of them changed
+    Checkpoints {
+        /// ID of the session
+        id: String,
+    },
     Rewind(change::RewindArgs),
     Export(export::ExportArgs),
     Import(import::ImportArgs),
-    Lost(lost::LostArgs),
+    /// Show what another agent's compaction lost
+    ///
+    /// Lists what the summary of an imported session no longer mentions, and what of it a compaction by Epitome would have
+    /// kept.
+    Lost {
+        /// ID of the session
+        id: String,
+    },
     Delete(change::DeleteArgs),
 }
 
@@ -69,7 +80,7 @@ pub fn main(SessionsArgs { command, json }: SessionsArgs) -> Result<i32, CliErro
         SessionsCommand::Rename(args) => change::rename(&paths, args, json),
         SessionsCommand::Undo(args) => change::history(&paths, "undo", args, json),
         SessionsCommand::Redo(args) => change::history(&paths, "redo", args, json),
-        SessionsCommand::Checkpoints(args) => change::checkpoints(&paths, &args, json),
+        SessionsCommand::Checkpoints { id } => change::checkpoints(&paths, &id, json),
         SessionsCommand::Rewind(args) => change::rewind(&paths, &args, json),
         SessionsCommand::Import(args) => import::import(&paths, &args, json),
         SessionsCommand::Delete(args) => change::delete(&paths, &args, json),
@@ -81,7 +92,7 @@ pub fn main(SessionsArgs { command, json }: SessionsArgs) -> Result<i32, CliErro
         SessionsCommand::Export(args) => {
             serve::with_store(&paths, |store| export::export(store, &args, json))
         }
-        SessionsCommand::Lost(args) => serve::with_store(&paths, |store| lost::lost(store, &args, json)),
+        SessionsCommand::Lost { id } => serve::with_store(&paths, |store| lost::lost(store, &id, json)),
     }
 }
 
