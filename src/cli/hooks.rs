@@ -175,15 +175,14 @@ impl Project {
 
 fn list(project: &Project, json: bool) -> Result<i32, CliError> {
     let found = project.find();
-    let text = if json {
-        format!("{}\n", shown::found(&found))
-    } else if !project.settings.hooks.enabled {
-        "Hooks are switched off (hooks.enabled in the settings).\n".to_owned()
-    } else {
-        text_of(&found)
+    if json {
+        return terminal::print_json(&shown::found(&found)).map(|()| 0);
+    }
+    let text = match project.settings.hooks.enabled {
+        true => text_of(&found),
+        false => "Hooks are switched off (hooks.enabled in the settings).\n".to_owned(),
     };
-    terminal::print(&text)?;
-    Ok(0)
+    terminal::print_visible(&text).map(|()| 0)
 }
 
 fn text_of(found: &FoundHooks) -> String {
@@ -193,18 +192,12 @@ fn text_of(found: &FoundHooks) -> String {
     }
     for hook in &found.hooks {
         let events: Vec<&str> = hook.events.iter().map(|(event, _)| event.name()).collect();
-        let _ = writeln!(out, "{}  {}", visible(&hook.name), events.join(", "));
+        let _ = writeln!(out, "{}  {}", hook.name, events.join(", "));
         let path = hook.files.first().map_or_else(String::new, |path| path.display().to_string());
-        let _ = writeln!(
-            out,
-            "    {} · {} · {} · {}",
-            word(hook.place),
-            kind(hook),
-            short(&hook.digest),
-            visible(&path)
-        );
+        let (place, kind, digest) = (word(hook.place), kind(hook), short(&hook.digest));
+        let _ = writeln!(out, "    {place} · {kind} · {digest} · {path}");
         if !hook.manifest.description.is_empty() {
-            let _ = writeln!(out, "    {}", visible(&hook.manifest.description));
+            let _ = writeln!(out, "    {}", hook.manifest.description);
         }
     }
     if !found.untrusted.is_empty() {
@@ -214,19 +207,12 @@ fn text_of(found: &FoundHooks) -> String {
     if !found.skipped.is_empty() {
         out.push_str("\nSkipped:\n");
         for skipped in &found.skipped {
-            let _ = writeln!(
-                out,
-                "  {}: {}",
-                visible(&skipped.path.display().to_string()),
-                visible(&skipped.reason)
-            );
+            let _ = writeln!(out, "  {}: {}", skipped.path.display(), skipped.reason);
         }
     }
     if !found.problems.is_empty() {
         out.push_str("\nProblems:\n");
-        for problem in &found.problems {
-            let _ = writeln!(out, "  {}", visible(&problem.to_string()));
-        }
+        found.problems.iter().for_each(|problem| out.push_str(&format!("  {problem}\n")));
     }
     out
 }

@@ -15,7 +15,6 @@ use crate::provider::listing::is_near;
 use crate::provider::login::{KeyCheck, check_key};
 use crate::provider::sign_in::{SignIn, has_sign_in, needs_sign_in, revoke};
 use crate::provider::{ErrorClass, ProviderError};
-use crate::thread::visible::visible;
 
 /// Maximum length of a key in bytes; real ones have about a hundred, signed tokens two thousand.
 const KEY_BYTES_MAX: usize = 16 * 1024;
@@ -184,7 +183,7 @@ fn choose_provider(settings: &Settings) -> Result<String, CliError> {
     let named = || CliError::usage(format!("name a provider: {}", providers.join(", ")));
     let mut keyboard = terminal::keyboard().ok_or_else(named)?;
     for (at, provider) in providers.iter().enumerate() {
-        note!("  {}  {}", at + 1, visible(provider_title(provider)));
+        note!("  {}  {}", at + 1, provider_title(provider));
     }
     terminal::to_stderr(&format!("Which provider? [1-{}]: ", providers.len()));
     let typed = terminal::answer(&mut *keyboard).unwrap_or_default();

@@ -9,7 +9,6 @@ use super::terminal;
 use super::{CliError, methods, serve};
 use crate::daemon::control::EnvironmentObject;
 use crate::provider::endpoint::{self, provider_title};
-use crate::thread::visible::visible;
 
 /// List models with context windows and prices
 ///
@@ -52,7 +51,7 @@ pub fn main(args: ModelsArgs) -> Result<i32, CliError> {
     let answer = methods::call(&paths, "models.list", params)?;
     let list = |field: &str| answer[field].as_array().map(Vec::as_slice).unwrap_or_default();
     for error in list("unanswered") {
-        note!("epitome: {}", visible(error.as_str().unwrap_or_default()));
+        note!("epitome: {}", error.as_str().unwrap_or_default());
     }
     let filter = args.filter.to_lowercase();
     let wanted: Vec<&Value> = list("models").iter().filter(|model| matches_filter(model, &filter)).collect();

@@ -61,7 +61,7 @@ fn run(command: PolicyCommand, address: &str) -> Result<(), CliError> {
     match command {
         PolicyCommand::Show => match database.policy()? {
             Some(policy) => {
-                note!("epitome: set by {} in {place}", visible(&policy.changed));
+                note!("epitome: set by {} in {place}", policy.changed);
                 terminal::print_visible(&policy.text)?;
             }
             None => note!("epitome: there is no policy in {place}"),

@@ -277,34 +277,26 @@ impl<'a> Printer<'a> {
 
     /// Reports a question that was answered without asking the user.
     pub fn decided(&mut self, ask: &PermissionRequest, decision: &UserDecision) -> io::Result<()> {
-        match decision {
-            UserDecision::Dismissed | UserDecision::Absent => {
-                let title = text::title(&ask.tool, &ask.card);
-                let how = match ask.tool.as_str() {
-                    // No permission mode allows running a repository's programs, or remembering.
-                    "trust" if ask.input["what"] == "hooks" => {
-                        "To let them: `epitome hooks trust`, or --trust-hooks for one run."
-                    }
-                    // That command knows nothing of MCP servers and recipes.
-                    "trust" => {
-                        "To let them: answer this in the chat or an editor, or --trust-hooks for one run."
-                    }
-                    "memory" => "To let the model remember without asking: --allow memory.",
-                    _ => {
-                        "To allow such calls: --allow RULE (for example \"bash(cargo test *)\"), --mode auto (edits, and \
-                         commands in the sandbox), or `[permissions] allow` in config.toml."
-                    }
-                };
-                let title = title.trim_end_matches('?');
-                let line = format!("Denied, because there is no terminal to ask: {title}. {how}");
-                self.remark(Color::Yellow, &line)
-            }
-            UserDecision::AllowOnce
-            | UserDecision::AllowAlways
-            | UserDecision::Reject
-            | UserDecision::RejectBecause(_)
-            | UserDecision::RejectAlways => Ok(()),
+        if !matches!(decision, UserDecision::Dismissed | UserDecision::Absent) {
+            return Ok(());
         }
+        let how = match ask.tool.as_str() {
+            // No permission mode allows running a repository's programs, or remembering.
+            "trust" if ask.input["what"] == "hooks" => {
+                "To let them: `epitome hooks trust`, or --trust-hooks for one run."
+            }
+            // That command knows nothing of MCP servers and recipes.
+            "trust" => "To let them: answer this in the chat or an editor, or --trust-hooks for one run.",
+            "memory" => "To let the model remember without asking: --allow memory.",
+            _ => {
+                "To allow such calls: --allow RULE (for example \"bash(cargo test *)\"), --mode auto (edits, and \
+                 commands in the sandbox), or `[permissions] allow` in config.toml."
+            }
+        };
+        let title = text::title(&ask.tool, &ask.card);
+        let title = title.trim_end_matches('?');
+        let line = format!("Denied, because there is no terminal to ask: {title}. {how}");
+        self.remark(Color::Yellow, &line)
     }
 
     /// Clears the progress and ends the current line.

@@ -128,7 +128,7 @@ impl RecipeListing {
         let arguments = bind(recipe, words)?;
         let prompt = self.prompt(recipe, &arguments)?;
         for warning in &prompt.warnings {
-            note!("epitome: {}", visible(warning));
+            note!("epitome: {warning}");
         }
         match self.json {
             true => terminal::print_pretty(&json!({

@@ -37,7 +37,7 @@ use crate::paths::Paths;
 use crate::session::port::SessionPort;
 use crate::session::{Attachment, ClientId, Opening, QuestionSupport, Replay, SessionError, Ticket};
 use crate::store::SessionQuery;
-use crate::thread::visible::{visible, visible_line};
+use crate::thread::visible::visible_line;
 use crate::thread::{Content, SessionId};
 use drive::{PromptRun, RunInputs};
 use epitome_platform::signals::Interrupts;
@@ -108,9 +108,9 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
     let daemon = match request.standalone {
         true => None,
         false => runtime.block_on(in_daemon(&paths)).unwrap_or_else(|fault| {
-            note!("epitome: {}; continuing without it", visible(&fault.message));
+            note!("epitome: {}; continuing without it", fault.message);
             if let Some(hint) = &fault.hint {
-                note!("hint: {}", visible(hint));
+                note!("hint: {hint}");
             }
             None
         }),

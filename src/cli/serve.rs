@@ -53,7 +53,7 @@ pub fn session_directory(directory: PathBuf) -> Result<PathBuf, CliError> {
 pub fn settings(paths: &Paths, cwd: Option<&Path>) -> Settings {
     let (settings, problems) = Settings::load(paths, cwd, |name| std::env::var_os(name));
     for problem in problems {
-        note!("epitome: {}", visible(&problem.to_string()));
+        note!("epitome: {problem}");
     }
     settings
 }

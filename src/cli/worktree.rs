@@ -62,28 +62,19 @@ pub fn open(cwd: &Path, name: &str) -> Result<PathBuf, CliError> {
     let opened = worktree::open(cwd, name)?;
     if opened.is_new {
         let Worktree { path, branch, .. } = &opened.worktree;
-        note!(
-            "epitome: made the worktree {} with the branch {}",
-            visible(&path.to_string_lossy()),
-            visible(branch)
-        );
-        if opened.left_behind > 0 {
-            note!(
-                "epitome: uncommitted changes to {} in {} are not in it",
-                if opened.left_behind == 1 {
-                    "1 file".to_owned()
-                } else {
-                    format!("{} files", opened.left_behind)
-                },
-                visible(&cwd.to_string_lossy())
-            );
-        }
+        note!("epitome: made the worktree {} with the branch {branch}", path.display());
+        let left = match opened.left_behind {
+            0 => return Ok(opened.directory),
+            1 => "1 file".to_owned(),
+            files => format!("{files} files"),
+        };
+        note!("epitome: uncommitted changes to {left} in {} are not in it", cwd.display());
     }
     Ok(opened.directory)
 }
 
 fn finish(done: Result<String, String>) -> Result<i32, CliError> {
-    terminal::print(&format!("{}\n", visible(&done?))).map(|()| 0)
+    terminal::print_visible(&format!("{}\n", done?)).map(|()| 0)
 }
 
 /// The worktree of this name, if nothing works in it.

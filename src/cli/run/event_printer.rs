@@ -60,22 +60,18 @@ impl EventPrinter {
 
     /// Prints text that the user must see in every format.
     pub fn on_stderr(&mut self, print: impl FnOnce(&mut Printer<'_>) -> io::Result<()>) -> io::Result<()> {
-        match self {
-            EventPrinter::Text(printer) => print(printer),
-            EventPrinter::Json(_) | EventPrinter::Result | EventPrinter::Value | EventPrinter::Stream(_) => {
-                print(&mut Printer::new(io::sink(), Style::Plain, io::stderr(), Style::for_stderr()))
-            }
+        if let EventPrinter::Text(printer) = self {
+            return print(printer);
         }
+        print(&mut Printer::new(io::sink(), Style::Plain, io::stderr(), Style::for_stderr()))
     }
 
     /// Prints a notice, which is for users only.
     pub fn remark(&mut self, text: &str) -> io::Result<()> {
-        match self {
-            EventPrinter::Text(printer) => printer.remark(Color::Dim, text),
-            EventPrinter::Json(_) | EventPrinter::Result | EventPrinter::Value | EventPrinter::Stream(_) => {
-                Ok(())
-            }
+        if let EventPrinter::Text(printer) = self {
+            printer.remark(Color::Dim, text)?;
         }
+        Ok(())
     }
 
     /// Prints the end of a prompt. The caller reports errors to users.

@@ -210,12 +210,10 @@ impl<P: SessionPort> PromptRun<P> {
     }
 
     fn respond(&mut self, id: &str, answer: &Result<Value, String>) -> io::Result<()> {
-        match &mut self.sink {
-            EventPrinter::Stream(lines) => lines.respond(id, answer),
-            EventPrinter::Text(_) | EventPrinter::Json(_) | EventPrinter::Result | EventPrinter::Value => {
-                Ok(())
-            }
+        if let EventPrinter::Stream(lines) = &mut self.sink {
+            lines.respond(id, answer)?;
         }
+        Ok(())
     }
 }
 

@@ -185,13 +185,13 @@ fn import_files(
         let done = if session.is_known { "not imported:" } else { "imported" };
         note!(
             "{done} {} ({}): {}, {} entries",
-            visible(&session.file.display().to_string()),
+            session.file.display(),
             session.source,
             short_title(session.title.as_deref()),
             session.entries
         );
         for note in &session.notes {
-            note!("  {}", visible(note));
+            note!("  {note}");
         }
         terminal::print(&format!("{}\n", session.session))?;
     }

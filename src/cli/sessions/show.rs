@@ -14,7 +14,6 @@ use crate::provider::spent::Spent;
 use crate::session_library;
 use crate::store::Store;
 use crate::thread::text::{self, DetailLevel};
-use crate::thread::visible::visible;
 use crate::thread::{ModelName, Thread, Usage};
 use crate::tokens::Ruler;
 use crate::transfer;
@@ -84,7 +83,7 @@ fn ruler(model: Option<&ModelName>) -> Result<Ruler, CliError> {
     let learned = Learned::below(&serve::paths().data);
     serve::runtime()?.block_on(learned.load());
     if let Some(fault) = learned.fault() {
-        note!("epitome: {}", visible(&fault));
+        note!("epitome: {fault}");
     }
     let known = learned.calibrations().into_iter().find(|(known, _)| Some(known) == model);
     let ruler = Ruler::for_model(model);
