@@ -314,7 +314,6 @@ impl ChatState {
         self.request(ChatRequest::Prompt { session, text, cwd: self.cwd.clone() });
     }
 
-    /// Answers a field of the form.
     fn fill(&mut self, now: Duration) {
         let form = self.forms.front_mut().filter(|form| now.saturating_sub(form.appeared) >= TYPED_AHEAD);
         let Some(form) = form else { return };

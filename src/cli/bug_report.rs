@@ -141,7 +141,6 @@ fn system() -> String {
     )
 }
 
-/// Returns the status and metrics of the daemon.
 async fn daemon_now(runtime_dir: &RuntimeDir) -> String {
     let client = match ControlClient::connect(runtime_dir).await {
         Ok(Some(client)) => client,

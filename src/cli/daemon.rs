@@ -198,7 +198,6 @@ fn logs(directory: &Path, lines: usize, follow: bool) -> Result<i32, CliError> {
     }
 }
 
-/// Returns the newest log file.
 fn newest_log(directory: &Path) -> Option<PathBuf> {
     logs_of(directory).pop()
 }

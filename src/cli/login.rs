@@ -149,7 +149,6 @@ fn usual_name(provider: &str) -> &str {
     }
 }
 
-/// Returns the providers that support a login.
 fn providers(settings: &Settings) -> Vec<String> {
     let built_in = endpoint::built_in_providers().map(str::to_owned);
     let configured = settings.providers.keys().filter(|name| {

@@ -136,7 +136,7 @@ pub fn main(args: McpArgs) -> Result<i32, CliError> {
 
 fn done(as_json: bool, what: &str, name: &str, text: String) -> Result<i32, CliError> {
     match as_json {
-        true => terminal::print(&format!("{}\n", json!({ what: [name] })))?,
+        true => terminal::print_json(&json!({ what: [name] }))?,
         false => terminal::print_visible(&format!("{text}\n"))?,
     }
     Ok(0)
@@ -292,7 +292,7 @@ fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
     }
     let names: Vec<&str> = new.iter().map(|server| server.name.as_str()).collect();
     match as_json {
-        true => terminal::print(&format!("{}\n", json!({ "added": names })))?,
+        true => terminal::print_json(&json!({ "added": names }))?,
         false if names.is_empty() => {}
         false => terminal::print_visible(&format!("Added to config.toml: {}.\n", names.join(", ")))?,
     }

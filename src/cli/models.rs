@@ -96,7 +96,6 @@ fn word<'a>(model: &'a Value, field: &str) -> &'a str {
     model[field].as_str().unwrap_or_default()
 }
 
-/// Formats the models as tables, one per provider.
 fn text(models: &[&Value]) -> String {
     let mut out = String::new();
     let rows: Vec<[String; 5]> = models.iter().map(|model| row(model)).collect();

@@ -163,7 +163,6 @@ impl<'a> ConfigReader<'a> {
         true
     }
 
-    /// Number of values set so far.
     pub(super) fn value_count(&self) -> usize {
         self.values.len()
     }

@@ -134,12 +134,10 @@ pub(super) fn whole<N: TryFrom<i64> + Serialize + 'static>(
     })
 }
 
-/// A duration in whole seconds.
 pub(super) fn seconds(limits: RangeInclusive<i64>) -> Kind<Duration> {
     between(limits, "a number of seconds").into(|time| json!(time.as_secs()), Duration::from_secs)
 }
 
-/// A duration in whole milliseconds.
 pub(super) fn milliseconds(limits: RangeInclusive<i64>) -> Kind<Duration> {
     let written = |time: &Duration| json!(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
     between(limits, "a number of milliseconds").into(written, Duration::from_millis)

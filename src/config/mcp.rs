@@ -403,7 +403,6 @@ impl ServerFields {
     }
 }
 
-/// Checks a server's name.
 pub(super) fn named(name: &str) -> Result<(), ValueError> {
     let fits =
         !name.trim().is_empty() && name.len() <= MCP_NAME_BYTES_MAX && !name.chars().any(char::is_control);

@@ -33,7 +33,6 @@ impl ValueError {
     }
 }
 
-/// The error for a value of the wrong type.
 pub(super) fn wrong_type(what: &str, value: &DeValue<'_>) -> ValueError {
     ValueError::new(format!("this must be {what}, not a value of the kind {}", value.type_str()))
 }

@@ -239,7 +239,6 @@ pub(super) fn id_of(source: ImportSource, name: &str) -> SessionId {
     SessionId(format!("s_{digits}"))
 }
 
-/// Reports a session that was imported before.
 fn known(
     store: &Store,
     session: SessionId,
@@ -261,7 +260,6 @@ fn known(
     })
 }
 
-/// Reads the conversations of one file.
 fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<ImportDraft>, LibraryError> {
     let failed = |error: io::Error| file_problem(path, format!("this file can't be read: {error}"));
     if opencode::is_database(path) {

@@ -231,7 +231,6 @@ impl<'a> ClaudeCodeReader<'a> {
         }
     }
 
-    /// Handles a line that is not on the branch.
     fn outside(&mut self, line: &Value) {
         if is_message(line) {
             let is_of_subagent = line["isSidechain"] == true;
@@ -368,7 +367,6 @@ fn typed(said: &str) -> Option<String> {
     Some(format!("{name} {}", tagged("command-args").unwrap_or_default()).trim().to_owned())
 }
 
-/// Parses text, images and documents.
 fn contents(value: &Value) -> Vec<Content> {
     super::contents(value, |part| {
         let source = &part["source"];

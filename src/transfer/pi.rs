@@ -196,7 +196,6 @@ impl PiReader {
     }
 }
 
-/// Parses text and images.
 fn contents(value: &Value) -> Vec<Content> {
     super::contents(value, |part| match part["type"].as_str() {
         Some("text") => text_part(&part["text"]),

@@ -88,7 +88,6 @@ pub(super) fn secrets(settings: &Settings, environment: &[(OsString, OsString)])
     own.chain(built_in).cloned().chain(logins).chain(of_servers).collect()
 }
 
-/// Describes the hooks of a session in this directory.
 pub(super) fn hooks(project: &Project) -> String {
     let found = project.discover();
     let mut out = String::new();

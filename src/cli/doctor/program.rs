@@ -47,7 +47,6 @@ pub(super) fn lines(paths: &Paths) -> Vec<DoctorLine> {
     lines
 }
 
-/// Reports which sandbox features the system supports.
 fn sandbox() -> DoctorLine {
     let support = sandbox::support();
     match support.gap() {
@@ -186,7 +185,6 @@ pub(super) fn files(
     Ok(lines)
 }
 
-/// Describes the origin of the user's settings.
 fn settings_file(file: &Path) -> String {
     match file.exists() {
         true => format!("read from {}", file.display()),

@@ -185,7 +185,6 @@ fn payload_of(path: &Path) -> Result<Value, CliError> {
 /// The session id in a sample payload.
 const SESSION: &str = "s_00000000000000000000";
 
-/// Creates a sample context of an event.
 fn sample(event: HookEvent, cwd: &Path) -> HookContext {
     let input = Map::from_iter([
         ("command".to_owned(), json!("ls")),
