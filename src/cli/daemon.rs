@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::terminal;
-use super::{CliError, serve};
+use super::{CliError, Context as _, serve};
 use crate::daemon::control::ControlClient;
 use crate::daemon::runtime_dir::{END_TIME_MAX, RuntimeDir};
 use crate::thread::visible::visible;
@@ -167,21 +167,19 @@ async fn stop(runtime_dir: &RuntimeDir, force: bool) -> Result<i32, CliError> {
 }
 
 fn logs(directory: &Path, lines: usize, follow: bool) -> Result<i32, CliError> {
-    let cannot = |path: &Path, error: std::io::Error| {
-        CliError::failed(format!("{} can't be read: {error}", path.display()))
-    };
+    let unreadable = |path: &Path| format!("{} can't be read", path.display());
     let Some(mut path) = newest_log(directory) else {
         return Err(CliError::failed(format!("there is no log in {}", directory.display()))
             .hint("the log is created with its first line"));
     };
-    let mut file = BufReader::new(File::open(&path).map_err(|error| cannot(&path, error))?);
-    let last = last_lines(&mut file, lines).map_err(|error| cannot(&path, error))?;
+    let mut file = BufReader::new(File::open(&path).context(unreadable(&path))?);
+    let last = last_lines(&mut file, lines).context(unreadable(&path))?;
     if !terminal::print_more(&visible(&last))? || !follow {
         return Ok(0);
     }
     loop {
         let mut more = String::new();
-        file.read_to_string(&mut more).map_err(|error| cannot(&path, error))?;
+        file.read_to_string(&mut more).context(unreadable(&path))?;
         if !more.is_empty() {
             if !terminal::print_more(&visible(&more))? {
                 return Ok(0);
@@ -190,7 +188,7 @@ fn logs(directory: &Path, lines: usize, follow: bool) -> Result<i32, CliError> {
         }
         // Each day has a separate file.
         if let Some(newer) = newest_log(directory).filter(|newest| *newest != path) {
-            file = BufReader::new(File::open(&newer).map_err(|error| cannot(&newer, error))?);
+            file = BufReader::new(File::open(&newer).context(unreadable(&newer))?);
             path = newer;
             continue;
         }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::CliError;
+use super::{CliError, Context as _};
 pub use crate::chat::markdown::Color;
 use crate::chat::markdown::StyledText;
 use crate::session_library;
@@ -207,19 +207,17 @@ pub fn write_new(path: &Path, text: &str) -> Result<(), CliError> {
 
 /// Prints a value as one line of JSON.
 pub fn print_json(value: &(impl Serialize + ?Sized)) -> Result<(), CliError> {
-    let json = serde_json::to_string(value).map_err(|error| cannot_encode(&error))?;
+    let json = serde_json::to_string(value).context(NOT_JSON)?;
     print(&format!("{json}\n"))
 }
 
 /// Prints a value as indented JSON.
 pub fn print_pretty(value: &(impl Serialize + ?Sized)) -> Result<(), CliError> {
-    let json = serde_json::to_string_pretty(value).map_err(|error| cannot_encode(&error))?;
+    let json = serde_json::to_string_pretty(value).context(NOT_JSON)?;
     print(&format!("{json}\n"))
 }
 
-fn cannot_encode(error: &serde_json::Error) -> CliError {
-    CliError::failed(format!("the output can't be encoded as JSON: {error}"))
-}
+const NOT_JSON: &str = "the output can't be encoded as JSON";
 
 pub fn cannot_write(error: &io::Error) -> CliError {
     CliError::failed(format!("the output can't be written: {error}"))

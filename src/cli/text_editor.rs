@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::CliError;
+use super::{CliError, Context as _};
 
 /// The command in `VISUAL` or `EDITOR`.
 pub struct TextEditor(String);
@@ -24,10 +24,9 @@ impl TextEditor {
         let TextEditor(editor) = self;
         // As in git, the variable is a shell command such as `code --wait`.
         let ended = Command::new("sh").arg("-c").arg(format!("{editor} \"$@\"")).arg("sh").arg(file).status();
-        match ended {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(CliError::failed(format!("the editor {editor:?} ended with {status}"))),
-            Err(error) => Err(CliError::failed(format!("the editor can't be started: {error}"))),
+        match ended.context("the editor can't be started")? {
+            status if status.success() => Ok(()),
+            status => Err(CliError::failed(format!("the editor {editor:?} ended with {status}"))),
         }
     }
 }
