@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::overrides::OverrideArgs;
-use super::{CliError, Context as _, EXIT_USAGE, log, login, serve, server, terminal};
+use super::{CliContext as _, CliError, EXIT_USAGE, log, login, serve, server, terminal};
 use crate::acp::connection::{Connection, ConnectionCloser, LineDirection, Tap};
 use crate::acp::server::ConnectionConfig;
 use crate::acp::writer::Positions;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::acp::RemoteToken;
 use super::overrides::OverrideArgs;
-use super::{CliError, Context as _, log, serve};
+use super::{CliContext as _, CliError, log, serve};
 use crate::daemon::front::access::{AcceptedTokens, RemoteAccess};
 use crate::daemon::front::attach::Connector;
 use crate::session::registry::Overrides;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::text_editor::TextEditor;
-use super::{CliError, Context as _, serve, terminal};
+use super::{CliContext as _, CliError, serve, terminal};
 use crate::config::{LoadedSettings, Settings};
 use crate::paths::Paths;
 use crate::problem::Problem;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::terminal;
-use super::{CliError, Context as _, serve};
+use super::{CliContext as _, CliError, serve};
 use crate::daemon::control::ControlClient;
 use crate::daemon::runtime_dir::{END_TIME_MAX, RuntimeDir};
 use crate::thread::visible::visible;

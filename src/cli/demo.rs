@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::scratch::{self, Scratch};
 use super::terminal::Style;
-use super::{CliError, Context as _, EXIT_CANCELLED, serve};
+use super::{CliContext as _, CliError, EXIT_CANCELLED, serve};
 use crate::thread::text;
 use client::DemoClient;
 use epitome_platform::os::SYSTEM_VARIABLES;

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use super::{CliError, Context as _, log, serve, terminal};
+use super::{CliContext as _, CliError, log, serve, terminal};
 use crate::daemon::control::ControlClient;
 use crate::daemon::start;
 use crate::paths::Paths;

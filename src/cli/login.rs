@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{CliError, Context as _, inspect, serve, terminal};
+use super::{CliContext as _, CliError, inspect, serve, terminal};
 use crate::config::{LoginSecret, Logins, Settings, StoredLogin, origin};
 use crate::paths::Paths;
 use crate::provider::endpoint::{self, CredentialOrigin, Endpoint, provider_title};

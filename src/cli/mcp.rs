@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::hooks::Project;
-use super::{CliError, Context as _, serve, terminal};
+use super::{CliContext as _, CliError, serve, terminal};
 use crate::atomic_file::{lock_for_change, replace_private};
 use crate::config::{McpServer, McpSource, McpTransport};
 use crate::hooks::servers;

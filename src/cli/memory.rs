@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::text_editor::TextEditor;
-use super::{CliError, Context as _, serve, terminal};
+use super::{CliContext as _, CliError, serve, terminal};
 use crate::atomic_file::private_directory;
 use crate::memory::MemoryFiles;
 

@@ -197,11 +197,11 @@ impl CliError {
 }
 
 /// Says what failed, in front of the error that says why.
-trait Context<T> {
+trait CliContext<T> {
     fn context(self, what: impl Display) -> Result<T, CliError>;
 }
 
-impl<T, E: Display> Context<T> for Result<T, E> {
+impl<T, E: Display> CliContext<T> for Result<T, E> {
     fn context(self, what: impl Display) -> Result<T, CliError> {
         self.map_err(|error| CliError::failed(format!("{what}: {error}")))
     }

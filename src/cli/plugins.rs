@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::terminal;
-use super::{CliError, Context as _, serve};
+use super::{CliContext as _, CliError, serve};
 use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::recipe::foreign::PluginFolders;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 #[cfg(feature = "postgres")]
-use super::Context as _;
+use super::CliContext as _;
 #[cfg(feature = "postgres")]
 use super::terminal;
 use super::{CliError, log, serve};

@@ -28,7 +28,7 @@ use super::printer::Printer;
 use super::queue::{InputQueue, UserInput};
 use super::sessions::IN_USE_HINT;
 use super::terminal::{self, Style};
-use super::{CliError, Context as _, EXIT_CANCELLED, EXIT_OVER_BUDGET, log, serve};
+use super::{CliContext as _, CliError, EXIT_CANCELLED, EXIT_OVER_BUDGET, log, serve};
 use crate::config::{McpServer, McpSource};
 use crate::daemon::control::ControlClient;
 use crate::daemon::control::fault::Fault;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{CliError, Context as _};
+use super::{CliContext as _, CliError};
 use crate::config::Settings;
 use crate::hooks::functions::Functions;
 use crate::paths::Paths;

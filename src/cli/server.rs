@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::overrides::OverrideArgs;
-use super::{CliError, Context as _, log, serve};
+use super::{CliContext as _, CliError, log, serve};
 use crate::config::Settings;
 use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front::access::{AcceptedTokens, RemoteAccess};

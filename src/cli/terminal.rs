@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::{CliError, Context as _};
+use super::{CliContext as _, CliError};
 pub use crate::chat::markdown::Color;
 use crate::chat::markdown::StyledText;
 use crate::session_library;

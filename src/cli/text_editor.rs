@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{CliError, Context as _};
+use super::{CliContext as _, CliError};
 
 /// The command in `VISUAL` or `EDITOR`.
 pub struct TextEditor(String);

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::acp::RemoteCredentials;
 use super::overrides::OverrideArgs;
 use super::token::date;
-use super::{CliError, Context as _, log, serve, terminal};
+use super::{CliContext as _, CliError, log, serve, terminal};
 use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front::attach::Connector;
 use crate::daemon::front::worker::{Worker, WorkerName};

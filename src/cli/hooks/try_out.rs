@@ -14,7 +14,7 @@ use super::super::serve;
 use super::super::terminal;
 use super::meaning::meaning;
 use super::{CliError, Project};
-use crate::cli::Context as _;
+use crate::cli::CliContext as _;
 use crate::hooks::event::HookEvent;
 use crate::hooks::functions::Functions;
 use crate::hooks::handlers::HandlerContext;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::cli::{CliError, Context as _};
+use crate::cli::{CliContext as _, CliError};
 use crate::thread::Content;
 use crate::thread::attached::{FileType, prompt_too_large};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::host_input::instructions;
 use crate::cli::overrides::OverrideArgs;
-use crate::cli::{CliError, Context as _};
+use crate::cli::{CliContext as _, CliError};
 use crate::session::registry::Overrides;
 use crate::thread::ClientInstructions;
 

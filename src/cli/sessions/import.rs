@@ -9,7 +9,7 @@ use serde_json::json;
 use super::list::short_title;
 use super::{local_time, print_json, real_directory, sendable};
 use crate::cli::terminal;
-use crate::cli::{CliError, Context as _, methods, serve};
+use crate::cli::{CliContext as _, CliError, methods, serve};
 use crate::paths::Paths;
 use crate::session_library::{AGENTS, ForeignAgent, ForeignSession, Imported, Machine};
 use crate::thread::visible::visible;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use super::{CliError, Context as _, log, serve, terminal};
+use super::{CliContext as _, CliError, log, serve, terminal};
 use crate::paths::Paths;
 use crate::session_library;
 use crate::store::Store;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{find, formats};
 use crate::cli::terminal;
-use crate::cli::{CliError, Context as _, serve};
+use crate::cli::{CliContext as _, CliError, serve};
 use crate::config::Settings;
 use crate::daemon::inspect::timeline::model_of;
 use crate::provider::learned::Learned;
