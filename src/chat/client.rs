@@ -41,15 +41,15 @@ pub enum ChatRequest {
     Close {
         session: wire::SessionId,
     },
+    /// `cursor` is where the list continues.
     List {
         cwd: PathBuf,
-        /// Where the list continues.
         cursor: Option<wire::SessionListCursor>,
     },
+    /// Files that are named in the text, as `@src/main.rs`, are attached. They are relative to `cwd`.
     Prompt {
         session: wire::SessionId,
         text: String,
-        /// Files that are named in the text, as `@src/main.rs`, are attached. Relative to this directory.
         cwd: PathBuf,
     },
     Cancel {
@@ -93,11 +93,10 @@ pub enum AgentMessage {
     },
     OpenFailed(String),
     Options(Vec<wire::SessionConfigOption>),
+    /// `is_next` if these follow others; `cursor` is where the list continues.
     Sessions {
         sessions: Vec<wire::SessionInfo>,
-        /// Whether these follow others.
         is_next: bool,
-        /// Where the list continues.
         cursor: Option<wire::SessionListCursor>,
     },
     /// This prompt was not taken.

@@ -90,6 +90,8 @@ pub struct ChatState {
     interrupted: Option<Duration>,
     scroll: Scroll,
     lost: Option<String>,
+    /// What the event that is being handled asks for.
+    effects: Vec<ChatEffect>,
 }
 
 /// A question of the agent, whose fields are answered in the place of the draft.
@@ -149,8 +151,10 @@ impl ChatState {
             interrupted: None,
             scroll: Scroll::default(),
             lost: None,
+            effects: Vec::new(),
         };
-        let begin = chat.open(None);
+        chat.open(None);
+        let begin = std::mem::take(&mut chat.effects);
         (chat, begin)
     }
 
@@ -166,17 +170,21 @@ impl ChatState {
 
     pub fn update(&mut self, event: ChatEvent, now: Duration) -> Vec<ChatEffect> {
         let before = self.activity;
-        let mut effects = self.handle(event, now);
+        self.handle(event, now);
         if let SessionActivity::Working(since) = before
             && matches!(self.activity, SessionActivity::Idle | SessionActivity::Asking)
             && now.saturating_sub(since) >= LONG_TURN
         {
-            effects.push(ChatEffect::Notify);
+            self.effects.push(ChatEffect::Notify);
         }
-        effects
+        std::mem::take(&mut self.effects)
     }
 
-    fn handle(&mut self, event: ChatEvent, now: Duration) -> Vec<ChatEffect> {
+    fn request(&mut self, request: ChatRequest) {
+        self.effects.push(ChatEffect::Request(request));
+    }
+
+    fn handle(&mut self, event: ChatEvent, now: Duration) {
         match event {
             ChatEvent::Key(key) => {
                 self.remark = None;
@@ -186,12 +194,8 @@ impl ChatState {
                 if matches!(self.focus(), Focus::Draft(_)) {
                     self.draft.paste(&text);
                 }
-                Vec::new()
             }
-            ChatEvent::Wheel { up } => {
-                self.scroll(if up { WHEEL_ROWS } else { -WHEEL_ROWS });
-                Vec::new()
-            }
+            ChatEvent::Wheel { up } => self.scroll(if up { WHEEL_ROWS } else { -WHEEL_ROWS }),
             ChatEvent::Agent(message) => self.hear(message, now),
         }
     }
@@ -207,7 +211,7 @@ impl ChatState {
         }
     }
 
-    fn key(&mut self, key: KeyEvent, now: Duration) -> Vec<ChatEffect> {
+    fn key(&mut self, key: KeyEvent, now: Duration) {
         let focus = self.focus();
         let action = action(key, focus);
         if action != KeyAction::Interrupt {
@@ -221,7 +225,7 @@ impl ChatState {
             KeyAction::HistoryBack => self.draft.back(),
             KeyAction::HistoryForward => self.draft.forward(),
             KeyAction::SelectPrevious | KeyAction::SelectNext => {
-                return self.select(focus, action == KeyAction::SelectNext);
+                self.select(focus, action == KeyAction::SelectNext);
             }
             KeyAction::Dismiss => self.dismiss(focus),
             KeyAction::Help => self.has_help = true,
@@ -229,17 +233,16 @@ impl ChatState {
             KeyAction::PageUp | KeyAction::PageDown => self.turn_page(action == KeyAction::PageDown),
             // A letter that is typed while a card is open was meant for the draft, and so is what follows it at once.
             KeyAction::Nothing => self.cards.iter_mut().take(1).for_each(|card| card.appear(now)),
-            KeyAction::Send => return self.send(now),
-            KeyAction::Confirm => return self.confirm(focus, None, now),
-            KeyAction::ConfirmNumber(number) => return self.confirm(focus, Some(number), now),
-            KeyAction::Cancel => return self.cancel(),
-            KeyAction::Interrupt => return self.interrupt(now),
-            KeyAction::Leave => return vec![ChatEffect::Leave],
-            KeyAction::Redraw => return vec![ChatEffect::Redraw],
-            KeyAction::Sessions => return self.list(None),
-            KeyAction::NextMode => return self.next_mode(),
+            KeyAction::Send => self.send(now),
+            KeyAction::Confirm => self.confirm(focus, None, now),
+            KeyAction::ConfirmNumber(number) => self.confirm(focus, Some(number), now),
+            KeyAction::Cancel => self.cancel(),
+            KeyAction::Interrupt => self.interrupt(now),
+            KeyAction::Leave => self.effects.push(ChatEffect::Leave),
+            KeyAction::Redraw => self.effects.push(ChatEffect::Redraw),
+            KeyAction::Sessions => self.list(None),
+            KeyAction::NextMode => self.next_mode(),
         }
-        Vec::new()
     }
 
     fn complete(&mut self) {
@@ -248,17 +251,17 @@ impl ChatState {
         }
     }
 
-    fn select(&mut self, focus: Focus, forward: bool) -> Vec<ChatEffect> {
+    fn select(&mut self, focus: Focus, forward: bool) {
         match focus {
             Focus::Draft(_) => self.draft.select(&self.commands, forward),
             Focus::Card => self.cards.iter_mut().take(1).for_each(|card| card.select(forward)),
             Focus::Picker => {
-                let cursor = self.picker.as_mut().and_then(|picker| picker.select(forward));
-                return if cursor.is_some() { self.list(cursor) } else { Vec::new() };
+                if let Some(cursor) = self.picker.as_mut().and_then(|picker| picker.select(forward)) {
+                    self.list(Some(cursor));
+                }
             }
             Focus::Help => {}
         }
-        Vec::new()
     }
 
     fn dismiss(&mut self, focus: Focus) {
@@ -285,110 +288,100 @@ impl ChatState {
         }
     }
 
-    fn send(&mut self, now: Duration) -> Vec<ChatEffect> {
+    fn send(&mut self, now: Duration) {
         if !self.forms.is_empty() {
             return self.fill(now);
         }
         // Enter completes the beginning of a command; a complete one is sent.
         if self.draft.completion(&self.commands).is_some() {
-            self.complete();
-            return Vec::new();
+            return self.complete();
         }
         let text = self.draft.text().trim().to_owned();
         if text.is_empty() {
-            return Vec::new();
+            return;
         }
         if let Some(command) = own_command(&text) {
             self.draft.set("");
             return self.run_own(command);
         }
         let Some(session) = self.session.clone() else {
-            self.remark = Some("the session is not open yet".to_owned());
-            return Vec::new();
+            return self.remark("the session is not open yet");
         };
         self.draft.remember(&text);
         self.draft.set("");
         self.waiting.push_back(text.clone());
         self.scroll.below = 0;
-        vec![ChatEffect::Request(ChatRequest::Prompt { session, text, cwd: self.cwd.clone() })]
+        self.request(ChatRequest::Prompt { session, text, cwd: self.cwd.clone() });
     }
 
-    /// Answers a field of the form.
-    fn fill(&mut self, now: Duration) -> Vec<ChatEffect> {
-        let Some(form) =
-            self.forms.front_mut().filter(|form| now.saturating_sub(form.appeared) >= TYPED_AHEAD)
-        else {
-            return Vec::new();
-        };
+    fn fill(&mut self, now: Duration) {
+        let form = self.forms.front_mut().filter(|form| now.saturating_sub(form.appeared) >= TYPED_AHEAD);
+        let Some(form) = form else { return };
         let (before, text) = (form.dialog.prompt(), self.draft.text());
         let reply = form.dialog.typed(&text);
         let card = form.number;
         if reply.is_none() && form.dialog.prompt() == before {
-            self.remark = Some("this is not what the question asks for".to_owned());
-            return Vec::new();
+            return self.remark("this is not what the question asks for");
         }
         self.draft.set("");
-        let Some(reply) = reply else { return Vec::new() };
-        self.remove_card(card, now);
-        vec![ChatEffect::Request(ChatRequest::Fill { card, reply })]
+        if let Some(reply) = reply {
+            self.remove_card(card, now);
+            self.request(ChatRequest::Fill { card, reply });
+        }
     }
 
-    fn run_own(&mut self, command: ChatCommand) -> Vec<ChatEffect> {
+    fn run_own(&mut self, command: ChatCommand) {
         match command {
-            ChatCommand::Quit => vec![ChatEffect::Leave],
-            ChatCommand::Keys => {
-                self.has_help = true;
-                Vec::new()
-            }
+            ChatCommand::Quit => self.effects.push(ChatEffect::Leave),
+            ChatCommand::Keys => self.has_help = true,
             ChatCommand::Sessions => self.list(None),
             ChatCommand::New => self.open(None),
             ChatCommand::Option(id) => {
                 let option = self.options.iter().find(|option| &*option.config_id.0 == id);
                 match (&self.session, option) {
                     (Some(session), Some(option)) => self.picker = Some(Picker::of_option(session, option)),
-                    _ => self.remark = Some(format!("there is nothing to choose for /{id} here")),
+                    _ => self.remark(format!("there is nothing to choose for /{id} here")),
                 }
-                Vec::new()
             }
         }
     }
 
-    fn list(&mut self, cursor: Option<wire::SessionListCursor>) -> Vec<ChatEffect> {
-        vec![ChatEffect::Request(ChatRequest::List { cwd: self.cwd.clone(), cursor })]
+    fn remark(&mut self, words: impl Into<String>) {
+        self.remark = Some(words.into());
     }
 
-    fn next_mode(&mut self) -> Vec<ChatEffect> {
+    fn list(&mut self, cursor: Option<wire::SessionListCursor>) {
+        self.request(ChatRequest::List { cwd: self.cwd.clone(), cursor });
+    }
+
+    fn next_mode(&mut self) {
         let mode = self.option(&wire::SessionConfigOptionCategory::Mode);
         let request = self.session.as_ref().zip(mode).and_then(|(session, mode)| next_value(session, mode));
-        request.map(ChatEffect::Request).into_iter().collect()
+        self.effects.extend(request.map(ChatEffect::Request));
     }
 
     fn option(&self, category: &wire::SessionConfigOptionCategory) -> Option<&wire::SessionConfigOption> {
         self.options.iter().find(|option| option.category.as_ref() == Some(category))
     }
 
-    fn confirm(&mut self, focus: Focus, number: Option<usize>, now: Duration) -> Vec<ChatEffect> {
+    fn confirm(&mut self, focus: Focus, number: Option<usize>, now: Duration) {
         if focus == Focus::Picker {
-            let Some(Picker { mut entries, selected, .. }) = self.picker.take() else { return Vec::new() };
-            if selected >= entries.len() {
-                return Vec::new();
-            }
-            return match entries.swap_remove(selected).request {
-                ChatRequest::Resume { session, cwd } => self.open(Some((session, cwd))),
-                request => vec![ChatEffect::Request(request)],
+            let chosen =
+                self.picker.take().and_then(|picker| picker.entries.into_iter().nth(picker.selected));
+            return match chosen.map(|entry| entry.request) {
+                Some(ChatRequest::Resume { session, cwd }) => self.open(Some((session, cwd))),
+                Some(request) => self.request(request),
+                None => {}
             };
         }
-        let Some(card) = self.cards.front_mut() else { return Vec::new() };
+        let Some(card) = self.cards.front_mut() else { return };
         match card.answer(number, now) {
-            CardAnswer::Ignored => Vec::new(),
-            CardAnswer::Refused(why) => {
-                self.remark = Some(why.to_owned());
-                Vec::new()
-            }
+            CardAnswer::Ignored => {}
+            CardAnswer::Refused(why) => self.remark(why),
             CardAnswer::Decide(option) => {
                 let card = card.number();
                 self.remove_card(card, now);
-                vec![ChatEffect::Request(ChatRequest::Decide { card, option })]
+                self.request(ChatRequest::Decide { card, option });
             }
         }
     }
@@ -416,17 +409,18 @@ impl ChatState {
         matches!(self.activity, SessionActivity::Working(_) | SessionActivity::Asking)
     }
 
-    fn cancel(&mut self) -> Vec<ChatEffect> {
-        let session = self.session.clone().filter(|_| self.is_busy());
-        session.map(|session| ChatEffect::Request(ChatRequest::Cancel { session })).into_iter().collect()
+    fn cancel(&mut self) {
+        if let Some(session) = self.session.clone().filter(|_| self.is_busy()) {
+            self.request(ChatRequest::Cancel { session });
+        }
     }
 
-    fn interrupt(&mut self, now: Duration) -> Vec<ChatEffect> {
+    fn interrupt(&mut self, now: Duration) {
         if self.interrupted.is_some_and(|at| now.saturating_sub(at) <= LEAVE_WITHIN) {
-            return vec![ChatEffect::Leave];
+            return self.effects.push(ChatEffect::Leave);
         }
         self.interrupted = Some(now);
-        self.remark = Some("Ctrl+C again to leave".to_owned());
+        self.remark("Ctrl+C again to leave");
         (self.has_help, self.picker) = (false, None);
         if self.draft.is_empty() || !self.cards.is_empty() {
             return self.cancel();
@@ -434,41 +428,39 @@ impl ChatState {
         let text = self.draft.text();
         self.draft.remember(&text);
         self.draft.set("");
-        Vec::new()
     }
 
     /// Opens a session in place of the current one.
-    fn open(&mut self, resumed: Option<(wire::SessionId, PathBuf)>) -> Vec<ChatEffect> {
+    fn open(&mut self, resumed: Option<(wire::SessionId, PathBuf)>) {
         if self.is_busy() {
-            self.remark = Some("cancel the turn first: Esc".to_owned());
-            return Vec::new();
+            return self.remark("cancel the turn first: Esc");
         }
         // Its answer would otherwise take the place of the session that is chosen now.
         if self.is_opening {
-            self.remark = Some("a session is still being opened".to_owned());
-            return Vec::new();
+            return self.remark("a session is still being opened");
         }
         self.is_opening = true;
-        let closed = self.session.take().map(|session| ChatRequest::Close { session });
+        if let Some(session) = self.session.take() {
+            self.request(ChatRequest::Close { session });
+        }
         (self.activity, self.title, self.usage) = (SessionActivity::Opening, None, None);
         self.transcript.clear();
         self.waiting.clear();
         self.draft.forget_history();
         self.scroll = Scroll::default();
-        let opened = match resumed {
+        match resumed {
             Some((session, cwd)) => {
                 // The conversation comes before the answer.
                 self.session = Some(session.clone());
-                ChatRequest::Resume { session, cwd }
+                self.request(ChatRequest::Resume { session, cwd });
             }
-            None => ChatRequest::Create { cwd: self.cwd.clone() },
-        };
-        closed.into_iter().chain([opened]).map(ChatEffect::Request).collect()
+            None => self.request(ChatRequest::Create { cwd: self.cwd.clone() }),
+        }
     }
 
     // ── The agent ──────────────────────────────────────────────────────────────────────────────────
 
-    fn hear(&mut self, message: AgentMessage, now: Duration) -> Vec<ChatEffect> {
+    fn hear(&mut self, message: AgentMessage, now: Duration) {
         match message {
             AgentMessage::Update(notification) => {
                 // Others are those of subagents, and of a session that was just closed.
@@ -515,7 +507,7 @@ impl ChatState {
                 }
             }
             AgentMessage::Sessions { sessions, .. } if sessions.is_empty() => {
-                self.remark = Some("there is no session of this directory".to_owned());
+                self.remark("there is no session of this directory");
             }
             AgentMessage::Sessions { sessions, cursor, .. } => {
                 self.picker = Some(Picker::of_sessions(sessions, cursor));
@@ -540,7 +532,6 @@ impl ChatState {
                 self.lost = Some(why);
             }
         }
-        Vec::new()
     }
 
     fn no_longer_waits(&mut self, text: &str) {

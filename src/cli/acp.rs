@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::overrides::OverrideArgs;
-use super::{CliError, EXIT_USAGE, log, login, serve, server, terminal};
+use super::{CliContext as _, CliError, EXIT_USAGE, log, login, serve, server, terminal};
 use crate::acp::connection::{Connection, ConnectionCloser, LineDirection, Tap};
 use crate::acp::server::ConnectionConfig;
 use crate::acp::writer::Positions;
@@ -93,17 +93,17 @@ impl RemoteCredentials {
     /// The server at an address.
     pub fn server(&self, address: &str) -> Result<RemoteServerAddress, CliError> {
         let token = match &self.remote_token_file {
-            Some(path) => read_private(path)
-                .map_err(|why| CliError::failed(format!("{} {why}", path.display()), None))?,
+            Some(path) => {
+                read_private(path).map_err(|why| CliError::failed(format!("{} {why}", path.display())))?
+            }
             None => std::env::var(REMOTE_TOKEN_VARIABLE).unwrap_or_default(),
         };
         if token.trim().is_empty() {
-            let hint = format!("set {REMOTE_TOKEN_VARIABLE}, or name a file with --remote-token-file");
-            return Err(CliError::failed("--remote needs a token of the server", Some(hint)));
+            return Err(CliError::failed("--remote needs a token of the server")
+                .hint(format!("set {REMOTE_TOKEN_VARIABLE}, or name a file with --remote-token-file")));
         }
         let authorities = self.tls_ca.as_deref().map(server::read).transpose()?;
-        RemoteServerAddress::parse(address, token.trim(), authorities.as_deref())
-            .map_err(|why| CliError::failed(why, None))
+        RemoteServerAddress::parse(address, token.trim(), authorities.as_deref()).map_err(CliError::failed)
     }
 }
 
@@ -151,8 +151,8 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
     log::to_file(&paths);
     let tap = args.transcript.as_deref().map(record).transpose()?;
     let (reader, writer) = standard_ends().map_err(|error| {
-        let hint = "start it from an editor, or with pipes".to_owned();
-        CliError::failed(format!("stdin and stdout can't be used: {error}"), Some(hint))
+        CliError::failed(format!("stdin and stdout can't be used: {error}"))
+            .hint("start it from an editor, or with pipes")
     })?;
     if let Some(address) = &args.remote.remote {
         if overrides != Overrides::default() {
@@ -165,11 +165,7 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
     if !args.standalone {
         match attach(&paths, &overrides) {
             Ok((connector, link, signals)) => {
-                front::run(connector, link, reader, writer, tap, signals).map_err(|error| {
-                    CliError::failed(format!("the threads of the front end can't be started: {error}"), None)
-                })?;
-                // Returning from main would wait for a thread that may still read.
-                std::process::exit(0)
+                return serve_by(connector, link, (reader, writer), tap, signals);
             }
             Err(why) => {
                 tracing::warn!(why, "no daemon can be reached: this window runs the agent in its own process")
@@ -180,21 +176,25 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
 }
 
 /// Serves the editor by the daemon of another machine.
-fn remote(
-    address: &str,
-    args: &RemoteArgs,
-    (reader, writer): (File, File),
-    tap: Option<Tap>,
-) -> Result<i32, CliError> {
-    let failed = |why: String| CliError::failed(why, None);
+fn remote(address: &str, args: &RemoteArgs, ends: (File, File), tap: Option<Tap>) -> Result<i32, CliError> {
     let server = args.credentials.server(address)?;
     let connector = RemoteConnector::new(server, args.worker.clone());
-    let mut connector = connector.map_err(|error| failed(format!("no thread can be started: {error}")))?;
-    let link = connector.find(0, false).map_err(|why| failed(format!("the server can't be used: {why}")))?;
-    let signals = BlockedSignals::new();
-    let signals = signals.map_err(|error| failed(format!("signals can't be blocked: {error}")))?;
+    let mut connector = connector.context("no thread can be started")?;
+    let link = connector.find(0, false).context("the server can't be used")?;
+    let signals = BlockedSignals::new().context("signals can't be blocked")?;
+    serve_by(connector, link, ends, tap, signals)
+}
+
+/// Serves the editor by a daemon, and ends the process.
+fn serve_by(
+    connector: impl FindDaemon + 'static,
+    link: DaemonLink,
+    (reader, writer): (File, File),
+    tap: Option<Tap>,
+    signals: BlockedSignals,
+) -> Result<i32, CliError> {
     front::run(connector, link, reader, writer, tap, signals)
-        .map_err(|error| failed(format!("the threads of the front end can't be started: {error}")))?;
+        .context("the threads of the front end can't be started")?;
     // Returning from main would wait for a thread that may still read.
     std::process::exit(0)
 }
@@ -233,8 +233,7 @@ impl RemoteToken {
         if let Some(value) = std::env::var(variable).ok().filter(|token| !token.is_empty()) {
             return Ok(RemoteToken { value, is_new: false, variable });
         }
-        let value =
-            secret().map_err(|error| CliError::failed(format!("no token can be made: {error}"), None))?;
+        let value = secret().context("no token can be made")?;
         Ok(RemoteToken { value, is_new: true, variable })
     }
 
@@ -258,11 +257,10 @@ fn listen(address: SocketAddr, origins: Vec<String>, overrides: Overrides) -> Re
     };
     let access = RemoteAccess { tokens: AcceptedTokens::One(token.value.clone()), origins };
     serve::runtime()?.block_on(async {
-        let failed = |why| CliError::failed(why, None);
         let server =
             RemoteServer::listen(address, SocketSecurity::Loopback, access, Arc::new(connector), None, None);
-        let server = server.await.map_err(failed)?;
-        let address = server.address().map_err(|error| failed(error.to_string()))?;
+        let server = server.await?;
+        let address = server.address().map_err(|error| error.to_string())?;
         note!("listening on ws://{address}{PATH}");
         if token.is_new {
             note!("token: {} (set {TOKEN_VARIABLE} to choose one)", token.value);
@@ -340,9 +338,7 @@ fn end_on_signal(runtime: &tokio::runtime::Runtime, end: &LocalShutdown) {
 fn record(path: &Path) -> Result<Tap, CliError> {
     // Private like the journals, because it contains the conversation.
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-    let file = file.map_err(|error| {
-        CliError::failed(format!("the transcript {} can't be written: {error}", path.display()), None)
-    })?;
+    let file = file.context(format_args!("the transcript {} can't be written", path.display()))?;
     let mut recorder = Recorder::new(file);
     Ok(Box::new(move |direction, line| {
         let direction = match direction {

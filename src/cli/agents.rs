@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::recipes::place;
 use super::terminal;
 use super::{CliError, serve};
 use crate::problem::Problem;
 use crate::recipe::agents::{AgentCatalog, AgentDefinition};
 use crate::recipe::parse::RecipeSource;
-use crate::thread::visible::visible;
 
 /// Characters of a description in the list.
 const DESCRIPTION_CHARS_MAX: usize = 100;
@@ -51,7 +51,7 @@ pub fn main(args: AgentsArgs) -> Result<i32, CliError> {
         AgentsCommand::Check { files } => {
             let files: Vec<PathBuf> = files.iter().map(|file| cwd.join(file)).collect();
             if let Some(missing) = files.iter().find(|file| !file.exists()) {
-                return Err(CliError::failed(format!("there is no {}", missing.display()), None));
+                return Err(CliError::failed(format!("there is no {}", missing.display())));
             }
             check(&AgentCatalog::named(&files), args.json)
         }
@@ -73,13 +73,7 @@ fn list(catalog: &AgentCatalog, cwd: &Path, as_json: bool) -> Result<(), CliErro
             Some((end, _)) => format!("{}…", agent.description[..end].trim_end()),
             None => agent.description.clone(),
         };
-        let place = match &agent.source {
-            RecipeSource::BuiltIn => "built in".to_owned(),
-            RecipeSource::User(path) | RecipeSource::Repository(path) => {
-                path.strip_prefix(cwd).unwrap_or(path).display().to_string()
-            }
-        };
-        let _ = writeln!(text, "{:width$}  {about} [{place}]", agent.name);
+        let _ = writeln!(text, "{:width$}  {about} [{}]", agent.name, place(&agent.source, cwd));
     }
     for path in &catalog.shadowed {
         let _ = writeln!(text, "\nNot used, because an earlier file has its name: {}", path.display());
@@ -88,7 +82,7 @@ fn list(catalog: &AgentCatalog, cwd: &Path, as_json: bool) -> Result<(), CliErro
         let count = catalog.problems.len();
         let _ = writeln!(text, "\nFiles that define no agent: {count}; `epitome agents check` shows them");
     }
-    terminal::print(&visible(&text))
+    terminal::print_visible(&text)
 }
 
 fn check(catalog: &AgentCatalog, as_json: bool) -> Result<i32, CliError> {
@@ -113,7 +107,7 @@ fn check(catalog: &AgentCatalog, as_json: bool) -> Result<i32, CliError> {
         let own = catalog.agents.iter().filter(|agent| agent.source != RecipeSource::BuiltIn).count();
         let _ = writeln!(text, "{own} agents, nothing wrong");
     }
-    terminal::print(&visible(&text)).map(|()| code)
+    terminal::print_visible(&text).map(|()| code)
 }
 
 fn problems(problems: &[Problem]) -> Vec<Value> {

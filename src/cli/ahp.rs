@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::acp::RemoteToken;
 use super::overrides::OverrideArgs;
-use super::{CliError, log, serve};
+use super::{CliContext as _, CliError, log, serve};
 use crate::daemon::front::access::{AcceptedTokens, RemoteAccess};
 use crate::daemon::front::attach::Connector;
 use crate::session::registry::Overrides;
@@ -34,15 +34,14 @@ pub fn main(args: AhpArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     log::to_file(&paths);
     let token = RemoteToken::from_environment(TOKEN_VARIABLE)?;
-    let failed = |why| CliError::failed(why, None);
     let connector = Connector::new(&paths, token.environment(), Overrides::from(args.overrides))
-        .map_err(|error| failed(format!("this program is not found: {error}")))?;
+        .context("this program is not found")?;
     let directory = serve::working_directory()?;
     serve::runtime()?.block_on(async {
         let access =
             RemoteAccess { tokens: AcceptedTokens::One(token.value.clone()), origins: args.allow_origin };
-        let server = AhpServer::listen(args.listen, access, connector, directory).await.map_err(failed)?;
-        let address = server.address().map_err(|error| failed(error.to_string()))?;
+        let server = AhpServer::listen(args.listen, access, connector, directory).await?;
+        let address = server.address().map_err(|error| error.to_string())?;
         note!("listening on ws://{address}/");
         if token.is_new {
             note!(
@@ -50,6 +49,6 @@ pub fn main(args: AhpArgs) -> Result<i32, CliError> {
                 token.value
             );
         }
-        Err(failed(server.serve().await))
+        Err(server.serve().await.into())
     })
 }

@@ -60,10 +60,8 @@ quote what a provider answered. Read it before you send it, and remove what you 
 
 pub fn main(args: BugReportArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
-    let store = serve::store(&paths);
-    let report = report(&paths, &store, args.session.as_deref());
-    store.settle();
-    let report = visible(&report?).into_owned();
+    let report = serve::with_store(&paths, |store| report(&paths, store, args.session.as_deref()))?;
+    let report = visible(&report).into_owned();
     if args.file.as_deref() == Some(Path::new("-")) {
         return terminal::print(&report).map(|()| 0);
     }
@@ -77,7 +75,7 @@ pub fn main(args: BugReportArgs) -> Result<i32, CliError> {
         file.display(),
         report.len()
     );
-    terminal::print(&visible(&message)).map(|()| 0)
+    terminal::print_visible(&message).map(|()| 0)
 }
 
 fn report(paths: &Paths, store: &Store, session: Option<&str>) -> Result<String, CliError> {
@@ -105,10 +103,10 @@ fn report(paths: &Paths, store: &Store, session: Option<&str>) -> Result<String,
 
 /// Creates a redactor with the secrets of this environment and these settings.
 fn redactor(paths: &Paths, project: &Project) -> ReportRedactor {
-    let named = settings::key_variables(&project.settings);
+    let named: Vec<&str> = project.settings.key_variables().collect();
     let variables = std::env::vars_os().filter_map(|(name, value)| {
         let (name, value) = (name.into_string().ok()?, value.to_string_lossy().into_owned());
-        (redact::is_secret_name(&name) || named.contains(&name)).then_some(value)
+        (redact::is_secret_name(&name) || named.contains(&&*name)).then_some(value)
     });
     let text = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let home = paths.user_home.as_deref();
@@ -143,7 +141,6 @@ fn system() -> String {
     )
 }
 
-/// Returns the status and metrics of the daemon.
 async fn daemon_now(runtime_dir: &RuntimeDir) -> String {
     let client = match ControlClient::connect(runtime_dir).await {
         Ok(Some(client)) => client,

@@ -22,11 +22,10 @@ pub fn main() -> Result<i32, CliError> {
     let notification = serve::settings(&paths, Some(&cwd)).notify.sequence();
     let setup = ChatSetup { cwd, has_colors: Style::for_stdout() == Style::Colors, notification };
     loop {
-        match chat::run(daemon()?, &setup).map_err(|why| CliError::failed(why, None))? {
+        match chat::run(daemon()?, &setup)? {
             ChatEnd::Left => return Ok(0),
             ChatEnd::Lost(why) => {
-                let hint = "`epitome` opens it again, and its sessions are kept".to_owned();
-                return Err(CliError::failed(why, Some(hint)));
+                return Err(CliError::failed(why).hint("`epitome` opens it again, and its sessions are kept"));
             }
             ChatEnd::NoLogin => {
                 let settings = serve::settings(&paths, Some(&setup.cwd));
@@ -51,9 +50,8 @@ pub fn main() -> Result<i32, CliError> {
 /// A connection to the daemon, which survives the daemon as that of an editor does.
 fn daemon() -> Result<Stream, CliError> {
     let failed = |why: String| {
-        let hint =
-            "`epitome run --standalone` works without a daemon; `epitome daemon logs` may say why".to_owned();
-        CliError::failed(format!("no daemon can be reached: {why}"), Some(hint))
+        CliError::failed(format!("no daemon can be reached: {why}"))
+            .hint("`epitome run --standalone` works without a daemon; `epitome daemon logs` may say why")
     };
     let (mut connector, link) = acp::connect(&serve::paths(), &Overrides::default()).map_err(failed)?;
     connector.report_in_log_only();

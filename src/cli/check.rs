@@ -7,7 +7,7 @@ use super::CliError;
 pub fn main(args: &CheckArgs) -> Result<i32, CliError> {
     match check(args, &mut std::io::stdout().lock()) {
         Ok(failed) => Ok(i32::from(failed > 0)),
-        Err(error) => Err(CliError { message: error.message, hint: Some(error.hint), code: 2 }),
+        Err(error) => Err(CliError::usage(error.message).hint(error.hint)),
     }
 }
 

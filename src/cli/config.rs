@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::text_editor::TextEditor;
-use super::{CliError, serve, terminal};
+use super::{CliContext as _, CliError, serve, terminal};
 use crate::config::{LoadedSettings, Settings};
 use crate::paths::Paths;
 use crate::problem::Problem;
@@ -104,7 +104,7 @@ fn check(problems: &[Problem], json: bool) -> Result<i32, CliError> {
         terminal::print("The settings have no problems.\n")?;
     } else {
         let text: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
-        terminal::print(&visible(&text))?;
+        terminal::print_visible(&text)?;
     }
     Ok(i32::from(!problems.is_empty()))
 }
@@ -130,7 +130,7 @@ fn edit(paths: &Paths, cwd: &Path) -> Result<i32, CliError> {
     let editor = TextEditor::of_user(&file)?;
     if !file.exists() {
         let made = file.parent().map_or(Ok(()), std::fs::create_dir_all);
-        made.map_err(|error| CliError::failed(format!("{} can't be made: {error}", file.display()), None))?;
+        made.context(format_args!("{} can't be made", file.display()))?;
         terminal::write_new(&file, TEMPLATE)?;
     }
     editor.edit(&file)?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::terminal;
-use super::{CliError, serve};
+use super::{CliContext as _, CliError, serve};
 use crate::daemon::control::ControlClient;
 use crate::daemon::runtime_dir::{END_TIME_MAX, RuntimeDir};
 use crate::thread::visible::visible;
@@ -78,10 +78,11 @@ pub(super) async fn call(client: &ControlClient, method: &str, params: Value) ->
     match tokio::time::timeout(ANSWER_WITHIN, client.call(method, params)).await {
         Ok(answered) => Ok(answered?),
         Err(_) => {
-            let hint = "`epitome daemon logs` may say why; end a stuck daemon with kill, and open windows \
-                        reconnect to the next one";
             let message = format!("the daemon has not answered for {} s", ANSWER_WITHIN.as_secs());
-            Err(CliError::failed(message, Some(hint.to_owned())))
+            Err(CliError::failed(message).hint(
+                "`epitome daemon logs` may say why; end a stuck daemon with kill, and open windows \
+                        reconnect to the next one",
+            ))
         }
     }
 }
@@ -100,7 +101,7 @@ async fn status(runtime_dir: &RuntimeDir, json: bool) -> Result<i32, CliError> {
     } else {
         shown(&status, jiff::Timestamp::now().as_millisecond())
     };
-    terminal::print(&visible(&text)).map(|()| 0)
+    terminal::print_visible(&text).map(|()| 0)
 }
 
 /// Formats the status. `now` is in milliseconds since the epoch.
@@ -160,27 +161,25 @@ async fn stop(runtime_dir: &RuntimeDir, force: bool) -> Result<i32, CliError> {
     let pid = stopping["pid"].as_u64().unwrap_or_default();
     if !runtime_dir.ended_within(END_TIME_MAX).await {
         let hint = format!("`kill {pid}` ends it; open windows reconnect to the next one");
-        return Err(CliError::failed("the daemon does not exit", Some(hint)));
+        return Err(CliError::failed("the daemon does not exit").hint(hint));
     }
     terminal::print(&format!("The daemon, process {pid}, has ended.\n")).map(|()| 0)
 }
 
 fn logs(directory: &Path, lines: usize, follow: bool) -> Result<i32, CliError> {
-    let cannot = |path: &Path, error: std::io::Error| {
-        CliError::failed(format!("{} can't be read: {error}", path.display()), None)
-    };
+    let unreadable = |path: &Path| format!("{} can't be read", path.display());
     let Some(mut path) = newest_log(directory) else {
-        let hint = Some("the log is created with its first line".to_owned());
-        return Err(CliError::failed(format!("there is no log in {}", directory.display()), hint));
+        return Err(CliError::failed(format!("there is no log in {}", directory.display()))
+            .hint("the log is created with its first line"));
     };
-    let mut file = BufReader::new(File::open(&path).map_err(|error| cannot(&path, error))?);
-    let last = last_lines(&mut file, lines).map_err(|error| cannot(&path, error))?;
+    let mut file = BufReader::new(File::open(&path).context(unreadable(&path))?);
+    let last = last_lines(&mut file, lines).context(unreadable(&path))?;
     if !terminal::print_more(&visible(&last))? || !follow {
         return Ok(0);
     }
     loop {
         let mut more = String::new();
-        file.read_to_string(&mut more).map_err(|error| cannot(&path, error))?;
+        file.read_to_string(&mut more).context(unreadable(&path))?;
         if !more.is_empty() {
             if !terminal::print_more(&visible(&more))? {
                 return Ok(0);
@@ -189,7 +188,7 @@ fn logs(directory: &Path, lines: usize, follow: bool) -> Result<i32, CliError> {
         }
         // Each day has a separate file.
         if let Some(newer) = newest_log(directory).filter(|newest| *newest != path) {
-            file = BufReader::new(File::open(&newer).map_err(|error| cannot(&newer, error))?);
+            file = BufReader::new(File::open(&newer).context(unreadable(&newer))?);
             path = newer;
             continue;
         }
@@ -197,7 +196,6 @@ fn logs(directory: &Path, lines: usize, follow: bool) -> Result<i32, CliError> {
     }
 }
 
-/// Returns the newest log file.
 fn newest_log(directory: &Path) -> Option<PathBuf> {
     logs_of(directory).pop()
 }

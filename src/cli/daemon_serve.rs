@@ -44,8 +44,7 @@ type StartedDaemon = (tokio::runtime::Runtime, crate::daemon::serve::Claim, Arc<
 /// Returns `None` if another daemon is running for this directory.
 fn start(paths: crate::paths::Paths) -> Result<Option<StartedDaemon>, CliError> {
     let runtime_dir = crate::daemon::runtime_dir::RuntimeDir::new(&paths);
-    let claimed = claim(&runtime_dir).map_err(|why| CliError::failed(why, None))?;
-    let Some(claim) = claimed else { return Ok(None) };
+    let Some(claim) = claim(&runtime_dir)? else { return Ok(None) };
     let runtime = serve::runtime()?;
     let services = serve::services(paths.clone());
     // Load now, so that the first client gets the learned context windows instead of the built-in ones.

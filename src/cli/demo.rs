@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::scratch::{self, Scratch};
 use super::terminal::Style;
-use super::{CliError, EXIT_CANCELLED, serve};
+use super::{CliContext as _, CliError, EXIT_CANCELLED, serve};
 use crate::thread::text;
 use client::DemoClient;
 use epitome_platform::os::SYSTEM_VARIABLES;
@@ -41,8 +41,7 @@ pub struct DemoArgs {
 pub fn main(args: DemoArgs) -> Result<i32, CliError> {
     let style = Style::for_stdout();
     let began = Instant::now();
-    let scratch = Scratch::new("demo")
-        .map_err(|error| CliError::failed(format!("no scratch directory could be made: {error}"), None))?;
+    let scratch = Scratch::new("demo").context("no scratch directory could be made")?;
     remove_on_interrupt(&scratch)?;
     let screen = Screen::new(style, style.is_terminal() && !args.fast);
     let mut demo = Demo::begin(&scratch, screen).map_err(|what| wrong("the start", &what))?;
@@ -58,8 +57,8 @@ pub fn main(args: DemoArgs) -> Result<i32, CliError> {
 }
 
 fn wrong(step: &str, what: &str) -> CliError {
-    let hint = "this should not happen; please report it with the output above".to_owned();
-    CliError::failed(format!("the demo went wrong at \"{step}\": {what}"), Some(hint))
+    CliError::failed(format!("the demo went wrong at \"{step}\": {what}"))
+        .hint("this should not happen; please report it with the output above")
 }
 
 type DemoStep = fn(&mut Demo) -> Result<(), String>;
@@ -328,8 +327,7 @@ fn remove_on_interrupt(scratch: &Scratch) -> Result<(), CliError> {
     let inside = runtime.enter();
     let interrupts = Interrupts::new();
     drop(inside);
-    let mut interrupts =
-        interrupts.map_err(|error| CliError::failed(format!("Ctrl-C can't be handled: {error}"), None))?;
+    let mut interrupts = interrupts.context("Ctrl-C can't be handled")?;
     std::thread::spawn(move || {
         runtime.block_on(interrupts.recv());
         scratch::remove(&path);

@@ -36,7 +36,6 @@ pub fn definition() -> Command {
     ))
 }
 
-/// Formats the commands with their descriptions, group by group.
 fn groups(root: &Command) -> String {
     let width = root.get_subcommands().map(|command| command.get_name().len()).max().unwrap_or_default();
     let mut text = String::new();
@@ -59,7 +58,6 @@ pub fn help_of(arguments: &[OsString]) -> String {
     format!("{} --help", command_of(&root, arguments).get_bin_name().unwrap_or("epitome"))
 }
 
-/// Returns the command that these arguments name.
 fn command_of<'a>(root: &'a Command, arguments: &[OsString]) -> &'a Command {
     let words = arguments.iter().filter_map(|argument| argument.to_str());
     words.fold(root, |command, word| command.find_subcommand(word).unwrap_or(command))

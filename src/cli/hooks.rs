@@ -97,20 +97,13 @@ pub fn main(args: HooksArgs) -> Result<i32, CliError> {
         HooksCommand::List { json } => list(&Project::load(paths)?, json),
         HooksCommand::Trust { names, never, yes } => {
             let decision = if never { TrustDecision::Never } else { TrustDecision::Always };
-            let consent = if yes { ConsentMode::Given } else { ConsentMode::Ask };
-            trust(&Project::load(paths)?, &names, decision, consent)
+            trust(&Project::load(paths)?, &names, decision, yes)
         }
         HooksCommand::Test { name, event, payload, json } => {
             try_out::test(&Project::load(paths)?, &name, &event, payload.as_deref(), json)
         }
         HooksCommand::Log { session, newest: _, json } => log::log(&paths, session.as_deref(), json),
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ConsentMode {
-    Ask,
-    Given,
 }
 
 /// The working directory with its settings and trusted hooks.
@@ -182,15 +175,14 @@ impl Project {
 
 fn list(project: &Project, json: bool) -> Result<i32, CliError> {
     let found = project.find();
-    let text = if json {
-        format!("{}\n", shown::found(&found))
-    } else if !project.settings.hooks.enabled {
-        "Hooks are switched off (hooks.enabled in the settings).\n".to_owned()
-    } else {
-        text_of(&found)
+    if json {
+        return terminal::print_json(&shown::found(&found)).map(|()| 0);
+    }
+    let text = match project.settings.hooks.enabled {
+        true => text_of(&found),
+        false => "Hooks are switched off (hooks.enabled in the settings).\n".to_owned(),
     };
-    terminal::print(&text)?;
-    Ok(0)
+    terminal::print_visible(&text).map(|()| 0)
 }
 
 fn text_of(found: &FoundHooks) -> String {
@@ -200,18 +192,12 @@ fn text_of(found: &FoundHooks) -> String {
     }
     for hook in &found.hooks {
         let events: Vec<&str> = hook.events.iter().map(|(event, _)| event.name()).collect();
-        let _ = writeln!(out, "{}  {}", visible(&hook.name), events.join(", "));
+        let _ = writeln!(out, "{}  {}", hook.name, events.join(", "));
         let path = hook.files.first().map_or_else(String::new, |path| path.display().to_string());
-        let _ = writeln!(
-            out,
-            "    {} · {} · {} · {}",
-            word(hook.place),
-            kind(hook),
-            short(&hook.digest),
-            visible(&path)
-        );
+        let (place, kind, digest) = (word(hook.place), kind(hook), short(&hook.digest));
+        let _ = writeln!(out, "    {place} · {kind} · {digest} · {path}");
         if !hook.manifest.description.is_empty() {
-            let _ = writeln!(out, "    {}", visible(&hook.manifest.description));
+            let _ = writeln!(out, "    {}", hook.manifest.description);
         }
     }
     if !found.untrusted.is_empty() {
@@ -221,19 +207,12 @@ fn text_of(found: &FoundHooks) -> String {
     if !found.skipped.is_empty() {
         out.push_str("\nSkipped:\n");
         for skipped in &found.skipped {
-            let _ = writeln!(
-                out,
-                "  {}: {}",
-                visible(&skipped.path.display().to_string()),
-                visible(&skipped.reason)
-            );
+            let _ = writeln!(out, "  {}: {}", skipped.path.display(), skipped.reason);
         }
     }
     if !found.problems.is_empty() {
         out.push_str("\nProblems:\n");
-        for problem in &found.problems {
-            let _ = writeln!(out, "  {}", visible(&problem.to_string()));
-        }
+        found.problems.iter().for_each(|problem| out.push_str(&format!("  {problem}\n")));
     }
     out
 }
@@ -253,12 +232,7 @@ fn short(digest: &str) -> &str {
     digest.get(..DIGEST_SHOWN).unwrap_or(digest)
 }
 
-fn trust(
-    project: &Project,
-    names: &[String],
-    decision: TrustDecision,
-    consent: ConsentMode,
-) -> Result<i32, CliError> {
+fn trust(project: &Project, names: &[String], decision: TrustDecision, yes: bool) -> Result<i32, CliError> {
     match project.settings.hooks.trust {
         Policy::Ask => {}
         Policy::Run => note!("note: hooks.trust is run, so hooks of a repository run without asking"),
@@ -275,21 +249,15 @@ fn trust(
         TrustDecision::Never => "Never run these?",
         TrustDecision::Always | TrustDecision::Once => "Let these run, until they change?",
     };
-    if consent == ConsentMode::Ask {
-        let Some(mut keyboard) = terminal::keyboard() else {
-            let hint = Some("--yes skips the question".to_owned());
-            return Err(CliError::failed("this must be confirmed, and there is no terminal", hint));
-        };
-        if !terminal::confirm(&mut *keyboard, question) {
-            return Err(CliError::failed("nothing was decided", None));
-        }
+    if !yes && !terminal::agreed(question)? {
+        return Err(CliError::failed("nothing was decided"));
     }
     let items: Vec<TrustSubject> = chosen
         .iter()
         .map(|item| TrustSubject { path: item.path.clone(), digest: item.digest.clone() })
         .collect();
     let mut trust = project.trust.clone();
-    trust.remember(&items, decision).map_err(|message| CliError::failed(message, None))?;
+    trust.remember(&items, decision)?;
     let what = match decision {
         TrustDecision::Never => "refused",
         TrustDecision::Always | TrustDecision::Once => "allowed",
@@ -317,8 +285,8 @@ fn chosen<'a>(
         };
         let meant: Vec<&UntrustedHook> = waiting.iter().filter(means).collect();
         if meant.is_empty() {
-            let hint = Some("`epitome hooks list` shows those that are".to_owned());
-            return Err(CliError::failed(format!("no hook {name} is waiting to be trusted"), hint));
+            return Err(CliError::failed(format!("no hook {name} is waiting to be trusted"))
+                .hint("`epitome hooks list` shows those that are"));
         }
         chosen.extend(meant);
     }

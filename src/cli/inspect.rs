@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use super::{CliError, log, serve, terminal};
+use super::{CliContext as _, CliError, log, serve, terminal};
 use crate::daemon::control::ControlClient;
 use crate::daemon::start;
 use crate::paths::Paths;
@@ -53,22 +53,19 @@ pub fn main(args: InspectArgs) -> Result<i32, CliError> {
     Ok(0)
 }
 
+const LOG_HINT: &str = "`epitome daemon logs` may say why";
+
 /// Connects to the daemon. Starts one if none is running, because the page outlives this command.
 async fn daemon(paths: &Paths) -> Result<ControlClient, CliError> {
     if let Some(client) = ControlClient::connect_for(paths).await? {
         return Ok(client);
     }
-    let program = start::this_program()
-        .map_err(|error| CliError::failed(format!("the path of this program is unknown: {error}"), None))?;
+    let program = start::this_program().context("the path of this program is unknown")?;
     start::start(&program, &serve::environment(), start::SlowNotices::StandardError)
-        .map_err(|why| CliError::failed(why, log_hint()))?;
+        .map_err(|why| CliError::failed(why).hint(LOG_HINT))?;
     ControlClient::connect_for(paths)
         .await?
-        .ok_or_else(|| CliError::failed("the daemon was started but does not answer", log_hint()))
-}
-
-fn log_hint() -> Option<String> {
-    Some("`epitome daemon logs` may say why".to_owned())
+        .ok_or_else(|| CliError::failed("the daemon was started but does not answer").hint(LOG_HINT))
 }
 
 /// Opens an address in the browser; returns whether one was started. Its output is discarded.

@@ -21,7 +21,6 @@ use crate::recipe::parse::RecipeSource;
 use crate::recipe::plugins::PluginCatalog;
 use crate::recipe::walk::read_text;
 use crate::session::instruction_files;
-use crate::thread::visible::visible;
 
 /// Maximum number of unused items that are printed per kind.
 const LINES_MAX: usize = 20;
@@ -63,7 +62,7 @@ pub fn main(args: InventoryArgs) -> Result<i32, CliError> {
     let kinds = kinds(&serve::working_directory()?, &serve::paths());
     match args.json {
         true => terminal::print_pretty(&Value::from_iter(kinds.iter().map(to_json))),
-        false => terminal::print(&visible(&kinds.iter().map(text).collect::<String>())),
+        false => terminal::print_visible(&kinds.iter().map(text).collect::<String>()),
     }?;
     Ok(0)
 }

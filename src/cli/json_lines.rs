@@ -7,9 +7,7 @@ use serde_json::{Map, Value, json};
 use super::printer::line;
 use super::streamed::Streamed;
 use crate::session::{NoticeSeverity, PermissionRequest, SessionEvent, TextKind, UsageNow, UserDecision};
-use crate::thread::{
-    Change, Entry, HookRun, HookRunResult, MessageId, SessionId, ToolCall, ToolOutcome, Usage, text,
-};
+use crate::thread::{Change, Entry, HookRun, MessageId, SessionId, ToolCall, ToolOutcome, Usage, text};
 
 /// Writes one object per line.
 pub struct JsonLines<'a> {
@@ -42,14 +40,7 @@ impl<'a> JsonLines<'a> {
                 }
                 self.write(&line)
             }
-            SessionEvent::Notice { severity, text } => {
-                let severity = match severity {
-                    NoticeSeverity::Info => "info",
-                    NoticeSeverity::Warning => "warning",
-                    NoticeSeverity::Error => "error",
-                };
-                self.notice(severity, text)
-            }
+            SessionEvent::Notice { severity, text } => self.notice(*severity, text),
             SessionEvent::CallStarted { .. }
             | SessionEvent::CallProgress { .. }
             | SessionEvent::CallFinished { .. }
@@ -139,14 +130,14 @@ impl<'a> JsonLines<'a> {
                     self.outcome(&outcome)?;
                 }
                 match cut {
-                    Some(cut) => self.notice("warning", &text::cut_words(cut)),
+                    Some(cut) => self.notice(NoticeSeverity::Warning, &text::cut_words(cut)),
                     None => Ok(()),
                 }
             }
             Change::ToolFinished { outcome } => self.outcome(outcome),
             Change::Hooked { runs, .. } => runs.iter().try_for_each(|run| self.hook(run)),
             change => match line(change) {
-                Some(line) => self.notice("info", &line),
+                Some(line) => self.notice(NoticeSeverity::Info, &line),
                 None => Ok(()),
             },
         }
@@ -174,20 +165,13 @@ impl<'a> JsonLines<'a> {
     }
 
     fn hook(&mut self, run: &HookRun) -> io::Result<()> {
-        let verdict = match run.verdict {
-            HookRunResult::Nothing => "nothing",
-            HookRunResult::Done => "done",
-            HookRunResult::Refused => "refused",
-            HookRunResult::Failed => "failed",
-            HookRunResult::Skipped => "skipped",
-        };
         self.write(&json!({
             "type": "hook", "hook": run.hook, "event": run.event, "asked": run.asked,
-            "verdict": verdict, "remarks": run.remarks,
+            "verdict": run.verdict, "remarks": run.remarks,
         }))
     }
 
-    fn notice(&mut self, severity: &str, text: &str) -> io::Result<()> {
+    fn notice(&mut self, severity: NoticeSeverity, text: &str) -> io::Result<()> {
         self.write(&json!({ "type": "notice", "severity": severity, "text": text }))
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{CliError, inspect, serve, terminal};
+use super::{CliContext as _, CliError, inspect, serve, terminal};
 use crate::config::{LoginSecret, Logins, Settings, StoredLogin, origin};
 use crate::paths::Paths;
 use crate::provider::endpoint::{self, CredentialOrigin, Endpoint, provider_title};
@@ -15,7 +15,6 @@ use crate::provider::listing::is_near;
 use crate::provider::login::{KeyCheck, check_key};
 use crate::provider::sign_in::{SignIn, has_sign_in, needs_sign_in, revoke};
 use crate::provider::{ErrorClass, ProviderError};
-use crate::thread::visible::visible;
 
 /// Maximum length of a key in bytes; real ones have about a hundred, signed tokens two thousand.
 const KEY_BYTES_MAX: usize = 16 * 1024;
@@ -102,7 +101,7 @@ pub fn main(args: LoginArgs) -> Result<i32, CliError> {
         }
     };
     store(&paths, provider, &login)?;
-    terminal::print(&visible(&done(provider, &service, &settings, &remark))).map(|()| 0)
+    terminal::print_visible(&done(provider, &service, &settings, &remark)).map(|()| 0)
 }
 
 pub fn logout(args: LogoutArgs) -> Result<i32, CliError> {
@@ -113,9 +112,8 @@ pub fn logout(args: LogoutArgs) -> Result<i32, CliError> {
     };
     let mut text = String::new();
     for provider in providers {
-        let removed = logins.remove(&provider).map_err(|error| {
-            CliError::failed(format!("the login for {provider} can't be removed: {error}"), None)
-        })?;
+        let removed =
+            logins.remove(&provider).context(format_args!("the login for {provider} can't be removed"))?;
         let Some(removed) = removed else { continue };
         let rest = match removed.login.and_then(|login| revoked(&provider, &login)) {
             Some(Ok(())) => "Its access is ended at the provider too.".to_owned(),
@@ -130,7 +128,7 @@ pub fn logout(args: LogoutArgs) -> Result<i32, CliError> {
     if text.is_empty() {
         text.push_str("There is no stored login to remove.\n");
     }
-    terminal::print(&visible(&text)).map(|()| 0)
+    terminal::print_visible(&text).map(|()| 0)
 }
 
 /// Revokes the tokens of a removed login; `None` if it had none.
@@ -151,7 +149,6 @@ fn usual_name(provider: &str) -> &str {
     }
 }
 
-/// Returns the providers that support a login.
 fn providers(settings: &Settings) -> Vec<String> {
     let built_in = endpoint::built_in_providers().map(str::to_owned);
     let configured = settings.providers.keys().filter(|name| {
@@ -162,20 +159,19 @@ fn providers(settings: &Settings) -> Vec<String> {
 
 fn service(provider: &str, settings: &Settings) -> Result<Endpoint, CliError> {
     if provider == "local" && !settings.providers.contains_key("local") {
-        let hint = "`epitome models` lists the models of a server on this machine".to_owned();
-        return Err(CliError::failed("local models need no login", Some(hint)));
+        return Err(CliError::failed("local models need no login")
+            .hint("`epitome models` lists the models of a server on this machine"));
     }
     if provider == "vertex" {
-        let hint = "Vertex AI takes Google's Application Default Credentials: run `gcloud auth application-default login`, or \
-                    set GOOGLE_APPLICATION_CREDENTIALS to the file of a service account";
-        return Err(CliError::failed("vertex has no keys to log in with", Some(hint.to_owned())));
+        return Err(CliError::failed("vertex has no keys to log in with").hint("Vertex AI takes Google's Application Default Credentials: run `gcloud auth application-default login`, or \
+                    set GOOGLE_APPLICATION_CREDENTIALS to the file of a service account"));
     }
     endpoint::service(provider, settings, &serve::environment()).map_err(|error| {
         if error.class == ErrorClass::Auth {
-            return CliError::failed(error.message, error.hint);
+            return CliError::failed(error.message).hint_if(error.hint);
         }
         let hint = format!("the providers are {}", providers(settings).join(", "));
-        CliError { code: 2, ..CliError::failed(format!("there is no provider {provider:?}"), Some(hint)) }
+        CliError::usage(format!("there is no provider {provider:?}")).hint(hint)
     })
 }
 
@@ -186,7 +182,7 @@ fn choose_provider(settings: &Settings) -> Result<String, CliError> {
     let named = || CliError::usage(format!("name a provider: {}", providers.join(", ")));
     let mut keyboard = terminal::keyboard().ok_or_else(named)?;
     for (at, provider) in providers.iter().enumerate() {
-        note!("  {}  {}", at + 1, visible(provider_title(provider)));
+        note!("  {}  {}", at + 1, provider_title(provider));
     }
     terminal::to_stderr(&format!("Which provider? [1-{}]: ", providers.len()));
     let typed = terminal::answer(&mut *keyboard).unwrap_or_default();
@@ -220,15 +216,15 @@ fn ask_for_key(provider: &str) -> Result<Option<String>, CliError> {
     }
     let asked = terminal::hidden_line(&format!("Paste the key for {}: ", provider_title(provider)));
     asked.map_err(|error| {
-        let hint = format!("`epitome login {provider} --key-stdin` reads the key from a pipe");
-        CliError::failed(format!("there is no terminal to ask on: {error}"), Some(hint))
+        CliError::failed(format!("there is no terminal to ask on: {error}"))
+            .hint(format!("`epitome login {provider} --key-stdin` reads the key from a pipe"))
     })
 }
 
 fn key_of_stdin() -> Result<String, CliError> {
     let mut text = String::new();
     let read = std::io::stdin().take(KEY_BYTES_MAX as u64 + 1).read_to_string(&mut text);
-    read.map_err(|error| CliError::failed(format!("the key can't be read from stdin: {error}"), None))?;
+    read.context("the key can't be read from stdin")?;
     Ok(text)
 }
 
@@ -243,7 +239,7 @@ fn checked_form(key: &str) -> Result<&str, CliError> {
         }
         key => return Ok(key),
     };
-    Err(CliError::failed(what, Some("nothing was stored".to_owned())))
+    Err(CliError::failed(what).hint("nothing was stored"))
 }
 
 // ── Signing in ─────────────────────────────────────────────────────────────────────────────────────
@@ -255,9 +251,8 @@ async fn sign_in(
     logins: &Logins,
     opens_browser: bool,
 ) -> Result<StoredLogin, CliError> {
-    let failed = |why: String| {
-        CliError::failed(format!("the sign-in failed: {why}"), Some("nothing was stored".to_owned()))
-    };
+    let failed =
+        |why: String| CliError::failed(format!("the sign-in failed: {why}")).hint("nothing was stored");
     let sign_in = SignIn::begin(http, service, logins).await.map_err(failed)?;
     note!("Sign in at {}", sign_in.link());
     let is_open = opens_browser && inspect::open(sign_in.link());
@@ -302,7 +297,7 @@ fn test(provider: &str, checked: KeyCheck) -> Result<String, CliError> {
     let untested =
         format!("nothing was stored; `epitome login {provider} --no-test` stores a key without a test");
     let failed = |error: ProviderError, hint: String| {
-        CliError::failed(error.message.trim_end_matches('.').to_owned(), Some(hint))
+        CliError::failed(error.message.trim_end_matches('.').to_owned()).hint(hint)
     };
     match checked {
         KeyCheck::Accepted => Ok("The key works.".to_owned()),
@@ -318,7 +313,7 @@ fn test(provider: &str, checked: KeyCheck) -> Result<String, CliError> {
 fn store(paths: &Paths, provider: &str, login: &StoredLogin) -> Result<(), CliError> {
     Logins::below(&paths.data).store(provider, login).map_err(|error| {
         let what = format!("the login can't be stored in {}: {error}", paths.data.join("logins").display());
-        CliError::failed(what, Some("`epitome doctor` checks the directories".to_owned()))
+        CliError::failed(what).hint("`epitome doctor` checks the directories")
     })
 }
 
@@ -365,9 +360,9 @@ fn status(settings: &Settings, as_json: bool) -> Result<i32, CliError> {
             format!("{:width$}  {from}\n", text(row, "provider"))
         })
         .collect();
-    terminal::print(&visible(&format!(
+    terminal::print_visible(&format!(
         "{lines}An editor that is not started from this shell may have another environment.\n"
-    )))
+    ))
     .map(|()| 0)
 }
 

@@ -11,7 +11,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 use super::{AFTER_HELP, Cli, CliError, serve, sessions, terminal};
 use crate::recipe::catalog::RecipeCatalog;
 use crate::session_library;
-use crate::store::SessionQuery;
+use crate::store::{Header, SessionQuery};
 
 /// Maximum number of sessions that a shell offers, newest first.
 const SESSIONS_MAX: usize = 100;
@@ -68,16 +68,10 @@ pub fn complete(what: &str) -> Result<i32, CliError> {
 }
 
 fn newest_sessions() -> Result<Vec<(String, String)>, CliError> {
-    let store = serve::store(&serve::paths());
-    let listed = session_library::list(
-        &store,
-        &SessionQuery { has_prompt: true, limit: Some(SESSIONS_MAX), ..SessionQuery::default() },
-    );
-    store.settle();
-    let newest = listed?.sessions.into_iter();
-    Ok(newest
-        .map(|header| (header.session.to_string(), sessions::short_title(header.title.as_deref())))
-        .collect())
+    let query = SessionQuery { has_prompt: true, limit: Some(SESSIONS_MAX), ..SessionQuery::default() };
+    let listed = serve::with_store(&serve::paths(), |store| session_library::list(store, &query))?;
+    let named = |header: Header| (header.session.to_string(), sessions::short_title(header.title.as_deref()));
+    Ok(listed.sessions.into_iter().map(named).collect())
 }
 
 fn known_recipes() -> Result<Vec<(String, String)>, CliError> {
@@ -146,6 +140,15 @@ fn commands_with(what: &str) -> Vec<String> {
     all_commands().into_iter().filter(|named| has(&named.command)).map(|named| named.name).collect()
 }
 
+/// Returns the options that are completed with this kind of values, in all spellings, each with its command.
+fn options_with(what: &str) -> Vec<(String, String)> {
+    let of_command = |NamedCommand { name, command }: NamedCommand| -> Vec<(String, String)> {
+        let options = command.get_opts().filter(|arg| completed_with(arg) == Some(what));
+        options.flat_map(spellings).map(|option| (name.clone(), option)).collect()
+    };
+    all_commands().into_iter().flat_map(of_command).collect()
+}
+
 /// Returns the spellings of an option on the command line.
 fn spellings(arg: &Arg) -> Vec<String> {
     let long = arg.get_long_and_visible_aliases().unwrap_or_default();
@@ -157,11 +160,7 @@ fn spellings(arg: &Arg) -> Vec<String> {
 fn bash() -> String {
     let mut cases = String::new();
     for (what, _) in COMPLETED {
-        let mut options: Vec<String> = Vec::new();
-        for NamedCommand { command, .. } in all_commands() {
-            let of_kind = command.get_opts().filter(|arg| completed_with(arg) == Some(what));
-            options.extend(of_kind.flat_map(spellings));
-        }
+        let mut options: Vec<String> = options_with(what).into_iter().map(|(_, option)| option).collect();
         options.sort();
         options.dedup();
         let lines: Vec<String> = commands_with(what).iter().map(|line| format!("\"{line}\"")).collect();
@@ -231,16 +230,13 @@ fn fish() -> String {
         for name in commands_with(what) {
             let _ = writeln!(text, "complete -c epitome -n \"{}\" -f {values}", fish_condition(&name));
         }
-        for NamedCommand { name, command } in all_commands() {
-            let of_kind = command.get_opts().filter(|arg| completed_with(arg) == Some(what));
-            for option in of_kind.flat_map(spellings) {
-                let option = match option.strip_prefix("--") {
-                    Some(long) => format!("-l {long}"),
-                    None => format!("-s {}", option.trim_start_matches('-')),
-                };
-                let condition = fish_condition(&name);
-                let _ = writeln!(text, "complete -c epitome -n \"{condition}\" {option} -x {values}");
-            }
+        for (name, option) in options_with(what) {
+            let option = match option.strip_prefix("--") {
+                Some(long) => format!("-l {long}"),
+                None => format!("-s {}", option.trim_start_matches('-')),
+            };
+            let condition = fish_condition(&name);
+            let _ = writeln!(text, "complete -c epitome -n \"{condition}\" {option} -x {values}");
         }
     }
     text

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::hooks::Project;
-use super::{CliError, serve, terminal};
+use super::{CliContext as _, CliError, serve, terminal};
 use crate::atomic_file::{lock_for_change, replace_private};
 use crate::config::{McpServer, McpSource, McpTransport};
 use crate::hooks::servers;
@@ -21,8 +21,8 @@ use crate::mcp::{FirstStart, Hub, McpContext, McpEvent, ServerState, is_logged_i
 use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::session::MCP_LOGINS;
-use crate::thread::visible::visible;
 use crate::tools::question::QuestionSender;
+use epitome_platform::root::read_regular_text;
 use import::ImportedServers;
 
 /// Timeout of a login; the user has ten minutes for it.
@@ -134,14 +134,10 @@ pub fn main(args: McpArgs) -> Result<i32, CliError> {
     }
 }
 
-fn failed(message: String) -> CliError {
-    CliError::failed(message, None)
-}
-
 fn done(as_json: bool, what: &str, name: &str, text: String) -> Result<i32, CliError> {
     match as_json {
-        true => terminal::print(&format!("{}\n", json!({ what: [name] })))?,
-        false => terminal::print(&visible(&format!("{text}\n")))?,
+        true => terminal::print_json(&json!({ what: [name] }))?,
+        false => terminal::print_visible(&format!("{text}\n"))?,
     }
     Ok(0)
 }
@@ -184,7 +180,7 @@ fn list(project: &Project, as_json: bool) -> Result<i32, CliError> {
         text.push_str("\nProblems of the settings:\n");
         project.settings_problems.iter().for_each(|problem| text.push_str(&format!("  {problem}\n")));
     }
-    terminal::print(&visible(&text))?;
+    terminal::print_visible(&text)?;
     Ok(0)
 }
 
@@ -245,15 +241,14 @@ fn change_config(paths: &Paths, change: impl FnOnce(&str) -> Result<String, Stri
     // Keep a symbolic link to the user's file.
     let file = paths.config_file();
     let file = file.canonicalize().unwrap_or(file);
-    let unusable = |error: io::Error| failed(format!("{} cannot be changed: {error}", file.display()));
-    let _lock = lock_for_change(&file).map_err(unusable)?;
+    let unusable = format!("{} cannot be changed", file.display());
+    let _lock = lock_for_change(&file).context(&unusable)?;
     let text = match std::fs::read_to_string(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(unusable(error)),
+        Err(error) => return Err(error).context(unusable),
     };
-    let changed = change(&text).map_err(failed)?;
-    replace_private(&file, changed.as_bytes()).map_err(unusable)
+    replace_private(&file, change(&text)?.as_bytes()).context(unusable)
 }
 
 // ── Servers of other agents ────────────────────────────────────────────────────────────────────────
@@ -261,7 +256,7 @@ fn change_config(paths: &Paths, change: impl FnOnce(&str) -> Result<String, Stri
 fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
     let cwd = serve::working_directory()?;
     let Some(home) = paths.user_home.clone().or_else(|| std::env::var_os("HOME").map(PathBuf::from)) else {
-        return Err(failed("the home directory is unknown".to_owned()));
+        return Err(CliError::failed("the home directory is unknown"));
     };
     let (claude, codex) = (home.join(".claude.json"), home.join(".codex/config.toml"));
     let known = serve::settings(paths, None).mcp.servers;
@@ -271,7 +266,7 @@ fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
         (codex, Box::new(import::from_codex)),
     ] {
         let Some(text) = text_of(&file)? else { continue };
-        let found = read(&text).map_err(|why| failed(format!("{}: {why}", file.display())))?;
+        let found = read(&text).context(file.display())?;
         for skipped in found.skipped {
             note!("{}: {skipped}", file.display());
         }
@@ -288,7 +283,7 @@ fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
     for server in &new {
         note!("Would add {}:\n    {}", server.description(), server.runs().replace('\n', "\n    "));
     }
-    if !new.is_empty() && (yes || is_confirmed()?) {
+    if !new.is_empty() && (yes || terminal::agreed("Add them to config.toml?")?) {
         change_config(paths, |text| {
             new.iter().try_fold(text.to_owned(), |text, server| config_edit::add_server(&text, server))
         })?;
@@ -297,9 +292,9 @@ fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
     }
     let names: Vec<&str> = new.iter().map(|server| server.name.as_str()).collect();
     match as_json {
-        true => terminal::print(&format!("{}\n", json!({ "added": names })))?,
+        true => terminal::print_json(&json!({ "added": names }))?,
         false if names.is_empty() => {}
-        false => terminal::print(&visible(&format!("Added to config.toml: {}.\n", names.join(", "))))?,
+        false => terminal::print_visible(&format!("Added to config.toml: {}.\n", names.join(", ")))?,
     }
     Ok(0)
 }
@@ -307,23 +302,10 @@ fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
 /// Parses the servers of a file; the error completes a sentence.
 type ReadServers<'a> = dyn Fn(&str) -> Result<ImportedServers, String> + 'a;
 
-fn is_confirmed() -> Result<bool, CliError> {
-    let Some(mut keyboard) = terminal::keyboard() else {
-        let hint = Some("--yes adds them without a question".to_owned());
-        return Err(CliError::failed("nobody can be asked here", hint));
-    };
-    Ok(terminal::confirm(&mut *keyboard, "Add them to config.toml?"))
-}
-
 fn text_of(file: &Path) -> Result<Option<String>, CliError> {
-    let unreadable = |why: String| failed(format!("{} cannot be read: {why}", file.display()));
-    match std::fs::metadata(file) {
+    match read_regular_text(file, IMPORT_BYTES_MAX) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(unreadable(error.to_string())),
-        Ok(metadata) if !metadata.is_file() || metadata.len() > IMPORT_BYTES_MAX => {
-            Err(unreadable("it is no ordinary file of a usual size".to_owned()))
-        }
-        Ok(_) => std::fs::read_to_string(file).map(Some).map_err(|error| unreadable(error.to_string())),
+        text => text.map(Some).context(format_args!("{} cannot be read", file.display())),
     }
 }
 
@@ -332,8 +314,7 @@ fn text_of(file: &Path) -> Result<Option<String>, CliError> {
 fn server_named<'p>(project: &'p Project, name: &str) -> Result<&'p McpServer, CliError> {
     let found = project.settings.mcp.servers.iter().find(|server| server.name == name);
     found.ok_or_else(|| {
-        let hint = Some("`epitome mcp list` lists them".to_owned());
-        CliError::failed(format!("there is no MCP server {name:?}"), hint)
+        CliError::failed(format!("there is no MCP server {name:?}")).hint("`epitome mcp list` lists them")
     })
 }
 
@@ -341,22 +322,21 @@ fn url_of(project: &Project, name: &str) -> Result<String, CliError> {
     match server_named(project, name)?.expanded(&project.environment) {
         Ok(McpTransport::Http { url, .. }) => Ok(url),
         Ok(McpTransport::Stdio { .. } | McpTransport::Client { .. }) => {
-            Err(failed(format!("{name} needs no login: it is not reached over the network")))
+            Err(CliError::failed(format!("{name} needs no login: it is not reached over the network")))
         }
-        Err(why) => Err(failed(format!("{name} cannot be used: {why}"))),
+        Err(why) => Err(why).context(format_args!("{name} cannot be used")),
     }
 }
 
 /// Removes the stored login of the server at this address. Returns whether there was one.
 fn log_out_of(project: &Project, url: &str) -> Result<bool, CliError> {
-    log_out(&project.paths.data.join(MCP_LOGINS), url)
-        .map_err(|error| failed(format!("the login cannot be removed: {error}")))
+    log_out(&project.paths.data.join(MCP_LOGINS), url).context("the login cannot be removed")
 }
 
 /// Completes the first start of a server whose session has ended; the server is read from stdin.
 pub fn first_start() -> Result<i32, CliError> {
-    let start: FirstStart = serde_json::from_reader(std::io::stdin())
-        .map_err(|error| failed(format!("no MCP server can be read from stdin: {error}")))?;
+    let start: FirstStart =
+        serde_json::from_reader(std::io::stdin()).context("no MCP server can be read from stdin")?;
     let project = Project::load(serve::paths())?;
     let (roots, environment) = (project.paths.repository_roots(&project.cwd), project.environment.clone());
     let context = McpContext {
@@ -366,7 +346,7 @@ pub fn first_start() -> Result<i32, CliError> {
     };
     let name = start.server.name.clone();
     let completed = serve::runtime()?.block_on(start.complete(context));
-    completed.map(|()| 0).map_err(|why| failed(format!("the MCP server {name} is not connected: {why}")))
+    completed.map(|()| 0).context(format_args!("the MCP server {name} is not connected"))
 }
 
 /// Connects the server, which shows the link for its login if it requires one.
@@ -374,8 +354,8 @@ fn login(project: &Project, name: &str, as_json: bool) -> Result<i32, CliError> 
     let url = url_of(project, name)?;
     let server = server_named(project, name)?.clone();
     if matches!(server.from, McpSource::Repository { .. }) {
-        let hint = Some("open a session here, allow the server, and log in there".to_owned());
-        return Err(CliError::failed(format!("{name} came with the repository"), hint));
+        return Err(CliError::failed(format!("{name} came with the repository"))
+            .hint("open a session here, allow the server, and log in there"));
     }
     // A server that does not recognize its tokens may fail instead of asking for a login.
     log_out_of(project, &url)?;
@@ -398,6 +378,6 @@ fn login(project: &Project, name: &str, as_json: bool) -> Result<i32, CliError> 
         };
         tokio::time::timeout(LOGIN_TIME_MAX, settled).await.unwrap_or(Err("it took too long".to_owned()))
     });
-    state.map_err(|why| failed(format!("{name} is not connected: {why}")))?;
+    state.context(format_args!("{name} is not connected"))?;
     done(as_json, "connected", name, format!("{name} is connected."))
 }

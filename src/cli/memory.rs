@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::text_editor::TextEditor;
-use super::{CliError, serve, terminal};
+use super::{CliContext as _, CliError, serve, terminal};
 use crate::atomic_file::private_directory;
 use crate::memory::MemoryFiles;
-use crate::thread::visible::visible;
 
 /// Show and edit what sessions remember
 ///
@@ -71,7 +70,7 @@ fn text_of(path: &Path) -> Result<Option<String>, CliError> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(CliError::failed(format!("{} can't be read: {error}", path.display()), None)),
+        Err(error) => Err(CliError::failed(format!("{} can't be read: {error}", path.display()))),
     }
 }
 
@@ -94,7 +93,7 @@ fn show(files: &MemoryFiles, as_json: bool) -> Result<i32, CliError> {
         }
         out.push('\n');
     }
-    terminal::print(&visible(&out)).map(|()| 0)
+    terminal::print_visible(&out).map(|()| 0)
 }
 
 fn list(files: &MemoryFiles, as_json: bool) -> Result<i32, CliError> {
@@ -119,31 +118,24 @@ fn list(files: &MemoryFiles, as_json: bool) -> Result<i32, CliError> {
     if sizes.is_empty() {
         out.push_str("Nothing is remembered.\n");
     }
-    terminal::print(&visible(&out)).map(|()| 0)
+    terminal::print_visible(&out).map(|()| 0)
 }
 
 fn edit(path: &Path) -> Result<i32, CliError> {
     let editor = TextEditor::of_user(path)?;
     let made = path.parent().map_or(Ok(()), private_directory);
-    made.map_err(|error| CliError::failed(format!("{} can't be made: {error}", path.display()), None))?;
+    made.context(format_args!("{} can't be made", path.display()))?;
     editor.edit(path).map(|()| 0)
 }
 
 fn forget(path: &Path, yes: bool) -> Result<i32, CliError> {
     let Some(text) = text_of(path)? else {
-        return terminal::print(&visible(&format!("There is no {}.\n", path.display()))).map(|()| 0);
+        return terminal::print_visible(&format!("There is no {}.\n", path.display())).map(|()| 0);
     };
-    if !yes {
-        let Some(mut keyboard) = terminal::keyboard() else {
-            let hint = Some("--yes deletes without asking".to_owned());
-            return Err(CliError::failed("there is no terminal to ask for confirmation", hint));
-        };
-        let question = format!("Delete {} ({} bytes)?", path.display(), text.len());
-        if !terminal::confirm(&mut *keyboard, &question) {
-            return Err(CliError::failed(format!("{} was not deleted", path.display()), None));
-        }
+    let question = format!("Delete {} ({} bytes)?", path.display(), text.len());
+    if !yes && !terminal::agreed(&question)? {
+        return Err(CliError::failed(format!("{} was not deleted", path.display())));
     }
-    std::fs::remove_file(path)
-        .map_err(|error| CliError::failed(format!("{} can't be deleted: {error}", path.display()), None))?;
-    terminal::print(&visible(&format!("Deleted {}.\n", path.display()))).map(|()| 0)
+    std::fs::remove_file(path).context(format_args!("{} can't be deleted", path.display()))?;
+    terminal::print_visible(&format!("Deleted {}.\n", path.display())).map(|()| 0)
 }

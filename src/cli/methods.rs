@@ -2,7 +2,6 @@
 //! behave the same in both cases.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use serde_json::Value;
 use tokio::runtime::Handle;
@@ -12,9 +11,6 @@ use crate::daemon::Daemon;
 use crate::daemon::control::ControlClient;
 use crate::paths::Paths;
 use crate::session::registry::Sessions;
-
-/// Timeout for a method's background work in this process. Its result is already on disk.
-const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Calls a method and waits for its result.
 pub fn call(paths: &Paths, method: &str, params: Value) -> Result<Value, CliError> {
@@ -26,11 +22,7 @@ pub fn call(paths: &Paths, method: &str, params: Value) -> Result<Value, CliErro
         Ok(client.call(method, params).await?)
     });
     if let Some(daemon) = own.get() {
-        let settled = async { tokio::time::timeout(SETTLE_WITHIN, daemon.sessions.settled()).await };
-        if runtime.block_on(settled).is_err() {
-            tracing::warn!(method, "the sessions of this process did not settle in time");
-        }
-        daemon.store.settle();
+        serve::settle(&daemon.sessions, &runtime);
     }
     // Running threads must not delay the exit.
     runtime.shutdown_background();

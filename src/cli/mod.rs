@@ -54,11 +54,13 @@ mod worker;
 mod worktree;
 
 use std::ffi::OsString;
+use std::fmt::Display;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::daemon::control::fault::Fault;
 use crate::mcp::FIRST_START_ARGUMENT;
+use crate::problem::{Problem, nearest};
 use crate::session_library::LibraryError;
 use crate::store::StoreError;
 use crate::tools::launcher::{LAUNCH_ARGUMENT, launch_main};
@@ -166,18 +168,60 @@ pub struct CliError {
 impl CliError {
     /// The arguments are invalid or inconsistent.
     pub fn usage(message: impl Into<String>) -> CliError {
-        CliError { message: message.into(), hint: None, code: 2 }
+        CliError { message: message.into(), hint: None, code: EXIT_USAGE }
     }
 
     /// The command failed.
-    pub fn failed(message: impl Into<String>, hint: Option<String>) -> CliError {
-        CliError { message: message.into(), hint, code: 1 }
+    pub fn failed(message: impl Into<String>) -> CliError {
+        CliError { message: message.into(), hint: None, code: 1 }
+    }
+
+    pub fn hint(self, hint: impl Into<String>) -> CliError {
+        self.hint_if(Some(hint.into()))
+    }
+
+    /// A hint that names the known word that was probably meant instead of an unknown one, or this hint.
+    pub fn meant<'a>(
+        self,
+        unknown: &str,
+        known: impl IntoIterator<Item = &'a str>,
+        hint: impl Into<String>,
+    ) -> CliError {
+        let near = nearest(unknown, known).map(|near| format!("did you mean {near:?}?"));
+        self.hint(near.unwrap_or_else(|| hint.into()))
+    }
+
+    pub fn hint_if(self, hint: Option<String>) -> CliError {
+        CliError { hint, ..self }
+    }
+}
+
+/// Says what failed, in front of the error that says why.
+trait CliContext<T> {
+    fn context(self, what: impl Display) -> Result<T, CliError>;
+}
+
+impl<T, E: Display> CliContext<T> for Result<T, E> {
+    fn context(self, what: impl Display) -> Result<T, CliError> {
+        self.map_err(|error| CliError::failed(format!("{what}: {error}")))
+    }
+}
+
+impl From<String> for CliError {
+    fn from(message: String) -> CliError {
+        CliError::failed(message)
+    }
+}
+
+impl From<Problem> for CliError {
+    fn from(problem: Problem) -> CliError {
+        CliError::failed(problem.to_string())
     }
 }
 
 impl From<Fault> for CliError {
     fn from(fault: Fault) -> CliError {
-        CliError::failed(fault.message, fault.hint)
+        CliError::failed(fault.message).hint_if(fault.hint)
     }
 }
 
@@ -189,7 +233,7 @@ impl From<StoreError> for CliError {
 
 impl From<LibraryError> for CliError {
     fn from(error: LibraryError) -> CliError {
-        CliError::failed(error.to_string(), error.hint())
+        CliError::failed(error.to_string()).hint_if(error.hint())
     }
 }
 

@@ -8,9 +8,7 @@ use serde_json::{Value, json};
 use super::terminal;
 use super::{CliError, methods, serve};
 use crate::daemon::control::EnvironmentObject;
-use crate::problem::nearest;
 use crate::provider::endpoint::{self, provider_title};
-use crate::thread::visible::visible;
 
 /// List models with context windows and prices
 ///
@@ -53,28 +51,27 @@ pub fn main(args: ModelsArgs) -> Result<i32, CliError> {
     let answer = methods::call(&paths, "models.list", params)?;
     let list = |field: &str| answer[field].as_array().map(Vec::as_slice).unwrap_or_default();
     for error in list("unanswered") {
-        note!("epitome: {}", visible(error.as_str().unwrap_or_default()));
+        note!("epitome: {}", error.as_str().unwrap_or_default());
     }
     let filter = args.filter.to_lowercase();
     let wanted: Vec<&Value> = list("models").iter().filter(|model| matches_filter(model, &filter)).collect();
     match args.json {
         true => terminal::print_pretty(&wanted)?,
-        false => terminal::print(&visible(&text(&wanted)))?,
+        false => terminal::print_visible(&text(&wanted))?,
     }
     if list("models").is_empty() {
         let nothing = endpoint::nothing_configured(&settings, &serve::environment());
-        return Err(CliError::failed(nothing.message, nothing.hint));
+        return Err(CliError::failed(nothing.message).hint_if(nothing.hint));
     }
     if wanted.is_empty() {
         let names = list("models").iter().map(|model| word(model, "name"));
         let words = names.flat_map(|name| [name, name.rsplit_once('/').map_or(name, |(_, short)| short)]);
-        let hint = match (nearest(&filter, words), args.all) {
-            (Some(near), _) => &format!("did you mean {near:?}?"),
-            (None, false) => "`epitome models --all` includes providers without an API key",
-            (None, true) => "`epitome models --all` without a filter shows all",
+        let all = match args.all {
+            false => "`epitome models --all` includes providers without an API key",
+            true => "`epitome models --all` without a filter shows all",
         };
-        let message = format!("no model has {filter:?} in its name");
-        return Err(CliError::failed(message, Some(hint.to_owned())));
+        let unknown = CliError::failed(format!("no model has {filter:?} in its name"));
+        return Err(unknown.meant(&filter, words, all));
     }
     Ok(0)
 }
@@ -99,7 +96,6 @@ fn word<'a>(model: &'a Value, field: &str) -> &'a str {
     model[field].as_str().unwrap_or_default()
 }
 
-/// Formats the models as tables, one per provider.
 fn text(models: &[&Value]) -> String {
     let mut out = String::new();
     let rows: Vec<[String; 5]> = models.iter().map(|model| row(model)).collect();

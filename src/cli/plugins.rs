@@ -7,22 +7,21 @@ mod source;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::terminal;
-use super::{CliError, serve};
+use super::{CliContext as _, CliError, serve};
 use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::recipe::foreign::PluginFolders;
 use crate::recipe::plugins::records::{InstalledRecord, InstalledRecords};
 use crate::recipe::plugins::{Plugin, PluginCatalog, PluginFormat};
-use crate::thread::visible::visible;
 use contents::BroughtItems;
-use copy::{FolderCopy, ScratchFolder};
+use copy::{FolderCopy, scratch_below};
 use source::FoundPlugin;
 
 /// List, check, install, update and remove plugins
@@ -108,7 +107,7 @@ struct FetchedPlugin {
     plugin: Arc<Plugin>,
     found: FoundPlugin,
     /// Deletes the temporary copy with the manifest of its marketplace when dropped.
-    _scratch: Option<ScratchFolder>,
+    _scratch: Option<TempDir>,
 }
 
 /// The plugins that were installed with Epitome.
@@ -117,10 +116,6 @@ struct OwnPlugins<'a> {
     paths: &'a Paths,
     cwd: &'a Path,
     as_json: bool,
-}
-
-fn failed(why: impl ToString) -> CliError {
-    CliError::failed(why.to_string(), None)
 }
 
 fn list(catalog: &PluginCatalog, as_json: bool) -> Result<i32, CliError> {
@@ -153,14 +148,14 @@ fn list(catalog: &PluginCatalog, as_json: bool) -> Result<i32, CliError> {
     if text.is_empty() {
         text.push_str("There are no plugins here.\n");
     }
-    terminal::print(&visible(&text)).map(|()| code)
+    terminal::print_visible(&text).map(|()| code)
 }
 
 fn check(plugin: &Arc<Plugin>, as_json: bool) -> Result<i32, CliError> {
     let brought = BroughtItems::of(plugin);
     match as_json {
         true => terminal::print_pretty(&to_json(plugin, &brought))?,
-        false => terminal::print(&visible(&format!("{}\n{}", head(plugin), brought.text())))?,
+        false => terminal::print_visible(&format!("{}\n{}", head(plugin), brought.text()))?,
     }
     Ok(i32::from(!brought.problems.is_empty()))
 }
@@ -169,43 +164,41 @@ impl OwnPlugins<'_> {
     /// `cwd`: the directory of a relative path; a record has none.
     fn fetch(&self, source: &str, cwd: Option<&Path>) -> Result<FetchedPlugin, CliError> {
         let claude = self.paths.user_home.as_ref().map(|home| home.join(".claude"));
-        let mut found = source::find(source, cwd, claude.as_deref(), &self.folder).map_err(failed)?;
+        let mut found = source::find(source, cwd, claude.as_deref(), &self.folder)?;
         let mut scratch = None;
         if let Some(manifest) = &found.manifest {
-            let copy = ScratchFolder::below(&self.folder).map_err(failed)?;
-            FolderCopy::of(&found.folder)
-                .and_then(|files| files.install(&copy.0, &found.name))
-                .map_err(failed)?;
-            found.folder = copy.0.join(&found.name);
+            let copy = scratch_below(&self.folder)?;
+            FolderCopy::of(&found.folder).and_then(|files| files.install(copy.path(), &found.name))?;
+            found.folder = copy.path().join(&found.name);
             let path = found.folder.join(PluginFormat::ClaudeCode.manifest());
             let folder = path.parent().unwrap_or(&path);
             let written = std::fs::create_dir_all(folder)
                 .and_then(|()| std::fs::write(&path, format!("{manifest:#}\n")));
-            written.map_err(|error| failed(format!("{} can't be written: {error}", path.display())))?;
+            written.context(format_args!("{} can't be written", path.display()))?;
             scratch = Some(copy);
         }
         let plugin = self.read(&found.folder, &found.name)?;
         if plugin.is_empty() && PluginFormat::of(&found.folder).is_none() {
             let manifest = PluginFormat::ClaudeCode.manifest();
-            return Err(failed(format!("{source} is no plugin: it has no {manifest} and nothing of one")));
+            return Err(CliError::failed(format!(
+                "{source} is no plugin: it has no {manifest} and nothing of one"
+            )));
         }
         Ok(FetchedPlugin { plugin: Arc::new(plugin), found, _scratch: scratch })
     }
 
     fn read(&self, folder: &Path, name: &str) -> Result<Plugin, CliError> {
-        let root = folder
-            .canonicalize()
-            .map_err(|error| failed(format!("{} can't be read: {error}", folder.display())))?;
+        let root = folder.canonicalize().context(format_args!("{} can't be read", folder.display()))?;
         let data = self.paths.state.join("plugins").join(name);
-        Plugin::read(PluginFolders { root, data }, name, name, None).map_err(failed)
+        Ok(Plugin::read(PluginFolders { root, data }, name, name, None)?)
     }
 
     fn records(&self) -> Result<InstalledRecords, CliError> {
-        InstalledRecords::load(&self.folder).map_err(failed)
+        Ok(InstalledRecords::load(&self.folder)?)
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut InstalledRecords) -> T) -> Result<T, CliError> {
-        InstalledRecords::change(&self.folder, change).map_err(failed)
+        Ok(InstalledRecords::change(&self.folder, change)?)
     }
 
     fn install(&self, source: &str, yes: bool, replace: bool) -> Result<i32, CliError> {
@@ -213,12 +206,12 @@ impl OwnPlugins<'_> {
         let plugin = &fetched.plugin;
         let target = self.folder.join(&plugin.name);
         if target.exists() && !replace {
-            let hint = Some("`--replace` puts this one in its place".to_owned());
-            return Err(CliError::failed(format!("there is a plugin {} already", plugin.name), hint));
+            return Err(CliError::failed(format!("there is a plugin {} already", plugin.name))
+                .hint("`--replace` puts this one in its place"));
         }
-        let copied = FolderCopy::of(&fetched.found.folder).map_err(failed)?;
+        let copied = FolderCopy::of(&fetched.found.folder)?;
         let card = card(plugin, &fetched.found.source, fetched.found.commit.as_deref(), &copied);
-        terminal::print(&visible(&if self.as_json { String::new() } else { card }))?;
+        terminal::print_visible(&if self.as_json { String::new() } else { card })?;
         let question = "Its hooks and MCP servers run programs with your rights. Install it?";
         confirmed(yes, question)?;
         self.put(&fetched, &copied)?;
@@ -228,7 +221,7 @@ impl OwnPlugins<'_> {
                 "commit": fetched.found.commit,
             }))?,
             false => {
-                terminal::print(&visible(&format!("installed {} to {}\n", plugin.name, target.display())))?;
+                terminal::print_visible(&format!("installed {} to {}\n", plugin.name, target.display()))?;
             }
         }
         Ok(0)
@@ -252,7 +245,7 @@ impl OwnPlugins<'_> {
                     records.plugins.extend(before.map(|before| (name.clone(), before)));
                 }
             })?;
-            Err(failed(why))
+            Err(why.into())
         })
     }
 
@@ -272,7 +265,7 @@ impl OwnPlugins<'_> {
                 }
             };
             if !self.as_json {
-                terminal::print(&visible(&format!("{own}: {result}\n")))?;
+                terminal::print_visible(&format!("{own}: {result}\n"))?;
             }
             results.push(json!({"name": own, "result": result}));
         }
@@ -286,14 +279,14 @@ impl OwnPlugins<'_> {
 
     fn update_one(&self, name: &str, record: &InstalledRecord, yes: bool) -> Result<&'static str, CliError> {
         let fetched = self.fetch(&record.source, None)?;
-        let copied = FolderCopy::of(&fetched.found.folder).map_err(failed)?;
+        let copied = FolderCopy::of(&fetched.found.folder)?;
         let target = self.folder.join(name);
         let is_installed = FolderCopy::of(&target).is_ok_and(|installed| installed.digest == copied.digest);
         if is_installed && copied.digest == record.digest {
             return Ok("nothing has changed");
         }
         if fetched.plugin.name != name {
-            return Err(failed(format!(
+            return Err(CliError::failed(format!(
                 "it is called {} now: install it under this name",
                 fetched.plugin.name
             )));
@@ -302,7 +295,7 @@ impl OwnPlugins<'_> {
         let card = card(&fetched.plugin, &fetched.found.source, fetched.found.commit.as_deref(), &copied);
         let changes = changes(&before.unwrap_or_default(), &BroughtItems::of(&fetched.plugin).text());
         let text = format!("{card}{changes}");
-        terminal::print(&visible(&if self.as_json { String::new() } else { text }))?;
+        terminal::print_visible(&if self.as_json { String::new() } else { text })?;
         confirmed(yes, "Its hooks and MCP servers run programs with your rights. Install this version?")?;
         self.put(&fetched, &copied)?;
         Ok("updated")
@@ -315,8 +308,8 @@ impl OwnPlugins<'_> {
         }
         let target = self.folder.join(name);
         let plugin = Arc::new(self.read(&target, name)?);
-        let copied = FolderCopy::of(&target).map_err(failed)?;
-        terminal::print(&visible(&card(&plugin, &target.display().to_string(), None, &copied)))?;
+        let copied = FolderCopy::of(&target)?;
+        terminal::print_visible(&card(&plugin, &target.display().to_string(), None, &copied))?;
         confirmed(yes, "Its hooks and MCP servers run programs with your rights. Use it as it is now?")?;
         // The answer may have taken long: change the records as they are now.
         self.change(|records| {
@@ -325,8 +318,8 @@ impl OwnPlugins<'_> {
             record.commit = None;
             Some(())
         })?
-        .ok_or_else(|| failed(format!("{name} was removed meanwhile")))?;
-        terminal::print(&visible(&format!("{name} is used as it is now\n"))).map(|()| 0)
+        .ok_or_else(|| CliError::failed(format!("{name} was removed meanwhile")))?;
+        terminal::print_visible(&format!("{name} is used as it is now\n")).map(|()| 0)
     }
 
     fn remove(&self, name: &str, yes: bool) -> Result<i32, CliError> {
@@ -345,28 +338,27 @@ impl OwnPlugins<'_> {
                         format!("it belongs to Gemini CLI: `gemini extensions uninstall {}`", plugin.id)
                     }
                 };
-                return Err(CliError::failed(format!("{name} was not installed by Epitome"), Some(hint)));
+                return Err(CliError::failed(format!("{name} was not installed by Epitome")).hint(hint));
             }
             Some(plugin) => plugin.folders.root.clone(),
             // The plugin may be unused because it has changed.
             None if records.plugins.contains_key(name) => self.folder.join(name),
             None => return Err(unknown(name, catalog.plugins.iter().map(|plugin| plugin.name.as_str()))),
         };
-        terminal::print(&visible(&format!("{name}\n    {}\n", root.display())))?;
+        terminal::print_visible(&format!("{name}\n    {}\n", root.display()))?;
         confirmed(yes, "Delete it?")?;
         // If the user created a symbolic link, remove only the link.
         let removed =
             if root.is_symlink() { std::fs::remove_file(&root) } else { std::fs::remove_dir_all(&root) };
-        removed.map_err(|error| failed(format!("{} can't be deleted: {error}", root.display())))?;
+        removed.context(format_args!("{} can't be deleted", root.display()))?;
         self.change(|records| records.plugins.remove(name))?;
-        terminal::print(&visible(&format!("removed {name}\n"))).map(|()| 0)
+        terminal::print_visible(&format!("removed {name}\n")).map(|()| 0)
     }
 }
 
 fn unknown<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> CliError {
-    let hint = crate::problem::nearest(name, names).map(|near| format!("did you mean {near:?}?"));
-    let hint = hint.or_else(|| Some("`epitome plugins list` shows all".to_owned()));
-    CliError::failed(format!("there is no plugin {name:?}"), hint)
+    let unknown = CliError::failed(format!("there is no plugin {name:?}"));
+    unknown.meant(name, names, "`epitome plugins list` shows all")
 }
 
 /// Formats everything that the user agrees to.
@@ -394,17 +386,9 @@ fn changes(before: &str, after: &str) -> String {
 }
 
 fn confirmed(yes: bool, question: &str) -> Result<(), CliError> {
-    if yes {
-        return Ok(());
-    }
-    let Some(mut keyboard) = terminal::keyboard() else {
-        let hint = Some("`--yes` does it without asking".to_owned());
-        return Err(CliError::failed("nobody is there to confirm it", hint));
-    };
-    let keyboard: &mut dyn BufRead = &mut keyboard;
-    match terminal::confirm(keyboard, question) {
+    match yes || terminal::agreed(question)? {
         true => Ok(()),
-        false => Err(CliError::failed("nothing was changed", None)),
+        false => Err(CliError::failed("nothing was changed")),
     }
 }
 

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 #[cfg(feature = "postgres")]
+use super::CliContext as _;
+#[cfg(feature = "postgres")]
 use super::terminal;
 use super::{CliError, log, serve};
 use crate::config::Settings;
@@ -10,6 +12,8 @@ use crate::config::Settings;
 use crate::config::{CONFIG_BYTES_MAX, check_policy_of_store};
 #[cfg(feature = "postgres")]
 use crate::thread::visible::visible;
+#[cfg(feature = "postgres")]
+use epitome_platform::root::read_regular_text;
 
 /// Show or change the policy of the database
 ///
@@ -37,39 +41,39 @@ pub fn main(PolicyArgs { command }: PolicyArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     log::to_file(&paths);
     let Some(address) = Settings::load(&paths, None, |_| None).0.store else {
-        let hint = format!(
+        return Err(CliError::failed("the sessions are not in a database").hint(format!(
             "set `store` in {} (docs/fleet.md); the policy of this machine is {}",
             paths.config_file().display(),
             paths.policy_file().display()
-        );
-        return Err(CliError::failed("the sessions are not in a database", Some(hint)));
+        )));
     };
     run(command, &address).map(|()| 0)
 }
 
 #[cfg(not(feature = "postgres"))]
 fn run(_: PolicyCommand, _: &str) -> Result<(), CliError> {
-    Err(CliError::failed(serve::WITHOUT_DATABASES, None))
+    Err(CliError::failed(serve::WITHOUT_DATABASES))
 }
 
 #[cfg(feature = "postgres")]
 fn run(command: PolicyCommand, address: &str) -> Result<(), CliError> {
-    let (database, place) = serve::database_at(address).map_err(|why| CliError::failed(why, None))?;
+    let (database, place) = serve::database_at(address)?;
     match command {
         PolicyCommand::Show => match database.policy()? {
             Some(policy) => {
-                note!("epitome: set by {} in {place}", visible(&policy.changed));
-                terminal::print(&visible(&policy.text))?;
+                note!("epitome: set by {} in {place}", policy.changed);
+                terminal::print_visible(&policy.text)?;
             }
             None => note!("epitome: there is no policy in {place}"),
         },
         PolicyCommand::Set { file } => {
-            let text = read(&file)?;
+            let text = read_regular_text(&file, CONFIG_BYTES_MAX)
+                .context(format_args!("{} can't be read", file.display()))?;
             let problems = check_policy_of_store(&place, &text);
             if !problems.is_empty() {
                 let list: Vec<String> = problems.iter().map(|problem| format!("  {problem}")).collect();
                 let message = format!("{} was not stored:\n{}", file.display(), list.join("\n"));
-                return Err(CliError::failed(visible(&message).into_owned(), None));
+                return Err(CliError::failed(visible(&message)));
             }
             database.set_policy(Some(&text))?;
             note!(
@@ -82,14 +86,4 @@ fn run(command: PolicyCommand, address: &str) -> Result<(), CliError> {
         }
     }
     Ok(())
-}
-
-#[cfg(feature = "postgres")]
-fn read(file: &std::path::Path) -> Result<String, CliError> {
-    let failed = |why: String| CliError::failed(format!("{} can't be read: {why}", file.display()), None);
-    let length = file.metadata().map_err(|error| failed(error.to_string()))?.len();
-    if length > CONFIG_BYTES_MAX {
-        return Err(failed(format!("it has {length} bytes, and a policy at most {CONFIG_BYTES_MAX}")));
-    }
-    std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))
 }

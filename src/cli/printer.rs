@@ -59,8 +59,8 @@ pub struct Printer<'a> {
     err_style: Style,
     began: Instant,
     last_print: Instant,
-    /// The position of the cursor on stdout.
-    line: LinePosition,
+    /// Whether the cursor is within a line on stdout.
+    within_line: bool,
     /// The kind of the last output; different kinds are separated by an empty line.
     last: Option<PrintedKind>,
     /// Renders replies. `None` prints them unchanged.
@@ -74,12 +74,6 @@ pub struct Printer<'a> {
     progress_rows: usize,
     /// When the progress was last updated.
     progress_at: Option<Instant>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LinePosition {
-    Start,
-    Middle,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +94,7 @@ impl<'a> Printer<'a> {
             err_style,
             began: now,
             last_print: now,
-            line: LinePosition::Start,
+            within_line: false,
             last: None,
             markdown: None,
             streamed: Streamed::default(),
@@ -181,7 +175,7 @@ impl<'a> Printer<'a> {
     /// second while there are no events.
     pub fn tick(&mut self) -> io::Result<()> {
         // If stdout is redirected, the conversation doesn't share lines with the progress.
-        let in_the_way = self.style.is_terminal() && self.line == LinePosition::Middle;
+        let in_the_way = self.style.is_terminal() && self.within_line;
         if !self.err_style.is_terminal() || in_the_way || self.last_print.elapsed() < QUIET {
             return Ok(());
         }
@@ -283,34 +277,26 @@ impl<'a> Printer<'a> {
 
     /// Reports a question that was answered without asking the user.
     pub fn decided(&mut self, ask: &PermissionRequest, decision: &UserDecision) -> io::Result<()> {
-        match decision {
-            UserDecision::Dismissed | UserDecision::Absent => {
-                let title = text::title(&ask.tool, &ask.card);
-                let how = match ask.tool.as_str() {
-                    // No permission mode allows running a repository's programs, or remembering.
-                    "trust" if ask.input["what"] == "hooks" => {
-                        "To let them: `epitome hooks trust`, or --trust-hooks for one run."
-                    }
-                    // That command knows nothing of MCP servers and recipes.
-                    "trust" => {
-                        "To let them: answer this in the chat or an editor, or --trust-hooks for one run."
-                    }
-                    "memory" => "To let the model remember without asking: --allow memory.",
-                    _ => {
-                        "To allow such calls: --allow RULE (for example \"bash(cargo test *)\"), --mode auto (edits, and \
-                         commands in the sandbox), or `[permissions] allow` in config.toml."
-                    }
-                };
-                let title = title.trim_end_matches('?');
-                let line = format!("Denied, because there is no terminal to ask: {title}. {how}");
-                self.remark(Color::Yellow, &line)
-            }
-            UserDecision::AllowOnce
-            | UserDecision::AllowAlways
-            | UserDecision::Reject
-            | UserDecision::RejectBecause(_)
-            | UserDecision::RejectAlways => Ok(()),
+        if !matches!(decision, UserDecision::Dismissed | UserDecision::Absent) {
+            return Ok(());
         }
+        let how = match ask.tool.as_str() {
+            // No permission mode allows running a repository's programs, or remembering.
+            "trust" if ask.input["what"] == "hooks" => {
+                "To let them: `epitome hooks trust`, or --trust-hooks for one run."
+            }
+            // That command knows nothing of MCP servers and recipes.
+            "trust" => "To let them: answer this in the chat or an editor, or --trust-hooks for one run.",
+            "memory" => "To let the model remember without asking: --allow memory.",
+            _ => {
+                "To allow such calls: --allow RULE (for example \"bash(cargo test *)\"), --mode auto (edits, and \
+                 commands in the sandbox), or `[permissions] allow` in config.toml."
+            }
+        };
+        let title = text::title(&ask.tool, &ask.card);
+        let title = title.trim_end_matches('?');
+        let line = format!("Denied, because there is no terminal to ask: {title}. {how}");
+        self.remark(Color::Yellow, &line)
     }
 
     /// Clears the progress and ends the current line.
@@ -366,7 +352,7 @@ impl<'a> Printer<'a> {
                 self.out.write_all(text.as_bytes())?;
             }
         }
-        self.line = if text.ends_with('\n') { LinePosition::Start } else { LinePosition::Middle };
+        self.within_line = !text.ends_with('\n');
         self.out.flush()
     }
 
@@ -374,7 +360,7 @@ impl<'a> Printer<'a> {
     fn reply(&mut self, shown: &str) -> io::Result<()> {
         if !shown.is_empty() {
             self.out.write_all(shown.as_bytes())?;
-            self.line = if shown.ends_with('\n') { LinePosition::Start } else { LinePosition::Middle };
+            self.within_line = !shown.ends_with('\n');
         }
         self.out.flush()
     }
@@ -457,9 +443,8 @@ impl<'a> Printer<'a> {
     }
 
     fn end_line(&mut self) -> io::Result<()> {
-        if self.line == LinePosition::Middle {
+        if std::mem::take(&mut self.within_line) {
             writeln!(self.out)?;
-            self.line = LinePosition::Start;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 
 mod show;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -103,21 +104,21 @@ impl RecipeListing {
         catalog.recipes.sort_by(|a, b| a.id.cmp(&b.id));
         match self.json {
             true => terminal::print_pretty(&shown::list(&catalog)),
-            false => terminal::print(&visible(&show::list(&catalog, &self.cwd))),
+            false => terminal::print_visible(&show::list(&catalog, &self.cwd)),
         }
     }
 
     fn show(&self, name: &str) -> Result<(), CliError> {
         let catalog = self.catalog();
         let recipe = find(&catalog, name)?;
-        let text = RecipeCatalog::source_text(recipe).map_err(|why| CliError::failed(why, None))?;
+        let text = RecipeCatalog::source_text(recipe)?;
         match self.json {
             true => {
                 let mut fields = shown::fields(recipe);
                 fields.insert("text".to_owned(), json!(text));
                 terminal::print_pretty(&json!(fields))
             }
-            false => terminal::print(&visible(&format!("{}\n{text}", show::head(recipe)))),
+            false => terminal::print_visible(&format!("{}\n{text}", show::head(recipe))),
         }
     }
 
@@ -127,7 +128,7 @@ impl RecipeListing {
         let arguments = bind(recipe, words)?;
         let prompt = self.prompt(recipe, &arguments)?;
         for warning in &prompt.warnings {
-            note!("epitome: {}", visible(warning));
+            note!("epitome: {warning}");
         }
         match self.json {
             true => terminal::print_pretty(&json!({
@@ -158,7 +159,7 @@ impl RecipeListing {
                 Ok(Rendered::Needs(calls)) => {
                     outputs.extend(self.outputs(&recipe.source, calls, &settings)?)
                 }
-                Err(problem) => return Err(CliError::failed(problem.to_string(), None)),
+                Err(problem) => return Err(problem.into()),
             }
         }
     }
@@ -209,27 +210,29 @@ impl RecipeListing {
                     PROBLEMS_MAX.. => text += "and perhaps more\n",
                     _ => {}
                 }
-                terminal::print(&visible(&text))?;
+                terminal::print_visible(&text)?;
             }
         }
         Ok(i32::from(!problems.is_empty()))
     }
 }
 
-fn find<'a>(catalog: &'a RecipeCatalog, name: &str) -> Result<&'a Recipe, CliError> {
+/// Finds a recipe by its name or an alias, also a hidden one. The error explains a file that can't be used.
+pub fn find<'a>(catalog: &'a RecipeCatalog, name: &str) -> Result<&'a Recipe, CliError> {
     let name = name.trim_start_matches('/');
     catalog.find(name).map(AsRef::as_ref).ok_or_else(|| {
-        let faulty =
-            catalog.problems.iter().find(|problem| problem.path.file_stem().is_some_and(|stem| stem == name));
-        if let Some(problem) = faulty {
-            return CliError::failed(format!("the recipe {name:?} can't be used: {problem}"), None);
+        let last = name.rsplit([':', '/']).next().unwrap_or(name);
+        let is_named = |part: Option<&OsStr>| part.is_some_and(|part| part == last);
+        let fault = catalog.problems.iter().find(|Problem { path, .. }| {
+            is_named(path.file_stem()) || is_named(path.parent().and_then(Path::file_name))
+        });
+        if let Some(problem) = fault {
+            return CliError::failed(format!("the recipe {name:?} can't be used: {problem}"))
+                .hint("`epitome recipes check` shows all faults");
         }
-        let near = crate::problem::nearest(name, catalog.recipes.iter().map(|recipe| recipe.id.as_str()));
-        let hint = match near {
-            Some(near) => format!("did you mean {near:?}?"),
-            None => "`epitome recipes list` shows all".to_owned(),
-        };
-        CliError::failed(format!("there is no recipe {name:?}"), Some(hint))
+        let known = catalog.recipes.iter().map(|recipe| recipe.id.as_str());
+        let unknown = CliError::failed(format!("there is no recipe {name:?}"));
+        unknown.meant(name, known, "`epitome recipes list` shows all")
     })
 }
 
@@ -248,11 +251,16 @@ fn bind(recipe: &Recipe, words: &[String]) -> Result<RecipeArguments, CliError> 
         }
     }
     arguments.free = free.join(" ");
-    let usage = || Some(format!("/{} {}", recipe.id, command::hint(recipe)));
-    command::complete(recipe, arguments).map_err(|message| CliError { message, hint: usage(), code: 2 })
+    let usage = || format!("/{} {}", recipe.id, command::hint(recipe));
+    command::complete(recipe, arguments).map_err(|message| CliError::usage(message).hint(usage()))
 }
 
-/// Formats a path relative to the working directory if it is below it.
-fn display(path: &Path, cwd: &Path) -> String {
-    path.strip_prefix(cwd).unwrap_or(path).display().to_string()
+/// Where a recipe or an agent is defined: a path, relative to the working directory if it is below it.
+pub fn place(source: &RecipeSource, cwd: &Path) -> String {
+    match source {
+        RecipeSource::BuiltIn => "built in".to_owned(),
+        RecipeSource::User(path) | RecipeSource::Repository(path) => {
+            path.strip_prefix(cwd).unwrap_or(path).display().to_string()
+        }
+    }
 }

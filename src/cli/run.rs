@@ -19,7 +19,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::runtime::Runtime;
 
@@ -29,7 +28,7 @@ use super::printer::Printer;
 use super::queue::{InputQueue, UserInput};
 use super::sessions::IN_USE_HINT;
 use super::terminal::{self, Style};
-use super::{CliError, EXIT_CANCELLED, EXIT_OVER_BUDGET, log, serve};
+use super::{CliContext as _, CliError, EXIT_CANCELLED, EXIT_OVER_BUDGET, log, serve};
 use crate::config::{McpServer, McpSource};
 use crate::daemon::control::ControlClient;
 use crate::daemon::control::fault::Fault;
@@ -38,7 +37,7 @@ use crate::paths::Paths;
 use crate::session::port::SessionPort;
 use crate::session::{Attachment, ClientId, Opening, QuestionSupport, Replay, SessionError, Ticket};
 use crate::store::SessionQuery;
-use crate::thread::visible::{visible, visible_line};
+use crate::thread::visible::visible_line;
 use crate::thread::{Content, SessionId};
 use drive::{PromptRun, RunInputs};
 use epitome_platform::signals::Interrupts;
@@ -50,9 +49,6 @@ use host_input::{HostReader, HostRequest, HostSetup};
 pub use request::{CompactArgs, RunArgs, SessionSubcommand};
 use request::{OutputFormat, PromptRequest, SessionChoice};
 use stream_json::StreamJson;
-
-/// Timeout for the end of the session. Its results are already on disk.
-const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 
 const CLIENT: ClientId = ClientId(1);
 const ATTACH: Ticket = Ticket(1);
@@ -112,9 +108,9 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
     let daemon = match request.standalone {
         true => None,
         false => runtime.block_on(in_daemon(&paths)).unwrap_or_else(|fault| {
-            note!("epitome: {}; continuing without it", visible(&fault.message));
+            note!("epitome: {}; continuing without it", fault.message);
             if let Some(hint) = &fault.hint {
-                note!("hint: {}", visible(hint));
+                note!("hint: {hint}");
             }
             None
         }),
@@ -125,11 +121,7 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
         None => {
             let sessions = serve::sessions(paths, runtime.handle());
             let code = prepared.run(&runtime, &sessions);
-            let settled = async { tokio::time::timeout(SETTLE_WITHIN, sessions.settled()).await };
-            if runtime.block_on(settled).is_err() {
-                tracing::warn!("the session did not end in time");
-            }
-            sessions.services().store.settle();
+            serve::settle(&sessions, &runtime);
             code
         }
     };
@@ -205,8 +197,8 @@ impl RunRequest {
             Some(session) => {
                 // The first line of the format of SDKs has what the log contains.
                 let replay = match request.output {
-                    OutputFormat::Stream => Replay::Everything,
-                    OutputFormat::Text | OutputFormat::Json | OutputFormat::Result => Replay::Nothing,
+                    OutputFormat::StreamJson => Replay::Everything,
+                    OutputFormat::Text | OutputFormat::Json | OutputFormat::Jsonl => Replay::Nothing,
                 };
                 sessions.attach(ATTACH, session.clone(), opening, replay);
                 session
@@ -223,9 +215,9 @@ impl RunRequest {
                     false => printer.rendering(terminal::columns()),
                 }))
             }
-            OutputFormat::Json => EventPrinter::Json(JsonLines::new(io::stdout())),
-            OutputFormat::Result => EventPrinter::Result,
-            OutputFormat::Stream => {
+            OutputFormat::Jsonl => EventPrinter::Json(JsonLines::new(io::stdout())),
+            OutputFormat::Json => EventPrinter::Result,
+            OutputFormat::StreamJson => {
                 let is_partial = request.program.is_partial;
                 let lines = StreamJson::new(io::stdout(), session.clone(), is_partial);
                 EventPrinter::Stream(Box::new(lines))
@@ -249,9 +241,7 @@ fn feed(stdin: HostInput, request: &PromptRequest, queue: &Arc<InputQueue>) -> R
     }
     match is_over {
         true => queue.put_input(UserInput::HostLeft),
-        false => reader.feed(queue).map_err(|error| {
-            CliError::failed(format!("no thread can be started for stdin: {error}"), None)
-        })?,
+        false => reader.feed(queue).context("no thread can be started for stdin")?,
     }
     Ok(HostLink::new(request.program.decides, setup.map(|(id, _)| id)))
 }
@@ -292,8 +282,7 @@ fn newest(sessions: &impl SessionPort, cwd: &Path) -> Result<SessionId, CliError
     let newest = sessions.list(&query).map_err(|error| failed(&error))?.pop();
     newest.map(|header| header.session).ok_or_else(|| {
         let hint = "`epitome run` without --follow starts one; `epitome sessions list` shows all";
-        let hint = Some(hint.to_owned());
-        CliError::failed(format!("there is no session of {} to continue", cwd.display()), hint)
+        CliError::failed(format!("there is no session of {} to continue", cwd.display())).hint(hint)
     })
 }
 
@@ -309,8 +298,7 @@ fn introduce(sessions: &impl SessionPort, session: &SessionId) {
 /// The first Ctrl-C cancels the turn, the second ends the process.
 fn catch_interrupts(runtime: &Runtime, queue: &Arc<InputQueue>) -> Result<(), CliError> {
     let _inside = runtime.enter();
-    let mut interrupts = Interrupts::new()
-        .map_err(|error| CliError::failed(format!("Ctrl-C can't be handled: {error}"), None))?;
+    let mut interrupts = Interrupts::new().context("Ctrl-C can't be handled")?;
     let queue = queue.clone();
     runtime.spawn(async move {
         interrupts.recv().await;
@@ -337,5 +325,5 @@ fn failed(error: &SessionError) -> CliError {
         | SessionError::Internal(_) => None,
     };
     let code = if matches!(error, SessionError::OverBudget(_)) { EXIT_OVER_BUDGET } else { 1 };
-    CliError { code, ..CliError::failed(error.to_string(), hint) }
+    CliError { code, ..CliError::failed(error.to_string()).hint_if(hint) }
 }

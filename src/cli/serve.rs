@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::CliError;
+use super::{CliContext as _, CliError};
 use crate::config::Settings;
 use crate::hooks::functions::Functions;
 use crate::paths::Paths;
@@ -25,14 +25,16 @@ use crate::tools::{RunningCommands, Toolbox};
 /// core, which would cost more than the piece itself.
 const WORKER_THREADS: usize = 1;
 
+/// Timeout for the end of the sessions of this process.
+const SETTLE_WITHIN: Duration = Duration::from_secs(5);
+
 /// The environment of this process.
 pub fn environment() -> Arc<Vec<(OsString, OsString)>> {
     Arc::new(epitome_platform::os::environment())
 }
 
 pub fn working_directory() -> Result<PathBuf, CliError> {
-    std::env::current_dir()
-        .map_err(|error| CliError::failed(format!("the working directory is unknown: {error}"), None))
+    std::env::current_dir().context("the working directory is unknown")
 }
 
 /// Refuses a directory in which sessions can't work: logs and clients have its name as text.
@@ -44,14 +46,14 @@ pub fn session_directory(directory: PathBuf) -> Result<PathBuf, CliError> {
         "sessions can't work in {}, whose name is not UTF-8",
         visible_line(&directory.to_string_lossy())
     );
-    Err(CliError::failed(why, Some("rename the directory, or start in another one".to_owned())))
+    Err(CliError::failed(why).hint("rename the directory, or start in another one"))
 }
 
 /// Loads the settings for this directory. Problems are printed to stderr.
 pub fn settings(paths: &Paths, cwd: Option<&Path>) -> Settings {
     let (settings, problems) = Settings::load(paths, cwd, |name| std::env::var_os(name));
     for problem in problems {
-        note!("epitome: {}", visible(&problem.to_string()));
+        note!("epitome: {problem}");
     }
     settings
 }
@@ -68,6 +70,14 @@ pub fn store(paths: &Paths) -> Store {
         Some(address) => store_at(paths, address),
     };
     opened.unwrap_or_else(|why| end(paths, &why))
+}
+
+/// Runs a command with the store of the settings, which needs no daemon.
+pub fn with_store<T>(paths: &Paths, run: impl FnOnce(&Store) -> T) -> T {
+    let store = store(paths);
+    let done = run(&store);
+    store.settle();
+    done
 }
 
 /// Opens the store of the settings, and applies the policy in it to this process as long as it is open; `None` if it is
@@ -161,13 +171,22 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
         .thread_name("epitome-session")
         .enable_all()
         .build()
-        .map_err(|error| CliError::failed(format!("the runtime could not be started: {error}"), None))
+        .context("the runtime could not be started")
 }
 
 /// All sessions of a process that ends with them. Opens no file and no connection; expensive parts start on first use.
 pub fn sessions(paths: Paths, runtime: &tokio::runtime::Handle) -> Sessions {
     let services = SessionServices { ends_with_sessions: true, ..services(paths) };
     Sessions::new(services, runtime.clone())
+}
+
+/// Waits for the end of the sessions of this process, but not long: their results are already on disk.
+pub fn settle(sessions: &Sessions, runtime: &tokio::runtime::Runtime) {
+    let settled = async { tokio::time::timeout(SETTLE_WITHIN, sessions.settled()).await };
+    if runtime.block_on(settled).is_err() {
+        tracing::warn!("the sessions of this process did not settle in time");
+    }
+    sessions.services().store.settle();
 }
 
 /// Creates the services that the sessions of a process share.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::overrides::OverrideArgs;
-use super::{CliError, log, serve};
+use super::{CliContext as _, CliError, log, serve};
 use crate::config::Settings;
 use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front::access::{AcceptedTokens, RemoteAccess};
@@ -61,9 +61,8 @@ pub fn main(args: ServeArgs) -> Result<i32, CliError> {
     log::to_file(&paths);
     let security = security(&args)?;
     let scheme = if matches!(security, SocketSecurity::Tls(_)) { "wss" } else { "ws" };
-    let failed = |why| CliError::failed(why, None);
     let tokens = RemoteTokens::below(&paths.data);
-    if tokens.list().map_err(failed)?.is_empty() {
+    if tokens.list()?.is_empty() {
         note!("nobody can connect yet: `epitome token create` makes a token");
     }
     let forwarding =
@@ -86,7 +85,7 @@ pub fn main(args: ServeArgs) -> Result<i32, CliError> {
     let drain_timeout = Duration::from_secs(args.drain_timeout.into());
     let runtime = serve::runtime()?;
     let ended = runtime.block_on(async {
-        let mut signals = EndRequests::new().map_err(|error| failed(error.to_string()))?;
+        let mut signals = EndRequests::new().map_err(|error| error.to_string())?;
         let server = RemoteServer::listen(
             args.listen,
             security,
@@ -95,8 +94,8 @@ pub fn main(args: ServeArgs) -> Result<i32, CliError> {
             forwarding,
             Some(gateway),
         );
-        let server = server.await.map_err(failed)?;
-        let address = server.address().map_err(|error| failed(error.to_string()))?;
+        let server = server.await?;
+        let address = server.address().map_err(|error| error.to_string())?;
         note!("listening on {scheme}://{address}{PATH}");
         let drain = server.drain();
         let ending = async {
@@ -123,7 +122,7 @@ pub async fn end_in_time(
         limit.as_secs()
     );
     tokio::select! {
-        drained = draining => match drained.map_err(|why| CliError::failed(why, None))? {
+        drained = draining => match drained? {
             0 => {}
             1 => note!("a turn had not ended and was cancelled"),
             turns => note!("{turns} turns had not ended and were cancelled"),
@@ -137,39 +136,31 @@ pub async fn end_in_time(
 fn forwarding(address: &str, args: &ServeArgs, paths: &Paths) -> Result<Arc<Forwarding>, CliError> {
     let (settings, _) = Settings::load(paths, None, |_| None);
     if settings.store.is_none() {
-        let hint = format!(
+        return Err(CliError::failed("--advertise is for servers that share their sessions").hint(format!(
             "name the database that the servers share as `store` in {}",
             paths.config_file().display()
-        );
-        return Err(CliError::failed("--advertise is for servers that share their sessions", Some(hint)));
+        )));
     }
     let authority = args.peer_ca.as_deref().map(read).transpose()?;
     let forwarding = Forwarding::new(address, authority);
-    forwarding.map(Arc::new).map_err(|why| CliError::failed(format!("--advertise {address}: {why}"), None))
+    forwarding.map(Arc::new).context(format_args!("--advertise {address}"))
 }
 
 fn security(args: &ServeArgs) -> Result<SocketSecurity, CliError> {
     if let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) {
         let config = tls::server(&read(certificate)?, &read(key)?);
         let named = |why| format!("{} and {}: {why}", certificate.display(), key.display());
-        return config.map(SocketSecurity::Tls).map_err(|why| CliError::failed(named(why), None));
+        return Ok(SocketSecurity::Tls(config.map_err(named)?));
     }
     match args.listen.ip().is_loopback() {
         true => Ok(SocketSecurity::Loopback),
         false if args.tls_by_proxy => Ok(SocketSecurity::Proxy),
-        false => Err(CliError::failed(
-            format!("{} can be reached from other machines, and nothing encrypts the connections", args.listen),
-            Some(
-                "give --tls-cert and --tls-key; or --tls-by-proxy, if a proxy in front of it encrypts; or listen on \
-                 127.0.0.1"
-                    .to_owned(),
-            ),
-        )),
+        false => Err(CliError::failed(format!("{} can be reached from other machines, and nothing encrypts the connections", args.listen)).hint("give --tls-cert and --tls-key; or --tls-by-proxy, if a proxy in front of it encrypts; or listen on \
+                 127.0.0.1")),
     }
 }
 
 /// Reads a file that the command line names.
 pub fn read(path: &Path) -> Result<Vec<u8>, CliError> {
-    std::fs::read(path)
-        .map_err(|error| CliError::failed(format!("{} can't be read: {error}", path.display()), None))
+    std::fs::read(path).context(format_args!("{} can't be read", path.display()))
 }

@@ -46,13 +46,13 @@ pub fn main(StoreArgs { command }: StoreArgs) -> Result<i32, CliError> {
     let args = match command {
         StoreCommand::Copy(args) => args,
         StoreCommand::Clean { address } => {
-            let removed = serve::clean(&address).map_err(|why| CliError::failed(why, None))?;
+            let removed = serve::clean(&address)?;
             return terminal::print(&format!("{removed} texts and images were removed\n")).map(|()| 0);
         }
     };
     let (from, to) = (named(&paths, &args.from)?, named(&paths, &args.to)?);
     if from.place() == to.place() {
-        return Err(CliError::failed("both stores are the same", None));
+        return Err(CliError::failed("both stores are the same"));
     }
     let copied = copy(&from, &to, &args);
     from.settle();
@@ -63,7 +63,7 @@ pub fn main(StoreArgs { command }: StoreArgs) -> Result<i32, CliError> {
 fn named(paths: &Paths, name: &str) -> Result<Store, CliError> {
     match name {
         "files" => Ok(Store::new(paths)),
-        address => serve::store_at(paths, address).map_err(|why| CliError::failed(why, None)),
+        address => serve::store_at(paths, address).map_err(CliError::failed),
     }
 }
 

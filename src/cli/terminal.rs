@@ -3,17 +3,16 @@
 //! Only this file writes escape sequences. Text from a model, a tool or a file must pass through `thread::visible`,
 //! so that no output can move the cursor over a permission question.
 
-use epitome_platform::os::OpenOptionsExt as _;
 use epitome_platform::terminal::{self, HiddenInput};
-use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::Path;
 
 use serde::Serialize;
 
-use super::CliError;
+use super::{CliContext as _, CliError};
 pub use crate::chat::markdown::Color;
 use crate::chat::markdown::StyledText;
+use crate::session_library;
 use crate::thread::visible::visible;
 
 /// Maximum length of an answer to a question, in bytes. One letter is expected; the limit is for pasted files.
@@ -160,6 +159,14 @@ pub fn confirm(keyboard: &mut dyn BufRead, question: &str) -> bool {
     matches!(answer(keyboard).as_deref(), Some("y" | "Y" | "yes" | "Yes"))
 }
 
+/// Like `confirm`, on the terminal of this process. Fails without one, and names the option that answers instead.
+pub fn agreed(question: &str) -> Result<bool, CliError> {
+    let keyboard = keyboard().ok_or_else(|| {
+        CliError::failed("there is no terminal to ask for confirmation").hint("--yes does it without asking")
+    });
+    Ok(confirm(&mut *keyboard?, question))
+}
+
 /// Writes text to stderr. Escapes its invisible characters, since messages quote files, servers and models. Errors are
 /// ignored: a closed stderr must not change what a command does.
 pub fn to_stderr(text: &str) {
@@ -170,6 +177,11 @@ pub fn to_stderr(text: &str) {
 /// Writes text to stdout. A reader that has closed the pipe (`| head`) is not an error.
 pub fn print(text: &str) -> Result<(), CliError> {
     print_more(text).map(drop)
+}
+
+/// Like `print`, for text that quotes files, servers or models.
+pub fn print_visible(text: &str) -> Result<(), CliError> {
+    print(&visible(text))
 }
 
 /// Like `print`, for output without an end: returns whether the reader is still there.
@@ -184,34 +196,31 @@ pub fn print_more(text: &str) -> Result<bool, CliError> {
 
 /// Creates a file that only the user can read. An existing file is not overwritten.
 pub fn write_new(path: &Path, text: &str) -> Result<(), CliError> {
-    let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
+    session_library::write_new(path, text).map_err(|error| {
         let hint = match error.kind() {
             io::ErrorKind::AlreadyExists => "choose another name, or remove it first",
             _ => "name a file in a directory where you can write, or print to stdout",
         };
-        CliError::failed(format!("{} can't be written: {error}", path.display()), Some(hint.to_owned()))
+        CliError::failed(format!("{} can't be written: {error}", path.display())).hint(hint)
     })
 }
 
 /// Prints a value as one line of JSON.
 pub fn print_json(value: &(impl Serialize + ?Sized)) -> Result<(), CliError> {
-    let json = serde_json::to_string(value).map_err(|error| cannot_encode(&error))?;
+    let json = serde_json::to_string(value).context(NOT_JSON)?;
     print(&format!("{json}\n"))
 }
 
 /// Prints a value as indented JSON.
 pub fn print_pretty(value: &(impl Serialize + ?Sized)) -> Result<(), CliError> {
-    let json = serde_json::to_string_pretty(value).map_err(|error| cannot_encode(&error))?;
+    let json = serde_json::to_string_pretty(value).context(NOT_JSON)?;
     print(&format!("{json}\n"))
 }
 
-fn cannot_encode(error: &serde_json::Error) -> CliError {
-    CliError::failed(format!("the output can't be encoded as JSON: {error}"), None)
-}
+const NOT_JSON: &str = "the output can't be encoded as JSON";
 
 pub fn cannot_write(error: &io::Error) -> CliError {
-    CliError::failed(format!("the output can't be written: {error}"), None)
+    CliError::failed(format!("the output can't be written: {error}"))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::CliError;
+use super::{CliContext as _, CliError};
 
 /// The command in `VISUAL` or `EDITOR`.
 pub struct TextEditor(String);
@@ -13,8 +13,8 @@ impl TextEditor {
     pub fn of_user(file: &Path) -> Result<TextEditor, CliError> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
         let editor = variable("VISUAL").or_else(|| variable("EDITOR")).ok_or_else(|| {
-            let hint = format!("set one of them, or open {} yourself", file.display());
-            CliError::failed("neither VISUAL nor EDITOR is set", Some(hint))
+            CliError::failed("neither VISUAL nor EDITOR is set")
+                .hint(format!("set one of them, or open {} yourself", file.display()))
         })?;
         Ok(TextEditor(editor))
     }
@@ -24,10 +24,9 @@ impl TextEditor {
         let TextEditor(editor) = self;
         // As in git, the variable is a shell command such as `code --wait`.
         let ended = Command::new("sh").arg("-c").arg(format!("{editor} \"$@\"")).arg("sh").arg(file).status();
-        match ended {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(CliError::failed(format!("the editor {editor:?} ended with {status}"), None)),
-            Err(error) => Err(CliError::failed(format!("the editor can't be started: {error}"), None)),
+        match ended.context("the editor can't be started")? {
+            status if status.success() => Ok(()),
+            status => Err(CliError::failed(format!("the editor {editor:?} ended with {status}"))),
         }
     }
 }

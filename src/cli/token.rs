@@ -22,8 +22,20 @@ pub struct TokenArgs {
 #[derive(Debug, clap::Subcommand)]
 enum TokenCommand {
     Create(CreateTokenArgs),
-    List(ListTokensArgs),
-    Revoke(RevokeTokenArgs),
+    /// List the tokens, without their secrets
+    List {
+        /// Print one JSON object for each token
+        #[arg(long)]
+        json: bool,
+    },
+    /// Revoke a token; its connections end within a second
+    Revoke {
+        /// Name of the token
+        name: String,
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// Create a token and print its secret, which is not stored
@@ -47,31 +59,11 @@ struct CreateTokenArgs {
     json: bool,
 }
 
-/// List the tokens, without their secrets
-#[derive(Debug, clap::Args)]
-struct ListTokensArgs {
-    /// Print one JSON object for each token
-    #[arg(long)]
-    json: bool,
-}
-
-/// Revoke a token; its connections end within a second
-#[derive(Debug, clap::Args)]
-struct RevokeTokenArgs {
-    /// Name of the token
-    name: String,
-    /// Print a JSON object
-    #[arg(long)]
-    json: bool,
-}
-
 pub fn main(TokenArgs { command }: TokenArgs) -> Result<i32, CliError> {
     let tokens = RemoteTokens::below(&serve::paths().data);
-    let failed = |why| CliError::failed(why, None);
     match command {
         TokenCommand::Create(args) => {
-            let created = tokens.create(&args.name, args.scope, args.expires, args.worker);
-            let (token, secret) = created.map_err(failed)?;
+            let (token, secret) = tokens.create(&args.name, args.scope, args.expires, args.worker)?;
             if args.json {
                 let mut created = as_json(&token);
                 created["token"] = json!(secret);
@@ -82,26 +74,24 @@ pub fn main(TokenArgs { command }: TokenArgs) -> Result<i32, CliError> {
             }
             Ok(0)
         }
-        TokenCommand::List(args) => {
-            let all = tokens.list().map_err(failed)?;
+        TokenCommand::List { json } => {
+            let all = tokens.list()?;
             let width = all.iter().map(|token| token.name.chars().count()).max().unwrap_or_default();
             for token in all {
-                let line = if args.json { as_json(&token).to_string() } else { as_text(&token, width) };
+                let line = if json { as_json(&token).to_string() } else { as_text(&token, width) };
                 terminal::print(&format!("{line}\n"))?;
             }
             Ok(0)
         }
-        TokenCommand::Revoke(args) => {
-            let is_revoked = tokens.revoke(&args.name).map_err(failed)?;
-            if args.json {
-                terminal::print(&format!("{}\n", json!({ "name": args.name, "revoked": is_revoked })))?;
+        TokenCommand::Revoke { name, json } => {
+            let is_revoked = tokens.revoke(&name)?;
+            if json {
+                terminal::print_json(&json!({ "name": name, "revoked": is_revoked }))?;
             }
             match is_revoked {
                 true => Ok(0),
-                false => Err(CliError::failed(
-                    format!("there is no token {:?}", args.name),
-                    Some("`epitome token list` shows all".to_owned()),
-                )),
+                false => Err(CliError::failed(format!("there is no token {name:?}"))
+                    .hint("`epitome token list` shows all")),
             }
         }
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::acp::RemoteCredentials;
 use super::overrides::OverrideArgs;
 use super::token::date;
-use super::{CliError, log, serve, terminal};
+use super::{CliContext as _, CliError, log, serve, terminal};
 use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front::attach::Connector;
 use crate::daemon::front::worker::{Worker, WorkerName};
@@ -74,7 +74,6 @@ pub fn main(args: WorkerArgs) -> Result<i32, CliError> {
     };
     let paths = serve::paths();
     log::to_file(&paths);
-    let failed = |why| CliError::failed(why, None);
     let server = args.credentials.server(&address)?;
     let directories = match args.directory.is_empty() {
         true => vec![serve::working_directory()?],
@@ -88,17 +87,16 @@ pub fn main(args: WorkerArgs) -> Result<i32, CliError> {
         Connector::new(&paths, environment.clone(), overrides.clone())
             .map_err(|error| format!("this program is not found: {error}"))
     };
-    let worker = Worker::new(server, name, directories, Arc::new(connector)).map_err(failed)?;
-    worker.check_daemon().map_err(failed)?;
+    let worker = Worker::new(server, name, directories, Arc::new(connector))?;
+    worker.check_daemon()?;
     let limit = Duration::from_secs(args.drain_timeout.into());
     let runtime = serve::runtime()?;
     let ended = runtime.block_on(async {
-        let mut signals = EndRequests::new().map_err(|error| failed(error.to_string()))?;
+        let mut signals = EndRequests::new().map_err(|error| error.to_string())?;
         note!("sessions may work below {below}");
         tokio::select! {
             refused = worker.serve(|text| note!("{text}")) => {
-                let refused = refused.map_err(|why| failed(format!("the server can't be used: {why}")));
-                return refused.map(|()| 1);
+                return refused.context("the server can't be used").map(|()| 1);
             }
             _ = signals.recv() => {}
         }
@@ -110,22 +108,20 @@ pub fn main(args: WorkerArgs) -> Result<i32, CliError> {
 
 /// The real path of a directory, which the daemon compares with those of sessions.
 fn real(directory: &Path) -> Result<PathBuf, CliError> {
-    let shown = directory.display();
-    let failed = |why: String| CliError::failed(format!("--directory {shown}: {why}"), None);
-    let real = directory.canonicalize().map_err(|error| failed(error.to_string()))?;
-    match (real.is_dir(), real.to_str()) {
+    let real = directory.canonicalize().map_err(|error| error.to_string());
+    let usable = real.and_then(|real| match (real.is_dir(), real.to_str()) {
         (true, Some(_)) => Ok(real),
-        (false, _) => Err(failed("it is not a directory".to_owned())),
-        (true, None) => Err(failed("its name is not UTF-8".to_owned())),
-    }
+        (false, _) => Err("it is not a directory".to_owned()),
+        (true, None) => Err("its name is not UTF-8".to_owned()),
+    });
+    usable.context(format_args!("--directory {}", directory.display()))
 }
 
 fn list(args: &ListWorkersArgs) -> Result<i32, CliError> {
-    let failed = |why: String| CliError::failed(format!("the server can't be used: {why}"), None);
     let server = args.credentials.server(&args.remote)?;
-    let text =
-        serve::runtime()?.block_on(server.get("workers")).map_err(|error| failed(error.to_string()))?;
-    let workers: Vec<Value> = serde_json::from_str(&text).map_err(|error| failed(error.to_string()))?;
+    let unusable = "the server can't be used";
+    let text = serve::runtime()?.block_on(server.get("workers")).context(unusable)?;
+    let workers: Vec<Value> = serde_json::from_str(&text).context(unusable)?;
     if workers.is_empty() && !args.json {
         note!("no worker is connected");
     }

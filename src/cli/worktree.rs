@@ -59,58 +59,45 @@ pub fn main(args: WorktreeArgs) -> Result<i32, CliError> {
 
 /// Opens a worktree for a run; returns its directory.
 pub fn open(cwd: &Path, name: &str) -> Result<PathBuf, CliError> {
-    let opened = worktree::open(cwd, name).map_err(failed)?;
+    let opened = worktree::open(cwd, name)?;
     if opened.is_new {
         let Worktree { path, branch, .. } = &opened.worktree;
-        note!(
-            "epitome: made the worktree {} with the branch {}",
-            visible(&path.to_string_lossy()),
-            visible(branch)
-        );
-        if opened.left_behind > 0 {
-            note!(
-                "epitome: uncommitted changes to {} in {} are not in it",
-                if opened.left_behind == 1 {
-                    "1 file".to_owned()
-                } else {
-                    format!("{} files", opened.left_behind)
-                },
-                visible(&cwd.to_string_lossy())
-            );
-        }
+        note!("epitome: made the worktree {} with the branch {branch}", path.display());
+        let left = match opened.left_behind {
+            0 => return Ok(opened.directory),
+            1 => "1 file".to_owned(),
+            files => format!("{files} files"),
+        };
+        note!("epitome: uncommitted changes to {left} in {} are not in it", cwd.display());
     }
     Ok(opened.directory)
 }
 
-fn failed(why: String) -> CliError {
-    CliError::failed(visible(&why).into_owned(), None)
-}
-
 fn finish(done: Result<String, String>) -> Result<i32, CliError> {
-    terminal::print(&format!("{}\n", visible(&done.map_err(failed)?))).map(|()| 0)
+    terminal::print_visible(&format!("{}\n", done?)).map(|()| 0)
 }
 
 /// The worktree of this name, if nothing works in it.
 fn idle(cwd: &Path, name: &str) -> Result<Worktree, CliError> {
     let found = named(cwd, name)?;
-    found.check_idle(&serve::store(&serve::paths()), None).map_err(failed)?;
+    found.check_idle(&serve::store(&serve::paths()), None)?;
     Ok(found)
 }
 
 fn named(cwd: &Path, name: &str) -> Result<Worktree, CliError> {
-    let made = worktree::list(cwd).map_err(failed)?;
+    let made = worktree::list(cwd)?;
     let names: Vec<&str> = made.iter().map(|one| one.name.as_str()).collect();
     let hint = match names.is_empty() {
         true => "Epitome has made none of this repository; `epitome run --worktree NAME` does".to_owned(),
         false => format!("its worktrees are: {}", names.join(", ")),
     };
-    let error = CliError::failed(format!("there is no worktree {name:?} of Epitome"), Some(hint));
+    let error = CliError::failed(format!("there is no worktree {name:?} of Epitome")).hint(hint);
     made.into_iter().find(|one| one.name == name).ok_or(error)
 }
 
 fn list(cwd: &Path, as_json: bool) -> Result<i32, CliError> {
     let mut out = String::new();
-    for one in worktree::list(cwd).map_err(failed)? {
+    for one in worktree::list(cwd)? {
         let state = one.state();
         if as_json {
             let (commits, uncommitted) = match &state {

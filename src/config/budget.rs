@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::FileOwner;
 use super::file::{ConfigReader, TomlValue, fields};
-use super::kind::Kind;
-use super::values::{number, tokens, wrong_number};
+use super::kind::{Kind, real};
+use super::values::tokens;
 
 /// Limits on what model calls may cost. Money is US dollars; tokens are uncached input and output.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -39,12 +39,5 @@ impl ConfigReader<'_> {
 }
 
 fn dollars() -> Kind<f64> {
-    Kind::new(
-        json!({ "type": "number", "exclusiveMinimum": 0 }),
-        |dollars| json!(dollars),
-        |value| {
-            let dollars = number(value).filter(|dollars| dollars.is_finite() && *dollars > 0.0);
-            dollars.ok_or_else(|| wrong_number("dollars, above 0", value))
-        },
-    )
+    real(json!({ "type": "number", "exclusiveMinimum": 0 }), "dollars, above 0", |dollars| *dollars > 0.0)
 }

@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use serde_json::json;
-
 use super::file::{ConfigReader, TomlValue, fields};
-use super::kind::{Kind, milliseconds, names};
-use super::values::wrong_type;
+use super::kind::{Kind, milliseconds, names, one_of};
 
 /// When language servers are started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,6 +13,10 @@ pub enum StartServers {
     Ask,
     Always,
     Never,
+}
+
+impl StartServers {
+    const ALL: [StartServers; 3] = [StartServers::Ask, StartServers::Always, StartServers::Never];
 }
 
 /// Diagnostics of language servers.
@@ -45,18 +46,10 @@ impl ConfigReader<'_> {
     }
 }
 
-const STARTS: [(StartServers, &str); 3] =
-    [(StartServers::Ask, "ask"), (StartServers::Always, "always"), (StartServers::Never, "never")];
-
 fn start() -> Kind<StartServers> {
-    Kind::new(
-        json!({ "enum": STARTS.map(|(_, word)| word) }),
-        |start| json!(STARTS.iter().find(|(known, _)| known == start).map(|(_, word)| word)),
-        |value| {
-            let found = value.as_str().and_then(|text| STARTS.iter().find(|(_, word)| *word == text));
-            found
-                .map(|(start, _)| *start)
-                .ok_or_else(|| wrong_type("\"ask\", \"always\" or \"never\"", value))
-        },
-    )
+    one_of("start of language servers", &StartServers::ALL, |start| match start {
+        StartServers::Ask => "ask",
+        StartServers::Always => "always",
+        StartServers::Never => "never",
+    })
 }

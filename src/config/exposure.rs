@@ -3,11 +3,10 @@
 
 use epitome_secrets::exposure::CommandVariables;
 use serde_json::json;
-use toml::de::DeValue;
 
 use super::file::{ConfigReader, TomlValue, fields};
 use super::kind::Kind;
-use super::values::{ValueError, names, variable, wrong_type};
+use super::values::{ValueError, is_variable, names, variable, wrong_type};
 
 /// The variables that programs get in addition to those that are not secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,10 +36,10 @@ fn commands() -> Kind<CommandVariables> {
     Kind::new(schema, written, |value| match value.as_str() {
         Some("no_secrets") => Ok(CommandVariables::default()),
         Some("all") => Ok(CommandVariables::All),
-        Some(_) => Err(ValueError {
-            message: "environment.commands must be \"no_secrets\", \"all\" or a list of names".to_owned(),
-            hint: Some("for example commands = [\"GH_TOKEN\"]".to_owned()),
-        }),
+        Some(_) => {
+            let message = "environment.commands must be \"no_secrets\", \"all\" or a list of names";
+            Err(ValueError::new(message).hint("for example commands = [\"GH_TOKEN\"]"))
+        }
         None if value.as_array().is_some() => {
             variables().read(value).map(|except| CommandVariables::NoSecrets { except })
         }
@@ -51,20 +50,9 @@ fn commands() -> Kind<CommandVariables> {
 /// Names of variables. The error doesn't quote a name, because it may be a misplaced key.
 fn variables() -> Kind<Vec<String>> {
     let schema = json!({ "type": "array", "items": variable().schema() });
-    Kind::new(schema, |names| json!(names), variable_names)
-}
-
-fn variable_names(value: &DeValue<'_>) -> Result<Vec<String>, ValueError> {
-    let names = names(value)?;
-    let is_name = |name: &String| {
-        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-    };
-    match names.iter().all(is_name) {
-        true => Ok(names),
-        false => Err(ValueError {
-            message: "not the name of an environment variable".to_owned(),
-            hint: Some("names have letters, digits and _; the value stays in the environment".to_owned()),
-        }),
-    }
+    Kind::plain(schema, names).checked(|names| {
+        let error = || ValueError::new("not the name of an environment variable");
+        let hint = "names have letters, digits and _; the value stays in the environment";
+        (!names.iter().all(|name| is_variable(name))).then(|| error().hint(hint))
+    })
 }

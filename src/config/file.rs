@@ -163,7 +163,6 @@ impl<'a> ConfigReader<'a> {
         true
     }
 
-    /// Number of values set so far.
     pub(super) fn value_count(&self) -> usize {
         self.values.len()
     }
@@ -222,10 +221,7 @@ impl<'a> ConfigReader<'a> {
             "telemetry" => if self.is_users(&key) { self.telemetry(value, settings); },
             "models" => self.models(value, settings),
             "providers" => if self.is_users(&key) { self.providers(value, settings); },
-            "gateway" => if self.is_users(&key) {
-                let home = self.owner.home();
-                self.gateway(value, &mut settings.gateway, home);
-            },
+            "gateway" => if self.is_users(&key) { self.gateway(value, &mut settings.gateway); },
             "compaction" => self.compaction(value, &mut settings.compaction),
             "environment" => if self.is_users(&key) { self.exposure(value, &mut settings.exposure); },
             "hooks" => if self.is_users(&key) { self.hooks(value, &mut settings.hooks); },
@@ -237,10 +233,7 @@ impl<'a> ConfigReader<'a> {
             "mcp" => self.mcp(value, &mut settings.mcp),
             "permissions" => self.permissions(value, &mut settings.permissions),
             "policy" => if self.is_policys(&key) { self.policy(value, &mut settings.policy); },
-            "sandbox" => if self.is_users(&key) {
-                let home = self.owner.home();
-                self.sandbox(value, &mut settings.sandbox, home);
-            },
+            "sandbox" => if self.is_users(&key) { self.sandbox(value, &mut settings.sandbox); },
             "secrets" => if self.is_users(&key) { self.secrets(value, &mut settings.mask_secrets); },
             "templates" => self.templates(value, settings),
             "web_fetch" => if self.is_users(&key) { self.web_fetch(value, settings); },
@@ -280,7 +273,12 @@ impl<'a> ConfigReader<'a> {
     }
 
     /// Sets a field if the value is valid; otherwise reports a problem.
-    pub(super) fn set<T, F: Slot<T>>(&mut self, value: &TomlValue<'_>, field: &mut F, kind: Kind<T>) {
+    pub(super) fn set<T: 'static, F: Slot<T>>(
+        &mut self,
+        value: &TomlValue<'_>,
+        field: &mut F,
+        kind: Kind<T>,
+    ) {
         let current = Slot::<T>::current(&*field).map(|current| kind.written(current));
         if self.collects(kind.schema(), current) {
             return;

@@ -65,14 +65,8 @@ impl GatewaySettings {
 }
 
 impl ConfigReader<'_> {
-    /// `home` is the expansion of `~`.
-    pub(super) fn gateway(
-        &mut self,
-        value: &TomlValue<'_>,
-        gateway: &mut Option<GatewaySettings>,
-        home: Option<&Path>,
-    ) {
-        let before = self.problem_count();
+    pub(super) fn gateway(&mut self, value: &TomlValue<'_>, gateway: &mut Option<GatewaySettings>) {
+        let (before, home) = (self.problem_count(), self.owner.home());
         let Some(table) = self.table(value, "gateway") else { return };
         let mut read = gateway.clone().unwrap_or_default();
         let mut address = gateway.as_ref().map(|gateway| gateway.address.clone());
@@ -95,30 +89,24 @@ impl ConfigReader<'_> {
 /// An address as `epitome acp --remote` takes it, too.
 fn server_address() -> Kind<String> {
     let schema = json!({ "type": "string", "pattern": "^(wss|https|ws|http)://[^/?#@]+/?$" });
-    Kind::new(
-        schema,
-        |address| json!(address),
-        |value| {
-            let written = text().read(value)?;
-            let refused = |message: &str| Err(ValueError { message: message.to_owned(), hint: None });
-            let Some((scheme, rest)) = written.split_once("://") else {
-                return refused("the address of a server begins with wss:// or https://");
-            };
-            let authority = rest.trim_end_matches('/');
-            if authority.is_empty() || authority.contains(['/', '?', '#', '@', ' ']) {
-                return refused("the address of a server has a host, perhaps a port, and nothing else");
+    Kind::plain(schema, |value| {
+        let written = text().read(value)?;
+        let (scheme, rest) = written.split_once("://").unwrap_or_default();
+        let authority = rest.trim_end_matches('/');
+        let is_host = !authority.is_empty() && !authority.contains(['/', '?', '#', '@', ' ']);
+        Err(ValueError::new(match scheme {
+            "wss" | "https" | "ws" | "http" if !is_host => {
+                "the address of a server has a host, perhaps a port, and nothing else"
             }
-            match scheme {
-                "wss" | "https" => Ok(format!("https://{authority}")),
-                "ws" | "http" if is_this_machine(authority) => Ok(format!("http://{authority}")),
-                "ws" | "http" => refused(
-                    "this server is another machine, and ws:// and http:// are not encrypted: use wss:// or https://, \
-                     or a tunnel to this machine",
-                ),
-                _ => refused("the address of a server begins with wss:// or https://"),
+            "wss" | "https" => return Ok(format!("https://{authority}")),
+            "ws" | "http" if is_this_machine(authority) => return Ok(format!("http://{authority}")),
+            "ws" | "http" => {
+                "this server is another machine, and ws:// and http:// are not encrypted: use wss:// or https://, \
+                 or a tunnel to this machine"
             }
-        },
-    )
+            _ => "the address of a server begins with wss:// or https://",
+        }))
+    })
 }
 
 fn is_this_machine(authority: &str) -> bool {
@@ -132,14 +120,10 @@ fn is_this_machine(authority: &str) -> bool {
 fn file(home: Option<&Path>) -> Kind<PathBuf> {
     let home = home.map(Path::to_path_buf);
     let schema = json!({ "type": "string", "pattern": "^(/|~/)" });
-    Kind::new(
-        schema,
-        |path| json!(path.display().to_string()),
-        move |value| {
-            place(text().read(value)?, home.as_deref())
-                .map_err(|error| ValueError { hint: Some("write /… or ~/…".to_owned()), ..error })
-        },
-    )
+    let written = |path: &PathBuf| json!(path.display().to_string());
+    Kind::new(schema, written, move |value| {
+        place(text().read(value)?, home.as_deref()).map_err(|error| error.hint("write /… or ~/…"))
+    })
 }
 
 #[cfg(test)]

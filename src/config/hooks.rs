@@ -54,10 +54,6 @@ impl HookTrust {
             HookTrust::Never => "never",
         }
     }
-
-    pub fn parse(id: &str) -> Option<HookTrust> {
-        HookTrust::ALL.into_iter().find(|trust| trust.id() == id)
-    }
 }
 
 impl Default for HookSettings {
@@ -159,5 +155,5 @@ impl ConfigReader<'_> {
 }
 
 fn trust() -> Kind<HookTrust> {
-    one_of("trust", &HookTrust::ALL, HookTrust::id, |trust| trust.id().into())
+    one_of("trust", &HookTrust::ALL, HookTrust::id)
 }

@@ -1,10 +1,10 @@
 //! The kinds of values in a configuration file: how a value is read and written, and its JSON Schema. Reader and
 //! schema use the same kinds, so they accept the same values.
 
-use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
@@ -17,17 +17,39 @@ type Read<T> = Box<dyn Fn(&DeValue<'_>) -> Result<T, ValueError>>;
 pub(super) struct Kind<T> {
     read: Read<T>,
     /// Converts the value to JSON, with secrets masked.
-    written: fn(&T) -> Json,
+    written: Box<dyn Fn(&T) -> Json>,
     schema: Json,
 }
 
-impl<T> Kind<T> {
+impl<T: 'static> Kind<T> {
     pub fn new(
         schema: Json,
-        written: fn(&T) -> Json,
+        written: impl Fn(&T) -> Json + 'static,
         read: impl Fn(&DeValue<'_>) -> Result<T, ValueError> + 'static,
     ) -> Kind<T> {
-        Kind { read: Box::new(read), written, schema }
+        Kind { read: Box::new(read), written: Box::new(written), schema }
+    }
+
+    /// A kind whose values are written as they are.
+    pub fn plain(schema: Json, read: impl Fn(&DeValue<'_>) -> Result<T, ValueError> + 'static) -> Kind<T>
+    where
+        T: Serialize,
+    {
+        Kind::new(schema, |value| json!(value), read)
+    }
+
+    /// The values for which there is no error.
+    pub fn checked(self, error: impl Fn(&T) -> Option<ValueError> + 'static) -> Kind<T> {
+        let read = move |value: &DeValue<'_>| {
+            let read = (self.read)(value)?;
+            error(&read).map_or(Ok(read), Err)
+        };
+        Kind { read: Box::new(read), ..self }
+    }
+
+    /// The same values as another type.
+    pub fn into<U: 'static>(self, written: impl Fn(&U) -> Json + 'static, into: fn(T) -> U) -> Kind<U> {
+        Kind::new(self.schema, written, move |value| (self.read)(value).map(into))
     }
 
     pub fn read(&self, value: &DeValue<'_>) -> Result<T, ValueError> {
@@ -70,28 +92,27 @@ impl<T> Slot<T> for Option<T> {
 }
 
 pub(super) fn text() -> Kind<String> {
-    Kind::new(
-        json!({ "type": "string" }),
-        |text| json!(text),
-        |value| value.as_str().map(str::to_owned).ok_or_else(|| wrong_type("text", value)),
-    )
+    text_like(json!({ "type": "string" }))
+}
+
+/// A text whose schema says more than its type.
+pub(super) fn text_like(schema: Json) -> Kind<String> {
+    Kind::plain(schema, |value| value.as_str().map(str::to_owned).ok_or_else(|| wrong_type("text", value)))
 }
 
 pub(super) fn names() -> Kind<Vec<String>> {
     let schema = json!({ "type": "array", "items": { "type": "string" } });
-    Kind::new(schema, |names| json!(names), super::values::names)
+    Kind::plain(schema, super::values::names)
 }
 
 pub(super) fn truth() -> Kind<bool> {
-    Kind::new(
-        json!({ "type": "boolean" }),
-        |truth| json!(truth),
-        |value| value.as_bool().ok_or_else(|| wrong_type("true or false", value)),
-    )
+    Kind::plain(json!({ "type": "boolean" }), |value| {
+        value.as_bool().ok_or_else(|| wrong_type("true or false", value))
+    })
 }
 
 /// An integer within limits; `what` names the unit.
-pub(super) fn between<N: TryFrom<i64> + Copy + Display>(
+pub(super) fn between<N: TryFrom<i64> + Serialize + 'static>(
     limits: RangeInclusive<i64>,
     what: &'static str,
 ) -> Kind<N> {
@@ -99,59 +120,41 @@ pub(super) fn between<N: TryFrom<i64> + Copy + Display>(
 }
 
 /// An integer within limits; `expected` describes it in an error.
-pub(super) fn whole<N: TryFrom<i64> + Copy + Display>(
+pub(super) fn whole<N: TryFrom<i64> + Serialize + 'static>(
     limits: RangeInclusive<i64>,
     expected: String,
 ) -> Kind<N> {
-    let schema = integer_schema(&limits);
-    Kind::new(
-        schema,
-        |number| number.to_string().parse::<u64>().map_or(Json::Null, Json::from),
-        move |value| {
-            let within = integer(value).filter(|number| limits.contains(number));
-            within.and_then(|number| N::try_from(number).ok()).ok_or_else(|| wrong_number(&expected, value))
-        },
-    )
-}
-
-fn integer_schema(limits: &RangeInclusive<i64>) -> Json {
     let mut schema = json!({ "type": "integer", "minimum": limits.start() });
     if *limits.end() < i64::MAX {
         schema["maximum"] = json!(limits.end());
     }
-    schema
+    Kind::plain(schema, move |value| {
+        let within = integer(value).filter(|number| limits.contains(number));
+        within.and_then(|number| N::try_from(number).ok()).ok_or_else(|| wrong_number(&expected, value))
+    })
 }
 
-/// A duration in whole seconds.
 pub(super) fn seconds(limits: RangeInclusive<i64>) -> Kind<Duration> {
-    let number = between::<u64>(limits, "a number of seconds");
-    Kind::new(
-        number.schema.clone(),
-        |time| json!(time.as_secs()),
-        move |value| number.read(value).map(Duration::from_secs),
-    )
+    between(limits, "a number of seconds").into(|time| json!(time.as_secs()), Duration::from_secs)
 }
 
-/// A duration in whole milliseconds.
 pub(super) fn milliseconds(limits: RangeInclusive<i64>) -> Kind<Duration> {
-    let number = between::<u64>(limits, "a number of milliseconds");
-    Kind::new(
-        number.schema.clone(),
-        |time| json!(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
-        move |value| number.read(value).map(Duration::from_millis),
-    )
+    let written = |time: &Duration| json!(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+    between(limits, "a number of milliseconds").into(written, Duration::from_millis)
 }
 
 /// A number from 0 to 1.
 pub(super) fn share() -> Kind<f64> {
-    Kind::new(
-        json!({ "type": "number", "minimum": 0, "maximum": 1 }),
-        |share| json!(share),
-        |value| {
-            let share = number(value).filter(|share| (0.0..=1.0).contains(share));
-            share.ok_or_else(|| wrong_number("a share of the window, from 0 to 1", value))
-        },
-    )
+    let schema = json!({ "type": "number", "minimum": 0, "maximum": 1 });
+    real(schema, "a share of the window, from 0 to 1", |share| (0.0..=1.0).contains(share))
+}
+
+/// A finite number that fits; `expected` describes it in an error.
+pub(super) fn real(schema: Json, expected: &'static str, fits: fn(&f64) -> bool) -> Kind<f64> {
+    Kind::plain(schema, move |value| {
+        let number = number(value).filter(|number| number.is_finite() && fits(number));
+        number.ok_or_else(|| wrong_number(expected, value))
+    })
 }
 
 /// One of several words; `what` names the choice in errors.
@@ -159,17 +162,15 @@ pub(super) fn one_of<T: PartialEq + Copy + 'static>(
     what: &'static str,
     all: &'static [T],
     id: fn(T) -> &'static str,
-    written: fn(&T) -> Json,
 ) -> Kind<T> {
     let ids: Vec<&str> = all.iter().map(|one| id(*one)).collect();
     let schema = json!({ "enum": ids });
+    let written = move |one: &T| json!(id(*one));
     Kind::new(schema, written, move |value| {
         let word = text().read(value)?;
         let known = all.iter().copied().find(|one| id(*one) == word);
-        known.ok_or_else(|| ValueError {
-            message: format!("there is no {what} {word:?}"),
-            hint: Some(suggestion(&word, &ids)),
-        })
+        let unknown = || ValueError::new(format!("there is no {what} {word:?}"));
+        known.ok_or_else(|| unknown().hint(suggestion(&word, &ids)))
     })
 }
 

@@ -48,6 +48,7 @@ pub use gateway::{GatewayModels, GatewaySettings, REMOTE_TOKEN_VARIABLE};
 pub use hooks::MANIFEST_KEYS;
 pub use hooks::{HookSettings, HookTrust};
 pub use keys::{ANY_NAME, ConfigKey, SetValue, schema};
+use kind::Kind;
 pub use logins::{ChatGptLogin, ChatGptTokens, LockedLogin, LoginSecret, Logins, RemovedLogin, StoredLogin};
 pub use mcp::{
     MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpSandbox, McpServer, McpSettings, McpSource, McpTransport, origin,
@@ -56,6 +57,7 @@ pub use mcp_variables::{VariableUse, variable};
 pub use models::{EditTools, Effort, ModelSettings, PriceSettings, ThinkingSettings};
 pub use policy::{Policy, check_policy_of_store, set_policy_of_store};
 pub use sandbox::SandboxSettings;
+use toml::de::DeValue;
 pub use values::MAX_ROUNDS_MAX;
 
 /// All configurable settings, with defaults filled in.
@@ -216,6 +218,13 @@ impl Settings {
         file::keys(self)
     }
 
+    /// The environment variables with keys that the user's providers name.
+    pub fn key_variables(&self) -> impl Iterator<Item = &str> {
+        let own = self.providers.values().map(|provider| &provider.key_variable);
+        let built_in = self.built_in.values().map(|provider| &provider.key_variable);
+        own.chain(built_in).filter_map(Option::as_deref)
+    }
+
     /// Returns the path of the repository's settings for sessions of this directory.
     pub fn repository_file(cwd: &Path) -> PathBuf {
         cwd.join(".epitome/config.toml")
@@ -291,29 +300,32 @@ impl LoadedSettings {
     }
 
     fn environment(&mut self, get: &impl Fn(&str) -> Option<OsString>) {
-        let value = |name: &str| get(name)?.into_string().ok().filter(|value| !value.is_empty());
-        if let Some(model) = value("EPITOME_MODEL") {
-            match values::full_model_name(&model) {
-                Ok(model) => {
-                    self.set_by("EPITOME_MODEL", &["model"], model.as_str().into());
-                    self.settings.model = Some(model);
-                }
-                Err((message, hint)) => self.problem(Path::new("$EPITOME_MODEL"), message, Some(hint)),
+        if let Some(model) = self.variable(get, "EPITOME_MODEL", "model", &values::model_name()) {
+            self.settings.model = Some(model);
+        }
+        if let Some(mode) = self.variable(get, "EPITOME_MODE", "mode", &values::mode()) {
+            self.settings.mode = mode;
+        }
+    }
+
+    /// Returns the value of a variable, if it is valid.
+    fn variable<T: 'static>(
+        &mut self,
+        get: &impl Fn(&str) -> Option<OsString>,
+        name: &str,
+        key: &str,
+        kind: &Kind<T>,
+    ) -> Option<T> {
+        let text = get(name)?.into_string().ok().filter(|value| !value.is_empty())?;
+        let read = kind.read(&DeValue::String(text.into()));
+        match &read {
+            Ok(value) => self.set_by(name, &[key], kind.written(value)),
+            Err(error) => {
+                let path = PathBuf::from(format!("${name}"));
+                self.problem(&path, error.message.clone(), error.hint.clone());
             }
         }
-        if let Some(id) = value("EPITOME_MODE") {
-            match Mode::parse(&id) {
-                Some(mode) => {
-                    self.set_by("EPITOME_MODE", &["mode"], mode.id().into());
-                    self.settings.mode = mode;
-                }
-                None => {
-                    let hint = kind::suggestion(&id, &Mode::ALL.map(Mode::id));
-                    let message = format!("there is no mode {id:?}");
-                    self.problem(Path::new("$EPITOME_MODE"), message, Some(hint));
-                }
-            }
-        }
+        read.ok()
     }
 
     fn problem(&mut self, path: &Path, message: String, hint: Option<String>) {

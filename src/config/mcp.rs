@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::FileOwner;
 use super::file::{ConfigReader, TomlKey, TomlValue, fields};
 use super::kind::{names, seconds, text, truth};
-use super::values::{arguments, header_map, headers, url, variable};
+use super::values::{ValueError, arguments, header_map, headers, url, variable};
 use epitome_secrets as secrets;
 use epitome_thread::visible::code;
 
@@ -249,7 +249,7 @@ const WAIT_S: std::ops::RangeInclusive<i64> = 0..=60;
 /// Allowed time of a call without progress, in seconds.
 const TIMEOUT_S: std::ops::RangeInclusive<i64> = 1..=3_600;
 
-/// The fields of a server's table.
+/// The fields of a server's table that determine how it is started or reached.
 #[derive(Default)]
 struct ServerFields {
     command: Option<String>,
@@ -258,10 +258,6 @@ struct ServerFields {
     url: Option<String>,
     headers: BTreeMap<String, String>,
     key_variable: Option<String>,
-    enabled: bool,
-    timeout: Option<Duration>,
-    tools: Option<Vec<String>>,
-    start_with_session: bool,
     sandbox: bool,
     sandbox_network: Option<bool>,
 }
@@ -330,7 +326,9 @@ impl ConfigReader<'_> {
     fn mcp_server(&mut self, name: &TomlKey<'_>, value: &TomlValue<'_>) -> Option<McpServer> {
         let before = self.problem_count();
         let table = self.table(value, "an MCP server")?;
-        let mut fields = ServerFields { enabled: true, ..ServerFields::default() };
+        let mut fields = ServerFields::default();
+        let (mut enabled, mut start_with_session) = (true, false);
+        let (mut timeout, mut tools) = (MCP_TIMEOUT, None);
         fields!(self, table, key, value, {
             "command" => self.set(value, &mut fields.command, text()),
             "args" => self.set(value, &mut fields.args, arguments()),
@@ -338,10 +336,10 @@ impl ConfigReader<'_> {
             "url" => self.set(value, &mut fields.url, url()),
             "headers" => self.set(value, &mut fields.headers, headers()),
             "key_variable" => self.set(value, &mut fields.key_variable, variable()),
-            "enabled" => self.set(value, &mut fields.enabled, truth()),
-            "timeout_s" => self.set(value, &mut fields.timeout, seconds(TIMEOUT_S)),
-            "tools" => self.set(value, &mut fields.tools, names()),
-            "start_with_session" => self.set(value, &mut fields.start_with_session, truth()),
+            "enabled" => self.set(value, &mut enabled, truth()),
+            "timeout_s" => self.set(value, &mut timeout, seconds(TIMEOUT_S)),
+            "tools" => self.set(value, &mut tools, names()),
+            "start_with_session" => self.set(value, &mut start_with_session, truth()),
             "sandbox" => self.set(value, &mut fields.sandbox, truth()),
             "sandbox_network" => self.set(value, &mut fields.sandbox_network, truth()),
         });
@@ -349,30 +347,34 @@ impl ConfigReader<'_> {
         if self.problem_count() > before {
             return None;
         }
-        match fields.server(name.get_ref(), &self.source()) {
-            Ok(server) => Some(server),
-            Err((message, hint)) => {
-                self.problem(name.span(), message, Some(hint));
-                None
-            }
-        }
-    }
-
-    fn source(&self) -> McpSource {
-        match self.owner {
+        let from = match self.owner {
             FileOwner::User { .. } | FileOwner::Policy { .. } => McpSource::Person,
             FileOwner::Repository { .. } => {
                 McpSource::Repository { file: self.path.to_path_buf(), digest: String::new() }
+            }
+        };
+        let name_text = name.get_ref();
+        match fields.way(name_text) {
+            Ok((way, sandbox)) => {
+                let server = McpServer::new(name_text.to_string(), from, way);
+                Some(McpServer { enabled, timeout, tools, start_with_session, sandbox, ..server })
+            }
+            Err(ValueError { message, hint }) => {
+                self.problem(name.span(), message, hint);
+                None
             }
         }
     }
 }
 
 impl ServerFields {
-    /// Builds the server. The error is a message and a hint.
-    fn server(self, name: &str, from: &McpSource) -> Result<McpServer, (String, String)> {
-        let ServerFields { command, args, env, url, headers, key_variable, .. } = self;
+    /// How the server is started or reached, and its sandbox.
+    fn way(self, name: &str) -> Result<(McpTransport, Option<McpSandbox>), ValueError> {
+        let ServerFields { command, args, env, url, headers, key_variable, sandbox, sandbox_network } = self;
         named(name)?;
+        let error = |what: &str, hint: &str| {
+            Err(ValueError::new(format!("the MCP server {name:?} {what}")).hint(hint))
+        };
         let of_http = url.is_some() || !headers.is_empty() || key_variable.is_some();
         let way = match (command, url) {
             (Some(command), None) if !of_http && !command.trim().is_empty() => {
@@ -383,46 +385,31 @@ impl ServerFields {
             }
             _ => {
                 let hint = "a process has command, args and env; a server on the net has url, headers and key_variable";
-                return Err((
-                    format!("the MCP server {name:?} is neither one nor the other"),
-                    hint.to_owned(),
-                ));
+                return error("is neither one nor the other", hint);
             }
         };
-        let mut server = McpServer::new(name.to_owned(), from.clone(), way);
-        if let McpTransport::Http { .. } = server.way
-            && (self.sandbox || self.sandbox_network.is_some())
+        if let McpTransport::Http { .. } = way
+            && (sandbox || sandbox_network.is_some())
         {
-            return Err((
-                format!("the MCP server {name:?} is on the network, and only processes run in a sandbox"),
-                "take out `sandbox` and `sandbox_network`".to_owned(),
-            ));
+            return error(
+                "is on the network, and only processes run in a sandbox",
+                "take out `sandbox` and `sandbox_network`",
+            );
         }
-        if self.sandbox_network.is_some() && !self.sandbox {
-            return Err((
-                format!("the MCP server {name:?} has `sandbox_network` and no sandbox"),
-                "add `sandbox = true`".to_owned(),
-            ));
+        if sandbox_network.is_some() && !sandbox {
+            return error("has `sandbox_network` and no sandbox", "add `sandbox = true`");
         }
-        server.enabled = self.enabled;
-        server.timeout = self.timeout.unwrap_or(MCP_TIMEOUT);
-        server.tools = self.tools;
-        server.start_with_session = self.start_with_session;
-        server.sandbox = self.sandbox.then_some(McpSandbox { network: self.sandbox_network });
-        Ok(server)
+        Ok((way, sandbox.then_some(McpSandbox { network: sandbox_network })))
     }
 }
 
-/// Checks a server's name. The error is a message and a hint.
-pub(super) fn named(name: &str) -> Result<(), (String, String)> {
+pub(super) fn named(name: &str) -> Result<(), ValueError> {
     let fits =
         !name.trim().is_empty() && name.len() <= MCP_NAME_BYTES_MAX && !name.chars().any(char::is_control);
     match fits {
         true => Ok(()),
-        false => Err((
-            "an MCP server's name is a short text in one line".to_owned(),
-            "for example [mcp.servers.tickets]".to_owned(),
-        )),
+        false => Err(ValueError::new("an MCP server's name is a short text in one line")
+            .hint("for example [mcp.servers.tickets]")),
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::mcp::{MCP_SERVERS_MAX, McpServer, McpSource, McpTransport, named};
+use super::values::ValueError;
 use epitome_problem::Problem;
 
 /// Name of the file in the session's directory.
@@ -38,7 +39,7 @@ pub(super) fn read(path: &Path, text: &str, servers: &mut Vec<McpServer>) -> Vec
                 problem(format!("there is an MCP server {name:?} already"), Some(hint.to_owned()));
             }
             Ok(server) => servers.push(server),
-            Err((message, hint)) => problem(message, Some(hint)),
+            Err(ValueError { message, hint }) => problem(message, hint),
         }
     }
     if named_servers.len() > MCP_SERVERS_MAX {
@@ -47,11 +48,11 @@ pub(super) fn read(path: &Path, text: &str, servers: &mut Vec<McpServer>) -> Vec
     problems
 }
 
-fn server(path: &Path, name: &str, fields: &Value) -> Result<McpServer, (String, String)> {
+fn server(path: &Path, name: &str, fields: &Value) -> Result<McpServer, ValueError> {
     named(name)?;
     let wrong = |what: &str| {
         let hint = "a process has \"command\", \"args\", \"env\"; a server on the net \"type\": \"http\", \"url\", \"headers\"";
-        (format!("the MCP server {name:?} {what}"), hint.to_owned())
+        ValueError::new(format!("the MCP server {name:?} {what}")).hint(hint)
     };
     let fields = fields.as_object().ok_or_else(|| wrong("is no object"))?;
     let text = |key: &str| fields.get(key).and_then(Value::as_str).map(str::to_owned);

@@ -9,10 +9,8 @@ use toml::de::DeValue;
 
 use super::file::{ConfigReader, TomlKey, TomlValue, fields};
 use super::keys::ANY_NAME;
-use super::kind::{Kind, names, one_of, text, truth};
-use super::values::{
-    ValueError, call_seconds, model_name, number, small_tokens, tokens, wrong_number, wrong_type,
-};
+use super::kind::{Kind, names, one_of, real, text, truth};
+use super::values::{ValueError, call_seconds, model_name, small_tokens, tokens, wrong_type};
 use super::{Settings, WireFormat};
 
 /// User-supplied model properties, which take precedence over every other source.
@@ -235,26 +233,18 @@ fn native() -> Kind<bool> {
     Kind::new(json!({ "enum": ["summary", "native"] }), written, |value| match text().read(value)?.as_str() {
         "native" => Ok(true),
         "summary" => Ok(false),
-        other => Err(ValueError {
-            message: format!("there is no way of compacting {other:?}"),
-            hint: Some("one of summary (a model writes it), native (the provider's own)".to_owned()),
-        }),
+        other => Err(ValueError::new(format!("there is no way of compacting {other:?}"))
+            .hint("one of summary (a model writes it), native (the provider's own)")),
     })
 }
 
 fn edit_tools() -> Kind<EditTools> {
-    one_of("edit_tools", &EditTools::ALL, EditTools::id, |tools| json!(tools.id()))
+    one_of("edit_tools", &EditTools::ALL, EditTools::id)
 }
 
 fn dollars() -> Kind<f64> {
-    Kind::new(
-        json!({ "type": "number", "minimum": 0 }),
-        |dollars| json!(dollars),
-        |value| {
-            let dollars = number(value).filter(|dollars| dollars.is_finite() && *dollars >= 0.0);
-            dollars.ok_or_else(|| wrong_number("dollars for a million tokens, from 0", value))
-        },
-    )
+    let schema = json!({ "type": "number", "minimum": 0 });
+    real(schema, "dollars for a million tokens, from 0", |dollars| *dollars >= 0.0)
 }
 
 fn thinking() -> Kind<ThinkingSettings> {
@@ -279,23 +269,20 @@ fn read_thinking(value: &DeValue<'_>) -> Result<ThinkingSettings, ValueError> {
             "budget" => Ok(ThinkingSettings::Budget),
             // The levels that every model with effort levels supports.
             "effort" => Ok(ThinkingSettings::Efforts(vec![Effort::Low, Effort::Medium, Effort::High])),
-            other => Err(ValueError {
-                message: format!("there is no way of thinking {other:?}"),
-                hint: Some("one of none, budget, effort, or a list as [\"low\", \"high\"]".to_owned()),
-            }),
+            other => Err(ValueError::new(format!("there is no way of thinking {other:?}"))
+                .hint("one of none, budget, effort, or a list as [\"low\", \"high\"]")),
         };
     }
     let mut efforts = Vec::new();
     for word in names().read(value)? {
         let effort = Effort::ALL.into_iter().find(|effort| effort.word() == word);
-        efforts.push(effort.ok_or_else(|| ValueError {
-            message: format!("there is no effort {word:?}"),
-            hint: Some(format!("some of {}", Effort::ALL.map(Effort::word).join(", "))),
-        })?);
+        let known = || format!("some of {}", Effort::ALL.map(Effort::word).join(", "));
+        let unknown = || ValueError::new(format!("there is no effort {word:?}")).hint(known());
+        efforts.push(effort.ok_or_else(unknown)?);
     }
     if efforts.is_empty() {
-        let hint = Some("a model that does not think has thinking = \"none\"".to_owned());
-        return Err(ValueError { message: "the list of efforts is empty".to_owned(), hint });
+        let hint = "a model that does not think has thinking = \"none\"";
+        return Err(ValueError::new("the list of efforts is empty").hint(hint));
     }
     efforts.sort();
     efforts.dedup();

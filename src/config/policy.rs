@@ -259,7 +259,7 @@ impl ConfigReader<'_> {
     }
 
     /// Sets a limit, unless a policy would raise it.
-    pub(super) fn limit<T: PartialOrd, F: Slot<T>>(
+    pub(super) fn limit<T: PartialOrd + 'static, F: Slot<T>>(
         &mut self,
         value: &TomlValue<'_>,
         field: &mut F,
@@ -286,23 +286,12 @@ fn modes() -> Kind<Vec<Mode>> {
 }
 
 fn models() -> Kind<Vec<String>> {
-    let texts = names();
-    Kind::new(
-        texts.schema().clone(),
-        |models| json!(models),
-        move |value| {
-            let models = texts.read(value)?;
-            let is_plain = |model: &String| !model.trim_end_matches('*').contains('*') && model.contains('/');
-            match models.iter().all(is_plain) {
-                true => Ok(models),
-                false => Err(ValueError {
-                    message: "a model is named as provider/name, in which only the last character can be *"
-                        .to_owned(),
-                    hint: Some("for example \"anthropic/*\"".to_owned()),
-                }),
-            }
-        },
-    )
+    names().checked(|models| {
+        let is_plain = |model: &String| !model.trim_end_matches('*').contains('*') && model.contains('/');
+        let message = "a model is named as provider/name, in which only the last character can be *";
+        let error = || ValueError::new(message).hint("for example \"anthropic/*\"");
+        (!models.iter().all(is_plain)).then(error)
+    })
 }
 
 /// A file or directory with its owner and its permissions.

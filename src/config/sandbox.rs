@@ -54,14 +54,9 @@ const PROCESSES_BOUNDS: RangeInclusive<i64> = 64..=4_194_304;
 const MEMORY_MIB_BOUNDS: RangeInclusive<i64> = 256..=1_073_741_824;
 
 impl ConfigReader<'_> {
-    /// `home` is the expansion of `~`.
-    pub(super) fn sandbox(
-        &mut self,
-        value: &TomlValue<'_>,
-        sandbox: &mut SandboxSettings,
-        home: Option<&Path>,
-    ) {
+    pub(super) fn sandbox(&mut self, value: &TomlValue<'_>, sandbox: &mut SandboxSettings) {
         let Some(table) = self.table(value, "sandbox") else { return };
+        let home = self.owner.home();
         fields!(self, table, key, value, {
             "enabled" => self.set(value, &mut sandbox.enabled, truth()),
             "in_full_mode" => self.set(value, &mut sandbox.in_full_mode, truth()),
@@ -85,7 +80,9 @@ fn places(home: Option<&Path>) -> Kind<Vec<PathBuf>> {
     let schema = json!({ "type": "array", "items": { "type": "string", "pattern": "^(/|~/)" } });
     Kind::new(
         schema,
-        |places| json!(places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>()),
+        |places: &Vec<PathBuf>| {
+            json!(places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>())
+        },
         move |value| names(value)?.into_iter().map(|name| place(name, home.as_deref())).collect(),
     )
 }
@@ -94,11 +91,7 @@ pub(super) fn place(name: String, home: Option<&Path>) -> Result<PathBuf, ValueE
     match (name.strip_prefix("~/"), home) {
         (Some(below), Some(home)) => Ok(home.join(below)),
         (_, _) if Path::new(&name).is_absolute() => Ok(PathBuf::from(name)),
-        (_, _) => Err(ValueError {
-            message: format!("{name:?} is neither absolute nor below ~/"),
-            hint: Some(
-                "the directories of a session may always be changed; write others as /… or ~/…".to_owned(),
-            ),
-        }),
+        (_, _) => Err(ValueError::new(format!("{name:?} is neither absolute nor below ~/"))
+            .hint("the directories of a session may always be changed; write others as /… or ~/…")),
     }
 }

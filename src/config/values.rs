@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
-use super::kind::{Kind, between, one_of, seconds, text, whole};
+use super::kind::{Kind, between, one_of, seconds, text, text_like, whole};
 use super::{CompactionThreshold, EditorWrites, SearchChoice, Summariser, TurnNotice, WireFormat};
 use epitome_thread::{Mode, ModelName, ThoughtLevel};
 
@@ -23,12 +23,18 @@ pub(super) struct ValueError {
     pub hint: Option<String>,
 }
 
-/// The error for a value of the wrong type.
-pub(super) fn wrong_type(what: &str, value: &DeValue<'_>) -> ValueError {
-    ValueError {
-        message: format!("this must be {what}, not a value of the kind {}", value.type_str()),
-        hint: None,
+impl ValueError {
+    pub fn new(message: impl Into<String>) -> ValueError {
+        ValueError { message: message.into(), hint: None }
     }
+
+    pub fn hint(self, hint: impl Into<String>) -> ValueError {
+        ValueError { hint: Some(hint.into()), ..self }
+    }
+}
+
+pub(super) fn wrong_type(what: &str, value: &DeValue<'_>) -> ValueError {
+    ValueError::new(format!("this must be {what}, not a value of the kind {}", value.type_str()))
 }
 
 /// The error for a value that must be a number within limits. A number is named: its kind may be right.
@@ -38,7 +44,7 @@ pub(super) fn wrong_number(what: &str, value: &DeValue<'_>) -> ValueError {
         DeValue::Float(float) => float.as_str(),
         _ => return wrong_type(what, value),
     };
-    ValueError { message: format!("this must be {what}, not {given}"), hint: None }
+    ValueError::new(format!("this must be {what}, not {given}"))
 }
 
 pub(super) fn names(value: &DeValue<'_>) -> Result<Vec<String>, ValueError> {
@@ -68,14 +74,9 @@ pub(super) fn small_tokens() -> Kind<u32> {
     let all = tokens();
     let mut schema = all.schema().clone();
     schema["maximum"] = json!(u32::MAX);
-    Kind::new(
-        schema,
-        |tokens| json!(tokens),
-        move |value| {
-            u32::try_from(all.read(value)?)
-                .map_err(|_| ValueError { message: "this number is too large".to_owned(), hint: None })
-        },
-    )
+    Kind::plain(schema, move |value| {
+        u32::try_from(all.read(value)?).map_err(|_| ValueError::new("this number is too large"))
+    })
 }
 
 pub(super) fn summariser() -> Kind<Summariser> {
@@ -100,18 +101,12 @@ pub(super) fn summariser() -> Kind<Summariser> {
 /// The role in which summaries are sent; only one is supported. The key exists for files that are shared with other
 /// programs.
 pub(super) fn summary_role() -> Kind<()> {
-    Kind::new(
-        json!({ "const": "user" }),
-        |()| json!("user"),
-        |value| match text().read(value)?.as_str() {
-            "user" => Ok(()),
-            // A summary contains text from tool results, which must not carry the authority of a system message.
-            _ => Err(ValueError {
-                message: "a summary is always sent as a message of the user's".to_owned(),
-                hint: Some("summary_role = \"user\", or leave it out".to_owned()),
-            }),
-        },
-    )
+    // A summary contains text from tool results, which must not carry the authority of a system message.
+    let error = || ValueError::new("a summary is always sent as a message of the user's");
+    let role = text_like(json!({ "const": "user" })).checked(move |role| {
+        (role != "user").then(|| error().hint("summary_role = \"user\", or leave it out"))
+    });
+    role.into(|()| json!("user"), drop)
 }
 
 /// A timeout for model calls, from one second to one hour.
@@ -151,29 +146,22 @@ pub(super) fn threshold() -> Kind<CompactionThreshold> {
 
 pub(super) fn model_name() -> Kind<String> {
     let schema = json!({ "type": "string", "examples": ["anthropic/claude-sonnet-5-5"] });
-    Kind::new(
-        schema,
-        |name| json!(name),
-        |value| {
-            let name = full_model_name(&text().read(value)?);
-            name.map_err(|(message, hint)| ValueError { message, hint: Some(hint) })
-        },
-    )
+    Kind::plain(schema, |value| full_model_name(&text().read(value)?))
 }
 
-/// Completes a model's name with its provider. The error is a message and a hint.
-pub(super) fn full_model_name(name: &str) -> Result<String, (String, String)> {
+/// Completes a model's name with its provider.
+pub(super) fn full_model_name(name: &str) -> Result<String, ValueError> {
     let full = ModelName::parse(name);
     if full.split().is_some() {
         return Ok(full.0);
     }
-    let hint = "write provider/model, for example \"anthropic/claude-sonnet-5-5\"".to_owned();
-    Err((format!("{name:?} names no provider"), hint))
+    let hint = "write provider/model, for example \"anthropic/claude-sonnet-5-5\"";
+    Err(ValueError::new(format!("{name:?} names no provider")).hint(hint))
 }
 
 /// Any value as JSON; dates become strings.
 pub(super) fn any() -> Kind<Json> {
-    Kind::new(json!({}), Json::clone, json_of)
+    Kind::plain(json!({}), json_of)
 }
 
 fn json_of(value: &DeValue<'_>) -> Result<Json, ValueError> {
@@ -200,15 +188,15 @@ fn json_of(value: &DeValue<'_>) -> Result<Json, ValueError> {
 }
 
 pub(super) fn mode() -> Kind<Mode> {
-    one_of("mode", &Mode::ALL, Mode::id, |mode| json!(mode.id()))
+    one_of("mode", &Mode::ALL, Mode::id)
 }
 
 pub(super) fn editor_writes() -> Kind<EditorWrites> {
-    one_of("editor_writes", &EditorWrites::ALL, EditorWrites::id, |writes| json!(writes.id()))
+    one_of("editor_writes", &EditorWrites::ALL, EditorWrites::id)
 }
 
 pub(super) fn search_choice() -> Kind<SearchChoice> {
-    one_of("web_search", &SearchChoice::ALL, SearchChoice::id, |choice| json!(choice.id()))
+    one_of("web_search", &SearchChoice::ALL, SearchChoice::id)
 }
 
 /// The address of a database. It is checked when the store is opened, where an invalid one is an error: other settings
@@ -225,11 +213,11 @@ pub(super) fn store() -> Kind<String> {
 }
 
 pub(super) fn notify() -> Kind<TurnNotice> {
-    one_of("notify", &TurnNotice::ALL, TurnNotice::id, |notice| json!(notice.id()))
+    one_of("notify", &TurnNotice::ALL, TurnNotice::id)
 }
 
 pub(super) fn thought() -> Kind<ThoughtLevel> {
-    one_of("thought level", &ThoughtLevel::ALL, ThoughtLevel::id, |level| json!(level.id()))
+    one_of("thought level", &ThoughtLevel::ALL, ThoughtLevel::id)
 }
 
 pub(super) fn max_rounds() -> Kind<u32> {
@@ -241,21 +229,16 @@ pub(super) fn max_rounds() -> Kind<u32> {
 pub(super) fn max_repeats() -> Kind<u32> {
     let most = MAX_ROUNDS_MAX;
     let schema = json!({ "type": "integer", "minimum": 0, "maximum": most, "not": { "const": 1 } });
-    Kind::new(
-        schema,
-        |repeats| json!(repeats),
-        move |value| {
-            let repeats = integer(value).and_then(|repeats| u32::try_from(repeats).ok());
-            let sentence = || format!("0 for no limit, or a whole number from 2 to {most}");
-            repeats
-                .filter(|repeats| *repeats == 0 || (2..=most).contains(repeats))
-                .ok_or_else(|| wrong_type(&sentence(), value))
-        },
-    )
+    Kind::plain(schema, move |value| {
+        let repeats = integer(value).and_then(|repeats| u32::try_from(repeats).ok());
+        let allowed = repeats.filter(|repeats| *repeats == 0 || (2..=most).contains(repeats));
+        let expected = || format!("0 for no limit, or a whole number from 2 to {most}");
+        allowed.ok_or_else(|| wrong_type(&expected(), value))
+    })
 }
 
 pub(super) fn wire_format() -> Kind<WireFormat> {
-    one_of("wire format", &WireFormat::ALL, WireFormat::id, |wire| json!(wire.id()))
+    one_of("wire format", &WireFormat::ALL, WireFormat::id)
 }
 
 pub(super) fn url() -> Kind<String> {
@@ -270,8 +253,7 @@ pub(super) fn url() -> Kind<String> {
         let url = text().read(value)?;
         let host = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
         if host.is_none_or(str::is_empty) {
-            let message = "a base URL begins with https:// or http://".to_owned();
-            return Err(ValueError { message, hint: None });
+            return Err(ValueError::new("a base URL begins with https:// or http://"));
         }
         Ok(url)
     })
@@ -280,22 +262,17 @@ pub(super) fn url() -> Kind<String> {
 /// The name of an environment variable. Users may paste the key here by mistake, so errors don't quote the value.
 pub(super) fn variable() -> Kind<String> {
     let schema = json!({ "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$" });
-    Kind::new(
-        schema,
-        |name| json!(name),
-        |value| {
-            let name = text().read(value)?;
-            let plain = !name.is_empty()
-                && !name.starts_with(|c: char| c.is_ascii_digit())
-                && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric());
-            let example =
-                "for example key_variable = \"MY_PROVIDER_KEY\"; the key itself stays out of this file";
-            plain.then_some(name).ok_or_else(|| ValueError {
-                message: "key_variable must be the name of an environment variable".to_owned(),
-                hint: Some(example.to_owned()),
-            })
-        },
-    )
+    text_like(schema).checked(|name| {
+        let error = || ValueError::new("key_variable must be the name of an environment variable");
+        let example = "for example key_variable = \"MY_PROVIDER_KEY\"; the key itself stays out of this file";
+        (!is_variable(name)).then(|| error().hint(example))
+    })
+}
+
+/// Whether this can be the name of an environment variable.
+pub(super) fn is_variable(name: &str) -> bool {
+    name.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic())
+        && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
 }
 
 /// Texts by name: headers or variables. Their values may be keys.
@@ -305,44 +282,27 @@ pub(super) fn header_map() -> Kind<BTreeMap<String, String>> {
         |map: &BTreeMap<String, String>| map.keys().map(|name| (name.clone(), json!(MASKED))).collect();
     Kind::new(schema, written, |value| {
         let table = value.as_table().ok_or_else(|| wrong_type("a table of text", value))?;
-        table
-            .iter()
-            .map(|(name, value)| {
-                let wrong = || wrong_type(&format!("text, for {:?}", name.get_ref()), value.get_ref());
-                Ok((
-                    name.get_ref().to_string(),
-                    value.get_ref().as_str().map(str::to_owned).ok_or_else(wrong)?,
-                ))
-            })
-            .collect()
+        let pairs = table.iter().map(|(name, value)| {
+            let wrong = || wrong_type(&format!("text, for {:?}", name.get_ref()), value.get_ref());
+            let text = value.get_ref().as_str().ok_or_else(wrong)?;
+            Ok((name.get_ref().to_string(), text.to_owned()))
+        });
+        pairs.collect()
     })
 }
 
 /// Headers of requests. Errors don't quote their names: one may be a misplaced key.
 pub(super) fn headers() -> Kind<BTreeMap<String, String>> {
-    let map = header_map();
-    let written =
-        |map: &BTreeMap<String, String>| map.keys().map(|name| (name.clone(), json!(MASKED))).collect();
-    Kind::new(map.schema().clone(), written, move |value| {
-        let headers = map.read(value)?;
+    header_map().checked(|headers| {
         let is_in_name = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         let is_name = |name: &String| !name.is_empty() && name.bytes().all(is_in_name);
-        match headers.keys().all(is_name) {
-            true => Ok(headers),
-            false => Err(ValueError {
-                message: "the name of a header has invalid characters".to_owned(),
-                hint: Some("it has letters, digits and dashes, for example \"X-Team\"".to_owned()),
-            }),
-        }
+        let error = || ValueError::new("the name of a header has invalid characters");
+        let hint = "it has letters, digits and dashes, for example \"X-Team\"";
+        (!headers.keys().all(is_name)).then(|| error().hint(hint))
     })
 }
 
 /// The arguments of a program. Any of them may be a key.
 pub(super) fn arguments() -> Kind<Vec<String>> {
-    let names = super::kind::names();
-    Kind::new(
-        names.schema().clone(),
-        |arguments| json!(format!("<{} arguments>", arguments.len())),
-        move |value| names.read(value),
-    )
+    super::kind::names().into(|list: &Vec<String>| json!(format!("<{} arguments>", list.len())), |list| list)
 }

@@ -69,9 +69,8 @@ pub fn export(store: &Store, session: &SessionId, form: ExportFormat) -> Result<
         }
         (ExportFormat::Json | ExportFormat::Markdown, Err(error)) => return Err(error.into()),
         (ExportFormat::Json, Ok((entries, damage))) => {
-            let text = transfer::json_lines(session, &entries).map_err(|error| LibraryError::Refused {
-                message: format!("session {session} can't be written as JSON: {error}"),
-                hint: None,
+            let text = transfer::json_lines(session, &entries).map_err(|error| {
+                LibraryError::failed(format!("session {session} can't be written as JSON: {error}"))
             })?;
             (text, damage)
         }
@@ -97,12 +96,11 @@ pub fn export_all(
     directory: &Path,
     form: ExportFormat,
 ) -> Result<ExportedFiles, LibraryError> {
-    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(|error| {
-        LibraryError::Refused {
-            message: format!("{} can't be made: {error}", directory.display()),
-            hint: None,
-        }
-    })?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .map_err(|error| LibraryError::failed(format!("{} can't be made: {error}", directory.display())))?;
     let SessionListing { sessions, mut problems } = list(store, &SessionQuery::default())?;
     let mut files = Vec::new();
     for Header { session, has_prompt, .. } in sessions {
@@ -241,7 +239,6 @@ pub(super) fn id_of(source: ImportSource, name: &str) -> SessionId {
     SessionId(format!("s_{digits}"))
 }
 
-/// Reports a session that was imported before.
 fn known(
     store: &Store,
     session: SessionId,
@@ -263,7 +260,6 @@ fn known(
     })
 }
 
-/// Reads the conversations of one file.
 fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<ImportDraft>, LibraryError> {
     let failed = |error: io::Error| file_problem(path, format!("this file can't be read: {error}"));
     if opencode::is_database(path) {

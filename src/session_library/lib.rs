@@ -52,6 +52,10 @@ impl LibraryError {
     fn refused(message: impl Into<String>, hint: &str) -> LibraryError {
         LibraryError::Refused { message: message.into(), hint: Some(hint.to_owned()) }
     }
+
+    fn failed(message: String) -> LibraryError {
+        LibraryError::Refused { message, hint: None }
+    }
 }
 
 /// Hint for a session that is open in another process.
@@ -157,9 +161,9 @@ pub fn read(store: &Store, session: &SessionId) -> Result<StoredConversation, Li
 }
 
 fn fold(session: &SessionId, entries: Vec<Arc<Entry>>) -> Result<Thread, LibraryError> {
-    Thread::replay(entries).map_err(|error| LibraryError::Refused {
-        message: format!("the log of session {session} can't be read as a conversation: {error}"),
-        hint: None,
+    Thread::replay(entries).map_err(|error| {
+        let message = format!("the log of session {session} can't be read as a conversation: {error}");
+        LibraryError::failed(message)
     })
 }
 

@@ -158,7 +158,6 @@ fn copied(path: &Path, log: &Path) -> io::Result<TempDir> {
     Err(io::Error::other("opencode is writing it; try again when it is done"))
 }
 
-/// Encodes a path for a SQLite URI.
 fn percent(path: &Path) -> String {
     percent_encoding::percent_encode(path.as_os_str().as_encoded_bytes(), &WITHIN_PATHS).to_string()
 }

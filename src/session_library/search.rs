@@ -82,10 +82,8 @@ pub struct EntryFind {
 /// Searches sessions, newest first.
 pub fn search(store: &Store, ask: &SearchRequest) -> Result<SearchResults, LibraryError> {
     let words = Some(ask.words.to_owned());
-    let question = match ask.is_regex {
-        true => RecallQuery { regex: words, limit: Some(FINDS_MAX), ..RecallQuery::default() },
-        false => RecallQuery { text: words, limit: Some(FINDS_MAX), ..RecallQuery::default() },
-    };
+    let (regex, text) = if ask.is_regex { (words, None) } else { (None, words) };
+    let question = RecallQuery { regex, text, limit: Some(FINDS_MAX), ..RecallQuery::default() };
     if ask.words.trim().is_empty() {
         return Err(LibraryError::refused("there is nothing to look for", "give words that were said"));
     }
@@ -142,9 +140,7 @@ pub fn search(store: &Store, ask: &SearchRequest) -> Result<SearchResults, Libra
             }
         };
         let log = RecallLog::with_rewound(&thread, usize::MAX);
-        let (finds, count) = log
-            .find(&question, &clock, &is_late)
-            .map_err(|message| LibraryError::Refused { message, hint: None })?;
+        let (finds, count) = log.find(&question, &clock, &is_late).map_err(LibraryError::failed)?;
         let in_title = header.title.as_deref().is_some_and(|title| finder.is_in(title));
         if count == 0 && !in_title {
             continue;

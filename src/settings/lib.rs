@@ -77,10 +77,6 @@ impl EditorWrites {
             EditorWrites::Never => "never",
         }
     }
-
-    pub fn parse(id: &str) -> Option<EditorWrites> {
-        EditorWrites::ALL.into_iter().find(|writes| writes.id() == id)
-    }
 }
 
 /// How the chat announces the end of a long turn.

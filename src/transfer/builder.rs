@@ -32,6 +32,7 @@ const SUMMARY: &str = "A summary of what was said and done so far:\n\n";
 const PLACEHOLDER: &str = "s_00000000000000000000";
 
 /// A log under construction.
+#[derive(Default)]
 pub(super) struct Builder {
     entries: Vec<Entry>,
     at: u64,
@@ -44,8 +45,8 @@ pub(super) struct Builder {
     names: HashSet<CallId>,
     /// Calls without an outcome.
     open: Vec<CallId>,
-    /// Messages and compactions to be added after the outcomes of the open calls.
-    pending: Vec<DelayedEntry>,
+    /// Adds messages and compactions after the outcomes of the open calls.
+    pending: Vec<Box<dyn FnOnce(&mut Builder)>>,
     notes: Vec<(String, usize)>,
     /// Complete sentences for the user.
     remarks: Vec<String>,
@@ -63,37 +64,10 @@ pub(super) struct ForeignCall {
     pub input: Value,
 }
 
-/// An entry that must not be placed between a call and its outcome.
-pub(super) enum DelayedEntry {
-    Prompt(Vec<Content>),
-    /// A message for the model, with its author.
-    Context(Vec<Content>, &'static str),
-    Compacted {
-        kept: Option<Seq>,
-        summary: String,
-        trigger: Trigger,
-        tokens_before: u64,
-    },
-}
-
 impl Builder {
     /// Begins a log. `cwd` and `at` are the directory and time of its start, if recorded.
     pub fn new(cwd: Option<&str>, at: Option<u64>, context: &ImportContext) -> Builder {
-        let mut builder = Builder {
-            entries: Vec::new(),
-            at: at.unwrap_or(context.now).min(LATEST),
-            next_message: 0,
-            titled: false,
-            in_turn: false,
-            spent: Usage::default(),
-            calls: HashMap::new(),
-            names: HashSet::new(),
-            open: Vec::new(),
-            pending: Vec::new(),
-            notes: Vec::new(),
-            remarks: Vec::new(),
-            foreign_id: None,
-        };
+        let mut builder = Builder { at: at.unwrap_or(context.now).min(LATEST), ..Builder::default() };
         let session = SessionId(PLACEHOLDER.to_owned());
         let cwd = cwd.map_or(context.cwd, Path::new).to_path_buf();
         builder.push(Change::Opened { format: FORMAT_VERSION, session, cwd });
@@ -138,11 +112,10 @@ impl Builder {
         self.foreign_id = Some(id.to_owned()).filter(|id| !id.is_empty());
     }
 
-    /// Adds a prompt of the user, unless it is empty: ends an unfinished turn and starts a new one. Returns the
-    /// entry's number.
-    pub fn prompt(&mut self, content: Vec<Content>) -> Option<Seq> {
+    /// Adds a prompt of the user, unless it is empty: ends an unfinished turn and starts a new one.
+    pub fn prompt(&mut self, content: Vec<Content>) {
         if content.is_empty() {
-            return None;
+            return;
         }
         self.turn_ended(StopReason::EndTurn);
         let message = self.message(content);
@@ -150,34 +123,35 @@ impl Builder {
             self.title(&first_line(&message));
         }
         self.in_turn = true;
-        Some(self.push(Change::Said { message, origin: Origin::Person }))
+        self.push(Change::Said { message, origin: Origin::Person });
     }
 
     /// Adds a message for the model that the user did not type, unless it is empty.
-    pub fn context(&mut self, content: Vec<Content>, by: &str) -> Option<Seq> {
+    pub fn context(&mut self, content: Vec<Content>, by: &str) {
         if content.is_empty() {
-            return None;
+            return;
         }
         self.close_calls();
         let message = self.message(content);
-        Some(self.push(Change::Said { message, origin: Origin::Context { by: by.to_owned() } }))
+        self.push(Change::Said { message, origin: Origin::Context { by: by.to_owned() } });
     }
 
-    /// Adds an entry after the open calls have their outcomes, or when `settle` is called.
-    pub fn later(&mut self, what: DelayedEntry) {
-        self.pending.push(what);
+    /// Adds an entry when `settle` is called: it must not be between a call and its outcome.
+    pub fn later(&mut self, add: impl FnOnce(&mut Builder) + 'static) {
+        self.pending.push(Box::new(add));
     }
 
     /// Adds the entries that wait for the outcomes of calls.
     pub fn settle(&mut self) {
-        for what in std::mem::take(&mut self.pending) {
-            match what {
-                DelayedEntry::Prompt(content) => self.prompt(content),
-                DelayedEntry::Context(content, by) => self.context(content, by),
-                DelayedEntry::Compacted { kept, summary, trigger, tokens_before } => {
-                    Some(self.summarized(kept, &summary, trigger, tokens_before))
-                }
-            };
+        for add in std::mem::take(&mut self.pending) {
+            add(self);
+        }
+    }
+
+    /// Adds the entries that wait, unless a call has no outcome yet.
+    pub fn settle_when_idle(&mut self) {
+        if self.open.is_empty() {
+            self.settle();
         }
     }
 
@@ -210,44 +184,42 @@ impl Builder {
     }
 
     /// Adds a reply, unless it is empty.
-    pub fn reply(
-        &mut self,
-        content: Vec<Content>,
-        model: &str,
-        usage: Option<Usage>,
-        cut: Option<ReplyCut>,
-    ) -> Option<Seq> {
+    pub fn reply(&mut self, content: Vec<Content>, model: &str, usage: Option<Usage>, cut: Option<ReplyCut>) {
         self.close_calls();
         if let Some(usage) = &usage {
             self.spent.add(usage);
         }
         if content.is_empty() {
-            return None;
+            return;
         }
         self.in_turn = true;
         let message = self.message(content);
         self.open.extend(message.calls().map(|call| call.id.clone()));
-        Some(self.push(Change::Replied { message, model: ModelName(model.to_owned()), usage, cut }))
+        self.push(Change::Replied { message, model: ModelName(model.to_owned()), usage, cut });
     }
 
-    /// Whether there are calls without an outcome.
-    pub fn has_open_calls(&self) -> bool {
-        !self.open.is_empty()
+    /// Ends the turn with a reply that ended so, unless it may go on with the results of the reply's calls.
+    pub fn reply_ended(&mut self, end: Option<StopReason>, has_calls: bool) {
+        match end {
+            Some(StopReason::EndTurn | StopReason::MaxTokens) if has_calls => {}
+            Some(end) => self.turn_ended(end),
+            None => {}
+        }
     }
 
     /// Adds the outcome of a call, and the exit code if it was a command. Ignores outcomes of unknown calls, and
-    /// repeated ones.
+    /// repeated ones, and returns whether it was added.
     pub fn outcome(
         &mut self,
         id: Option<&str>,
         status: OutcomeStatus,
         content: Vec<OutcomeContent>,
         exit_code: Option<i64>,
-    ) -> Option<Seq> {
+    ) -> bool {
         let call = self.calls.get(id.unwrap_or_default()).filter(|call| self.open.contains(call)).cloned();
         let Some(call) = call else {
             self.left_out("results of calls that are not in it");
-            return None;
+            return false;
         };
         self.open.retain(|open| *open != call);
         let mut outcome = ToolOutcome::text(call, status, "");
@@ -255,7 +227,8 @@ impl Builder {
             outcome.content = content;
         }
         outcome.raw = exit_code.map(|code| json!({ "exitCode": code }));
-        Some(self.push(Change::ToolFinished { outcome }))
+        self.push(Change::ToolFinished { outcome });
+        true
     }
 
     /// Sets the complete text of the newest entry, an outcome of which the model read only a part.
@@ -271,25 +244,13 @@ impl Builder {
     }
 
     /// Adds a compaction by the other agent with a model's summary. See [`Builder::compacted`].
-    pub fn summarized(
-        &mut self,
-        kept: Option<Seq>,
-        summary: &str,
-        trigger: Trigger,
-        tokens_before: u64,
-    ) -> Seq {
-        self.compacted(kept, format!("{SUMMARY}{summary}"), trigger, tokens_before)
+    pub fn summarized(&mut self, kept: Option<Seq>, summary: &str, trigger: Trigger, tokens_before: u64) {
+        self.compacted(kept, format!("{SUMMARY}{summary}"), trigger, tokens_before);
     }
 
     /// Adds a compaction by the other agent. `summary` replaces everything before the entry `kept`, or everything so
     /// far if `kept` is `None`.
-    pub fn compacted(
-        &mut self,
-        kept: Option<Seq>,
-        summary: String,
-        trigger: Trigger,
-        tokens_before: u64,
-    ) -> Seq {
+    pub fn compacted(&mut self, kept: Option<Seq>, summary: String, trigger: Trigger, tokens_before: u64) {
         self.close_calls();
         let before = |seq: Seq| Seq(seq.0.saturating_sub(1));
         let through = kept.map_or(before(self.next_seq()), |kept| self.whole_rounds(before(kept)));
@@ -307,7 +268,7 @@ impl Builder {
             usage: None,
             masks: Vec::new(),
             account: CompactionStats::default(),
-        })
+        });
     }
 
     /// Moves `through` before the reply whose calls have results after it, if any: a call and its results must not be
@@ -329,14 +290,12 @@ impl Builder {
         made.map_or(through, |reply| Seq(reply.seq.0.saturating_sub(1)))
     }
 
-    pub fn push(&mut self, change: Change) -> Seq {
-        let seq = self.next_seq();
-        self.entries.push(Entry { seq, at: self.at, change });
-        seq
+    pub fn push(&mut self, change: Change) {
+        self.entries.push(Entry { seq: self.next_seq(), at: self.at, change });
     }
 
     /// Creates a message with the next id.
-    pub fn message(&mut self, content: Vec<Content>) -> Message {
+    fn message(&mut self, content: Vec<Content>) -> Message {
         let id = MessageId(self.next_message);
         self.next_message += 1;
         Message { id, content, author: None }

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::builder::{Builder, DelayedEntry};
+use super::builder::Builder;
 use super::{
     ImportContext, ImportDraft, ImportFile, ImportSource, begins_with, file_part, joined_text, list,
     outcome_content, text, text_of, text_part, thinking_part, time, token_counts, trigger_of, with_cache,
@@ -223,7 +223,7 @@ impl<'a> ClaudeCodeReader<'a> {
             "system" if is_boundary(line) => self.boundary = Some(&line["compactMetadata"]),
             "queue-operation" => self.queued(line),
             "attachment" => match attached_prompt(line) {
-                Some(content) => self.log.later(DelayedEntry::Prompt(content)),
+                Some(content) => self.log.later(|log| log.prompt(content)),
                 None => self.log.left_out("attachments, such as reminders and open files"),
             },
             kind if SILENT.contains(&kind) => {}
@@ -231,7 +231,6 @@ impl<'a> ClaudeCodeReader<'a> {
         }
     }
 
-    /// Handles a line that is not on the branch.
     fn outside(&mut self, line: &Value) {
         if is_message(line) {
             let is_of_subagent = line["isSidechain"] == true;
@@ -253,7 +252,7 @@ impl<'a> ClaudeCodeReader<'a> {
                 // Skip commands to the program and notices about the end of background tasks.
                 let words = words.filter(|words| !words.starts_with(['/', '<']) && !words.trim().is_empty());
                 if let Some(words) = words {
-                    self.log.later(DelayedEntry::Prompt(vec![text(words)]));
+                    self.log.later(|log| log.prompt(vec![text(words)]));
                 }
             }
             Some("dequeue") => drop(self.queue.pop_front()),
@@ -282,18 +281,15 @@ impl<'a> ClaudeCodeReader<'a> {
                 self.log.settle();
                 self.log.turn_ended(StopReason::Cancelled);
             } else if line["isMeta"] == true || begins_with(&part, &NOT_TYPED) {
-                self.log.later(DelayedEntry::Context(vec![part], BY));
+                self.log.later(|log| log.context(vec![part], BY));
             } else {
                 prompt.push(typed(said).map_or(part, text));
             }
         }
-        if prompt.is_empty() {
-            return;
-        }
-        // The results of calls that the user refused with this message are recorded after it.
-        self.log.later(DelayedEntry::Prompt(prompt));
-        if !self.log.has_open_calls() {
-            self.log.settle();
+        if !prompt.is_empty() {
+            // The results of calls that the user refused with this message are recorded after it.
+            self.log.later(|log| log.prompt(prompt));
+            self.log.settle_when_idle();
         }
     }
 
@@ -334,8 +330,8 @@ impl<'a> ClaudeCodeReader<'a> {
             Content::Text { text } => self.saved(text),
             _ => None,
         });
-        let found = self.log.outcome(part["tool_use_id"].as_str(), status, outcome_content(content), None);
-        if let (Some(_), Some(whole)) = (found, whole) {
+        let is_added = self.log.outcome(part["tool_use_id"].as_str(), status, outcome_content(content), None);
+        if let Some(whole) = whole.filter(|_| is_added) {
             self.log.set_full_text(whole);
         }
     }
@@ -371,7 +367,6 @@ fn typed(said: &str) -> Option<String> {
     Some(format!("{name} {}", tagged("command-args").unwrap_or_default()).trim().to_owned())
 }
 
-/// Parses text, images and documents.
 fn contents(value: &Value) -> Vec<Content> {
     super::contents(value, |part| {
         let source = &part["source"];

@@ -310,7 +310,6 @@ fn exit_code(output: &str) -> Option<i64> {
     code?.trim().parse().ok()
 }
 
-/// Parses text and images.
 fn contents(value: &Value) -> Vec<Content> {
     super::contents(value, |part| match part["type"].as_str() {
         Some("input_text" | "output_text" | "text") => text_part(&part["text"]),

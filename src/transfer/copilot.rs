@@ -11,7 +11,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::builder::{Builder, DelayedEntry};
+use super::builder::Builder;
 use super::{
     ImportContext, ImportDraft, ImportFile, ImportSource, file_part, list, outcome_content, ran, text,
     text_of, text_part, thinking_part, time, token_counts, trigger_of,
@@ -194,7 +194,8 @@ impl CopilotReader {
             }
             Some("tool.execution_complete") => self.outcome(data),
             Some("system.notification") => {
-                self.add_when_idle(DelayedEntry::Context(Vec::from_iter(text_part(&data["content"])), BY));
+                let content = Vec::from_iter(text_part(&data["content"]));
+                self.add_when_idle(|log| log.context(content, BY));
             }
             Some("session.compaction_start") => {
                 self.flush();
@@ -225,12 +226,10 @@ impl CopilotReader {
     }
 
     /// Adds an entry as soon as no call is running.
-    fn add_when_idle(&mut self, what: DelayedEntry) {
+    fn add_when_idle(&mut self, add: impl FnOnce(&mut Builder) + 'static) {
         self.flush();
-        self.log.later(what);
-        if !self.log.has_open_calls() {
-            self.log.settle();
-        }
+        self.log.later(add);
+        self.log.settle_when_idle();
     }
 
     fn prompt(&mut self, data: &Value) {
@@ -244,10 +243,9 @@ impl CopilotReader {
         // Messages of skills, other agents and the autopilot also have the user's role.
         let is_typed = data["source"].as_str().is_none_or(|source| source == "user")
             && data["isAutopilotContinuation"] != true;
-        self.add_when_idle(if is_typed {
-            DelayedEntry::Prompt(content)
-        } else {
-            DelayedEntry::Context(content, BY)
+        self.add_when_idle(move |log| match is_typed {
+            true => log.prompt(content),
+            false => log.context(content, BY),
         });
     }
 
@@ -318,8 +316,8 @@ impl CopilotReader {
         let code = recorded
             .or_else(|| words?.lines().next_back()?.split_once(EXIT_CODE)?.1.strip_suffix('>')?.parse().ok());
         if let Some(command) = self.asked.remove(id) {
-            return self
-                .add_when_idle(DelayedEntry::Context(vec![ran(&command, words.unwrap_or_default())], BY));
+            let ran = ran(&command, words.unwrap_or_default());
+            return self.add_when_idle(|log| log.context(vec![ran], BY));
         }
         let status = match (data["success"].as_bool(), error["code"].as_str()) {
             (Some(false), Some("rejected" | "denied")) => OutcomeStatus::Denied,
@@ -334,9 +332,7 @@ impl CopilotReader {
             }
         }
         self.log.outcome(Some(id), status, outcome_content(content), code);
-        if !self.log.has_open_calls() {
-            self.log.settle();
-        }
+        self.log.settle_when_idle();
     }
 
     fn compacted(&mut self, data: &Value) {
@@ -347,7 +343,7 @@ impl CopilotReader {
         let (next, trigger, tokens) = started.unwrap_or((self.log.next_seq(), Trigger::Threshold, 0));
         let tokens_before = data["preCompactionTokens"].as_u64().unwrap_or(tokens);
         let summary = summary.to_owned();
-        self.add_when_idle(DelayedEntry::Compacted { kept: Some(next), summary, trigger, tokens_before });
+        self.add_when_idle(move |log| log.summarized(Some(next), &summary, trigger, tokens_before));
     }
 }
 

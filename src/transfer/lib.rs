@@ -167,12 +167,10 @@ impl ImportSource {
             .take(PROBED_VALUES)
             .find_map(|value| ImportSource::detect_value(&value));
         known.or_else(|| {
-            let is_aider = text.lines().any(|line| line.starts_with(AIDER_OPENING));
-            let is_transcript = || text.lines().any(|line| line.starts_with("editor>"));
-            match () {
-                () if is_aider => Some(ImportSource::Aider),
-                () if is_transcript() => Some(ImportSource::Transcript),
-                () => None,
+            let has_line = |start: &str| text.lines().any(|line| line.starts_with(start));
+            match has_line(AIDER_OPENING) {
+                true => Some(ImportSource::Aider),
+                false => has_line("editor>").then_some(ImportSource::Transcript),
             }
         })
     }

@@ -131,13 +131,8 @@ impl OpencodeReader {
     /// Reads the reply to a compaction. Skips failed compactions.
     fn summary(&mut self, info: &Value, parts: &[&Value]) {
         let (kept, trigger) = self.compaction.take().unwrap_or((None, Trigger::Threshold));
-        let texts: Vec<&str> = parts
-            .iter()
-            .filter_map(|part| match part["type"].as_str() {
-                Some("text") => text_of(&part["text"]),
-                Some(_) | None => None,
-            })
-            .collect();
+        let texts = parts.iter().filter(|part| part["type"] == "text");
+        let texts: Vec<&str> = texts.filter_map(|part| text_of(&part["text"])).collect();
         if let Some(usage) = usage(&info["tokens"]) {
             self.log.spent(&usage);
         }
@@ -173,11 +168,7 @@ impl OpencodeReader {
         let has_calls = !results.is_empty();
         self.step(&model, usage(&info["tokens"]), cut);
         self.results(results);
-        match end {
-            Some(StopReason::EndTurn | StopReason::MaxTokens) if has_calls => {}
-            Some(end) => self.log.turn_ended(end),
-            None => {}
-        }
+        self.log.reply_ended(end, has_calls);
     }
 
     fn step(&mut self, model: &str, usage: Option<Usage>, cut: Option<ReplyCut>) {
@@ -192,12 +183,10 @@ impl OpencodeReader {
                 Some("completed") => (OutcomeStatus::Completed, &state["output"]),
                 Some("error") => {
                     let words = state["error"].as_str().unwrap_or_default();
-                    let status = match words {
-                        words if REFUSED.iter().any(|start| words.starts_with(start)) => {
-                            OutcomeStatus::Denied
-                        }
-                        words if words.starts_with(ABORTED) => OutcomeStatus::Interrupted,
-                        _ => OutcomeStatus::Failed,
+                    let status = match () {
+                        () if REFUSED.iter().any(|start| words.starts_with(start)) => OutcomeStatus::Denied,
+                        () if words.starts_with(ABORTED) => OutcomeStatus::Interrupted,
+                        () => OutcomeStatus::Failed,
                     };
                     (status, &state["error"])
                 }

@@ -46,9 +46,8 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
         if let Some(at) = time(&line.value) {
             reader.log.at(at);
         }
-        let next = reader.log.next_seq();
-        let seq = reader.line(file, line)?;
-        reader.first.insert(line.id.clone(), seq.unwrap_or(next));
+        reader.first.insert(line.id.clone(), reader.log.next_seq());
+        reader.line(&line.value).map_err(|message| file.problem(line.number, message))?;
     }
     reader.log.finish(ImportSource::Pi, file, None)
 }
@@ -103,42 +102,37 @@ fn newest_branch(file: ImportFile, lines: Vec<PiLine>) -> Result<Vec<PiLine>, Pr
 
 struct PiReader {
     log: Builder,
-    /// The entry made from each line, for compactions.
+    /// The first entry of each line, for compactions.
     first: HashMap<String, Seq>,
 }
 
 impl PiReader {
-    fn line(&mut self, file: ImportFile, line: &PiLine) -> Result<Option<Seq>, Problem> {
-        let value = &line.value;
-        Ok(match value["type"].as_str().unwrap_or_default() {
-            "message" => {
-                self.message(&value["message"]).map_err(|message| file.problem(line.number, message))?
-            }
+    /// Adds the entries of a line. The error is a sentence.
+    fn line(&mut self, value: &Value) -> Result<(), String> {
+        match value["type"].as_str().unwrap_or_default() {
+            "message" => self.message(&value["message"])?,
             "compaction" => self.compaction(value),
-            "branch_summary" => text_of(&value["summary"]).and_then(|summary| {
-                self.log.context(vec![text(format!("What was done on another branch:\n\n{summary}"))], BY)
-            }),
+            "branch_summary" => {
+                let summary = text_of(&value["summary"]);
+                let words = summary.map(|summary| format!("What was done on another branch:\n\n{summary}"));
+                self.log.context(words.into_iter().map(text).collect(), BY);
+            }
             "custom_message" => self.log.context(contents(&value["content"]), BY),
             "thinking_level_change" => {
-                let level = value["thinkingLevel"].as_str().and_then(thought);
-                level.map(|level| self.log.push(Change::ThoughtChosen { level }))
+                if let Some(level) = value["thinkingLevel"].as_str().and_then(thought) {
+                    self.log.push(Change::ThoughtChosen { level });
+                }
             }
-            "session_info" => {
-                self.log.title(value["name"].as_str().unwrap_or_default());
-                None
-            }
+            "session_info" => self.log.title(value["name"].as_str().unwrap_or_default()),
             // Not part of the conversation: each reply names its model, and the others are internal to pi.
-            "model_change" | "label" | "custom" => None,
-            other => {
-                self.log.left_out(&format!("entries of the type {other:?}"));
-                None
-            }
-        })
+            "model_change" | "label" | "custom" => {}
+            other => self.log.left_out(&format!("entries of the type {other:?}")),
+        }
+        Ok(())
     }
 
-    /// Adds a message. The error is a sentence.
-    fn message(&mut self, message: &Value) -> Result<Option<Seq>, String> {
-        Ok(match message["role"].as_str() {
+    fn message(&mut self, message: &Value) -> Result<(), String> {
+        match message["role"].as_str() {
             Some("user") => self.log.prompt(contents(&message["content"])),
             Some("assistant") => self.reply(message),
             Some("toolResult") => self.result(message),
@@ -147,15 +141,13 @@ impl PiReader {
             Some("branchSummary" | "compactionSummary") => {
                 self.log.context(Vec::from_iter(text_part(&message["summary"])), BY)
             }
-            Some(other) => {
-                self.log.left_out(&format!("messages of the role {other:?}"));
-                None
-            }
+            Some(other) => self.log.left_out(&format!("messages of the role {other:?}")),
             None => return Err("a message has no role".to_owned()),
-        })
+        }
+        Ok(())
     }
 
-    fn reply(&mut self, message: &Value) -> Option<Seq> {
+    fn reply(&mut self, message: &Value) {
         let mut content = Vec::new();
         for part in list(&message["content"]) {
             match part["type"].as_str() {
@@ -179,38 +171,31 @@ impl PiReader {
         };
         let has_calls = content.iter().any(|part| matches!(part, Content::Call(_)));
         let model = model_name(message["provider"].as_str(), BY, message["model"].as_str());
-        let seq = self.log.reply(content, &model, usage(&message["usage"]), cut);
-        match end {
-            // The results of the calls may follow.
-            Some(StopReason::EndTurn | StopReason::MaxTokens) if has_calls => {}
-            Some(end) => self.log.turn_ended(end),
-            None => {}
-        }
-        seq
+        self.log.reply(content, &model, usage(&message["usage"]), cut);
+        self.log.reply_ended(end, has_calls);
     }
 
-    fn result(&mut self, message: &Value) -> Option<Seq> {
+    fn result(&mut self, message: &Value) {
         let status = match message["isError"].as_bool() {
             Some(true) => OutcomeStatus::Failed,
             Some(false) | None => OutcomeStatus::Completed,
         };
         let content = outcome_content(contents(&message["content"]));
-        self.log.outcome(message["toolCallId"].as_str(), status, content, None)
+        self.log.outcome(message["toolCallId"].as_str(), status, content, None);
     }
 
-    fn compaction(&mut self, value: &Value) -> Option<Seq> {
-        let summary = text_of(&value["summary"])?;
+    fn compaction(&mut self, value: &Value) {
+        let Some(summary) = text_of(&value["summary"]) else { return };
         let kept = match (value["firstKeptEntryId"].as_str(), value["firstKeptEntryIndex"].as_u64()) {
             (Some(id), _) => self.first.get(id),
             (None, Some(index)) => self.first.get(&format!("#{index}")),
             (None, None) => None,
         };
         let (kept, tokens_before) = (kept.copied(), value["tokensBefore"].as_u64().unwrap_or_default());
-        Some(self.log.summarized(kept, summary, Trigger::Threshold, tokens_before))
+        self.log.summarized(kept, summary, Trigger::Threshold, tokens_before);
     }
 }
 
-/// Parses text and images.
 fn contents(value: &Value) -> Vec<Content> {
     super::contents(value, |part| match part["type"].as_str() {
         Some("text") => text_part(&part["text"]),

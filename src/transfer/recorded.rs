@@ -6,14 +6,14 @@
 
 use std::collections::HashMap;
 
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::builder::{Builder, ForeignCall};
 use super::{ImportContext, ImportDraft, ImportFile, ImportSource, text, thinking};
 use epitome_problem::Problem;
 use epitome_thread::{
-    Change, Content, Location, OutcomeContent, OutcomeStatus, PlanPriority, PlanStatus, PlanStep, StopReason,
-    ToolKind,
+    Change, Content, Location, OutcomeContent, OutcomeStatus, PlanPriority, PlanStep, StopReason,
 };
 use epitome_transcript::agent::{Expected, ExpectedValue};
 use epitome_transcript::call_shape::CallShape;
@@ -297,7 +297,7 @@ impl RecordedConversation {
                 id: id.clone(),
                 name: call.tool.clone(),
                 title: call.title.clone(),
-                kind: call.kind.as_deref().and_then(kind),
+                kind: call.kind.as_deref().and_then(named),
                 locations: call.at.iter().map(|at| location(at)).collect(),
                 input: call.input.clone().unwrap_or_else(|| json!({})),
             });
@@ -358,8 +358,9 @@ fn stop(reason: &str) -> StopReason {
     }
 }
 
-fn kind(word: &str) -> Option<ToolKind> {
-    serde_json::from_value(Value::String(word.to_owned())).ok()
+/// Returns the value of an enum that is written as this word.
+fn named<T: DeserializeOwned>(word: &str) -> Option<T> {
+    serde_json::from_value(Value::from(word)).ok()
 }
 
 /// Parses a location in a transcript: `PATH` or `PATH:LINE`.
@@ -371,11 +372,6 @@ fn location(at: &str) -> Location {
 }
 
 fn step(status: &str, content: String) -> Result<PlanStep, String> {
-    let status = match status {
-        "pending" => PlanStatus::Pending,
-        "in_progress" => PlanStatus::InProgress,
-        "completed" => PlanStatus::Completed,
-        other => return Err(format!("a step of a plan can't be {other:?}")),
-    };
+    let status = named(status).ok_or_else(|| format!("a step of a plan can't be {status:?}"))?;
     Ok(PlanStep { content, status, priority: PlanPriority::default() })
 }

@@ -303,10 +303,8 @@ impl Turn {
     pub fn handle(&mut self, answer: EffectResult, thread: &Thread) {
         match (&mut self.state, answer) {
             (TurnState::Sampling, EffectResult::Model(answer)) => self.handle_model(answer),
-            (TurnState::Calls(calls), EffectResult::ToolSeen(id, commits)) => {
-                if calls.seen(&id) {
-                    self.commits.extend(commits);
-                }
+            (TurnState::Calls(calls), EffectResult::ToolSeen(id, commits)) if calls.seen(&id) => {
+                self.commits.extend(commits);
             }
             (TurnState::Calls(calls), EffectResult::Permission(id, permit)) => {
                 self.commits.extend(calls.decided(id, permit));

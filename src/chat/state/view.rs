@@ -227,7 +227,6 @@ fn status_line(chat: &ChatState, columns: u16) -> Line<'static> {
     ])
 }
 
-/// How full the context window is.
 fn meter(usage: &wire::UsageUpdate, columns: u16) -> String {
     let percent = usage.used.saturating_mul(100) / usage.size.max(1);
     if columns < METER_FROM {

@@ -122,7 +122,6 @@ impl ReportRedactor {
         ReportRedactor { known, person }
     }
 
-    /// Returns the redacted text.
     pub(super) fn clean(&self, text: &str) -> String {
         let mut text = Cow::Borrowed(text);
         for block in BLOCKS.iter() {

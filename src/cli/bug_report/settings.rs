@@ -88,14 +88,6 @@ pub(super) fn secrets(settings: &Settings, environment: &[(OsString, OsString)])
     own.chain(built_in).cloned().chain(logins).chain(of_servers).collect()
 }
 
-/// Returns the environment variables with keys that the settings name.
-pub(super) fn key_variables(settings: &Settings) -> Vec<String> {
-    let own = settings.providers.values().filter_map(|provider| provider.key_variable.clone());
-    let built_in = settings.built_in.values().filter_map(|provider| provider.key_variable.clone());
-    own.chain(built_in).collect()
-}
-
-/// Describes the hooks of a session in this directory.
 pub(super) fn hooks(project: &Project) -> String {
     let found = project.discover();
     let mut out = String::new();

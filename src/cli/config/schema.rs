@@ -41,7 +41,6 @@ impl SchemaFile {
     }
 }
 
-/// Returns the description and the default of a setting.
 fn describe(key: &ConfigKey) -> Map<String, Value> {
     let mut fields = Map::new();
     if let Some(text) = described(&key.path) {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::cli::CliError;
 use crate::cli::terminal::{self, Color, Style};
 use crate::config::{ConfigKey, LoadedSettings, SetValue};
-use crate::problem::{Problem, nearest};
+use crate::problem::Problem;
 use crate::secrets;
 use crate::thread::visible::visible;
 
@@ -42,9 +42,9 @@ enum SettingOrigin {
 pub fn show(loaded: &LoadedSettings, prefix: &str, only_set: bool, json: bool) -> Result<i32, CliError> {
     let mut settings = settings(loaded);
     if !settings.iter().any(|setting| setting.key.starts_with(prefix)) {
-        let hint = nearest(prefix, settings.iter().map(|setting| setting.key.as_str()));
-        let hint = hint.map(|near| format!("did you mean {near:?}?"));
-        return Err(CliError::failed(format!("there is no setting {prefix:?}"), hint));
+        let known = settings.iter().map(|setting| setting.key.as_str());
+        let unknown = CliError::failed(format!("there is no setting {prefix:?}"));
+        return Err(unknown.meant(prefix, known, "`epitome config show` shows all"));
     }
     settings.retain(|setting| setting.key.starts_with(prefix));
     if only_set {

@@ -102,7 +102,6 @@ fn page_of_the_log(page: u32) -> Value {
     json!({ "file_path": "test.log", "offset": offset, "line_limit": LOG_PAGE_LINES })
 }
 
-/// A long log of test runs.
 fn log() -> String {
     let mut log = String::new();
     for run in 1..=LOG_LINES {

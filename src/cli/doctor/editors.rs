@@ -33,7 +33,6 @@ pub(super) struct Editor {
     example: &'static str,
 }
 
-/// Returns the locations of editor settings for this user.
 pub(super) fn places(home: Option<&Path>, get: impl Fn(&str) -> Option<OsString>) -> Vec<Editor> {
     let Some(home) = home else { return Vec::new() };
     let config = get("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -73,7 +72,6 @@ pub(super) fn places(home: Option<&Path>, get: impl Fn(&str) -> Option<OsString>
     ]
 }
 
-/// Returns lines for each editor that has settings.
 pub(super) fn lines(editors: &[Editor]) -> Vec<DoctorLine> {
     let mut lines = Vec::new();
     for editor in editors {

@@ -43,10 +43,7 @@ const LINES_MAX: usize = 20;
 pub fn main(args: DoctorArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     log::to_file(&paths);
-    let store = serve::store(&paths);
-    let report = examine(&store, &args);
-    store.settle();
-    let report = report?;
+    let report = serve::with_store(&paths, |store| examine(store, &args))?;
     if args.json {
         terminal::print_json(&report)?;
     } else {
@@ -100,7 +97,7 @@ impl DoctorLine {
 }
 
 /// All findings and actions.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct DoctorReport {
     version: &'static str,
     lines: Vec<DoctorLine>,
@@ -117,21 +114,14 @@ struct DoctorReport {
 
 /// Makes the backup before changing anything, and checks everything afterwards.
 fn examine(store: &Store, args: &DoctorArgs) -> Result<DoctorReport, CliError> {
-    let mut report = DoctorReport {
-        version: env!("CARGO_PKG_VERSION"),
-        lines: Vec::new(),
-        backup: None,
-        repair: None,
-        compacted: None,
-        store: None,
-    };
+    let mut report = DoctorReport { version: env!("CARGO_PKG_VERSION"), ..DoctorReport::default() };
     if let Some(directory) = &args.backup {
-        let backup = store.backup(directory).map_err(crate::session_library::LibraryError::from)?;
+        let backup = store.backup(directory)?;
         report.lines.extend(storage::backed_up(&backup));
         report.backup = Some(backup);
     }
     if args.repair {
-        let repair = store.repair().map_err(crate::session_library::LibraryError::from)?;
+        let repair = store.repair()?;
         report.lines.extend(storage::repaired(&repair));
         report.repair = Some(repair);
     }

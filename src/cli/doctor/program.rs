@@ -47,7 +47,6 @@ pub(super) fn lines(paths: &Paths) -> Vec<DoctorLine> {
     lines
 }
 
-/// Reports which sandbox features the system supports.
 fn sandbox() -> DoctorLine {
     let support = sandbox::support();
     match support.gap() {
@@ -186,7 +185,6 @@ pub(super) fn files(
     Ok(lines)
 }
 
-/// Describes the origin of the user's settings.
 fn settings_file(file: &Path) -> String {
     match file.exists() {
         true => format!("read from {}", file.display()),
@@ -216,32 +214,27 @@ fn gateway(server: &GatewaySettings, environment: &EnvironmentPairs) -> DoctorLi
 }
 
 fn keys(settings: &Settings, get: impl Fn(&str) -> Option<OsString>) -> DoctorLine {
-    let own = settings.providers.values().filter_map(|provider| provider.key_variable.as_deref());
-    let built_in = settings.built_in.values().filter_map(|provider| provider.key_variable.as_deref());
-    let mut names: Vec<&str> = KEY_VARIABLES.into_iter().chain(own).chain(built_in).collect();
+    let mut names: Vec<&str> = KEY_VARIABLES.into_iter().chain(settings.key_variables()).collect();
     names.dedup();
     let (there, missing): (Vec<&str>, Vec<&str>) =
         names.into_iter().partition(|name| get(name).is_some_and(|value| !value.is_empty()));
     let logins = settings.logins.providers();
-    if !logins.is_empty() && there.is_empty() {
-        return DoctorLine::ok("keys", format!("stored logins: {}", logins.join(", ")));
-    }
-    if there.is_empty() {
+    if there.is_empty() && logins.is_empty() {
         let what = format!("none of {} is set here, and no login is stored", missing.join(", "));
         let todo = "`epitome login` stores a key; a local server at its usual address needs none";
         return DoctorLine::warning("keys", what, todo);
     }
-    let stored =
-        if logins.is_empty() { String::new() } else { format!("; stored logins: {}", logins.join(", ")) };
-    let absent =
-        if missing.is_empty() { String::new() } else { format!("; not set: {}", missing.join(", ")) };
-    DoctorLine::ok(
-        "keys",
-        format!(
-            "set in this shell: {}{absent}{stored}. An editor may have another environment",
-            there.join(", ")
-        ),
-    )
+    if there.is_empty() {
+        return DoctorLine::ok("keys", format!("stored logins: {}", logins.join(", ")));
+    }
+    let mut what = format!("set in this shell: {}", there.join(", "));
+    if !missing.is_empty() {
+        what += &format!("; not set: {}", missing.join(", "));
+    }
+    if !logins.is_empty() {
+        what += &format!("; stored logins: {}", logins.join(", "));
+    }
+    DoctorLine::ok("keys", what + ". An editor may have another environment")
 }
 
 #[cfg(test)]

@@ -102,7 +102,6 @@ pub(super) fn compacted(rebuilt: &Rebuilt) -> DoctorLine {
     )
 }
 
-/// Formats a size in human-readable units.
 fn size(bytes: u64) -> String {
     match bytes {
         0..10_000 => format!("{bytes} bytes"),

@@ -13,10 +13,7 @@ use crate::thread::visible::visible;
 use crate::thread::{Change, Entry, HookRun, HookRunResult, SessionId};
 
 pub(super) fn log(paths: &Paths, session: Option<&str>, json: bool) -> Result<i32, CliError> {
-    let store = serve::store(paths);
-    let done = session_of(&store, session).and_then(|session| print(&store, &session, json));
-    store.settle();
-    done.map(|()| 0)
+    serve::with_store(paths, |store| print(store, &session_of(store, session)?, json)).map(|()| 0)
 }
 
 fn session_of(store: &Store, session: Option<&str>) -> Result<SessionId, CliError> {
@@ -27,8 +24,8 @@ fn session_of(store: &Store, session: Option<&str>) -> Result<SessionId, CliErro
     let newest = SessionQuery { cwd: Some(cwd), limit: Some(1), ..SessionQuery::default() };
     let newest = store.page(&newest)?.headers.pop();
     newest.map(|header| header.session).ok_or_else(|| {
-        let hint = Some("`epitome sessions list` shows those of other directories".to_owned());
-        CliError::failed("there is no session of this directory", hint)
+        CliError::failed("there is no session of this directory")
+            .hint("`epitome sessions list` shows those of other directories")
     })
 }
 

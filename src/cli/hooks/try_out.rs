@@ -14,6 +14,7 @@ use super::super::serve;
 use super::super::terminal;
 use super::meaning::meaning;
 use super::{CliError, Project};
+use crate::cli::CliContext as _;
 use crate::hooks::event::HookEvent;
 use crate::hooks::functions::Functions;
 use crate::hooks::handlers::HandlerContext;
@@ -27,7 +28,6 @@ use crate::hooks::output::RawOutcome;
 use crate::hooks::resident::HookServices;
 use crate::hooks::run::{Runner, deliver, input};
 use crate::hooks::transcript::Transcript;
-use crate::problem::nearest;
 use crate::provider::endpoint;
 use crate::provider::http::Http;
 use crate::provider::network::Network;
@@ -47,33 +47,23 @@ pub(super) fn test(
 ) -> Result<i32, CliError> {
     let event = HookEvent::parse(event).ok_or_else(|| {
         let names = HookEvent::ALL.into_iter().flat_map(|event| event.names().iter().copied());
-        let hint = match nearest(event, names) {
-            Some(near) => format!("did you mean {near:?}?"),
-            None => format!("events are {}", HookEvent::ALL.map(HookEvent::name).join(", ")),
-        };
-        CliError::failed(format!("there is no event {event:?}"), Some(hint))
+        let all = format!("events are {}", HookEvent::ALL.map(HookEvent::name).join(", "));
+        CliError::failed(format!("there is no event {event:?}")).meant(event, names, all)
     })?;
     let found = project.find();
-    let Some(hook) = found.hooks.iter().find(|hook| hook.name == name) else {
-        let waits = found.untrusted.iter().any(|item| item.name == name);
-        let (message, hint) = match waits {
-            true => (
-                format!("{name} is not trusted yet"),
-                format!("`epitome hooks trust {name}` allows it to run"),
-            ),
-            false => {
-                let near = nearest(name, found.hooks.iter().map(|hook| hook.name.as_str()));
-                let all = "`epitome hooks list` shows all".to_owned();
-                let hint = near.map_or(all, |near| format!("did you mean {near:?}?"));
-                (format!("there is no hook {name} here"), hint)
-            }
-        };
-        return Err(CliError::failed(message, Some(hint)));
-    };
+    let hook = found.hooks.iter().find(|hook| hook.name == name).ok_or_else(|| {
+        if found.untrusted.iter().any(|item| item.name == name) {
+            return CliError::failed(format!("{name} is not trusted yet"))
+                .hint(format!("`epitome hooks trust {name}` allows it to run"));
+        }
+        let names = found.hooks.iter().map(|hook| hook.name.as_str());
+        let unknown = CliError::failed(format!("there is no hook {name} here"));
+        unknown.meant(name, names, "`epitome hooks list` shows all")
+    })?;
     let Some((_, registered)) = hook.events.iter().find(|(known, _)| *known == event) else {
         let events: Vec<&str> = hook.events.iter().map(|(event, _)| event.name()).collect();
-        let hint = Some(format!("it handles {}", events.join(", ")));
-        return Err(CliError::failed(format!("{name} does not handle {event}"), hint));
+        return Err(CliError::failed(format!("{name} does not handle {event}"))
+            .hint(format!("it handles {}", events.join(", "))));
     };
     let hook_context = sample(event, &project.cwd);
     let input = match given {
@@ -184,20 +174,17 @@ fn payload_of(path: &Path) -> Result<Value, CliError> {
             std::fs::File::open(path).and_then(|file| file.take(PAYLOAD_BYTES_MAX).read_to_string(&mut text))
         }
     };
-    read.map_err(|error| {
-        CliError::failed(format!("the payload {} can't be read: {error}", path.display()), None)
-    })?;
+    read.context(format_args!("the payload {} can't be read", path.display()))?;
     serde_json::from_str(&text).map_err(|error| {
-        let hint = "sessions send only JSON; without --payload, a sample of the event is sent";
         let message = format!("the payload {} is not JSON: {error}", path.display());
-        CliError::failed(message, Some(hint.to_owned()))
+        CliError::failed(message)
+            .hint("sessions send only JSON; without --payload, a sample of the event is sent")
     })
 }
 
 /// The session id in a sample payload.
 const SESSION: &str = "s_00000000000000000000";
 
-/// Creates a sample context of an event.
 fn sample(event: HookEvent, cwd: &Path) -> HookContext {
     let input = Map::from_iter([
         ("command".to_owned(), json!("ls")),

@@ -81,7 +81,6 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The address for traces.
 fn url(paths: &Paths) -> Option<String> {
     // Looking for the word is much faster than reading all settings.
     let is_mentioned = || {

@@ -42,7 +42,6 @@ fn servers(document: &mut DocumentMut) -> Result<&mut dyn TableLike, String> {
     Ok(table)
 }
 
-/// Formats a server as a table of `config.toml`.
 fn server_table(server: &McpServer) -> Table {
     let mut table = Table::new();
     match &server.way {

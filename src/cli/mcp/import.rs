@@ -1,9 +1,11 @@
 //! Reads MCP servers from the files of other agents: `~/.claude.json` (Claude Code, "Model Context Protocol" in its
 //! documentation) and `~/.codex/config.toml` (Codex, `docs/config.md` of its repository). Pure.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde_json::{Map, Value};
+use serde::Deserialize;
+use serde_json::Value;
 
 use crate::config::{McpServer, McpSource, McpTransport};
 
@@ -14,22 +16,50 @@ pub struct ImportedServers {
     pub skipped: Vec<String>,
 }
 
+/// A server in the files of Claude Code and Codex.
+#[derive(Deserialize)]
+struct ForeignServer {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    command: Option<String>,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    url: Option<String>,
+    #[serde(default, alias = "http_headers")]
+    headers: BTreeMap<String, String>,
+    bearer_token_env_var: Option<String>,
+    #[serde(default)]
+    disabled: bool,
+    enabled: Option<bool>,
+}
+
+impl ForeignServer {
+    fn named(self, name: &str) -> Option<McpServer> {
+        let way = match (self.command, self.url) {
+            (Some(command), None) => {
+                McpTransport::Stdio { command, args: self.args, env: self.env.into_iter().collect() }
+            }
+            (None, Some(url)) if self.kind.as_deref() != Some("sse") => McpTransport::Http {
+                url,
+                headers: self.headers.into_iter().collect(),
+                key_variable: self.bearer_token_env_var,
+            },
+            _ => return None,
+        };
+        let enabled = !self.disabled && self.enabled.unwrap_or(true);
+        Some(McpServer { enabled, ..McpServer::new(name.to_owned(), McpSource::Person, way) })
+    }
+}
+
 impl ImportedServers {
-    fn add_all(
-        &mut self,
-        table: &Map<String, Value>,
-        read: impl Fn(&Map<String, Value>) -> Option<McpTransport>,
-    ) {
-        for (name, fields) in table {
-            let fields = fields.as_object();
+    fn add_all(&mut self, table: Option<&Value>) {
+        for (name, fields) in table.and_then(Value::as_object).into_iter().flatten() {
             let is_usable = !name.trim().is_empty() && !name.chars().any(char::is_control);
-            match fields.filter(|_| is_usable).and_then(&read) {
-                Some(way) => {
-                    let mut server = McpServer::new(name.clone(), McpSource::Person, way);
-                    let is = |key: &str, value: bool| fields.and_then(|fields| fields.get(key)) == Some(&value.into());
-                    server.enabled = !is("disabled", true) && !is("enabled", false);
-                    self.servers.push(server);
-                }
+            let read = ForeignServer::deserialize(fields).ok().filter(|_| is_usable);
+            match read.and_then(|server| server.named(name)) {
+                Some(server) => self.servers.push(server),
                 None => self.skipped.push(format!(
                     "{name:?} is neither a process nor a server with streamable HTTP in a form that Epitome knows"
                 )),
@@ -41,62 +71,19 @@ impl ImportedServers {
 /// Reads the servers of `~/.claude.json`: the user's global servers, and the user's servers for this project.
 pub fn from_claude(text: &str, project: &Path) -> Result<ImportedServers, String> {
     let whole: Value = serde_json::from_str(text).map_err(|_| "it is not valid JSON".to_owned())?;
-    let of_project =
-        whole.get("projects").and_then(|projects| projects.get(project.to_string_lossy().as_ref()));
     let mut imported = ImportedServers::default();
-    for owner in [Some(&whole), of_project].into_iter().flatten() {
-        if let Some(table) = owner.get("mcpServers").and_then(Value::as_object) {
-            imported.add_all(table, |fields| {
-                let kind = text_in(fields, "type").unwrap_or_default();
-                match (text_in(fields, "command"), text_in(fields, "url")) {
-                    (Some(command), None) => process(fields, command),
-                    (None, Some(url)) if kind != "sse" => Some(McpTransport::Http {
-                        url,
-                        headers: pairs(fields, "headers")?,
-                        key_variable: None,
-                    }),
-                    _ => None,
-                }
-            });
-        }
-    }
+    imported.add_all(whole.get("mcpServers"));
+    let of_project = whole.get("projects").and_then(|projects| projects.get(&*project.to_string_lossy()));
+    imported.add_all(of_project.and_then(|of_project| of_project.get("mcpServers")));
     Ok(imported)
 }
 
 /// Reads the servers of Codex's `config.toml`.
 pub fn from_codex(text: &str) -> Result<ImportedServers, String> {
-    let table: toml::Table = toml::from_str(text).map_err(|_| "it is not valid TOML".to_owned())?;
-    let whole = serde_json::to_value(table).map_err(|_| "it cannot be read".to_owned())?;
+    let whole: Value = toml::from_str(text).map_err(|_| "it is not valid TOML".to_owned())?;
     let mut imported = ImportedServers::default();
-    if let Some(table) = whole.get("mcp_servers").and_then(Value::as_object) {
-        imported.add_all(table, |fields| match (text_in(fields, "command"), text_in(fields, "url")) {
-            (Some(command), None) => process(fields, command),
-            (None, Some(url)) => Some(McpTransport::Http {
-                url,
-                headers: pairs(fields, "http_headers")?,
-                key_variable: text_in(fields, "bearer_token_env_var"),
-            }),
-            _ => None,
-        });
-    }
+    imported.add_all(whole.get("mcp_servers"));
     Ok(imported)
-}
-
-fn process(fields: &Map<String, Value>, command: String) -> Option<McpTransport> {
-    let args = match fields.get("args") {
-        Some(args) => serde_json::from_value(args.clone()).ok()?,
-        None => Vec::new(),
-    };
-    Some(McpTransport::Stdio { command, args, env: pairs(fields, "env")? })
-}
-
-fn text_in(fields: &Map<String, Value>, key: &str) -> Option<String> {
-    fields.get(key).and_then(Value::as_str).map(str::to_owned)
-}
-
-fn pairs(fields: &Map<String, Value>, key: &str) -> Option<Vec<(String, String)>> {
-    let Some(map) = fields.get(key) else { return Some(Vec::new()) };
-    map.as_object()?.iter().map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tempfile::TempDir;
+
 use crate::recipe::plugins::records;
 
 /// Maximum number of files of a plugin.
@@ -36,9 +38,8 @@ impl FolderCopy {
     pub fn install(&self, parent: &Path, name: &str) -> Result<(), String> {
         let failed =
             |what: &Path, error: std::io::Error| format!("{} can't be written: {error}", what.display());
-        fs::create_dir_all(parent).map_err(|error| failed(parent, error))?;
-        let scratch = ScratchFolder::below(parent)?;
-        let new = scratch.0.join("new");
+        let scratch = scratch_below(parent)?;
+        let new = scratch.path().join("new");
         for file in &self.files {
             let target = new.join(file);
             let folder = target.parent().unwrap_or(&new);
@@ -51,32 +52,17 @@ impl FolderCopy {
         }
         let target = parent.join(name);
         if target.symlink_metadata().is_ok() {
-            fs::rename(&target, scratch.0.join("old")).map_err(|error| failed(&target, error))?;
+            fs::rename(&target, scratch.path().join("old")).map_err(|error| failed(&target, error))?;
         }
         fs::rename(&new, &target).map_err(|error| failed(&target, error))
     }
 }
 
-/// A directory that is deleted with its contents when dropped.
-pub struct ScratchFolder(pub PathBuf);
-
-impl ScratchFolder {
-    /// Creates a new directory in another one.
-    pub fn below(parent: &Path) -> Result<ScratchFolder, String> {
-        let path = parent.join(format!(".installing-{}-{:08x}", std::process::id(), fastrand::u32(..)));
-        match fs::create_dir_all(&path) {
-            Ok(()) => Ok(ScratchFolder(path)),
-            Err(error) => Err(format!("{} can't be made: {error}", path.display())),
-        }
-    }
-}
-
-impl Drop for ScratchFolder {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            tracing::debug!(folder = %self.0.display(), %error, "a folder is left behind");
-        }
-    }
+/// Creates a new directory in another one. It is deleted with its contents when dropped.
+pub fn scratch_below(parent: &Path) -> Result<TempDir, String> {
+    let made = fs::create_dir_all(parent)
+        .and_then(|()| tempfile::Builder::new().prefix(".installing-").tempdir_in(parent));
+    made.map_err(|error| format!("no folder can be made in {}: {error}", parent.display()))
 }
 
 fn gather(

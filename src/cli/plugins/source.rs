@@ -11,8 +11,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
+use tempfile::TempDir;
 
-use super::copy::{self, ScratchFolder};
+use super::copy::{self, scratch_below};
 use crate::recipe::plugins::PluginFormat;
 use crate::recipe::plugins::marketplace::{self, EntrySource, Marketplace, MarketplaceEntry};
 use crate::tools::child_output::{self, OutputLimits};
@@ -41,7 +42,7 @@ pub struct FoundPlugin {
     /// The entry of its marketplace, if the plugin has no manifest.
     pub manifest: Option<Value>,
     /// Deletes the fetched files when dropped.
-    _scratch: Option<ScratchFolder>,
+    _scratch: Option<TempDir>,
 }
 
 /// `[PLUGIN@]PLACE[#REFERENCE]`.
@@ -92,14 +93,14 @@ pub fn find(
         let (folder, commit, fetched) = match &source.place {
             SourcePlace::Folder(folder) => (folder.clone(), None, None),
             SourcePlace::Git(url) => {
-                let fetched = ScratchFolder::below(scratch)?;
-                let commit = fetch(url, source.reference.as_deref(), &fetched.0)?;
-                (fetched.0.clone(), Some(commit), Some(fetched))
+                let fetched = scratch_below(scratch)?;
+                let commit = fetch(url, source.reference.as_deref(), fetched.path())?;
+                (fetched.path().to_path_buf(), Some(commit), Some(fetched))
             }
             SourcePlace::Npm { package, registry } => {
-                let fetched = ScratchFolder::below(scratch)?;
-                unpack(package, registry.as_deref(), &fetched.0)?;
-                (fetched.0.join(PACKAGE), None, Some(fetched))
+                let fetched = scratch_below(scratch)?;
+                unpack(package, registry.as_deref(), fetched.path())?;
+                (fetched.path().join(PACKAGE), None, Some(fetched))
             }
         };
         let (found, folder) = match entry.take() {
@@ -133,13 +134,16 @@ pub fn find(
         let chosen = choose(&list, source.plugin.as_deref(), text)?.clone();
         match &chosen.source {
             EntrySource::Folder(below) => {
-                let has_manifest = PluginFormat::of(&inside(&folder, below)?).is_some();
+                let folder = inside(&folder, below)?;
+                let has_manifest = PluginFormat::of(&folder).is_some();
+                let manifest = chosen.manifest.filter(|_| !has_manifest);
+                let name = chosen.name;
                 return Ok(FoundPlugin {
                     source: resolved,
-                    folder: inside(&folder, below)?,
-                    name: chosen.name,
+                    folder,
+                    name,
                     commit,
-                    manifest: chosen.manifest.filter(|_| !has_manifest),
+                    manifest,
                     _scratch: fetched,
                 });
             }

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::display;
+use super::place;
 use crate::recipe::catalog::{RecipeCatalog, Shadowed};
 use crate::recipe::command;
-use crate::recipe::parse::{Recipe, RecipeSource};
+use crate::recipe::parse::Recipe;
 use crate::recipe::shown::fields;
 
 /// Formats one line per recipe, then the hidden ones and the number of problems.
@@ -53,11 +53,4 @@ pub fn head(recipe: &Recipe) -> String {
         let _ = writeln!(text, "{name}: {value}");
     }
     text + "\n────────\n"
-}
-
-fn place(source: &RecipeSource, cwd: &Path) -> String {
-    match source {
-        RecipeSource::BuiltIn => "built in".to_owned(),
-        RecipeSource::User(path) | RecipeSource::Repository(path) => display(path, cwd),
-    }
 }

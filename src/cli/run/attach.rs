@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::cli::CliError;
+use crate::cli::{CliContext as _, CliError};
 use crate::thread::Content;
 use crate::thread::attached::{FileType, prompt_too_large};
 
@@ -18,34 +18,31 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<Content>, CliError> {
         content.push(part(path)?);
         // Check after each file, to avoid reading the rest unnecessarily.
         if let Some(why) = prompt_too_large(&content) {
-            return Err(CliError::failed(format!("the prompt has {why}"), None));
+            return Err(CliError::failed(format!("the prompt has {why}")));
         }
     }
     Ok(content)
 }
 
 fn part(path: &Path) -> Result<Content, CliError> {
-    let shown = path.display();
-    let unreadable = |why: String| CliError::failed(format!("{shown} can't be attached: {why}"), None);
+    let unusable = format!("{} can't be attached", path.display());
     // Opening a pipe would block until it has a writer.
-    let metadata = path.metadata().map_err(|error| unreadable(error.to_string()))?;
+    let metadata = path.metadata().context(&unusable)?;
     if !metadata.is_file() {
-        return Err(unreadable("it is not a regular file".to_owned()));
+        return Err("it is not a regular file").context(unusable);
     }
-    let mut file = File::open(path).map_err(|error| unreadable(error.to_string()))?;
+    let mut file = File::open(path).context(&unusable)?;
     let mut bytes = Vec::new();
-    let read = (&mut file).take(START_BYTES).read_to_end(&mut bytes);
-    read.map_err(|error| unreadable(error.to_string()))?;
+    (&mut file).take(START_BYTES).read_to_end(&mut bytes).context(&unusable)?;
     let Some(kind) = FileType::detect(&bytes) else {
-        let hint = "mention text files in the prompt instead; convert other files first";
-        let message = format!("{shown} can't be attached: it is not a PNG, JPEG, GIF, WebP or PDF file");
-        return Err(CliError::failed(message, Some(hint.to_owned())));
+        let message = format!("{unusable}: it is not a PNG, JPEG, GIF, WebP or PDF file");
+        return Err(CliError::failed(message)
+            .hint("mention text files in the prompt instead; convert other files first"));
     };
-    let read = file.take(kind.bytes_max() as u64).read_to_end(&mut bytes);
-    read.map_err(|error| unreadable(error.to_string()))?;
+    file.take(kind.bytes_max() as u64).read_to_end(&mut bytes).context(&unusable)?;
     let size = bytes.len().max(usize::try_from(metadata.len()).unwrap_or(usize::MAX));
     match kind.too_large(size) {
-        Some(why) => Err(unreadable(format!("it is {why}"))),
+        Some(why) => Err(format!("it is {why}")).context(unusable),
         None => {
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
             Ok(kind.content(&bytes, None, name))

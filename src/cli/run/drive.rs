@@ -20,7 +20,7 @@ use crate::chat::form::{FormDialog, FormReply};
 use crate::cli::printer::{Printer, is_shown_whole};
 use crate::cli::queue::{InputQueue, UserInput};
 use crate::cli::terminal;
-use crate::cli::{CliError, EXIT_CANCELLED, EXIT_USAGE, serve};
+use crate::cli::{CliError, EXIT_CANCELLED, serve};
 use crate::recipe::catalog::RecipeCatalog;
 use crate::session::event_queue::QueuedItem;
 use crate::session::port::SessionPort;
@@ -336,24 +336,22 @@ impl<P: SessionPort> PromptRun<P> {
 
     /// Applies the options that differ from the session's settings.
     fn choose(&mut self, options: &SessionOptions) -> Result<(), SessionError> {
-        let client = CLIENT;
-        if let Some(model) = self.model.clone()
-            && options.model.as_ref().is_none_or(|current| current.0 != model)
-        {
-            let (ticket, option, value) = (MODEL, "model".to_owned(), model);
-            let command = SessionCommand::SetOption { ticket, client, option, value };
+        let current = options.model.as_ref().map(|current| &current.0);
+        let model = self.model.clone().filter(|model| Some(model) != current);
+        let thought = self.thought.filter(|level| *level != options.thought);
+        let mode = self.mode.filter(|mode| *mode != options.mode);
+        let wanted = [
+            (MODEL, "model", model),
+            (THOUGHT, "thought_level", thought.map(|level| level.id().to_owned())),
+            (MODE, "mode", mode.map(|mode| mode.id().to_owned())),
+        ];
+        for (ticket, option, value) in wanted {
+            let Some(value) = value else { continue };
+            let command = match option {
+                "mode" => SessionCommand::SetMode { ticket, client: CLIENT, mode: value },
+                _ => SessionCommand::SetOption { ticket, client: CLIENT, option: option.to_owned(), value },
+            };
             self.sessions.send(&self.session, command)?;
-            self.waits_for.push(ticket);
-        }
-        if let Some(level) = self.thought.filter(|level| *level != options.thought) {
-            let (ticket, option, value) = (THOUGHT, "thought_level".to_owned(), level.id().to_owned());
-            let command = SessionCommand::SetOption { ticket, client, option, value };
-            self.sessions.send(&self.session, command)?;
-            self.waits_for.push(ticket);
-        }
-        if let Some(mode) = self.mode.filter(|mode| *mode != options.mode) {
-            let (ticket, mode) = (MODE, mode.id().to_owned());
-            self.sessions.send(&self.session, SessionCommand::SetMode { ticket, client, mode })?;
             self.waits_for.push(ticket);
         }
         Ok(())
@@ -584,15 +582,13 @@ pub struct RunFigures<'a> {
 /// The error of a program that sends nothing.
 fn no_prompt() -> CliError {
     let hint = r#"write a line such as {"type":"user","message":{"role":"user","content":"…"}}"#;
-    let message = "stdin ended without a prompt".to_owned();
-    CliError { message, hint: Some(hint.to_owned()), code: EXIT_USAGE }
+    CliError::usage("stdin ended without a prompt").hint(hint)
 }
 
 /// The error after the last attempt.
 fn unfit(faults: &[String]) -> CliError {
     let message = format!("no reply matched the schema; the last one: {}", faults.join("; "));
-    let hint = "the session has all replies; a simpler schema or another model may help".to_owned();
-    CliError::failed(message, Some(hint))
+    CliError::failed(message).hint("the session has all replies; a simpler schema or another model may help")
 }
 
 fn form_of(question: &UserQuestion) -> FormDialog {

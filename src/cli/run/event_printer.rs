@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Map, Value, json};
 
 use super::drive::{RunEnd, RunFigures};
-use super::stream_json::{PromptEnd, StreamJson};
-use crate::cli::EXIT_OVER_BUDGET;
+use super::stream_json::StreamJson;
 use crate::cli::json_lines::JsonLines;
 use crate::cli::printer::Printer;
 use crate::cli::terminal::{Color, Style};
@@ -61,22 +60,18 @@ impl EventPrinter {
 
     /// Prints text that the user must see in every format.
     pub fn on_stderr(&mut self, print: impl FnOnce(&mut Printer<'_>) -> io::Result<()>) -> io::Result<()> {
-        match self {
-            EventPrinter::Text(printer) => print(printer),
-            EventPrinter::Json(_) | EventPrinter::Result | EventPrinter::Value | EventPrinter::Stream(_) => {
-                print(&mut Printer::new(io::sink(), Style::Plain, io::stderr(), Style::for_stderr()))
-            }
+        if let EventPrinter::Text(printer) = self {
+            return print(printer);
         }
+        print(&mut Printer::new(io::sink(), Style::Plain, io::stderr(), Style::for_stderr()))
     }
 
     /// Prints a notice, which is for users only.
     pub fn remark(&mut self, text: &str) -> io::Result<()> {
-        match self {
-            EventPrinter::Text(printer) => printer.remark(Color::Dim, text),
-            EventPrinter::Json(_) | EventPrinter::Result | EventPrinter::Value | EventPrinter::Stream(_) => {
-                Ok(())
-            }
+        if let EventPrinter::Text(printer) = self {
+            printer.remark(Color::Dim, text)?;
         }
+        Ok(())
     }
 
     /// Prints the end of a prompt. The caller reports errors to users.
@@ -84,16 +79,7 @@ impl EventPrinter {
         match self {
             EventPrinter::Text(printer) => finish_text(printer, end, figures),
             EventPrinter::Json(lines) => finish_lines(lines, end, figures),
-            EventPrinter::Stream(lines) => lines.result(&match end {
-                RunEnd::Turn { reason, structured, .. } => {
-                    PromptEnd::Turn { reason: *reason, usage: figures.spent, structured: structured.as_ref() }
-                }
-                RunEnd::Unfit(faults) => PromptEnd::Unfit { usage: figures.spent, faults },
-                RunEnd::Error(error) if error.code == EXIT_OVER_BUDGET => {
-                    PromptEnd::OverBudget(&error.message)
-                }
-                RunEnd::Error(error) => PromptEnd::Error(&error.message),
-            }),
+            EventPrinter::Stream(lines) => lines.result(end, figures.spent),
             EventPrinter::Value => match end {
                 RunEnd::Turn { structured: Some(value), .. } => writeln!(io::stdout(), "{value}"),
                 RunEnd::Turn { reason, .. } => match text::ending(*reason) {

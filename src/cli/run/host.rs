@@ -12,8 +12,8 @@ use super::drive::{PromptRun, RunEnd};
 use super::event_printer::EventPrinter;
 use super::host_input::{HostLine, HostRequest, HostSetup};
 use super::stream_json::suggestion;
+use crate::cli::CliError;
 use crate::cli::overrides::mode_named;
-use crate::cli::{CliError, EXIT_USAGE};
 use crate::session::port::SessionPort;
 use crate::session::{
     AskId, PermissionRequest, SessionAnswer, SessionCommand, SessionError, SessionOptions, Ticket,
@@ -86,8 +86,7 @@ impl<P: SessionPort> PromptRun<P> {
             Ok(HostLine::Answer { id, answer }) => self.host_answered(&id, answer)?,
             Ok(HostLine::Nothing) => {}
             Err(message) => {
-                let hint = "docs/programs.md has the format of the lines".to_owned();
-                let error = CliError { message, hint: Some(hint), code: EXIT_USAGE };
+                let error = CliError::usage(message).hint("docs/programs.md has the format of the lines");
                 self.stop();
                 return Ok(Some(RunEnd::Error(error)));
             }
@@ -99,8 +98,9 @@ impl<P: SessionPort> PromptRun<P> {
         if self.prompts.len() >= PROMPTS_MAX {
             self.stop();
             let message = format!("{PROMPTS_MAX} prompts are already waiting");
-            let hint = "wait for a `result` line before you send more".to_owned();
-            return Some(RunEnd::Error(CliError::failed(message, Some(hint))));
+            return Some(RunEnd::Error(
+                CliError::failed(message).hint("wait for a `result` line before you send more"),
+            ));
         }
         self.prompts.push_back(content);
         self.send_prompt().map(RunEnd::Error)
@@ -210,12 +210,10 @@ impl<P: SessionPort> PromptRun<P> {
     }
 
     fn respond(&mut self, id: &str, answer: &Result<Value, String>) -> io::Result<()> {
-        match &mut self.sink {
-            EventPrinter::Stream(lines) => lines.respond(id, answer),
-            EventPrinter::Text(_) | EventPrinter::Json(_) | EventPrinter::Result | EventPrinter::Value => {
-                Ok(())
-            }
+        if let EventPrinter::Stream(lines) = &mut self.sink {
+            lines.respond(id, answer)?;
         }
+        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Checks whether `-r NAME` names a recipe, and explains why if not.
 
-use crate::cli::CliError;
+use crate::cli::recipes::find;
+use crate::cli::{CliError, EXIT_USAGE};
 use crate::recipe::catalog::RecipeCatalog;
 use crate::session::CommandInfo;
 
@@ -14,30 +15,7 @@ pub fn refused(
     if commands.iter().any(|command| command.name == name) {
         return None;
     }
-    let catalog = catalog();
-    if catalog.find(name).is_some() {
-        return None;
-    }
-    let last = name.rsplit([':', '/']).next().unwrap_or(name);
-    let fault = catalog.problems.iter().find(|problem| {
-        let is_named = |part: Option<&std::ffi::OsStr>| part.is_some_and(|part| part == last);
-        is_named(problem.path.file_stem())
-            || is_named(problem.path.parent().and_then(|folder| folder.file_name()))
-    });
-    if let Some(problem) = fault {
-        let hint = Some("`epitome recipes check` shows all faults".to_owned());
-        return Some(CliError {
-            message: format!("the recipe {name:?} can't be used: {problem}"),
-            hint,
-            code: 2,
-        });
-    }
-    let known: Vec<&str> = commands.iter().map(|command| command.name.as_str()).collect();
-    let hint = match crate::problem::nearest(name, known.iter().copied()) {
-        Some(near) => format!("did you mean {near:?}?"),
-        None => format!("there are: {}", known.join(", ")),
-    };
-    Some(CliError { message: format!("there is no recipe {name:?}"), hint: Some(hint), code: 2 })
+    find(&catalog(), name).err().map(|error| CliError { code: EXIT_USAGE, ..error })
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::host_input::instructions;
-use crate::cli::CliError;
 use crate::cli::overrides::OverrideArgs;
+use crate::cli::{CliContext as _, CliError};
 use crate::session::registry::Overrides;
 use crate::thread::ClientInstructions;
 
@@ -169,7 +169,7 @@ struct PromptOptions {
     json: bool,
     /// Print text, one JSON object at the end, or a line of JSON for each event
     #[arg(long, visible_alias = "output-format", value_name = "FORMAT", value_enum, conflicts_with = "json")]
-    output: Option<OutputChoice>,
+    output: Option<OutputFormat>,
     /// Print replies as they are, without rendering Markdown on a terminal
     #[arg(long)]
     plain: bool,
@@ -181,16 +181,6 @@ struct PromptOptions {
     standalone: bool,
     #[command(flatten)]
     overrides: OverrideArgs,
-}
-
-/// How a run prints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum OutputChoice {
-    Text,
-    Json,
-    Jsonl,
-    // The format of SDKs.
-    StreamJson,
 }
 
 /// Options of commands that act on a session's history. They accept all options of a prompt, but only these make
@@ -293,7 +283,7 @@ pub enum SessionSubcommand {
 }
 
 /// One prompt to one session.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub struct PromptRequest {
     words: Vec<String>,
     /// Files that are attached to the prompt.
@@ -335,22 +325,25 @@ pub struct HostOptions {
     pub mcp_servers: Vec<String>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub enum SessionChoice {
+    #[default]
     New,
     Newest,
     Named(String),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a run prints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum OutputFormat {
+    #[default]
     Text,
-    /// All events of the turn, one object per line.
+    // One object: the result of the command, or of the turn.
     Json,
-    /// One object: the result of the command, or of the turn.
-    Result,
-    /// The format of SDKs.
-    Stream,
+    // All events of the turn, one object per line.
+    Jsonl,
+    // The format of SDKs.
+    StreamJson,
 }
 
 impl OutputFormat {
@@ -358,7 +351,7 @@ impl OutputFormat {
     fn result(self) -> OutputFormat {
         match self {
             OutputFormat::Text => OutputFormat::Text,
-            OutputFormat::Json | OutputFormat::Result | OutputFormat::Stream => OutputFormat::Result,
+            OutputFormat::Json | OutputFormat::Jsonl | OutputFormat::StreamJson => OutputFormat::Json,
         }
     }
 }
@@ -382,7 +375,7 @@ impl RunArgs {
 
 impl ProgramArgs {
     fn options(self, output: OutputFormat) -> Result<HostOptions, CliError> {
-        let is_stream = output == OutputFormat::Stream;
+        let is_stream = output == OutputFormat::StreamJson;
         let reads_stream = self.input_format == InputFormat::StreamJson;
         for (is_given, option) in [
             (reads_stream, "--input-format stream-json"),
@@ -458,19 +451,15 @@ impl PromptOptions {
             session,
             overrides: self.overrides.into(),
             output: match self.output {
-                Some(OutputChoice::Jsonl) => OutputFormat::Json,
-                Some(OutputChoice::Json) => OutputFormat::Result,
-                Some(OutputChoice::StreamJson) => OutputFormat::Stream,
-                None if self.json => OutputFormat::Json,
-                Some(OutputChoice::Text) | None => OutputFormat::Text,
+                None if self.json => OutputFormat::Jsonl,
+                output => output.unwrap_or_default(),
             },
-            program: HostOptions::default(),
             plain: self.plain,
             cwd: self.cwd,
-            worktree: None,
             stdin: true,
             standalone: self.standalone,
             notice,
+            ..PromptRequest::default()
         })
     }
 }
@@ -478,22 +467,13 @@ impl PromptOptions {
 impl PromptRequest {
     /// Creates a command for the session with this id.
     pub fn command(session: String, name: &str, words: Vec<String>, json: bool) -> PromptRequest {
-        let request = PromptRequest {
+        PromptRequest {
             words,
-            attached: Vec::new(),
             recipe: Some(name.to_owned()),
             session: SessionChoice::Named(session),
-            overrides: Overrides::default(),
             output: if json { OutputFormat::Json } else { OutputFormat::Text },
-            program: HostOptions::default(),
-            plain: false,
-            cwd: None,
-            worktree: None,
-            stdin: true,
-            standalone: false,
-            notice: None,
-        };
-        request.for_command()
+            ..PromptRequest::default()
+        }
     }
 
     fn for_command(mut self) -> PromptRequest {
@@ -556,15 +536,15 @@ fn read_stdin() -> Result<String, CliError> {
     });
     let bytes = read
         .unwrap_or_else(|_| Err(io::Error::other("the reading thread ended")))
-        .map_err(|error| CliError::failed(format!("stdin can't be read: {error}"), None))?;
+        .context("stdin can't be read")?;
     if bytes.len() as u64 > STDIN_BYTES_MAX {
         let megabytes = STDIN_BYTES_MAX / (1024 * 1024);
-        let hint = Some("put it into a file and mention the file in the prompt".to_owned());
-        return Err(CliError::failed(format!("stdin has more than {megabytes} MiB"), hint));
+        return Err(CliError::failed(format!("stdin has more than {megabytes} MiB"))
+            .hint("put it into a file and mention the file in the prompt"));
     }
     String::from_utf8(bytes).map_err(|_| {
-        let hint = Some("put it into a file and mention the file in the prompt".to_owned());
-        CliError::failed("stdin is not UTF-8 text", hint)
+        CliError::failed("stdin is not UTF-8 text")
+            .hint("put it into a file and mention the file in the prompt")
     })
 }
 
@@ -673,9 +653,9 @@ mod tests {
     #[test]
     fn json_is_the_same_as_output_jsonl() {
         for (option, output) in [
-            (&["--json"][..], OutputFormat::Json),
-            (&["--output", "jsonl"], OutputFormat::Json),
-            (&["--output", "json"], OutputFormat::Result),
+            (&["--json"][..], OutputFormat::Jsonl),
+            (&["--output", "jsonl"], OutputFormat::Jsonl),
+            (&["--output", "json"], OutputFormat::Json),
             (&["--output", "text"], OutputFormat::Text),
         ] {
             assert_eq!(request(&[&["run"], option, &["x"]].concat()).output, output, "{option:?}");
@@ -700,8 +680,8 @@ mod tests {
     fn a_dry_run_is_compact_dry_with_one_result() {
         let dry = request(&["compact", "--dry-run", "--json", "above", "e4"]);
         assert_eq!(prompt(&dry), "/compact dry above e4");
-        assert_eq!(dry.output, OutputFormat::Result);
-        assert_eq!(request(&["compact", "--json"]).output, OutputFormat::Json);
+        assert_eq!(dry.output, OutputFormat::Json);
+        assert_eq!(request(&["compact", "--json"]).output, OutputFormat::Jsonl);
         usage_error(&["run", "--dry-run", "x"], "--dry-run");
     }
 
@@ -711,10 +691,7 @@ mod tests {
         assert_eq!((&undo.session, undo.stdin, undo.standalone), (&SessionChoice::Newest, false, false));
         assert_eq!(prompt(&undo), "/undo e12");
         let pin = request(&["pin", "--resume", "s_1", "never", "force push", "--json"]);
-        assert_eq!(
-            (&pin.session, pin.output),
-            (&SessionChoice::Named("s_1".to_owned()), OutputFormat::Result)
-        );
+        assert_eq!((&pin.session, pin.output), (&SessionChoice::Named("s_1".to_owned()), OutputFormat::Json));
         assert_eq!(prompt(&pin), "/pin never force push");
         assert!(request(&["undo", "--standalone"]).standalone);
         usage_error(&["redo", "-r", "compact"], "unexpected argument '-r'");

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
+use super::drive::RunEnd;
 use super::partial::PartialLines;
+use crate::cli::EXIT_OVER_BUDGET;
 use crate::cli::overrides::foreign_mode;
 use crate::session::{
     CommandInfo, NoticeSeverity, PermissionRequest, SessionEvent, SessionOptions, UsageNow,
@@ -19,22 +21,6 @@ use crate::thread::{
     Change, Content, Entry, Message, MessageId, Mode, OutcomeContent, OutcomeStatus, ReplyCut, Seq,
     SessionId, StopReason, ToolOutcome, ToolSpec, Trigger, Usage, text,
 };
-
-/// How a prompt ended.
-pub enum PromptEnd<'a> {
-    Turn {
-        reason: StopReason,
-        usage: &'a Usage,
-        structured: Option<&'a Value>,
-    },
-    /// No reply matched the schema; the faults of the last one.
-    Unfit {
-        usage: &'a Usage,
-        faults: &'a [String],
-    },
-    OverBudget(&'a str),
-    Error(&'a str),
-}
 
 /// Writes one object per line.
 pub struct StreamJson<'a> {
@@ -316,9 +302,9 @@ impl<'a> StreamJson<'a> {
     }
 
     /// Writes the last line of a prompt.
-    pub fn result(&mut self, end: &PromptEnd<'_>) -> io::Result<()> {
+    pub fn result(&mut self, end: &RunEnd, spent: &Usage) -> io::Result<()> {
         let (subtype, is_error, usage, errors) = match end {
-            PromptEnd::Turn { reason, usage, .. } => {
+            RunEnd::Turn { reason, .. } => {
                 let (subtype, is_error) = match reason {
                     StopReason::EndTurn => ("success", false),
                     StopReason::MaxTokens | StopReason::Refusal => ("success", true),
@@ -328,16 +314,15 @@ impl<'a> StreamJson<'a> {
                     }
                 };
                 let error = (subtype != "success").then(|| text::ending(*reason).unwrap_or(reason.id()));
-                (subtype, is_error, **usage, Vec::from_iter(error.map(str::to_owned)))
+                (subtype, is_error, *spent, Vec::from_iter(error.map(str::to_owned)))
             }
-            PromptEnd::Unfit { usage, faults } => {
-                ("error_max_structured_output_retries", true, **usage, faults.to_vec())
-            }
-            PromptEnd::OverBudget(why) => {
-                ("error_max_budget_usd", true, Usage::default(), vec![(*why).to_owned()])
-            }
-            PromptEnd::Error(why) => {
-                ("error_during_execution", true, Usage::default(), vec![(*why).to_owned()])
+            RunEnd::Unfit(faults) => ("error_max_structured_output_retries", true, *spent, faults.clone()),
+            RunEnd::Error(error) => {
+                let subtype = match error.code {
+                    EXIT_OVER_BUDGET => "error_max_budget_usd",
+                    _ => "error_during_execution",
+                };
+                (subtype, true, Usage::default(), vec![error.message.clone()])
             }
         };
         let figures = std::mem::replace(&mut self.figures, TurnFigures::new());
@@ -353,8 +338,8 @@ impl<'a> StreamJson<'a> {
         } else {
             line["errors"] = json!(errors);
         }
-        if let PromptEnd::Turn { structured: Some(value), .. } = end {
-            line["structured_output"] = (*value).clone();
+        if let RunEnd::Turn { structured: Some(value), .. } = end {
+            line["structured_output"] = value.clone();
         }
         self.line(line)
     }

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use super::{entry, named, print_json};
 use crate::cli::{CliError, methods, run, terminal};
 use crate::paths::Paths;
-use crate::thread::visible::visible;
 use crate::thread::{PartId, Seq};
 
 /// Fork a session: create a new one that continues from it
@@ -34,13 +33,6 @@ pub struct HistoryArgs {
     id: String,
     /// The change, for example e12 [default: the newest]
     entry: Option<String>,
-}
-
-/// List the turns, newest first, with the files each of them changed
-#[derive(Debug, clap::Args)]
-pub struct CheckpointsArgs {
-    /// ID of the session
-    id: String,
 }
 
 /// Go back to before a turn: restore the files it changed, the conversation, or both
@@ -123,8 +115,8 @@ pub(super) fn rewind(paths: &Paths, args: &RewindArgs, json: bool) -> Result<i32
     print_outcome(&done, "rewind", json)
 }
 
-pub(super) fn checkpoints(paths: &Paths, args: &CheckpointsArgs, json: bool) -> Result<i32, CliError> {
-    let listed = methods::call(paths, "sessions.checkpoints", json!({ "session": args.id }))?;
+pub(super) fn checkpoints(paths: &Paths, session: &str, json: bool) -> Result<i32, CliError> {
+    let listed = methods::call(paths, "sessions.checkpoints", json!({ "session": session }))?;
     print_outcome(&listed, "checkpoints", json)
 }
 
@@ -135,22 +127,15 @@ fn print_outcome(done: &Value, command: &str, json: bool) -> Result<i32, CliErro
         print_json(outcome)?;
     } else {
         let text = outcome["text"].as_str().unwrap_or_default();
-        terminal::print(&visible(&format!("{}\n", text.trim_end())))?;
+        terminal::print_visible(&format!("{}\n", text.trim_end()))?;
     }
     Ok(i32::from(outcome["status"] == "refused"))
 }
 
 pub(super) fn delete(paths: &Paths, args: &DeleteArgs, json: bool) -> Result<i32, CliError> {
     let session = named(paths, &args.id)?;
-    if !args.yes {
-        let Some(mut keyboard) = terminal::keyboard() else {
-            let hint = Some("--yes deletes without asking".to_owned());
-            return Err(CliError::failed("there is no terminal to ask for confirmation", hint));
-        };
-        let question = format!("Delete {session} and everything in it?");
-        if !terminal::confirm(&mut *keyboard, &question) {
-            return Err(CliError::failed(format!("{session} was not deleted"), None));
-        }
+    if !args.yes && !terminal::agreed(&format!("Delete {session} and everything in it?"))? {
+        return Err(CliError::failed(format!("{session} was not deleted")));
     }
     let deleted = methods::call(paths, "sessions.delete", json!({ "session": session }))?;
     if json {

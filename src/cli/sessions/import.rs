@@ -9,7 +9,7 @@ use serde_json::json;
 use super::list::short_title;
 use super::{local_time, print_json, real_directory, sendable};
 use crate::cli::terminal;
-use crate::cli::{CliError, methods, serve};
+use crate::cli::{CliContext as _, CliError, methods, serve};
 use crate::paths::Paths;
 use crate::session_library::{AGENTS, ForeignAgent, ForeignSession, Imported, Machine};
 use crate::thread::visible::visible;
@@ -61,9 +61,7 @@ pub(super) fn import(paths: &Paths, args: &ImportArgs, json: bool) -> Result<i32
             return Err(CliError::usage(nothing_named(&machine)));
         }
         let absolute = |file: &OsString| {
-            std::path::absolute(file).map_err(|error| {
-                CliError::failed(format!("{} can't be resolved: {error}", file.display()), None)
-            })
+            std::path::absolute(file).context(format_args!("{} can't be resolved", file.display()))
         };
         let files = args.words.iter().map(absolute).collect::<Result<Vec<PathBuf>, CliError>>()?;
         return import_files(paths, args, &files, &cwd, json);
@@ -105,23 +103,22 @@ fn chosen(
     if word == "latest" {
         let newest = sessions.iter().find(|session| session.cwd == cwd);
         return newest.map(|session| session.file.clone()).ok_or_else(|| {
-            CliError::failed(
-                format!("{} has no session in {}", agent.words, cwd.display()),
-                Some(format!("`epitome sessions import --from {from}` lists those of other directories")),
-            )
+            CliError::failed(format!("{} has no session in {}", agent.words, cwd.display()))
+                .hint(format!("`epitome sessions import --from {from}` lists those of other directories"))
         });
     }
     let fits: Vec<&ForeignSession> = sessions.iter().filter(|session| session.id.starts_with(word)).collect();
     match fits.as_slice() {
         [session] => Ok(session.file.clone()),
-        [] => Err(CliError::failed(
-            format!("{} has no session {word}", agent.words),
-            Some(format!("`epitome sessions import --from {from} --all` lists all")),
-        )),
-        [first, second, ..] => Err(CliError::failed(
-            format!("{} sessions begin with {word}, such as {} and {}", fits.len(), first.id, second.id),
-            Some("give a longer prefix".to_owned()),
-        )),
+        [] => Err(CliError::failed(format!("{} has no session {word}", agent.words))
+            .hint(format!("`epitome sessions import --from {from} --all` lists all"))),
+        [first, second, ..] => Err(CliError::failed(format!(
+            "{} sessions begin with {word}, such as {} and {}",
+            fits.len(),
+            first.id,
+            second.id
+        ))
+        .hint("give a longer prefix")),
     }
 }
 
@@ -182,20 +179,19 @@ fn import_files(
     if json {
         return print_json(&answered["sessions"]).map(|()| 0);
     }
-    let imported: Vec<Imported> = serde_json::from_value(answered["sessions"].take()).map_err(|error| {
-        CliError::failed(format!("the result of the import can't be read: {error}"), None)
-    })?;
+    let imported: Vec<Imported> = serde_json::from_value(answered["sessions"].take())
+        .context("the result of the import can't be read")?;
     for session in &imported {
         let done = if session.is_known { "not imported:" } else { "imported" };
         note!(
             "{done} {} ({}): {}, {} entries",
-            visible(&session.file.display().to_string()),
+            session.file.display(),
             session.source,
             short_title(session.title.as_deref()),
             session.entries
         );
         for note in &session.notes {
-            note!("  {}", visible(note));
+            note!("  {note}");
         }
         terminal::print(&format!("{}\n", session.session))?;
     }

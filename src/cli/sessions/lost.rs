@@ -8,7 +8,7 @@ use crate::cli::terminal;
 use crate::compaction::{self, LostContent, LostKind};
 use crate::session_library;
 use crate::store::Store;
-use crate::thread::visible::{one_line, visible};
+use crate::thread::visible::one_line;
 use crate::thread::{Change, Seq, Thread, text};
 use crate::transfer::ENCRYPTED;
 
@@ -18,35 +18,18 @@ const SHOWN_MAX: usize = 12;
 /// Maximum length of an item's text, in characters.
 const TEXT_CHARS_MAX: usize = 72;
 
-/// Show what another agent's compaction lost
-///
-/// Lists what the summary of an imported session no longer mentions, and what of it a compaction by Epitome would have
-/// kept.
-#[derive(Debug, clap::Args)]
-pub struct LostArgs {
-    /// ID of the session
-    id: String,
-}
-
-pub(super) fn lost(store: &Store, args: &LostArgs, json: bool) -> Result<(), CliError> {
-    let session = find(store, &args.id)?;
+pub(super) fn lost(store: &Store, id: &str, json: bool) -> Result<i32, CliError> {
+    let session = find(store, id)?;
     let thread = session_library::read(store, &session)?.thread;
     let lost = compaction::lost(&thread);
     if json {
-        return print_json(&lost);
+        return print_json(&lost).map(|()| 0);
     }
-    match lost {
-        Some(lost) => {
-            let mut out = report(&lost);
-            if is_encrypted(&thread, lost.entry) {
-                out.push_str(
-                    "Its summary is encrypted, so only what was kept in plain text could be compared.\n",
-                );
-            }
-            terminal::print(&visible(&out))
-        }
-        None => terminal::print(&format!("No other agent has compacted {session}.\n")),
+    let mut out = lost.as_ref().map_or_else(|| format!("No other agent has compacted {session}.\n"), report);
+    if lost.is_some_and(|lost| is_encrypted(&thread, lost.entry)) {
+        out.push_str("Its summary is encrypted, so only what was kept in plain text could be compared.\n");
     }
+    terminal::print_visible(&out).map(|()| 0)
 }
 
 fn is_encrypted(thread: &Thread, compaction: Seq) -> bool {

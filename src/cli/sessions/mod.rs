@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use super::{CliError, log, serve, terminal};
+use super::{CliContext as _, CliError, log, serve, terminal};
 use crate::paths::Paths;
 use crate::session_library;
 use crate::store::Store;
@@ -51,11 +51,22 @@ enum SessionsCommand {
     Undo(change::HistoryArgs),
     /// Redo an undone change of the history
     Redo(change::HistoryArgs),
-    Checkpoints(change::CheckpointsArgs),
+    /// List the turns, newest first, with the files each of them changed
+    Checkpoints {
+        /// ID of the session
+        id: String,
+    },
     Rewind(change::RewindArgs),
     Export(export::ExportArgs),
     Import(import::ImportArgs),
-    Lost(lost::LostArgs),
+    /// Show what another agent's compaction lost
+    ///
+    /// Lists what the summary of an imported session no longer mentions, and what of it a compaction by Epitome would have
+    /// kept.
+    Lost {
+        /// ID of the session
+        id: String,
+    },
     Delete(change::DeleteArgs),
 }
 
@@ -69,33 +80,25 @@ pub fn main(SessionsArgs { command, json }: SessionsArgs) -> Result<i32, CliErro
         SessionsCommand::Rename(args) => change::rename(&paths, args, json),
         SessionsCommand::Undo(args) => change::history(&paths, "undo", args, json),
         SessionsCommand::Redo(args) => change::history(&paths, "redo", args, json),
-        SessionsCommand::Checkpoints(args) => change::checkpoints(&paths, &args, json),
+        SessionsCommand::Checkpoints { id } => change::checkpoints(&paths, &id, json),
         SessionsCommand::Rewind(args) => change::rewind(&paths, &args, json),
         SessionsCommand::Import(args) => import::import(&paths, &args, json),
         SessionsCommand::Delete(args) => change::delete(&paths, &args, json),
-        SessionsCommand::Show(args) => with_store(&paths, |store| show::show(store, &args, json).map(|()| 0)),
+        // These only read journals.
+        SessionsCommand::Show(args) => serve::with_store(&paths, |store| show::show(store, &args, json)),
         SessionsCommand::Search(args) => {
-            with_store(&paths, |store| search::search(store, &args, json).map(|()| 0))
+            serve::with_store(&paths, |store| search::search(store, &args, json))
         }
-        SessionsCommand::Export(args) => with_store(&paths, |store| export::export(store, &args, json)),
-        SessionsCommand::Lost(args) => with_store(&paths, |store| lost::lost(store, &args, json).map(|()| 0)),
+        SessionsCommand::Export(args) => {
+            serve::with_store(&paths, |store| export::export(store, &args, json))
+        }
+        SessionsCommand::Lost { id } => serve::with_store(&paths, |store| lost::lost(store, &id, json)),
     }
-}
-
-/// Runs a command that only reads journals, which needs no daemon.
-fn with_store(paths: &Paths, read: impl FnOnce(&Store) -> Result<i32, CliError>) -> Result<i32, CliError> {
-    let store = serve::store(paths);
-    let done = read(&store);
-    store.settle();
-    done
 }
 
 /// Like `find`, with a store that is opened for this call.
 pub fn named(paths: &Paths, typed: &str) -> Result<SessionId, CliError> {
-    let store = serve::store(paths);
-    let found = find(&store, typed);
-    store.settle();
-    found
+    serve::with_store(paths, |store| find(store, typed))
 }
 
 /// Finds a session by its id or a unique prefix, with or without `s_`.
@@ -124,15 +127,13 @@ fn formats() -> impl TypedValueParser<Value = session_library::ExportFormat> {
 
 /// Returns the canonical path of a directory that the user named.
 pub fn real_directory(directory: &Path) -> Result<PathBuf, CliError> {
-    directory.canonicalize().map_err(|error| {
-        CliError::failed(format!("the directory {} can't be found: {error}", directory.display()), None)
-    })
+    directory.canonicalize().context(format_args!("the directory {} can't be found", directory.display()))
 }
 
 /// A path for a request to the daemon, which is JSON.
 fn sendable(path: &Path) -> Result<&str, CliError> {
     path.to_str().ok_or_else(|| {
-        CliError::failed(format!("the daemon can't be sent {}, which is not UTF-8", path.display()), None)
+        CliError::failed(format!("the daemon can't be sent {}, which is not UTF-8", path.display()))
     })
 }
 

@@ -9,7 +9,6 @@ use crate::cli::CliError;
 use crate::cli::terminal;
 use crate::session_library::{self, SearchRequest, SearchResults};
 use crate::store::Store;
-use crate::thread::visible::visible;
 
 /// Search titles, messages, tool calls and their results in all sessions
 ///
@@ -30,7 +29,7 @@ pub struct SearchArgs {
     limit: Option<usize>,
 }
 
-pub(super) fn search(store: &Store, args: &SearchArgs, json: bool) -> Result<(), CliError> {
+pub(super) fn search(store: &Store, args: &SearchArgs, json: bool) -> Result<i32, CliError> {
     let words = args.words.join(" ");
     let cwd = args.cwd.as_deref().map(real_directory).transpose()?;
     let ask = SearchRequest { words: &words, is_regex: args.regex, cwd: cwd.as_deref(), limit: args.limit };
@@ -38,12 +37,12 @@ pub(super) fn search(store: &Store, args: &SearchArgs, json: bool) -> Result<(),
     if json {
         print_json(&found)?;
     } else {
-        terminal::print(&visible(&text_of(&found)))?;
+        terminal::print_visible(&text_of(&found))?;
     }
     for problem in &found.problems {
         note!("epitome: session {} can't be searched: {}", problem.session, problem.problem);
     }
-    Ok(())
+    Ok(0)
 }
 
 fn text_of(found: &SearchResults) -> String {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{find, formats};
 use crate::cli::terminal;
-use crate::cli::{CliError, serve};
+use crate::cli::{CliContext as _, CliError, serve};
 use crate::config::Settings;
 use crate::daemon::inspect::timeline::model_of;
 use crate::provider::learned::Learned;
@@ -14,7 +14,6 @@ use crate::provider::spent::Spent;
 use crate::session_library;
 use crate::store::Store;
 use crate::thread::text::{self, DetailLevel};
-use crate::thread::visible::visible;
 use crate::thread::{ModelName, Thread, Usage};
 use crate::tokens::Ruler;
 use crate::transfer;
@@ -32,14 +31,14 @@ pub struct ShowArgs {
     format: Option<session_library::ExportFormat>,
 }
 
-pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<(), CliError> {
+pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<i32, CliError> {
     let session = find(store, &args.id)?;
     if let Some(form) = args.format {
         let exported = session_library::export(store, &session, form)?;
         if let Some(damage) = exported.damage {
             note!("epitome: {damage}");
         }
-        return terminal::print(&visible(&exported.text));
+        return terminal::print_visible(&exported.text).map(|()| 0);
     }
     let session_library::StoredConversation { thread, damage } = session_library::read(store, &session)?;
     if let Some(damage) = damage {
@@ -50,7 +49,7 @@ pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<(), Cli
     let (settings, _) = Settings::load(&serve::paths(), Some(thread.cwd()), |name| std::env::var_os(name));
     let spent = Spent::total(&settings, &thread);
     if json {
-        return terminal::print(&format!("{}\n", json_of(&thread, &spent)?));
+        return terminal::print_json(&json_of(&thread, &spent)?).map(|()| 0);
     }
     let detail = if args.full { DetailLevel::Full } else { DetailLevel::Short };
     let mut out = text::readable(&thread, detail);
@@ -62,7 +61,7 @@ pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<(), Cli
     if usage != Usage::default() {
         let _ = writeln!(out, "Its model calls took {}.", text::spent(&usage, cost));
     }
-    terminal::print(&visible(&out))
+    terminal::print_visible(&out).map(|()| 0)
 }
 
 fn json_of(thread: &Thread, spent: &Spent) -> Result<Value, CliError> {
@@ -71,8 +70,7 @@ fn json_of(thread: &Thread, spent: &Spent) -> Result<Value, CliError> {
     in_view.dedup();
     let entries = thread.entries().iter().map(|entry| transfer::entry_json(thread.session(), entry));
     let entries = entries.collect::<Result<Vec<Value>, serde_json::Error>>();
-    let entries = entries
-        .map_err(|error| CliError::failed(format!("an entry can't be written as JSON: {error}"), None))?;
+    let entries = entries.context("an entry can't be written as JSON")?;
     Ok(json!({
         "session": thread.session(), "cwd": thread.cwd(), "title": thread.title(),
         "model": thread.model(), "mode": thread.mode(), "in_view": in_view,
@@ -85,7 +83,7 @@ fn ruler(model: Option<&ModelName>) -> Result<Ruler, CliError> {
     let learned = Learned::below(&serve::paths().data);
     serve::runtime()?.block_on(learned.load());
     if let Some(fault) = learned.fault() {
-        note!("epitome: {}", visible(&fault));
+        note!("epitome: {fault}");
     }
     let known = learned.calibrations().into_iter().find(|(known, _)| Some(known) == model);
     let ruler = Ruler::for_model(model);

@@ -45,71 +45,47 @@ pub(super) fn tail(paths: &Paths, args: &TailArgs, json: bool) -> Result<i32, Cl
             return Ok(());
         }
         let mut tail = client.tail(&session, args.from).await?;
-        let mut shown = TailOutput::new(json);
+        let mut printer = Printer::new(io::stdout(), Style::for_stdout(), io::stderr(), Style::for_stderr());
         while let Some(item) = tail.next().await {
             let item = item?;
             let is_last = item["data"]["entry"]["seq"].as_u64().map(Seq) == last && last.is_some();
-            match shown.show(&item) {
+            let shown = match json {
+                true => writeln!(io::stdout(), "{item}"),
+                false => show(&mut printer, &item),
+            };
+            match shown {
                 Ok(()) if is_last => break,
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
                 Err(error) => return Err(terminal::cannot_write(&error)),
             }
         }
-        shown.end().map_err(|error| terminal::cannot_write(&error))
+        if json {
+            return Ok(());
+        }
+        printer.end().map_err(|error| terminal::cannot_write(&error))
     });
     runtime.shutdown_background();
     ended.map(|()| 0)
 }
 
-/// How events are shown.
-enum TailOutput {
-    Json,
-    Text(Box<Printer<'static>>),
-}
-
-impl TailOutput {
-    fn new(json: bool) -> TailOutput {
-        match json {
-            true => TailOutput::Json,
-            false => TailOutput::Text(Box::new(Printer::new(
-                io::stdout(),
-                Style::for_stdout(),
-                io::stderr(),
-                Style::for_stderr(),
-            ))),
-        }
+fn show(printer: &mut Printer<'_>, item: &Value) -> io::Result<()> {
+    // Events that only the control API sends are for programs.
+    let Ok(out) = serde_json::from_value::<SessionEvent>(item.clone()) else { return Ok(()) };
+    if let SessionEvent::Entry { entry, .. } = &out
+        && let Change::Said { message, origin } = &entry.change
+        && origin.is_prompt()
+    {
+        printer.end()?;
+        let text = message.text();
+        return text.lines().try_for_each(|line| writeln!(io::stdout(), "> {}", visible(line)));
     }
-
-    fn show(&mut self, item: &Value) -> io::Result<()> {
-        let printer = match self {
-            TailOutput::Json => return writeln!(io::stdout(), "{item}"),
-            TailOutput::Text(printer) => printer,
-        };
-        // Events that only the control API sends are for programs.
-        let Ok(out) = serde_json::from_value::<SessionEvent>(item.clone()) else { return Ok(()) };
-        if let SessionEvent::Entry { entry, .. } = &out
-            && let Change::Said { message, origin } = &entry.change
-            && origin.is_prompt()
-        {
-            printer.end()?;
-            let text = message.text();
-            return text.lines().try_for_each(|line| writeln!(io::stdout(), "> {}", visible(line)));
+    match out {
+        SessionEvent::Ask { permission, .. } => printer.question(&permission),
+        // Past entries are shown like new ones.
+        SessionEvent::Entry { entry, own, .. } => {
+            printer.show(&SessionEvent::Entry { entry, replay: false, own })
         }
-        match out {
-            SessionEvent::Ask { permission, .. } => printer.question(&permission),
-            // Past entries are shown like new ones.
-            SessionEvent::Entry { entry, own, .. } => {
-                printer.show(&SessionEvent::Entry { entry, replay: false, own })
-            }
-            out => printer.show(&out),
-        }
-    }
-
-    fn end(&mut self) -> io::Result<()> {
-        match self {
-            TailOutput::Json => Ok(()),
-            TailOutput::Text(printer) => printer.end(),
-        }
+        out => printer.show(&out),
     }
 }

@@ -35,7 +35,7 @@ impl Format for Gemini {
     fn tools(&self, endpoint: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
         let searches = searches(endpoint, tools);
         let is_function =
-            |tool: &&ToolSpec| !tool.schema.is_null() && !(searches && tool.name == SEARCH_TOOL);
+            |tool: &&ToolSpec| !tool.schema.is_null() && (!searches || tool.name != SEARCH_TOOL);
         let declarations: Vec<Value> = tools
             .iter()
             .filter(is_function)
