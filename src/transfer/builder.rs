@@ -32,6 +32,8 @@ const SUMMARY: &str = "A summary of what was said and done so far:\n\n";
 const PLACEHOLDER: &str = "s_00000000000000000000";
 
 /// A log under construction.
+type PendingEntry = Box<dyn FnOnce(&mut Builder)>;
+
 #[derive(Default)]
 pub(super) struct Builder {
     entries: Vec<Entry>,
@@ -46,7 +48,7 @@ pub(super) struct Builder {
     /// Calls without an outcome.
     open: Vec<CallId>,
     /// Adds messages and compactions after the outcomes of the open calls.
-    pending: Vec<Box<dyn FnOnce(&mut Builder)>>,
+    pending: Vec<PendingEntry>,
     notes: Vec<(String, usize)>,
     /// Complete sentences for the user.
     remarks: Vec<String>,

@@ -303,8 +303,9 @@ impl Turn {
     pub fn handle(&mut self, answer: EffectResult, thread: &Thread) {
         match (&mut self.state, answer) {
             (TurnState::Sampling, EffectResult::Model(answer)) => self.handle_model(answer),
-            (TurnState::Calls(calls), EffectResult::ToolSeen(id, commits)) if calls.seen(&id) => {
-                self.commits.extend(commits);
+            (TurnState::Calls(calls), EffectResult::ToolSeen(id, commits)) => {
+                let is_seen = calls.seen(&id);
+                self.commits.extend(commits.into_iter().filter(|_| is_seen));
             }
             (TurnState::Calls(calls), EffectResult::Permission(id, permit)) => {
                 self.commits.extend(calls.decided(id, permit));

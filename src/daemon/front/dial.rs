@@ -623,6 +623,7 @@ mod tests {
     fn a_window_waits_for_a_server_that_is_replaced() {
         let serve = |listener: &std::net::TcpListener| {
             let (stream, _) = listener.accept().expect("a client");
+            #[expect(clippy::result_large_err, reason = "the error is the library's")]
             let named = |_: &_, mut response: tungstenite::handshake::server::Response| {
                 let headers = response.headers_mut();
                 headers.insert(CONNECTION_HEADER, HeaderValue::from_static("c"));

@@ -57,8 +57,8 @@ impl Fired {
     }
 
     fn allows(&self, event: HookEvent, handler: &Arc<Handler>) -> bool {
-        !(handler.once && self.handler(event, handler))
-            && !(once_per_session(handler) && self.in_session.contains(handler))
+        let has_run = handler.once && self.handler(event, handler);
+        !has_run && (!once_per_session(handler) || !self.in_session.contains(handler))
     }
 }
 
