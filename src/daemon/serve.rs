@@ -33,6 +33,7 @@ use epitome_platform::local::{self, AsyncStream, Socket};
 use epitome_platform::memory_trim::{self, MemoryTrim};
 use epitome_platform::root::FileIdentity;
 use epitome_platform::signals::EndRequests;
+use epitome_session::registry::Sessions;
 
 /// Environment variable for the time without attachments after which a daemon exits, in seconds.
 pub const IDLE_VARIABLE: &str = "EPITOME_IDLE_S";
@@ -165,6 +166,7 @@ pub async fn serve(daemon: Arc<Daemon>, claim: Claim, idle: Duration) -> io::Res
         daemon,
         idle,
     };
+    let trimming = tokio::spawn(trim_while_idle(serving.daemon.sessions.clone()));
     // Attached clients get a clean farewell even if the listening sockets are broken.
     let end = serving.run().await.unwrap_or_else(|error| {
         tracing::error!(%error, "the daemon can't be reached any more");
@@ -176,6 +178,7 @@ pub async fn serve(daemon: Arc<Daemon>, claim: Claim, idle: Duration) -> io::Res
         ShutdownReason::Newer(build) => Farewell::Reattach(build),
         _ => Farewell::Stopped,
     };
+    trimming.abort();
     serving.end(farewell).await;
     Ok(())
 }
@@ -202,10 +205,6 @@ impl Serving {
         let mut newer = self.frontends.newer();
         let mut signals = EndRequests::new()?;
         let mut idle_since = tokio::time::Instant::now();
-        let mut memory_trim = MemoryTrim::default();
-        let mut trim_checks =
-            tokio::time::interval_at(idle_since + memory_trim::LOOK_EVERY, memory_trim::LOOK_EVERY);
-        trim_checks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut place_checks = tokio::time::interval(PLACE_LOOK);
         place_checks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -230,11 +229,6 @@ impl Serving {
                 () = signals.recv() => return Ok(ShutdownReason::Signal),
                 _ = attached.changed() => idle_since = tokio::time::Instant::now(),
                 _ = newer.changed() => {}
-                _ = trim_checks.tick() => {
-                    if !self.works() {
-                        memory_trim = trim_memory(memory_trim).await;
-                    }
-                }
                 () = tokio::time::sleep(LOOK_EVERY), if wanted.is_some() => {}
                 _ = place_checks.tick() => {
                     if !self.is_found() && self.is_displaced(is_idle) && !self.works() {
@@ -258,7 +252,7 @@ impl Serving {
 
     /// Whether any session has a running turn, with or without a client.
     fn works(&self) -> bool {
-        self.daemon.sessions.live_sessions().iter().any(|session| session.running)
+        self.daemon.sessions.has_running_turn()
     }
 
     /// Whether its sockets and its token are still at the paths where clients look for them.
@@ -402,13 +396,19 @@ fn is_at(file: &File, path: &Path) -> bool {
     FileIdentity::read(file).is_ok_and(|own| found.is_ok_and(|found| found == own))
 }
 
-/// Releases memory that an idle daemon does not need, on a blocking thread.
-async fn trim_memory(mut memory_trim: MemoryTrim) -> MemoryTrim {
-    let looked = tokio::task::spawn_blocking(move || {
-        memory_trim.trim_if_grown();
-        memory_trim
-    });
-    looked.await.unwrap_or_default()
+/// Returns memory that an idle process does not need to the system, as long as it is polled.
+pub async fn trim_while_idle(sessions: Sessions) {
+    let mut memory_trim = MemoryTrim::default();
+    loop {
+        tokio::time::sleep(memory_trim::LOOK_EVERY).await;
+        if !sessions.has_running_turn() {
+            let trimmed = tokio::task::spawn_blocking(move || {
+                memory_trim.trim_if_grown();
+                memory_trim
+            });
+            memory_trim = trimmed.await.unwrap_or_default();
+        }
+    }
 }
 
 async fn refused(error: &io::Error) {

@@ -1,12 +1,14 @@
 //! All available models, with their known properties and where those come from. Pure, apart from data learned at run
 //! time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use serde_json::{Value, json};
 
 use super::abilities::{Abilities, Thinking};
-use super::endpoint::{self, ConfiguredModel, Endpoint, EnvironmentPairs, LocalServer, NO_MODEL};
+use super::endpoint::{
+    self, ConfiguredModel, Endpoint, EnvironmentPairs, LocalServer, NO_MODEL, NamedEndpoint,
+};
 use super::learned::{FactSource, Learned};
 use super::listing::{Lifecycle, ListedModel};
 use super::models::{self, ModelPrice};
@@ -95,37 +97,37 @@ impl ModelCatalog<'_> {
 
     /// Lists at most `most` models, grouped by provider. The chosen model's provider is first.
     pub fn offers(&self, scope: CatalogScope, most: usize) -> Vec<OfferedModel> {
-        let mut names = endpoint::offered(self.settings, self.environment);
+        let mut models = endpoint::offered(self.settings, self.environment);
         let local = self.local.into_iter().flat_map(|server| &server.models);
-        names.extend(local.map(ListedModel::local_name));
+        models.extend(local.map(|listed| (listed.local_name(), None)));
         if scope == CatalogScope::All {
             let known = endpoint::built_in_providers().flat_map(models::provider_models);
-            names.extend(known.map(|known| ModelName(known.name.into())));
+            models.extend(known.map(|known| (ModelName(known.name.into()), None)));
         }
-        endpoint::keep_distinct(&mut names);
-        let providers = self.providers(&names);
+        endpoint::keep_distinct(&mut models);
+        let providers = self.providers(&models);
+        let mut names: HashSet<String> = models.iter().map(|(name, _)| undated(&name.0).to_owned()).collect();
         for provider in &providers {
             let Some(place) = self.place(provider) else { continue };
             for listed in self.learned.list(&place) {
                 let name = format!("{provider}/{}", listed.name);
                 // Providers list dated names of models whose undated names are already in the list.
-                let is_there = names.iter().any(|there| undated(&there.0) == undated(&name));
-                if !is_there && names.len() < most {
-                    names.push(ModelName(name));
+                if models.len() < most && names.insert(undated(&name).to_owned()) {
+                    models.push((ModelName(name), None));
                 }
             }
         }
-        names.retain(|name| self.settings.policy.refuses_model(Some(&name.0)).is_none());
+        models.retain(|(name, _)| self.settings.policy.refuses_model(Some(&name.0)).is_none());
         let group = |name: &ModelName| providers.iter().position(|provider| provider_of(name) == provider);
-        names.sort_by_key(group);
-        let offers = names.into_iter().map(|name| self.offer(name));
+        models.sort_by_key(|(name, _)| group(name));
+        let offers = models.into_iter().map(|model| self.offer(model));
         offers.filter(|offer| scope == CatalogScope::All || offer.is_usable).take(most).collect()
     }
 
     /// Returns one endpoint per callable provider, for listing its models.
     pub fn places(&self) -> Vec<Endpoint> {
-        let names = endpoint::offered(self.settings, self.environment);
-        self.providers(&names).iter().filter_map(|provider| self.place(provider)).collect()
+        let models = endpoint::offered(self.settings, self.environment);
+        self.providers(&models).iter().filter_map(|provider| self.place(provider)).collect()
     }
 
     /// The model that is used if none is chosen.
@@ -149,11 +151,11 @@ impl ModelCatalog<'_> {
     }
 
     /// The providers of these models and the configured ones.
-    fn providers(&self, names: &[ModelName]) -> Vec<String> {
+    fn providers(&self, models: &[NamedEndpoint]) -> Vec<String> {
         let mut seen = BTreeSet::new();
-        let of_names = names.iter().map(|name| provider_of(name).to_owned());
+        let of_models = models.iter().map(|(name, _)| provider_of(name).to_owned());
         let local = self.local.map(|_| "local".to_owned());
-        let all = of_names.chain(self.settings.providers.keys().cloned()).chain(local);
+        let all = of_models.chain(self.settings.providers.keys().cloned()).chain(local);
         all.filter(|provider| seen.insert(provider.clone())).collect()
     }
 
@@ -181,14 +183,11 @@ impl ModelCatalog<'_> {
         Some(endpoint)
     }
 
-    fn offer(&self, name: ModelName) -> OfferedModel {
+    fn offer(&self, (name, endpoint): NamedEndpoint) -> OfferedModel {
         let known = models::known(&name);
-        let resolved = self.resolve(&name);
+        let resolved = endpoint.or_else(|| self.resolve(&name));
         let is_usable = resolved.is_some() || endpoint::is_searched(&name, self.settings);
-        let listed = resolved.as_ref().and_then(|endpoint| {
-            self.learned.list(endpoint).into_iter().find(|listed| listed.name == endpoint.model)
-        });
-        let life = match listed.map(|listed| listed.life) {
+        let life = match resolved.as_ref().and_then(|endpoint| self.learned.life(endpoint)) {
             Some(ending @ Lifecycle::Ending { .. }) => ending,
             Some(Lifecycle::Active) | None => match known.and_then(|known| known.retires) {
                 Some(day) => Lifecycle::Ending { on: Some(day.to_owned()) },

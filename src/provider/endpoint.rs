@@ -23,7 +23,7 @@ pub use super::local::{LocalServer, find_local};
 pub use errors::{no_local_server, nothing_configured};
 pub use form::ToolForm;
 pub(crate) use offered::keep_distinct;
-pub use offered::offered;
+pub use offered::{NamedEndpoint, offered};
 pub use quirks::{KeyHeader, Quirks};
 pub use resolve::{
     ConfiguredModel, EnvironmentPairs, NO_MODEL, built_in_providers, choose, configured, exposure,

@@ -369,7 +369,7 @@ fn picker_offers_callable_models() {
     let mut settings = settings(Some("local/qwen"));
     settings.models.insert("router/mix".into(), ModelSettings::default());
     let names = |env: &EnvironmentPairs| -> Vec<String> {
-        offered(&settings, env).into_iter().map(|name| name.0).collect()
+        offered(&settings, env).into_iter().map(|(name, _)| name.0).collect()
     };
     assert_eq!(names(&[]), ["local/qwen", "router/mix"]);
     let with_key = names(&env(&[("OPENAI_API_KEY", "k")]));

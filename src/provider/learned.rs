@@ -17,7 +17,7 @@ use std::time::Duration;
 use super::ErrorClass;
 use super::endpoint::{Endpoint, ToolForm};
 use super::http::Http;
-use super::listing::{self, ListError, ListedModel, ModelFacts};
+use super::listing::{self, Lifecycle, ListError, ListedModel, ModelFacts};
 use super::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use cache::{Calibrated, LearnedCache, LearnedForm, LearnedWindow, ModelEntry, WindowOrigin};
 use epitome_config::Settings;
@@ -238,6 +238,11 @@ impl Learned {
     /// The provider's last list.
     pub fn list(&self, endpoint: &Endpoint) -> Vec<ListedModel> {
         self.state().cache.listed(&endpoint.place())
+    }
+
+    /// What the provider's last list says about the future of the endpoint's model, if it contains it.
+    pub fn life(&self, endpoint: &Endpoint) -> Option<Lifecycle> {
+        self.state().cache.life(&endpoint.place(), &endpoint.model)
     }
 
     /// Returns whether the user has yet to be informed that this model's window is unknown, and records that this has

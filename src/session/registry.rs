@@ -374,6 +374,10 @@ impl Sessions {
         self.inner.counts.read()
     }
 
+    pub fn has_running_turn(&self) -> bool {
+        self.live().values().any(|live| !live.commands.is_closed() && live.activity.get().running)
+    }
+
     /// All sessions of this process, live and suspended.
     pub fn live_sessions(&self) -> Vec<LiveSession> {
         let live = self.live();

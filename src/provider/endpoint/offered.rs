@@ -9,31 +9,36 @@ use crate::models;
 use epitome_config::{Settings, WireFormat};
 use epitome_thread::ModelName;
 
+/// A model, and its endpoint if that is known already: resolving it takes some ten microseconds.
+pub type NamedEndpoint = (ModelName, Option<Endpoint>);
+
 /// Models for a picker: the chosen model first, then those in the settings and those of providers with a key.
-pub fn offered(settings: &Settings, env: &EnvironmentPairs) -> Vec<ModelName> {
-    let mut names: Vec<ModelName> = Vec::new();
-    if let ConfiguredModel::Named(model) = choose(settings, env) {
-        names.push(model);
-    }
-    names.extend(settings.models.keys().map(|name| ModelName(name.clone())));
+pub fn offered(settings: &Settings, env: &EnvironmentPairs) -> Vec<NamedEndpoint> {
+    let chosen = match choose(settings, env) {
+        ConfiguredModel::Named(model) => Some(model),
+        ConfiguredModel::SearchLocal(_) => None,
+    };
     let of_server = settings.gateway.iter().flat_map(|gateway| &gateway.offered.models);
-    names.extend(of_server.map(|(name, _)| ModelName(name.clone())));
+    let configured = settings.models.keys().chain(of_server.map(|(name, _)| name)).cloned().map(ModelName);
+    let mut models: Vec<NamedEndpoint> =
+        chosen.into_iter().chain(configured).map(|name| (name, None)).collect();
     for hosted in HOSTED.iter().filter(|hosted| hosted.is_there(settings, env)) {
         let of_table = models::provider_models(hosted.name).map(|known| ModelName(known.name.into()));
         let of_table = of_table.chain([ModelName(hosted.default_model.into())]);
-        names.extend(of_table.filter(|name| {
+        models.extend(of_table.filter_map(|name| {
             // Models that don't accept tools in this wire format are useless to an agent.
-            resolve(name, settings, env).is_ok_and(|endpoint| takes_tools(&endpoint))
+            let endpoint = resolve(&name, settings, env).ok().filter(takes_tools)?;
+            Some((name, Some(endpoint)))
         }));
     }
-    keep_distinct(&mut names);
-    names
+    keep_distinct(&mut models);
+    models
 }
 
 /// Removes repeated names, and those without a provider.
-pub(crate) fn keep_distinct(names: &mut Vec<ModelName>) {
+pub(crate) fn keep_distinct(models: &mut Vec<NamedEndpoint>) {
     let mut seen = HashSet::new();
-    names.retain(|name| name.split().is_some() && seen.insert(name.clone()));
+    models.retain(|(name, _)| name.split().is_some() && seen.insert(name.clone()));
 }
 
 /// Whether the model accepts tools in the endpoint's wire format.

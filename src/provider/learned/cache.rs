@@ -108,6 +108,11 @@ pub struct ProviderEntry {
 }
 
 impl ProviderEntry {
+    /// Whether the last list contains the model.
+    fn lists(&self, known: &ModelEntry) -> bool {
+        known.listed_at > 0 && known.listed_at == self.listed_at
+    }
+
     fn merge(&mut self, other: ProviderEntry) {
         self.asked_at = self.asked_at.max(other.asked_at);
         self.listed_at = self.listed_at.max(other.listed_at);
@@ -147,10 +152,7 @@ impl LearnedCache {
     /// The models of the last list from this URL.
     pub fn listed(&self, place: &str) -> Vec<ListedModel> {
         let Some(place) = self.places.get(place) else { return Vec::new() };
-        let current = place
-            .models
-            .iter()
-            .filter(|(_, known)| known.listed_at > 0 && known.listed_at == place.listed_at);
+        let current = place.models.iter().filter(|(_, known)| place.lists(known));
         current
             .map(|(name, known)| ListedModel {
                 name: name.clone(),
@@ -158,6 +160,12 @@ impl LearnedCache {
                 life: known.life.clone(),
             })
             .collect()
+    }
+
+    /// What the last list from this URL says about the future of a model, if it contains it.
+    pub fn life(&self, place: &str, model: &str) -> Option<Lifecycle> {
+        let place = self.places.get(place)?;
+        place.models.get(model).filter(|known| place.lists(known)).map(|known| known.life.clone())
     }
 
     /// Replaces the list of this URL. Facts that the new list omits keep their known values.
