@@ -292,6 +292,13 @@ impl Builder {
         made.map_or(through, |reply| Seq(reply.seq.0.saturating_sub(1)))
     }
 
+    /// The first message from the entry `from` on: outcomes of open calls and the end of a turn may be before it. `from`
+    /// if there is none.
+    pub fn message_since(&self, from: Seq) -> Seq {
+        let mut added = self.entries.iter().skip(from.0 as usize);
+        added.find(|entry| entry.change.shown_message().is_some()).map_or(from, |entry| entry.seq)
+    }
+
     pub fn push(&mut self, change: Change) {
         self.entries.push(Entry { seq: self.next_seq(), at: self.at, change });
     }
