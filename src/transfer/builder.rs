@@ -31,9 +31,10 @@ const SUMMARY: &str = "A summary of what was said and done so far:\n\n";
 /// A placeholder until the session gets its id.
 const PLACEHOLDER: &str = "s_00000000000000000000";
 
-/// A log under construction.
+/// Adds an entry that must not be placed between a call and its outcome.
 type PendingEntry = Box<dyn FnOnce(&mut Builder)>;
 
+/// A log under construction.
 #[derive(Default)]
 pub(super) struct Builder {
     entries: Vec<Entry>,
