@@ -266,6 +266,10 @@ fn outcome_content(content: &Content) -> Option<OutcomeContent> {
             data: data.clone(),
             name: name.clone(),
         }),
-        _ => None,
+        Content::Thinking { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink { .. }
+        | Content::Call(_)
+        | Content::Search(_) => None,
     }
 }
