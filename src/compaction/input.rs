@@ -170,7 +170,13 @@ fn recalled(thread: &Thread) -> BTreeSet<usize> {
 /// A ruler that counts a short view with the vocabulary and estimates a long one.
 pub(super) fn quick(ruler: &Ruler, thread: &Thread) -> Ruler {
     let estimate = ruler.clone().exact(None);
-    if estimate.view(thread.view()) <= EXACT_TOKENS_MAX { ruler.clone() } else { estimate }
+    // Stops where the view is too long: each of its entries is estimated again for the decision.
+    let left = thread
+        .view()
+        .entries()
+        .iter()
+        .try_fold(EXACT_TOKENS_MAX, |left, entry| left.checked_sub(estimate.entry(entry)));
+    if left.is_some() { ruler.clone() } else { estimate }
 }
 
 /// The ids of the calls in these entries that asked the user something.

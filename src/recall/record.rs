@@ -140,7 +140,12 @@ impl<'a> Record<'a> {
                 Content::Resource { uri, .. } | Content::ResourceLink { uri, .. } => {
                     is_it(Path::new(uri.strip_prefix("file://").unwrap_or(uri)))
                 }
-                _ => false,
+                Content::Text { .. }
+                | Content::Thinking { .. }
+                | Content::Image { .. }
+                | Content::Document { .. }
+                | Content::Call(_)
+                | Content::Search(_) => false,
             }),
             RecordBody::Call(call) => located(&call.card.locations) || mentions(call, path),
             RecordBody::Outcome(outcome, call) => {

@@ -73,7 +73,7 @@ impl ReplyDraft {
     /// More of a reply was shown. Returns a future that waits until the next save, unless one is scheduled already.
     pub fn wrote(&mut self) -> Option<impl Future<Output = ()> + use<>> {
         let starts = self.file.is_some() && !std::mem::replace(&mut self.is_saving, true);
-        starts.then_some(tokio::time::sleep(SAVE_WITHIN))
+        starts.then(|| tokio::time::sleep(SAVE_WITHIN))
     }
 
     /// A save was due, but there is nothing to save.

@@ -134,7 +134,7 @@ impl SessionLog {
     /// Returns a future that waits until the newest entries have to be synced, unless one is waiting already.
     pub fn sync_soon(&mut self) -> Option<impl Future<Output = ()> + use<>> {
         let starts = !std::mem::replace(&mut self.is_sync_due, true);
-        starts.then_some(tokio::time::sleep(SYNC_WITHIN))
+        starts.then(|| tokio::time::sleep(SYNC_WITHIN))
     }
 
     /// The scheduled sync begins, or was lost. It may miss what is written from now on, which gets another one.

@@ -202,7 +202,9 @@ impl View {
         let count = self.shown[at].change.calls().count();
         let numbers = (0..count).filter(|other| *other != call);
         self.places[at].calls = Some(numbers.map(|other| self.places[at].call_number(other)).collect());
-        content.retain(|content| content.as_call().is_none_or(|other| other.id != id));
+        // By its place: the ids of calls come from providers, and `numbers` lacks only one.
+        let mut nth = 0usize..;
+        content.retain(|content| content.as_call().is_none() || nth.next() != Some(call));
         self.set_reply(at, content);
     }
 
@@ -264,6 +266,10 @@ fn outcome_content(content: &Content) -> Option<OutcomeContent> {
             data: data.clone(),
             name: name.clone(),
         }),
-        _ => None,
+        Content::Thinking { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink { .. }
+        | Content::Call(_)
+        | Content::Search(_) => None,
     }
 }

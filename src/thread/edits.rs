@@ -187,7 +187,10 @@ impl Trial<'_> {
                 message.id = self.next;
                 self.next.0 += 1;
             }
-            _ => {}
+            ViewEdit::Pin { .. }
+            | ViewEdit::Unpin { .. }
+            | ViewEdit::Drop { .. }
+            | ViewEdit::Replace { .. } => {}
         }
         edit
     }

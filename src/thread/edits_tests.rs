@@ -308,3 +308,17 @@ fn a_summary_that_quotes_a_pin_is_not_rewritten() {
     let still_there = replace(&of_summary, text(&format!("In short: {pinned}")));
     assert!(check(&thread, thread.view().revision(), MessageId(20), &[still_there]).is_ok());
 }
+
+/// Regression: all calls with the id of the dropped one went, and the numbers of the others were wrong.
+#[test]
+fn of_calls_with_the_same_id_only_the_dropped_one_goes() {
+    let mut thread = thread();
+    let reply = append(&mut thread, replied(vec![text("Again."), call("d"), call("d"), call("e")]));
+    append(&mut thread, finished("d", "one"));
+    append(&mut thread, finished("e", "two"));
+    let edits = vec![drop(&format!("{reply}.1"))];
+    append(&mut thread, Change::Edited { by: "h".into(), edits });
+    let shown = thread.view().entries().iter().find(|entry| entry.seq == reply).expect("it is shown");
+    let ids: Vec<&str> = shown.change.calls().map(|call| call.id.0.as_str()).collect();
+    assert_eq!(ids, ["d", "e"]);
+}

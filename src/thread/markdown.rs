@@ -92,8 +92,11 @@ fn markdown_content(content: &Content, outcomes: &HashMap<&CallId, (Seq, &ToolOu
         Content::Search(search) => {
             let _ = write!(text, "\n{}\n", search.text());
         }
-        attachment => {
-            let _ = write!(text, "\n{}\n", attached(attachment));
+        Content::Image { .. }
+        | Content::Document { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink { .. } => {
+            let _ = write!(text, "\n{}\n", attached(content));
         }
     }
 }

@@ -26,7 +26,11 @@ impl Thread {
                 match edit {
                     ViewEdit::Pin { at } if !pinned.contains(at) => pinned.push(*at),
                     ViewEdit::Unpin { at } => pinned.retain(|known| known != at),
-                    _ => {}
+                    ViewEdit::Pin { .. }
+                    | ViewEdit::Mask { .. }
+                    | ViewEdit::Drop { .. }
+                    | ViewEdit::Replace { .. }
+                    | ViewEdit::Append { .. } => {}
                 }
             }
         }

@@ -33,7 +33,10 @@ impl RewrittenEntries {
         let content = match edit {
             ViewEdit::Replace { content, .. } => Some(content.clone()),
             ViewEdit::Mask { note, .. } => Some(vec![Content::Text { text: placeholder(by, note, at) }]),
-            _ => None,
+            ViewEdit::Drop { .. }
+            | ViewEdit::Pin { .. }
+            | ViewEdit::Unpin { .. }
+            | ViewEdit::Append { .. } => None,
         };
         self.single.insert(at.entry, content);
         let Some(entry) = thread.entry(at.entry) else { return };

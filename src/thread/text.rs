@@ -147,7 +147,10 @@ impl<'a> TextRenderer<'a> {
                 }
             }
             Content::Search(search) => block.push_str(&indented(&search.text(), 2)),
-            attachment => block.push_str(&indented(&attached(attachment), 2)),
+            Content::Image { .. }
+            | Content::Document { .. }
+            | Content::Resource { .. }
+            | Content::ResourceLink { .. } => block.push_str(&indented(&attached(content), 2)),
         }
     }
 
@@ -330,7 +333,11 @@ fn run_line(run: &HookRun) -> String {
 pub(super) fn said(message: &Message, origin: &Origin) -> String {
     let mut text = match origin {
         Origin::Recipe { recipe, typed } => format!("{typed}\n(the recipe {recipe} made a prompt of it)"),
-        _ => message.text(),
+        Origin::Person
+        | Origin::Queue { .. }
+        | Origin::Hook { .. }
+        | Origin::Context { .. }
+        | Origin::Instructions { .. } => message.text(),
     };
     for content in message.content.iter().filter(|content| content.is_attachment()) {
         let _ = write!(text, "\n{}", attached(content));
@@ -349,7 +356,9 @@ pub(super) fn attached(content: &Content) -> String {
         ),
         Content::Resource { uri, text } => format!("[{uri}, {} bytes]", text.len()),
         Content::ResourceLink { uri, .. } => format!("[{uri}]"),
-        _ => String::new(),
+        Content::Text { .. } | Content::Thinking { .. } | Content::Call(_) | Content::Search(_) => {
+            String::new()
+        }
     }
 }
 

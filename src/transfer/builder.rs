@@ -31,9 +31,10 @@ const SUMMARY: &str = "A summary of what was said and done so far:\n\n";
 /// A placeholder until the session gets its id.
 const PLACEHOLDER: &str = "s_00000000000000000000";
 
-/// A log under construction.
+/// Adds an entry that must not be placed between a call and its outcome.
 type PendingEntry = Box<dyn FnOnce(&mut Builder)>;
 
+/// A log under construction.
 #[derive(Default)]
 pub(super) struct Builder {
     entries: Vec<Entry>,
@@ -290,6 +291,13 @@ impl Builder {
             _ => false,
         });
         made.map_or(through, |reply| Seq(reply.seq.0.saturating_sub(1)))
+    }
+
+    /// The first message from the entry `from` on: outcomes of open calls and the end of a turn may be before it. `from`
+    /// if there is none.
+    pub fn message_since(&self, from: Seq) -> Seq {
+        let mut added = self.entries.iter().skip(from.0 as usize);
+        added.find(|entry| entry.change.shown_message().is_some()).map_or(from, |entry| entry.seq)
     }
 
     pub fn push(&mut self, change: Change) {

@@ -46,8 +46,9 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
         if let Some(at) = time(&line.value) {
             reader.log.at(at);
         }
-        reader.first.insert(line.id.clone(), reader.log.next_seq());
+        let next = reader.log.next_seq();
         reader.line(&line.value).map_err(|message| file.problem(line.number, message))?;
+        reader.first.insert(line.id.clone(), reader.log.message_since(next));
     }
     reader.log.finish(ImportSource::Pi, file, None)
 }
@@ -102,7 +103,7 @@ fn newest_branch(file: ImportFile, lines: Vec<PiLine>) -> Result<Vec<PiLine>, Pr
 
 struct PiReader {
     log: Builder,
-    /// The first entry of each line, for compactions.
+    /// The entry made from each line, for compactions; if there is none, the one after it.
     first: HashMap<String, Seq>,
 }
 

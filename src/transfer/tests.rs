@@ -156,6 +156,22 @@ fn the_newest_branch_of_a_pi_session_is_imported() {
     assert!(seen(&undone).starts_with("user: One\na/b: First\nuser: What was done on another branch:"));
 }
 
+/// Regression: the kept part began with the outcomes that the prompt gave to open calls, so their reply was kept too.
+#[test]
+fn a_compaction_of_pi_keeps_no_reply_before_its_first_kept_prompt() {
+    let text = r#"{"type":"session","version":3,"id":"x","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/p"}
+{"type":"message","id":"a","parentId":null,"message":{"role":"user","content":"One"}}
+{"type":"message","id":"b","parentId":"a","message":{"role":"assistant","content":[{"type":"toolCall","id":"t","name":"bash","arguments":{"command":"ls"}}],"provider":"a","model":"b","stopReason":"toolUse"}}
+{"type":"message","id":"c","parentId":"b","message":{"role":"user","content":"Two"}}
+{"type":"compaction","id":"d","parentId":"c","summary":"One was said.","firstKeptEntryId":"c","tokensBefore":900}
+{"type":"message","id":"e","parentId":"d","message":{"role":"user","content":"Three"}}"#;
+    let (thread, _) = read_one(text);
+    assert_eq!(
+        seen(&thread),
+        "user: A summary of what was said and done so far:\n\nOne was said.\nuser: Two\nuser: Three\n"
+    );
+}
+
 #[test]
 fn a_recording_is_read() {
     let text = "\

@@ -384,7 +384,37 @@ impl Turn {
                 self.enter(TurnState::Ending(StopReason::MaxRounds));
             }
             // Late answers, after a cancel or the end of the turn.
-            _ => {}
+            (
+                TurnState::Starting { .. }
+                | TurnState::Greeting { .. }
+                | TurnState::Ready
+                | TurnState::Sampling
+                | TurnState::Calls(_)
+                | TurnState::RoundEnd { .. }
+                | TurnState::Easing { .. }
+                | TurnState::Stopping(_)
+                | TurnState::Compacting(_)
+                | TurnState::Committed { .. }
+                | TurnState::Restarting(_)
+                | TurnState::Stuck(_)
+                | TurnState::Ending(_)
+                | TurnState::Ended(_),
+                EffectResult::Started(_)
+                | EffectResult::Greeted { .. }
+                | EffectResult::Model(_)
+                | EffectResult::ToolSeen(..)
+                | EffectResult::Permission(..)
+                | EffectResult::Ran(_)
+                | EffectResult::Tool(..)
+                | EffectResult::Hooks(_)
+                | EffectResult::Eased(_)
+                | EffectResult::Planned(_)
+                | EffectResult::Instructed { .. }
+                | EffectResult::Summarised
+                | EffectResult::Composed(_)
+                | EffectResult::Compacted(_)
+                | EffectResult::Reported(_),
+            ) => {}
         }
     }
 
@@ -407,7 +437,17 @@ impl Turn {
             TurnState::Calls(calls) => {
                 self.commits.extend(calls.open().cloned().map(interrupted));
             }
-            _ => {}
+            TurnState::Starting { .. }
+            | TurnState::Ready
+            | TurnState::RoundEnd { .. }
+            | TurnState::Easing { .. }
+            | TurnState::Stopping(_)
+            | TurnState::Compacting(_)
+            | TurnState::Committed { .. }
+            | TurnState::Restarting(_)
+            | TurnState::Stuck(_)
+            | TurnState::Ending(_)
+            | TurnState::Ended(_) => {}
         }
     }
 
@@ -537,7 +577,7 @@ impl Turn {
                 (Some(message), CompactionResult::Failed(compaction)) => {
                     self.fail(format!("{message} Compacting the conversation failed as well: {compaction}"))
                 }
-                (Some(message), _) => self.fail(message),
+                (Some(message), CompactionResult::Nothing | CompactionResult::Done(_)) => self.fail(message),
             },
             // The conversation continues unchanged; the session has already reported why.
             (_, CompactionReason::Threshold | CompactionReason::Hook | CompactionReason::Must) => {

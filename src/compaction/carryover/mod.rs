@@ -123,6 +123,9 @@ struct Deadline {
 /// Reading the clock is a system call, and a log has a hundred thousand entries.
 const CHECKS_PER_CLOCK: u32 = 64;
 
+/// What a part unwinds with if its time is over.
+struct TimedOut;
+
 impl Deadline {
     fn after(time: Duration) -> Deadline {
         let deadline = Deadline { at: Cell::default(), checks: Cell::default() };
@@ -139,7 +142,7 @@ impl Deadline {
     fn check(&self) {
         let checks = self.checks.replace(self.checks.get().wrapping_add(1));
         if checks.is_multiple_of(CHECKS_PER_CLOCK) && thread_time() > self.at.get() {
-            resume_unwind(Box::new("it took too long"));
+            resume_unwind(Box::new(TimedOut));
         }
     }
 }
@@ -226,11 +229,17 @@ pub(super) fn facts(thread: &Thread) -> Vec<(LostKind, Option<Seq>, String)> {
 
 /// Runs a computation that must not make the compaction fail. `None` if it panicked or took too long.
 fn guarded<T>(compute: impl FnOnce() -> T) -> Option<T> {
-    let computed = catch_unwind(AssertUnwindSafe(compute));
-    if computed.is_err() {
-        tracing::error!("a part of the carried-over message panicked or took too long");
+    match catch_unwind(AssertUnwindSafe(compute)) {
+        Ok(computed) => Some(computed),
+        Err(unwound) if unwound.is::<TimedOut>() => {
+            tracing::warn!("a part of the carried-over message took too long");
+            None
+        }
+        Err(_) => {
+            tracing::error!("a part of the carried-over message panicked");
+            None
+        }
     }
-    computed.ok()
 }
 
 #[cfg(test)]
