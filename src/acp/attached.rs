@@ -87,7 +87,12 @@ pub fn checked(field: &str, part: Content) -> Result<Content, String> {
             check_size(field, kind, &bytes)?;
             Ok(kind.content(&bytes, None, name))
         }),
-        other => Ok(other),
+        other @ (Content::Text { .. }
+        | Content::Thinking { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink { .. }
+        | Content::Call(_)
+        | Content::Search(_)) => Ok(other),
     };
     checked.map_err(|BadParams(why)| why)
 }

@@ -377,7 +377,10 @@ impl McpServerParams {
         let pairs = |pairs: Option<Vec<NamedValue>>| {
             pairs.unwrap_or_default().into_iter().map(|pair| (pair.name, pair.value)).collect()
         };
-        let way = match (self.kind.as_deref(), version) {
+        // Programs have no type in version 1, whose schema reads a server of an unknown type as a program.
+        let is_program = version == AcpVersion::V1 && self.command.is_some();
+        let kind = self.kind.as_deref().filter(|kind| !is_program || ["http", "sse", "acp"].contains(kind));
+        let way = match (kind, version) {
             (None, AcpVersion::V1) | (Some("stdio"), _) => {
                 let command =
                     self.command.filter(|command| !command.is_empty()).ok_or("needs a `command`")?;
@@ -566,7 +569,8 @@ mod tests {
     fn mcp_servers_are_parsed_without_leaking_secrets() {
         let params = raw(r#"{"mcpServers":[{"name":"a","command":"/a","args":[],"env":[]},
                               {"type":"http","name":"b","url":"https://b","headers":[]},
-                              {"type":"sse","name":"c","url":"https://c/sse","headers":[]}]}"#);
+                              {"type":"sse","name":"c","url":"https://c/sse","headers":[]},
+                              {"type":"local","name":"d","command":"/d","args":[],"env":[]}]}"#);
         assert_eq!(
             RequestParams::read(Some(&params))
                 .unwrap()
@@ -575,7 +579,7 @@ mod tests {
                 .iter()
                 .map(|server| server.name.as_str())
                 .collect::<Vec<_>>(),
-            ["a", "b", "c"]
+            ["a", "b", "c", "d"]
         );
         let params = raw(r#"{"mcpServers":[{"name":"a","env":[{"name":"KEY","value":"sk-secret"}]}]}"#);
         let fault = fault(RequestParams::read(Some(&params)).unwrap().mcp_servers(AcpVersion::V1));

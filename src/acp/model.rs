@@ -43,7 +43,7 @@ pub enum Update {
         id: CallId,
         text: String,
     },
-    /// A terminal that stays open after its call is opened, or has ended. Only in version 2.
+    /// The start or the end of a terminal that stays open after its call. Only in version 2.
     Terminal {
         id: CallId,
         change: TerminalChange,

@@ -28,8 +28,10 @@ pub(super) fn update(now: &Subagent) -> Value {
     }
     match (&now.state, &now.about) {
         (SubagentState::Ended(_), _) => update["capabilities"] = Value::Null,
-        (_, Some(_)) => update["capabilities"] = json!({ "cancel": {} }),
-        (_, None) => {}
+        (SubagentState::Running | SubagentState::RequiresAction, Some(_)) => {
+            update["capabilities"] = json!({ "cancel": {} });
+        }
+        (SubagentState::Running | SubagentState::RequiresAction, None) => {}
     }
     update
 }

@@ -125,7 +125,13 @@ pub(super) fn last_shown(update: &Update, before: Option<TextKind>) -> Option<Te
         {
             before
         }
-        _ => None,
+        Update::Shared(_)
+        | Update::UserMessage { .. }
+        | Update::Call(_)
+        | Update::TerminalOutput { .. }
+        | Update::TerminalReplaced { .. }
+        | Update::Terminal { .. }
+        | Update::Plan { .. } => None,
     }
 }
 
@@ -133,10 +139,7 @@ pub(super) fn last_shown(update: &Update, before: Option<TextKind>) -> Option<Te
 pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec<Update>) {
     let id = wire::MessageId::new(message.id.to_string());
     let mut shown = Vec::with_capacity(message.content.len());
-    let typed = match origin {
-        Origin::Recipe { typed, .. } => Some(typed),
-        _ => None,
-    };
+    let typed = if let Origin::Recipe { typed, .. } = origin { Some(typed) } else { None };
     shown.extend(typed.map(text_block));
     for content in &message.content {
         match content {
@@ -204,7 +207,12 @@ pub(super) fn ending_line(reason: StopReason, replay: bool) -> Option<&'static s
     match reason {
         StopReason::Interrupted => Some("Interrupted: the agent's process ended before this turn was done."),
         StopReason::Failed if replay => Some("This turn ended with an error."),
-        _ => None,
+        StopReason::Failed
+        | StopReason::EndTurn
+        | StopReason::MaxTokens
+        | StopReason::MaxRounds
+        | StopReason::Refusal
+        | StopReason::Cancelled => None,
     }
 }
 

@@ -145,7 +145,19 @@ impl UpdateWriter {
                 SessionEvent::Suggestions(prompts) => {
                     session_update(target.buffer, &session, &unpublished::suggestions(&prompts));
                 }
-                out => self.translate(&session, out, target),
+                out @ (SessionEvent::Entry { .. }
+                | SessionEvent::Text { .. }
+                | SessionEvent::CallStarted { .. }
+                | SessionEvent::CallProgress { .. }
+                | SessionEvent::CallFinished { .. }
+                | SessionEvent::Seen(_)
+                | SessionEvent::Compaction { .. }
+                | SessionEvent::Usage(_)
+                | SessionEvent::Commands(_)
+                | SessionEvent::Options(_)
+                | SessionEvent::State(_)
+                | SessionEvent::TerminalEnded { .. }
+                | SessionEvent::Notice { .. }) => self.translate(&session, out, target),
             },
         }
     }

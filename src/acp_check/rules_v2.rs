@@ -142,8 +142,8 @@ fn resume_running(client: &mut Client<'_>) -> Checked {
     ensure(state["state"] == "running", "the state `running`", state)
 }
 
-/// Waits for the work that a prompt has started, and checks how it ends. Returns nothing: the prompt was answered at its
-/// beginning.
+/// Sends a prompt, waits until its work has begun and ended, and checks the stop reason. `cancels`: whether to cancel the
+/// work once it has begun.
 fn works_until(client: &mut Client<'_>, session: &str, prompt: &str, cancels: bool, reason: &str) -> Checked {
     let prompt = client.prompt(session, prompt)?;
     let answer = client.answer(prompt, "session/prompt")?;

@@ -216,7 +216,14 @@ impl<'a, M: ModelSide> Story<'a, M> {
                 Setup::Needs(capability) => needs.push(capability.clone()),
                 Setup::Aside(kinds) => aside.extend(kinds.iter().cloned()),
                 Setup::Env { name, value } => variables.push((name.clone(), value.into())),
-                _ => {}
+                Setup::AnyAgent
+                | Setup::Only(_)
+                | Setup::NoModel
+                | Setup::File { .. }
+                | Setup::ThenFile { .. }
+                | Setup::ThenNoFile { .. }
+                | Setup::Restart
+                | Setup::Kill => {}
             }
         }
         let surroundings = AgentEnvironment { workspace, variables };
@@ -310,8 +317,13 @@ impl<'a, M: ModelSide> Story<'a, M> {
                 self.swallow = None;
                 Ok(())
             }
-            // The others concern the start.
-            _ => Ok(()),
+            // They concern the start.
+            Setup::AnyAgent
+            | Setup::Needs(_)
+            | Setup::Only(_)
+            | Setup::NoModel
+            | Setup::Aside(_)
+            | Setup::Env { .. } => Ok(()),
         }
     }
 
@@ -512,11 +524,9 @@ fn free_lines(lines: &[FixtureLine]) -> Vec<(usize, String, Expected)> {
     let is_end = |line: &&FixtureLine| {
         matches!(line.what, LineContent::Editor(..) | LineContent::Setup(Setup::Restart | Setup::Kill))
     };
-    let free = lines.iter().take_while(|line| !is_end(line)).filter_map(|line| match &line.what {
-        LineContent::AgentFree(words, expected) => {
-            Some((line.number, words::write("agent~", words, None), expected.clone()))
-        }
-        _ => None,
+    let free = lines.iter().take_while(|line| !is_end(line)).filter_map(|line| {
+        let LineContent::AgentFree(words, expected) = &line.what else { return None };
+        Some((line.number, words::write("agent~", words, None), expected.clone()))
     });
     free.collect()
 }

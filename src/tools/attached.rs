@@ -74,7 +74,10 @@ pub fn content(kind: FileType, bytes: &[u8], name: Option<String>) -> OutcomeCon
 }
 
 pub fn is_image(kind: FileType) -> bool {
-    kind != FileType::Pdf
+    match kind {
+        FileType::Png | FileType::Jpeg | FileType::Gif | FileType::Webp => true,
+        FileType::Pdf => false,
+    }
 }
 
 /// Returns the width and height of an image that can be sent to the model. The error continues a sentence that begins

@@ -143,7 +143,7 @@ impl Buffers {
             was_on_disk: trail.was_on_disk(said),
             changed,
         });
-        if !matches!(status, BufferStatus::Doubtful(_)) {
+        if matches!(status, BufferStatus::Same | BufferStatus::Unsaved) {
             trail.in_step = Some(found.stamp);
         }
         trail.on_disk(&found.text);
@@ -164,7 +164,7 @@ impl Buffers {
             (false, false) => Saved::Otherwise,
         };
         // The editor's next text will derive from this disk state.
-        if saved != Saved::Otherwise {
+        if matches!(saved, Saved::Yes | Saved::NotYet) {
             trail.in_step = Some(now.stamp);
         }
         saved

@@ -137,10 +137,9 @@ impl Fixture {
 
     /// All set-up lines.
     pub fn setups(&self) -> impl Iterator<Item = &Setup> {
-        self.lines.iter().filter_map(|line| match &line.what {
-            LineContent::Setup(setup) => Some(setup),
-            _ => None,
-        })
+        self.lines
+            .iter()
+            .filter_map(|line| if let LineContent::Setup(setup) = &line.what { Some(setup) } else { None })
     }
 
     /// Whether it can be run against any agent: it is marked as such, or it contains no lines of a model.

@@ -111,7 +111,16 @@ impl ModelStep {
             ModelStep::Call { name, input } => {
                 ModelStep::Call { name: name.clone(), input: names.fill(input)? }
             }
-            other => other.clone(),
+            ModelStep::Search { .. }
+            | ModelStep::Stop(_)
+            | ModelStep::Usage { .. }
+            | ModelStep::Cached(_)
+            | ModelStep::Error { .. }
+            | ModelStep::Overflow
+            | ModelStep::Cut
+            | ModelStep::Hang
+            | ModelStep::Wait
+            | ModelStep::Flood { .. } => self.clone(),
         })
     }
 
@@ -225,7 +234,16 @@ impl SeenPart {
             (SeenPart::Result { tool: pattern, text: texts }, SeenPart::Result { tool, text }) => {
                 pattern == tool && names.matches_text(texts, text)
             }
-            _ => false,
+            (
+                SeenPart::Anew
+                | SeenPart::Again
+                | SeenPart::User(_)
+                | SeenPart::UserPart(_)
+                | SeenPart::Agent(_)
+                | SeenPart::AgentCall { .. }
+                | SeenPart::Result { .. },
+                _,
+            ) => false,
         }
     }
 

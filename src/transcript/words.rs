@@ -135,7 +135,7 @@ pub fn write(gutter: &str, words: &[LineWord], comment: Option<&str>) -> String 
                 out.push('=');
                 layout(value, GUTTER, &mut out);
             }
-            _ => out.push_str(&flat[at]),
+            LineWord::Bare(_) | LineWord::Json(_) | LineWord::Pair(..) => out.push_str(&flat[at]),
         }
     }
     if let Some(comment) = comment {

@@ -1,4 +1,5 @@
-//! The repositories of a workspace: what commands may not change in them, so that the user's Git runs no program of theirs.
+//! The repositories of a workspace: what commands may not change in them, so that the user's Git runs no program that
+//! they have put there.
 
 use std::path::{Path, PathBuf};
 
