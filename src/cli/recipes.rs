@@ -230,9 +230,10 @@ pub fn find<'a>(catalog: &'a RecipeCatalog, name: &str) -> Result<&'a Recipe, Cl
             return CliError::failed(format!("the recipe {name:?} can't be used: {problem}"))
                 .hint("`epitome recipes check` shows all faults");
         }
-        let known = catalog.recipes.iter().map(|recipe| recipe.id.as_str());
+        let visible = catalog.recipes.iter().filter(|recipe| !recipe.hidden);
+        let known: Vec<&str> = visible.map(|recipe| recipe.id.as_str()).collect();
         let unknown = CliError::failed(format!("there is no recipe {name:?}"));
-        unknown.meant(name, known, "`epitome recipes list` shows all")
+        unknown.meant(name, known.iter().copied(), &format!("there are: {}", known.join(", ")))
     })
 }
 

@@ -65,7 +65,7 @@ pub fn claude_command(id: &str, source: RecipeSource, text: &str) -> Parsed {
     let (mut recipe, fields) = read(id, source, text);
     recipe.description = first_line(&recipe.body).unwrap_or(recipe.description);
     let remarks = set_all(&mut recipe, &fields);
-    let note = |(place, message): Fault| Problem::new(&path, message).at(place);
+    let note = |(place, message): FieldFault| Problem::new(&path, message).at(place);
     Parsed { recipe, notes: remarks.into_iter().map(note).collect() }
 }
 
@@ -84,7 +84,7 @@ pub fn skill(folder: &str, directory: &Path, source: RecipeSource, text: &str) -
         }
     }
     recipe.name = recipe.id.clone();
-    let note = |(place, message): Fault| Problem::new(&path, message).at(place);
+    let note = |(place, message): FieldFault| Problem::new(&path, message).at(place);
     let hint = "a skill begins with a line `---`, name: and description:, then `---`";
     let fault = skill_fault(text, &fields).map(|message| note(((1, 1), message)).with_hint(hint));
     let notes = remarks.into_iter().map(note).chain(fault).collect();
@@ -158,10 +158,10 @@ fn find<'f, 'a>(fields: &'f [LenientField<'a>], name: &str) -> Option<&'f Lenien
 }
 
 /// An invalid value: its position, and a message.
-type Fault = ((u64, u64), String);
+type FieldFault = ((u64, u64), String);
 
 /// Sets the fields that commands and skills share. Returns invalid values with their positions.
-fn set_all(recipe: &mut Recipe, fields: &[LenientField<'_>]) -> Vec<Fault> {
+fn set_all(recipe: &mut Recipe, fields: &[LenientField<'_>]) -> Vec<FieldFault> {
     let mut faults = Vec::new();
     for field in fields {
         let text = field.text();

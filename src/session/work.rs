@@ -219,18 +219,18 @@ impl Drop for Responder {
 }
 
 /// What a session does once work of it has ended.
-pub type Continuation = Box<dyn FnOnce(&mut Session) + Send>;
+pub type FollowUp = Box<dyn FnOnce(&mut Session) + Send>;
 
 /// The result of a turn's job.
 pub enum JobResult {
     /// A tool has run. A cancel keeps the outcome of a call that has just finished, and nothing else.
     Tool(CallId, Box<ToolOutcome>, Option<Vec<PlanStep>>),
-    Then(Continuation),
+    Then(FollowUp),
 }
 
 /// The result of work outside of turns.
 pub enum BackgroundResult {
-    Then(Continuation),
+    Then(FollowUp),
     /// Time to check whether the session can be suspended.
     Idle,
 }

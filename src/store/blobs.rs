@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::disk::{Disk, PutMode};
-use super::{DiskResult, StoreError};
+use super::{DiskResultExt, StoreError};
 
 /// Longest text kept within a journal line, in bytes. Longer ones would slow down every reader of the
 /// journal, and sled keeps large values in files that it never syncs.

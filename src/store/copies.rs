@@ -15,7 +15,7 @@ use super::line::{self, Bodies};
 use super::log::{StoredLog, WholeLog};
 use super::scan::{self, Scan};
 use super::sync_mark::SyncMark;
-use super::{DiskResult, Header, SessionHolder, Store, StoreError, StorePaths, io_error, now};
+use super::{DiskResultExt, Header, SessionHolder, Store, StoreError, StorePaths, io_error, now};
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
 
 /// A session forked from another.

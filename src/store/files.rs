@@ -22,7 +22,7 @@ use super::log::{Log, LogStore, StoredLog, WholeLog};
 use super::saved_listing::SavedListing;
 use super::scan::{self, Scan, ScannedLine};
 use super::sync_mark::{Reached, SyncMark};
-use super::{DiskResult, Listing, SessionHolder, SessionQuery, StoreError, StorePaths, io_error};
+use super::{DiskResultExt, Listing, SessionHolder, SessionQuery, StoreError, StorePaths, io_error};
 use epitome_thread::{Seq, SessionId};
 
 /// How long to wait for the lock of a journal. A process that released one may just have forked a child, which has

@@ -441,7 +441,7 @@ fn io_error(doing: &'static str, path: &Path, source: io::Error) -> StoreError {
     StoreError::Io { doing, path: path.to_path_buf(), source }
 }
 
-trait DiskResult<T> {
+trait DiskResultExt<T> {
     /// Says in the error what failed.
     fn doing(self, doing: &'static str, path: &Path) -> Result<T, StoreError>;
 
@@ -449,7 +449,7 @@ trait DiskResult<T> {
     fn if_found(self) -> io::Result<Option<T>>;
 }
 
-impl<T> DiskResult<T> for io::Result<T> {
+impl<T> DiskResultExt<T> for io::Result<T> {
     fn doing(self, doing: &'static str, path: &Path) -> Result<T, StoreError> {
         self.map_err(|source| io_error(doing, path, source))
     }

@@ -5,7 +5,7 @@ use super::check::leftovers;
 use super::disk::OpenMode;
 use super::health::{IndexState, Rebuilt, Repair, Repaired};
 use super::index::OldIndex;
-use super::{DiskResult, Store, StoreError, entries, files, now};
+use super::{DiskResultExt, Store, StoreError, entries, files, now};
 use epitome_platform::holder::holder;
 use epitome_thread::{Change, SessionId};
 

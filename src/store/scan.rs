@@ -12,7 +12,7 @@ use super::header::{Header, JournalMark, MarkedHeader};
 use super::line::{self, Bodies, CHAINED_FORMAT, LineLink, Sealed};
 use super::log::StoredLog;
 use super::sync_mark::{Reached, SyncMark};
-use super::{DiskResult, StoreError, StorePaths};
+use super::{DiskResultExt, StoreError, StorePaths};
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
 
 /// Most entries that one gap is believed to contain. Epitome has not written a number beyond that.

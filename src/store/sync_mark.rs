@@ -7,7 +7,7 @@
 use serde::Deserialize;
 
 use super::line;
-use super::{DiskResult, StorePaths};
+use super::{DiskResultExt, StorePaths};
 use epitome_files::disk::OpenMode;
 use epitome_thread::SessionId;
 
