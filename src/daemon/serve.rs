@@ -176,7 +176,10 @@ pub async fn serve(daemon: Arc<Daemon>, claim: Claim, idle: Duration) -> io::Res
     let farewell = match end {
         ShutdownReason::Displaced => Farewell::Reattach(Build::current().clone()),
         ShutdownReason::Newer(build) => Farewell::Reattach(build),
-        _ => Farewell::Stopped,
+        ShutdownReason::Idle
+        | ShutdownReason::Requested
+        | ShutdownReason::Signal
+        | ShutdownReason::Broken => Farewell::Stopped,
     };
     trimming.abort();
     serving.end(farewell).await;

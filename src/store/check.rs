@@ -108,7 +108,18 @@ pub(super) fn unreadable(paths: &StorePaths, session: &SessionId, error: &StoreE
         StoreError::Misnamed { .. } => {
             (FindingKind::Unreadable, "rename the file, or delete it if it is a copy")
         }
-        _ => (FindingKind::Unreadable, "check the disk and the file's permissions"),
+        StoreError::Damaged { .. }
+        | StoreError::BodiesLost { .. }
+        | StoreError::NotFound(_)
+        | StoreError::Exists(_)
+        | StoreError::InUse(..)
+        | StoreError::Unstorable { .. }
+        | StoreError::SyncFailed(_)
+        | StoreError::Replaced(_)
+        | StoreError::TakenOver { .. }
+        | StoreError::Unreachable { .. }
+        | StoreError::NotFiles { .. }
+        | StoreError::Io { .. } => (FindingKind::Unreadable, "check the disk and the file's permissions"),
     };
     Finding::new(kind, paths.journal(session), error.to_string()).for_session(session).todo(todo)
 }

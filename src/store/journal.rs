@@ -232,7 +232,8 @@ impl JournalWriter {
         &self.header.session
     }
 
-    /// Writes the next entry, with one write. After an error the log contains nothing of the entry, and the next write must be that of an entry with the same number.
+    /// Writes the next entry, with one write. After an error the log contains nothing of the entry, and the next write must be
+    /// that of an entry with the same number.
     pub fn write(&mut self, entry: &Entry) -> Result<(), StoreError> {
         assert_eq!(entry.seq, self.next, "entries are written in the order of their numbers");
         if let Some(StoredJournal { log, blobs, format, crc }) = &mut self.stored {

@@ -176,8 +176,9 @@ impl Postgres {
         let sql = "with gone as (delete from epitome_blob b where b.stored_at < now() - interval '1 day' \
                    and not exists (select 1 from epitome_entry e where e.session = b.session \
                    and position(b.sha256 in e.line) > 0) returning 1) select count(*) from gone";
-        let (shared, until) = (self.0.clone(), Instant::now() + PUBLISH_FOR);
-        let removed = self.run(async move { shared.connections.query_until(until, sql, &[]).await });
+        let shared = self.0.clone();
+        let removed = self
+            .run(async move { shared.connections.query_until(Instant::now() + PUBLISH_FOR, sql, &[]).await });
         let rows = removed.map_err(|failure| self.0.connections.error("remove unused texts", failure))?;
         Ok(rows[0].get(0))
     }
@@ -455,7 +456,6 @@ impl LogStore for Postgres {
         let (row, has_prompt, archived) = (HeaderRow::of(header), header.has_prompt, header.archived);
         let lines: Vec<String> = log.bytes.split_inclusive(|byte| *byte == b'\n').map(log::text).collect();
         let (shared, id) = (self.0.clone(), session.0.clone());
-        let until = Instant::now() + PUBLISH_FOR;
         let done = self.run(async move {
             let publish = async |client: &mut Client| {
                 let writing = client.transaction().await?;
@@ -484,7 +484,7 @@ impl LogStore for Postgres {
                 }
                 Ok(writing.commit().await?)
             };
-            shared.connections.until(until, publish).await
+            shared.connections.until(Instant::now() + PUBLISH_FOR, publish).await
         });
         done.map_err(|failure| self.0.not_new(session, "store a session", failure))
     }

@@ -190,6 +190,13 @@ fn error_of(fault: Fault) -> SessionError {
         FaultKind::OverBudget => SessionError::OverBudget(fault.message),
         FaultKind::TooLong => SessionError::TooLong(fault.message),
         FaultKind::Provider => SessionError::Provider { message: fault.message, hint: fault.hint },
-        _ => SessionError::Internal(fault.message),
+        FaultKind::Parse
+        | FaultKind::InvalidRequest
+        | FaultKind::UnknownMethod
+        | FaultKind::Internal
+        | FaultKind::Busy
+        | FaultKind::InUse
+        | FaultKind::TimedOut
+        | FaultKind::Unauthorized => SessionError::Internal(fault.message),
     }
 }

@@ -184,7 +184,25 @@ impl TemporaryClient {
                     self.said = (!text.is_empty()).then_some(text).or(self.said.take());
                 }
             }
-            _ => {}
+            SessionEvent::Entry { replay: true, .. }
+            | SessionEvent::Answer { .. }
+            | SessionEvent::Text { .. }
+            | SessionEvent::CallStarted { .. }
+            | SessionEvent::CallProgress { .. }
+            | SessionEvent::CallFinished { .. }
+            | SessionEvent::Seen(_)
+            | SessionEvent::Subagent(_)
+            | SessionEvent::Compaction { .. }
+            | SessionEvent::Usage(_)
+            | SessionEvent::Options(_)
+            | SessionEvent::Question { .. }
+            | SessionEvent::QuestionDone { .. }
+            | SessionEvent::Wish { .. }
+            | SessionEvent::State(_)
+            | SessionEvent::Inserted { .. }
+            | SessionEvent::Suggestions(_)
+            | SessionEvent::TerminalEnded { .. }
+            | SessionEvent::Notice { .. } => {}
         }
         Ok(None)
     }

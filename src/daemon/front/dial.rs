@@ -27,6 +27,7 @@ use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::http::Uri;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
@@ -87,6 +88,7 @@ pub struct RemoteServerAddress {
 pub struct RemoteConnector {
     server: Arc<RemoteServerAddress>,
     worker: Option<WorkerName>,
+    has_linked: bool,
     /// Whether there was a link, and its server was not waited for in vain since.
     was_linked: Arc<AtomicBool>,
     report: Option<WaitReport>,
@@ -114,6 +116,8 @@ struct DialedSocket {
 pub enum DialError {
     Unreachable(String),
     Refused(StatusCode, String),
+    /// What answers is another program, or an `epitome serve` with another version of the protocol.
+    Incompatible(String),
 }
 
 impl DialError {
@@ -122,11 +126,17 @@ impl DialError {
     }
 
     /// Whether another server or worker may soon take the place of one that can't be used. One that was never linked may not
-    /// exist.
-    fn may_pass(&self, was_linked: bool) -> bool {
+    /// exist. `was_linked`: not if it was waited for in vain since.
+    fn may_pass(&self, has_linked: bool, was_linked: bool) -> bool {
         match self {
-            DialError::Refused(StatusCode::NOT_FOUND, _) | DialError::Unreachable(_) => was_linked,
-            DialError::Refused(status, _) => *status == StatusCode::SERVICE_UNAVAILABLE,
+            // The server is there, and its worker may return at any time.
+            DialError::Refused(StatusCode::NOT_FOUND, _) => has_linked,
+            DialError::Unreachable(_) => was_linked,
+            // A proxy answers like this while there is no server.
+            DialError::Refused(status, _) => {
+                *status == StatusCode::SERVICE_UNAVAILABLE || was_linked && is_passing(*status)
+            }
+            DialError::Incompatible(_) => false,
         }
     }
 }
@@ -134,7 +144,7 @@ impl DialError {
 impl fmt::Display for DialError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DialError::Unreachable(why) => f.write_str(why),
+            DialError::Unreachable(why) | DialError::Incompatible(why) => f.write_str(why),
             DialError::Refused(StatusCode::UNAUTHORIZED, _) => f.write_str(
                 "it does not accept the token: it may have expired or been revoked; `epitome token list` on the server \
                  shows all",
@@ -223,7 +233,7 @@ impl RemoteServerAddress {
         let arrived = headers.get(&RECEIVED_HEADER).and_then(|count| count.to_str().ok()?.parse().ok());
         match (headers.get(&CONNECTION_HEADER), arrived) {
             (Some(id), Some(arrived)) => Ok(DialedSocket { socket, progress, id: id.clone(), arrived }),
-            _ => Err(self.unreachable("the server is no `epitome serve`")),
+            _ => Err(DialError::Incompatible(format!("{}: the server is no `epitome serve`", self.uri))),
         }
     }
 
@@ -253,9 +263,16 @@ impl RemoteServerAddress {
                 let body = response.body().as_deref().unwrap_or_default();
                 DialError::refused(response.status(), &String::from_utf8_lossy(body))
             }
-            Error::Protocol(error) => self.unreachable(format_args!(
-                "{error}; the server has to be an `epitome serve` of the same version"
-            )),
+            Error::Protocol(error) => {
+                let why = format!(
+                    "{}: {error}; the server has to be an `epitome serve` of the same version",
+                    self.uri
+                );
+                match error {
+                    ProtocolError::SecWebSocketSubProtocolError(_) => DialError::Incompatible(why),
+                    _ => DialError::Unreachable(why),
+                }
+            }
             error => self.unreachable(error),
         })?;
         Ok((socket, progress, response.into_parts().0.headers))
@@ -330,7 +347,8 @@ impl RemoteConnector {
             .enable_all()
             .build()?;
         let (server, was_linked) = (Arc::new(server), Arc::default());
-        Ok(RemoteConnector { server, worker, was_linked, report: None, reported: None, runtime })
+        let has_linked = false;
+        Ok(RemoteConnector { server, worker, has_linked, was_linked, report: None, reported: None, runtime })
     }
 }
 
@@ -340,9 +358,11 @@ impl FindDaemon for RemoteConnector {
         headers.extend(self.worker.clone().map(|name| (WORKER_HEADER, name.0)));
         let dialed = match self.runtime.block_on(self.server.dial(headers.clone())) {
             // The server is being shut down or has been, and another one takes its place; or the worker has vanished.
-            Err(error) if error.may_pass(self.was_linked.load(Ordering::Relaxed)) => {
+            Err(error) if error.may_pass(self.has_linked, self.was_linked.load(Ordering::Relaxed)) => {
                 let why = match &error {
-                    DialError::Refused(_, text) | DialError::Unreachable(text) => text,
+                    DialError::Refused(_, text)
+                    | DialError::Unreachable(text)
+                    | DialError::Incompatible(text) => text,
                 };
                 let text = format!("{why}. Waiting at most {} s", RETURN_TIME_MAX.as_secs());
                 let is_same =
@@ -355,12 +375,14 @@ impl FindDaemon for RemoteConnector {
                 }
                 self.reported = Some((text, Instant::now()));
                 let dialed = self.runtime.block_on(dial_again(&self.server, headers, &self.was_linked));
-                dialed.ok_or(error)
+                dialed.map_err(|newest| newest.unwrap_or(error))
             }
             dialed => dialed,
         };
         let dialed = dialed.map_err(|error| error.to_string())?;
-        self.was_linked.store(true, Ordering::Relaxed);
+        self.has_linked = true;
+        // A link that was given up may still wait in vain for its own server.
+        self.was_linked = Arc::new(AtomicBool::new(true));
         let _entered = self.runtime.enter();
         let (front, carrying) = self.server.clone().linked(dialed, self.was_linked.clone())?;
         self.runtime.spawn(carrying);
@@ -526,7 +548,7 @@ async fn carry(
         }
         let headers =
             vec![(CONNECTION_HEADER, id.clone()), (RECEIVED_HEADER, HeaderValue::from(received.received))];
-        let Some(next) = dial_again(&server, headers, &was_linked).await else { return };
+        let Ok(next) = dial_again(&server, headers, &was_linked).await else { return };
         if !sent.resume(next.arrived) {
             return;
         }
@@ -534,29 +556,31 @@ async fn carry(
     }
 }
 
-/// Replaces a socket. `None` if that is not possible in time, after which `was_linked` is false, or if the server no longer
-/// knows the connection.
+/// Replaces a socket. The error is `None` if that is not possible in time, after which `was_linked` is false, or says why the
+/// server can't be used or no longer knows the connection.
 async fn dial_again(
     server: &RemoteServerAddress,
     headers: Vec<(HeaderName, HeaderValue)>,
     was_linked: &AtomicBool,
-) -> Option<DialedSocket> {
-    let dialed = timeout(RETURN_TIME_MAX, dial_until_answered(server, headers)).await;
-    dialed.unwrap_or_else(|_| {
-        was_linked.store(false, Ordering::Relaxed);
-        None
-    })
+) -> Result<DialedSocket, Option<DialError>> {
+    match timeout(RETURN_TIME_MAX, dial_until_answered(server, headers)).await {
+        Ok(dialed) => dialed.map_err(Some),
+        Err(_) => {
+            was_linked.store(false, Ordering::Relaxed);
+            Err(None)
+        }
+    }
 }
 
 async fn dial_until_answered(
     server: &RemoteServerAddress,
     headers: Vec<(HeaderName, HeaderValue)>,
-) -> Option<DialedSocket> {
+) -> Result<DialedSocket, DialError> {
     let is_new = headers.iter().all(|(name, _)| name != CONNECTION_HEADER);
     let mut pause = TRY_AGAIN;
     loop {
         match server.dial(headers.clone()).await {
-            Ok(dialed) => return Some(dialed),
+            Ok(dialed) => return Ok(dialed),
             Err(DialError::Unreachable(why)) => tracing::info!(why, "the server can't be reached"),
             // The server is full or is being ended, or a proxy is waiting for the next one.
             Err(DialError::Refused(status, text)) if is_passing(status) => {
@@ -566,9 +590,9 @@ async fn dial_until_answered(
             Err(DialError::Refused(StatusCode::NOT_FOUND, text)) if is_new => {
                 tracing::info!(text, "the worker can't be used yet");
             }
-            Err(error @ DialError::Refused(..)) => {
+            Err(error @ (DialError::Refused(..) | DialError::Incompatible(_))) => {
                 tracing::info!(%error, "the connection can't be continued");
-                return None;
+                return Err(error);
             }
         }
         sleep(pause).await;
@@ -617,31 +641,35 @@ mod tests {
         assert!(began.elapsed() <= PEER_SILENCE_MAX + Duration::from_secs(1), "{:?}", began.elapsed());
     }
 
+    /// Links one front end, and ends its connection.
+    fn serve(listener: &std::net::TcpListener) {
+        let (stream, _) = listener.accept().expect("a client");
+        #[expect(clippy::result_large_err, reason = "the error is the library's")]
+        let named = |_: &_, mut response: tungstenite::handshake::server::Response| {
+            let headers = response.headers_mut();
+            headers.insert(CONNECTION_HEADER, HeaderValue::from_static("c"));
+            headers.insert(RECEIVED_HEADER, HeaderValue::from_static("0"));
+            headers.insert(
+                header::SEC_WEBSOCKET_PROTOCOL,
+                HeaderValue::from_str(&front_protocol()).expect("text"),
+            );
+            Ok(response)
+        };
+        let mut socket = tungstenite::accept_hdr(stream, named).expect("a handshake");
+        // Without this, the link would dial as well, to continue.
+        drop(socket.close(None));
+    }
+
     /// Regression: a window whose server was updated dialed between the end of the old server and the start of the new one.
     /// It gave up at once, and its prompt was answered as interrupted although the turn went on.
     #[test]
     fn a_window_waits_for_a_server_that_is_replaced() {
-        let serve = |listener: &std::net::TcpListener| {
-            let (stream, _) = listener.accept().expect("a client");
-            #[expect(clippy::result_large_err, reason = "the error is the library's")]
-            let named = |_: &_, mut response: tungstenite::handshake::server::Response| {
-                let headers = response.headers_mut();
-                headers.insert(CONNECTION_HEADER, HeaderValue::from_static("c"));
-                headers.insert(RECEIVED_HEADER, HeaderValue::from_static("0"));
-                headers.insert(
-                    header::SEC_WEBSOCKET_PROTOCOL,
-                    HeaderValue::from_str(&front_protocol()).expect("text"),
-                );
-                Ok(response)
-            };
-            tungstenite::accept_hdr(stream, named).expect("a handshake")
-        };
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("an address");
         let server =
             RemoteServerAddress::parse(&format!("ws://{address}"), "made-up", None).expect("an address");
         let mut connector = RemoteConnector::new(server, None).expect("a runtime");
-        let first = std::thread::spawn(move || drop(serve(&listener)));
+        let first = std::thread::spawn(move || serve(&listener));
         connector.find(0, false).expect("it listens");
         first.join().expect("it answered");
 
@@ -653,12 +681,52 @@ mod tests {
             socket.set_reuse_address(true).expect("an option");
             socket.bind(&address.into()).expect("it was free");
             socket.listen(1).expect("it listens");
-            drop(serve(&socket.into()));
+            serve(&socket.into());
             said
         });
         connector.find(0, false).expect("the next server listens");
         let said = second.join().expect("it answered");
         assert!(said.contains("refused") && said.contains("Waiting at most 60 s"), "{said}");
+    }
+
+    /// Regression: a window whose server was replaced by one of another version waited a minute before it said so.
+    #[test]
+    fn a_server_of_another_version_is_not_waited_for() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("an address");
+        let server =
+            RemoteServerAddress::parse(&format!("ws://{address}"), "made-up", None).expect("an address");
+        let mut connector = RemoteConnector::new(server, None).expect("a runtime");
+        let (waits, waiting) = std::sync::mpsc::channel();
+        connector.report_to(Box::new(move |text| drop(waits.send(text.to_owned()))));
+        let serving = std::thread::spawn(move || {
+            serve(&listener);
+            let (stream, _) = listener.accept().expect("a client");
+            drop(tungstenite::accept(stream).expect("a handshake"));
+        });
+        connector.find(0, false).expect("it listens");
+        let why = connector.find(0, false).err().expect("it knows no front ends of this version");
+        serving.join().expect("it answered twice");
+        assert!(why.contains("of the same version"), "{why}");
+        assert!(waiting.try_recv().is_err(), "it does not wait");
+    }
+
+    /// Regression: a window whose server was replaced behind a proxy gave up at once.
+    #[test]
+    fn answers_that_may_change_soon_are_waited_for() {
+        for (status, has_linked, was_linked, may_pass) in [
+            (StatusCode::BAD_GATEWAY, true, true, true),
+            (StatusCode::BAD_GATEWAY, true, false, false),
+            (StatusCode::GATEWAY_TIMEOUT, true, true, true),
+            (StatusCode::SERVICE_UNAVAILABLE, false, false, true),
+            // A worker that takes longer to return is waited for again.
+            (StatusCode::NOT_FOUND, true, false, true),
+            (StatusCode::NOT_FOUND, false, false, false),
+            (StatusCode::UNAUTHORIZED, true, true, false),
+        ] {
+            let error = DialError::refused(status, "");
+            assert_eq!(error.may_pass(has_linked, was_linked), may_pass, "{status}");
+        }
     }
 
     /// Regression: a worker that was connected again, and vanished once more before its session could be used, had a window

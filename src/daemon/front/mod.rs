@@ -417,10 +417,10 @@ impl<F: FindDaemon> Downstream<'_, F> {
                 return Farewell::read(message.lines)
                     .map_or(DaemonConnectionEnd::Died, DaemonConnectionEnd::Farewell);
             }
-            let heard = match message.kind {
-                // The most common kind does not change the recorded state.
-                MessageKind::Notifications if message.steps.is_empty() => DaemonMessage::Show,
-                _ => self.shared.state.lock().reconnect.from_daemon(&message),
+            // The most common kind does not change the recorded state.
+            let heard = match message.kind == MessageKind::Notifications && message.steps.is_empty() {
+                true => DaemonMessage::Show,
+                false => self.shared.state.lock().reconnect.from_daemon(&message),
             };
             let shown = match &heard {
                 DaemonMessage::Show => self.shared.show(message.lines),
@@ -452,10 +452,10 @@ impl<F: FindDaemon> Downstream<'_, F> {
         drop(last.writer.shutdown(Shutdown::Both));
         tracing::warn!(version = last.version, deaths = self.early_deaths, "the daemon is gone");
         self.shared.show(&lines).ok()?;
-        let to_newer = match over {
-            DaemonConnectionEnd::Farewell(Farewell::Reattach(build)) => build.is_newer(Build::current()),
-            _ => false,
-        };
+        let to_newer = matches!(
+            over,
+            DaemonConnectionEnd::Farewell(Farewell::Reattach(build)) if build.is_newer(Build::current())
+        );
         let is_wanted = self.shared.state.lock().reconnect.wants_daemon();
         if matches!(over, DaemonConnectionEnd::Farewell(Farewell::Stopped)) && !is_wanted {
             self.wait_for_editor(DaemonState::Stopped, ReconnectState::answers_overdue)?;

@@ -95,7 +95,16 @@ impl News {
                 }
             }
             SessionEvent::Withdrawn { ask } => drop(self.asking.remove(&ask.0)),
-            _ => return false,
+            SessionEvent::CallProgress { .. }
+            | SessionEvent::Commands(_)
+            | SessionEvent::Options(_)
+            | SessionEvent::QuestionDone { .. }
+            | SessionEvent::Wish { .. }
+            | SessionEvent::State(_)
+            | SessionEvent::Inserted { .. }
+            | SessionEvent::Suggestions(_)
+            | SessionEvent::TerminalEnded { .. }
+            | SessionEvent::Answer { .. } => return false,
         }
         true
     }
