@@ -12,8 +12,6 @@ use crate::config::Settings;
 use crate::config::{CONFIG_BYTES_MAX, check_policy_of_store};
 #[cfg(feature = "postgres")]
 use crate::thread::visible::visible;
-#[cfg(feature = "postgres")]
-use epitome_platform::root::read_regular_text;
 
 /// Show or change the policy of the database
 ///
@@ -67,8 +65,15 @@ fn run(command: PolicyCommand, address: &str) -> Result<(), CliError> {
             None => note!("epitome: there is no policy in {place}"),
         },
         PolicyCommand::Set { file } => {
-            let text = read_regular_text(&file, CONFIG_BYTES_MAX)
-                .context(format_args!("{} can't be read", file.display()))?;
+            // It may be a pipe.
+            let text =
+                std::fs::read_to_string(&file).context(format_args!("{} can't be read", file.display()))?;
+            if text.len() as u64 > CONFIG_BYTES_MAX {
+                let (file, length) = (file.display(), text.len());
+                return Err(CliError::failed(format!(
+                    "{file} has {length} bytes, and a policy at most {CONFIG_BYTES_MAX}"
+                )));
+            }
             let problems = check_policy_of_store(&place, &text);
             if !problems.is_empty() {
                 let list: Vec<String> = problems.iter().map(|problem| format!("  {problem}")).collect();

@@ -233,7 +233,7 @@ pub fn find<'a>(catalog: &'a RecipeCatalog, name: &str) -> Result<&'a Recipe, Cl
         let visible = catalog.recipes.iter().filter(|recipe| !recipe.hidden);
         let known: Vec<&str> = visible.map(|recipe| recipe.id.as_str()).collect();
         let unknown = CliError::failed(format!("there is no recipe {name:?}"));
-        unknown.meant(name, known.iter().copied(), &format!("there are: {}", known.join(", ")))
+        unknown.meant(name, known.iter().copied(), format!("there are: {}", known.join(", ")))
     })
 }
 

@@ -10,7 +10,7 @@ use super::endpoint::{
     self, ConfiguredModel, Endpoint, EnvironmentPairs, LocalServer, NO_MODEL, NamedEndpoint,
 };
 use super::learned::{FactSource, Learned};
-use super::listing::{Lifecycle, ListedModel};
+use super::listing::Lifecycle;
 use super::models::{self, ModelPrice};
 use epitome_config::Settings;
 use epitome_thread::ModelName;

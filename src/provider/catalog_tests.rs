@@ -1,7 +1,7 @@
 //! Tests which models are offered, and the sources of their properties.
 
 use super::*;
-use crate::listing::ModelFacts;
+use crate::listing::{ListedModel, ModelFacts};
 use epitome_config::{ModelSettings, PriceSettings, ProviderSettings, WireFormat};
 
 fn env(pairs: &[(&str, &str)]) -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
