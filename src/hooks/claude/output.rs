@@ -140,6 +140,8 @@ struct ClaudeOutputReader<'a> {
 
 impl ClaudeOutputReader<'_> {
     fn read(&mut self, fields: &mut ObjectFields<'_>) {
+        // `AsideHooks` moves a hook with `async: true` to the background; any other value is reported here.
+        let _ = fields.optional_flag("async");
         let reason = fields.text("reason");
         if let Some(decision) = fields.text("decision") {
             match decision.as_str() {
